@@ -15,14 +15,7 @@ import numpy as np
 from ragfault.evaluation.agreement.figures import IntervalOptions, PositiveCalls, compute_agreement
 from ragfault.evaluation.agreement.units import ScoredUnits
 
-NAMES = (
-    "auroc",
-    "average_precision",
-    "f1",
-    "balanced_accuracy",
-    "best_balanced_accuracy",
-    "calibration_error",
-)
+NAMES = ("auroc", "average_precision", "f1", "balanced_accuracy", "best_balanced_accuracy", "calibration_error")
 CUT = 0.5
 
 
@@ -33,20 +26,14 @@ def sample_units(sources: int, bad: float, rng: np.random.Generator) -> tuple[Sc
     noise = rng.normal(size=source.size) + rng.normal(size=sources)[source] * 0.7
     score = 1 / (1 + np.exp(-(1.6 * label - 0.8 + noise)))
     called = score >= CUT
-    return ScoredUnits("answer", score, label, called, None, np.arange(source.size)), [
-        f"s{at}" for at in source
-    ]
+    return ScoredUnits("answer", score, label, called, None, np.arange(source.size)), [f"s{at}" for at in source]
 
 
 def figures(units: ScoredUnits, groups: list[str], resamples: int, seed: int) -> dict[str, tuple[float, ...]]:
     """Return value and interval of each figure."""
-    agreement = compute_agreement(
-        units, groups, PositiveCalls(units.called, CUT), IntervalOptions(resamples, seed)
-    )
+    agreement = compute_agreement(units, groups, PositiveCalls(units.called, CUT), IntervalOptions(resamples, seed))
     result = {
-        figure.name: (figure.value, figure.low, figure.high)
-        for figure in agreement.figures
-        if figure.name in NAMES
+        figure.name: (figure.value, figure.low, figure.high) for figure in agreement.figures if figure.name in NAMES
     }
     return {name: ends for name, ends in result.items() if None not in ends}
 
@@ -72,9 +59,7 @@ def population_figures(units: ScoredUnits) -> dict[str, float]:
     groups = [""] * units.score.size
     agreement = compute_agreement(units, groups, PositiveCalls(units.called, CUT), IntervalOptions(1, 0))
     return {
-        figure.name: figure.value
-        for figure in agreement.figures
-        if figure.name in NAMES and figure.value is not None
+        figure.name: figure.value for figure in agreement.figures if figure.name in NAMES and figure.value is not None
     }
 
 

@@ -64,9 +64,7 @@ def main() -> None:
     print(f"| ragfault, bootstrap intervals | {boot:.1f} |")
     print(f"| ragfault, sign-flip tests | {flips:.1f} |")
     print(f"| ragfault as `compare` uses them (normal limits at this size) | {plain:.1f} |")
-    print(
-        f"| scipy.stats.bootstrap, metric by metric (scaled from {SCIPY_RESAMPLES} resamples of one) | {loop:.0f} |"
-    )
+    print(f"| scipy.stats.bootstrap, metric by metric (scaled from {SCIPY_RESAMPLES} resamples of one) | {loop:.0f} |")
     print(f"\nThe bootstrap is {loop / boot:.1f} × as fast; memory beyond the inputs {memory:,.0f} MiB.")
 
 

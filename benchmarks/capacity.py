@@ -90,14 +90,7 @@ def spent(folder: Path, judge: str, count: int) -> tuple[float, float]:
     metrics = UNJUDGED if judge == "none" else []
     script = folder / "evaluate.py"
     script.write_text(CODE)
-    command = [
-        sys.executable,
-        str(script),
-        str(folder / "traces.jsonl"),
-        str(folder / "run"),
-        judge,
-        *metrics,
-    ]
+    command = [sys.executable, str(script), str(folder / "traces.jsonl"), str(folder / "run"), judge, *metrics]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     driver, workers = map(float, done.stdout.split()[-2:])
     return driver, workers
@@ -158,9 +151,7 @@ def money(amount: float) -> str:
 def tables(found: Measured, asked: argparse.Namespace) -> None:
     """The cost of a trace, and of a day."""
     rows = list(each(found, asked))
-    print(
-        "| judge | worker, CPU ms | driver, CPU ms | a model, US$ | US$ for a million |\n|---|---|---|---|---|"
-    )
+    print("| judge | worker, CPU ms | driver, CPU ms | a model, US$ | US$ for a million |\n|---|---|---|---|---|")
     for name, driver, worker, model in rows:
         compute = 1e6 * (driver + worker) / 1000 / asked.utilisation / 3600 * asked.cpu_hour
         print(f"| {name} | {worker:.2f} | {driver:.2f} | {model:.5f} | {money(compute + 1e6 * model)} |")
@@ -201,12 +192,8 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=16, help="processors of a machine")
     parser.add_argument("--cpu-hour", type=float, default=0.04, help="US$ for a processor and an hour")
     parser.add_argument("--gb-month", type=float, default=0.023, help="US$ for a gigabyte and a month")
-    parser.add_argument(
-        "--utilisation", type=float, default=0.7, help="share of the time that a processor works"
-    )
-    parser.add_argument(
-        "--packing", type=float, default=3.0, help="how many times smaller texts are in Parquet"
-    )
+    parser.add_argument("--utilisation", type=float, default=0.7, help="share of the time that a processor works")
+    parser.add_argument("--packing", type=float, default=3.0, help="how many times smaller texts are in Parquet")
     parser.add_argument("--days", type=int, default=30, help="how long runs are kept")
     asked = parser.parse_args()
     if asked.measure:

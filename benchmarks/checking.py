@@ -24,12 +24,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ragfault.evaluation.online import ScoredTrace
-from ragfault.evaluation.online.sampling import SamplingPolicy, TraceSampler
+from ragfault.evaluation.online.scorer import SamplingPolicy, TraceSampler
 from ragfault.io.runs import MetricInfo
 from ragfault.records import ClaimVerdict, Score, Trace, Verdicts
 from ragfault.server.scoring.ppi_estimates import PpiEstimate, estimate_ppi
 from ragfault.server.storage import SpotCheckSample
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.bootstrap import FloatArray
 
 MEASURE = MetricInfo("groundedness", "generation")
 UNSURE = ClaimVerdict(claim="", start=0, end=0, support="supported", p=0.5, unsure=True)
@@ -143,9 +143,7 @@ def main() -> None:
     asked.add_argument("--traces", type=int, default=4000)
     asked.add_argument("--days", type=int, default=500)
     given = asked.parse_args()
-    print(
-        "| money | judge is right | checks | covered | inside | bias | chances ignored | days cut as whole | width |"
-    )
+    print("| money | judge is right | checks | covered | inside | bias | chances ignored | days cut as whole | width |")
     print("|---|---|---|---|---|---|---|---|---|")
     with ProcessPoolExecutor(2) as pool:
         for short in (False, True):

@@ -101,11 +101,7 @@ def agreement(labels: Sequence[int], truth: Sequence[str]) -> tuple[float, float
     for at in clusters:
         groups[labels[at]].append(truth[at])
     pure = sum(Counter(item).most_common(1)[0][1] for item in groups.values()) / max(1, len(clusters))
-    inside = (
-        adjusted_rand_score([truth[at] for at in clusters], [labels[at] for at in clusters])
-        if clusters
-        else 0.0
-    )
+    inside = adjusted_rand_score([truth[at] for at in clusters], [labels[at] for at in clusters]) if clusters else 0.0
     return inside, adjusted_rand_score(truth, alone), pure, 1 - len(clusters) / len(labels)
 
 
@@ -128,16 +124,11 @@ def row(name: str, labels: Sequence[int], failures: Sequence[FailingTrace], trut
     )
 
 
-def ways(
-    failures: Sequence[FailingTrace], wholes: Sequence[TracePopulation]
-) -> Iterator[tuple[str, list[int]]]:
+def ways(failures: Sequence[FailingTrace], wholes: Sequence[TracePopulation]) -> Iterator[tuple[str, list[int]]]:
     """Return the clusters as they are, and what parts of them alone would give."""
     yield "ragfault clusters", labelled(cluster_failures(failures, wholes), failures)
     latent = load_embedder("latent", dimensions=128)
-    yield (
-        "… with the latent embedder",
-        labelled(cluster_failures(failures, wholes, embedder=latent), failures),
-    )
+    yield ("… with the latent embedder", labelled(cluster_failures(failures, wholes, embedder=latent), failures))
     size = minimum_size(len(failures))
     yield (
         "word vectors alone",
@@ -172,11 +163,7 @@ def halves(
     faults = {item.id: mostly(item, truth) for item in before.clusters}
     same = [item for item in again.clusters if not item.new]
     right = [item for item in same if faults[item.id] == mostly(item, truth)]
-    return (
-        float(adjusted_rand_score(*put)),
-        len(same) / max(1, len(again.clusters)),
-        len(right) / max(1, len(same)),
-    )
+    return (float(adjusted_rand_score(*put)), len(same) / max(1, len(again.clusters)), len(right) / max(1, len(same)))
 
 
 def mostly(item: Cluster, truth: Truth) -> str:
@@ -184,9 +171,7 @@ def mostly(item: Cluster, truth: Truth) -> str:
     return Counter(truth[name][0] for name in item.members).most_common(1)[0][0]
 
 
-def stability(
-    failures: Sequence[FailingTrace], wholes: Sequence[TracePopulation], seeds: int, truth: Truth
-) -> str:
+def stability(failures: Sequence[FailingTrace], wholes: Sequence[TracePopulation], seeds: int, truth: Truth) -> str:
     """Measure stability over seeds and orders of the same failures, and over halves of them."""
     base = labelled(cluster_failures(failures, wholes), failures)
     same = []
@@ -224,9 +209,7 @@ def timed(failures: Sequence[FailingTrace], count: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a folder with squad2_*.jsonl.gz")
     parser.add_argument("--judge", default="embedded")
     parser.add_argument("--questions", type=int, default=600)
@@ -236,9 +219,7 @@ def main() -> None:
     corpus = squad_corpus(asked.data) if asked.data else handbook_corpus()
     questions = sample(corpus, min(asked.questions, len(corpus.questions)), 0)
     print(f"{corpus.name}, {len(questions):,} questions, judge {asked.judge}\n")
-    head = (
-        "| | failures | clusters | ARI | ARI, all | purity | purity by topic | ARI, fault × topic | single |"
-    )
+    head = "| | failures | clusters | ARI | ARI, all | purity | purity by topic | ARI, fault × topic | single |"
     for confined in (False, True):
         with tempfile.TemporaryDirectory() as folder:
             traces = list(broken(corpus, questions, confined))

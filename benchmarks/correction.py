@@ -85,15 +85,7 @@ def main(folder: Path, name: str) -> None:
     for one in found:
         single[one.task, one.half, one.model].append(one)
         mixed[one.task, one.half, str(drawn(f"part {one.source}") % 6)].append(one)
-    heads = (
-        "run",
-        "error measured on",
-        "runs",
-        "distance as judged",
-        "corrected",
-        "held as judged",
-        "corrected",
-    )
+    heads = ("run", "error measured on", "runs", "distance as judged", "corrected", "held as judged", "corrected")
     print(f"| {' | '.join(heads)} | undefined |\n{'|---' * 8}|")
     for title, runs in (("all generators", mixed), ("one generator", single)):
         for task, words in TASKS.items():
@@ -101,13 +93,7 @@ def main(folder: Path, name: str) -> None:
                 print(line(f"{words}, {title}", task, other, runs, known))
 
 
-def line(
-    title: str,
-    task: str,
-    other: str,
-    runs: Runs,
-    known: dict[tuple[str, int], tuple[Interval, Interval]],
-) -> str:
+def line(title: str, task: str, other: str, runs: Runs, known: dict[tuple[str, int], tuple[Interval, Interval]]) -> str:
     """The runs of a task, corrected by the error on a task."""
     apart, held_in, count, undefined = [0.0, 0.0], [0, 0], 0, 0
     for (of, half, _), these in runs.items():

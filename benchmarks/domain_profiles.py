@@ -30,19 +30,14 @@ def main() -> None:
     plain = load_judge("lexical").observe(traces)
     once = time.process_time() - start
     pairs = rows(folder, "wikiqa")
-    print(
-        f"{len(retained)} answers, {sum(len(item.claim or ()) for item in plain)} claims; {len(pairs)} sentences"
-    )
+    print(f"{len(retained)} answers, {sum(len(item.claim or ()) for item in plain)} claims; {len(pairs)} sentences")
     for name in PROFILES:
         profile = load_profile(name)
         start = time.process_time()
         seen = load_judge("lexical", profile=name).observe(traces)
         spent = time.process_time() - start
         changed = [
-            (
-                now.p > claim.p,
-                any(claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]),
-            )
+            (now.p > claim.p, any(claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]))
             for row, item, other in zip(retained, plain, seen, strict=True)
             for claim, now in zip(item.claim or (), other.claim or (), strict=True)
             if now.support != claim.support and "threshold of the domain profile" not in (now.reason or "")
@@ -50,9 +45,7 @@ def main() -> None:
         lowered = [marked for up, marked in changed if not up]
         raised = [marked for up, marked in changed if up]
         refused = [
-            float(row["label"]) > 0
-            for row in pairs
-            if explain_query_conflict(profile, row["query"], row["passage"])
+            float(row["label"]) > 0 for row in pairs if explain_query_conflict(profile, row["query"], row["passage"])
         ]
         print(
             f"{name:10} lowers {len(lowered)} claims, {sum(lowered)} marked; raises {len(raised)}, {sum(raised)} marked"

@@ -83,9 +83,7 @@ def main() -> None:
         for workers, times in spent.items():
             middle = statistics.median(times)
             print(f"| {workers} | {middle:.1f} | {asked.count / middle:,.0f} |")
-        print(
-            f"\n2 workers are {statistics.median(spent[1]) / statistics.median(spent[2]):.2f} × as fast as 1."
-        )
+        print(f"\n2 workers are {statistics.median(spent[1]) / statistics.median(spent[2]):.2f} × as fast as 1.")
 
 
 if __name__ == "__main__":

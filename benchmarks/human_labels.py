@@ -24,7 +24,7 @@ from benchmarks.judge import held, rows, trace
 from ragfault.judges import load_judge
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.stats import mean_interval, ppi_mean
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.bootstrap import FloatArray
 
 TRACES, SIZES, SIMULATIONS, DRAWS = 2000, (20, 50, 200), 2000, 400
 
@@ -155,10 +155,7 @@ def table() -> None:
         sample = pool.map(simulate, [Cell(*line, n) for line in lines for n in SIZES])
         for name, right, bias in lines:
             cells = [next(sample) for _ in SIZES]
-            shares = [
-                " / ".join(f"{100 * share:.1f}" for share in item)
-                for item in list(zip(*cells, strict=True))[:2]
-            ]
+            shares = [" / ".join(f"{100 * share:.1f}" for share in item) for item in list(zip(*cells, strict=True))[:2]]
             ratios = " / ".join(f"{cell.ratio:.2f}" for cell in cells)
             print(f"| {name} | {right:.0%} | {bias:g} | {shares[0]} | {shares[1]} | {ratios} |", flush=True)
 
@@ -175,9 +172,7 @@ def answers(folder: Path, name: str, size: int) -> tuple[LabelSample, list[str]]
     for row, seen in zip(selected, load_judge(name).observe([trace(row) for row in selected]), strict=True):
         sample = compute_score(metric, trace(row), seen)
         if sample.value is not None and seen.claim:
-            marked = [
-                any(c.start < s["end"] and s["start"] < c.end for s in row["spans"]) for c in seen.claim
-            ]
+            marked = [any(c.start < s["end"] and s["start"] < c.end for s in row["spans"]) for c in seen.claim]
             judged.append(sample.value)
             people.append(1 - sum(marked) / len(marked))
             sources.append(row["source_id"])
@@ -190,18 +185,14 @@ def answers(folder: Path, name: str, size: int) -> tuple[LabelSample, list[str]]
 def real(folder: Path, name: str = "embedded", size: int = 2000) -> None:
     """Print coverage and width on RAGTruth where 5 % of the answers are labeled."""
     sample, tasks = answers(folder, name, size)
-    print(
-        "| answers | n | labels | by people | by the judge | correlation | inside | alone | width | alone | ratio |"
-    )
+    print("| answers | n | labels | by people | by the judge | correlation | inside | alone | width | alone | ratio |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for task in ("all", *sorted(set(tasks))):
         selected = np.array([task in ("all", item) for item in tasks])
         assert sample.clusters is not None
         task_sample = LabelSample(sample.judged[selected], sample.people[selected], sample.clusters[selected])
         for share in (0.05, 0.1):
-            print(
-                f"| {task} | {task_sample.people.size} | {_sample_figures(task_sample, share)} |", flush=True
-            )
+            print(f"| {task} | {task_sample.people.size} | {_sample_figures(task_sample, share)} |", flush=True)
 
 
 def _sample_figures(sample: LabelSample, share: float) -> str:

@@ -42,15 +42,7 @@ JSON_PAGES = (
     "/alerts.json",
     "/metrics",
 )
-HTML_PAGES = (
-    "/",
-    "/metrics/groundedness",
-    "/traces",
-    "/traces?text=harbour",
-    "/traces/s-17",
-    "/alerts",
-    "/clusters",
-)
+HTML_PAGES = ("/", "/metrics/groundedness", "/traces", "/traces?text=harbour", "/traces/s-17", "/alerts", "/clusters")
 ANEW = {"/", "/overview.json"}
 """Pages whose figures are kept for two seconds: asked for so seldom that each is made anew."""
 
@@ -94,9 +86,7 @@ def flood(place: str, seconds: float, clients: int, bodies: Bodies, start: int =
 
 def ingest(seconds: float, clients: int, batch: int, judge: str) -> None:
     """Print the rates with scoring off and on, for both ways in."""
-    print(
-        "form    scoring    taken/s  p50 ms  p95 ms  p99 ms  refused  scored/s  after/s  server cpu  judge cpu   MB"
-    )
+    print("form    scoring    taken/s  p50 ms  p95 ms  p99 ms  refused  scored/s  after/s  server cpu  judge cpu   MB")
     for form in FORMS:
         for workers in ("0", "1"):
             folder = Path(tempfile.mkdtemp())
@@ -259,28 +249,20 @@ def _verdict(folder: Path, told: Told) -> bool:
     lost = {"native": told.native - met.keys(), "spans": told.spans - met.keys()}
     twice = sum(1 for n in met.values() if n > 1)
     print(f"acknowledged: {len(told.native):,} native, {len(told.spans):,} by spans; stored {met.total():,}")
-    print(
-        f"lost: {len(lost['native'])} native, {len(lost['spans'])} by spans; twice: {twice}; not judged: {waiting}"
-    )
+    print(f"lost: {len(lost['native'])} native, {len(lost['spans'])} by spans; twice: {twice}; not judged: {waiting}")
     print(f"whole with five chunks and scores: {whole:,} of {len(told.spans):,} by spans")
     return not (lost["native"] or lost["spans"] or twice or waiting or whole < len(told.spans))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stored", type=int, nargs="*", default=[10_000, 100_000])
-    parser.add_argument(
-        "--light", action="store_true", help="copies in the full store lack bodies and verdicts"
-    )
+    parser.add_argument("--light", action="store_true", help="copies in the full store lack bodies and verdicts")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--batch", type=int, default=20, help="traces to a request")
     parser.add_argument("--judge", default="embedded")
-    parser.add_argument(
-        "--kills", type=int, help="kill a server during load so many times, and do nothing else"
-    )
+    parser.add_argument("--kills", type=int, help="kill a server during load so many times, and do nothing else")
     parser.add_argument("--pages", type=Path, help="time the pages over this store, and do nothing else")
     given = parser.parse_args()
     if given.kills:

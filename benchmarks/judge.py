@@ -28,7 +28,7 @@ from ragfault.judges import load_judge
 from ragfault.judges.checks.answers import measure_focus
 from ragfault.judges.checks.claims import extract_claims
 from ragfault.judges.checks.passages import Passage
-from ragfault.judges.lexical.judge import LexicalJudge
+from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.records import Chunk, Trace, Verdicts
 from ragfault.stats import auroc, auroc_within_groups, choose_threshold
 
@@ -56,10 +56,7 @@ def trace(row: Row) -> Trace:
 def doubts(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:
     """Return how doubtful each answer is, by its worst claim and on average."""
     item = [[1.0 - (claim.p or 0.0) for claim in verdict.claim or ()] for verdict in verdicts]
-    return {
-        "worst": [max(p, default=0.0) for p in item],
-        "mean": [sum(p) / len(p) if p else 0.0 for p in item],
-    }
+    return {"worst": [max(p, default=0.0) for p in item], "mean": [sum(p) / len(p) if p else 0.0 for p in item]}
 
 
 def ragtruth(folder: Path) -> None:
@@ -98,10 +95,7 @@ def words(retained: Sequence[Row], verdicts: Sequence[Verdicts]) -> None:
             marked[claim.support] += any(
                 claim.start < span["end"] and span["start"] < claim.end for span in row["spans"]
             )
-    print(
-        "  marked by people: "
-        + ", ".join(f"{word} {marked[word] / n:.2f} of {n}" for word, n in seen.items())
-    )
+    print("  marked by people: " + ", ".join(f"{word} {marked[word] / n:.2f} of {n}" for word, n in seen.items()))
 
 
 def others(folder: Path) -> None:
@@ -112,8 +106,7 @@ def others(folder: Path) -> None:
         score = doubts(judge.observe([trace(row) for row in retained]))
         label = [row["label"] for row in retained]
         print(
-            f"{name}: {len(retained)}  "
-            + "  ".join(f"{key} AUROC {auroc(s, label):.3f}" for key, s in score.items())
+            f"{name}: {len(retained)}  " + "  ".join(f"{key} AUROC {auroc(s, label):.3f}" for key, s in score.items())
         )
 
 
@@ -145,10 +138,7 @@ def measure_answer_focus(folder: Path) -> None:
         relevant = [seen.value for seen in reading.score_relevance(first.query, chunks)]
         share = measure_focus(first.query, first.answer or "", message, known, relevant, reading)
         shares["over 800 characters" if len(first.answer or "") > 800 else "shorter"].append(share)
-    print(
-        "keeps to the query: "
-        + ", ".join(f"{n} {sum(v) / len(v):.3f} of {len(v)}" for n, v in shares.items())
-    )
+    print("keeps to the query: " + ", ".join(f"{n} {sum(v) / len(v):.3f} of {len(v)}" for n, v in shares.items()))
 
 
 def spoken(folder: Path) -> None:

@@ -112,12 +112,7 @@ def python(folder: Path, tool: str) -> str:
 def passed(tool: str, folder: Path, file: Path, spoil: int) -> Passed:
     """Run a tool over the traces of a file, in a process of its own."""
     name = tool.partition(",")[0]
-    environment = {
-        **os.environ,
-        **QUIET,
-        "PYTHONPATH": str(ROOT),
-        "WITH_REASONS": "no" if tool == BARE else "yes",
-    }
+    environment = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT), "WITH_REASONS": "no" if tool == BARE else "yes"}
     with Endpoint(json.loads(file.read_text(encoding="utf-8")), spoil=spoil) as endpoint:
         command = [python(folder, name), "-m", f"benchmarks.costs.run_{name}", str(file), endpoint.url]
         done = subprocess.run(
@@ -171,9 +166,7 @@ def by_metric(results: dict[str, Passed], count: int) -> None:
         [
             metric,
             *(
-                f"{row.counts.get(metric, {}).get('calls', 0) / count:.1f}"
-                if metric in row.metrics
-                else "none"
+                f"{row.counts.get(metric, {}).get('calls', 0) / count:.1f}" if metric in row.metrics else "none"
                 for row in others.values()
             ),
         ]
@@ -194,15 +187,7 @@ def spoilt(results: dict[str, Passed], clean: dict[str, Passed]) -> None:
         more = row.total("calls") - clean[tool].total("calls")
         cells = [tool, f"{row.total('spoilt')} of {row.total('calls')}", f"{more:+d}"]
         rows.append([*cells, *(f"{ends[name] / total:.1%}" for name in ("same", "other", "lost", "raised"))])
-    head = (
-        "tool",
-        "replies broken",
-        "calls more",
-        "same value",
-        "another value",
-        "NaN or none",
-        "an exception",
-    )
+    head = ("tool", "replies broken", "calls more", "same value", "another value", "NaN or none", "an exception")
     table(head, rows)
 
 
@@ -232,9 +217,7 @@ def measure(folder: Path, tools: Sequence[str], count: int, rounds: int) -> None
     sample = sample[:-1]
     size = statistics.mean(sum(len(chunk.text) for chunk in trace.chunks or ()) for trace in sample)
     claims = statistics.mean(len(plain(trace)["said"]) for trace in sample)
-    print(
-        f"{len(sample)} traces: 5 chunks with {size:,.0f} characters, {claims:.1f} claims, a reference each"
-    )
+    print(f"{len(sample)} traces: 5 chunks with {size:,.0f} characters, {claims:.1f} claims, a reference each")
     cpu = {tool: statistics.median(row.overhead for row in passes) for tool, passes in turns.items()}
     costs(clean, cpu, len(sample))
     by_metric(clean, len(sample))

@@ -88,9 +88,7 @@ def print_figures(run: Run, counts: dict[str, Any], wall: float, cpu: float) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10_000, help="traces (10,000)")
     parser.add_argument("--concurrency", type=int, default=64, help="calls at once (64)")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds that the endpoint thinks (0)")

@@ -123,7 +123,7 @@ def model() -> Callable[[Trace], object]:
         load_tokenizer,
         locate_weights,
     )
-    from ragfault.judges.minilm.evidence import get_sentence_text, select_evidence
+    from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
 
     split, network = load_tokenizer(locate_weights()), load_encoder(locate_weights())
 
@@ -220,9 +220,7 @@ def measured(names: Sequence[str], files: dict[bool, Path]) -> dict[tuple[str, b
 def table(result: dict[tuple[str, bool], list[Spent]]) -> None:
     """Print medians."""
     middle = {task: statistics.median(item.rate for item in item) for task, item in result.items()}
-    print(
-        f"\n| judge | traces | traces/s, one core | {MEASURE} = 1 | peak memory, MiB |\n|---|---|---|---|---|"
-    )
+    print(f"\n| judge | traces | traces/s, one core | {MEASURE} = 1 | peak memory, MiB |\n|---|---|---|---|---|")
     for (name, few), values in result.items():
         rate, memory_ = middle[name, few], statistics.median(item.memory for item in values)
         kind, ratio = "few" if few else "all", rate / (middle[MEASURE, few] or float("nan"))

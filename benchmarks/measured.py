@@ -54,9 +54,7 @@ def llamaindex(background: BackgroundScorer) -> tuple[Callable, Callable]:
 
     class Fixed(BaseRetriever):
         def _retrieve(self, query_bundle):  # noqa: ARG002
-            return [
-                NodeWithScore(node=TextNode(text=text, id_=str(n)), score=0.5) for n, text in enumerate(TEXTS)
-            ]
+            return [NodeWithScore(node=TextNode(text=text, id_=str(n)), score=0.5) for n, text in enumerate(TEXTS)]
 
     return Fixed().retrieve, Measured(Fixed(), background).retrieve
 
@@ -73,17 +71,13 @@ def times(retriever: Callable, calls: int, pause: float) -> list[float]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--calls", type=int, default=200, help="calls to a round (default: 200)")
     options.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
     options.add_argument("--pause", type=float, default=0.01, help="seconds between calls (default: 0.01)")
     options.add_argument("--judge", default="embedded", help="who scores (default: embedded)")
     given = options.parse_args()
-    print(
-        f"{'retriever':12}{'alone ms':>10}{'measured ms':>13}{'added ms':>10}{'p99 added':>11}{'scored':>14}"
-    )
+    print(f"{'retriever':12}{'alone ms':>10}{'measured ms':>13}{'added ms':>10}{'p99 added':>11}{'scored':>14}")
     for make in (plain, langchain, llamaindex):
         count = 0
 

@@ -66,10 +66,7 @@ def main() -> None:
             shared = sorted(answers[better].keys() & answers[worse].keys())[: asked.count]
             sides = [[answers[model][source] for source in shared] for model in (better, worse)]
             with tempfile.TemporaryDirectory() as folder:
-                runs = [
-                    evaluate(traces, Path(folder, str(at)), metrics=METRICS)
-                    for at, traces in enumerate(sides)
-                ]
+                runs = [evaluate(traces, Path(folder, str(at)), metrics=METRICS) for at, traces in enumerate(sides)]
                 result = bisect(*runs)
             change = next(c for c in result.comparison.changes if c.metric == "groundedness")
             people = [sum(trace.metadata["label"] for trace in traces) / len(traces) for traces in sides]
@@ -80,9 +77,7 @@ def main() -> None:
                 reported += 1
                 agreed += (change.state == "dropped") == (people[1] > people[0])
             assert change.difference is not None
-            moved = (
-                f"{change.difference.mean:+.3f} [{change.difference.low:+.3f}, {change.difference.high:+.3f}]"
-            )
+            moved = f"{change.difference.mean:+.3f} [{change.difference.low:+.3f}, {change.difference.high:+.3f}]"
             print(
                 f"| {task} | {better} → {worse} | {len(shared)} | {people[0]:.0%} → {people[1]:.0%} "
                 f"| {moved} {change.state} | {result.verdict}: {layer} | {branch} |",

@@ -31,7 +31,7 @@ from ragfault.analysis.monitoring.change_detection import (
 from ragfault.analysis.monitoring.rollups import BINS
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries
 from ragfault.io.runs import MetricInfo
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.distributions import normal_quantile
 
 MEASURE = MetricInfo("groundedness", "generation")
@@ -82,11 +82,7 @@ def sequential(margin: float) -> Callable[[Traffic], np.ndarray]:
 def _sequential(traffic_sums: Traffic, margin: float) -> np.ndarray:
     size = len(traffic_sums.n)
     part = MetricSeries(
-        np.arange(size),
-        *traffic_sums,
-        np.zeros((size, BINS), np.int64),
-        np.zeros((size, 2), np.int64),
-        ((),) * size,
+        np.arange(size), *traffic_sums, np.zeros((size, BINS), np.int64), np.zeros((size, 2), np.int64), ((),) * size
     )
     period = measure_reference((MEASURE.name, None), part.between(0, WEEK), MEASURE, margin=margin)
     assert period is not None
@@ -161,9 +157,7 @@ class Job(NamedTuple):
 def replicate(job: Job) -> list[float]:
     """Return for each rule the false alarms of a month, or the minutes until it detected the drop (infinite: never)."""
     rng = np.random.default_rng([job.seed, job.rate, round(1000 * job.drop)])
-    good = traffic(
-        rng, pool(rng, 0.8), job.rate, WEEK + (DAY_MINUTES if job.drop else MONTH_MINUTES), job.turns
-    )
+    good = traffic(rng, pool(rng, 0.8), job.rate, WEEK + (DAY_MINUTES if job.drop else MONTH_MINUTES), job.turns)
     if job.drop:
         bad = traffic(rng, pool(rng, 0.8 - job.drop), job.rate, HORIZON[job.rate], job.turns)
         good = Traffic(*(np.concatenate(pair) for pair in zip(good, bad, strict=True)))
@@ -223,9 +217,7 @@ def table(months: int, drops: int, seed: int, rates: list[int], turns: int) -> N
 def main() -> None:
     """Print the table: false alarms, and the delay as median and 90 % quantile."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument(
-        "--months", type=int, default=100, help="metric-months without a change, per traffic [100]"
-    )
+    asked.add_argument("--months", type=int, default=100, help="metric-months without a change, per traffic [100]")
     asked.add_argument("--drops", type=int, default=60, help="drops of each size, per traffic [60]")
     asked.add_argument("--seed", type=int, default=0, help="of the simulation [0]")
     asked.add_argument("--rates", type=int, nargs="+", choices=RATES, default=RATES, help="traces a minute")

@@ -100,12 +100,7 @@ print(held / 2000)
 CASES = (
     ("P@1 of four tied chunks, the right one first (1.0)", "trulens", TIED, OURS_TIED),
     ("faithfulness of an answer without a claim", "deepeval", NO_CLAIMS, OURS_NO_CLAIMS),
-    (
-        "8 metrics, nothing changed: share of comparisons with an alarm (0.05)",
-        "trulens",
-        UNCORRECTED,
-        OURS_CORRECTED,
-    ),
+    ("8 metrics, nothing changed: share of comparisons with an alarm (0.05)", "trulens", UNCORRECTED, OURS_CORRECTED),
     ("coverage of a 95 % interval of 8 differences (0.95)", "trulens", COVERAGE, OURS_COVERAGE),
 )
 
@@ -120,9 +115,7 @@ def install(place: Path) -> None:
 
 def said(python: Path | str, code: str) -> str:
     """The last line that a program prints, or how it ended."""
-    done = subprocess.run(
-        [str(python), "-W", "ignore", "-c", code], check=False, capture_output=True, text=True
-    )
+    done = subprocess.run([str(python), "-W", "ignore", "-c", code], check=False, capture_output=True, text=True)
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
     return lines[-1] if lines else f"exit {done.returncode}"
 
@@ -144,9 +137,7 @@ def start(python: Path | str, module: str) -> float:
     found = []
     for _ in range(6):
         begin = time.perf_counter()
-        done = subprocess.run(
-            [str(python), "-W", "ignore", "-c", f"import {module}"], check=False, capture_output=True
-        )
+        done = subprocess.run([str(python), "-W", "ignore", "-c", f"import {module}"], check=False, capture_output=True)
         if done.returncode:
             return float("nan")
         found.append(time.perf_counter() - begin)
@@ -155,9 +146,7 @@ def start(python: Path | str, module: str) -> float:
 
 def main() -> None:
     """Install, or run and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--install", type=Path)
     parser.add_argument("--run", type=Path)
     given = parser.parse_args()
@@ -167,9 +156,7 @@ def main() -> None:
         return
     print("| case | tool | it says | ragfault says |\n|---|---|---|---|")
     for title, tool, code, ours in CASES:
-        print(
-            f"| {title} | {tool} | {said(given.run / tool / 'bin/python', code)} | {said(sys.executable, ours)} |"
-        )
+        print(f"| {title} | {tool} | {said(given.run / tool / 'bin/python', code)} | {said(sys.executable, ours)} |")
     print("\n| tool | packages | MB installed | seconds to import |\n|---|---|---|---|")
     for tool in PEERS:
         python = given.run / tool / "bin/python"

@@ -100,9 +100,7 @@ def write(queries: int, folder: Path) -> tuple[str, str]:
             docs = rng.choice(1_000_000, DEPTH + 4, replace=False)
             scores = 30 - 0.25 * np.arange(DEPTH) - 0.2 * rng.random(DEPTH)
             pairs = enumerate(zip(docs[:DEPTH].tolist(), scores.tolist(), strict=True), 1)
-            results.writelines(
-                f"q{query} Q0 doc{doc} {rank} {score:.6f} bench\n" for rank, (doc, score) in pairs
-            )
+            results.writelines(f"q{query} Q0 doc{doc} {rank} {score:.6f} bench\n" for rank, (doc, score) in pairs)
             gold = np.concatenate([rng.choice(docs[:DEPTH], JUDGED - 4, replace=False), docs[DEPTH:]])
             grades = np.maximum(rng.integers(0, 4, JUDGED), np.arange(JUDGED) == 0)
             pairs = zip(gold.tolist(), grades.tolist(), strict=True)
@@ -130,8 +128,7 @@ def nest(queries: list[str], chunks: list[str], values: list[float]) -> Dicts:
 
 def ours(ranking: Ranking) -> Means:
     return [
-        float(values[defined].mean())
-        for values, defined in (compute_rank_metric(n, ranking, k) for n, k in METRICS)
+        float(values[defined].mean()) for values, defined in (compute_rank_metric(n, ranking, k) for n, k in METRICS)
     ]
 
 
@@ -177,9 +174,7 @@ def ir_means(results: list[Any]) -> Means:
 def ranx(run: Any, qrels: Any) -> dict[str, Any]:
     import ranx as peer
 
-    results: dict[str, Any] = peer.evaluate(
-        qrels, run, labels("ranx"), return_mean=False, save_results_in_run=False
-    )
+    results: dict[str, Any] = peer.evaluate(qrels, run, labels("ranx"), return_mean=False, save_results_in_run=False)
     return results
 
 
@@ -209,12 +204,7 @@ class Race:
         self.entries: list[tuple[str, str, Callable[[], Any], Callable[[Any], Means], str]] = []
 
     def enter(
-        self,
-        entrance: str,
-        who: str,
-        action: Callable[[], Any],
-        means: Callable[[Any], Means],
-        note: str = "",
+        self, entrance: str, who: str, action: Callable[[], Any], means: Callable[[Any], Means], note: str = ""
     ) -> None:
         self.entries.append((entrance, who, action, means, note))
 

@@ -70,9 +70,7 @@ def rate(search: Callable[[str], object], asked: list[str]) -> float:
     return timed(lambda: [search(text) for text in asked])[0]
 
 
-def against(
-    ours: Callable[[str], object], bare: Callable[[str], object], asked: list[str], rounds: int
-) -> tuple:
+def against(ours: Callable[[str], object], bare: Callable[[str], object], asked: list[str], rounds: int) -> tuple:
     """Return queries a second of both, and the ratio of their medians, in alternating rounds."""
     both = [(rate(ours, asked), rate(bare, asked)) for _ in range(rounds)]
     item, two = median(pair[0] for pair in both), median(pair[1] for pair in both)
@@ -80,9 +78,7 @@ def against(
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--count", type=int, default=100_000, help="chunks (default: 100,000)")
     options.add_argument("--queries", type=int, default=50, help="queries to a round (default: 50)")
     options.add_argument("--rounds", type=int, default=5, help="rounds (default: 5)")
@@ -90,8 +86,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     corpus = texts(given.count, rng)
     asked = [
-        " ".join(rng.permutation(corpus[place].split())[:6])
-        for place in rng.integers(0, given.count, given.queries)
+        " ".join(rng.permutation(corpus[place].split())[:6]) for place in rng.integers(0, given.count, given.queries)
     ]
     chunks = [Chunk(id=str(place), text=text) for place, text in enumerate(corpus)]
     embedder = Hashed()
@@ -120,9 +115,7 @@ def main() -> None:
     def ids(search: Callable) -> list[list[str]]:
         return [[hit.id for hit in search(Query(text=text), ()).hits] for text in asked]
 
-    exact = (
-        np.argsort(-(vectors @ embedder.embed(asked).T), axis=0, kind="stable")[:TOP].T.astype(str).tolist()
-    )
+    exact = np.argsort(-(vectors @ embedder.embed(asked).T), axis=0, kind="stable")[:TOP].T.astype(str).tolist()
 
     def recall(result: list[list[str]]) -> float:
         return float(np.mean([len({*item} & {*two}) / TOP for item, two in zip(result, exact, strict=True)]))

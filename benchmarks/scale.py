@@ -235,10 +235,7 @@ def cluster(asked: argparse.Namespace, folder: Path) -> None:
     write_traces(varied(asked.count), path)
     begin = time.perf_counter()
     made, _ = two_nodes()
-    print(
-        f"two nodes are there after {time.perf_counter() - begin:.1f} s; judge {asked.judge}\n\n{HEAD}",
-        flush=True,
-    )
+    print(f"two nodes are there after {time.perf_counter() - begin:.1f} s; judge {asked.judge}\n\n{HEAD}", flush=True)
     ratios: list[tuple[float, float]] = []
     for _ in range(asked.rounds):
         pool = evaluated(path, folder / "pool", asked.judge, 2)
@@ -248,9 +245,7 @@ def cluster(asked: argparse.Namespace, folder: Path) -> None:
         ratios.append((far.seconds / pool.seconds, far.cpu / pool.cpu))
     made.shutdown()
     wall, cpu = (statistics.median(pair[at] for pair in ratios) for at in (0, 1))
-    print(
-        f"\nRay takes {wall:.2f} × the seconds and {cpu:.2f} × the processor time of two processes (medians)."
-    )
+    print(f"\nRay takes {wall:.2f} × the seconds and {cpu:.2f} × the processor time of two processes (medians).")
     print(f"The tables are {'the same' if alike(folder / 'pool', folder / 'ray') else 'DIFFERENT'}.")
 
 

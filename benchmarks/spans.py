@@ -21,9 +21,7 @@ START = 1_790_000_000_000_000_000
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=5000)
     parser.add_argument("--chunks", type=int, default=5)
     parser.add_argument("--words", type=int, default=80)

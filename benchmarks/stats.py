@@ -34,7 +34,7 @@ from ragfault.stats import (
     unpaired_difference,
     wilson_interval,
 )
-from ragfault.stats.clusters import Clusters, FloatArray
+from ragfault.stats.bootstrap import Clusters, FloatArray
 
 SIZES = (8, 30, 200)
 MARGIN = 0.05
@@ -193,11 +193,7 @@ def agreement() -> Iterator[str]:
         yield f"| {n:,} | {100 * apart[0]:.1f} % | {100 * apart[1]:.1f} % |"
 
 
-JUDGES = {
-    "good, 0.90 and 0.95": (0.90, 0.95),
-    "fair, 0.75 and 0.85": (0.75, 0.85),
-    "weak, 0.55 and 0.80": (0.55, 0.80),
-}
+JUDGES = {"good, 0.90 and 0.95": (0.90, 0.95), "fair, 0.75 and 0.85": (0.75, 0.85), "weak, 0.55 and 0.80": (0.55, 0.80)}
 TRUE = (0.0, 0.05, 0.2, 0.5, 0.9)
 
 
@@ -218,9 +214,7 @@ def corrections(simulations: int) -> Iterator[str]:
             yield f"| {name} | {n} | {labelled} + {labelled} | {' | '.join(held)} | {raw} | {100 * untold:.1f} % |"
 
 
-def _corrected(
-    se: float, sp: float, n: int, labelled: int, truth: float, simulations: int
-) -> tuple[int, int, int]:
+def _corrected(se: float, sp: float, n: int, labelled: int, truth: float, simulations: int) -> tuple[int, int, int]:
     """Intervals that hold the truth, intervals (and errors shown to be others), uncorrected ones that hold it."""
     rng = np.random.default_rng([n, labelled, round(1000 * truth), round(100 * se)])
     called = rng.binomial(n, truth * se + (1 - truth) * (1 - sp), simulations)

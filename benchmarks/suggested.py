@@ -11,7 +11,7 @@ import numpy as np
 
 from ragfault.evaluation.agreement.annotation.session import compute_chances
 from ragfault.stats import ppi_mean
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.bootstrap import FloatArray
 
 TRACES = 2000
 
@@ -64,9 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--samples", type=int, default=500)
     samples = parser.parse_args().samples
-    print(
-        "| judge | labels | width, drawn alike | width, suggested | ratio | held, alike | held, suggested |"
-    )
+    print("| judge | labels | width, drawn alike | width, suggested | ratio | held, alike | held, suggested |")
     print("|---|---|---|---|---|---|---|")
     for honest in (True, False):
         for n in (50, 100, 200):

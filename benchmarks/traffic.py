@@ -34,10 +34,7 @@ GENERATED = 10_000
 STEP = 17
 """Minutes that they take."""
 JSON = "application/json"
-FORMS = {
-    "native": ("/v1/ragfault/traces", JSON),
-    "otlp": ("/v1/traces", "application/x-protobuf"),
-}
+FORMS = {"native": ("/v1/ragfault/traces", JSON), "otlp": ("/v1/traces", "application/x-protobuf")}
 
 
 def traces(prefix: str, count: int, begin: datetime) -> list[Trace]:
@@ -75,9 +72,7 @@ class Bodies:
         self.templates = [self._template(at) for at in range(16)]
 
     def _template(self, at: int) -> bytes:
-        sent = traces("@@name@@-", 16 * self.batch, datetime.now(UTC))[
-            at * self.batch : (at + 1) * self.batch
-        ]
+        sent = traces("@@name@@-", 16 * self.batch, datetime.now(UTC))[at * self.batch : (at + 1) * self.batch]
         sent = [msgspec.structs.replace(item, id=f"@@name@@-{n:04}") for n, item in enumerate(sent)]
         return msgspec.json.encode(sent) if self.form == "native" else export(sent)
 
@@ -168,9 +163,7 @@ def fill(place: Path, count: int, light: bool = False) -> None:
 def _like(trace: Trace, known: ScoredTrace) -> ScoredTrace:
     """Return a trace with the outcome of another."""
     verdicts = msgspec.structs.replace(known.verdicts, trace=trace.id)
-    return ScoredTrace(
-        trace, verdicts, tuple(msgspec.structs.replace(item, trace=trace.id) for item in known.scores)
-    )
+    return ScoredTrace(trace, verdicts, tuple(msgspec.structs.replace(item, trace=trace.id) for item in known.scores))
 
 
 def copy(place: Path, times: int, light: bool) -> None:
@@ -250,9 +243,7 @@ class Serving(NamedTuple):
 def serve(store: Path, *options: str) -> Serving:
     """Start a server."""
     command = [sys.executable, "-m", "ragfault", "serve", "--store", str(store), "--port", "0", *options]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     assert process.stdout is not None
     return Serving(process, urlsplit(process.stdout.readline().split()[-1]).netloc)
 

@@ -25,11 +25,10 @@ from ragfault.records import Document, Gold, Span, Trace
 from ragfault.retrieval.pipeline_config import PipelineConfig
 from ragfault.stats import holm_adjust, paired_difference, sign_flip_test
 from ragfault.tuning import QuestionOutcome, SearchSpace, TuningQuestion, enumerate_configs
-from ragfault.tuning.cache import TuningCache
 from ragfault.tuning.holdout import gather_questions, split_questions
 from ragfault.tuning.search import PipelineSearch
 from ragfault.tuning.search_space import compute_figure, parse_bound
-from ragfault.tuning.trials import TrialRunner, parse_tuning_metric
+from ragfault.tuning.trials import TrialRunner, TuningCache, parse_tuning_metric
 
 NEAR = 0.01
 CHUNKERS = {
@@ -104,9 +103,7 @@ def table(
     for at in order:
         recipe, outcomes = recipes[at], result[recipes[at].name]
         gap = paired_difference(base, pairs[at], groups, bounds=(0, 1))
-        retrieval = f"{recipe.get_stage('retrieve')}" + (
-            "" if recipe.embedder == "none" else f" {recipe.embedder}"
-        )
+        retrieval = f"{recipe.get_stage('retrieve')}" + ("" if recipe.embedder == "none" else f" {recipe.embedder}")
         figures = [f"{compute_figure(name, outcomes):.3f}" for name in ("recall", "iou")]
         costs = f"{compute_figure('latency', outcomes):.1f} | {compute_figure('tokens', outcomes):,.0f}"
         less = "–" if recipe == default else f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
@@ -133,16 +130,12 @@ def splits(
     for seed in range(count):
         parts = split_questions(questions, 0.5, seed)
         mine = TrialRunner(bench.cache, bench.metric)
-        result = PipelineSearch(
-            mine, space, default, parts.selection, (parse_bound(f"tokens<={tokens}"),)
-        ).run()
+        result = PipelineSearch(mine, space, default, parts.selection, (parse_bound(f"tokens<={tokens}"),)).run()
         chosen = [place[item.id] for item in parts.selection]
         stored = [place[item.id] for item in parts.holdout]
         ids = {item.id for item in parts.selection}
         complete = sum(
-            cost
-            for key, cost in bench.computed_seconds.items()
-            if " " not in key or key.split(" ", 1)[1] in ids
+            cost for key, cost in bench.computed_seconds.items() if " " not in key or key.split(" ", 1)[1] in ids
         )
         means, pick = values[:, stored].mean(axis=1), names.index(result.config.name)
         best_overall = int(values[:, chosen].mean(axis=1).argmax())
@@ -175,15 +168,11 @@ def splits(
     ):
         near = f"{np.mean(other >= best - NEAR):.0%} | {np.mean(pick >= other - NEAR):.0%}"
         print(f"| {name} | {other.mean():.3f} | {near} |")
-    print(
-        f"\nthe tuner takes {share.mean():.0%} of the time of the grid ({share.min():.0%} to {share.max():.0%})"
-    )
+    print(f"\nthe tuner takes {share.mean():.0%} of the time of the grid ({share.min():.0%} to {share.max():.0%})")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("--set", choices=["chunking", "squad"], default="chunking")
     parser.add_argument("--embedders", default="latent")
@@ -207,8 +196,7 @@ def main() -> None:
         compressions=(),
     )
     default = replace(
-        PipelineConfig(chunker=chunkers[0]),
-        stages={"retrieve": "sparse(k=50)", "select": f"budget({tokens})"},
+        PipelineConfig(chunker=chunkers[0]), stages={"retrieve": "sparse(k=50)", "select": f"budget({tokens})"}
     )
     bench = TrialRunner(TuningCache(given.cache, documents), parse_tuning_metric("ndcg@10"))
     recipes, begin = enumerate_configs(space, default), time.perf_counter()
@@ -217,9 +205,7 @@ def main() -> None:
         result[recipe.name] = bench.measure(recipe, gathered.questions)
     bench.cache.flush()
     groups = [question.group for question in gathered.questions]
-    print(
-        f"{len(gathered.questions)} questions, {len(documents)} documents; grouped by {gathered.grouped_by}"
-    )
+    print(f"{len(gathered.questions)} questions, {len(documents)} documents; grouped by {gathered.grouped_by}")
     print(
         f"{len(recipes)} rows in {bench.uncached_seconds:.0f} s ({time.perf_counter() - begin:.0f} s with what was kept)\n"
     )

@@ -46,7 +46,9 @@ def list_options(command: click.Command, path: str) -> Iterator[tuple[str, str]]
 def list_fields() -> Iterator[tuple[str, str]]:
     """Yield (place, name) of every field of a record, which is what JSON output is made of."""
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "src").rglob("*.py"))}
-    classes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [
+        (path, node) for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    ]
     records = {"Struct"}
     while True:
         derived = {node.name for _, node in classes if any(getattr(base, "id", "") in records for base in node.bases)}

@@ -122,9 +122,7 @@ def check_docstrings(path: Path, tree: ast.AST) -> Iterator[Problem]:
             continue
         opening = re.split(r"[^\w-]", docstring.strip(), maxsplit=1)[0]
         if opening in RULES["openings"] or opening.lower() not in VERBS:
-            yield Problem(
-                path, node.lineno, f'the docstring of {node.name} opens with "{opening}", not with a verb'
-            )
+            yield Problem(path, node.lineno, f'the docstring of {node.name} opens with "{opening}", not with a verb')
 
 
 def check_python(path: Path) -> Iterator[Problem]:
@@ -145,9 +143,7 @@ def check_class_names() -> Iterator[Problem]:
                 places[node.name].append((path, node.lineno))
     for name, found_at in places.items():
         for path, line in found_at[1:]:
-            yield Problem(
-                path, line, f"the class name {name} occurs in {found_at[0][0].relative_to(ROOT)}, too"
-            )
+            yield Problem(path, line, f"the class name {name} occurs in {found_at[0][0].relative_to(ROOT)}, too")
 
 
 def docstring_share(paths: Iterable[Path]) -> tuple[int, int]:
@@ -155,9 +151,7 @@ def docstring_share(paths: Iterable[Path]) -> tuple[int, int]:
     verbs = total = 0
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
-                docstring := ast.get_docstring(node)
-            ):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (docstring := ast.get_docstring(node)):
                 total += 1
                 verbs += re.split(r"[^\w-]", docstring.strip(), maxsplit=1)[0].lower() in VERBS
     return verbs, total

@@ -20,7 +20,7 @@ from ragfault import bisect, evaluate
 from ragfault.cli import COMMANDS, cli
 from ragfault.evaluation.agreement import measure_judge
 from ragfault.io.datasets import write_handbook
-from ragfault.io.formats.json_schema import describe_fields
+from ragfault.io.formats.record_shapes import describe_fields
 from ragfault.io.runs import Manifest
 from ragfault.judges.cards import list_cards, load_card
 from ragfault.metrics import DEFAULT_METRICS, MetricDefinition, get_definitions, parse_metric
@@ -28,16 +28,11 @@ from ragfault.metrics.aliases import ALIASES
 from ragfault.metrics.catalog import format_metric
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.reports.terminal import agreement, bisection
-from ragfault.reports.terminal.judge_card import build_figure_lines
+from ragfault.reports.terminal.judges import build_figure_lines
 
 HERE = Path(__file__).parent
 MADE = "<!-- made by docs/generate.py: change the code, then run `make docs` -->\n"
-LAYERS = {
-    "retrieval": "Retrieval",
-    "generation": "Generation",
-    "crosscut": "Cross-cut",
-    "operation": "Operation",
-}
+LAYERS = {"retrieval": "Retrieval", "generation": "Generation", "crosscut": "Cross-cut", "operation": "Operation"}
 
 
 def reference() -> str:
@@ -58,9 +53,7 @@ def _help(path: list[str], command: click.Command) -> Iterator[str]:
         group = cli if above is None else cli.get_command(above, name)
         assert group is not None
         above = click.Context(group, info_name=name, parent=above)
-    context = click.Context(
-        command, info_name=path[-1], parent=above, max_content_width=100, terminal_width=110
-    )
+    context = click.Context(command, info_name=path[-1], parent=above, max_content_width=100, terminal_width=110)
     context.help_option_names = ["-h", "--help"]
     yield from ("```text", command.get_help(context).rstrip(), "```")
 
@@ -130,9 +123,7 @@ def python() -> str:
             parts += [
                 f"\n### {name}.{each}\n\n{_docstring(method)}"
                 for each, method in vars(found).items()
-                if not each.startswith("_")
-                and callable(getattr(found, each))
-                and inspect.getdoc(getattr(found, each))
+                if not each.startswith("_") and callable(getattr(found, each)) and inspect.getdoc(getattr(found, each))
             ]
     return "\n".join(parts) + "\n"
 
@@ -155,15 +146,8 @@ def readme() -> str:
     text = (HERE.parent / "README.md").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         write_handbook(Path(folder, "handbook"))
-        runs = [
-            evaluate(Path(folder, "handbook", f"traces-{name}.jsonl"), Path(folder, name))
-            for name in ("v1", "v2")
-        ]
-        shown = (
-            bisection.render_bisection_terminal(bisect(*runs), width=110)
-            .split("\nThe decision tree")[0]
-            .rstrip()
-        )
+        runs = [evaluate(Path(folder, "handbook", f"traces-{name}.jsonl"), Path(folder, name)) for name in ("v1", "v2")]
+        shown = bisection.render_bisection_terminal(bisect(*runs), width=110).split("\nThe decision tree")[0].rstrip()
     before, rest = text.split("```text\n", 1)
     return f"{before}```text\n{shown}\n…\n```{rest.split('```', 1)[1]}"
 

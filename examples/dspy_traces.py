@@ -13,10 +13,7 @@ from dspy.utils import DummyLM
 from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
 from ragfault.integrations.dspy import DSPyTraceCallback
 
-HANDBOOK = [
-    "The last ferry to the island leaves at 22:40 every evening.",
-    "Dogs travel free on the ferry, on a lead.",
-]
+HANDBOOK = ["The last ferry to the island leaves at 22:40 every evening.", "Dogs travel free on the ferry, on a lead."]
 
 
 class Program(dspy.Module):

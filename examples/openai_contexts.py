@@ -16,10 +16,7 @@ from openai import OpenAI
 from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
 from ragfault.integrations.openai import measure_client
 
-HANDBOOK = [
-    "The last ferry to the island leaves at 22:40 every evening.",
-    "Dogs travel free on the ferry, on a lead.",
-]
+HANDBOOK = ["The last ferry to the island leaves at 22:40 every evening.", "Dogs travel free on the ferry, on a lead."]
 ANSWERS = iter(["The last ferry leaves at 22:40.", "The last ferry leaves at noon on Sundays."])
 
 
@@ -28,18 +25,8 @@ class Parrot(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        choice = {
-            "index": 0,
-            "finish_reason": "stop",
-            "message": {"role": "assistant", "content": next(ANSWERS)},
-        }
-        created = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": "parrot-1",
-            "choices": [choice],
-        }
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": next(ANSWERS)}}
+        created = {"id": "1", "object": "chat.completion", "created": 1, "model": "parrot-1", "choices": [choice]}
         body = json.dumps(created).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -66,10 +53,7 @@ def main() -> None:
         client = measure_client(plain, background, route="counter")
         for _ in range(2):
             client.chat.completions.create(
-                model="parrot-1",
-                messages=[{"role": "user", "content": prompt}],
-                query=query,
-                contexts=HANDBOOK,
+                model="parrot-1", messages=[{"role": "user", "content": prompt}], query=query, contexts=HANDBOOK
             )
     server.shutdown()
     server.server_close()

@@ -23,12 +23,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
-PAGES_OF_COMMANDS = {
-    "cache": "llm.md",
-    "metrics": "metrics.md",
-    "schema": "columns.md",
-    "profile": "profiles.md",
-}
+PAGES_OF_COMMANDS = {"cache": "llm.md", "metrics": "metrics.md", "schema": "columns.md", "profile": "profiles.md"}
 """Command → its page, where that is not the page of its name."""
 SETTINGS_READERS = {"profiles.md": load_profile, "pipeline.md": read_pipeline_config}
 """Page → what reads the TOML that it shows, where that is not `ragfault.toml`."""
@@ -65,9 +60,7 @@ def test_paths_of_the_code_exist(name: str):
     roots = {"docs/architecture.md": ROOT / "src" / "ragfault"}.get(name, ROOT)
     paths = re.findall(r"`([\w./-]+/[\w./-]*|[\w/-]+/[\w-]+\.py)`", read_page(page))
     missing = [
-        path
-        for path in paths
-        if not any((root / path).exists() for root in (ROOT, roots)) and "." not in path[:1]
+        path for path in paths if not any((root / path).exists() for root in (ROOT, roots)) and "." not in path[:1]
     ]
     weights = ROOT / "src" / "ragfault" / "judges"
     assert [path for path in missing if not (weights / path).exists()] == []
@@ -118,9 +111,7 @@ def test_commands_in_the_docs_name_real_options():
     for page in PAGES:
         if page.name == "cli.md":
             continue
-        for command, rest in re.findall(
-            r"^\s*(?:- run: )?ragfault (\w+)([^|\n#]*)", read_page(page), re.MULTILINE
-        ):
+        for command, rest in re.findall(r"^\s*(?:- run: )?ragfault (\w+)([^|\n#]*)", read_page(page), re.MULTILINE):
             assert command in COMMANDS, f"{name_page(page)}: {command}"
             section = reference.split(f"## ragfault {command}\n")[1].split("\n## ")[0]
             for option in re.findall(r"(?<=\s)--?[a-z-]+", rest):
@@ -143,7 +134,5 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path):
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > len([page for page in PAGES if "docs" in page.parts])
     for page in pages:
-        urls = re.findall(
-            r'<(?:script|link|img)[^>]+(?:src|href)="(https?://[^"]+)"', page.read_text("utf-8")
-        )
+        urls = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?://[^"]+)"', page.read_text("utf-8"))
         assert not [url for url in urls if "canonical" not in url], page.name

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from ragfault.errors import UsageError
 from ragfault.expressions import format_expression, parse_expression
 
-scalars = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
 
 
@@ -21,9 +19,7 @@ names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
     st.dictionaries(names, scalars, max_size=3),
     st.none() | st.integers(1, 10**9 - 1),
 )
-def test_parse_inverts_format(
-    name: str, values: list[object], options: dict[str, object], cutoff: int | None
-):
+def test_parse_inverts_format(name: str, values: list[object], options: dict[str, object], cutoff: int | None):
     """A formatted expression parses to the same name, values, options and cut-off."""
     expression = parse_expression(format_expression(name, values, options, cutoff))
     assert (expression.name, list(expression.arguments), expression.options) == (name, values, options)
@@ -36,11 +32,7 @@ def test_parse_inverts_format(
         ("top( 5 )", (5,), {}),
         ("top(5,)", (5,), {}),
         ("context_relevance(none=0, low=.5)", (), {"none": 0, "low": 0.5}),
-        (
-            "restrict(document=['a b', c-1], since=2024-01)",
-            (),
-            {"document": ["a b", "c-1"], "since": "2024-01"},
-        ),
+        ("restrict(document=['a b', c-1], since=2024-01)", (), {"document": ["a b", "c-1"], "since": "2024-01"}),
         ("f((1, 2), -3, TRUE, None)", ([1, 2], -3, True, None), {}),
         ("sentence:acme/e5(256)", (256,), {}),
     ],

@@ -27,9 +27,7 @@ def read_rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-LAYERS = {
-    name: int(row[0]) for row in read_rows("Layers of the package") for name in re.findall(r"`(\w+)`", row[1])
-}
+LAYERS = {name: int(row[0]) for row in read_rows("Layers of the package") for name in re.findall(r"`(\w+)`", row[1])}
 """Package or module → its layer."""
 
 HEAVY = {

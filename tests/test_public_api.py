@@ -67,9 +67,7 @@ def test_start_imports_no_heavy_package(code: str):
         f"import atexit, sys; names = {HEAVY_PACKAGES!r}; "
         "atexit.register(lambda: print([n for n in names if n in sys.modules], file=sys.stderr)); " + code
     )
-    process = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
-    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert process.stderr.strip() == "[]"
 
 

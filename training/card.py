@@ -107,19 +107,10 @@ def traces(folder: Path, source: Labelled, place: Path) -> Path:
             if source.keep(row):
                 texts = row["contexts"] if "contexts" in row else [row["passage"]]
                 chunks = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
-                columns = {
-                    name: row[name]
-                    for name in ("source_id", "label", "task", "model", "subset")
-                    if name in row
-                }
+                columns = {name: row[name] for name in ("source_id", "label", "task", "model", "subset") if name in row}
                 if source.task == "answer" and "spans" in row:
                     columns["spans"] = [[span["start"], span["end"]] for span in row["spans"]]
-                line = {
-                    "id": str(row.get("id", at)),
-                    "query": row.get("query") or "",
-                    "chunks": chunks,
-                    **columns,
-                }
+                line = {"id": str(row.get("id", at)), "query": row.get("query") or "", "chunks": chunks, **columns}
                 if row.get("answer") is not None:
                     line["answer"] = row["answer"]
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -177,11 +168,7 @@ def _interval(view: UnitAgreement, name: str) -> Interval | None:
     if result is None or result.value is None or result.low is None or result.high is None:
         return None
     return Interval(
-        round(result.value, 4),
-        round(result.low, 4),
-        round(result.high, 4),
-        result.n,
-        min(result.n, view.groups),
+        round(result.value, 4), round(result.low, 4), round(result.high, 4), result.n, min(result.n, view.groups)
     )
 
 
@@ -214,16 +201,12 @@ def main() -> None:
     parser.add_argument(
         "--kept", type=Path, help="what `python -m training.embedded --keep` left: see training/unseen.py"
     )
-    parser.add_argument(
-        "--speed", help="in words, where it was measured elsewhere (python -m benchmarks.judge_speed)"
-    )
+    parser.add_argument("--speed", help="in words, where it was measured elsewhere (python -m benchmarks.judge_speed)")
     parser.add_argument("-o", "--out", type=Path, help="instead of the card in the package")
     given = parser.parse_args()
     text = tomllib.loads((HERE / "cards.toml").read_text(encoding="utf-8")).get(given.judge)
     if text is None:
-        parser.error(
-            f"training/cards.toml has no section [{given.judge}]: say there what the card is to say in words"
-        )
+        parser.error(f"training/cards.toml has no section [{given.judge}]: say there what the card is to say in words")
     command = f"python training/card.py DATA --judge {given.judge}"
     command += f" --limit {given.limit}" if given.limit else ""
     command += " --kept kept.npz" if given.kept else ""

@@ -129,9 +129,7 @@ def model() -> ModelProto:
         at = layer(graph, at, number)
     heads(graph, at)
     full = ("batch", "length")
-    taken = [
-        helper.make_tensor_value_info(item, TensorProto.INT64, full) for item in ("ids", "mask", "kinds")
-    ]
+    taken = [helper.make_tensor_value_info(item, TensorProto.INT64, full) for item in ("ids", "mask", "kinds")]
     given = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in (("logits", ("batch", 2)), ("tokens", full), ("mean", ("batch", WIDTH)))

@@ -80,9 +80,7 @@ def ask(documents: dict[str, str], questions: list[Question]) -> list[Trace]:
     return asked
 
 
-def finish(
-    version: Version, trace: Trace, time: datetime, chunks: tuple[Chunk, ...], message: list[Said]
-) -> Trace:
+def finish(version: Version, trace: Trace, time: datetime, chunks: tuple[Chunk, ...], message: list[Said]) -> Trace:
     """Return the trace with its answer and what it took."""
     error = version.errors.get(trace.id)
     if error:
@@ -94,9 +92,7 @@ def finish(
     lost = bool(error) and str(error).startswith("retrieval")
     if error:
         retrieval, generation = (2000.0, 0.0) if lost else (retrieval, 30000.0)
-    citations = tuple(
-        Citation(chunk=c, quote=q, claim=item.text) for item in message for c, q in item.sources
-    )
+    citations = tuple(Citation(chunk=c, quote=q, claim=item.text) for item in message for c, q in item.sources)
     return msgspec.structs.replace(
         trace,
         chunks=None if lost else chunks,
@@ -104,9 +100,7 @@ def finish(
         citations=None if error else citations,
         time=time,
         model=MODEL,
-        latency=Latency(
-            retrieval=retrieval, generation=generation, total=round(retrieval + generation + 12, 1)
-        ),
+        latency=Latency(retrieval=retrieval, generation=generation, total=round(retrieval + generation + 12, 1)),
         tokens=None if error else TokenCounts(prompt=prompt, completion=len(text) // 4),
         error=error,
         metadata=trace.metadata | {"version": version.name},
@@ -119,9 +113,9 @@ def schedule(traces: list[Trace], first: datetime) -> dict[str, datetime]:
     step = timedelta(days=21) / len(keys)
     begins = {key: first + i * step + chance(key, "minute") * step / 2 for i, key in enumerate(keys)}
     return {
-        trace.id: (
-            begins[trace.conversation or trace.id] + timedelta(seconds=75 * (trace.turn or 0))
-        ).replace(microsecond=0)
+        trace.id: (begins[trace.conversation or trace.id] + timedelta(seconds=75 * (trace.turn or 0))).replace(
+            microsecond=0
+        )
         for trace in traces
     }
 

@@ -68,12 +68,7 @@ def by_section(document: str, text: str) -> Iterator[Chunk]:
     for start, end, number, title in sections(text):
         metadata = {"section": number, "title": title} | circumstances(text, start, end)
         yield Chunk(
-            id=f"{stem}#{number}",
-            text=text[start:end],
-            document=document,
-            start=start,
-            end=end,
-            metadata=metadata,
+            id=f"{stem}#{number}", text=text[start:end], document=document, start=start, end=end, metadata=metadata
         )
 
 

@@ -52,24 +52,14 @@ REFUSALS = [
 ]
 OPENERS = {
     "v1": ["{0}", "According to the handbook, {1}", "The handbook says that {1}", "{0}"],
-    "v2": [
-        "Here is what you need to know: {1}",
-        "{0}",
-        "As a general rule, {1}",
-        "According to the handbook, {1}",
-    ],
+    "v2": ["Here is what you need to know: {1}", "{0}", "As a general rule, {1}", "According to the handbook, {1}"],
 }
 SWAPS = [
     ("before departure", "ahead of departure"), ("at least", "no less than"), ("is forbidden", "is not allowed"),
     ("no more than", "at most"), ("free of charge", "at no cost"), ("per cent", "percent"),
     ("whichever comes first", "whichever is reached earlier"), ("is needed", "is required"),
 ]  # fmt: skip
-TAILS = [
-    "as a general rule",
-    "unless agreed otherwise",
-    "at the discretion of the duty manager",
-    "in most cases",
-]
+TAILS = ["as a general rule", "unless agreed otherwise", "at the discretion of the duty manager", "in most cases"]
 HEAD = re.compile(r"\|\D+$", re.MULTILINE)
 """The head of a table: a line without figures."""
 NAMES = {"Route", "Port", "Varness", "MV", "VHF"}
@@ -124,9 +114,7 @@ def lead(chunk: Chunk) -> str:
     return chunk.text[start:end]
 
 
-def by_machine(
-    version: Version, question: Question, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]
-) -> list[Said]:
+def by_machine(version: Version, question: Question, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]) -> list[Said]:
     """Return the sentences of the chunks that answer best, rephrased; or a refusal."""
     result = [hit for span in spans if (hit := get_content(chunks, span))]
     if not result and chance(version.name, question["id"], "decline") < version.refuses:
@@ -134,8 +122,7 @@ def by_machine(
     taken = [(chunk, surrounding(chunk, quote)) for chunk, quote in result] or closest(question, chunks)
     taken = [item for i, item in enumerate(taken) if item not in taken[:i]]
     message = [
-        Said(phrase(version, question, i, chunk, text), ((chunk.id, text),))
-        for i, (chunk, text) in enumerate(taken)
+        Said(phrase(version, question, i, chunk, text), ((chunk.id, text),)) for i, (chunk, text) in enumerate(taken)
     ]
     if version.name == "v1" and 0 < len(result) < len(spans):
         message.append(Said("The sections I was given do not cover the rest of the question."))
@@ -185,11 +172,7 @@ def verbalise(chunk: Chunk, line: str) -> str:
     if len(lines) < 2:
         return f"For {name}, the table lists {', '.join(cells)}."
     heads = [cell.strip() for cell in lines[0].strip("|").split("|")][1:]
-    return (
-        f"For {name}, the table gives "
-        + ", ".join(f"{c} ({h})" for h, c in zip(heads, cells, strict=True))
-        + "."
-    )
+    return f"For {name}, the table gives " + ", ".join(f"{c} ({h})" for h, c in zip(heads, cells, strict=True)) + "."
 
 
 def slip(version: Version, question: Question, message: list[Said], elaborations: list[str]) -> list[Said]:
@@ -238,8 +221,6 @@ def answer(
     script = question.get("v1") if complete else None
     eager = question.get("v2") if version.name == "v2" else None
     if eager and chunks and not (complete and chance(trace.id, "luck") < 0.5):
-        return slip(
-            version._replace(embroiders=0.0, alters=0.0), question, by_hand(eager, chunks, spans), extra
-        )
+        return slip(version._replace(embroiders=0.0, alters=0.0), question, by_hand(eager, chunks, spans), extra)
     message = by_hand(script, chunks, spans) if script else by_machine(version, question, chunks, spans)
     return message if message[0].text in REFUSALS else slip(version, question, message, extra)

@@ -44,7 +44,7 @@ from ragfault.judges.minilm.encoder import (
     locate_weights,
     map_tensor_names,
 )
-from ragfault.judges.minilm.evidence import get_sentence_text, select_evidence
+from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/cross/delta.xz"
 STEPS = tuple(1.6 * 0.84**power for power in range(25))
@@ -138,9 +138,7 @@ def rows(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
     result = []
     for first in read[:: max(1, len(read) // count)]:
         if "claim" in first:
-            result.append(
-                encode_pair(split, first["claim"], first["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
-            )
+            result.append(encode_pair(split, first["claim"], first["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
         else:
             result.append(encode_pair(split, first["q"], [first["p"]], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS))
     return result
@@ -156,13 +154,9 @@ def demo(count: int, folder: Path) -> list[TokenPair]:
             for claim in extract_claims(trace.answer or ""):
                 chosen = select_evidence(parse_statement(strip_marks(claim.text), table), index)
                 texts = [get_sentence_text(index, item) for item in chosen]
-                result.append(
-                    encode_pair(split, strip_marks(claim.text), texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
-                )
+                result.append(encode_pair(split, strip_marks(claim.text), texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
             for chunk in (trace.chunks or ())[:1]:
-                result.append(
-                    encode_pair(split, trace.query, [chunk.text], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS)
-                )
+                result.append(encode_pair(split, trace.query, [chunk.text], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS))
     return result[:: max(1, len(result) // count)]
 
 

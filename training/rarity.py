@@ -67,9 +67,7 @@ def main(folder: Path) -> None:
     for word, n in retained:
         levels.setdefault(round(STEP * math.log(total / n)), []).append(word)
     lines = [f"{level} {' '.join(sorted(levels[level]))}" for level in sorted(levels)]
-    body = f"step {STEP} texts {total} unseen {round(STEP * math.log(total / (LEAST - 1)))}\n" + "\n".join(
-        lines
-    )
+    body = f"step {STEP} texts {total} unseen {round(STEP * math.log(total / (LEAST - 1)))}\n" + "\n".join(lines)
     TARGET.write_bytes(gzip.compress(body.encode(), compresslevel=9, mtime=0))
     print(f"{total:,} texts, {len(retained):,} stems, {TARGET.stat().st_size:,} bytes")
 

@@ -78,16 +78,14 @@ def tell(folder: Path, retained: Path, count: int) -> Iterator[Told]:
         if looked is None:
             continue
         both = [
-            build_claim_inputs(*item)
-            for item in zip(odds[start[at] : start[at + 1]].tolist(), looked[1], strict=True)
+            build_claim_inputs(*item) for item in zip(odds[start[at] : start[at + 1]].tolist(), looked[1], strict=True)
         ]
         spans = row.get("spans")
         if spans is None:
             marks = [row["label"] if len(message) == 1 or not row["label"] else -1] * len(message)
         else:
             marks = [
-                int(any(item.start < span["end"] and span["start"] < item.end for span in spans))
-                for item in message
+                int(any(item.start < span["end"] and span["start"] < item.end for span in spans)) for item in message
             ]
         yield Told(
             name, fold(row["source_id"]), f"{row.get('task')} {row.get('model')}", TEXT_TYPES.index(looked[0].text_type),
@@ -100,9 +98,7 @@ def tell(folder: Path, retained: Path, count: int) -> Iterator[Told]:
 def plain(values: Array, labels: Array, weights: Array, ridge: float) -> tuple[float, ...]:
     """Return a logistic regression on scaled values, as weights of the values themselves, the intercept last."""
     mean, deviation = values.mean(0), values.std(0) + 1e-9
-    model = LogisticRegression(C=ridge, max_iter=2000).fit(
-        (values - mean) / deviation, labels, sample_weight=weights
-    )
+    model = LogisticRegression(C=ridge, max_iter=2000).fit((values - mean) / deviation, labels, sample_weight=weights)
     slopes = model.coef_[0] / deviation
     return (*slopes.round(5).tolist(), round(float(model.intercept_[0] - slopes @ mean), 5))
 
@@ -208,9 +204,7 @@ def passages(folder: Path) -> tuple[float, ...]:
 
 def main() -> None:
     """Look, fit, write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("kept", type=Path)
     parser.add_argument("--answers", type=int, default=600)
@@ -219,9 +213,7 @@ def main() -> None:
     reported = list(tell(options.data, options.kept, options.answers))
     of_claims, of_answers = report(reported)
     created = fit(reported)
-    stack = StackedCalibration(
-        created.claims, created.answers, relevance, **lines(reported, of_claims, of_answers)
-    )  # type: ignore[arg-type]
+    stack = StackedCalibration(created.claims, created.answers, relevance, **lines(reported, of_claims, of_answers))  # type: ignore[arg-type]
     TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(stack)) + b"\n")
     print(TARGET.read_text(encoding="utf-8"))
 

@@ -40,17 +40,13 @@ def examples(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
             mark = zlib.crc32(record["source_id"].encode())
             if mark % 5 == 0 or mark // 5 % EVERY:
                 continue
-            index = SentenceIndex(
-                [Passage(str(place), text) for place, text in enumerate(record["contexts"])]
-            )
+            index = SentenceIndex([Passage(str(place), text) for place, text in enumerate(record["contexts"])])
             for claim in extract_claims(record["answer"]):
                 seen = check_claim(strip_marks(claim.text), index, load_rarity())
                 if seen is not None:
                     rows.append(measure_claim(seen, index))
                     spans = record["spans"]
-                    labels.append(
-                        any(claim.start < span["end"] and span["start"] < claim.end for span in spans)
-                    )
+                    labels.append(any(claim.start < span["end"] and span["start"] < claim.end for span in spans))
     return np.array(rows), np.array(labels, float)
 
 
@@ -78,12 +74,8 @@ def main(folder: Path) -> None:
     rows, labels = examples(folder)
     *weights, bias = fit(rows, labels).round(2)
     lines = [f"    {weight:g},  # {name}" for name, weight in zip(FEATURE_NAMES, weights, strict=True)]
-    head = (
-        '"""The weights of the features, fitted by training/support.py; positive speaks against support."""'
-    )
-    TARGET.write_text(
-        "\n".join([head, "", f"BIAS = {bias:g}", "WEIGHTS = (", *lines, ")", ""]), encoding="utf-8"
-    )
+    head = '"""The weights of the features, fitted by training/support.py; positive speaks against support."""'
+    TARGET.write_text("\n".join([head, "", f"BIAS = {bias:g}", "WEIGHTS = (", *lines, ")", ""]), encoding="utf-8")
     print(f"{len(rows):,} claims, {labels.mean():.3f} marked\n" + "\n".join(lines), f"\n    {bias:g}  # bias")
 
 

@@ -74,9 +74,7 @@ def swap(words: EmbeddedSession, odds: np.ndarray[Any, Any], full: float) -> Non
     """Let a session take the odds of all claims of an answer, and of the answer, from elsewhere."""
     weigh = words.weigh_claims
 
-    def other(
-        self: EmbeddedSession, claims: Sequence[str], passages: Sequence[Passage]
-    ) -> WeighedClaims | None:
+    def other(self: EmbeddedSession, claims: Sequence[str], passages: Sequence[Passage]) -> WeighedClaims | None:
         weighed = weigh(claims, passages)
         if weighed is None or len(weighed.odds) != len(odds):
             return weighed

@@ -19,15 +19,7 @@ EXPLAINS = ("reason", "explanation", "evidence", "criteria", "rationale", "thoug
 """Parts of the names of fields that explain."""
 
 
-LETTERS = {
-    "chunks": "c",
-    "statements": "t",
-    "claims": "s",
-    "used": "c",
-    "citations": "k",
-    "facts": "f",
-    "truth": "s",
-}
+LETTERS = {"chunks": "c", "statements": "t", "claims": "s", "used": "c", "citations": "k", "facts": "f", "truth": "s"}
 """Field of ragfault's replies → the first letter of the ids that it goes by."""
 GOOD = ("supported", "yes")
 """Labels that are chosen wherever they may be; else the first."""
@@ -44,11 +36,7 @@ class Scene(NamedTuple):
 
 def schema_of(request: dict[str, Any], prompt: str) -> dict[str, Any] | None:
     """The JSON schema that a request carries: as a format, as a tool, or in its text."""
-    form = (
-        (request.get("response_format") or {}).get("json_schema")
-        or (request.get("text") or {}).get("format")
-        or {}
-    )
+    form = (request.get("response_format") or {}).get("json_schema") or (request.get("text") or {}).get("format") or {}
     if form.get("schema"):
         return dict(form["schema"])
     for tool in request.get("tools") or ():
@@ -92,19 +80,13 @@ def _unbound(prompt: str, scene: Scene) -> str:
     return f"Score: 3\nSupporting Evidence: {REASON}"
 
 
-def _filled(
-    node: dict[str, Any], root: dict[str, Any], key: str, place: int, about: tuple[str, Scene]
-) -> Any:
+def _filled(node: dict[str, Any], root: dict[str, Any], key: str, place: int, about: tuple[str, Scene]) -> Any:
     """A value that fits a schema; `place` is the number of the item that it is in."""
     if _explains(key) and any(one.get("type") == "null" for one in node.get("anyOf", ())):
         return None
     node = _resolved(node, root)
     if "const" in node or "enum" in node:
-        return (
-            node["const"]
-            if "const" in node
-            else next((one for one in node["enum"] if one in GOOD), node["enum"][0])
-        )
+        return node["const"] if "const" in node else next((one for one in node["enum"] if one in GOOD), node["enum"][0])
     kind = node.get("type")
     if kind == "object":
         inner = node.get("properties", {})

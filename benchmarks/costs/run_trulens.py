@@ -32,9 +32,7 @@ def make(url: str) -> tuple[str, Metrics]:
             source="\n\n".join(trace["chunks"]), statement=trace["answer"]
         )[0],
         "context_relevance": relevance,
-        "answer_relevance": lambda trace: provider.relevance_with_cot_reasons(
-            trace["query"], trace["answer"]
-        )[0],
+        "answer_relevance": lambda trace: provider.relevance_with_cot_reasons(trace["query"], trace["answer"])[0],
         "attribution": lambda trace: provider.citation_attribution_with_cot_reasons(
             question=trace["query"], source=trace["chunks"], statement=trace["answer"]
         )[0],

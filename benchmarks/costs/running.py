@@ -60,9 +60,7 @@ def ended(value: float | None) -> str:
     return "lost" if value is None or not math.isfinite(value) or value < 0 else "scored"
 
 
-def measured(
-    metric: str, score: Callable[[dict[str, Any]], Any], traces: list[dict[str, Any]], url: str
-) -> Any:
+def measured(metric: str, score: Callable[[dict[str, Any]], Any], traces: list[dict[str, Any]], url: str) -> Any:
     """Seconds of the processor, and what came of the traces."""
     spent, ends, raised = 0.0, Counter[str](), Counter[str]()
     values: list[list[float | None]] = []

@@ -79,9 +79,7 @@ class Endpoint:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.server.shutdown()
         self.server.server_close()
 
@@ -101,10 +99,7 @@ class Endpoint:
             found = self.counts[self.scene.metric]
             found.embeddings += 1
             found.embedded += sum(tokens(str(text)) for text in asked)
-        held = [
-            {"object": "embedding", "index": place, "embedding": [0.125] * SIZE}
-            for place in range(len(asked))
-        ]
+        held = [{"object": "embedding", "index": place, "embedding": [0.125] * SIZE} for place in range(len(asked))]
         return {
             "object": "list",
             "model": sent["model"],
@@ -137,16 +132,8 @@ class Endpoint:
             tool = sent["tools"][0]["function"]["name"]
             called = {"id": "call", "type": "function", "function": {"name": tool, "arguments": text}}
             message = {"role": "assistant", "content": None, "tool_calls": [called]}
-        usage = {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-        }
-        choice = {
-            "index": 0,
-            "message": message,
-            "finish_reason": "tool_calls" if sent.get("tools") else "stop",
-        }
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if sent.get("tools") else "stop"}
         return {
             "id": "chat", "object": "chat.completion", "created": 0, "model": sent["model"],
             "choices": [choice], "usage": usage,
@@ -156,13 +143,7 @@ class Endpoint:
         """A response in the manner of OpenAI's newer interface."""
         text, prompt, completion = self.answer(sent, [sent.get("instructions") or "", sent["input"]])
         said = {"type": "output_text", "text": text, "annotations": []}
-        message = {
-            "type": "message",
-            "id": "said",
-            "role": "assistant",
-            "status": "completed",
-            "content": [said],
-        }
+        message = {"type": "message", "id": "said", "role": "assistant", "status": "completed", "content": [said]}
         usage = {
             "input_tokens": prompt, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": completion,
             "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": prompt + completion,

@@ -51,9 +51,7 @@ def marked(trace: Trace) -> Trace:
     answer, cited = trace.answer or "", []
     for citation in trace.citations or ():
         said = citation.claim or ""
-        numbered = (
-            f"{said[:-1]} [{order.index(citation.chunk) + 1}]{said[-1]}" if said in answer and said else said
-        )
+        numbered = f"{said[:-1]} [{order.index(citation.chunk) + 1}]{said[-1]}" if said in answer and said else said
         answer = answer.replace(said, numbered, 1) if said else answer
         cited.append(replace(citation, claim=numbered))
     return replace(trace, answer=answer, citations=tuple(cited) if trace.citations else trace.citations)

@@ -140,12 +140,7 @@ def main() -> None:
     for name in asked.faults:
         many = 4 if FAULTS[name].layer == "none" else 1
         print(
-            row(
-                name,
-                trials(
-                    corpus, name, asked.strength, asked.sizes, many * asked.seeds, asked.draws, asked.judge
-                ),
-            ),
+            row(name, trials(corpus, name, asked.strength, asked.sizes, many * asked.seeds, asked.draws, asked.judge)),
             flush=True,
         )
     print(f"\n{time.perf_counter() - start:.0f} s", file=sys.stderr)

@@ -42,12 +42,7 @@ def cut(documents: Mapping[str, str], how: Indexing) -> list[Chunk]:
 def _chunk(name: str, text: str, start: int, end: int, title: str) -> Chunk:
     metadata: dict[str, Any] = {"title": title} if title else {}
     return Chunk(
-        id=f"{name}@{start}-{end}",
-        text=text[start:end],
-        document=name,
-        start=start,
-        end=end,
-        metadata=metadata,
+        id=f"{name}@{start}-{end}", text=text[start:end], document=name, start=start, end=end, metadata=metadata
     )
 
 

@@ -86,11 +86,7 @@ def _asked(
     """Return a question as a trace; None where it is left out."""
     if not question["answerable"]:
         selected = chance("unanswerable", question["id"]) < UNANSWERABLE
-        return (
-            Trace(id=question["id"], query=question["query"].strip(), route="unanswerable")
-            if selected
-            else None
-        )
+        return Trace(id=question["id"], query=question["query"].strip(), route="unanswerable") if selected else None
     name, start, end = places[question["gold_pid"]]
     text = documents[name]
     at = start + question["answer_start"][0]

@@ -71,9 +71,7 @@ class Index:
         self.chunks = cut(documents, how)
         self.place = {chunk.id: i for i, chunk in enumerate(self.chunks)}
         self.documents = sorted({chunk.document or "" for chunk in self.chunks})
-        self.inside = {
-            name: np.array([chunk.document == name for chunk in self.chunks]) for name in self.documents
-        }
+        self.inside = {name: np.array([chunk.document == name for chunk in self.chunks]) for name in self.documents}
         posting = [words(chunk.text) for chunk in self.chunks]
         self.terms = [frozenset(one) for one in posting]
         self.idf = _rarity(self.terms)
@@ -197,8 +195,7 @@ def _rerank(terms: Sequence[str], place: int, index: Index) -> float:
     text = sum(weight[term] for term in terms if term in index.terms[place])
     asked = frozenset(terms)
     best = max(
-        (sum(weight[t] for t in asked & chunk.terms) for chunk in index.sentences(index.chunks[place].id)),
-        default=0.0,
+        (sum(weight[t] for t in asked & chunk.terms) for chunk in index.sentences(index.chunks[place].id)), default=0.0
     )
     return (0.5 * text + 0.5 * best) / total
 

@@ -20,9 +20,7 @@ FIGURES = re.compile(
     r"\b(?:how (?:much|many|long|far|old|often|early|late)|when|what (?:year|time|date|is the price))\b"
 )
 
-LOWERED = frozenset(
-    re.findall("[a-z]+", "a all an at each every for from if in no on the there these this when")
-)
+LOWERED = frozenset(re.findall("[a-z]+", "a all an at each every for from if in no on the there these this when"))
 """First words of a sentence that are written small once something stands before them."""
 
 
@@ -34,9 +32,7 @@ class WrittenSentence(NamedTuple):
     quote: str | None = None
 
 
-def write(
-    query: str, chunks: Sequence[Chunk], index: Index, how: Generation, name: str
-) -> list[WrittenSentence]:
+def write(query: str, chunks: Sequence[Chunk], index: Index, how: Generation, name: str) -> list[WrittenSentence]:
     """Return the sentences of an answer to a query from its chunks, with the slips and faults of the writer."""
     sentences = _sober(query, chunks, index, how, name)
     if not sentences or _hit(how, how.refusing, "refuse", name) or _hit(how, 0.02 * how.slips, "shy", name):
@@ -56,9 +52,7 @@ def write(
 
 def cited(sentences: Sequence[WrittenSentence]) -> tuple[Citation, ...]:
     """Return the citations of an answer."""
-    return tuple(
-        Citation(chunk=s.chunk, quote=s.quote, claim=s.text) for s in sentences if s.chunk is not None
-    )
+    return tuple(Citation(chunk=s.chunk, quote=s.quote, claim=s.text) for s in sentences if s.chunk is not None)
 
 
 def _hit(how: Generation, share: float, what: str, name: str, *more: object) -> bool:
@@ -68,9 +62,7 @@ def _hit(how: Generation, share: float, what: str, name: str, *more: object) -> 
 # --- what a good day yields --------------------------------------------------------------------------
 
 
-def _sober(
-    query: str, chunks: Sequence[Chunk], index: Index, how: Generation, name: str
-) -> list[WrittenSentence]:
+def _sober(query: str, chunks: Sequence[Chunk], index: Index, how: Generation, name: str) -> list[WrittenSentence]:
     """Return the sentences that cover the query best, part by part, phrased and cited; none where nothing does."""
     taken: list[tuple[int, Chunk, Sentence]] = []
     for part in PARTS.split(query):
@@ -88,9 +80,7 @@ def _sober(
     remaining = remaining[: how.sentences]
     if len(remaining) > 1 and _hit(how, 0.04 * how.slips, "short", name):
         remaining = remaining[:-1]
-    return [
-        WrittenSentence(_phrased(s.said, how, name, i), c.id, s.text) for i, (c, s) in enumerate(remaining)
-    ]
+    return [WrittenSentence(_phrased(s.said, how, name, i), c.id, s.text) for i, (c, s) in enumerate(remaining)]
 
 
 def _ranked(part: str, chunks: Sequence[Chunk], index: Index) -> list[tuple[float, Chunk, Sentence]]:
@@ -101,9 +91,7 @@ def _ranked(part: str, chunks: Sequence[Chunk], index: Index) -> list[tuple[floa
     figures = bool(FIGURES.search(part.lower()))
     match = []
     for rank, chunk in enumerate(chunks):
-        titled = (
-            sum(weight[t] for t in asked & frozenset(words(str(chunk.metadata.get("title", ""))))) / total
-        )
+        titled = sum(weight[t] for t in asked & frozenset(words(str(chunk.metadata.get("title", ""))))) / total
         for sentence in index.sentences(chunk.id):
             own = sum(weight[t] for t in asked & sentence.terms) / total
             bonus = 0.08 if figures and NUMBER.search(sentence.text) else 0.0
@@ -155,9 +143,7 @@ def _another(figure: str) -> str:
     return str(changed).zfill(len(digits)) + figure[len(digits) :]
 
 
-def _embroidered(
-    sentences: list[WrittenSentence], query: str, how: Generation, name: str
-) -> list[WrittenSentence]:
+def _embroidered(sentences: list[WrittenSentence], query: str, how: Generation, name: str) -> list[WrittenSentence]:
     """Return the answer with one or two statements that no source makes."""
     topic = max(words(query), key=len, default="matter")
     count = 1 + (chance(how.seed, "invented", name) < 0.4)
@@ -182,9 +168,7 @@ def _shifted(sentence: WrittenSentence, chunks: Sequence[Chunk]) -> WrittenSente
     """Return a sentence that points to the chunk after the one it was drawn from."""
     ids = [chunk.id for chunk in chunks]
     return (
-        sentence
-        if sentence.chunk is None
-        else sentence._replace(chunk=ids[(ids.index(sentence.chunk) + 1) % len(ids)])
+        sentence if sentence.chunk is None else sentence._replace(chunk=ids[(ids.index(sentence.chunk) + 1) % len(ids)])
     )
 
 
@@ -194,9 +178,7 @@ def _wandering(how: Generation, name: str) -> list[WrittenSentence]:
     return [WrittenSentence(sentence) for sentence in order[: how.preamble]]
 
 
-def _digression(
-    sentences: Sequence[WrittenSentence], chunks: Sequence[Chunk], index: Index
-) -> list[WrittenSentence]:
+def _digression(sentences: Sequence[WrittenSentence], chunks: Sequence[Chunk], index: Index) -> list[WrittenSentence]:
     """Return the first sentences of the last two chunks that the answer does not draw on, word for word and uncited."""
     choices = {sentence.chunk for sentence in sentences}
     others = [chunk for chunk in chunks if chunk.id not in choices][-2:]

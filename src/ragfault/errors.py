@@ -111,9 +111,7 @@ class BadTraces(InputError):
     """
 
     noun: ClassVar[str] = "traces"
-    remedy: ClassVar[str] = (
-        "Fix them, or leave them out with --skip-bad (they are then written to a side file)."
-    )
+    remedy: ClassVar[str] = "Fix them, or leave them out with --skip-bad (they are then written to a side file)."
 
     def __init__(self, faults: Sequence[InputFault], good: int, count: int | None = None) -> None:
         count = len(faults) if count is None else count

@@ -140,10 +140,7 @@ class _Parser:
 
 
 def format_expression(
-    name: str,
-    arguments: Sequence[Any] = (),
-    options: Mapping[str, Any] | None = None,
-    cutoff: int | None = None,
+    name: str, arguments: Sequence[Any] = (), options: Mapping[str, Any] | None = None, cutoff: int | None = None
 ) -> str:
     """Format an expression; the inverse of `parse_expression`.
 

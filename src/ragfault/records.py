@@ -20,9 +20,7 @@ RelevanceLevel = Literal["high", "medium", "low", "none"]
 ClaimSupport = Literal["supported", "inferred", "unsupported", "contradicted"]
 """How the chunks stand to a claim."""
 
-StepKind = Literal[
-    "plan", "rewrite", "route", "tool", "memory", "retrieve", "rerank", "read", "generate", "cite"
-]
+StepKind = Literal["plan", "rewrite", "route", "tool", "memory", "retrieve", "rerank", "read", "generate", "cite"]
 """The kind of work that a step of a trace does."""
 
 ScoreStatus = Literal["scored", "undefined", "failed"]

@@ -49,9 +49,7 @@ def get_rate_metric(metric: str) -> RateMetric | None:
     return RATE_METRICS.get(metric.partition("@")[0])
 
 
-def chunks_cover_query(
-    trace: Trace, verdicts: Verdicts, threshold: float = COVERAGE_THRESHOLD
-) -> bool | None:
+def chunks_cover_query(trace: Trace, verdicts: Verdicts, threshold: float = COVERAGE_THRESHOLD) -> bool | None:
     """Return whether the chunks cover the query; None if unknown.
 
     With recall verdicts: whether at least `threshold` of them are covered. Without: whether something relevant was

@@ -52,12 +52,7 @@ def reading(rule: AlertRule, seen: str | None) -> RuleReading:
     """Build the reading of a rule."""
     value = None if seen is None else {"bad": 0.4, "so-so": 0.55, "well": 0.7}[seen]
     return RuleReading(
-        rule=rule,
-        metric=rule.metric,
-        route="web",
-        value=value,
-        breach=seen == "bad",
-        recovered=seen == "well",
+        rule=rule, metric=rule.metric, route="web", value=value, breach=seen == "bad", recovered=seen == "well"
     )
 
 
@@ -249,11 +244,7 @@ def test_the_rules_shown_in_the_docs_are_read():
         ("[[rule]]\nmetric = 'm'\nbelow = 0.5\nwindow = 30", InputError, 'should be a text such as "30m"'),
         ("[[rule]]\nmetric = 'm'\nbelow = 0.5\nwindow = '30s'", UsageError, "not a length of time"),
         ("[[rule]]\nmetric = 'm'\ndrop = -0.1", UsageError, "a drop is above 0"),
-        (
-            "[[rule]]\nmetric = 'm'\nbelow = 1\n[[rule]]\nmetric = 'm'\nbelow = 1",
-            UsageError,
-            "2 rules called",
-        ),
+        ("[[rule]]\nmetric = 'm'\nbelow = 1\n[[rule]]\nmetric = 'm'\nbelow = 1", UsageError, "2 rules called"),
     ],
 )
 def test_a_rule_that_cannot_be_is_named(text: str, error: type[Exception], says: str):
@@ -270,9 +261,7 @@ def test_durations_are_integers():
             parse_minutes(wrong)
 
 
-def make_series(
-    values: Sequence[float], metric: str = "groundedness", route: str | None = "web"
-) -> list[Observation]:
+def make_series(values: Sequence[float], metric: str = "groundedness", route: str | None = "web") -> list[Observation]:
     """Build a series with one value a minute."""
     return [
         Observation(metric=metric, trace=str(at), time=60.0 * at, value=value, route=route)
@@ -285,9 +274,7 @@ SCORES = {name: MetricInfo(name, "generation") for name in ("groundedness", "rel
 }
 
 
-def breached(
-    observations: Sequence[Observation], until: int, rules: Sequence[AlertRule] = DEFAULT_RULES
-) -> set[str]:
+def breached(observations: Sequence[Observation], until: int, rules: Sequence[AlertRule] = DEFAULT_RULES) -> set[str]:
     """Return the rules whose limits are passed in the windows that end before a minute."""
     all_ = build_series(roll_up(observations, SCORES.values()))
     return {item.rule.name for item in evaluate_rules(rules, all_, SCORES, until) if item.breach}
@@ -313,17 +300,13 @@ def test_a_rolling_drop_is_against_the_day_before():
     assert breached(make_series([*day, *day[:90]]), DAY_MINUTES + 90) == set()
     noisy = [1.0, 0.0] * (DAY_MINUTES // 2)
     assert (
-        breached(make_series([*noisy, *[1.0, 0.0, 0.0, 1.0, 0.0] * 18]), DAY_MINUTES + 90) & {"ROLLING_DROP"}
-        == set()
+        breached(make_series([*noisy, *[1.0, 0.0, 0.0, 1.0, 0.0] * 18]), DAY_MINUTES + 90) & {"ROLLING_DROP"} == set()
     )
 
 
 def test_rules_find_metrics_by_name_and_route():
     """A bare name takes a metric with any cut-off; a route is one, none is every; what is not there is not seen."""
-    rules = [
-        AlertRule(name="n", metric="ndcg", below=0.5),
-        AlertRule(name="r", metric="ndcg", route="app", below=0.5),
-    ]
+    rules = [AlertRule(name="n", metric="ndcg", below=0.5), AlertRule(name="r", metric="ndcg", route="app", below=0.5)]
     both = make_series([0.4] * 9, "ndcg@10") + make_series([0.4] * 9, "ndcg@10", "app")
     all_ = build_series(roll_up(both, SCORES.values()))
     events = [(item.rule.name, item.route) for item in evaluate_rules(rules, all_, SCORES, 9) if item.breach]

@@ -34,23 +34,15 @@ from ragfault.analysis.clusters.clustering import cluster_by_density, group_by_w
 from ragfault.analysis.clusters.description import ClusterTerms, distinctive_terms, name_cluster
 from ragfault.cli import run_command as command
 from ragfault.errors import InputError, UnknownName, UsageError
-from ragfault.reports.html.clusters import render_clusters_html
+from ragfault.reports.html.pages import render_clusters_html
 from ragfault.reports.terminal.clusters import encode_clusters, render_clusters_terminal
 from ragfault.retrieval.embedders import load_embedder
 from ran import Pair, pair, ran
 
 TOPICS = {
-    "refund": (
-        "the refund of a cancelled ticket",
-        "a refund for a missed sailing",
-        "the refund of a lost ticket",
-    ),
+    "refund": ("the refund of a cancelled ticket", "a refund for a missed sailing", "the refund of a lost ticket"),
     "dog": ("a dog in the cabin", "the lead of a dog on deck", "food for a dog in the cabin"),
-    "parking": (
-        "parking at the harbour",
-        "a parking permit for the harbour",
-        "parking overnight at the harbour",
-    ),
+    "parking": ("parking at the harbour", "a parking permit for the harbour", "parking overnight at the harbour"),
 }
 WAYS: dict[str, tuple[str, str]] = {"refund": ("n", "s"), "dog": ("h", "c"), "parking": ("h", "u")}
 """The levels and supports of the traces of a topic: nothing relevant, a contradicted and an unsupported claim."""
@@ -81,13 +73,7 @@ def parts(report: ClusterReport) -> set[frozenset[str]]:
 
 def failing(number: int, query: str, kind: str = "absent_fact", run: int = 0) -> FailingTrace:
     return FailingTrace(
-        run=run,
-        row=number,
-        trace=f"t{number:03}",
-        query=query,
-        kind=kind,
-        kinds=(kind,),
-        text=f"About {query}",
+        run=run, row=number, trace=f"t{number:03}", query=query, kind=kind, kinds=(kind,), text=f"About {query}"
     )
 
 
@@ -148,20 +134,10 @@ def test_traces_may_come_in_any_order(tmp_path: Path, apiece: int):
 @given(st.permutations(range(8)))
 def test_grouping_by_words_depends_on_no_order(order: list[int]):
     """Whichever failure comes first, those that share a word and a kind stay together."""
-    queries = [
-        "red boat",
-        "red boat now",
-        "red car",
-        "old dog",
-        "dog food",
-        "a lead",
-        "tide table",
-        "table of tides",
-    ]
+    queries = ["red boat", "red boat now", "red car", "old dog", "dog food", "a lead", "tide table", "table of tides"]
     report = group_by_words([failing(at, queries[at]) for at in order])
     groups = {
-        frozenset(order[i] for i, label in enumerate(report) if label == cluster)
-        for cluster in set(report) - {-1}
+        frozenset(order[i] for i, label in enumerate(report) if label == cluster) for cluster in set(report) - {-1}
     }
     assert groups == {frozenset({0, 1, 2}), frozenset({3, 4}), frozenset({6, 7})}
 
@@ -321,11 +297,7 @@ def resolved() -> tuple[ClusterRegistry, str, list[FailingTrace]]:
 
 @pytest.mark.parametrize(
     ("fingerprint", "created", "state"),
-    [
-        ("print0", "2031-01-01", "resolved"),
-        ("older", "2030-01-01", "resolved"),
-        ("later", "2031-02-01", "open"),
-    ],
+    [("print0", "2031-01-01", "resolved"), ("older", "2030-01-01", "resolved"), ("later", "2031-02-01", "open")],
 )
 def test_a_resolved_cluster_reopens_in_a_later_run_alone(fingerprint: str, created: str, state: str):
     """The same run and an older one leave it resolved; a later one opens it, and the history says so."""
@@ -391,9 +363,7 @@ def test_against_an_old_run_each_cluster_says_what_it_was(tmp_path: Path, capsys
     arguments = ["clusters", f"{tmp_path}/new/run", "--against", f"{tmp_path}/old/run", "--json"]
     assert command(arguments) == 0
     report = json.loads(capsys.readouterr().out)
-    assert {
-        (cluster["kind"], cluster["new"], cluster["before"]["failures"]) for cluster in report["clusters"]
-    } == {
+    assert {(cluster["kind"], cluster["new"], cluster["before"]["failures"]) for cluster in report["clusters"]} == {
         ("contradicted_claim", False, 4),
         ("unsupported_claim", True, 0),
     }

@@ -133,9 +133,7 @@ def test_traces_pair_by_query_where_ids_differ(baseline: Run, tmp_path: Path):
     renamed = [(replace(t, id=f"x-{t.id}"), replace(v, trace=f"x-{t.id}")) for t, v in system(150, 1)]
     comparison = compare(baseline, whole(tmp_path / "new", renamed), metrics=["error", "groundedness"])
     assert (comparison.paired_by, comparison.pairs, comparison.unpaired) == ("query", 150, (50, 0))
-    strangers = [
-        (replace(t, id=f"y-{t.id}", query="other"), replace(v, trace=f"y-{t.id}")) for t, v in system(5, 1)
-    ]
+    strangers = [(replace(t, id=f"y-{t.id}", query="other"), replace(v, trace=f"y-{t.id}")) for t, v in system(5, 1)]
     with pytest.raises(RunError, match="has the id or the query"):
         compare(baseline, whole(tmp_path / "strange", strangers))
 
@@ -147,9 +145,7 @@ def test_other_judges_are_refused_unless_asked_for(baseline: Run, tmp_path: Path
     class Other(Told):
         fingerprint = "other/2"
 
-    other = evaluate(
-        [t for t, _ in pairs], tmp_path / "o", judge=Other([v for _, v in pairs]), metrics=METRICS
-    )
+    other = evaluate([t for t, _ in pairs], tmp_path / "o", judge=Other([v for _, v in pairs]), metrics=METRICS)
     with pytest.raises(RunError, match=r"told/1.*other/2.*--rejudge"):
         compare(baseline, other)
     assert compare(baseline, other, anyway=True).warnings
@@ -271,9 +267,7 @@ def test_void_labels_are_noticed_instead_of_a_collapse(baseline: Run, tmp_path: 
     assert stale_gold_share(profile_run(baseline), profile_run(new)) == 1.0
     comparison = bisect(baseline, new)
     assert comparison.verdict != "fault"
-    assert (
-        "labels no longer describe the corpus: 100% of gold ids are gone" in comparison.comparison.warnings[0]
-    )
+    assert "labels no longer describe the corpus: 100% of gold ids are gone" in comparison.comparison.warnings[0]
 
 
 def test_changed_sources_point_to_the_documents(baseline: Run, tmp_path: Path):

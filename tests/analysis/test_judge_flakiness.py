@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from endpoint import make_traces, serve_model
 from ragfault.analysis import compare, pair_runs
-from ragfault.analysis.comparison.judge_flakiness import (
+from ragfault.analysis.comparison.paired_runs import (
     JudgeFlakiness,
     MetricFlakiness,
     load_flakiness,
@@ -73,9 +73,7 @@ def test_a_judge_that_says_the_same_is_steady():
     traces, _ = moods()
     flakiness = repeat_judge("lexical", traces[:5], k=2)
     assert flakiness.deterministic
-    assert {(metric.deviation, metric.drift, metric.flips) for metric in flakiness.metrics} == {
-        (0.0, 0.0, 0.0)
-    }
+    assert {(metric.deviation, metric.drift, metric.flips) for metric in flakiness.metrics} == {(0.0, 0.0, 0.0)}
 
 
 def test_repeats_are_counted_metric_by_metric():
@@ -102,9 +100,7 @@ def test_a_budget_is_that_of_all_repeats(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(BudgetExceeded, match="--budget"):
             repeat_judge("llm:m", make_traces(12), k=3, options=options)
         assert 20_000 < server.tokens <= 40_000
-        assert repeat_judge(
-            "llm:m", make_traces(12), k=3, options={**options, "budget_tokens": 10**6}
-        ).deterministic
+        assert repeat_judge("llm:m", make_traces(12), k=3, options={**options, "budget_tokens": 10**6}).deterministic
     assert command(["judge", "repeat", "t.jsonl", "--judge", "llm:m", "--cache", "kept.sqlite"]) == 2
 
 
@@ -149,34 +145,26 @@ def test_an_interval_grows_by_the_drift():
     assert widen_intervals([plain], [MEASURE], None) == [plain]
 
 
-def test_compare_and_gate_take_the_flakiness_of_their_judge(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_compare_and_gate_take_the_flakiness_of_their_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A shown drop is no longer shown where the judge drifts as far; the flakiness of another judge is refused."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     old = ran(tmp_path / "a", [pair(f"q{at}", "h", "sss") for at in range(40)])
     new = ran(tmp_path / "b", [pair(f"q{at}", "h", "ssu" if at % 2 else "sss") for at in range(40)])
-    output = MetricFlakiness(
-        metric="groundedness", n=40, deviation=0.1, drift=0.2, flips=0.3, reliability=0.8
-    )
+    output = MetricFlakiness(metric="groundedness", n=40, deviation=0.1, drift=0.2, flips=0.3, reliability=0.8)
     comparison = JudgeFlakiness(judge="told/1", repeats=5, traces=40, metrics=(output,))
     path = tmp_path / "flakiness.json"
     path.write_text(encode_report(comparison), encoding="utf-8")
     assert load_flakiness(path) == comparison
     states = [
-        {metric.metric: metric.state for metric in compare(pair_runs(old, new, flakiness=item)).changes}[
-            "groundedness"
-        ]
+        {metric.metric: metric.state for metric in compare(pair_runs(old, new, flakiness=item)).changes}["groundedness"]
         for item in (None, comparison)
     ]
     assert states == ["dropped", "cannot tell"]
     runs = [str(old.path), str(new.path)]
     assert command(["compare", *runs, "--flakiness", str(path)]) == 0
     assert command(["gate", runs[1], "--baseline", runs[0], "-m", "groundedness"]) == 1
-    assert (
-        command(["gate", runs[1], "--baseline", runs[0], "-m", "groundedness", "--flakiness", str(path)]) == 3
-    )
+    assert command(["gate", runs[1], "--baseline", runs[0], "-m", "groundedness", "--flakiness", str(path)]) == 3
     capsys.readouterr()
     path.write_text(encode_report(replace(comparison, judge="other/1")), encoding="utf-8")
     assert command(["bisect", *runs, "--flakiness", str(path)]) == 2

@@ -90,9 +90,7 @@ def test_merging_knows_no_order(one: list[Observation], two: list[Observation], 
     """Roll-ups merge associatively and commutatively, and to what rolling up the whole gives, to the last bit."""
     a, b, c = roll_up(one), roll_up(two), roll_up(three)
     series = roll_up([*one, *two, *three])
-    assert (
-        merge_by_key([*a, *merge_by_key([*b, *c])]) == merge_by_key([*merge_by_key([*a, *b]), *c]) == series
-    )
+    assert merge_by_key([*a, *merge_by_key([*b, *c])]) == merge_by_key([*merge_by_key([*a, *b]), *c]) == series
     assert merge_by_key([*c, *b, *a]) == series
     for first in a:
         for second in b:
@@ -124,10 +122,7 @@ def test_what_is_stored_does_not_grow_with_traffic():
 def test_the_worst_are_the_greatest_where_lower_is_better():
     """A metric's own direction says which traces are named."""
     (result,) = roll_up(
-        [
-            Observation(metric="m", trace=name, time=0.0, value=value)
-            for name, value in (("a", 1.0), ("b", 9.0))
-        ],
+        [Observation(metric="m", trace=name, time=0.0, value=value) for name, value in (("a", 1.0), ("b", 9.0))],
         [MetricInfo("m", "operation", "lower", 0.0, None)],
     )
     assert result.worst[0].trace == "b"
@@ -188,9 +183,7 @@ def test_all_perfect_is_not_certain():
     assert result is not None
     assert result.low < 0.99 < result.mean == result.high
     assert window_mean(make_series([1.0]).between(5, 9), SCORE) is None
-    (empty,) = rolling_means(
-        {("groundedness", None, None): make_series([1.0])}, {"groundedness": SCORE}, 50, (30,)
-    )
+    (empty,) = rolling_means({("groundedness", None, None): make_series([1.0])}, {"groundedness": SCORE}, 50, (30,))
     assert (empty.interval, empty.delta) == (None, None)
 
 
@@ -464,11 +457,7 @@ def test_figures_are_those_of_a_report(calm: Run):
     known = collect_measures([calm])
     all_ = build_series(roll_up(observe_runs([calm], ()), known))
     health = assess_rag(calm)
-    for name, expected in (
-        ("relevance", health.relevance),
-        ("usage", health.usage),
-        ("missing", health.missing),
-    ):
+    for name, expected in (("relevance", health.relevance), ("usage", health.usage), ("missing", health.missing)):
         result = all_[name, None, None]
         assert expected is not None
         assert (result.value_count, result.mean) == (expected.n, pytest.approx(expected.mean, abs=1e-4))
@@ -503,9 +492,7 @@ def test_longer_lists_are_over_fetching(tmp_path: Path):
 @pytest.mark.long
 def test_cohorts_are_by_model_release_and_any_key(live: Run):
     """Each value of a field is a cohort; what a trace lacks is left out; an unknown field is named."""
-    trace = Trace(
-        id="a", query="q", model="m", route="r", metadata={"release": 7, "prompt_version": "p2", "x": None}
-    )
+    trace = Trace(id="a", query="q", model="m", route="r", metadata={"release": 7, "prompt_version": "p2", "x": None})
     by = ("model", "release", "prompt_version", "metadata.x", "route")
     assert trace_cohorts(trace, by) == ("model=m", "release=7", "prompt_version=p2", "route=r")
     known = collect_measures([live])
@@ -620,9 +607,7 @@ def test_the_page_is_one_file_and_harmless(live: Run, tmp_path: Path, capsys: py
     assert "<img src=x" not in text
     assert text.count("<script>") == 1
     assert "{{" not in text.replace("{{script}}", "")
-    assert "\x1b[31m" not in run_monitor(
-        capsys, hostile.path, "--by", "route,release", "--marks", marks, code=1
-    )
+    assert "\x1b[31m" not in run_monitor(capsys, hostile.path, "--by", "route,release", "--marks", marks, code=1)
 
 
 def test_rules_of_ones_own_fire(calm: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -654,9 +639,7 @@ def test_what_cannot_be_is_one_message_and_exit_2(
     assert says in run_monitor(capsys, calm.path, *arguments, code=2)
 
 
-def test_traces_without_a_time_cannot_be_watched(
-    calm: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_traces_without_a_time_cannot_be_watched(calm: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A run without times says what is missing, and runs of two judges are refused."""
     pairs = [(replace(t, time=None), v) for t, v in traffic(5)]
     assert "Give each trace its `time`" in run_monitor(capsys, ran(tmp_path, pairs, METRICS).path, code=2)

@@ -29,7 +29,7 @@ from ragfault.evaluation.agreement.human_verdicts import LabelReading, compute_v
 from ragfault.io.runs import Run
 from ragfault.metrics import parse_metric
 from ragfault.records import Trace, Verdicts
-from ragfault.reports import json as json_report
+from ragfault.reports import output as json_report
 from ragfault.reports.html.report import render_run_html
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import comparison as written
@@ -173,9 +173,7 @@ def test_words_on_another_answer_are_dropped():
 # --- verdicts --------------------------------------------------------------------------------------
 
 
-def label_value(
-    metric: str, seen: tuple[Trace, Verdicts], **labels: object
-) -> list[tuple[str, float | None]]:
+def label_value(metric: str, seen: tuple[Trace, Verdicts], **labels: object) -> list[tuple[str, float | None]]:
     """Return the value of a metric from human labels of these items."""
     looked = frozenset(str(part) for part in labels.pop("looked", ()))  # type: ignore[attr-defined]
     words = {tuple(key): word for key, word in labels.pop("words", ())}  # type: ignore[attr-defined]
@@ -204,10 +202,7 @@ def test_nothing_to_judge_counts_where_it_was_looked_at():
     """A trace without chunks is labelled by who looked at chunks, and not by who looked at claims."""
     seen = pair("t", "", "s")
     assert label_value("context_precision", seen, looked=["chunk"]) == [("context_precision", 0.0)]
-    assert (
-        label_value("context_precision", seen, words=[(("claim", 0, 14), "supported")], looked=["claim"])
-        == []
-    )
+    assert label_value("context_precision", seen, words=[(("claim", 0, 14), "supported")], looked=["claim"]) == []
 
 
 def test_the_judge_is_not_read_where_people_speak():
@@ -279,12 +274,7 @@ def test_marked_stretches_say_what_they_determine(place: Path, tmp_path: Path):
     """Spans of bad text give groundedness, and not how many claims are contradicted."""
     old = opened(place, "old")
     rows = [
-        {
-            "id": trace.id,
-            "query": trace.query,
-            "answer": trace.answer,
-            "spans": [{"start": 0, "end": 5}] * (at % 2),
-        }
+        {"id": trace.id, "query": trace.query, "answer": trace.answer, "spans": [{"start": 0, "end": 5}] * (at % 2)}
         for at, trace in zip(range(20), old.traces(), strict=False)
     ]
     (tmp_path / "spans.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -350,10 +340,7 @@ def test_targets_and_bars_are_decided_on_rectified_figures(place: Path):
     assert result.decision_interval == result.ppi.interval
     assert card["refusal"].ppi is None
     threshold = "groundedness>=0.72"
-    assert (gate(new, [threshold]).result, gate(new, [threshold], labels=(None, labels)).result) == (
-        "pass",
-        "fail",
-    )
+    assert (gate(new, [threshold]).result, gate(new, [threshold], labels=(None, labels)).result) == ("pass", "fail")
     assert "and 40 labels" in gate(new, [threshold], labels=(None, labels)).decisions[0].reason
 
 
@@ -402,11 +389,7 @@ def test_reports_show_both(place: Path):
         assert "Rectified by labels" in page
         assert "40 labels" in page
         assert "ann, 40 traces" in page
-    assert (
-        json_report.encode_findings_csv(result)
-        .splitlines()[0]
-        .endswith("ppi,ppi_low,ppi_high,labels")
-    )
+    assert json_report.encode_findings_csv(result).splitlines()[0].endswith("ppi,ppi_low,ppi_high,labels")
     plain = json.loads(json_report.encode_findings(result))
     assert plain["scorecard"]["label_source"]["labelers"] == "ann"
     assert plain["scorecard"]["aggregates"][0]["ppi"]["labelled"] == 40
@@ -421,9 +404,8 @@ def test_labels_that_were_picked_are_noticed(place: Path):
     labels = load_human_scores(place / "new.jsonl", new)
     best = {f"t{at}": 1.0 for at in order[:40]}
     result = analyze(new, labels=replace(labels, values={"groundedness": best}))
-    assert (
-        "Beware: by groundedness the judge has the labelled traces otherwise"
-        in terminal.render_scorecard_terminal(result, width=200)
+    assert "Beware: by groundedness the judge has the labelled traces otherwise" in terminal.render_scorecard_terminal(
+        result, width=200
     )
 
 
@@ -432,10 +414,7 @@ def test_comparisons_say_what_differences_rest_on(place: Path):
     runs = opened(place, "old"), opened(place, "new")
     labels = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
     result = compare(pair_runs(*runs, labels=labels))
-    for page in (
-        written.render_comparison_terminal(result, width=140),
-        written.render_comparison_markdown(result),
-    ):
+    for page in (written.render_comparison_terminal(result, width=140), written.render_comparison_markdown(result)):
         assert "by 40 labelled pairs" in page
         assert "refusal stands as judged" in page
     assert json.loads(written.encode_comparison(result))["label_sources"][0]["traces"] == 40

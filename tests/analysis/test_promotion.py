@@ -22,11 +22,7 @@ from ran import pair, ran
 
 NOW = "2031-05-04T09:30:00+00:00"
 
-QUERIES = (
-    "What is the refund of a cancelled ticket?",
-    "Is a refund paid for a lost ticket?",
-    "May a dog go on deck?",
-)
+QUERIES = ("What is the refund of a cancelled ticket?", "Is a refund paid for a lost ticket?", "May a dog go on deck?")
 
 
 @pytest.fixture
@@ -42,9 +38,7 @@ def failing_run(tmp_path: Path) -> Run:
 
 
 def case_of(query: str, name: str = "x") -> Trace:
-    return Trace(
-        id=f"case-{name}", query=query, metadata={"review": "pending", "provenance": {"trace": name}}
-    )
+    return Trace(id=f"case-{name}", query=query, metadata={"review": "pending", "provenance": {"trace": name}})
 
 
 def lines(path: Path) -> list[dict]:
@@ -103,19 +97,14 @@ def test_promoting_again_adds_nothing(failing_run: Run, tmp_path: Path):
     [
         ("may a dog go on deck", True),
         ("May a cat go on deck?", False),
-        (
-            "What does the harbour ask of a yacht of 12 metres that lies at the outer pier for one week in July?",
-            True,
-        ),
+        ("What does the harbour ask of a yacht of 12 metres that lies at the outer pier for one week in July?", True),
         ("What does the harbour ask of a yacht?", False),
     ],
 )
 def test_what_is_asked_already_is_left_out(tmp_path: Path, query: str, double: bool):
     """A query in another spelling, or one that shares nearly all its runs of words, is no new case."""
     out = tmp_path / "evalset.jsonl"
-    long = (
-        "What does the harbour ask of a yacht of 12 metres that lies at the outer pier for one week in June?"
-    )
+    long = "What does the harbour ask of a yacht of 12 metres that lies at the outer pier for one week in June?"
     promote_cases([case_of("May a dog go on deck?", "a"), case_of(long, "b")], out)
     done = promote_cases([case_of(query, "c")], out)
     assert bool(done.duplicates) is double
@@ -125,7 +114,9 @@ def test_what_is_asked_already_is_left_out(tmp_path: Path, query: str, double: b
 def test_what_stands_in_the_file_stays(failing_run: Run, tmp_path: Path):
     """Lines that others wrote stay as they are, odd spaces, foreign shapes and a missing last line end included."""
     out = tmp_path / "evalset.jsonl"
-    content = '{"id": "own",  "query": "Where is the pier?", "facts": ["It is north."]}\n{"id":"two","query":"The bank?"}'
+    content = (
+        '{"id": "own",  "query": "Where is the pier?", "facts": ["It is north."]}\n{"id":"two","query":"The bank?"}'
+    )
     out.write_text(content)
     done = promote_cases(build_cases(failing_run, ["d1"], NOW), out)
     assert out.read_text().startswith(content + "\n")
@@ -173,8 +164,7 @@ def test_two_processes_lose_nothing(tmp_path: Path):
         "    promote_cases([case], sys.argv[1])\n"
     )
     running = [
-        subprocess.Popen([sys.executable, "-c", code, str(out), name], env=os.environ)
-        for name in ("a", "b", "c")
+        subprocess.Popen([sys.executable, "-c", code, str(out), name], env=os.environ) for name in ("a", "b", "c")
     ]
     assert [case.wait(120) for case in running] == [0, 0, 0]
     assert {case["id"] for case in lines(out)} == {f"case-{name}{n}" for name in "abc" for n in range(15)}
@@ -212,9 +202,7 @@ def test_a_cluster_of_several_runs_is_promoted_from_each(tmp_path: Path, capsys:
         assert lines(out)[-1]["metadata"]["provenance"]["trace"] == name
 
 
-def test_the_command_promotes_single_traces(
-    failing_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_command_promotes_single_traces(failing_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Traces are taken by their ids in the order in which they are named; an id that no trace has is refused."""
     out = tmp_path / "evalset.jsonl"
     assert command(["promote", str(failing_run.path), "--trace", "d1", "--trace", "r1", "-o", str(out)]) == 0

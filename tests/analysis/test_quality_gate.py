@@ -18,7 +18,7 @@ from ragfault.errors import RunError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Latency
-from ragfault.reports import json as json_report
+from ragfault.reports import output as json_report
 from ragfault.reports.terminal import gate as report
 from ragfault.stats import Interval
 from ran import Told, pair, ran
@@ -133,10 +133,7 @@ def test_all_perfect_needs_fewer_than_the_square(tmp_path):
     needed = gate(run, ["groundedness>=0.9"]).decisions[0].needed
     assert 20 < needed < 40
     (tmp_path / "more").mkdir()
-    assert (
-        gate(ran(tmp_path / "more", signs("s" * 40), ["groundedness"]), ["groundedness>=0.9"]).result
-        == "pass"
-    )
+    assert gate(ran(tmp_path / "more", signs("s" * 40), ["groundedness"]), ["groundedness>=0.9"]).result == "pass"
 
 
 def test_a_mean_on_the_threshold_can_never_be_told(tmp_path):
@@ -323,9 +320,7 @@ def test_low_coverage_cannot_pass_beside_a_baseline(tmp_path):
     """Answers that make no claim any more are no evidence: 140 of 200 left, or few traces with a partner."""
     decision = beside(tmp_path, "s" * 400, "s" * 180 + "-" * 220)
     assert (decision.result, decision.regression_decisions[0].coverage) == ("cannot tell", 0.45)
-    assert (
-        "only 180 of the 400 pairs that are scored in either run" in decision.regression_decisions[0].reason
-    )
+    assert "only 180 of the 400 pairs that are scored in either run" in decision.regression_decisions[0].reason
     old, new = Run.open(tmp_path / "old/run"), Run.open(tmp_path / "new/run")
     assert gate(new, baseline=old, coverage=0.4).result == "pass"
     others = [pair(f"x{at}", "h", "s") for at in range(210)]
@@ -449,11 +444,7 @@ def test_junit_holds_any_text(tmp_path):
     trace, seen = pair("a", "h", "s")
     lost = replace(seen, claim=None, failures={"claim": "]]> <b>&\x1b[31m\x00\ufffe\x0b ende"})
     decision = gate(ran(tmp_path, [(trace, lost)], ["groundedness"]), ["groundedness>=0.5"])
-    message = (
-        ElementTree.fromstring(report.render_gate_junit(decision))
-        .find("testsuite/testcase/error")
-        .get("message")
-    )
+    message = ElementTree.fromstring(report.render_gate_junit(decision)).find("testsuite/testcase/error").get("message")
     assert message == "no trace is scored (]]> <b>& ende)"
 
 
@@ -512,9 +503,7 @@ def test_junit_holds_thresholds_and_metrics(guarded):
 def test_markdown_has_a_table_of_thresholds_and_one_of_metrics(guarded):
     """The second shows baseline → candidate, the difference, the corrected p, pairs and how many are needed."""
     text = report.render_gate_markdown(guarded)
-    assert text.startswith(
-        "### ❌ fail: run, 200 traces, 2 pass, 1 fail, 1 cannot tell of 1 bar and 3 metrics"
-    )
+    assert text.startswith("### ❌ fail: run, 200 traces, 2 pass, 1 fail, 1 cannot tell of 1 bar and 3 metrics")
     rows = [line for line in text.splitlines() if "baseline-0.02" in line]
     assert "| 1.000 → 0.800 | −0.200 [" in rows[1] or "| 1.000 → 0.800 | −0.200 [" in rows[0]
     unsure = next(item for item in guarded.regression_decisions if item.result == "cannot tell")
@@ -558,18 +547,13 @@ def test_the_verb_beside_a_baseline(tmp_path, capsys, monkeypatch):
     assert "alpha 0.01" in text
     Path("ragfault.toml").write_text("[gate]\nmax_drop = 0.01\nmargins = { groundedness = 0.2 }\n", "utf-8")
     assert run_gate(capsys, *pairs)[0] == 0
-    assert (
-        run_gate(capsys, *pairs, "--margins", "groundedness=0.02", "--threshold", "groundedness>=0.5")[0] == 1
-    )
+    assert run_gate(capsys, *pairs, "--margins", "groundedness=0.02", "--threshold", "groundedness>=0.5")[0] == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (
-            ["-m", "groundedness", "--max-drop", "0.1"],
-            "--metrics, --max-drop: there is nothing to hold RUN against",
-        ),
+        (["-m", "groundedness", "--max-drop", "0.1"], "--metrics, --max-drop: there is nothing to hold RUN against"),
         (["--baseline", "old/run", "--margins", "0.04"], "write METRIC=VALUE"),
         (["--baseline", "old/run", "--margins", "groundedness=0"], "above 0"),
         (["--baseline", "old/run", "--max-drop", "0"], "shares between 0 and 1"),
@@ -602,10 +586,7 @@ def test_the_settings_of_the_gate_are_checked(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_of(tmp_path, "old", "ss")
     for text, says in (
-        (
-            "margins = { groundedness = 0 }",
-            "a table of metrics, each with a number above 0",
-        ),
+        ("margins = { groundedness = 0 }", "a table of metrics, each with a number above 0"),
         ("alpha = 1.0", "a number between 0 and 1"),
         ("max_drop = -0.1", "a number between 0 and 1"),
     ):

@@ -23,9 +23,7 @@ def test_the_share_is_rogan_and_gladens():
     """30 % called positive with sensitivity 0.8 and specificity 0.9 are (0.3 + 0.9 − 1) / (0.8 + 0.9 − 1) = 2/7."""
     assert corrected_share(0.3, 200, 0.8, 0.9, (100, 100)).mean == pytest.approx(2 / 7)
     # 23 of 150 cows tested positive; sensitivity 0.96, specificity 0.89: 5.1 in 100 (Reiczigel, Földi & Ózsvári 2010)
-    assert corrected_share(23 / 150, 150, 0.96, 0.89, (math.inf, math.inf)).mean == pytest.approx(
-        0.051, abs=5e-4
-    )
+    assert corrected_share(23 / 150, 150, 0.96, 0.89, (math.inf, math.inf)).mean == pytest.approx(0.051, abs=5e-4)
 
 
 def test_a_known_error_maps_the_ends_of_wilsons_interval():
@@ -50,19 +48,13 @@ def test_fewer_labels_widen_the_interval():
 
 
 @given(
-    st.integers(5, 400),
-    st.floats(0.55, 1),
-    st.floats(0.55, 1),
-    st.integers(30, 400),
-    st.integers(30, 400),
-    st.data(),
+    st.integers(5, 400), st.floats(0.55, 1), st.floats(0.55, 1), st.integers(30, 400), st.integers(30, 400), st.data()
 )
 def test_more_called_positive_are_more_positive(n, se, sp, bad, good, data):
     """The share and both its ends never fall while the rate rises, and the share lies within its ends, in [0, 1]."""
     first, second = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
     first_share, second_share = (
-        rogan_gladen(count / n, n, se, sp, sensitivity_n=bad, specificity_n=good).interval
-        for count in (first, second)
+        rogan_gladen(count / n, n, se, sp, sensitivity_n=bad, specificity_n=good).interval for count in (first, second)
     )
     for item in (first_share, second_share):
         assert item is None or 0 <= item.low <= item.mean <= item.high <= 1
@@ -80,9 +72,7 @@ def test_the_share_of_the_good_is_the_rest(count, se, sp):
     other = rogan_gladen(1 - count / 60, 60, sp, se, sensitivity_n=90, specificity_n=80).interval
     assert (item is None) == (other is None)
     if item is not None and other is not None:
-        assert (other.mean, other.low, other.high) == pytest.approx(
-            (1 - item.mean, 1 - item.high, 1 - item.low)
-        )
+        assert (other.mean, other.low, other.high) == pytest.approx((1 - item.mean, 1 - item.high, 1 - item.low))
 
 
 def test_a_rate_within_error_of_nothing_is_cut_at_0():
@@ -153,12 +143,8 @@ def test_intervals_hold_the_truth(n, labelled, truth):
     se, sp, runs = 0.8, 0.85, 600
     called = rng.binomial(n, truth * se + (1 - truth) * (1 - sp), runs)
     covered = missed = 0
-    for x, y, z in zip(
-        called, rng.binomial(labelled, se, runs), rng.binomial(labelled, sp, runs), strict=True
-    ):
-        corrected = rogan_gladen(
-            x / n, n, y / labelled, z / labelled, sensitivity_n=labelled, specificity_n=labelled
-        )
+    for x, y, z in zip(called, rng.binomial(labelled, se, runs), rng.binomial(labelled, sp, runs), strict=True):
+        corrected = rogan_gladen(x / n, n, y / labelled, z / labelled, sensitivity_n=labelled, specificity_n=labelled)
         if "do not show" not in (corrected.reason or ""):
             span = corrected.interval
             inside = span is not None and span.low <= truth <= span.high

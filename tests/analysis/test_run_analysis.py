@@ -134,12 +134,7 @@ def test_an_unbounded_metric_keeps_an_unbounded_interval(tmp_path):
 
 def test_the_scorecard_equals_the_rows(tmp_path):
     """Means and counts are those of the score rows, for every metric of the default set."""
-    made = [
-        pair("a", "hn", "su"),
-        pair("b", "", "s"),
-        pair("c", "lmn", "", missing=("x",)),
-        pair("d", "hh", "c"),
-    ]
+    made = [pair("a", "hn", "su"), pair("b", "", "s"), pair("c", "lmn", "", missing=("x",)), pair("d", "hh", "c")]
     run = ran(tmp_path, made)
     rows = list(run.scores())
     for result in build_scorecard(run).aggregates:
@@ -183,11 +178,7 @@ def test_segments_divide_the_traces(tmp_path):
 
 def test_segments_by_a_key_of_the_metadata(tmp_path):
     """`metadata.tier` divides by that key; a key that no trace has is an error that names those there are."""
-    made = [
-        pair("a", "h", "s", metadata={"tier": 1}),
-        pair("b", "h", "s", metadata={"tier": "x"}),
-        pair("c", "h"),
-    ]
+    made = [pair("a", "h", "s", metadata={"tier": 1}), pair("b", "h", "s", metadata={"tier": "x"}), pair("c", "h")]
     run = ran(tmp_path, made, ["error"])
     assert {card.segment for card in build_segments(run, "metadata.tier")} == {"1", "x", None}
     with pytest.raises(UnknownName, match=r'Did you mean "metadata.tier"'):
@@ -218,9 +209,7 @@ def test_health_with_one_part_is_that_part(tmp_path):
         made = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
         run = ran(tmp_path / place, made, ["groundedness"])
         own, total = only(build_scorecard(run), "groundedness").interval, assess_health(run)[1].interval
-        assert (total.mean, total.low, total.high, total.n) == pytest.approx(
-            (own.mean, own.low, own.high, own.n)
-        )
+        assert (total.mean, total.low, total.high, total.n) == pytest.approx((own.mean, own.low, own.high, own.n))
 
 
 def test_parts_that_rise_and_fall_together_widen_the_interval(tmp_path):
@@ -263,9 +252,7 @@ def test_rag_health_by_hand(tmp_path):
 def test_rag_health_without_verdicts_is_silent(tmp_path):
     """Where no judge looked, no figure is made up and nothing alarms."""
     result = assess_rag(ran(tmp_path, [(Trace(id="a", query="q"), Verdicts(trace="a"))], ["error"]))
-    assert (result.relevance, result.usage, result.missing, result.optimal, result.alerts) == (None,) * 4 + (
-        (),
-    )
+    assert (result.relevance, result.usage, result.missing, result.optimal, result.alerts) == (None,) * 4 + ((),)
 
 
 @pytest.mark.parametrize(
@@ -320,12 +307,7 @@ def test_insights_by_number_position_and_turn(tmp_path):
     run = [pair("a", "hn", "s", used="y-", turn=1), pair("b", "hnnn", "s", used="y---", turn=7)]
     result = compute_insights(ran(tmp_path, run))
     assert labelled(result, "relevance", "chunks") == {"1–3": (0.5, 2, 1), "4–6": (0.3, 4, 1)}
-    assert labelled(result, "use", "position") == {
-        "1": (1, 2, 2),
-        "2": (0, 2, 2),
-        "3": (0, 1, 1),
-        "4": (0, 1, 1),
-    }
+    assert labelled(result, "use", "position") == {"1": (1, 2, 2), "2": (0, 2, 2), "3": (0, 1, 1), "4": (0, 1, 1)}
     assert labelled(result, "use", "turn") == {"1": (0.5, 2, 1), "5+": (0.25, 4, 1)}
     assert labelled(result, "use", "route") is None
 
@@ -346,19 +328,12 @@ def test_insights_by_length_count_characters(tmp_path, size, label):
     """A length on an edge belongs to the bucket that begins there, 1000 to the third; é is one character."""
     trace, seen = pair("a", "h", "s")
     trace = replace(trace, chunks=(replace(trace.chunks[0], text="é" * size),))
-    assert set(labelled(compute_insights(ran(tmp_path, [(trace, seen)], ["error"])), "use", "length")) == {
-        label
-    }
+    assert set(labelled(compute_insights(ran(tmp_path, [(trace, seen)], ["error"])), "use", "length")) == {label}
 
 
 @pytest.mark.parametrize(
     ("updated", "label"),
-    [
-        ("2026-03-01", "0–30"),
-        ("2026-01-30T12:00:00Z", "31–90"),
-        ("2025-03-02", "91–365"),
-        ("2024-01-01", "> 365"),
-    ],
+    [("2026-03-01", "0–30"), ("2026-01-30T12:00:00Z", "31–90"), ("2025-03-02", "91–365"), ("2024-01-01", "> 365")],
 )
 def test_insights_by_age(tmp_path, updated, label):
     """The age is counted in whole days from `updated_at` to the query."""
@@ -391,9 +366,7 @@ def test_problems_of_chunks():
     assert kinds(*pair("a", "hln", "s")) == ["irrelevant_chunk"]
     assert kinds(*pair("a", "ln", "s")) == ["nothing_relevant", "irrelevant_chunk", "missed_refusal"]
     assert kinds(*pair("a", "", "")) == ["nothing_retrieved", "missed_refusal"]
-    assert kinds(*pair("a", "h", "s", missing=("a date", "a name"))) == ["missing_context"] * 2 + [
-        "missed_refusal"
-    ]
+    assert kinds(*pair("a", "h", "s", missing=("a date", "a name"))) == ["missing_context"] * 2 + ["missed_refusal"]
 
 
 def test_problems_of_claims_carry_their_span():
@@ -401,10 +374,7 @@ def test_problems_of_claims_carry_their_span():
     trace, seen = pair("a", "h", "suc")
     result = diagnose(trace, seen).problems
     assert [problem.kind for problem in result] == ["unsupported_claim", "contradicted_claim"]
-    assert [trace.answer[problem.start : problem.end] for problem in result] == [
-        "Claim 1 holds.",
-        "Claim 2 holds.",
-    ]
+    assert [trace.answer[problem.start : problem.end] for problem in result] == ["Claim 1 holds.", "Claim 2 holds."]
 
 
 def test_a_claim_that_only_the_key_contradicts_is_the_fault_of_the_source():
@@ -458,10 +428,7 @@ def test_unanswered_and_irrelevant_answers():
         relevance=0.2, aspects=(Aspect(text="when", answered=True), Aspect(text="who", answered=False))
     )
     result = diagnose(trace, replace(seen, answer=answer)).problems
-    assert [(p.kind, p.text) for p in result] == [
-        ("unanswered_aspect", "who"),
-        ("irrelevant_answer", trace.answer),
-    ]
+    assert [(p.kind, p.text) for p in result] == [("unanswered_aspect", "who"), ("irrelevant_answer", trace.answer)]
 
 
 def test_an_empty_answer_is_a_problem_and_an_unrecorded_one_is_not():
@@ -490,8 +457,7 @@ def test_bad_citations():
     seen = Verdicts(
         trace="t",
         citation=tuple(
-            CitationVerdict(chunk=c.chunk, claim=c.claim or "x", supports=at != 3)
-            for at, c in enumerate(cited)
+            CitationVerdict(chunk=c.chunk, claim=c.claim or "x", supports=at != 3) for at, c in enumerate(cited)
         ),
     )
     result = diagnose(Trace(id="t", query="q", chunks=(chunk,), answer="x", citations=cited), seen).problems
@@ -594,11 +560,7 @@ def test_analyze_collects_all_results(tmp_path):
     run = ran(tmp_path, [pair("a", "hn", "su"), pair("b", "h", "s"), pair("c", "m", "c")])
     result = analyze(run, n=1)
     assert result.scorecard == build_scorecard(run)
-    assert (result.health, result.rag, result.pairs) == (
-        assess_health(run),
-        assess_rag(run),
-        pair_tradeoffs(run),
-    )
+    assert (result.health, result.rag, result.pairs) == (assess_health(run), assess_rag(run), pair_tradeoffs(run))
     assert (result.quality, result.unrated) == count_quality(run)
     assert (result.insights, result.worst, result.remedies) == (
         compute_insights(run),

@@ -22,9 +22,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "faults"
 def bench(name: str) -> ModuleType:
     """Import a module of the fault bench by its path."""
     if "faults" not in sys.modules:
-        spec = spec_from_file_location(
-            "faults", FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
-        )
+        spec = spec_from_file_location("faults", FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)])
         sys.modules["faults"] = module_from_spec(spec)
     return import_module(f"faults.{name}")
 

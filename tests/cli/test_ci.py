@@ -44,9 +44,7 @@ def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFixture[str]):
     """Without a baseline nothing is decided, and that is said; beside one the comment opens with the layer."""
-    text = told(
-        capsys, "handbook/traces-v1.jsonl", "-o", "main", "--baseline", "nowhere", "--comment", "a.md", code=0
-    )
+    text = told(capsys, "handbook/traces-v1.jsonl", "-o", "main", "--baseline", "nowhere", "--comment", "a.md", code=0)
     assert "no run lies at the baseline nowhere, and there are no thresholds: nothing is decided" in text
     assert "104 traces in main" in text
     assert Path("a.md").read_text("utf-8").startswith("### ❔ ragfault: evaluated, nothing was asked of it\n")
@@ -74,9 +72,7 @@ def test_the_same_again_passes_or_cannot_tell(here: Path, capsys: pytest.Capture
         Path("ragfault.toml").unlink()
 
 
-def test_a_baseline_is_never_replaced_before_it_is_held_against(
-    here: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_baseline_is_never_replaced_before_it_is_held_against(here: Path, capsys: pytest.CaptureFixture[str]):
     """A run that would replace its own baseline is refused, however the path is written; nothing is judged for it."""
     told(capsys, "handbook/traces-v1.jsonl", "-o", "same", code=0)
     made = Path("same/manifest.json").read_bytes()

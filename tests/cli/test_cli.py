@@ -22,10 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the demo and a run of its first version."""
     folder = tmp_path_factory.mktemp("place")
     assert run_command(["demo", str(folder / "handbook")]) == 0
-    assert (
-        run_command(["evaluate", str(folder / "handbook/traces-v1.jsonl"), "-o", str(folder / "v1"), "-q"])
-        == 0
-    )
+    assert run_command(["evaluate", str(folder / "handbook/traces-v1.jsonl"), "-o", str(folder / "v1"), "-q"]) == 0
     return folder
 
 
@@ -51,9 +48,7 @@ def test_every_verb_has_help_with_examples():
 def test_the_version_and_the_module_are_the_command(capsys: pytest.CaptureFixture[str]):
     """`--version` names the version; `python -m ragfault` is the same command."""
     assert __version__ in told(capsys, "--version")
-    done = subprocess.run(
-        [sys.executable, "-m", "ragfault", "--version"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-m", "ragfault", "--version"], capture_output=True, text=True, check=True)
     assert __version__ in done.stdout
 
 
@@ -69,18 +64,14 @@ def test_the_version_and_the_module_are_the_command(capsys: pytest.CaptureFixtur
         (["rank", "nope", "nope"], "nope"),
     ],
 )
-def test_a_usage_error_is_one_message_and_exit_2(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-):
+def test_a_usage_error_is_one_message_and_exit_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]):
     """What was asked, what there is, what to do; never a traceback."""
     assert says in told(capsys, *arguments, code=2)
 
 
 def test_evaluate_shows_a_scorecard_by_layer(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The summary holds every layer with intervals, the worst traces and remedies, and says what to do next."""
-    out = told(
-        capsys, "evaluate", place / "handbook/traces-v2.jsonl", "-o", tmp_path / "v2", "--workers", "2"
-    )
+    out = told(capsys, "evaluate", place / "handbook/traces-v2.jsonl", "-o", tmp_path / "v2", "--workers", "2")
     for part in ("Retrieval", "Generation", "Operation", "95 % interval", "Worst traces", "What to change"):
         assert part in out
     assert f"ragfault report {tmp_path / 'v2'} -o report.html" in out
@@ -115,18 +106,7 @@ def test_lost_scores_change_the_exit_code(
 def test_standard_input_is_read(place: Path, tmp_path: Path):
     """`evaluate -` reads traces from a pipe."""
     data = (place / "handbook/traces-v1.jsonl").read_bytes()
-    command = [
-        sys.executable,
-        "-m",
-        "ragfault",
-        "evaluate",
-        "-",
-        "-o",
-        str(tmp_path / "run"),
-        "-m",
-        "error",
-        "-q",
-    ]
+    command = [sys.executable, "-m", "ragfault", "evaluate", "-", "-o", str(tmp_path / "run"), "-m", "error", "-q"]
     subprocess.run(command, input=data, check=True)
     assert json.loads((tmp_path / "run/manifest.json").read_text())["source"] == ["-"]
 
@@ -134,9 +114,7 @@ def test_standard_input_is_read(place: Path, tmp_path: Path):
 def test_bad_lines_are_shown_with_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """All faults at once, the way out named; --skip-bad goes on and keeps the lines."""
     path = tmp_path / "t.jsonl"
-    path.write_text(
-        '{"id": "1", "query": "q", "chunks": [], "answer": "a"}\n{"id": 2\n{"query": 7, "id": "3"}\n'
-    )
+    path.write_text('{"id": "1", "query": "q", "chunks": [], "answer": "a"}\n{"id": 2\n{"query": 7, "id": "3"}\n')
     out = told(capsys, "evaluate", path, "-o", tmp_path / "run", "-m", "error", code=2)
     assert "2 of 3 traces cannot be read" in out
     assert f"{path}:2:" in out
@@ -260,9 +238,7 @@ def test_rank_equals_evaluate_on_the_same_files(tmp_path: Path, capsys: pytest.C
     qrels.write_text("q1 0 b 1\nq2 0 c 2\nq3 0 z 1\n")
     [row] = json.loads(told(capsys, "rank", run_file, qrels, "-m", "ndcg@5", "--json"))
     told(capsys, "evaluate", run_file, "--qrels", qrels, "-m", "ndcg@5", "-o", tmp_path / "run", "-q")
-    found = json.loads(told(capsys, "report", tmp_path / "run", "--format", "json"))["scorecard"][
-        "aggregates"
-    ][0]
+    found = json.loads(told(capsys, "report", tmp_path / "run", "--format", "json"))["scorecard"]["aggregates"][0]
     assert row["mean"] == pytest.approx(found["interval"]["mean"])
     assert (row["scored"], row["undefined"]) == (found["scored"], found["undefined"]) == (3, 1)
     assert "q4\tundefined" in told(capsys, "rank", run_file, qrels, "-m", "ndcg@5", "--per-query")
@@ -272,9 +248,7 @@ def test_rank_equals_evaluate_on_the_same_files(tmp_path: Path, capsys: pytest.C
 def test_hostile_text_does_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Escape sequences and markup in traces come out as plain text, in reports and in errors."""
     evil = "\x1b]0;owned\x07[red]x[/red]\x1b[2J"
-    write_traces(
-        [Trace(id="1", query=evil, chunks=(Chunk(id="a", text=evil),), answer=evil)], tmp_path / "t.jsonl"
-    )
+    write_traces([Trace(id="1", query=evil, chunks=(Chunk(id="a", text=evil),), answer=evil)], tmp_path / "t.jsonl")
     out = told(capsys, "evaluate", tmp_path / "t.jsonl", "-o", tmp_path / "run")
     out += told(capsys, "diagnose", tmp_path / "run")
     (tmp_path / "bad.jsonl").write_text(json.dumps({"id": "1", "query": {evil: 1}}) + "\n")

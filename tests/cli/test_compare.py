@@ -11,7 +11,7 @@ import pytest
 from ragfault import evaluate
 from ragfault.cli import run_command
 from ragfault.io.runs import Run
-from ragfault.judges.lexical.judge import LexicalJudge
+from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.records import Trace
 
 METRICS = ("context_relevance", "groundedness", "completeness", "answer_relevance", "latency")
@@ -24,12 +24,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run_command(["demo", str(folder / "handbook")]) == 0
     for name in ("v1", "v2"):
         evaluate(folder / f"handbook/traces-{name}.jsonl", folder / name, metrics=METRICS)
-    evaluate(
-        folder / "handbook/traces-v1.jsonl",
-        folder / "strict",
-        judge=LexicalJudge(supported=0.9),
-        metrics=METRICS,
-    )
+    evaluate(folder / "handbook/traces-v1.jsonl", folder / "strict", judge=LexicalJudge(supported=0.9), metrics=METRICS)
     shutil.copytree(folder / "v1", folder / "copy")
     return folder
 
@@ -86,9 +81,7 @@ def test_margins_also_come_from_the_settings(
     data = json.loads(told(capsys, "compare", place / "v1", place / "v2", "--format", "json"))
     margins = {change["metric"]: change["margin"] for change in data["changes"]}
     assert (data["alpha"], margins["context_relevance"], margins["groundedness"]) == (0.02, 0.1, 0.3)
-    data = json.loads(
-        told(capsys, "compare", place / "v1", place / "v2", "--format", "json", "--margin", "0.2")
-    )
+    data = json.loads(told(capsys, "compare", place / "v1", place / "v2", "--format", "json", "--margin", "0.2"))
     assert data["changes"][0]["margin"] == 0.2
     Path("ragfault.toml").write_text("[compare]\nmargn = 0.1\n")
     assert 'Did you mean "margin"' in told(capsys, "compare", place / "v1", place / "v2", code=2)
@@ -112,11 +105,7 @@ def test_margins_also_come_from_the_settings(
     ],
 )
 def test_what_cannot_be_is_one_message_and_exit_2(
-    place: Path,
-    arguments: list[str],
-    says: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    place: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """What was asked, what there is, what to do; never a traceback, and nothing is written."""
     monkeypatch.chdir(place)
@@ -150,9 +139,7 @@ def test_segments_have_a_verdict_each(place: Path, capsys: pytest.CaptureFixture
     out = told(capsys, "bisect", place / "v1", place / "v2", "--by", "route", code=1)
     assert out.startswith("FAULT: Of 6 segments by route: ")
     assert "── route travel ──" in out
-    data = json.loads(
-        told(capsys, "bisect", place / "v1", place / "v2", "--by", "route", "--format", "json", code=1)
-    )
+    data = json.loads(told(capsys, "bisect", place / "v1", place / "v2", "--by", "route", "--format", "json", code=1))
     assert (data["verdict"], data["by"], len(data["segments"])) == ("fault", "route", 6)
     assert "route travel" in told(capsys, "compare", place / "v1", place / "v2", "--by", "route")
 
@@ -174,9 +161,7 @@ def test_a_file_is_written_whole_and_never_over_another(
         assert out.startswith("fault: Retrieval broke")
         assert (tmp_path / name).read_text("utf-8").startswith(begins)
     (tmp_path / "mine.md").write_text("mine")
-    assert "exists already" in told(
-        capsys, "compare", place / "v1", place / "v2", "-o", tmp_path / "mine.md", code=2
-    )
+    assert "exists already" in told(capsys, "compare", place / "v1", place / "v2", "-o", tmp_path / "mine.md", code=2)
     assert (tmp_path / "mine.md").read_text() == "mine"
     told(capsys, "compare", place / "v1", place / "v2", "-o", tmp_path / "mine.md", "--force")
     assert (tmp_path / "mine.md").read_text("utf-8").startswith("### 🔻 ")

@@ -13,7 +13,7 @@ pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
 from endpoint import Server, serve_model
 from ragfault.errors import BudgetExceeded, UnknownName, UsageError
 from ragfault.judges.llm.judge import LLMGenerator
-from ragfault.judges.llm.transport.calls import CallFailed
+from ragfault.judges.llm.transport.reply_cache import CallFailed
 from ragfault.protocols import Generator, Reranker
 from ragfault.records import Chunk
 from ragfault.retrieval import Query

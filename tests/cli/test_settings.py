@@ -33,27 +33,16 @@ def test_a_lone_text_is_a_list_of_one(said):
     """Where a list of texts is meant, one text does."""
     assert said('[evaluate]\nmetrics = "error"\n') == said('[evaluate]\nmetrics = ["error"]\n')
     assert said('[gate]\nthresholds = "error<=0.1"\n') == {"gate": {"thresholds": ["error<=0.1"]}}
-    found = said(
-        '[targets]\nthresholds = "error<=0.1"\n[targets.routes]\nlegal = "error<=0"\ntravel = ["error<=1"]\n'
-    )
-    assert found["targets"] == {
-        "thresholds": ["error<=0.1"],
-        "routes": {"legal": ["error<=0"], "travel": ["error<=1"]},
-    }
+    found = said('[targets]\nthresholds = "error<=0.1"\n[targets.routes]\nlegal = "error<=0"\ntravel = ["error<=1"]\n')
+    assert found["targets"] == {"thresholds": ["error<=0.1"], "routes": {"legal": ["error<=0"], "travel": ["error<=1"]}}
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (
-            '[evaluate]\nworkers = "two"',
-            'workers of [evaluate] should be a whole number, 1 or more, not "two".',
-        ),
+        ('[evaluate]\nworkers = "two"', 'workers of [evaluate] should be a whole number, 1 or more, not "two".'),
         ("[evaluate]\nworkers = 0", "workers of [evaluate] should be a whole number, 1 or more, not 0."),
-        (
-            "[evaluate]\nworkers = true",
-            "workers of [evaluate] should be a whole number, 1 or more, not true.",
-        ),
+        ("[evaluate]\nworkers = true", "workers of [evaluate] should be a whole number, 1 or more, not true."),
         ("[evaluate]\nbatch = 1.5", "batch of [evaluate] should be a whole number, 1 or more, not 1.5."),
         ("[evaluate]\njudge = 3", "judge of [evaluate] should be a text, not 3."),
         ("[evaluate]\nmetrics = [3]", "metrics of [evaluate] should be a text or a list of texts, not [3]."),

@@ -16,19 +16,22 @@ from msgspec.structs import replace
 from ragfault.errors import InputError, OutputError, RunError, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.evaluation.ablation import Ablation, ablate, generator, replay, retriever
-from ragfault.evaluation.ablation.attribution import EffectOptions, attribute_change
-from ragfault.evaluation.ablation.design import draw_permutations, factorial_design, permutation_design
+from ragfault.evaluation.ablation.attribution import (
+    EffectOptions,
+    attribute_change,
+    draw_permutations,
+    factorial_design,
+    permutation_design,
+)
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.judges.assembly import grade_relevance
-from ragfault.judges.lexical.judge import LexicalJudge
+from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.records import Chunk, ChunkVerdict, Latency, Trace, Verdicts
 from ragfault.reports.terminal.ablation import render_ablation_terminal
 
 NAMES = ("chunker", "embedder", "reranker", "prompt", "model")
 HOURS = ("noon", "dawn", "dusk", "midnight", "teatime")
-SHIPS = [
-    f"{one}{two}" for one in ("Alba", "Bruna", "Corva", "Delma", "Ferra") for two in ("dorn", "lith", "mar")
-]
+SHIPS = [f"{one}{two}" for one in ("Alba", "Bruna", "Corva", "Delma", "Ferra") for two in ("dorn", "lith", "mar")]
 FACTS = {ship: f"The vessel {ship} leaves harbour at {HOURS[at % 5]}." for at, ship in enumerate(SHIPS)}
 QUERIES = [
     Trace(id=ship, query=f"When does the vessel {ship} leave harbour?", reference=fact, facts=(fact,))
@@ -169,18 +172,11 @@ def test_two_parts_have_the_effects_of_the_factorial():
     baseline, candidate = table(2, lambda mask, query: cells[mask] + query)
     result = ablate(baseline, candidate, numbered(12), metrics=["latency"])
     item = result.attribution_of("latency")
-    assert [systems.name for systems in result.configurations] == [
-        "baseline",
-        "chunker",
-        "embedder",
-        "candidate",
-    ]
+    assert [systems.name for systems in result.configurations] == ["baseline", "chunker", "embedder", "candidate"]
     assert item.means == (15.5, 19.5, 16.5, 30.5)
     assert item.total.difference.mean == 15
     assert means(result, "latency") == {"chunker": (4 + 14) / 2, "embedder": (1 + 11) / 2}
-    assert [(pair.parts, pair.difference.mean) for pair in item.interactions] == [
-        (("chunker", "embedder"), 10)
-    ]
+    assert [(pair.parts, pair.difference.mean) for pair in item.interactions] == [(("chunker", "embedder"), 10)]
 
 
 @pytest.mark.parametrize("k", [1, 3, 4])
@@ -198,9 +194,7 @@ def test_the_whole_experiment_equals_brute_force(k: int):
 def test_five_parts_are_swapped_in_some_orders():
     """More than four parts run fewer configurations than all; what adds up is divided exactly all the same."""
     worth = [3.0, 0.0, -2.0, 7.0, 1.0]
-    systems = table(
-        5, lambda mask, query: 50 + query + sum(w for at, w in enumerate(worth) if mask >> at & 1)
-    )
+    systems = table(5, lambda mask, query: 50 + query + sum(w for at, w in enumerate(worth) if mask >> at & 1))
     result = ablate(*systems, numbered(8), metrics=["latency"])
     assert result.permutations == 5
     assert len(result.configurations) == 22
@@ -235,9 +229,7 @@ def test_a_change_of_the_retriever_is_the_retrievers():
 
 def test_cannot_tell_says_how_many_queries_would():
     """With one wrong chunk in fifteen nothing is shown, and the number of queries is named."""
-    result = ablate(
-        system(finding(), copying), system(finding(4), copying), QUERIES, metrics=["context_recall"]
-    )
+    result = ablate(system(finding(), copying), system(finding(4), copying), QUERIES, metrics=["context_recall"])
     item = result.attributions[0]
     assert item.result == "cannot tell"
     assert item.moving_parts == ()
@@ -265,9 +257,7 @@ def test_effects_that_are_nothing_everywhere_cost_no_power():
     design = factorial_design(2)
     alone = attribute_change(values, measures[:1], ["r", "g"], design, None)[0]
     constant = np.broadcast_to(rng.uniform(size=(1, 40, 1)), (4, 40, 1))
-    beside, still = attribute_change(
-        np.concatenate([values, constant], axis=2), measures, ["r", "g"], design, None
-    )
+    beside, still = attribute_change(np.concatenate([values, constant], axis=2), measures, ["r", "g"], design, None)
     assert [e.adjusted for e in beside.shares] == [e.adjusted for e in alone.shares]
     assert [e.p for e in still.shares] == [1, 1]
 
@@ -332,8 +322,7 @@ class Wavering:
         self.calls += 1
         value = self.calls * 0.37 % 1
         seen = tuple(
-            ChunkVerdict(chunk=c.id, relevance=value, level=grade_relevance(value))
-            for c in trace.chunks or ()
+            ChunkVerdict(chunk=c.id, relevance=value, level=grade_relevance(value)) for c in trace.chunks or ()
         )
         return Verdicts(trace=trace.id, judge=self.fingerprint, chunk=seen)
 
@@ -565,9 +554,7 @@ def test_replay_is_the_experiment_when_retrieval_is_deterministic(tmp_path: Path
 def test_replay_with_one_generator_swaps_it_first():
     """The baseline keeps its stored answers; the shares still sum to the change, and no interaction is claimed."""
     old, new = recorded(finding(), copying), recorded(finding(0, 4, 9), inventing)
-    result = replay(
-        old, new, generator=lambda query, chunks: "Golden trumpets on Mars.", metrics=["groundedness"]
-    )
+    result = replay(old, new, generator=lambda query, chunks: "Golden trumpets on Mars.", metrics=["groundedness"])
     assert [systems.name for systems in result.configurations] == ["baseline", "generator", "candidate"]
     assert result.attributions[0].interactions == ()
     assert means(result, "groundedness") == {"retrieval": 0, "generator": -1}

@@ -79,13 +79,9 @@ def piped(arguments: list[str], keys: str, folder: Path) -> str:
     return done.stdout
 
 
-def sitting(
-    run: Run, path: Path, by: str = "ann", only: tuple[str, ...] = ("chunk", "claim")
-) -> AnnotationSession:
+def sitting(run: Run, path: Path, by: str = "ann", only: tuple[str, ...] = ("chunk", "claim")) -> AnnotationSession:
     result = zip(run.traces(), run.verdicts(), strict=True)
-    return AnnotationSession(
-        (item for trace, seen in result for item in list_items(trace, seen, only)), path, by
-    )
+    return AnnotationSession((item for trace, seen in result for item in list_items(trace, seen, only)), path, by)
 
 
 # --- items -----------------------------------------------------------------------------------------
@@ -111,12 +107,8 @@ def test_every_kind_has_its_letters():
 def test_the_chunks_are_judged_without_sight_of_the_answer():
     """A card for a chunk holds no word of the answer; one for a claim holds answer, chunks and marked evidence."""
     trace, seen = pairs()[0]
-    trace = replace(
-        trace, answer="Claim 0 holds. Claim 1 holds.", chunks=(Chunk(id="a", text="All holds here."),)
-    )
-    seen = replace(
-        seen, claim=tuple(replace(c, evidence=(Evidence(chunk="a", start=4, end=9),)) for c in seen.claim)
-    )
+    trace = replace(trace, answer="Claim 0 holds. Claim 1 holds.", chunks=(Chunk(id="a", text="All holds here."),))
+    seen = replace(seen, claim=tuple(replace(c, evidence=(Evidence(chunk="a", start=4, end=9),)) for c in seen.claim))
     result = list(list_items(trace, seen))
     assert "Claim 0" not in render_item(result[0], "", width=100)
     shown = render_item(result[1], "", width=100)
@@ -229,21 +221,14 @@ def test_keys_that_are_piped_in_label(judged_run: Run, tmp_path: Path):
 @pytest.mark.long
 def test_the_end_shows_the_agreement(judged_run: Run, tmp_path: Path):
     """Where nothing is left the command says so; a limit ends after so many traces, in the order of the file."""
-    shown = piped(
-        [str(judged_run.path), "--limit", "1", "--order", "file", "--only", "refusal"], "n", tmp_path
-    )
+    shown = piped([str(judged_run.path), "--limit", "1", "--order", "file", "--only", "refusal"], "n", tmp_path)
     assert "All is said." in shown
     assert [item.trace for item in read_labels(tmp_path / "labels.jsonl")] == ["q1"]
 
 
 def test_traces_that_were_never_judged_are_labelled(tmp_path: Path):
     """Of a file of traces a judge finds the claims; its verdicts are not shown."""
-    row = {
-        "id": "1",
-        "query": "When does it open?",
-        "contexts": ["It opens at 7."],
-        "answer": "It opens at 7.",
-    }
+    row = {"id": "1", "query": "When does it open?", "contexts": ["It opens at 7."], "answer": "It opens at 7."}
     (tmp_path / "traces.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     shown = piped(["traces.jsonl", "--judge", "lexical"], "hsn", tmp_path)
     words = resolve_labels(read_labels(tmp_path / "labels.jsonl"))["1"].values
@@ -313,16 +298,12 @@ def until(leader: int, text: str, limit: float = 60.0) -> str:
     return shown
 
 
-def test_unknown_kinds_and_picks_are_refused(
-    judged_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_unknown_kinds_and_picks_are_refused(judged_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A kind that cannot be labelled, and picks of other traces, are told with what there is."""
     path = str(tmp_path / "labels.jsonl")
     assert command(["label", str(judged_run.path), "-o", path, "--only", "clam"]) == 2
     assert 'no kind of item "clam". Did you mean "claim"?' in capsys.readouterr().err
-    (tmp_path / "picks.jsonl").write_text(
-        '{"trace": "z", "chance": 0.5, "uncertainty": 0.1}\n', encoding="utf-8"
-    )
+    (tmp_path / "picks.jsonl").write_text('{"trace": "z", "chance": 0.5, "uncertainty": 0.1}\n', encoding="utf-8")
     assert command(["label", str(judged_run.path), "-o", path, "--from", str(tmp_path / "picks.jsonl")]) == 2
     assert "name no trace of these" in capsys.readouterr().err
 
@@ -342,11 +323,7 @@ def test_people_agree_as_far_as_they_say_the_same():
     """Of four claims two people say three alike: kappa and alpha as counted by hand, and the one that differs."""
     letters = {"q1": "ss", "q2": "uu", "q3": "su", "q4": "uu"}
     full = {"s": "supported", "u": "unsupported"}
-    labels = [
-        word(name, by, full[pair[at]])
-        for name, pair in letters.items()
-        for at, by in enumerate(("ann", "ben"))
-    ]
+    labels = [word(name, by, full[pair[at]]) for name, pair in letters.items() for at, by in enumerate(("ann", "ben"))]
     chunk, claim = measure_annotators(labels)
     assert (claim.annotators, claim.items, claim.shared) == (("ann", "ben"), 4, 4)
     assert claim.accuracy.value == 0.75
@@ -371,9 +348,7 @@ def test_one_person_has_nobody_to_agree_with():
 
 
 @pytest.mark.long
-def test_two_sittings_end_in_their_agreement(
-    judged_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_two_sittings_end_in_their_agreement(judged_run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The second person is asked the same traces in the same order, and at the end sees how far both agree."""
     arguments = [str(judged_run.path), "--only", "claim"]
     piped([*arguments, "--by", "ann"], "sususu", tmp_path)
@@ -423,9 +398,7 @@ def test_suggestions_favor_uncertain_traces(judged_run: Run, tmp_path: Path, cap
 def test_uncertainty_is_the_spread_of_the_metric():
     """Of m claims that are each right with chance p: the root of the summed p(1 − p) over m."""
     _, seen = pair("q", "", "su")
-    seen = replace(
-        seen, claim=tuple(replace(item, p=p) for item, p in zip(seen.claim, (0.5, 0.9), strict=True))
-    )
+    seen = replace(seen, claim=tuple(replace(item, p=p) for item, p in zip(seen.claim, (0.5, 0.9), strict=True)))
     assert estimate_uncertainty(seen, "groundedness") == pytest.approx((0.25 + 0.09) ** 0.5 / 2)
     assert estimate_uncertainty(replace(seen, claim=()), "groundedness") is None
 

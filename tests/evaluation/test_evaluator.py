@@ -40,20 +40,14 @@ class Counting:
                 raise JudgeError(f"no answer about {trace.id}")
         with self.log.open("a") as file:
             file.writelines(f"{trace.id}\n" for trace in traces)
-        seen = [
-            Verdicts(trace=t.id, chunk=(ChunkVerdict(chunk="a", relevance=0.9, level="high"),))
-            for t in traces
-        ]
+        seen = [Verdicts(trace=t.id, chunk=(ChunkVerdict(chunk="a", relevance=0.9, level="high"),)) for t in traces]
         return seen[1:] if self.lie and len(seen) == 1 else seen
 
 
 def some(count: int) -> list[Trace]:
     return [
         Trace(
-            id=str(n),
-            query=f"What is number {n}?",
-            chunks=(Chunk(id="a", text=f"It is {n}."),),
-            answer=f"It is {n}.",
+            id=str(n), query=f"What is number {n}?", chunks=(Chunk(id="a", text=f"It is {n}."),), answer=f"It is {n}."
         )
         for n in range(count)
     ]
@@ -78,9 +72,7 @@ def tables(run: Run) -> list[bytes]:
 def test_every_trace_and_metric_has_its_row(run: Run):
     """A run has one score for each trace and metric, in order."""
     ids = [trace.id for trace in run.traces()]
-    assert [(score.trace, score.metric) for score in run.scores()] == [
-        (i, m) for i in ids for m in DEFAULT_METRICS
-    ]
+    assert [(score.trace, score.metric) for score in run.scores()] == [(i, m) for i in ids for m in DEFAULT_METRICS]
     manifest = run.manifest
     assert manifest.scored + manifest.undefined + manifest.failed == len(ids) * len(DEFAULT_METRICS)
     assert manifest.failed == 0
@@ -164,22 +156,10 @@ def test_no_part_is_judged_twice(tmp_path: Path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate(
-            traces,
-            tmp_path / "run",
-            judge=Counting(log),
-            metrics="context_relevance",
-            batch=2,
-            on_progress=stop,
-        )
+        evaluate(traces, tmp_path / "run", judge=Counting(log), metrics="context_relevance", batch=2, on_progress=stop)
     notices: list[str] = []
     evaluate(
-        traces,
-        tmp_path / "run",
-        judge=Counting(log),
-        metrics="context_relevance",
-        batch=2,
-        on_notice=notices.append,
+        traces, tmp_path / "run", judge=Counting(log), metrics="context_relevance", batch=2, on_notice=notices.append
     )
     assert sorted(map(int, log.read_text().split())) == list(range(10))
     assert "resuming: 3 parts of 2 traces are done already" in notices
@@ -190,15 +170,7 @@ def test_no_part_is_judged_twice(tmp_path: Path):
 def test_ctrl_c_keeps_finished_parts(tmp_path: Path):
     """SIGINT ends the command with one line and code 130, and leaves the finished parts."""
     write_traces(some(4000), tmp_path / "t.jsonl")
-    command = [
-        sys.executable,
-        "-m",
-        "ragfault",
-        "evaluate",
-        str(tmp_path / "t.jsonl"),
-        "-o",
-        str(tmp_path / "run"),
-    ]
+    command = [sys.executable, "-m", "ragfault", "evaluate", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "run")]
     process = subprocess.Popen([*command, "--batch", "20"], stderr=subprocess.PIPE, text=True)
     parts = tmp_path / "run.partial" / "parts"
     deadline = time.monotonic() + 120
@@ -234,11 +206,7 @@ def test_missing_verdicts_are_a_failure_never_a_shift(tmp_path: Path):
         def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
             return super().observe(traces)[::-1]
 
-    assert [verdicts.trace for verdicts in observe_traces(Reversed(tmp_path / "log"), some(3))] == [
-        "0",
-        "1",
-        "2",
-    ]
+    assert [verdicts.trace for verdicts in observe_traces(Reversed(tmp_path / "log"), some(3))] == ["0", "1", "2"]
 
 
 def test_nothing_is_judged_if_no_metric_reads_a_verdict(tmp_path: Path):
@@ -442,10 +410,7 @@ def test_rescoring_asks_no_judge(tmp_path: Path):
         ("context_relevance(high=0.5)", 0.5),
         ("groundedness", None),
     ]
-    assert (
-        next(s.reason for s in again.scores() if s.metric == "groundedness")
-        == "the judge offers no claim verdicts"
-    )
+    assert next(s.reason for s in again.scores() if s.metric == "groundedness") == "the judge offers no claim verdicts"
     assert again.manifest.judge == "counting/1"
     with pytest.raises(OutputError, match="exists already"):
         rescore(run, tmp_path / "again")

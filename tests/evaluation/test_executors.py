@@ -34,9 +34,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 ROOT = Path(__file__).parents[2]
 METRICS = ["context_relevance", "redundancy", "error"]
 
-needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="ray is not installed (ragfault[ray])"
-)
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed (ragfault[ray])")
 needs_s3 = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("s3fs", "moto")),
     reason="s3fs and moto, which stands for S3, are not installed",
@@ -119,9 +117,7 @@ class RemoteExecutor:
         self.folder = folder
 
     def map_unordered(self, task_function: Callable, items: Iterable) -> Iterator:
-        pool = ProcessPoolExecutor(
-            1, mp_context=get_context("spawn"), initializer=os.chdir, initargs=(self.folder,)
-        )
+        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=os.chdir, initargs=(self.folder,))
         with pool:
             for item in items:
                 yield pool.submit(task_function, item).result()
@@ -142,14 +138,7 @@ def test_workers_give_the_run_of_one_process(name: str, tmp_path: Path):
     """The run is the same whether workers read the input or receive it."""
     write_traces(some(300), tmp_path / name, shape="ragas" if name.startswith("ragas") else "ragfault")
     first, two = (
-        evaluate(
-            tmp_path / name,
-            tmp_path / str(workers),
-            judge=Watched(),
-            metrics=METRICS,
-            workers=workers,
-            batch=7,
-        )
+        evaluate(tmp_path / name, tmp_path / str(workers), judge=Watched(), metrics=METRICS, workers=workers, batch=7)
         for workers in (1, 2)
     )
     assert tables(first) == tables(two)
@@ -200,9 +189,7 @@ def test_changed_input_raises(tmp_path: Path):
             path.write_bytes(path.read_bytes().replace(b"Berth", b"Birth"))
 
     with pytest.raises(InputError, match="the input changed while it was read"):
-        evaluate(
-            path, tmp_path / "run", judge=Watched(), metrics=METRICS, workers=2, batch=20, on_progress=touch
-        )
+        evaluate(path, tmp_path / "run", judge=Watched(), metrics=METRICS, workers=2, batch=20, on_progress=touch)
     assert not (tmp_path / "run").exists()
 
 
@@ -214,20 +201,10 @@ def test_changed_input_raises(tmp_path: Path):
 def test_lost_workers_and_nodes_change_nothing(complete_run: Run, tmp_path: Path):
     """On two nodes, one worker killed and one node removed: all traces are scored once, no statistics are sent."""
     write_traces(some(600), tmp_path / "t.jsonl")
-    command = [
-        sys.executable,
-        str(SUPPORT / "clustered.py"),
-        str(tmp_path / "t.jsonl"),
-        str(tmp_path / "run"),
-    ]
+    command = [sys.executable, str(SUPPORT / "clustered.py"), str(tmp_path / "t.jsonl"), str(tmp_path / "run")]
     paths = os.pathsep.join([str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": paths},
-        check=False,
+        command, capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": paths}, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(done.stdout.splitlines()[-1])
@@ -243,17 +220,7 @@ def test_lost_workers_and_nodes_change_nothing(complete_run: Run, tmp_path: Path
 def test_an_unreachable_cluster_is_a_usage_error(tmp_path: Path):
     """An address at which nothing answers is a usage error, with what to give instead."""
     write_traces(some(3), tmp_path / "t.jsonl")
-    command = [
-        sys.executable,
-        "-m",
-        "ragfault",
-        "evaluate",
-        "t.jsonl",
-        "-o",
-        "run",
-        "--ray",
-        "nonsense://here",
-    ]
+    command = [sys.executable, "-m", "ragfault", "evaluate", "t.jsonl", "-o", "run", "--ray", "nonsense://here"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "no Ray cluster answers at nonsense://here" in done.stderr
@@ -308,9 +275,7 @@ def uploaded(bucket: str, path: Path) -> str:
 @pytest.mark.long
 @needs_s3
 @pytest.mark.parametrize(("name", "workers"), [("t.jsonl.gz", 1), ("t.parquet", 2)])
-def test_object_store_input_and_output(
-    bucket: str, complete_run: Run, tmp_path: Path, name: str, workers: int
-):
+def test_object_store_input_and_output(bucket: str, complete_run: Run, tmp_path: Path, name: str, workers: int):
     """Input and output in an object store give the run of the disk; nothing else is written there."""
     write_traces(some(600), tmp_path / name)
     out = f"{bucket}/{name}/run"
@@ -360,9 +325,7 @@ def test_object_store_errors_are_reported(bucket: str, tmp_path: Path):
     with pytest.raises(OutputError, match="cannot write to s3://no-such-bucket"):
         evaluate(some(2), "s3://no-such-bucket/run", metrics="error")
     (tmp_path / "bad.jsonl").write_text('{"id": "1", "query": "q"}\nnonsense\n')
-    run = evaluate(
-        uploaded(bucket, tmp_path / "bad.jsonl"), f"{bucket}/bad/run", metrics="error", skip_bad=True
-    )
+    run = evaluate(uploaded(bucket, tmp_path / "bad.jsonl"), f"{bucket}/bad/run", metrics="error", skip_bad=True)
     assert run.path.with_name("run.bad.jsonl").read_bytes() == b"nonsense\n"
 
 

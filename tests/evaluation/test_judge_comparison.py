@@ -17,7 +17,7 @@ from ragfault.evaluation.agreement import JudgeComparison, compare_judges, compa
 from ragfault.evaluation.agreement.judge_comparison import pair_verdicts
 from ragfault.io.runs import Run
 from ragfault.records import Verdicts
-from ragfault.reports.html.judges import render_judges_html
+from ragfault.reports.html.pages import render_judges_html
 from ragfault.reports.terminal.agreement import encode_report
 from ragfault.reports.terminal.judges import render_judges_terminal
 from ran import Pair, Told, pair
@@ -93,9 +93,7 @@ def test_claims_are_matched_by_where_they_stand():
     """Claims that judges cut differently are one where they share half of the shorter; others are counted apart."""
     trace, seen = FOUR[0]
     moved = (replace(seen.claim[0], start=2, end=14), replace(seen.claim[1], start=40, end=50))
-    result = [
-        item for item in pair_verdicts(0, trace, seen, replace(seen, claim=moved)) if item.kind == "claim"
-    ]
+    result = [item for item in pair_verdicts(0, trace, seen, replace(seen, claim=moved)) if item.kind == "claim"]
     assert [item.item for item in result] == ["Claim 0 holds."]
     verdict_pairs = compared([FOUR[0]], [replace(seen, claim=moved)])
     assert next(item for item in verdict_pairs.kinds if item.kind == "claim").unmatched == (1, 1)
@@ -113,21 +111,14 @@ def test_two_runs_stand_for_their_judges(tmp_path: Path, capsys: pytest.CaptureF
     assert "told/1 beside told/1: 3 traces" in capsys.readouterr().out
     assert json.loads(out.read_text(encoding="utf-8"))["traces"] == 3
     assert "<html" in page.read_text(encoding="utf-8")
-    evaluate(
-        [replace(item, answer="Not the same.") for item in traces], tmp_path / "three", judge=Told(OTHER)
-    )
+    evaluate([replace(item, answer="Not the same.") for item in traces], tmp_path / "three", judge=Told(OTHER))
     with pytest.raises(UsageError, match="share no trace with the same chunks and answer"):
         compare_run_judges(Run.open(tmp_path / "one"), Run.open(tmp_path / "three"))
 
 
 def test_judges_of_the_package_are_compared_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Two names and a file of traces; without traces the names are told to be no runs."""
-    row = {
-        "id": "1",
-        "query": "When does it open?",
-        "contexts": ["It opens at 7."],
-        "answer": "It opens at 7.",
-    }
+    row = {"id": "1", "query": "When does it open?", "contexts": ["It opens at 7."], "answer": "It opens at 7."}
     path = tmp_path / "traces.jsonl"
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     assert command(["judge", "compare", "lexical", "embedded", str(path)]) == 0
@@ -158,9 +149,7 @@ def test_a_budget_is_that_of_both_judges(tmp_path: Path, monkeypatch: pytest.Mon
 def test_texts_of_traces_are_harmless():
     """Neither the terminal nor the page takes orders from a trace, and JSON holds every figure."""
     trace, seen = pair("<script>\x1b[2J", "h", "su")
-    other = replace(
-        seen, claim=tuple(replace(item, support="contradicted", reason="<b>\x07") for item in seen.claim)
-    )
+    other = replace(seen, claim=tuple(replace(item, support="contradicted", reason="<b>\x07") for item in seen.claim))
     result = compared([(trace, seen)], [other])
     assert not set(render_judges_terminal(result)) & set("\x1b\x07")
     page = render_judges_html(result)

@@ -20,12 +20,12 @@ from ragfault.judges import JUDGES, load_judge
 from ragfault.judges.cards import CardEntry, JudgeCard, list_cards, load_card, read_card, require_card
 from ragfault.metrics import DEFAULT_METRICS, parse_metric
 from ragfault.records import AnswerVerdict
-from ragfault.reports import json as json_report
+from ragfault.reports import output as json_report
 from ragfault.reports.format import CORRECTED_HEADING
 from ragfault.reports.markdown import scorecard as markdown
-from ragfault.reports.scorecard_text import describe_judge_trust
-from ragfault.reports.terminal import judge_card as shown
+from ragfault.reports.terminal import judges as shown
 from ragfault.reports.terminal import scorecard as terminal
+from ragfault.reports.wording import describe_judge_trust
 from ragfault.rules import RATE_METRICS, get_rate_metric
 from ragfault.stats import Interval, correct_share
 from ran import pair, ran
@@ -155,10 +155,7 @@ def test_the_rates_are_metrics_of_the_default_set():
         assert str(parse_metric(text)) == text
     assert sum(get_rate_metric(text) is not None for text in DEFAULT_METRICS) >= 3
     assert get_rate_metric("context_relevance") is None
-    assert (
-        get_rate_metric("context_relevance(low=0, medium=1)@5")
-        == RATE_METRICS["context_relevance(low=0, medium=1)"]
-    )
+    assert get_rate_metric("context_relevance(low=0, medium=1)@5") == RATE_METRICS["context_relevance(low=0, medium=1)"]
 
 
 def test_groundedness_is_corrected_as_the_rest_of_the_bad(tmp_path: Path):
@@ -237,10 +234,7 @@ def test_reports_show_both_figures_and_on_what_they_rest(tmp_path: Path):
     run = some(tmp_path, refused=1)
     result = analyze(run, corrected=CARD)
     fixed = only(result.scorecard, "groundedness").corrected.interval
-    texts = [
-        terminal.render_scorecard_terminal(result, width=110),
-        markdown.render_scorecard_markdown(result),
-    ]
+    texts = [terminal.render_scorecard_terminal(result, width=110), markdown.render_scorecard_markdown(result)]
     if __import__("importlib.util").util.find_spec("altair"):
         from ragfault.reports.html.report import render_run_html
 
@@ -269,9 +263,7 @@ def test_a_refuted_assumption_is_shown_instead_of_a_figure(tmp_path: Path):
     run = ran(tmp_path, [pair(f"t{at}", "h", "sssss") for at in range(60)], ["groundedness"])
     result = analyze(run, corrected=CARD)
     assert only(result.scorecard, "groundedness").corrected.interval is None
-    assert "the error here is another" in " ".join(
-        terminal.render_scorecard_terminal(result, width=160).split()
-    )
+    assert "the error here is another" in " ".join(terminal.render_scorecard_terminal(result, width=160).split())
 
 
 # --- the command line ------------------------------------------------------------------------------

@@ -267,10 +267,7 @@ def test_groups_are_never_split():
         for at in range(20)
     ]
     copied = [(trace, replace(seen, trace=trace.id)) for trace, seen in copied]
-    overall, apart = (
-        measure_recorded(copied, group="source_id").overall,
-        measure_recorded(copied, group="id").overall,
-    )
+    overall, apart = (measure_recorded(copied, group="source_id").overall, measure_recorded(copied, group="id").overall)
     assert (overall.groups, apart.groups) == (6, 120)
     wide, narrow = overall.figure("positives"), apart.figure("positives")
     assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
@@ -291,9 +288,7 @@ def test_within_groups_style_gains_nothing():
 
 def test_each_value_of_a_column_has_its_row():
     """--by gives the same figures as measuring the traces of one value alone, at the judge's own word."""
-    pairs = [
-        (replace(t, metadata={**t.metadata, "task": "xy"[at % 2]}), seen) for at, (t, seen) in enumerate(SIX)
-    ]
+    pairs = [(replace(t, metadata={**t.metadata, "task": "xy"[at % 2]}), seen) for at, (t, seen) in enumerate(SIX)]
     result = measure_recorded(pairs, by="task", threshold="own")
     alone = measure_recorded([pair for pair in pairs if pair[0].metadata["task"] == "x"], threshold="own")
     assert [part.value for part in result.slices] == ["x", "y"]
@@ -326,11 +321,7 @@ def test_doubt_is_that_of_the_worst_claim():
 
 def test_without_a_probability_of_the_answer_its_worst_claim_counts():
     """The score is one less the least probability of a claim; an answer that claims nothing is good."""
-    pairs = [
-        label_trace("a", None, 1, (0.9, 0.2)),
-        label_trace("b", None, 0, (0.7,)),
-        label_trace("c", None, 0),
-    ]
+    pairs = [label_trace("a", None, 1, (0.9, 0.2)), label_trace("b", None, 0, (0.7,)), label_trace("c", None, 0)]
     result = measure_recorded(pairs, threshold=0.75)
     assert values(result)["precision"] == 1.0
     assert values(result)["auroc"] == 1.0
@@ -376,9 +367,7 @@ def test_support_is_measured_on_claims():
     """Claims come from spans, from labels of their own, or are the whole answer; those not in it are judged apart."""
     spanned = measure_recorded([label_trace("a", 0.1, 1, (0.9, 0.1), spans=[[29, 35]])], task="support")
     assert (spanned.overall.unit, spanned.overall.n, spanned.overall.positives) == ("claim", 2, 1)
-    overall = measure_recorded(
-        [label_trace("a", 0.1, 1, (0.9, 0.1)), label_trace("b", 0.9, 0, (0.9,))], task="support"
-    )
+    overall = measure_recorded([label_trace("a", 0.1, 1, (0.9, 0.1)), label_trace("b", 0.9, 0, (0.9,))], task="support")
     assert (overall.overall.n, values(overall)["auroc"]) == (2, 1.0)
     listed = [
         {"claim": "The office opens at 7:30.", "label": "supported"},
@@ -399,8 +388,7 @@ def test_relevance_is_measured_on_chunks():
 
     def seen(name: str, *relevance: float) -> Verdicts:
         chunk = tuple(
-            ChunkVerdict(chunk=f"{name}{at}", relevance=value, level="low")
-            for at, value in enumerate(relevance)
+            ChunkVerdict(chunk=f"{name}{at}", relevance=value, level="low") for at, value in enumerate(relevance)
         )
         return Verdicts(trace=name, chunk=chunk)
 
@@ -484,9 +472,7 @@ def test_labels_that_are_not_known_are_refused_together(tmp_path: Path):
         assert part in str(caught.value)
     result = measure_judge(path, on_bad="skip", resamples=20)
     assert (result.skipped, result.unlabelled, result.traces) == (3, 1, 2)
-    assert "1 without a label, 3 lines or labels that cannot be read" in render_agreement_terminal(
-        result, width=120
-    )
+    assert "1 without a label, 3 lines or labels that cannot be read" in render_agreement_terminal(result, width=120)
 
 
 def test_a_sample_is_no_larger_than_it_must_be():
@@ -507,11 +493,7 @@ def test_grades_of_no_chunk_are_refused():
 
 def test_the_positive_labels_can_be_named(tmp_path: Path):
     """--positive names the bad labels, however they are written; one that is nowhere is refused."""
-    pairs = [
-        label_trace("a", 0.1, "Generic"),
-        label_trace("b", 0.9, "fine"),
-        label_trace("c", 0.4, "not-quite"),
-    ]
+    pairs = [label_trace("a", 0.1, "Generic"), label_trace("b", 0.9, "fine"), label_trace("c", 0.4, "not-quite")]
     result = measure_recorded(pairs, positive=["generic", "Not quite"])
     assert (result.overall.positives, result.positive) == (2, "label = generic or not quite")
     with pytest.raises(UnknownName, match=r'no label "genric"\. Did you mean "generic"'):
@@ -590,8 +572,7 @@ def test_every_format_gives_the_same_figures(tmp_path: Path):
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(
-            {**item, "contexts": json.dumps(item["contexts"]), "spans": json.dumps(item["spans"])}
-            for item in rows
+            {**item, "contexts": json.dumps(item["contexts"]), "spans": json.dumps(item["spans"])} for item in rows
         )
     for name in ("t.json", "t.jsonl.gz", "t.parquet", "t.csv"):
         assert same(result, measure_judge(tmp_path / name, resamples=20)), name

@@ -30,9 +30,7 @@ METRICS = ["context_relevance", "redundancy"]
 
 
 def traces(count: int) -> list[Trace]:
-    return [
-        Trace(id=str(n), query=QUERY, chunks=(Chunk(id="a", text=f"{TEXT} Room {n}."),)) for n in range(count)
-    ]
+    return [Trace(id=str(n), query=QUERY, chunks=(Chunk(id="a", text=f"{TEXT} Room {n}."),)) for n in range(count)]
 
 
 def test_a_response_is_scored_at_once():
@@ -234,10 +232,7 @@ def test_names_are_checked_where_they_are_given():
         BackgroundScorer(print, judge="lexicl")
     with pytest.raises(UnknownName):
         BackgroundScorer(print, judge="lexical", metrics=["no_such"])
-    with (
-        BackgroundScorer(print, judge="lexical") as background,
-        pytest.raises(UnknownName, match="retriever"),
-    ):
+    with BackgroundScorer(print, judge="lexical") as background, pytest.raises(UnknownName, match="retriever"):
         observe(background, "retriver")
 
 
@@ -375,10 +370,7 @@ assert os.waitpid(child, 0)[1] == 0
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=120)
     lines = (tmp_path / "scores.jsonl").read_bytes().splitlines()
-    assert sorted(msgspec.json.decode(line, type=ScoredTrace).trace.id for line in lines) == [
-        "child",
-        "parent",
-    ]
+    assert sorted(msgspec.json.decode(line, type=ScoredTrace).trace.id for line in lines) == ["child", "parent"]
 
 
 def test_threads_at_once_are_counted_right():

@@ -50,12 +50,7 @@ def test_an_example_runs(name: str, tmp_path: Path):
         text=True,
         timeout=300,
         cwd=tmp_path,
-        env={
-            **keyless,
-            "NO_PROXY": "127.0.0.1",
-            "HTTPS_PROXY": "http://127.0.0.1:9",
-            "PYTHONIOENCODING": "utf-8",
-        },
+        env={**keyless, "NO_PROXY": "127.0.0.1", "HTTPS_PROXY": "http://127.0.0.1:9", "PYTHONIOENCODING": "utf-8"},
     )
     assert done.returncode == 0, done.stderr
     for package in NEEDS[name]:

@@ -107,11 +107,7 @@ def test_runs_of_langchain_become_traces():
 
     result: list[Trace] = []
     handler = LangChainTraceHandler(result.append)
-    asked = {
-        "callbacks": [handler],
-        "metadata": {"session_id": "visit-7", "tenant": "north"},
-        "tags": ["ferry"],
-    }
+    asked = {"callbacks": [handler], "metadata": {"session_id": "visit-7", "tenant": "north"}, "tags": ["ferry"]}
     assert created.invoke(QUERY, config=asked) == ANSWER
     assert asyncio.run(created.ainvoke(QUERY, config=asked)) == ANSWER
     assert created.batch([QUERY] * 3, config=asked) == [ANSWER] * 3
@@ -272,10 +268,7 @@ def test_runs_of_a_haystack_pipeline_become_traces():
     *good, bad = result
     for trace in good:
         assert_complete(trace, tokens=TokenCounts(prompt=9))
-        assert (trace.model, [step.name for step in trace.steps][1:]) == (
-            "small-1",
-            ["search", "join", "model"],
-        )
+        assert (trace.model, [step.name for step in trace.steps][1:]) == ("small-1", ["search", "join", "model"])
     assert (bad.query, bad.answer) == ("broken", None), version("haystack-ai")
     assert "no index" in bad.error
 

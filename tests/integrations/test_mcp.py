@@ -65,9 +65,7 @@ def test_an_agent_finds_the_layer_and_the_traces(place: Path):
     )
     assert {tool.name for tool in tools} == set(TOOL_NAMES)
     assert all(tool.description for tool in tools)
-    assert not any(answer.is_error for answer in answers[:-1]), [
-        text(answer) for answer in answers if answer.is_error
-    ]
+    assert not any(answer.is_error for answer in answers[:-1]), [text(answer) for answer in answers if answer.is_error]
     assert '"v1"' in text(answers[0])
     assert text(answers[1]).startswith("### ❌ fault: Retrieval broke")
     assert "harbour-13" in text(answers[3])
@@ -83,11 +81,7 @@ def test_nothing_outside_of_the_folder_is_touched(tmp_path: Path, path: str):
     tools = McpTools(tmp_path / "inside")
     (tmp_path / "inside" / "link").symlink_to(tmp_path)
     for given in (path, "link/x"):
-        for call in (
-            lambda g: tools.evaluate(g, "out"),
-            lambda g: tools.evaluate("t", g),
-            lambda g: tools.gate(g, []),
-        ):
+        for call in (lambda g: tools.evaluate(g, "out"), lambda g: tools.evaluate("t", g), lambda g: tools.gate(g, [])):
             with pytest.raises(UsageError, match="lies outside"):
                 call(given)
     assert sorted(item.name for item in (tmp_path / "inside").iterdir()) == ["link"]
@@ -126,9 +120,7 @@ def test_fields_of_other_names_are_mapped(tmp_path: Path):
     tools = McpTools(tmp_path)
     with pytest.raises(InputError, match="there are: q, docs, reply"):
         tools.evaluate("t.jsonl", "run")
-    card = tools.evaluate(
-        "t.jsonl", "run", ["groundedness"], map={"query": "q", "chunks": "docs", "answer": "reply"}
-    )
+    card = tools.evaluate("t.jsonl", "run", ["groundedness"], map={"query": "q", "chunks": "docs", "answer": "reply"})
     assert "groundedness" in card
     [worst] = tools.worst("run", "groundedness")
     [result] = tools.explain("run", [worst["trace"]])

@@ -76,13 +76,7 @@ def response() -> dict[str, Any]:
         "output": [message],
         "usage": usage,
     }
-    return {
-        **created,
-        "parallel_tool_calls": False,
-        "tool_choice": "auto",
-        "tools": [],
-        "status": "completed",
-    }
+    return {**created, "parallel_tool_calls": False, "tool_choice": "auto", "tools": [], "status": "completed"}
 
 
 def pieces() -> Iterator[dict[str, Any]]:
@@ -112,9 +106,7 @@ def client(model_server: Server) -> Iterator[Any]:
 
 
 def assert_complete(trace: Trace) -> None:
-    assert (trace.query, trace.answer, trace.model, trace.error) == (QUERY, ANSWER, "small-1", None), version(
-        "openai"
-    )
+    assert (trace.query, trace.answer, trace.model, trace.error) == (QUERY, ANSWER, "small-1", None), version("openai")
     assert trace.tokens == TokenCounts(prompt=21, completion=8)
     assert [chunk.text for chunk in trace.chunks] == CONTEXTS
     assert trace.latency.generation > 0
@@ -159,9 +151,7 @@ def test_a_stream_that_is_left_is_a_trace_of_what_came(client):
     """Closing it early hands on what the caller has seen."""
     result: list[Trace] = []
     created = measure_client(client, result.append)
-    stream = created.chat.completions.create(
-        model="small-1", messages=MESSAGES, stream=True, contexts=CONTEXTS
-    )
+    stream = created.chat.completions.create(model="small-1", messages=MESSAGES, stream=True, contexts=CONTEXTS)
     next(stream)
     stream.close()
     assert [trace.answer for trace in result] == [ANSWER[:9]]

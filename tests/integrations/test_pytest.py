@@ -52,10 +52,7 @@ def _installed() -> bool:
 def properties(path: Path) -> dict[str, dict[str, str]]:
     """Return the properties of each test of a JUnit file."""
     cases = ElementTree.parse(path).iter("testcase")
-    return {
-        case.get("name"): {item.get("name"): item.get("value") for item in case.iter("property")}
-        for case in cases
-    }
+    return {case.get("name"): {item.get("name"): item.get("value") for item in case.iter("property")} for case in cases}
 
 
 def test_the_plugin_is_declared():
@@ -131,9 +128,7 @@ def test_a_drop_fails_with_the_change_and_the_traces(session, runs, pytester):
     retained = properties(pytester.path / "junit.xml")
     assert retained["test_worse"]["ragfault result"] == "fail"
     assert retained["test_worse"]["ragfault baseline"] == "good"
-    assert retained["test_within"]["ragfault groundedness>=baseline-0.2"].startswith(
-        "pass: mean 1.000 → 0.850"
-    )
+    assert retained["test_within"]["ragfault groundedness>=baseline-0.2"].startswith("pass: mean 1.000 → 0.850")
     assert retained["test_unsure"]["ragfault result"] == "cannot tell"
 
 
@@ -228,10 +223,7 @@ def test_unmarked(scored):
 def test_every_trace_is_a_test(session, runs, pytester):
     """A test of each trace under its id, one evaluation for all; it carries its scores, and what is wrong with it."""
     chunk = Chunk(id="a", text="The harbour office opens at 7:30 on weekdays.")
-    answers = {
-        "good": "The harbour office opens at 7:30 on weekdays.",
-        "bad": "The mayor lives in a lighthouse.",
-    }
+    answers = {"good": "The harbour office opens at 7:30 on weekdays.", "bad": "The mayor lives in a lighthouse."}
     asked = "When does the harbour office open?"
     created = [Trace(id=name, query=asked, chunks=(chunk,), answer=text) for name, text in answers.items()]
     write_traces(created, pytester.path / "traces.jsonl")

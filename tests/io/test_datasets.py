@@ -131,9 +131,7 @@ def test_second_version_is_later_and_finds_less(data):
 
 
 def _share_of_gold(traces: tuple[Trace, ...]) -> float:
-    retrieved = [
-        chunk.id in trace.gold.chunks for trace in traces if trace.gold for chunk in trace.chunks or ()
-    ]
+    retrieved = [chunk.id in trace.gold.chunks for trace in traces if trace.gold for chunk in trace.chunks or ()]
     return sum(retrieved) / len(retrieved)
 
 
@@ -151,9 +149,7 @@ def test_recording_again_yields_the_same_bytes(monkeypatch, tmp_path):
 def test_written_files_are_the_data(tmp_path, data):
     """What is written to a folder reads as what is held in memory."""
     paths = write_handbook(tmp_path / "new")
-    assert {
-        path.name: path.read_text(encoding="utf-8") for path in paths if path.suffix == ".md"
-    } == data.documents
+    assert {path.name: path.read_text(encoding="utf-8") for path in paths if path.suffix == ".md"} == data.documents
     lines = (tmp_path / "new" / "traces-v2.jsonl").read_bytes().splitlines()
     assert tuple(msgspec.json.decode(line, type=Trace) for line in lines) == data.traces["v2"]
 

@@ -97,12 +97,7 @@ def test_markdown_header_is_metadata(tmp_path):
     """Pairs at the head of Markdown are metadata and no text; the title is theirs, else the first heading."""
     head = "---\ntitle: 'Dogs: all'\nyear: 2024\ndraft: false\ntags:\n  - a\n  - b\ncode: 007\nnested:\n  x: 1\n---\n"
     notices = []
-    put(
-        tmp_path,
-        a__md=head + "# On dogs #\n\nText.",
-        b__md="Before.\n\n## No\n\n# Cats #\n",
-        c__md="---\nno end",
-    )
+    put(tmp_path, a__md=head + "# On dogs #\n\nText.", b__md="Before.\n\n## No\n\n# Cats #\n", c__md="---\nno end")
     first, second, third = read(tmp_path, notice=notices.append)[0]
     assert (first.title, first.text) == ("Dogs: all", "# On dogs #\n\nText.")
     assert first.metadata == {"year": 2024, "draft": False, "tags": ["a", "b"], "code": "007", "nested": None}
@@ -189,9 +184,7 @@ def test_a_page_is_what_is_read_of_it(tmp_path):
 
 @given(
     st.lists(
-        st.sampled_from(
-            ["<", ">", "/", "p", "td", "table", "<!--", "-->", "'", '"', "&", "lt;", "ul", "li", " ", "x"]
-        ),
+        st.sampled_from(["<", ">", "/", "p", "td", "table", "<!--", "-->", "'", '"', "&", "lt;", "ul", "li", " ", "x"]),
         max_size=30,
     )
 )

@@ -176,16 +176,8 @@ def test_rows_of_langfuse_are_joined_over_files(tmp_path: Path, ending: str):
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
 def test_enriched_observations_of_langfuse_stand_alone(tmp_path: Path, ending: str):
     """Their rows say of the trace what its own row would."""
-    around = {
-        "trace_name": "ask",
-        "session_id": "visit-7",
-        "user_id": "u1",
-        "tags": '["ferry"]',
-        "release": "v3",
-    }
-    [trace] = read(
-        write(tmp_path / f"o.{ending}", [{**snake(row), **around} for row in observations()]), "Langfuse"
-    )
+    around = {"trace_name": "ask", "session_id": "visit-7", "user_id": "u1", "tags": '["ferry"]', "release": "v3"}
+    [trace] = read(write(tmp_path / f"o.{ending}", [{**snake(row), **around} for row in observations()]), "Langfuse")
     right(trace)
     assert (trace.route, trace.conversation, trace.latency.total) == ("ask", "visit-7", 1200.0)
     assert trace.metadata["tags"] == ["ferry"]
@@ -205,9 +197,7 @@ def test_a_plain_span_of_langfuse_that_retrieves_is_a_retriever(tmp_path: Path):
         {**first, "type": "SPAN", "name": "VectorStoreRetriever"},
         {**second, "level": "ERROR", "statusMessage": "quota", "output": None},
     ]
-    [trace] = read(
-        write(tmp_path / "t.json", {**langfuse(), "output": None, "observations": rows}), "Langfuse"
-    )
+    [trace] = read(write(tmp_path / "t.json", {**langfuse(), "output": None, "observations": rows}), "Langfuse")
     assert len(trace.chunks) == 2
     assert (trace.answer, trace.error) == (None, "quota")
 
@@ -248,23 +238,15 @@ def phoenix() -> list[dict[str, Any]]:
             "start_time": times[0],
             "end_time": times[1],
             "status_code": "OK",
-            "attributes": {
-                f"retrieval.documents.{place}.document.content": text for place, text in enumerate(TEXTS)
-            },
+            "attributes": {f"retrieval.documents.{place}.document.content": text for place, text in enumerate(TEXTS)},
         },
     ]
 
 
 def test_traces_and_spans_of_phoenix(tmp_path: Path):
     """A page of spans, and whole traces with their spans."""
-    nested = [
-        {"traceId": "a" * 32, "spans": phoenix(), "rootSpan": phoenix()[0], "status": "OK", "duration": 3000}
-    ]
-    for name, value in {
-        "page": {"data": phoenix(), "next_cursor": None},
-        "traces": nested,
-        "one": nested[0],
-    }.items():
+    nested = [{"traceId": "a" * 32, "spans": phoenix(), "rootSpan": phoenix()[0], "status": "OK", "duration": 3000}]
+    for name, value in {"page": {"data": phoenix(), "next_cursor": None}, "traces": nested, "one": nested[0]}.items():
         [trace] = read(write(tmp_path / f"{name}.json", value), "OpenTelemetry spans")
         assert (trace.query, trace.answer, trace.latency.total) == (QUERY, ANSWER, 3000.0)
         assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
@@ -306,8 +288,7 @@ def test_a_file_of_openllmetry(tmp_path: Path):
             "startTimeUnixNano": str(10**18 + place),
             "endTimeUnixNano": str(10**18 + 9 * 10**9),
             "attributes": [
-                {"key": key.replace("__", "."), "value": {"stringValue": value}}
-                for key, value in attributes.items()
+                {"key": key.replace("__", "."), "value": {"stringValue": value}} for key, value in attributes.items()
             ],
         }
 
@@ -320,10 +301,7 @@ def test_a_file_of_openllmetry(tmp_path: Path):
         traceloop__entity__output=json.dumps(ANSWER),
     )
     events = [
-        {
-            "name": "db.query.result",
-            "attributes": [{"key": "db.query.result.document", "value": {"stringValue": text}}],
-        }
+        {"name": "db.query.result", "attributes": [{"key": "db.query.result.document", "value": {"stringValue": text}}]}
         for text in TEXTS
     ]
     search = {**span(2, f"{1:016x}", "chroma.query"), "events": events}
@@ -384,14 +362,8 @@ def test_runs_that_were_exported_from_langsmith(tmp_path: Path):
     for name, value in {"runs.jsonl": rows[::-1], "runs.csv": table}.items():
         [trace] = read(write(tmp_path / name, value), "runs of LangSmith")
         assert (trace.id, trace.query, trace.answer, trace.model) == ("r0", QUERY, ANSWER, "small-1")
-        assert [(chunk.text, chunk.document) for chunk in trace.chunks] == [
-            (text, "times.md") for text in TEXTS
-        ]
-        assert (trace.conversation, trace.metadata, trace.latency.total) == (
-            "visit-7",
-            {"tenant": "north"},
-            2000.0,
-        )
+        assert [(chunk.text, chunk.document) for chunk in trace.chunks] == [(text, "times.md") for text in TEXTS]
+        assert (trace.conversation, trace.metadata, trace.latency.total) == ("visit-7", {"tenant": "north"}, 2000.0)
         assert trace.tokens == TokenCounts(prompt=60, completion=9)
 
 
@@ -409,9 +381,7 @@ def test_a_test_run_of_deepeval(tmp_path: Path):
         "completionTime": 0.5,
         "success": True,
     }
-    place = write(
-        tmp_path / "run.json", {"testFile": None, "testCases": [case], "conversationalTestCases": []}
-    )
+    place = write(tmp_path / "run.json", {"testFile": None, "testCases": [case], "conversationalTestCases": []})
     [trace] = read_traces(place)
     assert (trace.query, trace.answer, trace.reference) == (QUERY, ANSWER, "At 22:40.")
     assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
@@ -421,12 +391,7 @@ def test_a_test_run_of_deepeval(tmp_path: Path):
 
 def test_goldens_of_deepeval_in_csv(tmp_path: Path):
     """Passages stand in one cell, with `|` between."""
-    row = {
-        "input": QUERY,
-        "actual_output": ANSWER,
-        "expected_output": None,
-        "retrieval_context": "|".join(TEXTS),
-    }
+    row = {"input": QUERY, "actual_output": ANSWER, "expected_output": None, "retrieval_context": "|".join(TEXTS)}
     [trace] = read_traces(write(tmp_path / "goldens.csv", [row]))
     assert [chunk.text for chunk in trace.chunks] == list(TEXTS)
     assert trace.reference is None
@@ -447,12 +412,7 @@ def test_a_golden_set_of_trulens(tmp_path: Path):
 
 def test_a_test_set_of_ragas(tmp_path: Path):
     """Questions without answers yet are traces all the same."""
-    row = {
-        "user_input": QUERY,
-        "reference": "At 22:40.",
-        "reference_contexts": [TEXTS[0]],
-        "synthesizer_name": "one",
-    }
+    row = {"user_input": QUERY, "reference": "At 22:40.", "reference_contexts": [TEXTS[0]], "synthesizer_name": "one"}
     [trace] = read_traces(write(tmp_path / "testset.jsonl", [row]))
     assert (trace.query, trace.reference, trace.chunks) == (QUERY, "At 22:40.", None)
     assert trace.metadata["reference_contexts"] == [TEXTS[0]]
@@ -460,15 +420,7 @@ def test_a_test_set_of_ragas(tmp_path: Path):
 
 def test_a_log_of_ones_own_is_taken_for_no_export(tmp_path: Path):
     """A record with a query stays a trace of ragfault, whatever columns of platforms stand beside it."""
-    row = {
-        "id": "1",
-        "timestamp": 3,
-        "session_id": "s",
-        "trace_id": "t",
-        "spans": [],
-        "query": QUERY,
-        "answer": ANSWER,
-    }
+    row = {"id": "1", "timestamp": 3, "session_id": "s", "trace_id": "t", "spans": [], "query": QUERY, "answer": ANSWER}
     notices: list[str] = []
     [trace] = read_traces(write(tmp_path / "own.jsonl", [row]), notice=notices.append)
     assert notices[0].startswith("read as ragfault (id, query, answer)")

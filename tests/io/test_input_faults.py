@@ -49,10 +49,7 @@ CASES = {
     "wrong gold": (OPEN + b'"gold": {"a": "much"}}', r"\$\.gold"),
     "missing query": (b'{"id": "bad", "answer": "a"}', "field `query` is missing"),
     "null query": (b'{"id": "bad", "query": null}', "field `query` is missing"),
-    "NaN": (
-        OPEN + b'"chunks": [{"id": "a", "score": NaN}]}',
-        r"NaN is not a number - at `\$\.chunks\[0\]\.score`",
-    ),
+    "NaN": (OPEN + b'"chunks": [{"id": "a", "score": NaN}]}', r"NaN is not a number - at `\$\.chunks\[0\]\.score`"),
     "gold without a name": (OPEN + b'"gold": [{"id": ["a"]}]}', r"got `array` - at `\$\.gold`"),
     "infinity": (OPEN + b'"gold": {"a": -Infinity}}', r"Infinity is not a number"),
     "out of range": (OPEN + b'"chunks": [{"id": "a", "score": 1e999}]}', r"Infinity is not a number"),
@@ -148,9 +145,7 @@ def test_lists_in_lines(tmp_path):
     assert first.metadata == {"data": [{"n": 1}]}
     (tmp_path / "t.jsonl").write_text('{"data": [1, 2], "q": "a"}\n{"data": [3], "q": "b"}\n')
     assert [trace.query for trace in read_traces(tmp_path / "t.jsonl", map={"query": "q"})] == ["a", "b"]
-    (tmp_path / "t.jsonl").write_text(
-        '{"results": [{"query": "a"}]}\n{"results": [{"query": "b"}, {"query": "c"}]}\n'
-    )
+    (tmp_path / "t.jsonl").write_text('{"results": [{"query": "a"}]}\n{"results": [{"query": "b"}, {"query": "c"}]}\n')
     assert [trace.query for trace in read_traces(tmp_path / "t.jsonl")] == ["a", "b", "c"]
 
 
@@ -177,9 +172,7 @@ def test_long_lines(tmp_path):
     good, [fault] = faults(path, max_line=1000)
     assert good == ["good", "last"]
     assert (fault.line, fault.problem) == (2, "the line is longer than 1,000 bytes")
-    (tmp_path / "t.json").write_bytes(
-        b"[\n" + GOOD + b",\n" + line + b",\n" + GOOD.replace(b"good", b"last") + b"\n]"
-    )
+    (tmp_path / "t.json").write_bytes(b"[\n" + GOOD + b",\n" + line + b",\n" + GOOD.replace(b"good", b"last") + b"\n]")
     good, [fault] = faults(tmp_path / "t.json", max_line=1000)
     assert (good, fault.line) == (["good", "last"], 3)
     (tmp_path / "t.csv").write_text(f"id,query\n1,q\n2,{'x' * 2000}\n3,q\n")
@@ -274,11 +267,7 @@ def test_empty_lists(tmp_path):
 
 def test_absent_files(tmp_path):
     """What is not there is named, before the first trace is asked for."""
-    for where, what in [
-        ("x.jsonl", "no file"),
-        ("*.jsonl", "no file matches"),
-        (".", "holds no file of traces"),
-    ]:
+    for where, what in [("x.jsonl", "no file"), ("*.jsonl", "no file matches"), (".", "holds no file of traces")]:
         with pytest.raises(InputError, match=what):
             read_traces(tmp_path / where)
     with pytest.raises(InputError, match="no file was named"):
@@ -350,9 +339,7 @@ def test_table_faults(tmp_path):
     good, results = faults(tmp_path / "t.csv")
     assert good == ["1", "6"]
     assert [fault.line for fault in results] == [4, 5, 6, 7]
-    rows = [
-        {"id": "1", "query": "q", "chunks": [{"id": "a", "score": score}]} for score in (float("nan"), 1.0)
-    ]
+    rows = [{"id": "1", "query": "q", "chunks": [{"id": "a", "score": score}]} for score in (float("nan"), 1.0)]
     rows[1]["id"] = "2"
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     good, [fault] = faults(tmp_path / "t.parquet")
@@ -381,9 +368,7 @@ anything = st.recursive(
     lambda part: (
         st.lists(part, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["id", "text", "start", "end", "chunks", "spans", "doc_id", "x"]),
-            part,
-            max_size=3,
+            st.sampled_from(["id", "text", "start", "end", "chunks", "spans", "doc_id", "x"]), part, max_size=3
         )
     ),
     max_leaves=8,
@@ -395,9 +380,7 @@ anything = st.recursive(
 def test_any_value(field, value, loose):
     """Whatever stands in a field, the record is a sound trace or a fault, and no other error escapes."""
     try:
-        trace = normalize_record(
-            {"id": "1", "query": "q", field: value}, NATIVE_SHAPE.columns, parse_cells=loose
-        )
+        trace = normalize_record({"id": "1", "query": "q", field: value}, NATIVE_SHAPE.columns, parse_cells=loose)
     except InvalidRecord:
         return
     assert msgspec.json.decode(msgspec.json.encode(trace), type=Trace) == trace
@@ -484,9 +467,7 @@ def test_full_disk(tmp_path):
         "    try: write_traces((Trace(id=str(n), query=str(n ** 9)) for n in range(9**5)), name)\n"
         "    except OutputError as error: print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.count("cannot write to") == 3
     assert list(tmp_path.iterdir()) == []
 
@@ -498,6 +479,4 @@ def test_unknown_formats(tmp_path):
     with pytest.raises(UnknownName, match='no shape to write "ragtruth"'):
         write_traces([], tmp_path / "t.jsonl", shape="ragtruth")
     with pytest.raises(InputError, match="beside a TREC run"):
-        write_traces(
-            [Trace(id="1", query="q", chunks=(Chunk(id="a"),))], tmp_path / "t.jsonl", qrels=tmp_path / "q"
-        )
+        write_traces([Trace(id="1", query="q", chunks=(Chunk(id="a"),))], tmp_path / "t.jsonl", qrels=tmp_path / "q")

@@ -42,19 +42,13 @@ def test_steps_and_history_are_taken_in_other_forms(tmp_path: Path):
     record = {
         "question": "When?",
         "messages": [{"type": "human", "content": "Hi"}, {"role": "ai", "content": "Hello", "tone": "calm"}],
-        "log": [
-            {"kind": "tool", "name": "clock", "took": 3},
-            {"id": 7, "chunks": [{"doc_id": "a", "text": "x"}, 4]},
-        ],
+        "log": [{"kind": "tool", "name": "clock", "took": 3}, {"id": 7, "chunks": [{"doc_id": "a", "text": "x"}, 4]}],
         "possible": "no",
     }
     path.write_text(json.dumps(record))
     columns = {"query": "question", "history": "messages", "steps": "log", "answerable": "possible"}
     [trace] = read_traces(path, map=columns)
-    assert trace.history == (
-        ConversationTurn(role="user", text="Hi"),
-        ConversationTurn(role="assistant", text="Hello"),
-    )
+    assert trace.history == (ConversationTurn(role="user", text="Hi"), ConversationTurn(role="assistant", text="Hello"))
     assert trace.steps == (Step(id="1", kind="tool", name="clock"), Step(id="7", chunks=("a", "4")))
     assert trace.answerable is False
     assert trace.metadata == {"history.tone": [None, "calm"], "steps.took": [3, None]}

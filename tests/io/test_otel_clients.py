@@ -79,9 +79,7 @@ def provider(url: str) -> Any:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     tracer_provider = TracerProvider(resource=Resource({"service.name": "service", "service.version": "3.1"}))
-    tracer_provider.add_span_processor(
-        BatchSpanProcessor(OTLPSpanExporter(url, compression=Compression.Gzip))
-    )
+    tracer_provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url, compression=Compression.Gzip)))
     return tracer_provider
 
 
@@ -105,9 +103,7 @@ def test_a_plain_sdk_with_gen_ai_attributes(collector):
         with tracer.start_as_current_span("retrieval handbook") as span:
             span.set_attribute("gen_ai.operation.name", "retrieval")
             span.set_attribute("gen_ai.retrieval.query.text", QUERY)
-            documents = [
-                {"id": f"p{place}", "score": 0.5, "content": text} for place, text in enumerate(TEXTS)
-            ]
+            documents = [{"id": f"p{place}", "score": 0.5, "content": text} for place, text in enumerate(TEXTS)]
             span.set_attribute("gen_ai.retrieval.documents", json.dumps(documents))
         with tracer.start_as_current_span("chat small-1") as span:
             span.set_attribute("gen_ai.operation.name", "chat")
@@ -118,12 +114,7 @@ def test_a_plain_sdk_with_gen_ai_attributes(collector):
     tracer_provider.shutdown()
     [trace] = collector.traces()
     assert collector.requests == [("application/x-protobuf", "gzip")]
-    assert (trace.query, trace.answer, trace.conversation, trace.model) == (
-        QUERY,
-        ANSWER,
-        "visit-7",
-        "small-1",
-    )
+    assert (trace.query, trace.answer, trace.conversation, trace.model) == (QUERY, ANSWER, "visit-7", "small-1")
     assert [(chunk.id, chunk.text, chunk.score) for chunk in trace.chunks] == [
         ("p0", TEXTS[0], 0.5),
         ("p1", TEXTS[1], 0.5),
@@ -163,9 +154,7 @@ def langchain(fail: bool = False) -> Any:
         def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
             if fail:
                 raise RuntimeError("the index is not there")
-            first = Document(
-                id="p0", page_content=TEXTS[0], metadata={"source": "times.md", "start_index": 12}
-            )
+            first = Document(id="p0", page_content=TEXTS[0], metadata={"source": "times.md", "start_index": 12})
             return [first, Document(page_content=TEXTS[1], metadata={"source": "fares.md"})]
 
     def joined(results: list[Document]) -> str:
@@ -209,11 +198,7 @@ def test_langchain_spans_make_a_complete_trace(collector, langchain_traced):
         assert (trace.tokens, trace.conversation) == (TokenCounts(prompt=60, completion=9), "visit-7")
         assert trace.metadata == {"release": "v3", "user": "u1", "tags": ["ferry"], "service": "service"}
         names = [step.name for step in trace.steps]
-        assert [names.count(name) for name in ("Shelf", "GenericFakeChatModel", "StrOutputParser")] == [
-            1,
-            1,
-            1,
-        ]
+        assert [names.count(name) for name in ("Shelf", "GenericFakeChatModel", "StrOutputParser")] == [1, 1, 1]
         assert [len(step.chunks) for step in trace.steps if step.name == "Shelf"] == [2]
         assert 0 < trace.latency.retrieval < trace.latency.total
         assert 0 < trace.latency.generation < trace.latency.total
@@ -251,10 +236,7 @@ def test_llamaindex_spans_make_a_complete_trace(collector, llamaindex_traced):
     from llama_index.core.llms import MockLLM
     from llama_index.core.schema import TextNode
 
-    nodes = [
-        TextNode(id_="p0", text=TEXTS[0], metadata={"file_name": "times.md"}),
-        TextNode(id_="p1", text=TEXTS[1]),
-    ]
+    nodes = [TextNode(id_="p0", text=TEXTS[0], metadata={"file_name": "times.md"}), TextNode(id_="p1", text=TEXTS[1])]
     index = VectorStoreIndex(nodes, embed_model=MockEmbedding(embed_dim=8))
     llamaindex_traced.force_flush()
     collector.window = SpanBuffer(settle_time=1)
@@ -269,13 +251,7 @@ def test_llamaindex_spans_make_a_complete_trace(collector, llamaindex_traced):
     }
     assert all(chunk.score is not None for chunk in trace.chunks)
     names = [step.name.partition(".")[0] for step in trace.steps]
-    for name in (
-        "RetrieverQueryEngine",
-        "VectorIndexRetriever",
-        "MockEmbedding",
-        "MockLLM",
-        "CompactAndRefine",
-    ):
+    for name in ("RetrieverQueryEngine", "VectorIndexRetriever", "MockEmbedding", "MockLLM", "CompactAndRefine"):
         assert names.count(name) == 1, names
     assert trace.error is None
     assert 0 < trace.latency.retrieval < trace.latency.total

@@ -106,19 +106,11 @@ def test_values_of_each_kind_are_detected_completely():
     assert len(SENSITIVE_SAMPLES) + len(CUED) >= 60
 
 
-@pytest.mark.parametrize(
-    "between", [",", ", ", " ", "\n", ";", "|", "\t", " or ", "/ ", ":: ", '","', "<br>"]
-)
+@pytest.mark.parametrize("between", [",", ", ", " ", "\n", ";", "|", "\t", " or ", "/ ", ":: ", '","', "<br>"])
 def test_adjacent_values_are_all_detected(between: str):
     """In tables, lists and lines of CSV the one does not hide the other."""
     values = ["+49 171 1234567", "+1-415-555-2671", "415-555-2671", "4111 1111 1111 1111", "5555555555554444"]
-    values += [
-        "ann@example.org",
-        "3782 822463 10005",
-        "4111-1111-1111-1111",
-        "bob@example.org",
-        "(415) 555-2671",
-    ]
+    values += ["ann@example.org", "3782 822463 10005", "4111-1111-1111-1111", "bob@example.org", "(415) 555-2671"]
     for value, other in zip(values, values[1:] + values[:1], strict=True):
         for pair in ((value, other), (value, value)):
             text = between.join(pair)
@@ -128,9 +120,7 @@ def test_adjacent_values_are_all_detected(between: str):
 def test_lookalikes_stay():
     """Dates, addresses of machines, orders, books, amounts and the like are left alone."""
     assert [
-        (text, detect_sensitive(f"See {text}, please."))
-        for text in ALIKE
-        if detect_sensitive(f"See {text}, please.")
+        (text, detect_sensitive(f"See {text}, please.")) for text in ALIKE if detect_sensitive(f"See {text}, please.")
     ] == []
     assert [text for text in ALIKE if detect_sensitive(text)] == []
     assert len(ALIKE) >= 60
@@ -149,11 +139,7 @@ def test_the_same_value_is_known_however_it_is_written():
 
 def test_kinds_are_named():
     """`all` is all of them; a name that is none is told."""
-    assert (
-        parse_redaction_kinds("all")
-        == parse_redaction_kinds(["card", "key", "phone", "email"])
-        == SENSITIVE_KINDS
-    )
+    assert parse_redaction_kinds("all") == parse_redaction_kinds(["card", "key", "phone", "email"]) == SENSITIVE_KINDS
     assert parse_redaction_kinds("") == ()
     with pytest.raises(UnknownName, match="phone"):
         parse_redaction_kinds("email,fone")
@@ -224,10 +210,7 @@ def test_every_text_of_a_trace_is_redacted_and_equal_stays_equal():
     """Placeholders are numbered as they are met; what was the same is the same, wherever in the trace it stands."""
     redacted, counts = Redactor("all").redact_trace(TRACE)
     assert redacted.query == "Who is [email 1], and may I call [phone 1]?"
-    assert [chunk.text for chunk in redacted.chunks] == [
-        "Mail [email 2] or [email 1].",
-        "The number is [phone 1].",
-    ]
+    assert [chunk.text for chunk in redacted.chunks] == ["Mail [email 2] or [email 1].", "The number is [phone 1]."]
     assert redacted.answer == "Write to [email 1] (not [email 2]) or call [phone 1]."
     assert redacted.citations[0].quote in redacted.chunks[0].text
     assert redacted.citations[0].claim in redacted.answer.replace("(", " ")
@@ -251,10 +234,7 @@ def test_ids_stay_different_and_still_meet():
     assert redacted.chunks[0].id == redacted.citations[0].chunk == next(iter(redacted.gold.chunks))
     assert redacted.steps[0].chunks == (redacted.chunks[0].id, "c2")
     assert redacted.steps[0].id == redacted.steps[1].parent == redacted.chunks[0].id
-    ids = {
-        redactor.redact_trace(Trace(id=name, query="q")).trace.id
-        for name in ("a@b.org", "b@b.org", "a@b.org")
-    }
+    ids = {redactor.redact_trace(Trace(id=name, query="q")).trace.id for name in ("a@b.org", "b@b.org", "a@b.org")}
     assert len(ids) == 2
     assert redacted.conversation.startswith("whatsapp:[phone~")
     assert Redactor("all", "s").redact_trace(TRACE) == Redactor("all", "s").redact_trace(TRACE)
@@ -294,12 +274,7 @@ def test_numbers_of_metadata_are_redacted_and_fields_stay_numbers():
         query="q",
         tokens=TokenCounts(prompt=4111111111111111),
         chunks=(Chunk(id="c", start=4111111111111111, metadata={"n": 4111111111111111}),),
-        metadata={
-            "card": 4111111111111111.0,
-            "large": 1e300,
-            "time": 1700000000000,
-            "part": 4111111111111111.5,
-        },
+        metadata={"card": 4111111111111111.0, "large": 1e300, "time": 1700000000000, "part": 4111111111111111.5},
     )
     trace = Redactor("all").redact_trace(given).trace
     assert trace.tokens == given.tokens

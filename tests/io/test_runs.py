@@ -88,9 +88,7 @@ def test_an_unfinished_run_resumes(tmp_path: Path):
     with pytest.raises(RunError, match=r"another making \(judge was j/1, now k/2"):
         PartialRun.begin(tmp_path / "run", plan(judge="k/2"))
     assert PartialRun.begin(tmp_path / "run", plan(source=("./t.jsonl",))).list_finished_parts() == {0}
-    assert (
-        PartialRun.begin(tmp_path / "run", plan(judge="k/2"), force=True).list_finished_parts() == frozenset()
-    )
+    assert PartialRun.begin(tmp_path / "run", plan(judge="k/2"), force=True).list_finished_parts() == frozenset()
 
 
 def test_a_run_without_finished_parts_is_replaced(tmp_path: Path):
@@ -139,9 +137,7 @@ def test_a_missing_or_damaged_run_is_described(tmp_path: Path):
     with pytest.raises(RunError, match="Upgrade ragfault"):
         Run.open(tmp_path / "good")
     manifest.write_text(text.replace('"format": 2', '"format": 1'))
-    with pytest.raises(
-        RunError, match=r"Make it anew with: ragfault evaluate t\.jsonl -o .*good -m error --force"
-    ):
+    with pytest.raises(RunError, match=r"Make it anew with: ragfault evaluate t\.jsonl -o .*good -m error --force"):
         Run.open(tmp_path / "good")
     manifest.write_text("{")
     with pytest.raises(RunError, match="is not the manifest of a run"):
@@ -187,14 +183,7 @@ def test_defaults_are_written_not_left_null():
     """A reader of Parquet sees false and 0.0 where a record has its default, and null only for None."""
     row = Score(trace="1", metric="m", layer="crosscut", status="undefined", reason="r")
     assert records_to_table([row], SCORE_SCHEMA).to_pylist() == [
-        {
-            "trace": "1",
-            "metric": "m",
-            "layer": "crosscut",
-            "status": "undefined",
-            "value": None,
-            "reason": "r",
-        }
+        {"trace": "1", "metric": "m", "layer": "crosscut", "status": "undefined", "value": None, "reason": "r"}
     ]
     seen = Verdicts(trace="1", failures={"claim": "lost"}, claim=())
     [back] = table_to_records(records_to_table([seen], VERDICTS_SCHEMA), Verdicts)

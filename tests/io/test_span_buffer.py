@@ -167,9 +167,7 @@ def test_records_of_a_log_join_the_trace_that_they_name():
     [joined] = window.pop_finished(now=99)
     assert joined.events == (rating,)
     assert (window.counts.without_trace, window.counts.duplicates) == (1, 1)
-    assert build_trace(joined.spans, joined.events).metadata["evaluations"] == [
-        {"name": "helpful", "label": "yes"}
-    ]
+    assert build_trace(joined.spans, joined.events).metadata["evaluations"] == [{"name": "helpful", "label": "yes"}]
 
 
 def test_deadlines_do_not_grow_with_released_traces():
@@ -249,10 +247,7 @@ def exported(source, flat):
     """Return a span as Phoenix has it in JSON, or as the console exporter of the SDK writes it."""
     record = {
         "name": source.name,
-        "context": {
-            "trace_id": ("0x" if flat else "") + source.trace,
-            "span_id": ("0x" if flat else "") + source.id,
-        },
+        "context": {"trace_id": ("0x" if flat else "") + source.trace, "span_id": ("0x" if flat else "") + source.id},
         "parent_id": source.parent,
         "start_time": iso(source.start),
         "end_time": iso(source.end),
@@ -286,9 +281,7 @@ def test_a_table_of_spans_is_read(tmp_path):
     rows = []
     for recorded in spans_of(1)[0]:
         attributes = {
-            f"attributes.{name}": part
-            for name, part in recorded.attributes.items()
-            if "retrieval" not in name
+            f"attributes.{name}": part for name, part in recorded.attributes.items() if "retrieval" not in name
         }
         if recorded.name == "search":
             attributes["attributes.retrieval.documents"] = [
@@ -326,8 +319,7 @@ def test_faults_are_reported_with_their_lines(tmp_path):
     bad = request([span(0, 0, 1, "chat", trace=7, held={"gen_ai.operation.name": "chat"})])
     worse = request([msgspec.structs.replace(span(0, 0, 1, "x", trace=8, held={}), id="0" * 16)])
     path.write_bytes(
-        path.read_bytes()
-        + b"\n".join([b"{no", json.dumps(bad).encode(), json.dumps(worse).encode(), b'{"a": 1}'])
+        path.read_bytes() + b"\n".join([b"{no", json.dumps(bad).encode(), json.dumps(worse).encode(), b'{"a": 1}'])
     )
     faults = []
     [results] = read_traces(path, on_bad=faults.append)
@@ -335,10 +327,7 @@ def test_faults_are_reported_with_their_lines(tmp_path):
     message = {fault.line: fault.problem for fault in faults}
     assert sorted(message) == [2, 3, 4, 5]
     assert message[2].startswith("malformed JSON")
-    assert (
-        message[3]
-        == f"no span of the trace {ids(7, 32)} holds a query: is the recording of inputs switched off?"
-    )
+    assert message[3] == f"no span of the trace {ids(7, 32)} holds a query: is the recording of inputs switched off?"
     assert message[4] == "1 rejected: no span id (1)"
     assert message[5] == "a span with no trace id"
     with pytest.raises(BadTraces, match="4 of 5 traces cannot be read"):

@@ -15,12 +15,7 @@ from ragfault.io.formats.arrow import traces_to_table
 from ragfault.records import Latency, TokenCounts
 
 ROWS = [
-    {
-        "question": "When does it open?",
-        "contexts": ["It opens at ten.", "Dogs pay."],
-        "answer": "At ten.",
-        "shop": 3,
-    },
+    {"question": "When does it open?", "contexts": ["It opens at ten.", "Dogs pay."], "answer": "At ten.", "shop": 3},
     {"question": "Who pays?", "contexts": ["Dogs pay."], "answer": "Dogs.", "shop": None},
 ]
 TRACES = [
@@ -108,8 +103,7 @@ def test_a_bad_row_is_reported_with_its_number(make):
 def test_a_frame_is_evaluated(make, tmp_path: Path):
     """The same scores as of its rows, and again when it is evaluated once more; the run says what it was made from."""
     runs = [
-        evaluate(make(ROWS), tmp_path / str(n), judge="lexical", metrics=["groundedness"], workers=n)
-        for n in (1, 2)
+        evaluate(make(ROWS), tmp_path / str(n), judge="lexical", metrics=["groundedness"], workers=n) for n in (1, 2)
     ]
     assert [[score.value for score in run.scores()] for run in runs] == [[1.0, 1.0]] * 2
     assert runs[0].manifest.source[0].endswith(" in memory")

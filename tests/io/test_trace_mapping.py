@@ -46,16 +46,9 @@ forms = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__.sp
 needs_proto = pytest.mark.skipif(len(FORMS) == 1, reason="the extra otlp is not installed")
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-scalars = (
-    texts
-    | st.booleans()
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-)
+scalars = texts | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=6,
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
 )
 names = texts.filter(lambda name: not name.endswith(".vector"))
 attribute_sets = st.dictionaries(names, values, max_size=4)
@@ -98,19 +91,10 @@ def test_names_of_enums_and_base64_ids_are_taken():
     """In JSON an enum may be its name, an id base64 or of capitals, and a 64-bit number a number or a text."""
     record = message(span(1, 5, 9, "search", held={}))
     record |= {"kind": "SPAN_KIND_CLIENT", "status": {"code": "STATUS_CODE_ERROR"}, "traceId": "A" * 32}
-    record |= {
-        "spanId": "AAAAAAAAAAE=",
-        "startTimeUnixNano": 5,
-        "attributes": [{"key": "n", "value": {"intValue": 3}}],
-    }
+    record |= {"spanId": "AAAAAAAAAAE=", "startTimeUnixNano": 5, "attributes": [{"key": "n", "value": {"intValue": 3}}]}
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [record]}]}]}).encode()
     [results] = decode_request(body, content_type=JSON).spans
-    assert (results.kind, results.status, results.start, results.attributes) == (
-        "client",
-        "error",
-        5,
-        {"n": 3},
-    )
+    assert (results.kind, results.status, results.start, results.attributes) == ("client", "error", 5, {"n": 3})
     assert (results.trace, results.id) == ("a" * 32, "0000000000000001")
 
 
@@ -125,10 +109,7 @@ def test_numbers_beyond_64_bits_are_texts(given):
     for decoded in results.spans:
         assert decoded.attributes["n"] in (str(given), 10)
         assert decoded.end in (0, 10)
-    assert (
-        msgspec.msgpack.decode(msgspec.msgpack.encode(results.spans), type=tuple[OtelSpan, ...])
-        == results.spans
-    )
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(results.spans), type=tuple[OtelSpan, ...]) == results.spans
 
 
 @forms
@@ -162,19 +143,12 @@ def test_a_compression_bomb_is_refused(form):
     with pytest.raises(InputError, match="more than 20,971,520 bytes"):
         decode_request(bomb, content_type=content, encoding="gzip")
     with pytest.raises(InputError, match="more than 100 bytes"):
-        decode_request(
-            gzip.compress(bytes(60)) * 9, content_type=content, limits=DEFAULT_LIMITS._replace(body=100)
-        )
+        decode_request(gzip.compress(bytes(60)) * 9, content_type=content, limits=DEFAULT_LIMITS._replace(body=100))
 
 
 @pytest.mark.parametrize(
     ("body", "encoding"),
-    [
-        (b"no gzip", "gzip"),
-        (gzip.compress(b"x" * 99, mtime=0)[:-9], "gzip"),
-        (b"{}", "br"),
-        (b"\x1f\x8b", None),
-    ],
+    [(b"no gzip", "gzip"), (gzip.compress(b"x" * 99, mtime=0)[:-9], "gzip"), (b"{}", "br"), (b"\x1f\x8b", None)],
 )
 def test_broken_compression_is_reported(body, encoding):
     """A body that is not what its encoding says is an error of the request."""
@@ -194,18 +168,12 @@ def test_what_is_too_much_is_cut_and_counted(form):
     limits = DEFAULT_LIMITS._replace(text=10, items=5, events=3, depth=4)
     results = decode_request(body, content_type=content, limits=limits)
     [cut] = results.spans
-    assert (cut.attributes["text"], cut.attributes["many"], len(cut.events)) == (
-        "x" * 10,
-        [0, 1, 2, 3, 4],
-        3,
-    )
+    assert (cut.attributes["text"], cut.attributes["many"], len(cut.events)) == ("x" * 10, [0, 1, 2, 3, 4], 3)
     assert cut.attributes["deep"] == [[[[None]]]]
     assert (results.cut_count, results.message) == (4, "4 values cut for their size")
     assert (
         len(
-            decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(attributes=2))
-            .spans[0]
-            .attributes
+            decode_request(body, content_type=content, limits=DEFAULT_LIMITS._replace(attributes=2)).spans[0].attributes
         )
         == 2
     )
@@ -230,11 +198,7 @@ def test_json_that_opens_too_much_is_refused():
     with pytest.raises(InputError, match=r"no OTLP message|nested"):
         decode_request(b'{"resourceSpans":' + b"[" * 100_000, content_type=JSON)
     value = b'{"arrayValue":{"values":[' * 5_000 + b"]}}" * 5_000
-    span = b'{"traceId":"%s","spanId":"%s","attributes":[{"key":"a","value":%s}]}' % (
-        b"a" * 32,
-        b"b" * 16,
-        value,
-    )
+    span = b'{"traceId":"%s","spanId":"%s","attributes":[{"key":"a","value":%s}]}' % (b"a" * 32, b"b" * 16, value)
     with pytest.raises(InputError, match="nested too deeply"):
         decode_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[%s]}]}]}' % span, content_type=JSON)
 
@@ -268,11 +232,7 @@ def test_a_resource_that_is_too_long_is_cut():
 
 @needs_proto
 @QUICK
-@given(
-    st.binary(max_size=300),
-    st.sampled_from(["traces", "logs"]),
-    st.sampled_from(["application/x-protobuf", JSON]),
-)
+@given(st.binary(max_size=300), st.sampled_from(["traces", "logs"]), st.sampled_from(["application/x-protobuf", JSON]))
 def test_any_bytes_are_taken_or_refused(body, signal, content):
     """Whatever comes is decoded or an InputError, and nothing else."""
     with contextlib.suppress(InputError):
@@ -300,13 +260,8 @@ def test_an_unknown_content_type_is_refused():
 @forms
 def test_embedding_vectors_are_dropped(form):
     """No vector of an embedding is held, in whatever place."""
-    attributes = {
-        "embedding.embeddings.0.embedding.vector": [0.5] * 9,
-        "embedding.embeddings.0.embedding.text": "a",
-    }
-    hit = SpanEvent(
-        name="db.query.result", attributes={"db.query.result.vector": [0.5], "db.query.result.id": "x"}
-    )
+    attributes = {"embedding.embeddings.0.embedding.vector": [0.5] * 9, "embedding.embeddings.0.embedding.text": "a"}
+    hit = SpanEvent(name="db.query.result", attributes={"db.query.result.vector": [0.5], "db.query.result.id": "x"})
     body, content = form([span(0, 0, 1, "a", held=attributes, events=(hit,))])
     [decoded] = decode_request(body, content_type=content).spans
     assert decoded.attributes == {"embedding.embeddings.0.embedding.text": "a"}
@@ -326,12 +281,7 @@ def test_records_of_a_log_are_events():
     body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record, 3]}]}]}).encode()
     results = decode_request(body, "logs", content_type=JSON)
     [event] = results.events
-    assert (event.trace, event.span, event.name, event.time) == (
-        ids(0, 32),
-        ids(2, 16),
-        record["eventName"],
-        5,
-    )
+    assert (event.trace, event.span, event.name, event.time) == (ids(0, 32), ids(2, 16), record["eventName"], 5)
     assert (results.rejected_count, event.attributes["body"]) == (1, "so-so")
     trace = build_trace(openinference(), results.events)
     assert trace.metadata["evaluations"] == [{"name": "relevance", "score": 0.5}]
@@ -356,22 +306,12 @@ def test_records_of_a_log_in_protobuf_are_the_same():
 
 
 def gen_ai() -> list[OtelSpan]:
-    prompt = [
-        {"id": "p0", "score": 0.9, "content": TEXTS[0]},
-        {"id": "p1", "score": 0.8, "content": TEXTS[1]},
-    ]
+    prompt = [{"id": "p0", "score": 0.9, "content": TEXTS[0]}, {"id": "p1", "score": 0.8, "content": TEXTS[1]}]
     asked = [{"role": "user", "parts": [{"type": "text", "content": QUERY}]}]
-    completion = [
-        {"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"}
-    ]
+    completion = [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"}]
     return [
         span(
-            0,
-            0,
-            100,
-            "ask",
-            kind="server",
-            held={"http.request.method": "POST", "gen_ai.conversation.id": "visit-7"},
+            0, 0, 100, "ask", kind="server", held={"http.request.method": "POST", "gen_ai.conversation.id": "visit-7"}
         ),
         span(
             1,
@@ -408,9 +348,7 @@ def events_of_gen_ai() -> list[OtelSpan]:
     events = (
         SpanEvent(name="gen_ai.system.message", attributes={"content": "Be brief."}),
         SpanEvent(name="gen_ai.user.message", attributes={"content": QUERY}),
-        SpanEvent(
-            name="gen_ai.choice", attributes={"message": json.dumps({"content": ANSWER, "role": "assistant"})}
-        ),
+        SpanEvent(name="gen_ai.choice", attributes={"message": json.dumps({"content": ANSWER, "role": "assistant"})}),
     )
     write = span(
         2,
@@ -580,21 +518,15 @@ def test_the_reranker_decides_the_chunks():
 
 def test_what_came_after_the_answer_was_not_seen():
     """A retrieval that ended after the model began is not what the model saw."""
-    late = span(
-        3, 91, 95, "related", held={"openinference.span.kind": "RETRIEVER", **documents("Something else.")}
-    )
+    late = span(3, 91, 95, "related", held={"openinference.span.kind": "RETRIEVER", **documents("Something else.")})
     assert len(build_trace([*openinference(), late]).chunks) == 2
 
 
 def test_retrievers_side_by_side_are_joined():
     """Of retrievers that ran at the same time in the same step the model saw what each of them gave, once."""
     other = "Bicycles pay the fare of a child on all routes."
-    beside = span(
-        3, 12, 28, "words", held={"openinference.span.kind": "RETRIEVER", **documents(TEXTS[0], other)}
-    )
-    unseen = changed(
-        2, openinference(), attributes={"openinference.span.kind": "LLM", "output.value": ANSWER}
-    )
+    beside = span(3, 12, 28, "words", held={"openinference.span.kind": "RETRIEVER", **documents(TEXTS[0], other)})
+    unseen = changed(2, openinference(), attributes={"openinference.span.kind": "LLM", "output.value": ANSWER})
     chunks = build_trace([*unseen, beside]).chunks
     assert [chunk.text for chunk in chunks] == [*TEXTS]
     renamed = {key: value + "x" if key.endswith(".id") else value for key, value in beside.attributes.items()}
@@ -604,9 +536,7 @@ def test_retrievers_side_by_side_are_joined():
 
 def test_the_prompt_tells_what_was_seen():
     """Where the prompt was recorded, a retrieval of which it holds nothing is passed over for one that it shows."""
-    tools = span(
-        3, 32, 38, "tools", held={"openinference.span.kind": "RETRIEVER", **documents("A list of tools.")}
-    )
+    tools = span(3, 32, 38, "tools", held={"openinference.span.kind": "RETRIEVER", **documents("A list of tools.")})
     assert [chunk.text for chunk in build_trace([*openinference(), tools]).chunks] == [*TEXTS]
 
 
@@ -614,9 +544,7 @@ def test_llamaindex_doubles_count_once():
     """`_retrieve` inside `retrieve` and `complete` inside `predict` are one step each, and their tokens count once."""
     root, search, write = openinference()
     search = msgspec.structs.replace(search, name="VectorIndexRetriever.retrieve")
-    inner = span(
-        3, 12, 28, "VectorIndexRetriever._retrieve", 1, held={"openinference.span.kind": "RETRIEVER"}
-    )
+    inner = span(3, 12, 28, "VectorIndexRetriever._retrieve", 1, held={"openinference.span.kind": "RETRIEVER"})
     write = msgspec.structs.replace(write, name="FakeLLM.predict")
     again = msgspec.structs.replace(write, id=ids(4, 16), parent=write.id, name="FakeLLM.complete")
     trace = build_trace([root, search, inner, write, again])
@@ -684,10 +612,7 @@ def test_a_judge_inside_of_the_trace_is_no_part_of_the_system():
     [
         ({"status": "error", "message": "no such table"}, "no such table"),
         (
-            {
-                "status": "error",
-                "events": (SpanEvent(name="exception", attributes={"exception.type": "KeyError"}),),
-            },
+            {"status": "error", "events": (SpanEvent(name="exception", attributes={"exception.type": "KeyError"}),)},
             "KeyError",
         ),
         ({"status": "error"}, "failed"),
@@ -709,12 +634,7 @@ def test_a_failed_step_tells_where_there_is_no_answer():
 
 @pytest.mark.parametrize(
     ("output", "expected"),
-    [
-        ("[]", ()),
-        ('{"documents": []}', ()),
-        (None, None),
-        ('["<NodeWithScore(node=TextNode(id_=n1))>"]', None),
-    ],
+    [("[]", ()), ('{"documents": []}', ()), (None, None), ('["<NodeWithScore(node=TextNode(id_=n1))>"]', None)],
 )
 def test_nothing_retrieved_is_not_nothing_recorded(output, expected):
     """An empty list of passages is no chunks; a retriever that says nothing leaves them absent."""
@@ -753,11 +673,7 @@ def test_traces_without_rag_are_none_and_without_a_query_wrong():
 def test_parents_in_a_circle_do_no_harm():
     """Spans that name each other as parents are read all the same."""
     root, search, write = openinference()
-    circle = [
-        root,
-        msgspec.structs.replace(search, parent=write.id),
-        msgspec.structs.replace(write, parent=search.id),
-    ]
+    circle = [root, msgspec.structs.replace(search, parent=write.id), msgspec.structs.replace(write, parent=search.id)]
     assert build_trace(circle).query == QUERY
     assert build_trace([msgspec.structs.replace(span, parent=span.id) for span in circle]).query == QUERY
 
@@ -787,9 +703,7 @@ names_known = sorted(
                 st.sampled_from(names_known),
                 values
                 | values.map(json.dumps)
-                | st.sampled_from(
-                    ["LLM", "RETRIEVER", "CHAIN", "chat", "retrieval", "generation", "retriever"]
-                ),
+                | st.sampled_from(["LLM", "RETRIEVER", "CHAIN", "chat", "retrieval", "generation", "retriever"]),
                 max_size=6,
             ),
             events=st.lists(events, max_size=1).map(tuple),

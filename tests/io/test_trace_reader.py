@@ -52,12 +52,9 @@ traces = st.builds(
     reference=maybe | texts | st.lists(texts, min_size=2, max_size=3).map(tuple) | st.just(()),
     facts=maybe | st.lists(texts, max_size=2).map(tuple),
     gold=maybe
-    | st.builds(
-        Gold, chunks=st.dictionaries(names, numbers, max_size=2), spans=st.lists(spans, max_size=2).map(tuple)
-    ),
+    | st.builds(Gold, chunks=st.dictionaries(names, numbers, max_size=2), spans=st.lists(spans, max_size=2).map(tuple)),
     route=maybe | texts,
-    time=maybe
-    | st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(2200, 1, 1), timezones=st.just(UTC)),
+    time=maybe | st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(2200, 1, 1), timezones=st.just(UTC)),
     conversation=maybe | texts,
     turn=maybe | counts,
     model=maybe | texts,
@@ -132,10 +129,7 @@ def test_table_of_others():
 @pytest.mark.parametrize("name", ["t.jsonl", "t.json", "t.csv", "t.parquet"])
 def test_shapes_return(shape, name, tmp_path):
     """What a foreign shape can hold comes back from it, recognised by itself, in every format."""
-    chunks = (
-        Chunk(id=make_content_id("In 1040."), text="In 1040."),
-        Chunk(id=make_content_id("=x"), text="=x"),
-    )
+    chunks = (Chunk(id=make_content_id("In 1040."), text="In 1040."), Chunk(id=make_content_id("=x"), text="=x"))
     trace = Trace(id="7", query="When?", chunks=chunks, answer="-1040", reference=None)
     if shape != "trulens":
         trace = msgspec.structs.replace(trace, reference="[1040]")
@@ -149,9 +143,7 @@ def test_shapes_return(shape, name, tmp_path):
 
 def test_formula_cells(tmp_path):
     """No cell of a CSV file begins as a formula, and all come back as they were."""
-    trace = Trace(
-        id="=1+1", query="@SUM(A1)", answer="-2", model="+3", route="", error="'", conversation="'=x"
-    )
+    trace = Trace(id="=1+1", query="@SUM(A1)", answer="-2", model="+3", route="", error="'", conversation="'=x")
     write_traces([trace], tmp_path / "t.csv")
     row = (tmp_path / "t.csv").read_text().splitlines()[1]
     assert not any(cell.strip('"')[:1] in set("=+-@") for cell in row.split(",") if cell)
@@ -181,10 +173,7 @@ def test_native_records_keep_unknown_keys_in_metadata(tmp_path):
     first, second = read_traces(put(tmp_path / "t.jsonl", plain, other))
     assert first.metadata == {}
     assert second.metadata == {"label": 1}
-    assert second.chunks == (
-        Chunk(id="9", text="y", metadata={"lang": "en"}),
-        Chunk(id=make_content_id("z"), text="z"),
-    )
+    assert second.chunks == (Chunk(id="9", text="y", metadata={"lang": "en"}), Chunk(id=make_content_id("z"), text="z"))
 
 
 def test_ragas(tmp_path):
@@ -263,18 +252,12 @@ def test_ragtruth(tmp_path):
         },
     )
     common = {"labels": [{"start": 0}], "split": "train", "quality": "good", "model": "m", "response": "r"}
-    path = put(
-        tmp_path / "response.jsonl", *({"id": str(n), "source_id": str(n), **common} for n in (1, 2, 3))
-    )
+    path = put(tmp_path / "response.jsonl", *({"id": str(n), "source_id": str(n), **common} for n in (1, 2, 3)))
     for where in (path, tmp_path):
         news, asked, data = read_traces(where)
         assert (news.query, [c.text for c in news.chunks]) == ("Sum:", ["News."])
         assert (asked.query, [c.text for c in asked.chunks]) == ("Q?", ["A", "B"])
-        assert (data.query, data.chunks[0].text, data.chunks[0].kind) == (
-            "Tell.",
-            '{"name":"Cafe"}',
-            "record",
-        )
+        assert (data.query, data.chunks[0].text, data.chunks[0].kind) == ("Tell.", '{"name":"Cafe"}', "record")
         assert news.metadata["spans"] == [{"start": 0}]
         assert news.metadata["task"] == "Summary"
     (tmp_path / "source_info.jsonl").unlink()
@@ -400,11 +383,7 @@ def test_citations_keep_everything(tmp_path):
     """The quote of a citation may be called text or content; what no field takes is kept in the metadata."""
     cited = [{"chunk": "x", "text": "a"}, {"doc_id": 4, "content": "b", "start": 7}, "y"]
     trace = read_single(put(tmp_path / "t.jsonl", {"id": "1", "query": "q", "citations": cited}))
-    assert trace.citations == (
-        Citation(chunk="x", quote="a"),
-        Citation(chunk="4", quote="b"),
-        Citation(chunk="y"),
-    )
+    assert trace.citations == (Citation(chunk="x", quote="a"), Citation(chunk="4", quote="b"), Citation(chunk="y"))
     assert trace.metadata == {"citations.start": [None, 7, None]}
 
 
@@ -505,10 +484,7 @@ def test_trec(tmp_path):
 
 def test_summary(tmp_path):
     """A survey's fingerprint is of the traces, not of their file, and moves with any change or swap."""
-    first, second = (
-        Trace(id="1", query="q", metadata={"a": 1, "b": 2}),
-        Trace(id="2", query="q", reference=("a",)),
-    )
+    first, second = (Trace(id="1", query="q", metadata={"a": 1, "b": 2}), Trace(id="2", query="q", reference=("a",)))
     write_traces([first, second], tmp_path / "t.jsonl")
     write_traces([first, second], tmp_path / "t.parquet")
     write_traces([second, first], tmp_path / "u.jsonl")

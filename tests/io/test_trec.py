@@ -94,13 +94,8 @@ def test_compressed_files(write, ending, space):
 def test_both_readers_agree(write):
     """The fast and the careful reader give the same table of a larger file."""
     rng = random.Random(5)
-    lines = [
-        f"q{rng.randint(0, 99)} Q0 d{number} {number} {rng.uniform(-9, 9)!r} t\n" for number in range(3000)
-    ]
-    fast, careful = (
-        read_run(write("".join(lines))),
-        read_run(write("".join(lines).replace("Q0", " Q0 "), "b.run")),
-    )
+    lines = [f"q{rng.randint(0, 99)} Q0 d{number} {number} {rng.uniform(-9, 9)!r} t\n" for number in range(3000)]
+    fast, careful = (read_run(write("".join(lines))), read_run(write("".join(lines).replace("Q0", " Q0 "), "b.run")))
     assert rows(fast) == rows(careful)
     assert fast.schema.names == careful.schema.names == ["query", "chunk", "score"]
 
@@ -185,14 +180,7 @@ def test_traces(write):
 
 def test_the_order_of_a_trace(write):
     """Chunks are ordered by score as trec_eval orders them, whatever the rank says and the lines do."""
-    lines = [
-        "q Q0 a 1 1.0",
-        "p Q0 a 1 1",
-        "q Q0 c 2 1.0",
-        "q Q0 b 3 1.000000001",
-        "q Q0 d 4 7",
-        "q Q0 e 5 -1",
-    ]
+    lines = ["q Q0 a 1 1.0", "p Q0 a 1 1", "q Q0 c 2 1.0", "q Q0 b 3 1.000000001", "q Q0 d 4 7", "q Q0 e 5 -1"]
     traces = list(read_trec(write("\n".join(lines))))
     assert [trace.id for trace in traces] == ["q", "p"]
     assert [chunk.id for chunk in traces[0].chunks] == ["d", "c", "b", "a", "e"]
@@ -211,9 +199,7 @@ ids = st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min_s
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 traces = st.lists(
     st.builds(
-        lambda id, chunks, gold: Trace(
-            id=id, query=id, chunks=chunks, gold=Gold(chunks=gold) if gold else None
-        ),
+        lambda id, chunks, gold: Trace(id=id, query=id, chunks=chunks, gold=Gold(chunks=gold) if gold else None),
         ids,
         st.lists(st.builds(Chunk, id=ids, score=st.none() | numbers), min_size=1, max_size=5).map(tuple),
         st.dictionaries(ids, numbers, max_size=3),
@@ -245,9 +231,7 @@ def test_scores_survive(tmp_path):
 
 def test_trec_eval_reads_it(tmp_path):
     """The reference reader takes both files."""
-    trace = Trace(
-        id="q", query="?", chunks=(Chunk(id="b"), Chunk(id="a")), gold=Gold(chunks={"a": 2.0, "z": 0.0})
-    )
+    trace = Trace(id="q", query="?", chunks=(Chunk(id="b"), Chunk(id="a")), gold=Gold(chunks={"a": 2.0, "z": 0.0}))
     write_trec([trace, Trace(id="none", query="?")], tmp_path / "a.run", tmp_path / "a.qrels")
     with (tmp_path / "a.run").open() as run, (tmp_path / "a.qrels").open() as qrels:
         evaluator = pytrec_eval.RelevanceEvaluator(pytrec_eval.parse_qrel(qrels), {"recip_rank"})

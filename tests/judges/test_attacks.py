@@ -12,18 +12,15 @@ from pathlib import Path
 import pytest
 
 from ragfault.judges.domain.profile import load_profile
-from ragfault.judges.llm.prompts.fences import parse_fences, remove_hidden
-from ragfault.judges.llm.prompts.injections import detect_injections
 from ragfault.judges.llm.prompts.instructions import load_prompts
+from ragfault.judges.llm.prompts.untrusted_text import detect_injections, parse_fences, remove_hidden
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import judge_trace, plan_calls
-from ragfault.judges.llm.transport.calls import ModelCall
+from ragfault.judges.llm.transport.reply_cache import ModelCall
 from ragfault.records import Chunk, Citation, Trace
 from scripted import Scripted, complete_reply
 
-ATTACKS = tomllib.loads((Path(__file__).parents[1] / "support" / "attacks.toml").read_text(encoding="utf-8"))[
-    "attack"
-]
+ATTACKS = tomllib.loads((Path(__file__).parents[1] / "support" / "attacks.toml").read_text(encoding="utf-8"))["attack"]
 PLACES = ("chunk", "answer", "query", "fact", "reference", "quote")
 PROMPTS = load_prompts(load_profile("general"))
 SETTINGS = LLMSettings(model="m")
@@ -38,10 +35,7 @@ def trace(place: str, text: str) -> Trace:
     return Trace(
         id="1",
         query=text if place == "query" else QUERY,
-        chunks=(
-            Chunk(id="a", text=text if place == "chunk" else "Buses run all day."),
-            Chunk(id="b", text=OTHER),
-        ),
+        chunks=(Chunk(id="a", text=text if place == "chunk" else "Buses run all day."), Chunk(id="b", text=OTHER)),
         answer=text if place == "answer" else ANSWER,
         citations=(Citation(chunk="b", claim=ANSWER, quote=text if place == "quote" else "at noon"),),
         facts=(text if place == "fact" else TRUTH,),
@@ -51,15 +45,8 @@ def trace(place: str, text: str) -> Trace:
 
 def texts(trace: Trace) -> set[str]:
     """Return all texts of a trace, as a model may see them."""
-    plain_texts = [
-        trace.query,
-        trace.answer or "",
-        *(chunk.text for chunk in trace.chunks or ()),
-        *(trace.facts or ()),
-    ]
-    citation_texts = [
-        text or "" for citation in trace.citations or () for text in (citation.claim, citation.quote)
-    ]
+    plain_texts = [trace.query, trace.answer or "", *(chunk.text for chunk in trace.chunks or ()), *(trace.facts or ())]
+    citation_texts = [text or "" for citation in trace.citations or () for text in (citation.claim, citation.quote)]
     return {remove_hidden(text) for text in (*plain_texts, *trace.references, *citation_texts)}
 
 
@@ -139,9 +126,7 @@ def test_the_path_of_a_verdict_holds(attack: dict[str, str]):
     """Where a model repeats what a text says, every verdict is on the same thing as before; of what was said twice and
     differently nothing counts, which is named, and nothing else moves."""
     plain = asyncio.run(judge_trace(trace("chunk", "Nothing."), Scripted(obedient), SETTINGS, PROMPTS, "llm"))
-    swayed = asyncio.run(
-        judge_trace(trace("chunk", attack["text"]), Scripted(obedient), SETTINGS, PROMPTS, "llm")
-    )
+    swayed = asyncio.run(judge_trace(trace("chunk", attack["text"]), Scripted(obedient), SETTINGS, PROMPTS, "llm"))
     for part, name in (("chunk", "c1"), ("claim", "s1")):
         seen, known = getattr(swayed, part), getattr(plain, part)
         assert set(seen) <= set(known)

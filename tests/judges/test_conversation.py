@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.judges.llm.conversation import converse
-from ragfault.judges.llm.prompts.fences import parse_fences
+from ragfault.judges.llm.conversation import VoteResult, converse, merge_votes
+from ragfault.judges.llm.prompts.untrusted_text import parse_fences
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import build_question_request, grade_passages, score_questions
-from ragfault.judges.llm.transport.calls import CallFailed, ModelCall
-from ragfault.judges.llm.votes import VoteResult, merge_votes
+from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall
 from scripted import PROMPTS, Failing, Scripted, complete_reply, saying
 
 
@@ -67,9 +66,7 @@ def by_text(call: ModelCall) -> str:
     values = {}
     for part in parse_fences(call.messages[1].text):
         if part.name[0] == "p":
-            values[part.name.split()[0]] = {
-                "relevance": float(part.text.split()[0]) if part.text[:1].isdigit() else 0
-            }
+            values[part.name.split()[0]] = {"relevance": float(part.text.split()[0]) if part.text[:1].isdigit() else 0}
     return json.dumps(complete_reply(call, passages=values))
 
 

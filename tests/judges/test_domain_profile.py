@@ -18,12 +18,14 @@ from ragfault.judges import load_judge
 from ragfault.judges.assembly import grade_relevance
 from ragfault.judges.domain.identifiers import align_spelling, explain_claim_conflict, explain_query_conflict
 from ragfault.judges.domain.mentions import FORM_PARSERS, extract_mentions
-from ragfault.judges.domain.patterns import SEARCH_WINDOW, check_pattern, iterate_matches
 from ragfault.judges.domain.profile import (
     IDENTIFIER_FORMS,
     PROFILES,
+    SEARCH_WINDOW,
     DomainProfile,
     RelevanceLevels,
+    check_pattern,
+    iterate_matches,
     load_profile,
     read_profile,
 )
@@ -175,34 +177,10 @@ def test_nothing_asked(profile: str, text: str) -> None:
 
 
 NAMED = {
-    "legal": [
-        "Section 12",
-        "Section 9(b)",
-        "Article IV",
-        "42 U.S.C. § 1983",
-        "No. 19-1392",
-        "$1,200",
-        "30 days",
-    ],
-    "medical": [
-        "10 mg",
-        "5 mg/kg",
-        "twice daily",
-        "500 mg tablet",
-        "ICD-10 E11.9",
-        "INR of 2.5",
-        "given orally",
-    ],
+    "legal": ["Section 12", "Section 9(b)", "Article IV", "42 U.S.C. § 1983", "No. 19-1392", "$1,200", "30 days"],
+    "medical": ["10 mg", "5 mg/kg", "twice daily", "500 mg tablet", "ICD-10 E11.9", "INR of 2.5", "given orally"],
     "financial": ["Q3 2023", "FY2022", "$1.2 million", "7.5%", "NYSE: IBM", "IFRS 16", "30 June 2023"],
-    "technical": [
-        "version 2.4",
-        "v2.3.1",
-        "json.loads()",
-        "--dry-run",
-        "HTTP 404",
-        "CVE-2021-44228",
-        "RFC 7231",
-    ],
+    "technical": ["version 2.4", "v2.3.1", "json.loads()", "--dry-run", "HTTP 404", "CVE-2021-44228", "RFC 7231"],
 }
 
 
@@ -261,10 +239,7 @@ def test_never_raises(tmp_path: Path) -> None:
         for trace, first, other in zip(traces, plain, judge.observe(traces), strict=True):
             assert not other.failures
             for chunk, a, b in zip(trace.chunks or (), first.chunk or (), other.chunk or (), strict=True):
-                assert (
-                    b.relevance <= a.relevance
-                    or align_spelling(profile, trace.query, [chunk.text]) != trace.query
-                )
+                assert b.relevance <= a.relevance or align_spelling(profile, trace.query, [chunk.text]) != trace.query
             texts = [chunk.text for chunk in trace.chunks or ()]
             for message, seen in zip(first.claim or (), other.claim or (), strict=True):
                 assert (seen.p or 0.0) <= (message.p or 0.0) or align_spelling(
@@ -274,9 +249,7 @@ def test_never_raises(tmp_path: Path) -> None:
 
 def test_chunk() -> None:
     """A chunk about another version has the level "none", with the two versions in the reason."""
-    result = seen(
-        "technical", "How is Foo 2.4.1 installed?", "Foo 2.4.0 is installed with one command.", "So."
-    )
+    result = seen("technical", "How is Foo 2.4.1 installed?", "Foo 2.4.0 is installed with one command.", "So.")
     assert result.chunk is not None
     assert result.chunk[0].level == "none"
     assert result.chunk[0].reason == "the query asks about 2.4.1, the passage speaks about 2.4.0"
@@ -285,9 +258,7 @@ def test_chunk() -> None:
 def test_claim() -> None:
     """A dose in another unit contradicts; what no chunk gives is unsupported; both have p below the threshold."""
     chunk = "The starting dose of digoxin is 125 mcg once daily. Take it with water."
-    wrong = seen(
-        "medical", "What is the dose of digoxin?", chunk, "The starting dose of digoxin is 125 mg once daily."
-    )
+    wrong = seen("medical", "What is the dose of digoxin?", chunk, "The starting dose of digoxin is 125 mg once daily.")
     assert wrong.claim is not None
     assert wrong.claim[0].support == "contradicted"
     assert (wrong.claim[0].p or 0.0) < load_profile("medical").support.inferred
@@ -303,12 +274,7 @@ def test_claim() -> None:
             "The starting dose of digoxin is 0.125 mg.",
         ),
         ("legal", "What does Article IV say?", "Article 4 regulates trade.", "Article IV regulates trade."),
-        (
-            "financial",
-            "Revenue in Q3 2023?",
-            "Revenue in the third quarter of 2023 rose.",
-            "Revenue in Q3 2023 rose.",
-        ),
+        ("financial", "Revenue in Q3 2023?", "Revenue in the third quarter of 2023 rose.", "Revenue in Q3 2023 rose."),
         (
             "technical",
             "How long is it?",
@@ -334,12 +300,7 @@ def test_answer() -> None:
     """An answer about version 2.3 to a question about 2.4 is hardly relevant, whatever its chunks say."""
     chunk = "Foo runs on Linux, on Windows and on macOS."
     right, wrong = (
-        seen(
-            "technical",
-            "Where does Foo version 2.4 run?",
-            chunk,
-            f"Foo version {n} runs on Linux and Windows.",
-        )
+        seen("technical", "Where does Foo version 2.4 run?", chunk, f"Foo version {n} runs on Linux and Windows.")
         for n in ("2.4", "2.3")
     )
     assert right.answer is not None
@@ -358,9 +319,7 @@ def test_levels(tmp_path: Path) -> None:
     """The levels of relevance and the thresholds of support are those of the profile."""
     assert grade_relevance(0.6, RelevanceLevels(high=0.55)) == "high"
     path = tmp_path / "strict.toml"
-    path.write_text(
-        "[levels]\nhigh = 1.0\nmedium = 1.0\nlow = 1.0\n[support]\nsupported = 1.0\ninferred = 1.0\n"
-    )
+    path.write_text("[levels]\nhigh = 1.0\nmedium = 1.0\nlow = 1.0\n[support]\nsupported = 1.0\ninferred = 1.0\n")
     chunk = "The office opens at noon on every working day of the week."
     result = seen(path, "When does the office open?", chunk, "The office opens at noon.")
     assert result.chunk is not None
@@ -372,13 +331,9 @@ def test_port() -> None:
     """A judge with a profile has the shape of the port, survives pickling, and names profile and digest in a line."""
     judge = load_judge("lexical", profile="legal")
     assert isinstance(judge, Judge)
-    assert (
-        judge.fingerprint == f"{load_judge('lexical').fingerprint} lens=legal:{load_profile('legal').digest}"
-    )
+    assert judge.fingerprint == f"{load_judge('lexical').fingerprint} lens=legal:{load_profile('legal').digest}"
     copy = pickle.loads(pickle.dumps(judge))
-    trace = Trace(
-        id="1", query="Section 12?", chunks=(Chunk(id="a", text="Section 9."),), answer="Section 9."
-    )
+    trace = Trace(id="1", query="Section 12?", chunks=(Chunk(id="a", text="Section 9."),), answer="Section 9.")
     assert copy.observe([trace]) == judge.observe([trace])
     with pytest.raises(UsageError, match="takes no domain profile"):
         load_judge("none", profile="legal")
@@ -416,10 +371,7 @@ def test_prompts(tmp_path: Path) -> None:
     path = tmp_path / "told.toml"
     path.write_text('[prompts]\nguidance = "Mind the part numbers."\nretrieval = "Grade the chunks."\n')
     profile = load_profile(path)
-    assert (profile.prompts.guidance, profile.prompts.retrieval) == (
-        "Mind the part numbers.",
-        "Grade the chunks.",
-    )
+    assert (profile.prompts.guidance, profile.prompts.retrieval) == ("Mind the part numbers.", "Grade the chunks.")
     assert profile.prompts.generation == ""
     assert not profile.is_empty
 
@@ -436,10 +388,7 @@ def test_prompts(tmp_path: Path) -> None:
         ("[[identifier]]\nname = 'a'\npattern = '('", "not a regular expression"),
         ("[[identifier]]\nname = 'a'\npattern = 'a*'", "matches where nothing stands"),
         ("[[identifier]]\nname = 'a'\npattern = '(a+)+b'", "takes too long"),
-        (
-            "[[identifier]]\nname = 'a'\npattern = 'a'\nunless = '(a|ab|b)*c'",
-            "matches where nothing stands|too long",
-        ),
+        ("[[identifier]]\nname = 'a'\npattern = 'a'\nunless = '(a|ab|b)*c'", "matches where nothing stands|too long"),
         ("[[identifier]]\nname = 'a'\npattern = 'a'\nmust = 'rhyme'", "must"),
         ("[[identifier]]\nname = 'a'\npattern = 'a'\nwhere = ['moon']", "where"),
         ("[[identifier]]\nname = 'a'\npattern = 'a'\nspellings = 3", "spellings"),
@@ -524,9 +473,7 @@ def test_an_answer_is_no_surer_than_what_the_profile_lowered() -> None:
         chunks=(Chunk(id="a", text=text),),
         answer="The nurse records it. Morphine is given by the intravenous route before surgery.",
     )
-    plain, seen = (
-        load_judge("embedded", profile=name).observe([trace])[0] for name in ("general", "medical")
-    )
+    plain, seen = (load_judge("embedded", profile=name).observe([trace])[0] for name in ("general", "medical"))
     assert plain.answer.grounded > 0.5
     assert seen.answer.grounded == min(claim.p for claim in seen.claim) < 0.5
 
@@ -549,9 +496,7 @@ def test_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert command(["profile", "legal"]) == 0
     Path("house.toml").write_text(capsys.readouterr().out, encoding="utf-8")
     assert load_profile("house.toml").identifiers == load_profile("legal").identifiers
-    Path("t.jsonl").write_text(
-        '{"id": "1", "query": "Section 12?", "chunks": ["Section 9."], "answer": "Yes."}\n'
-    )
+    Path("t.jsonl").write_text('{"id": "1", "query": "Section 12?", "chunks": ["Section 9."], "answer": "Yes."}\n')
     Path("ragfault.toml").write_text('[evaluate]\nprofile = "house.toml"\n')
     for flags, name in (([], "house"), (["--profile", "medical"], "medical")):
         assert command(["evaluate", "t.jsonl", "-o", name, "-q", *flags]) == 0

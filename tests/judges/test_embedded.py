@@ -14,12 +14,11 @@ from ragfault.io.datasets import load_handbook
 from ragfault.judges import DEFAULT_JUDGE, load_judge
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex
+from ragfault.judges.embedded.arrays import PassageArrays, detect_foreign
 from ragfault.judges.embedded.features import FEATURE_NAMES, STYLE_FEATURES, measure_runs
 from ragfault.judges.embedded.judge import FOREIGN_REASON, UNSURE_RANGE
-from ragfault.judges.embedded.network import STATE_SIZE, SupportNetwork, WordStates
-from ragfault.judges.embedded.passage_arrays import PassageArrays, detect_foreign
+from ragfault.judges.embedded.network import STATE_SIZE, SupportNetwork, TreeEnsemble, WordStates
 from ragfault.judges.embedded.support import classify_text, load_support_model, summarize_answer
-from ragfault.judges.embedded.trees import TreeEnsemble
 from ragfault.judges.embedded.vectors import load_arrays, load_vectors
 from ragfault.records import Chunk, Trace
 from ragfault.text import split_words
@@ -79,9 +78,7 @@ def test_the_network_reads_each_claim_by_itself():
     for number in range(len(sizes)):
         part = owner == number
         alone = WordStates(*(state[part] for state in states[:3]), claim_numbers=np.zeros(part.sum(), int))
-        assert load_support_model().network(alone, features[[number]]) == pytest.approx(
-            full[[number]], abs=1e-4
-        )
+        assert load_support_model().network(alone, features[[number]]) == pytest.approx(full[[number]], abs=1e-4)
 
 
 def test_a_convolution_by_hand():
@@ -112,9 +109,7 @@ def test_the_sum_of_an_answer_knows_no_length():
     assert set(STYLE_FEATURES) <= set(FEATURE_NAMES)
     styled = np.array([name in STYLE_FEATURES for name in FEATURE_NAMES])
     changed = np.where(styled, features + 5, features)
-    assert summarize_answer(np.array([0.3]), features) == pytest.approx(
-        summarize_answer(np.array([0.3]), changed)
-    )
+    assert summarize_answer(np.array([0.3]), features) == pytest.approx(summarize_answer(np.array([0.3]), changed))
 
 
 def test_vectors_are_integers():
@@ -159,11 +154,7 @@ def test_the_weights_are_small():
     """All weights together stay below five megabytes."""
     room = files("ragfault.judges.embedded")
     assert (
-        sum(
-            room.joinpath(f"{name}.npz").read_bytes().__len__()
-            for name in ("vectors", "support", "relevance")
-        )
-        < 5e6
+        sum(room.joinpath(f"{name}.npz").read_bytes().__len__() for name in ("vectors", "support", "relevance")) < 5e6
     )
 
 
@@ -187,10 +178,7 @@ def test_synonyms_hold():
 
 def test_an_invented_statement_is_unsupported():
     """What shares next to nothing with the chunks does not pass, however harmless it sounds."""
-    for answer in (
-        "The harbour master has cancelled everything.",
-        "Most passengers praise the warm welcome on board.",
-    ):
+    for answer in ("The harbour master has cancelled everything.", "Most passengers praise the warm welcome on board."):
         verdicts = seen(answer)
         assert verdicts.claim[0].support == "unsupported"
         assert verdicts.answer.grounded < 0.5
@@ -200,9 +188,7 @@ def test_groundedness_follows_the_claims():
     """The copied answer is grounded; with a wrong hour, or an invention beside it, it is less so."""
     good = seen("The ferry to Vell leaves the north quay at 07:40.").answer.grounded
     wrong = seen("The ferry to Vell leaves the north quay at 09:40.").answer.grounded
-    mixed = seen(
-        "The ferry to Vell leaves the north quay at 07:40. The captain was born in Lisbon."
-    ).answer.grounded
+    mixed = seen("The ferry to Vell leaves the north quay at 07:40. The captain was born in Lisbon.").answer.grounded
     assert good > 0.7
     assert wrong < 0.5
     assert mixed < good
@@ -259,9 +245,7 @@ def test_nothing_to_judge():
 @settings(max_examples=60, deadline=None)
 def test_no_text_breaks_it(chunk: str, answer: str, query: str):
     """Whatever stands in a trace, every part is judged, and every probability is one."""
-    verdicts = seen(
-        answer, query, (Chunk(id="a", text=chunk), Chunk(id="b", text="The ferry leaves at 07:40."))
-    )
+    verdicts = seen(answer, query, (Chunk(id="a", text=chunk), Chunk(id="b", text="The ferry leaves at 07:40.")))
     assert verdicts.failures == {}
     assert all(0 <= item.p <= 1 for item in verdicts.claim)
     assert all(0 <= item.relevance <= 1 for item in verdicts.chunk)
@@ -273,9 +257,7 @@ def test_the_ground_is_of_the_passages_alone():
     ground = PassageArrays(
         SentenceIndex([Passage(chunk.id, chunk.text) for chunk in CHUNKS]), load_vectors(), load_rarity()
     )
-    assert np.linalg.norm(ground.sentence_vectors, axis=1) == pytest.approx(
-        np.ones(len(ground.sizes)), abs=1e-6
-    )
+    assert np.linalg.norm(ground.sentence_vectors, axis=1) == pytest.approx(np.ones(len(ground.sizes)), abs=1e-6)
     assert len(ground.get_ngrams(2)) == len(ground.tokens) - 1
     assert isinstance(load_support_model().network, SupportNetwork)
 
@@ -297,8 +279,6 @@ def test_asked_at_once_or_one_by_one():
     together = JUDGE.open_session(query)
     together.prefetch(groups)
     for claims, passages in groups:
-        first, alone = (
-            reading.score_entailment(claims, passages) for reading in (together, JUDGE.open_session(query))
-        )
+        first, alone = (reading.score_entailment(claims, passages) for reading in (together, JUDGE.open_session(query)))
         assert [seen.p for seen in first] == pytest.approx([seen.p for seen in alone], abs=1e-6)
         assert [seen._replace(p=0.0) for seen in first] == [seen._replace(p=0.0) for seen in alone]

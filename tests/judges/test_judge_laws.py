@@ -94,10 +94,7 @@ def test_unsupported(source: str, answer: str) -> None:
     ("source", "answer"),
     [
         ("The dog bit the man.", "The man was bitten by the dog."),
-        (
-            "Customers may return goods within 30 days of purchase.",
-            "Goods may be returned within thirty days.",
-        ),
+        ("Customers may return goods within 30 days of purchase.", "Goods may be returned within thirty days."),
         ("The meeting is on 14 March 2024 in Oslo.", "The meeting takes place in Oslo on March 14, 2024."),
         ("The price was $1,500,000 in total.", "In total the price was 1.5 million dollars."),
         ("Google acquired YouTube in 2006.", "In 2006, YouTube was acquired by Google."),
@@ -202,10 +199,7 @@ def test_talk_meant() -> None:
         ("Unable to answer based on given passages.", True),
         ("I don't know.", True),
         ("The documents do not contain information about the mayor.", True),
-        (
-            "Returns are accepted within 30 days. A receipt is required. The passages do not mention fees.",
-            False,
-        ),
+        ("Returns are accepted within 30 days. A receipt is required. The passages do not mention fees.", False),
         ("Dogs cannot eat chocolate.", False),
         ("", False),
     ],
@@ -229,12 +223,7 @@ def test_empty_answer() -> None:
 
 def test_blind_to_answer() -> None:
     """Chunk, missing and recall verdicts do not move with the answer."""
-    base = {
-        "id": "1",
-        "query": "How many days for returns?",
-        "chunks": HANDBOOK,
-        "facts": ("Returns within 30 days",),
-    }
+    base = {"id": "1", "query": "How many days for returns?", "chunks": HANDBOOK, "facts": ("Returns within 30 days",)}
     answers = [None, "", "Thirty days.", "Roses, twice a week.", HANDBOOK[0].text]
     seen = JUDGE.observe([Trace(**base, answer=answer) for answer in answers])
     assert len({(item.chunk, item.missing, item.recall) for item in seen}) == 1
@@ -242,9 +231,7 @@ def test_blind_to_answer() -> None:
 
 def test_relevance_order() -> None:
     """The chunk that speaks of the query is the most relevant, one on another subject is not relevant."""
-    seen = JUDGE.observe([Trace(id="1", query="How long can customers return goods?", chunks=HANDBOOK)])[
-        0
-    ].chunk
+    seen = JUDGE.observe([Trace(id="1", query="How long can customers return goods?", chunks=HANDBOOK)])[0].chunk
     assert seen is not None
     assert [item.chunk for item in seen] == [chunk.id for chunk in HANDBOOK]
     assert seen[0].level == "high"
@@ -300,9 +287,7 @@ def test_use() -> None:
 
 def test_citations() -> None:
     """A citation supports where its chunk holds the claim; a chunk that was not retrieved supports nothing."""
-    answer = (
-        "Goods can be returned within 30 days of purchase [returns]. Shipping to Norway costs $12 [garden]."
-    )
+    answer = "Goods can be returned within 30 days of purchase [returns]. Shipping to Norway costs $12 [garden]."
     citations = (
         Citation(chunk="returns"),
         Citation(chunk="garden"),
@@ -323,11 +308,7 @@ def test_facts() -> None:
     answer = "The window is 30 days. A receipt is not required."
     seen = JUDGE.observe([Trace(id="1", query="?", answer=answer, facts=facts)])[0].fact
     assert seen is not None
-    assert [(item.present, item.contradicted) for item in seen] == [
-        (True, False),
-        (False, True),
-        (False, False),
-    ]
+    assert [(item.present, item.contradicted) for item in seen] == [(True, False), (False, True), (False, False)]
 
 
 def test_truth() -> None:
@@ -341,9 +322,7 @@ def test_truth() -> None:
 
 def test_truth_short() -> None:
     """A reference of a word or two is read as the answer to the query."""
-    trace = Trace(
-        id="1", query="When was Oslo founded?", answer="Oslo was founded in 1040.", reference="1040"
-    )
+    trace = Trace(id="1", query="When was Oslo founded?", answer="Oslo was founded in 1040.", reference="1040")
     assert [item.status for item in JUDGE.observe([trace])[0].truth or ()] == ["supported"]
 
 
@@ -359,9 +338,7 @@ def test_truth_short() -> None:
 def test_truth_figure(answer: str, status: str) -> None:
     """A short reference said again with another amount is contradicted, other lines of its table are not."""
     query = "What does the table “Pilotage charges” give as With dangerous goods for 60 to 90 m?"
-    trace = Trace(
-        id="1", query=query, answer=answer, reference="For 60 to 90 m the With dangerous goods is £530.00."
-    )
+    trace = Trace(id="1", query=query, answer=answer, reference="For 60 to 90 m the With dangerous goods is £530.00.")
     assert [item.status for item in JUDGE.observe([trace])[0].truth or ()] == [status]
 
 
@@ -463,9 +440,7 @@ def test_registry_unknown() -> None:
 def test_independent() -> None:
     """The verdict on a trace is the same in any batch and order."""
     traces = [
-        Trace(
-            id="a", query="Can I return goods?", chunks=HANDBOOK, answer="Yes, within 30 days of purchase."
-        ),
+        Trace(id="a", query="Can I return goods?", chunks=HANDBOOK, answer="Yes, within 30 days of purchase."),
         Trace(id="b", query="How are roses watered?", chunks=HANDBOOK[1:], answer="Twice a week."),
         Trace(id="c", query="What does shipping cost?", chunks=(), answer="It costs $12.", reference="$12"),
     ]
@@ -486,10 +461,7 @@ def test_hash_seed() -> None:
     )
     seen = {
         subprocess.run(
-            [sys.executable, "-c", script],
-            check=True,
-            capture_output=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
+            [sys.executable, "-c", script], check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed}
         ).stdout
         for seed in ("1", "2", "3")
     }
@@ -527,11 +499,7 @@ def test_huge() -> None:
 
 
 SCRAPS = st.text(alphabet="aA1 .\n?!'{}:|[]\"*-$%0not", max_size=60)
-TEXTS = (
-    st.text(max_size=60)
-    | SCRAPS
-    | st.sampled_from(["{'a': None}", "not", "5 kg", "1. ", "{" * 300, "| a | b |"])
-)
+TEXTS = st.text(max_size=60) | SCRAPS | st.sampled_from(["{'a': None}", "not", "5 kg", "1. ", "{" * 300, "| a | b |"])
 
 
 @settings(max_examples=120, deadline=None)
@@ -564,9 +532,7 @@ def test_total(query: str, chunks: list[str], answer: str, other: str) -> None:
 
 def test_textless() -> None:
     """Chunks whose text was not recorded cannot be judged: no verdict is made of them, not even a bad one."""
-    trace = Trace(
-        id="1", query="Where is Oslo?", chunks=(Chunk(id="d7"), Chunk(id="d9")), answer="In Norway."
-    )
+    trace = Trace(id="1", query="Where is Oslo?", chunks=(Chunk(id="d7"), Chunk(id="d9")), answer="In Norway.")
     seen = JUDGE.observe([trace])[0]
     assert (seen.chunk, seen.missing, seen.claim, seen.use) == (None, None, None, None)
     assert seen.answer is not None

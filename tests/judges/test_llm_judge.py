@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from ragfault.errors import JudgeStopped
 from ragfault.judges import load_judge
 from ragfault.judges.llm.judge import LLMJudge
-from ragfault.judges.llm.prompts.fences import parse_fences
+from ragfault.judges.llm.prompts.untrusted_text import parse_fences
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
-from ragfault.judges.llm.transport.calls import CallFailed, ModelCall
-from ragfault.judges.llm.transport.reply_cache import create_key_builder
+from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall, create_key_builder
 from ragfault.records import Chunk, Trace
 from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, saying
 
@@ -52,15 +51,9 @@ def test_two_calls_say_all():
     assert [call.kind for call in caller.calls] == ["retrieval", "generation"]
     assert not seen.failures
     assert (seen.trace, seen.judge) == ("7", "llm/1")
-    assert (
-        [item.chunk for item in seen.chunk or ()]
-        == [item.chunk for item in seen.use or ()]
-        == ["x", "y", "z"]
-    )
+    assert [item.chunk for item in seen.chunk or ()] == [item.chunk for item in seen.use or ()] == ["x", "y", "z"]
     answer = TRACE.answer or ""
-    assert [answer[item.start : item.end] for item in seen.claim or ()] == [
-        item.claim for item in seen.claim or ()
-    ]
+    assert [answer[item.start : item.end] for item in seen.claim or ()] == [item.claim for item in seen.claim or ()]
     assert tuple(item.fact for item in seen.fact or ()) == TRACE.facts
     assert tuple(item.statement for item in seen.recall or ()) == TRACE.facts
     assert [item.claim for item in seen.truth or ()] == [item.claim for item in seen.claim or ()]
@@ -135,9 +128,7 @@ def test_what_is_planned_is_asked(votes: int, reverse: bool, context: int | None
     caller = Scripted()
     judge(caller=caller, **options)
     plan = plan_calls(TRACE, LLMSettings(model="m", **options), PROMPTS)
-    assert {(call.content, call.vote) for call in caller.calls} == {
-        (call.content, call.vote) for call in plan
-    }
+    assert {(call.content, call.vote) for call in caller.calls} == {(call.content, call.vote) for call in plan}
     assert len(caller.calls) == len(plan)
 
 
@@ -195,10 +186,7 @@ def test_nothing_shifts(data: st.DataObject):
 
     seen = judge(caller=Scripted(spoilt))
     for part, name, things in (("chunk", "c", seen.chunk), ("claim", "s", seen.claim)):
-        number = {
-            getattr(item, part): getattr(item, "p" if part == "claim" else "relevance")
-            for item in things or ()
-        }
+        number = {getattr(item, part): getattr(item, "p" if part == "claim" else "relevance") for item in things or ()}
         for place, known in enumerate(THINGS[part], 1):
             assert number.get(known) in {None, NUMBERS[part][place - 1]}
             assert known in number or any(sign in seen.failures[part] for sign in (f"{name}{place}", "empty"))
@@ -282,9 +270,7 @@ def test_what_stops_passes():
     assert [call.kind for call in caller.calls] == ["retrieval"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "  \n", "I'm sorry, but I cannot help.", "I can’t assist with this request."]
-)
+@pytest.mark.parametrize("text", ["", "  \n", "I'm sorry, but I cannot help.", "I can’t assist with this request."])
 def test_refusals_of_the_model(text: str):
     """An empty reply and a refusal fail the call at once, with the reason."""
     caller = Scripted(lambda call: text)

@@ -45,13 +45,7 @@ class Elsewhere:
 
 @contextlib.contextmanager
 def elsewhere() -> Iterator[Elsewhere]:
-    command = [
-        sys.executable,
-        str(Path(__file__).parents[1] / "support" / "endpoint.py"),
-        "0",
-        "--delay",
-        "0.05",
-    ]
+    command = [sys.executable, str(Path(__file__).parents[1] / "support" / "endpoint.py"), "0", "--delay", "0.05"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -60,9 +54,7 @@ def elsewhere() -> Iterator[Elsewhere]:
             process.kill()
 
 
-def begun(
-    folder: Path, server: Elsewhere, out: str, *flags: str, cache: str = "cache"
-) -> subprocess.Popen[str]:
+def begun(folder: Path, server: Elsewhere, out: str, *flags: str, cache: str = "cache") -> subprocess.Popen[str]:
     """Start an evaluation by the command line."""
     command = [sys.executable, "-m", "ragfault", "evaluate", "traces.jsonl", "-o", out, "-q", "--batch", "8"]
     command += ["--judge", "llm:m", "--base-url", server.url, "--concurrency", str(CONCURRENCY), *flags]

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragfault.judges.domain.profile import DomainProfile, PromptWording, RelevanceLevels, SupportThresholds
-from ragfault.judges.llm.prompts.fences import parse_fences
 from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
+from ragfault.judges.llm.prompts.untrusted_text import parse_fences
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
-from ragfault.judges.llm.transport.calls import CallFailed
+from ragfault.judges.llm.transport.reply_cache import CallFailed
 from ragfault.records import Chunk, Evidence, Trace, Verdicts
 from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, requested_ids, saying
 
@@ -41,9 +41,7 @@ def test_probability_goes_with_the_label(p: float, support: str):
 
 def test_quotes_are_looked_up():
     """Evidence is where the words stand: in the chunk named, else in another; words that stand nowhere are marked."""
-    assert claim(chunk="c1", quote="Ferry  leaves at noon").evidence == (
-        Evidence(chunk="x", start=4, end=24),
-    )
+    assert claim(chunk="c1", quote="Ferry  leaves at noon").evidence == (Evidence(chunk="x", start=4, end=24),)
     assert claim(chunk="c3", quote="cost two euros").evidence == (Evidence(chunk="y", start=6, end=20),)
     assert claim(chunk="c9", quote="cost two euros").evidence == (Evidence(chunk="y", start=6, end=20),)
     unlocated = claim(chunk="c1", quote="leaves at midnight")
@@ -98,10 +96,7 @@ def test_citations_that_point_nowhere():
     """A citation of a chunk that was not retrieved supports nothing, and nobody is asked about it."""
     caller = Scripted()
     verdicts = judge(caller=caller)
-    assert [(citation.supports, citation.p) for citation in verdicts.citation or ()] == [
-        (True, 0.9),
-        (False, 0.0),
-    ]
+    assert [(citation.supports, citation.p) for citation in verdicts.citation or ()] == [(True, 0.9), (False, 0.0)]
     assert requested_ids(caller.calls[1])["citations"] == ["k1"]
 
 
@@ -146,25 +141,15 @@ def test_tables():
 
 def voting(*replies: dict[str, Any], votes: int = 3) -> Verdicts:
     """Return the verdicts where each vote says something else."""
-    return judge(
-        caller=Scripted(lambda call: json.dumps(complete_reply(call, **replies[call.vote]))), votes=votes
-    )
+    return judge(caller=Scripted(lambda call: json.dumps(complete_reply(call, **replies[call.vote]))), votes=votes)
 
 
 def test_votes():
     """Labels are those of the majority, numbers the mean, with the standard deviation of the votes beside."""
     verdicts = voting(
-        {
-            "claims": {"s1": {"support": "supported", "p": 0.9}},
-            "chunks": {"c1": {"relevance": 0.2}},
-            "missing": ["a"],
-        },
+        {"claims": {"s1": {"support": "supported", "p": 0.9}}, "chunks": {"c1": {"relevance": 0.2}}, "missing": ["a"]},
         {"claims": {"s1": {"support": "unsupported", "p": 0.1}}, "chunks": {"c1": {"relevance": 0.4}}},
-        {
-            "claims": {"s1": {"support": "supported", "p": 0.8}},
-            "chunks": {"c1": {"relevance": 0.9}},
-            "missing": ["b"],
-        },
+        {"claims": {"s1": {"support": "supported", "p": 0.8}}, "chunks": {"c1": {"relevance": 0.9}}, "missing": ["b"]},
     )
     claim, chunk = (verdicts.claim or ())[0], (verdicts.chunk or ())[0]
     assert (claim.support, claim.p) == ("supported", pytest.approx(0.6))
@@ -180,11 +165,7 @@ def test_votes():
 def test_ties_go_to_caution():
     """Where votes are even, the label counts that credits the system least."""
     verdicts = voting(
-        {
-            "claims": {"s1": {"support": "supported"}},
-            "refused": True,
-            "truth": {"s1": {"status": "supported"}},
-        },
+        {"claims": {"s1": {"support": "supported"}}, "refused": True, "truth": {"s1": {"status": "supported"}}},
         {"claims": {"s1": {"support": "unsupported", "p": 0.4}}, "used": {"c1": {"used": False}}},
         votes=2,
     )

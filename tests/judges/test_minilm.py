@@ -20,20 +20,9 @@ from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.embedded.support import TEXT_TYPES
 from ragfault.judges.lexical.features import parse_statement
-from ragfault.judges.minilm.calibration import (
-    Logits,
-    build_claim_inputs,
-    load_calibration,
-    locate_doubtful_span,
-)
-from ragfault.judges.minilm.encoder import (
-    INSTALL_COMMAND,
-    WEIGHTS_PACKAGE,
-    load_tokenizer,
-    locate_weights,
-    pack_texts,
-)
-from ragfault.judges.minilm.evidence import MAX_EVIDENCE_CHARS, get_sentence_text, select_evidence
+from ragfault.judges.minilm.calibration import Logits, build_claim_inputs, load_calibration, locate_doubtful_span
+from ragfault.judges.minilm.encoder import INSTALL_COMMAND, WEIGHTS_PACKAGE, load_tokenizer, locate_weights, pack_texts
+from ragfault.judges.minilm.judge import MAX_EVIDENCE_CHARS, get_sentence_text, select_evidence
 from ragfault.records import Chunk, Trace
 
 THERE = all(find_spec(name) for name in ("onnxruntime", "tokenizers", WEIGHTS_PACKAGE))
@@ -95,10 +84,7 @@ def test_probability():
     assert spoken == sorted(spoken)
     for shape in TEXT_TYPES:
         content = load_calibration().predict_support(odds, shape).tolist()
-        full = [
-            load_calibration().predict_groundedness(level, odds[[at]], shape)
-            for at, level in enumerate(levels)
-        ]
+        full = [load_calibration().predict_groundedness(level, odds[[at]], shape) for at, level in enumerate(levels)]
         assert content == sorted(content, reverse=True)
         assert full == sorted(full, reverse=True)
         assert all(0 <= value <= 1 for value in content + full + spoken)

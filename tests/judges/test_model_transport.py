@@ -29,14 +29,14 @@ from ragfault.judges.domain.profile import load_profile
 from ragfault.judges.llm.judge import LLMJudge
 from ragfault.judges.llm.settings import ApiKey, LLMSettings, build_settings, redact_secrets, resolve_endpoint
 from ragfault.judges.llm.transport.budget import bound_cost, load_cost_function
-from ragfault.judges.llm.transport.calls import ModelCall, ModelMessage
-from ragfault.judges.llm.transport.concurrency_limiter import (
+from ragfault.judges.llm.transport.endpoint_client import (
     MAX_REQUESTED_DELAY,
     ConcurrencyLimiter,
     compute_delay,
     parse_retry_after,
 )
 from ragfault.judges.llm.transport.model_transport import LLMSession
+from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelMessage
 from ragfault.metrics import DEFAULT_METRICS
 from ragfault.protocols import Judge, MeteredJudge
 from ragfault.records import Document
@@ -103,12 +103,7 @@ def test_the_result_is_the_same_for_any_batch_and_concurrency(tmp_path: Path, ba
     """The files of a run are byte for byte the same however many calls and parts were under way at once."""
     with serve_model({"500": 0.1}, delay=0.001) as server:
         runs = [
-            evaluate(
-                make_traces(40),
-                tmp_path / name,
-                judge=asking(server, cache="none", concurrency=most),
-                batch=size,
-            )
+            evaluate(make_traces(40), tmp_path / name, judge=asking(server, cache="none", concurrency=most), batch=size)
             for name, size, most in (("one", 16, 8), ("other", batch, concurrency))
         ]
         assert tables(runs[0]) == tables(runs[1])
@@ -149,9 +144,7 @@ def test_it_works_within_an_event_loop_and_from_several_threads():
         for thread in threads:
             thread.join()
         judge.end()
-        assert [seen.trace for at in sorted(results) for seen in results[at]] == [
-            str(n) for n in range(4, 24)
-        ]
+        assert [seen.trace for at in sorted(results) for seen in results[at]] == [str(n) for n in range(4, 24)]
         assert sum(server.calls.values()) == 48
         assert judge.observe(traces[:1])[0].failures == {}
         judge.end()
@@ -176,10 +169,7 @@ def test_a_request_repeated_later_is_paid_once(tmp_path: Path):
 @pytest.mark.parametrize(
     ("refuses", "left"),
     [
-        (
-            ("json_schema",),
-            {"response_format": {"type": "json_object"}, "max_tokens": 4096, "temperature": 0.0},
-        ),
+        (("json_schema",), {"response_format": {"type": "json_object"}, "max_tokens": 4096, "temperature": 0.0}),
         (("response_format",), {"max_tokens": 4096, "temperature": 0.0}),
         (("max_tokens", "temperature", "response_format"), {"max_completion_tokens": 4096}),
     ],
@@ -191,10 +181,7 @@ def test_what_an_endpoint_refuses_is_left_out(refuses: tuple[str, ...], left: di
         seen = judge.observe(make_traces(6))
         judge.end()
         assert [item.failures for item in seen] == [{}] * 6
-        assert all(
-            {k: v for k, v in body.items() if k not in ("model", "messages")} == left
-            for body in server.bodies
-        )
+        assert all({k: v for k, v in body.items() if k not in ("model", "messages")} == left for body in server.bodies)
         assert len(server.bodies) == 12
 
 
@@ -215,9 +202,7 @@ def test_an_endpoint_without_a_reply_fails_the_trace_and_not_the_run(tmp_path: P
         judge = asking(server, tries=2)
         seen = judge.observe(make_traces(2))
         judge.end()
-        assert all(
-            "HTTP 500" in item.failures["chunk"] and "2 tries" in item.failures["chunk"] for item in seen
-        )
+        assert all("HTTP 500" in item.failures["chunk"] and "2 tries" in item.failures["chunk"] for item in seen)
         assert judge.usage.calls == 0
         assert set(server.calls.values()) == {2}
 
@@ -317,11 +302,7 @@ def test_a_budget_is_never_exceeded_and_finished_work_is_stored(tmp_path: Path):
         assert "of 200 traces are done" in str(spent.value)
         assert "--budget" in str(spent.value)
         run = evaluate(
-            make_traces(200),
-            tmp_path / "run",
-            judge="llm:m",
-            options={**options, "budget_tokens": 10**7},
-            batch=8,
+            make_traces(200), tmp_path / "run", judge="llm:m", options={**options, "budget_tokens": 10**7}, batch=8
         )
         assert set(server.delivered.values()) == {1}
         assert run.manifest.failed == 0
@@ -390,9 +371,7 @@ def test_nobody_waits_for_a_judge_that_is_ended():
 
 
 def call(text: str) -> ModelCall:
-    return ModelCall(
-        kind="retrieval", messages=(ModelMessage(role="user", text=text),), schema={}, content=text
-    )
+    return ModelCall(kind="retrieval", messages=(ModelMessage(role="user", text=text),), schema={}, content=text)
 
 
 @pytest.mark.parametrize("text", ["a", "Größe ☃ " * 50, "\U0001f600" * 30, ""])
@@ -410,14 +389,9 @@ def test_prices_come_from_the_catalogue_or_are_given_or_are_nothing_here():
     assert load_cost_function(build_settings("gpt-4o-mini"))(3, 7) == 3 * 150 + 7 * 600
     assert load_cost_function(build_settings("ollama/llama3"))(1000, 1000) == 0
     assert load_cost_function(build_settings("ollama/llama3", price=(1, 2)))(10, 10) == 30_000
-    assert (
-        load_cost_function(build_settings("a-model-of-ours", base_url="https://llm.example.org/v1"))(1, 1)
-        is None
-    )
+    assert load_cost_function(build_settings("a-model-of-ours", base_url="https://llm.example.org/v1"))(1, 1) is None
     with pytest.raises(UsageError, match="--price IN,OUT"):
-        load_cost_function(
-            build_settings("a-model-of-ours", base_url="https://llm.example.org/v1", budget=1.0)
-        )
+        load_cost_function(build_settings("a-model-of-ours", base_url="https://llm.example.org/v1", budget=1.0))
     long = load_cost_function(build_settings("google/gemini-2.5-pro"))
     assert long(400_000, 0) > 2 * long(200_000, 0), "its price rises with the length of a request"
 
@@ -579,10 +553,7 @@ def test_a_profile_is_part_of_the_prompt():
     seen = load_judge("llm:m", profile=legal, base_url="http://localhost:1/v1")
     assert seen.fingerprint != plain.fingerprint
     assert f"lens=legal:{legal.digest}" in seen.fingerprint
-    assert (
-        load_judge("llm:m", profile="general", base_url="http://localhost:1/v1").fingerprint
-        == plain.fingerprint
-    )
+    assert load_judge("llm:m", profile="general", base_url="http://localhost:1/v1").fingerprint == plain.fingerprint
 
 
 # --- what is said of it ----------------------------------------------------------------------------
@@ -604,9 +575,7 @@ def test_a_dry_run_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert cli([*command, "-q"]) == 0
         assert cli([*command, "--dry-run"]) == 0
         assert "together" in (message := capsys.readouterr().out)
-        assert [line.split()[1:4] for line in message.splitlines() if "together" in line] == [
-            ["10", "10", "0"]
-        ]
+        assert [line.split()[1:4] for line in message.splitlines() if "together" in line] == [["10", "10", "0"]]
         assert cli([*command, "--dry-run", "--judge", "lexical"]) == 2
 
 
@@ -637,8 +606,7 @@ def test_relevances_stay_within_the_budget_of_their_judge():
         costs: list[float] = []
         with pytest.raises(BudgetExceeded):
             costs.extend(
-                compare_relevance(f"{number} ferries?", documents, [judge]).scored[0].cost or 0
-                for number in range(20)
+                compare_relevance(f"{number} ferries?", documents, [judge]).scored[0].cost or 0 for number in range(20)
             )
         assert len(costs) > 2
         assert server.tokens <= 8_000

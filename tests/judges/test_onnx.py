@@ -199,10 +199,7 @@ def test_nothing_to_read(tmp_path: Path):
     assert reading.score_entailment([], PASSAGES) == []
     assert [item.support for item in reading.score_entailment(["…", GOOD], [])] == ["unsupported"] * 2
     assert reading.score_entailment(["…"], [Passage("a", " ")])[0].p == 0.0
-    assert (
-        scorer(reranker(tmp_path / "r")).open_session().score_relevance("When?", [Passage("a", "")])[0].value
-        == 0.0
-    )
+    assert scorer(reranker(tmp_path / "r")).open_session().score_relevance("When?", [Passage("a", "")])[0].value == 0.0
 
 
 def test_fingerprint(tmp_path: Path):
@@ -260,10 +257,7 @@ def test_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (lambda at: (at / "config.json").write_text("[1]"), "no object, but a list"),
         (lambda at: (at / "config.json").write_bytes(b"\xff\xfe\x00"), "is not JSON"),
         (lambda at: (at / "config.json").write_text(" " * 2_000_000), "something else"),
-        (
-            lambda at: (at / "config.json").write_text('{"id2label": {"0": 1, "7": []}}'),
-            "do not say what they mean",
-        ),
+        (lambda at: (at / "config.json").write_text('{"id2label": {"0": 1, "7": []}}'), "do not say what they mean"),
         (lambda at: (at / "config.json").write_text('{"id2label": 3, "num_labels": "x"}'), "do not say"),
         (lambda at: (at / "tokenizer.json").write_text("{}"), "is no tokenizer"),
         (lambda at: (at / "model.onnx").write_bytes(b"\x00" * 100), "cannot be loaded as ONNX"),
@@ -284,9 +278,7 @@ def test_wrong_count(tmp_path: Path):
         load_judge(f"onnx:{classifier(tmp_path, NLI)}?labels=supported,unsupported")
 
 
-@pytest.mark.parametrize(
-    "address", ["", "nowhere", "../nowhere", "a/b/c", "?labels=a", "/dev/null", "x" * 5000]
-)
+@pytest.mark.parametrize("address", ["", "nowhere", "../nowhere", "a/b/c", "?labels=a", "/dev/null", "x" * 5000])
 def test_nowhere(address: str):
     """What is no path and no name is refused with what could stand there."""
     with pytest.raises(RagfaultError):

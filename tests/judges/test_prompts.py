@@ -9,15 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragfault.judges.domain.profile import PROFILES, DomainProfile, PromptWording, load_profile
-from ragfault.judges.llm.prompts.fences import (
-    FencedText,
-    PromptLine,
-    detect_hidden,
-    fence_texts,
-    parse_fences,
-    remove_hidden,
-    reveal_hidden,
-)
 from ragfault.judges.llm.prompts.instructions import (
     HARM_CATEGORIES,
     ITEM_FIELDS,
@@ -26,6 +17,15 @@ from ragfault.judges.llm.prompts.instructions import (
     load_prompts,
 )
 from ragfault.judges.llm.prompts.prompt_inputs import format_table, select_image
+from ragfault.judges.llm.prompts.untrusted_text import (
+    FencedText,
+    PromptLine,
+    detect_hidden,
+    fence_texts,
+    parse_fences,
+    remove_hidden,
+    reveal_hidden,
+)
 from ragfault.records import Chunk
 
 TEXTS = st.text() | st.text(alphabet="<>/0123456789abcdef c1\n\r\u200b\u2028\x0c")
@@ -61,10 +61,7 @@ def test_the_mark_is_the_same_everywhere():
     item = fence_texts([FencedText("c1", "a"), FencedText("c2", "b")])
     assert item == fence_texts([FencedText("c1", "a"), FencedText("c2", "b")])
     others = ([("c1", "a"), ("c3", "b")], [("c1", "ab"), ("c2", "")], [("c1", "a"), ("c2", "c")])
-    assert (
-        len({fence_texts([FencedText(*part) for part in parts])[2:18] for parts in others} | {item[2:18]})
-        == 4
-    )
+    assert len({fence_texts([FencedText(*part) for part in parts])[2:18] for parts in others} | {item[2:18]}) == 4
 
 
 # --- what is not seen ------------------------------------------------------------------------------
@@ -151,17 +148,7 @@ def test_every_field_is_explained():
     prompts = load_prompts(load_profile("general"))
     text = {
         "retrieval": ("chunks", "missing", "statements"),
-        "generation": (
-            "claims",
-            "used",
-            "citations",
-            "facts",
-            "truth",
-            "aspects",
-            "relevance",
-            "refused",
-            "harm",
-        ),
+        "generation": ("claims", "used", "citations", "facts", "truth", "aspects", "relevance", "refused", "harm"),
         "questions": ("questions", "noncommittal"),
         "relevance": ("passages",),
     }

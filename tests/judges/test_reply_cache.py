@@ -18,10 +18,11 @@ from ragfault.cli import run_command as cli
 from ragfault.errors import InputError, JudgeStopped
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.transport.budget import CallBudget, CallCost
-from ragfault.judges.llm.transport.calls import ModelCall, ModelMessage
 from ragfault.judges.llm.transport.reply_cache import (
     CachedReply,
     CacheFile,
+    ModelCall,
+    ModelMessage,
     create_key_builder,
     default_cache_path,
     export_replies,
@@ -95,9 +96,7 @@ def test_only_its_user_may_read_it(tmp_path: Path):
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize(
-    "content", [b"not a database, but text\n" * 100, b"SQLite format 3\0" + b"\xff" * 4000]
-)
+@pytest.mark.parametrize("content", [b"not a database, but text\n" * 100, b"SQLite format 3\0" + b"\xff" * 4000])
 def test_what_is_no_file_of_replies_is_left_alone(tmp_path: Path, content: bytes):
     """A damaged file, or one of something else, is an error that says so, and stays as it is."""
     place = tmp_path / "cache.sqlite"
@@ -157,9 +156,7 @@ def test_an_uncreatable_path_is_an_error(tmp_path: Path):
         CacheFile(tmp_path / "taken" / "cache.sqlite")
 
 
-def test_the_file_is_named_by_flag_then_environment_then_system(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_the_file_is_named_by_flag_then_environment_then_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """ "none" names no file; without a name it lies in the user's cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
@@ -232,12 +229,7 @@ def test_the_command_counts_prunes_and_exports(
     monkeypatch.setenv("RAGFAULT_CACHE", "cache.sqlite")
     assert cli(["cache", "stats"]) == 0
     assert "no replies are kept" in capsys.readouterr().out
-    filled(
-        tmp_path / "cache.sqlite",
-        stored_reply(),
-        stored_reply("no", cost=None),
-        stored_reply(kind="generation"),
-    )
+    filled(tmp_path / "cache.sqlite", stored_reply(), stored_reply("no", cost=None), stored_reply(kind="generation"))
     assert cli(["cache", "stats"]) == 0
     assert "openai/m  retrieval" in capsys.readouterr().out
     assert cli(["cache", "stats", "--json"]) == 0

@@ -22,8 +22,7 @@ TEXT = json.dumps(COMPLETE)
 def grades(text: str, *, truncated: bool = False) -> dict[str, float]:
     """Return id → relevance of the valid items of a reply."""
     return {
-        name: item.relevance
-        for name, item in parse_reply(text, REQUESTED, truncated=truncated).items["chunks"].items()
+        name: item.relevance for name, item in parse_reply(text, REQUESTED, truncated=truncated).items["chunks"].items()
     }
 
 
@@ -53,9 +52,7 @@ def test_what_is_meant_is_understood(text: str):
     assert grades(text) == {"c1": 0.9, "c2": 0.25}
 
 
-@pytest.mark.parametrize(
-    "value", [7, -0.1, "high", None, True, [0.5], "NaN", "1e3", "120 %", 1e400, 10**30, "", {}]
-)
+@pytest.mark.parametrize("value", [7, -0.1, "high", None, True, [0.5], "NaN", "1e3", "120 %", 1e400, 10**30, "", {}])
 def test_no_number_out_of_range(value: Any):
     """A number that is none, or is not from 0 to 1, loses its item and no other."""
     text = json.dumps(COMPLETE).replace("0.9", json.dumps(value))
@@ -92,9 +89,7 @@ def test_labels():
         ("not supported", None),
         (1, None),
     ):
-        items = parse_reply(json.dumps({"claims": [{**item, "support": spelling}]}), requested).items[
-            "claims"
-        ]
+        items = parse_reply(json.dumps({"claims": [{**item, "support": spelling}]}), requested).items["claims"]
         assert [claim.support for claim in items.values()] == ([label] if label else [])
 
 
@@ -106,9 +101,7 @@ def test_what_lacks():
 
 
 @given(
-    st.one_of(
-        st.text(), st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(json.dumps)
-    )
+    st.one_of(st.text(), st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(json.dumps))
 )
 def test_nothing_raises(text: str):
     """Whatever is read, nothing is raised."""

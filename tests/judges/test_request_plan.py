@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.judges.llm.prompts.fences import FencedText, parse_fences
 from ragfault.judges.llm.prompts.request_plan import (
     FENCE_TOKENS,
     estimate_fenced,
@@ -18,9 +17,10 @@ from ragfault.judges.llm.prompts.request_plan import (
     pack_groups,
     split_text,
 )
+from ragfault.judges.llm.prompts.untrusted_text import FencedText, parse_fences
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
-from ragfault.judges.llm.transport.calls import ModelCall
+from ragfault.judges.llm.transport.reply_cache import ModelCall
 from ragfault.records import Chunk, Trace
 from scripted import PROMPTS, TRACE, Scripted, complete_reply, judge, requested_ids
 
@@ -29,9 +29,7 @@ WORDS = "harbour pier ferry noon ticket sailor gull winter concrete"
 
 def long(chunks: int, words: int, claims: int, facts: int = 0) -> Trace:
     """Build a trace with numbers of chunks, words per chunk, claims and facts."""
-    chunk_list = tuple(
-        Chunk(id=f"n{number}", text=f"Chunk {number}. " + "word " * words) for number in range(chunks)
-    )
+    chunk_list = tuple(Chunk(id=f"n{number}", text=f"Chunk {number}. " + "word " * words) for number in range(chunks))
     answer = " ".join(f"The {WORDS.split()[number % 9]} number {number} is open." for number in range(claims))
     fact_texts = tuple(f"The gate {number} is shut." for number in range(facts))
     return Trace(id="1", query="What is open?", chunks=chunk_list, answer=answer, facts=fact_texts or None)
@@ -74,11 +72,7 @@ def test_everything_is_asked_once(chunks: int, words: int, claims: int, facts: i
 
 def test_a_long_reply_is_split_too():
     """Claims are asked about in groups that a reply has room for, each with the whole answer in sight."""
-    calls = [
-        call
-        for call in plan_calls(long(2, 10, 80), LLMSettings(model="m"), PROMPTS)
-        if call.kind == "generation"
-    ]
+    calls = [call for call in plan_calls(long(2, 10, 80), LLMSettings(model="m"), PROMPTS) if call.kind == "generation"]
     groups = [requested_ids(call).get("claims", []) for call in calls]
     assert len(groups) > 1
     assert [name for group in groups for name in group] == [f"s{n}" for n in range(1, 81)]
@@ -96,9 +90,7 @@ def by_piece(call: ModelCall, **fields: list[Any]) -> str:
     name = next((part.name for part in parse_fences(call.messages[1].text) if part.name[0] == "c"), "")
     index = int(name.split()[2]) - 1 if " part " in name else 0
     return json.dumps(
-        complete_reply(
-            call, **{field: values[min(index, len(values) - 1)] for field, values in fields.items()}
-        )
+        complete_reply(call, **{field: values[min(index, len(values) - 1)] for field, values in fields.items()})
     )
 
 
@@ -127,10 +119,7 @@ def test_what_is_missing_is_handed_on():
     caller = Scripted(lambda call: by_piece(call, **fields))
     verdicts = judge(SPLIT, caller, context=10_500)
     calls = [call for call in caller.calls if call.kind == "retrieval"]
-    earlier = [
-        [part.text for part in parse_fences(call.messages[1].text) if part.name == "missing"]
-        for call in calls
-    ]
+    earlier = [[part.text for part in parse_fences(call.messages[1].text) if part.name == "missing"] for call in calls]
     assert earlier[:3] == [[], ["the price\nthe pier"], ["the price"]]
     assert verdicts.missing == ("the price",)
 

@@ -36,16 +36,13 @@ def test_an_alias_is_answered_by_a_metric_that_there_is(alias):
     for text in (alias.name, alias.name.upper(), f"{alias.name}_metric", alias.name.replace("_", " "), camel):
         assert resolve_alias(text) == alias.metric
         assert any(
-            f" of {alias.tool} is answered by {alias.metric}: {alias.differs}" in line
-            for line in explain_aliases(text)
+            f" of {alias.tool} is answered by {alias.metric}: {alias.differs}" in line for line in explain_aliases(text)
         )
 
 
 def test_parameters_after_an_alias_remain():
     """Parameters and cut-off go to the metric that answers it."""
-    assert [
-        str(metric) for metric in select_metrics(["faithfulness(strict=true)", "MRR@10", "HitRate@3"])
-    ] == [
+    assert [str(metric) for metric in select_metrics(["faithfulness(strict=true)", "MRR@10", "HitRate@3"])] == [
         "groundedness(strict=true)",
         "reciprocal_rank@10",
         "hit@3",
@@ -55,20 +52,14 @@ def test_parameters_after_an_alias_remain():
 def test_a_class_that_is_called_as_a_metric_here_is_answered_by_it():
     """It is said how they differ, because that name is not one of the catalogue."""
     assert resolve_alias("ContextPrecision") == "context_precision"
-    assert [line.split(" is ")[0] for line in explain_aliases("ContextPrecision")] == [
-        "ContextPrecision of Ragas"
-    ]
+    assert [line.split(" is ")[0] for line in explain_aliases("ContextPrecision")] == ["ContextPrecision of Ragas"]
 
 
 def test_a_run_names_what_was_computed(tmp_path: Path):
     """Scores bear the name of the metric here, and each alias is told once for each tool that has it."""
     lines: list[str] = []
     run = evaluate(
-        [TRACE],
-        tmp_path / "run",
-        judge="lexical",
-        metrics=["faithfulness", "exact_match"],
-        on_notice=lines.append,
+        [TRACE], tmp_path / "run", judge="lexical", metrics=["faithfulness", "exact_match"], on_notice=lines.append
     )
     assert [measure.name for measure in run.manifest.metrics] == ["groundedness", "exact_match"]
     metrics = [line.split(" is ")[0] for line in lines if "answered by" in line]
@@ -94,9 +85,7 @@ def test_the_command_line_tells_aliases(tmp_path: Path, capsys: pytest.CaptureFi
     place = tmp_path / "traces.jsonl"
     assert write_traces([TRACE], place) == 1
     asked = ["--metrics", "hit_rate", "-q"]
-    assert (
-        run_command(["evaluate", str(place), "-o", str(tmp_path / "run"), "--judge", "lexical", *asked]) == 0
-    )
+    assert run_command(["evaluate", str(place), "-o", str(tmp_path / "run"), "--judge", "lexical", *asked]) == 0
     assert run_command(["rescore", str(tmp_path / "run"), "-o", str(tmp_path / "rescored"), *asked]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["hit_rate of LlamaIndex is answered by hit"] * 2

@@ -40,9 +40,7 @@ from ragfault.records import (
     Verdicts,
 )
 
-CATALOGUE = sorted(
-    name for name, d in get_definitions().items() if d.function.__module__.startswith("ragfault.")
-)
+CATALOGUE = sorted(name for name, d in get_definitions().items() if d.function.__module__.startswith("ragfault."))
 
 
 def value(text: str, trace: Trace, verdicts: Verdicts | None = None) -> float | None:
@@ -68,19 +66,12 @@ def test_a_metric_prints_what_it_parses():
 
 
 @given(
-    st.sampled_from(CATALOGUE).filter(lambda name: get_definitions()[name].installed),
-    st.integers(1, 999),
-    st.data(),
+    st.sampled_from(CATALOGUE).filter(lambda name: get_definitions()[name].installed), st.integers(1, 999), st.data()
 )
 def test_every_metric_round_trips_through_its_text(name: str, k: int, data: st.DataObject):
     """parse(str(metric)) is the metric, whatever its cut-off and parameters."""
     definition = get_definitions()[name]
-    kinds = {
-        bool: st.booleans(),
-        int: st.integers(-9, 9),
-        float: st.floats(-10, 10),
-        type(None): st.floats(0, 9),
-    }
+    kinds = {bool: st.booleans(), int: st.integers(-9, 9), float: st.floats(-10, 10), type(None): st.floats(0, 9)}
     given_ = {
         key: data.draw(kinds[type(default)])
         for key, default in definition.parameters.items()
@@ -188,13 +179,7 @@ def test_every_metric_explains_itself(name: str):
     assert definition.summary.endswith(".")
     assert definition.source
     assert definition.verdicts or definition.fields
-    assert "efined" in definition.docstring or definition.name in (
-        "exact_match",
-        "token_f1",
-        "bleu",
-        "chrf",
-        "rouge_l",
-    )
+    assert "efined" in definition.docstring or definition.name in ("exact_match", "token_f1", "bleu", "chrf", "rouge_l")
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -202,9 +187,7 @@ def test_what_the_judge_lost_is_failed(name: str):
     """Where a part that a metric reads was lost, its row is failed with that reason; other metrics go on."""
     definition = get_definitions()[name]
     for part in definition.verdicts:
-        row = compute_score(
-            Metric(name), Trace(id="1", query="q"), Verdicts(trace="1", failures={part: "timed out"})
-        )
+        row = compute_score(Metric(name), Trace(id="1", query="q"), Verdicts(trace="1", failures={part: "timed out"}))
         assert (row.status, row.value, row.reason) == ("failed", None, "timed out")
     row = compute_score(Metric(name), Trace(id="1", query="q"), Verdicts(trace="1", failures={"*": "gone"}))
     assert (row.status == "failed") is bool(definition.verdicts)
@@ -234,10 +217,7 @@ def test_a_metric_that_breaks_is_a_failed_row():
         return 7.0
 
     trace, verdicts = Trace(id="1", query="q"), Verdicts(trace="1")
-    assert (
-        compute_score(parse_metric("breaking"), trace, verdicts).reason
-        == "ZeroDivisionError: division by zero"
-    )
+    assert compute_score(parse_metric("breaking"), trace, verdicts).reason == "ZeroDivisionError: division by zero"
     assert compute_score(parse_metric("nan"), trace, verdicts).status == "failed"
     assert compute_score(parse_metric("speechless"), trace, verdicts).status == "failed"
     assert (
@@ -333,10 +313,7 @@ def test_context_precision_matches_published_values(marks: str, expected: float)
 def test_nothing_relevant_is_zero_by_a_named_convention():
     """context_precision and context_ranking are 0 where nothing relevant was retrieved, and the row says so."""
     for name in ("context_precision", "context_ranking"):
-        for pair in (
-            levels("low", "none"),
-            (Trace(id="1", query="q", chunks=()), Verdicts(trace="1", chunk=())),
-        ):
+        for pair in (levels("low", "none"), (Trace(id="1", query="q", chunks=()), Verdicts(trace="1", chunk=()))):
             row = compute_score(parse_metric(name), *pair)
             assert (row.value, row.reason) == (0.0, "nothing relevant retrieved counts as 0")
 
@@ -356,9 +333,7 @@ def test_context_recall_is_the_share_of_what_was_needed():
     # golden: amazon-science/RAGChecker examples/checking_outputs.json, claim_recall
     trace = Trace(id="1", query="q", chunks=(Chunk(id="a"),), reference="r")
     covered = tuple(RecallVerdict(statement=str(i), covered=i < 5) for i in range(22))
-    assert value("context_recall", trace, Verdicts(trace="1", recall=covered)) == pytest.approx(
-        0.22727272727272727
-    )
+    assert value("context_recall", trace, Verdicts(trace="1", recall=covered)) == pytest.approx(0.22727272727272727)
     assert reason("context_recall", Trace(id="1", query="q", chunks=())) == "no facts and no reference"
 
 
@@ -467,9 +442,7 @@ def test_groundedness_counts_inferred_unless_strict():
     # golden: amazon-science/RAGChecker examples/checking_outputs.json, faithfulness = 4 of 11 claims
     assert value("groundedness", *claims(*["supported"] * 4, *["unsupported"] * 7)) == pytest.approx(4 / 11)
     assert reason(
-        "groundedness",
-        Trace(id="1", query="q", chunks=(), answer="I cannot say."),
-        Verdicts(trace="1", claim=()),
+        "groundedness", Trace(id="1", query="q", chunks=(), answer="I cannot say."), Verdicts(trace="1", claim=())
     ) == ("the answer makes no claim")
 
 
@@ -477,9 +450,7 @@ def test_adherence_counts_words_of_supported_sentences():
     """Only the words of directly supported sentences count: inference lowers it, and so does what is no claim."""
     assert value("context_adherence", *claims("supported", "inferred")) == 0.5
     trace, verdicts = claims("supported")
-    chatty = Trace(
-        id="t", query="q", chunks=trace.chunks, answer=f"{trace.answer} Do you need anything else?"
-    )
+    chatty = Trace(id="t", query="q", chunks=trace.chunks, answer=f"{trace.answer} Do you need anything else?")
     assert value("context_adherence", chatty, verdicts) == pytest.approx(5 / 10)
 
 
@@ -490,9 +461,7 @@ def test_completeness_prefers_facts_and_says_when_it_used_aspects():
     aspects = AnswerVerdict(relevance=1, aspects=(Aspect(text="a", answered=True),))
     assert value("completeness", trace, Verdicts(trace="1", fact=facts, answer=aspects)) == 0.5
     row = compute_score(
-        parse_metric("completeness"),
-        Trace(id="1", query="q", answer="x"),
-        Verdicts(trace="1", answer=aspects),
+        parse_metric("completeness"), Trace(id="1", query="q", answer="x"), Verdicts(trace="1", answer=aspects)
     )
     assert (row.value, row.reason) == (1.0, "by aspects of the query, without facts")
     assert reason("completeness", Trace(id="1", query="q", answer="x")) == "no facts and no aspects"
@@ -562,9 +531,7 @@ def test_factual_accuracy_leaves_the_unknown_out():
     """supported / (supported + contradicted)."""
     states = ("supported", "contradicted", "supported", "unknown")
     seen = Verdicts(trace="1", truth=tuple(TruthVerdict(claim="c", status=s) for s in states))
-    assert value(
-        "factual_accuracy", Trace(id="1", query="q", answer="x", reference="r"), seen
-    ) == pytest.approx(2 / 3)
+    assert value("factual_accuracy", Trace(id="1", query="q", answer="x", reference="r"), seen) == pytest.approx(2 / 3)
 
 
 def test_a_quote_must_stand_in_the_chunk_it_names():
@@ -576,14 +543,9 @@ def test_a_quote_must_stand_in_the_chunk_it_names():
         return value(text, Trace(id="1", query="q", chunks=chunks, citations=citations))
 
     assert valid(Citation(chunk="a", quote="welcome  on the\nupper deck, provided")) == 1.0
-    assert (
-        valid(Citation(chunk="a", quote="Dogs are welcome on the lower deck, provided they are kept")) == 0.0
-    )
+    assert valid(Citation(chunk="a", quote="Dogs are welcome on the lower deck, provided they are kept")) == 0.0
     assert valid(Citation(chunk="b", quote="Dogs are welcome on the upper deck")) == 0.0
-    assert (
-        valid(Citation(chunk="gone"), Citation(chunk="a", quote="kept on a short lead"), Citation(chunk="a"))
-        == 0.5
-    )
+    assert valid(Citation(chunk="gone"), Citation(chunk="a", quote="kept on a short lead"), Citation(chunk="a")) == 0.5
     assert valid(Citation(chunk="a")) is None
     assert valid(text="citation_validity(empty=1)") == 1.0
 
@@ -619,9 +581,7 @@ def test_noise_sensitivity_splits_by_the_relevance_of_the_source():
     cited = {0: (1,), 6: (1,), 8: (0, 3), 9: (3,)}  # claim → chunks that entail it
     relevant = {0, 1, 3}
     chunks = tuple(
-        ChunkVerdict(
-            chunk=str(i), relevance=0.9 if i in relevant else 0, level="high" if i in relevant else "none"
-        )
+        ChunkVerdict(chunk=str(i), relevance=0.9 if i in relevant else 0, level="high" if i in relevant else "none")
         for i in range(4)
     )
     verdicts = tuple(
@@ -636,13 +596,9 @@ def test_noise_sensitivity_splits_by_the_relevance_of_the_source():
     )
     status = {"N": "unknown", "E": "supported", "C": "contradicted"}
     truth = tuple(TruthVerdict(claim="c", status=status[mark]) for mark in answer2response)
-    trace = Trace(
-        id="1", query="q", answer="x", reference="r", chunks=tuple(Chunk(id=str(i)) for i in range(4))
-    )
+    trace = Trace(id="1", query="q", answer="x", reference="r", chunks=tuple(Chunk(id=str(i)) for i in range(4)))
     seen = Verdicts(trace="1", chunk=chunks, claim=verdicts, truth=truth)
-    assert value("noise_sensitivity(chunks=relevant, strict=true)", trace, seen) == pytest.approx(
-        0.18181818181818182
-    )
+    assert value("noise_sensitivity(chunks=relevant, strict=true)", trace, seen) == pytest.approx(0.18181818181818182)
     assert value("noise_sensitivity(chunks=irrelevant, strict=true)", trace, seen) == 0.0
     assert value("noise_sensitivity", trace, seen) == 0.0
 
@@ -654,8 +610,7 @@ def test_the_triad_weighs_its_three_parts():
     full = Verdicts(trace="t", chunk=chunk, claim=seen.claim, answer=AnswerVerdict(relevance=0.5))
     assert value("triad", trace, full) == pytest.approx(0.35 * 0.7 + 0.35 * 0.5 + 0.3 * 0.5)
     assert (
-        reason("triad", trace, Verdicts(trace="t", chunk=chunk, claim=()))
-        == "groundedness: the answer makes no claim"
+        reason("triad", trace, Verdicts(trace="t", chunk=chunk, claim=())) == "groundedness: the answer makes no claim"
     )
 
 
@@ -665,10 +620,7 @@ def test_the_triad_weighs_its_three_parts():
 def test_operation_reads_what_was_recorded():
     """Latency, tokens, errors and emptiness as recorded; undefined where not."""
     trace = Trace(
-        id="1",
-        query="q",
-        latency=Latency(retrieval=20, generation=300),
-        tokens=TokenCounts(prompt=900, completion=100),
+        id="1", query="q", latency=Latency(retrieval=20, generation=300), tokens=TokenCounts(prompt=900, completion=100)
     )
     row = compute_score(parse_metric("latency"), trace, Verdicts(trace="1"))
     assert (row.value, row.reason) == (320, "retrieval + generation")
@@ -688,9 +640,7 @@ def test_cost_looks_the_model_up():
     prices = pytest.importorskip("genai_prices")
     trace = Trace(id="1", query="q", model="gpt-4o-mini", tokens=TokenCounts(prompt=1000, completion=100))
     usage = prices.Usage(input_tokens=1000, output_tokens=100)
-    assert value("cost", trace) == pytest.approx(
-        float(prices.calc_price(usage, model_ref="gpt-4o-mini").total_price)
-    )
+    assert value("cost", trace) == pytest.approx(float(prices.calc_price(usage, model_ref="gpt-4o-mini").total_price))
     unknown = Trace(id="1", query="q", model="no-such-model", tokens=TokenCounts(prompt=1, completion=1))
     assert reason("cost", unknown) == 'no known price for the model "no-such-model"'
 

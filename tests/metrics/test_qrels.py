@@ -96,10 +96,7 @@ def test_equals_trec_eval(seed, relevant):
         for theirs, (name, k) in TREC.items():
             ours = values(ranking, name, k, relevant=relevant)
             for query, row in expected.items():
-                assert ours[query] == pytest.approx(row[theirs], abs=1e-12) or (ours[query], row[theirs]) == (
-                    None,
-                    0,
-                )
+                assert ours[query] == pytest.approx(row[theirs], abs=1e-12) or (ours[query], row[theirs]) == (None, 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -119,9 +116,7 @@ def test_equals_one_by_one(seed):
 
 
 def both(run, qrels):
-    return ranking_from_dicts(run, qrels), ranking_from_columns(
-        columns(run, "score"), columns(qrels, "grade")
-    )
+    return ranking_from_dicts(run, qrels), ranking_from_columns(columns(run, "score"), columns(qrels, "grade"))
 
 
 def test_ties_by_id():
@@ -132,9 +127,7 @@ def test_ties_by_id():
 
 def test_scores_are_single_precision():
     """Scores that differ only beyond 32 bits are ties, and -0.0 ties with 0.0."""
-    for ranking in both(
-        {"q": {"a": 1 + 1e-12, "b": 1.0}, "r": {"a": 0.0, "b": -0.0}}, {"q": {"a": 1}, "r": {"a": 1}}
-    ):
+    for ranking in both({"q": {"a": 1 + 1e-12, "b": 1.0}, "r": {"a": 0.0, "b": -0.0}}, {"q": {"a": 1}, "r": {"a": 1}}):
         assert ranking.retrieved.rank.tolist() == [2, 2]
 
 
@@ -144,10 +137,7 @@ def test_ids_that_look_alike():
     run = {"q": {name: float(-place) for place, name in enumerate(names)}}
     for place, name in enumerate(names, 1):
         for ranking in both(run, {"q": {name: 1}}):
-            assert (ranking.retrieved.rank.tolist(), ranking.retrieved_counts.tolist()) == (
-                [place],
-                [len(names)],
-            )
+            assert (ranking.retrieved.rank.tolist(), ranking.retrieved_counts.tolist()) == ([place], [len(names)])
 
 
 # --- missing queries -------------------------------------------------------------------------------
@@ -166,10 +156,7 @@ def test_empty_sides():
     """Without a run all gold is missed; without qrels nothing is defined; without both there is nothing."""
     none = {"query": pa.array([], pa.string()), "chunk": pa.array([], pa.string())}
     run, qrels = {"q": {"a": 1.0}}, {"q": {"a": 1}}
-    no_run, no_qrels = (
-        none | {"score": pa.array([], pa.float64())},
-        none | {"grade": pa.array([], pa.float64())},
-    )
+    no_run, no_qrels = (none | {"score": pa.array([], pa.float64())}, none | {"grade": pa.array([], pa.float64())})
     for ranking in (ranking_from_dicts({}, qrels), ranking_from_columns(no_run, columns(qrels, "grade"))):
         assert values(ranking, "ndcg") == {"q": 0.0}
     for ranking in (ranking_from_dicts(run, {}), ranking_from_columns(columns(run, "score"), no_qrels)):
@@ -219,15 +206,11 @@ def test_colliding_hashes_do_no_harm(seed, monkeypatch):
     """Were all hashes equal, the ids themselves would still decide."""
     run, qrels = draw(seed, 30)
     expected = values(ranking_from_dicts(run, qrels), "ndcg")
-    monkeypatch.setattr(
-        "ragfault.metrics.qrels._hash_rows", lambda side: np.zeros(len(side.query), np.uint64)
-    )
+    monkeypatch.setattr("ragfault.metrics.qrels._hash_rows", lambda side: np.zeros(len(side.query), np.uint64))
     assert values(ranking_from_columns(columns(run, "score"), columns(qrels, "grade")), "ndcg") == expected
 
 
-@pytest.mark.parametrize(
-    "kind", ["chunked", "dictionary", "large", "numpy", "sliced", "filtered", "integers"]
-)
+@pytest.mark.parametrize("kind", ["chunked", "dictionary", "large", "numpy", "sliced", "filtered", "integers"])
 def test_shapes_of_columns(kind):
     """Chunked, dictionary-encoded, large, sliced and numpy columns all give the same."""
     rng = random.Random(1)
@@ -249,24 +232,16 @@ def reshape(table, kind):
             full = pa.table([*encoded, number], table.column_names)
             return pa.concat_tables([full.slice(0, 7), full.slice(7)])
         case "large":
-            return pa.table(
-                [query.cast(pa.large_string()), chunk.cast(pa.large_string()), number], table.column_names
-            )
+            return pa.table([query.cast(pa.large_string()), chunk.cast(pa.large_string()), number], table.column_names)
         case "numpy":
-            return {
-                name: column.to_numpy()
-                for name, column in zip(table.column_names, table.columns, strict=True)
-            }
+            return {name: column.to_numpy() for name, column in zip(table.column_names, table.columns, strict=True)}
         case "sliced":
-            return (
-                pa.concat_tables([table, table]).combine_chunks().slice(table.num_rows // 1, table.num_rows)
-            )
+            return pa.concat_tables([table, table]).combine_chunks().slice(table.num_rows // 1, table.num_rows)
         case "filtered":
             more = pa.table({"query": ["gone"], "chunk": ["gone"], "score": [1.0]})
             full = pa.concat_tables([table, more]).combine_chunks()
             encoded = pa.table(
-                [full["query"].dictionary_encode(), full["chunk"].dictionary_encode(), full["score"]],
-                full.column_names,
+                [full["query"].dictionary_encode(), full["chunk"].dictionary_encode(), full["score"]], full.column_names
             )
             return encoded.filter(pa.compute.not_equal(full["query"], "gone"))
         case _:
@@ -276,10 +251,7 @@ def reshape(table, kind):
 def test_encoded_columns_need_no_second_look(monkeypatch):
     """Sides that are encoded differently are compared by what they say."""
     monkeypatch.setattr("ragfault.metrics.qrels._make_exact_keys", None)
-    run, qrels = (
-        pa.table(columns({"q": {"a": 2.0, "b": 1.0}}, "score")),
-        pa.table(columns({"q": {"b": 1}}, "grade")),
-    )
+    run, qrels = (pa.table(columns({"q": {"a": 2.0, "b": 1.0}}, "score")), pa.table(columns({"q": {"b": 1}}, "grade")))
     for encoded in (run, reshape(run, "dictionary")):
         for other in (qrels, reshape(qrels, "dictionary"), reshape(qrels, "large")):
             assert ranking_from_columns(encoded, other).retrieved.rank.tolist() == [2]

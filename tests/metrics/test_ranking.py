@@ -50,9 +50,7 @@ def test_values_of_ir_measures(name, k, relevant, gold, expected):
 def test_precision_of_ir_measures():
     """The values that ir_measures asserts of P@4 hold here."""
     # terrierteam/ir_measures, tests/test_pytrec_eval.py::test_P
-    values = [
-        value("precision", ids, gold, 4) for ids, gold in zip((RUNS[0], SECOND), PRECISION, strict=True)
-    ]
+    values = [value("precision", ids, gold, 4) for ids, gold in zip((RUNS[0], SECOND), PRECISION, strict=True)]
     assert values == [0.5, 0.25]
 
 
@@ -255,6 +253,5 @@ def test_a_ranking_travels():
     """A ranking can be sent to another process."""
     ranking = ranking_from_lists(["a", "b"], {"b": 2})
     assert (
-        compute_rank_metric("ndcg", pickle.loads(pickle.dumps(ranking)))[0]
-        == compute_rank_metric("ndcg", ranking)[0]
+        compute_rank_metric("ndcg", pickle.loads(pickle.dumps(ranking)))[0] == compute_rank_metric("ndcg", ranking)[0]
     )

@@ -21,16 +21,10 @@ from ragfault.errors import OutputError
 from ragfault.io.datasets import write_handbook
 from ragfault.io.runs import Run
 from ragfault.reports.charts.svg import describe_forest_row, draw_forest_plot
-from ragfault.reports.html.bisection import render_bisection_html, write_bisection_html
+from ragfault.reports.html.pages import render_bisection_html, write_bisection_html
 
 CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +213,7 @@ def test_hostile_text_inert(chromium: Any, found: Bisection, tmp_path: Path):
 @pytest.mark.browser
 def test_named_and_in_order(chromium: Any, runs: tuple[Run, Run], page: Path, tmp_path: Path):
     """Every control has a name, every id is unique, headings skip no level, drawings are named, tables have heads."""
-    parts = write_bisection_html(
-        bisect_segments(pair_runs(*runs), "route"), tmp_path / "parts.html", by="route"
-    )
+    parts = write_bisection_html(bisect_segments(pair_runs(*runs), "route"), tmp_path / "parts.html", by="route")
     doubled = "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))"
     silent = "[...document.querySelectorAll('button, a')].filter(e => !e.textContent.trim()).length"
     levels = "[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(e => +e.tagName[1])"

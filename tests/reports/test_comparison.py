@@ -11,19 +11,11 @@ from msgspec.structs import replace
 
 from pages import HOSTILE
 from ragfault import evaluate
-from ragfault.analysis import (
-    Bisection,
-    Comparison,
-    bisect,
-    bisect_segments,
-    compare,
-    compare_segments,
-    pair_runs,
-)
+from ragfault.analysis import Bisection, Comparison, bisect, bisect_segments, compare, compare_segments, pair_runs
 from ragfault.io.datasets import write_handbook
 from ragfault.io.runs import Run
 from ragfault.records import Chunk
-from ragfault.reports import comparison_text
+from ragfault.reports import wording
 from ragfault.reports.terminal import bisection, comparison
 from ran import pair, ran
 
@@ -82,8 +74,8 @@ def test_every_metric_that_is_measured_has_a_line(compared: Comparison):
         assert change.metric in text
         assert f"`{change.metric}`" in page
         if change.n:
-            assert comparison_text.format_means(change) in text
-            assert comparison_text.format_change(change) in page
+            assert wording.format_means(change) in text
+            assert wording.format_change(change) in page
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
@@ -103,7 +95,7 @@ def test_what_got_worse_names_losers_before_winners(compared: Comparison):
     """The traces that moved most stand with both values; a metric where lower is better counts its rises as losses."""
     waste = next(change for change in compared.changes if change.metric == "context_waste")
     assert (waste.state, waste.verdict) == ("rose", "worse")
-    assert comparison_text.summarize_movers(waste).startswith(
+    assert wording.summarize_movers(waste).startswith(
         f"{waste.rose} traces worse: {waste.gains[0].trace} (0.000 → 1.000)"
     )
     section = comparison.render_comparison_terminal(compared, width=140).split("What got worse")[1]
@@ -114,22 +106,16 @@ def test_what_got_worse_names_losers_before_winners(compared: Comparison):
 def test_cannot_tell_says_how_many_would(compared: Comparison):
     """Beside a metric that cannot be told stands about how many pairs would tell."""
     [change] = [each for each in compared.changes if each.metric == "answer_relevance"]
-    assert comparison_text.describe_verdict(change) == f"cannot tell (n ≈ {change.needed:,})"
+    assert wording.describe_verdict(change) == f"cannot tell (n ≈ {change.needed:,})"
     row = next(
-        r
-        for r in comparison.render_comparison_terminal(compared, width=100).splitlines()
-        if "answer_relevance " in r
+        r for r in comparison.render_comparison_terminal(compared, width=100).splitlines() if "answer_relevance " in r
     )
     assert f"? cannot tell   {change.needed:,}" in row
 
 
 def test_the_first_line_of_markdown_is_the_verdict(compared: Comparison, bisected: Bisection):
     """A pull request's comment says what came of it before anything else."""
-    assert (
-        bisection.render_bisection_markdown(bisected)
-        .splitlines()[0]
-        .startswith("### ❌ fault: Retrieval broke")
-    )
+    assert bisection.render_bisection_markdown(bisected).splitlines()[0].startswith("### ❌ fault: Retrieval broke")
     assert re.search(r" \d+ worse \(", comparison.render_comparison_markdown(compared).splitlines()[0])
 
 
@@ -143,7 +129,7 @@ def test_a_bisection_says_sentence_suspects_and_every_branch(bisected: Bisection
         assert bisected.sentence in plain
         for ruling in bisected.tree:
             assert ruling.branch in plain
-            assert comparison_text.format_ruling_reason(ruling) in plain
+            assert wording.format_ruling_reason(ruling) in plain
         assert ", ".join(bisected.faults[0].suspects) in plain
         assert "; ".join(bisected.faults[0].remedies) in plain
         assert all(clue.text in plain for clue in bisected.differences)

@@ -151,14 +151,7 @@ def test_verdicts_in_words(chromium: Any, report: Path) -> None:
     """What colour says of claims, chunks and use, a word says too."""
     with Visit(chromium, report, "#trace=ship-4") as visit:
         text = visit.page.locator("#detail").inner_text()
-        for words in (
-            "✓ supported",
-            "? unsupported",
-            "●●● high relevance",
-            "○○○ not relevant",
-            "◆ used",
-            "◇ not used",
-        ):
+        for words in ("✓ supported", "? unsupported", "●●● high relevance", "○○○ not relevant", "◆ used", "◇ not used"):
             assert words in text
         for words in ("the day of the week", "stands there verbatim", "✓ answered", "no soup", "names it"):
             assert words in text
@@ -169,11 +162,7 @@ def test_deep_link(chromium: Any, report: Path) -> None:
     """A link to a trace opens it; a link to one that is not there says so."""
     with Visit(chromium, report, "#trace=ship-7") as visit:
         assert visit.page.locator("#trace-title").inner_text() == "Trace ship-7"
-        assert (
-            visit.page.locator(".row[aria-selected=true]")
-            .inner_text()
-            .startswith("When does the ship-7 sail?")
-        )
+        assert visit.page.locator(".row[aria-selected=true]").inner_text().startswith("When does the ship-7 sail?")
         assert visit.page.locator("#detail a.permalink").get_attribute("href") == "#trace=ship-7"
     with Visit(chromium, report, "#trace=nobody%20%") as visit:
         assert "This run has no trace nobody%20%" in visit.page.locator("#detail").inner_text()
@@ -233,9 +222,7 @@ def test_named_and_in_order(chromium: Any, report: Path) -> None:
         page = visit.page
         unnamed = "[...document.querySelectorAll('input, select')].filter(e => !e.labels.length).length"
         silent = "[...document.querySelectorAll('button, a, [role=button]')].filter(e => !e.textContent.trim()).length"
-        doubled = (
-            "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))"
-        )
+        doubled = "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))"
         levels = "[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(e => +e.tagName[1])"
         assert page.evaluate(unnamed) == page.evaluate(silent) == page.evaluate(doubled) == 0
         found = page.evaluate(levels)
@@ -263,7 +250,5 @@ def test_five_thousand(chromium: Any, tmp_path: Path) -> None:
         open_trace(visit, "ship-4987")
         page.fill("#search", "ship-4321")
         assert page.locator("#matches").inner_text() == "1 of 5,000 traces"
-        took = page.evaluate(
-            "(() => { const t = performance.now(); refill(); return performance.now() - t; })()"
-        )
+        took = page.evaluate("(() => { const t = performance.now(); refill(); return performance.now() - t; })()")
         assert took < 500

@@ -79,9 +79,7 @@ def test_the_notebooks_of_the_docs_run(path: Path, tmp_path: Path):
     assert done.returncode == 0, done.stderr
     again = nbformat.read(tmp_path / path.name, as_version=4)
     for before, after in zip(there.cells, again.cells, strict=True):
-        kinds = [
-            [sorted(each.get("data", {})) for each in cell.get("outputs", ())] for cell in (before, after)
-        ]
+        kinds = [[sorted(each.get("data", {})) for each in cell.get("outputs", ())] for cell in (before, after)]
         assert kinds[0] == kinds[1], before.source
     text = path.read_text("utf-8")
     assert '"output_type": "error"' not in text

@@ -64,9 +64,7 @@ def test_self_contained(report: Path) -> None:
     assert "harbour – ragfault report</title>" in page
     assert {link.partition("#")[0] for link in parser.links} == {"", "data:,"}
     assert not parser.elements & {"img", "iframe", "object", "embed", "base", "video", "audio", "source", "b"}
-    assert not {
-        name for name in parser.attributes if name in ("src", "style", "srcset") or name.startswith("on")
-    }
+    assert not {name for name in parser.attributes if name in ("src", "style", "srcset") or name.startswith("on")}
 
 
 def test_policy_by_hash(report: Path) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ragfault.analysis import Findings, analyze, diagnose
 from ragfault.records import Latency
 from ragfault.reports import format
-from ragfault.reports import json as json_report
+from ragfault.reports import output as json_report
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import scorecard as terminal
 from ragfault.text.number_format import format_percent
@@ -62,11 +62,7 @@ def nasty(tmp_path_factory) -> Findings:
 def test_a_clean_text_is_one_harmless_line(text):
     """Whatever goes in, no control character, escape or line end comes out; cleaning twice changes nothing."""
     clean = format.clean_text(text)
-    assert not {unicodedata.category(sign) for sign in clean if sign not in "\u200c\u200d"} & {
-        "Cc",
-        "Cf",
-        "Cs",
-    }
+    assert not {unicodedata.category(sign) for sign in clean if sign not in "\u200c\u200d"} & {"Cc", "Cf", "Cs"}
     assert "\x1b" not in clean
     assert "\n" not in clean
     assert format.clean_text(clean) == clean
@@ -241,12 +237,7 @@ def test_csv_has_a_row_for_every_metric_and_segment(found):
     assert tuple(rows[0]) == json_report.CSV_COLUMNS
     assert len(rows) == 3 * len(found.scorecard.aggregates)
     row = next(row for row in rows if row["metric"] == "groundedness")
-    assert (float(row["mean"]), row["scored"], row["undefined"], row["result"]) == (
-        0.5,
-        "3",
-        "1",
-        "cannot tell",
-    )
+    assert (float(row["mean"]), row["scored"], row["undefined"], row["result"]) == (0.5, "3", "1", "cannot tell")
     assert {row["segment"] for row in rows} == {"", "faq", "law"}
     silent = next(row for row in rows if row["metric"] == "ndcg@10")
     assert (silent["mean"], silent["reason"]) == ("", "no gold")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from ragfault.errors import UnknownName, UsageError
 from ragfault.records import Document
 from ragfault.retrieval.chunking import CHUNKER_KINDS, CHUNKER_PRESETS, Chunker, count_tokens, load_chunker
-from ragfault.retrieval.chunking.semantic import measure_topic_shifts
 from ragfault.retrieval.chunking.structure import (
     locate_clauses,
     locate_sections,
     locate_turns,
+    measure_topic_shifts,
     parse_blocks,
     parse_json_levels,
 )
@@ -110,9 +110,7 @@ def test_windows_share_exactly_the_overlap(text, how):
     assert all(count_tokens(text[b[0] : a[1]]) == overlap for a, b in pairwise(pieces) if overlap)
 
 
-@pytest.mark.parametrize(
-    "kind", ["sentences", "recursive", "semantic", "pairs", "clauses", "turns", "sections"]
-)
+@pytest.mark.parametrize("kind", ["sentences", "recursive", "semantic", "pairs", "clauses", "turns", "sections"])
 def test_overlap_is_near_what_was_asked(kind):
     """In running text each chunk reaches back over at least half of the overlap."""
     text = " ".join(f"Ferry number {n} leaves at {n % 24} and takes {n % 7} cars." for n in range(200))
@@ -194,10 +192,7 @@ def test_headings_of_other_marks():
 
 def test_json_is_cut_between_members():
     """A JSON document is cut at its outermost members first; signs within strings are none."""
-    assert cut("recursive(14)", '{"a": {"x": 1},\n "b,[": {"y": 2}}') == [
-        '{"a": {"x": 1},',
-        '"b,[": {"y": 2}}',
-    ]
+    assert cut("recursive(14)", '{"a": {"x": 1},\n "b,[": {"y": 2}}') == ['{"a": {"x": 1},', '"b,[": {"y": 2}}']
     assert parse_json_levels("no JSON") is None
 
 
@@ -304,13 +299,8 @@ def test_sections_of_a_plain_paper():
     """Numbered and customary titles are sections where nothing else is."""
     text = "Abstract\n\nWe sail.\n\n1 Introduction\n\nFerries. 2 there.\n\n1.1 Aims\n\nTo sail.\n\nReferences\n\nNone."
     assert [
-        text[place:].split("\n", maxsplit=1)[0]
-        for place in locate_sections(text, parse_blocks(text)).levels[0]
-    ] == [
-        "Abstract",
-        "1 Introduction",
-        "References",
-    ]
+        text[place:].split("\n", maxsplit=1)[0] for place in locate_sections(text, parse_blocks(text)).levels[0]
+    ] == ["Abstract", "1 Introduction", "References"]
     assert len(cut("sections(100, apart=true)", text)) == 3
 
 

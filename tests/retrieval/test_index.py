@@ -70,10 +70,7 @@ def test_the_exact_search_is_a_stable_sort(values, k):
 def test_conditions_are_met_before_the_search(index: ChunkIndex):
     """With k = 1 the best of those that meet the condition is found, not the best of all if it meets it."""
     recent = (FilterCondition("year", "from", 2024),)
-    assert search_ids(index, "When does the last ferry leave?", k=1, conditions=recent)[0] in (
-        "fares",
-        "office",
-    )
+    assert search_ids(index, "When does the last ferry leave?", k=1, conditions=recent)[0] in ("fares", "office")
 
 
 def test_a_field_that_no_chunk_has_is_refused(index: ChunkIndex):

@@ -55,10 +55,7 @@ def test_permissions_and_validity_of_late_chunks_count(tmp_path):
     """Groups and validity that first stand behind the thousandth chunk bind as in memory, by their exact names."""
     permissions = [{"groups": ["Staff"]}, {"groups": "staff"}, {"valid_to": "2021"}, {"valid_from": 2030}, {}]
     chunks = [Chunk(id=f"n{place}", text=f"ferry number {place}") for place in range(1030)]
-    chunks += [
-        Chunk(id=f"late{place}", text="ferry", metadata=metadata)
-        for place, metadata in enumerate(permissions)
-    ]
+    chunks += [Chunk(id=f"late{place}", text="ferry", metadata=metadata) for place, metadata in enumerate(permissions)]
     index, database = ChunkIndex.build(chunks), LanceIndex.build(chunks, tmp_path / "db")
     for query in (
         {"user": ()},
@@ -92,9 +89,7 @@ def test_a_database_of_another_layout_is_refused(tmp_path):
 
 def test_meaning_finds_the_same_in_the_same_order(both):
     """The search by meaning is exact in both, with the same cosines."""
-    memory, database = (
-        index.retrieve("dense", 3)(Query(text="dogs on the ferry"), ()).hits for index in both
-    )
+    memory, database = (index.retrieve("dense", 3)(Query(text="dogs on the ferry"), ()).hits for index in both)
     assert [hit.id for hit in memory] == [hit.id for hit in database]
     assert [hit.score for hit in memory] == pytest.approx([hit.score for hit in database], abs=1e-5)
     assert database[0].metadata["year"] == memory[0].metadata["year"]
@@ -154,9 +149,7 @@ def test_a_database_is_opened_by_its_embedder_alone(tmp_path):
     embedder = LatentEmbedder(dimensions=3)
     embedder.fit(TEXTS)
     LanceIndex.build(CHUNKS, tmp_path / "db", embedder)
-    assert search_ids(LanceIndex.open(tmp_path / "db", embedder)) == search_ids(
-        ChunkIndex.build(CHUNKS, embedder)
-    )
+    assert search_ids(LanceIndex.open(tmp_path / "db", embedder)) == search_ids(ChunkIndex.build(CHUNKS, embedder))
     with pytest.raises(UsageError, match="index the corpus again"):
         LanceIndex.open(tmp_path / "db", LatentEmbedder(dimensions=3).fit(["other words"]))
     with pytest.raises(OutputError, match="not empty"):

@@ -144,8 +144,7 @@ def test_a_file_loads_into_a_pipeline_that_runs(tmp_path: Path):
     """A pipeline over documents finds what was asked, and its trace names the stages of the file."""
     path = tmp_path / "pipeline.toml"
     path.write_text(
-        '[index]\nchunker = "sentences(32)"\n[stages]\nfind = "sparse(k=5)"\nkeep = "top(1)"\n',
-        encoding="utf-8",
+        '[index]\nchunker = "sentences(32)"\n[stages]\nfind = "sparse(k=5)"\nkeep = "top(1)"\n', encoding="utf-8"
     )
     trace = load_pipeline(path, DOCUMENTS)("When does the last ferry leave?")
     assert [chunk.document for chunk in trace.chunks or ()] == ["ferry"]
@@ -176,12 +175,7 @@ def test_a_stage_comes_where_it_belongs():
     """A stage that is put into a recipe stands in the order of the steps, and takes the place of those of its step."""
     recipe = PipelineConfig(stages={"find": "sparse", "keep": "top(3)"})
     result = replace_stage(replace_stage(recipe, "compress", "compress"), "rerank", "rerank(lexical)")
-    assert [get_stage_kind(text) for text in result.stages.values()] == [
-        "retrieve",
-        "rerank",
-        "select",
-        "compress",
-    ]
+    assert [get_stage_kind(text) for text in result.stages.values()] == ["retrieve", "rerank", "select", "compress"]
     assert replace_stage(result, "rerank", None).get_stage("rerank") is None
     assert replace_stage(result, "select", "top(9)").get_stage("select") == "top(9)"
 
@@ -204,17 +198,11 @@ def test_an_invalid_config_is_refused_before_any_computation():
 
 @pytest.mark.parametrize(
     ("stage", "error", "message"),
-    [
-        ("top(kk=5)", UnknownName, '"k"'),
-        ("top(1, 2)", UsageError, "too many"),
-        ("shorten", UsageError, "threshold"),
-    ],
+    [("top(kk=5)", UnknownName, '"k"'), ("top(1, 2)", UsageError, "too many"), ("shorten", UsageError, "threshold")],
 )
 def test_an_invalid_stage_is_refused_with_its_file(stage: str, error, message: str, tmp_path: Path):
     """Options are checked when the file is read, before a corpus is cut and embedded for it."""
-    (tmp_path / "pipeline.toml").write_text(
-        f"[stages]\nfind = 'sparse'\nthen = '{stage}'\n", encoding="utf-8"
-    )
+    (tmp_path / "pipeline.toml").write_text(f"[stages]\nfind = 'sparse'\nthen = '{stage}'\n", encoding="utf-8")
     with pytest.raises(error, match=message):
         read_pipeline_config(tmp_path / "pipeline.toml")
 
@@ -222,7 +210,5 @@ def test_an_invalid_stage_is_refused_with_its_file(stage: str, error, message: s
 def test_an_embedder_of_a_longer_name_is_another_one():
     """A name that another one begins with is not that one; what was fitted is known by what was asked."""
     assert not matches_embedder("endpoint:text-embedding-3", "endpoint:text-embedding-3-small")
-    assert not matches_embedder(
-        "latent/1 dimensions=8 seed=1 unfitted", "latent/1 dimensions=8 seed=10 fitted=ab"
-    )
+    assert not matches_embedder("latent/1 dimensions=8 seed=1 unfitted", "latent/1 dimensions=8 seed=10 fitted=ab")
     assert matches_embedder("latent/1 dimensions=8 seed=1 unfitted", "latent/1 dimensions=8 seed=1 fitted=ab")

@@ -80,8 +80,7 @@ ANSWERS = {
     },
     "/embeddings": lambda body: {
         "data": [
-            {"index": place, "embedding": [float(len(text)), 1.0, 0.0]}
-            for place, text in enumerate(body["input"])
+            {"index": place, "embedding": [float(len(text)), 1.0, 0.0]} for place, text in enumerate(body["input"])
         ]
     },
 }
@@ -101,11 +100,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 
 def rerankers(url: str) -> list:
-    return [
-        CohereReranker(base_url=url),
-        VoyageReranker(base_url=url),
-        VertexReranker("my-project", base_url=url),
-    ]
+    return [CohereReranker(base_url=url), VoyageReranker(base_url=url), VertexReranker("my-project", base_url=url)]
 
 
 def test_scores_come_in_the_order_of_the_texts(service: Service):

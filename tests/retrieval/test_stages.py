@@ -39,9 +39,7 @@ VECTORS = Path(__file__).parents[3] / "shared" / "conformance" / "vectors.json"
 """Golden values of public tools, where the machine has them."""
 
 rankings = st.lists(
-    st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-5, 5, allow_nan=False), max_size=6),
-    min_size=1,
-    max_size=4,
+    st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-5, 5, allow_nan=False), max_size=6), min_size=1, max_size=4
 )
 
 
@@ -120,8 +118,7 @@ def test_fusion_equals_the_golden_values(name):
     given_, expected = case["input"], case["expected"]
     if name == "autorag_rrf":
         runs = [
-            dict(zip(ids, scores, strict=True))
-            for ids, scores in zip(given_["ids"], given_["scores"], strict=True)
+            dict(zip(ids, scores, strict=True)) for ids, scores in zip(given_["ids"], given_["scores"], strict=True)
         ]
         fused = list(fuse_rankings(runs, constant=given_["rrf_k"]).items())[: given_["top_k"]]
         assert [vector for vector, _ in fused] == expected["ids"]
@@ -218,12 +215,7 @@ def test_a_condition_on_a_field_that_no_chunk_has_is_refused():
 
 @pytest.mark.parametrize(
     ("test", "value", "expected"),
-    [
-        ("is", "2024-03-20", True),
-        ("from", "2024-04", False),
-        ("to", "2024-04", True),
-        ("in", ("2024-03-20",), True),
-    ],
+    [("is", "2024-03-20", True), ("from", "2024-04", False), ("to", "2024-04", True), ("in", ("2024-03-20",), True)],
 )
 def test_a_chunk_meets_a_condition(test, value, expected):
     """Dates are compared as far as both are given."""
@@ -234,16 +226,10 @@ def test_a_chunk_meets_a_condition(test, value, expected):
 
 def test_permissions_and_validity():
     """Who belongs to none of its groups cannot read a chunk; what is not yet valid, or no longer, is not found."""
-    chunk = Chunk(
-        id="a", metadata={"groups": ["staff"], "valid_from": "2025-01-01", "valid_to": "2025-12-31"}
-    )
+    chunk = Chunk(id="a", metadata={"groups": ["staff"], "valid_from": "2025-01-01", "valid_to": "2025-12-31"})
     assert is_readable(chunk, ("staff", "x"))
     assert not is_readable(chunk, ())
-    assert [is_valid_at(chunk, datetime(year, 6, 1, tzinfo=UTC)) for year in (2024, 2025, 2026)] == [
-        False,
-        True,
-        False,
-    ]
+    assert [is_valid_at(chunk, datetime(year, 6, 1, tzinfo=UTC)) for year in (2024, 2025, 2026)] == [False, True, False]
 
 
 # --- selection, order, compression -----------------------------------------------------------------

@@ -32,9 +32,8 @@ from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import Run
 from ragfault.records import Trace
 from ragfault.server import ServerSettings
-from ragfault.server.alerts.delivery import NotificationSender
-from ragfault.server.alerts.notification import WEBHOOK_FORMATS, AlertNotification, sign_body
-from ragfault.server.api.prometheus import render_metrics
+from ragfault.server.alerts.delivery import WEBHOOK_FORMATS, AlertNotification, NotificationSender, sign_body
+from ragfault.server.api.json_api import render_metrics
 from ragfault.server.counters import EventCounters
 from ragfault.server.request_limits import RateLimiter
 from ragfault.server.storage import open_store
@@ -334,11 +333,7 @@ def test_loopback_answers_to_names_of_this_machine(server: Server):
 
 def test_every_answer_keeps_a_browser_in(server: Server):
     """Pages, faults and refusals alike carry the headers; nothing inline is allowed, nothing from elsewhere."""
-    for path, headers in (
-        ("/healthz", {}),
-        ("/nowhere.json", {}),
-        ("/overview.json", {"Host": "evil.example"}),
-    ):
+    for path, headers in (("/healthz", {}), ("/nowhere.json", {}), ("/overview.json", {"Host": "evil.example"})):
         answer = server.ask(path, headers=headers).headers
         policy = answer["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -422,10 +417,7 @@ def test_what_is_forgotten_waits_no_more(tmp_path: Path):
 
 def test_an_export_over_http_is_the_run_of_evaluate(server: Server, tmp_path: Path, capsys):
     """`ragfault serve export` writes what `ragfault evaluate` makes of the same traces."""
-    assert (
-        command(["serve", "export", server.url, "-o", str(tmp_path / "live"), "--model", TRACES[0].model])
-        == 0
-    )
+    assert command(["serve", "export", server.url, "-o", str(tmp_path / "live"), "--model", TRACES[0].model]) == 0
     assert f"{len(TRACES):,} traces" in capsys.readouterr().out
     run = evaluate(TRACES, tmp_path / "made", judge="lexical", metrics=METRICS.split(","))
     live = Run.open(tmp_path / "live")
@@ -444,18 +436,7 @@ deep = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
 )
 PATHS = ("/v1/ragfault/traces", "/v1/ragfault/marks", "/v1/traces", "/v1/logs")
-KEYS = (
-    "id",
-    "query",
-    "chunks",
-    "text",
-    "time",
-    "route",
-    "resourceSpans",
-    "scopeSpans",
-    "spans",
-    "attributes",
-)
+KEYS = ("id", "query", "chunks", "text", "time", "route", "resourceSpans", "scopeSpans", "spans", "attributes")
 shaped = st.recursive(
     deep, lambda inner: st.dictionaries(st.sampled_from(KEYS), inner) | st.lists(inner), max_leaves=12
 )
@@ -530,9 +511,7 @@ class Hook(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.mark.parametrize(
-    ("codes", "error", "tries"), [([], None, 1), ([503, 500], None, 3), ([400], "400", 1)]
-)
+@pytest.mark.parametrize(("codes", "error", "tries"), [([], None, 1), ([503, 500], None, 3), ([400], "400", 1)])
 def test_a_webhook_is_signed_and_retried(tmp_path: Path, codes, error, tries):
     """What is sent is signed; a webhook that is down is tried again, one that refuses is not."""
     hook = HTTPServer(("127.0.0.1", 0), Hook)
@@ -555,11 +534,7 @@ def test_a_webhook_is_signed_and_retried(tmp_path: Path, codes, error, tries):
     headers, body = hook.seen[-1]
     moment = headers["X-Ragfault-Timestamp"]
     digest = hmac.new(b"s3cret", f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
-    assert (
-        headers["X-Ragfault-Signature"]
-        == f"sha256={digest}"
-        == f"sha256={sign_body('s3cret', int(moment), body)}"
-    )
+    assert headers["X-Ragfault-Signature"] == f"sha256={digest}" == f"sha256={sign_body('s3cret', int(moment), body)}"
     assert json.loads(body)["layer"] == "retrieval"
 
 
@@ -583,9 +558,7 @@ def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
     begin = 1_900_000_000 // 60 * 60.0
     moment = [begin]
     app = create_app(
-        ServerSettings(
-            store=tmp_path / "s", judge="lexical", metrics=METRICS.split(","), reference_minutes=60
-        ),
+        ServerSettings(store=tmp_path / "s", judge="lexical", metrics=METRICS.split(","), reference_minutes=60),
         lambda: moment[0],
     )
     state, scheduler, traffic = app.state.server, app.state.scheduler, DemoTraffic(app.state.server, begin)
@@ -602,9 +575,7 @@ def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
     finally:
         state.close()
     drops = [notice for notice in sent if notice.rule == "DROP"]
-    assert {(notice.route, notice.layer, notice.blamed) for notice in drops} == {
-        (FAULTY_ROUTE, "retrieval", True)
-    }
+    assert {(notice.route, notice.layer, notice.blamed) for notice in drops} == {(FAULTY_ROUTE, "retrieval", True)}
     assert all(notice.time >= begin + 60 * FAULT_START and notice.traces for notice in drops)
     assert all(abs(notice.began - begin - 60 * FAULT_START) <= 20 * 60 for notice in drops)
 

@@ -182,10 +182,7 @@ def test_an_alert_is_shown_acknowledged_and_silenced(watched: tuple[Watched, str
     state = server.app.state.server.load_alert_state()
     assert next(entry for entry in state.alerts if entry.key == alert.key).acknowledged == "ann"
     assert state.silences[0].covers(alert)
-    kinds = [
-        event.kind
-        for event in server.store.read_events(f"{alert.rule.name}/{alert.metric}/{alert.route or ''}")
-    ]
+    kinds = [event.kind for event in server.store.read_events(f"{alert.rule.name}/{alert.metric}/{alert.route or ''}")]
     assert {"firing", "acknowledged", "silenced"} <= set(kinds)
     assert client.send("/alerts", action="unsilence").status == 303
     assert server.app.state.server.load_alert_state().silences == ()
@@ -203,9 +200,7 @@ def test_a_label_is_stored_in_the_form_of_runs(watched: tuple[Watched, str], cli
     assert stored.verdicts is not None
     claim = stored.verdicts.claim[0]  # type: ignore[index]
     form = {"trace": "v1/staff-02", "part": "claim", "index": "0"}
-    assert (
-        client.send("/labels", opinion="disagree", by="ann", **form).headers["location"].endswith("#claim-1")
-    )
+    assert client.send("/labels", opinion="disagree", by="ann", **form).headers["location"].endswith("#claim-1")
     label = server.store.read_labels("v1/staff-02")[-1]
     assert (label.by, label.answer) == ("ann", fingerprint_answer(stored.trace))
     assert label.verdicts.claim[0].support != claim.support  # type: ignore[index]

@@ -234,9 +234,7 @@ def test_updates_can_be_paused(chromium: Any, served: tuple[Watched, str]):
         page.clock.install()
         visit.open("/traces")
         asked: list[str] = []
-        page.on(
-            "request", lambda request: asked.append(request.url) if request.resource_type == "fetch" else None
-        )
+        page.on("request", lambda request: asked.append(request.url) if request.resource_type == "fetch" else None)
         _send(server, "fresh-3")
         page.clock.run_for(60_000)
         assert asked == []

@@ -31,11 +31,7 @@ def test_nothing_of_a_text_is_lost_by_cutting():
     spans = [(-3, 4, ("claim", 0)), (2, 9, ("claim", 1)), (9, 99, ("citation", 0)), (5, 5, ("claim", 2))]
     segments = reading.split_text(text, spans)
     assert "".join(piece.text for piece in segments) == text
-    assert [key for piece in segments for key in piece.begins] == [
-        ("claim", 0),
-        ("claim", 1),
-        ("citation", 0),
-    ]
+    assert [key for piece in segments for key in piece.begins] == [("claim", 0), ("claim", 1), ("citation", 0)]
     assert [key for piece in segments for key in piece.ends] == [("claim", 0), ("claim", 1), ("citation", 0)]
     assert show_controls("a\x00\u202eb\n") == "a␀\ufffdb\n"
 
@@ -115,16 +111,7 @@ def test_the_gravest_alert_stands_first():
         rule = AlertRule(name=severity, metric="m", severity=severity)  # type: ignore[arg-type]
         return Alert(rule=rule, metric="m", route=None, status=status, since=0.0)  # type: ignore[arg-type]
 
-    alerts = [
-        make_alert("resolved", "critical"),
-        make_alert("pending", "high"),
-        make_alert("firing", "warning"),
-    ]
+    alerts = [make_alert("resolved", "critical"), make_alert("pending", "high"), make_alert("firing", "warning")]
     alerts.append(make_alert("firing", "high"))
     statuses = [(entry.status, entry.rule.name) for entry in seen.sort_alerts(alerts)]
-    assert statuses == [
-        ("firing", "high"),
-        ("firing", "warning"),
-        ("pending", "high"),
-        ("resolved", "critical"),
-    ]
+    assert statuses == [("firing", "high"), ("firing", "warning"), ("pending", "high"), ("resolved", "critical")]

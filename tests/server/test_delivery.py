@@ -22,8 +22,14 @@ from mailing import MailServer, certified, mail_server
 from ragfault.cli import run_command as command
 from ragfault.errors import UsageError
 from ragfault.server import ServerSettings
-from ragfault.server.alerts.delivery import MailReceiver, NotificationSender, build_message
-from ragfault.server.alerts.notification import WEBHOOK_FORMATS, AlertNotification, sign_body
+from ragfault.server.alerts.delivery import (
+    WEBHOOK_FORMATS,
+    AlertNotification,
+    MailReceiver,
+    NotificationSender,
+    build_message,
+    sign_body,
+)
 from ragfault.server.counters import EventCounters
 from ragfault.server.http_client import post
 from ragfault.server.storage import open_store
@@ -61,9 +67,7 @@ def sent(
     """Send notifications; return the failure of each, once per receiver."""
     failures: list[str | None] = []
     store = open_store(asked.store)
-    sender = NotificationSender(
-        asked, EventCounters(store, time.time), lambda _, fault: failures.append(fault), tries
-    )
+    sender = NotificationSender(asked, EventCounters(store, time.time), lambda _, fault: failures.append(fault), tries)
     sender.start()
     for notice in notices:
         sender.send(notice)
@@ -108,9 +112,7 @@ def test_what_is_sent_of_one_alert_is_one_conversation(tmp_path: Path):
 def test_no_text_of_an_alert_becomes_a_line_of_its_own(tmp_path: Path, evil: str):
     """Ends of lines, dots and odd signs in routes, rules and traces neither add heads nor end the message."""
     bad = f"web{evil}"
-    notice = replace(
-        NOTICE, rule=bad, route=bad, title=bad, traces=(bad,), remedies=(f".{evil}",), layer="retrieval"
-    )
+    notice = replace(NOTICE, rule=bad, route=bad, title=bad, traces=(bad,), remedies=(f".{evil}",), layer="retrieval")
     with mail_server() as server:
         assert sent(settings(tmp_path, server, ANN), notice) == [None]
     [taken] = server.taken
@@ -148,9 +150,7 @@ def test_mail_goes_over_tls_with_a_password(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("SSL_CERT_FILE", str(cert))
     with mail_server(tls=context, user=("ann", "s3cret"), wrapped=wrapped) as server:
         scheme = "smtps" if wrapped else "smtp"
-        asked = settings(
-            tmp_path, server, ANN, smtp=f"{scheme}://ann@localhost:{server.port}", smtp_password="s3cret"
-        )
+        asked = settings(tmp_path, server, ANN, smtp=f"{scheme}://ann@localhost:{server.port}", smtp_password="s3cret")
         assert sent(asked, NOTICE) == [None]
         assert (server.taken[0].secret, server.taken[0].user) == (True, "ann")
         wrong = settings(tmp_path, server, ANN, smtp=asked.smtp, smtp_password="wrong")
@@ -164,9 +164,7 @@ def test_a_mail_server_that_nobody_vouches_for_gets_nothing(tmp_path: Path):
     """A certificate of unknown making ends the attempt, before any password."""
     context, _ = certified(tmp_path)
     with mail_server(tls=context, user=("ann", "s3cret")) as server:
-        asked = settings(
-            tmp_path, server, ANN, smtp=f"smtp://ann@localhost:{server.port}", smtp_password="s3cret"
-        )
+        asked = settings(tmp_path, server, ANN, smtp=f"smtp://ann@localhost:{server.port}", smtp_password="s3cret")
         [fault] = sent(asked, NOTICE)
     assert "certificate" in fault.lower()
     assert (server.taken, server.tries) == ([], 1)
@@ -174,7 +172,7 @@ def test_a_mail_server_that_nobody_vouches_for_gets_nothing(tmp_path: Path):
 
 def test_beyond_this_machine_mail_is_never_sent_in_the_open(monkeypatch: pytest.MonkeyPatch):
     """A server elsewhere that offers no STARTTLS gets nothing."""
-    monkeypatch.setattr("ragfault.server.alerts.delivery.is_loopback", lambda _: False)
+    monkeypatch.setattr("ragfault.server.settings.is_loopback", lambda _: False)
     with mail_server() as server:
         attempt = MailReceiver.from_options(f"smtp://127.0.0.1:{server.port}", None, BOB, ANN)(NOTICE)
     assert "STARTTLS" in attempt.error
@@ -288,9 +286,7 @@ def test_alertmanager_gets_what_its_api_takes():
 
 def test_alertmanager_knows_the_end_by_its_labels():
     """Whatever was found to be to blame in between, what resolves has the labels of what fired."""
-    over = replace(
-        NOTICE, kind="resolved", since=600.0, time=600.0, value=0.9, layer="generation", blamed=False
-    )
+    over = replace(NOTICE, kind="resolved", since=600.0, time=600.0, value=0.9, layer="generation", blamed=False)
     [fired], [ended] = WEBHOOK_FORMATS["alertmanager"](NOTICE), WEBHOOK_FORMATS["alertmanager"](over)
     assert fired["labels"] == ended["labels"]
     assert ended["endsAt"] == "1970-01-01T00:10:00+00:00"
@@ -313,9 +309,7 @@ def test_a_signature_holds_for_one_body_at_one_moment():
     """Another secret, moment or body has another signature."""
     signature = sign_body("s", 1, b"{}")
     assert signature == sign_body("s", 1, b"{}")
-    assert (
-        len({signature, sign_body("t", 1, b"{}"), sign_body("s", 2, b"{}"), sign_body("s", 1, b"{ }")}) == 4
-    )
+    assert len({signature, sign_body("t", 1, b"{}"), sign_body("s", 2, b"{}"), sign_body("s", 1, b"{ }")}) == 4
 
 
 def test_serve_takes_the_options_of_mail(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch):

@@ -78,9 +78,7 @@ def test_rates_are_of_counters(exposed: str):
             rated = asked[: rates.start()].endswith(("rate(", "increase("))
             assert grows == rated == bool(rates[3]), (title, rates[0])
         if "histogram_quantile" in asked:
-            assert re.match(
-                r"histogram_quantile\(0\.\d+, sum by \(le[^)]*\) \(rate\(ragfault_\w+_bucket", asked
-            )
+            assert re.match(r"histogram_quantile\(0\.\d+, sum by \(le[^)]*\) \(rate\(ragfault_\w+_bucket", asked)
 
 
 def test_each_panel_has_its_place():

@@ -185,10 +185,7 @@ def test_all_parts_of_a_packed_body_are_read(server: Server):
     packed = Sent(b"".join(map(gzip.compress, lines)), packing="gzip")
     headers = {"Content-Encoding": packed.packing}
     assert server.ask("/v1/ragfault/traces", packed.body, headers).json["taken"] == 3
-    assert (
-        post(server, "/v1/ragfault/traces", Sent(gzip.compress(b" ") * (MAX_MEMBERS + 1), JSON, "gzip"))
-        == 400
-    )
+    assert post(server, "/v1/ragfault/traces", Sent(gzip.compress(b" ") * (MAX_MEMBERS + 1), JSON, "gzip")) == 400
 
 
 damaged = st.builds(
@@ -270,11 +267,7 @@ def test_lies_about_length_harm_nobody(server: Server, name: str):
 
 def test_connections_that_never_end_are_borne(server: Server):
     """While two hundred clients send a byte now and then, the others are answered."""
-    begun = [
-        HEAD[:-20],
-        HEAD + b"Content-Length: 1000\r\n\r\n{",
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n",
-    ]
+    begun = [HEAD[:-20], HEAD + b"Content-Length: 1000\r\n\r\n{", HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n"]
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(talking(server, begun[at % 3])) for at in range(200)]
         for _ in range(3):
@@ -316,9 +309,7 @@ def resident(server: Server, line: str = "VmRSS") -> float:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="memory is read from /proc, which is Linux's"
-)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc, which is Linux's")
 def test_a_server_does_not_grow(tmp_path: Path):
     """Thousands of hostile requests later a server needs hardly more memory than after the first of each kind."""
     requests = random.Random(7)

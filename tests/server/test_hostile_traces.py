@@ -30,7 +30,7 @@ from ragfault.evaluation.agreement.human_labels import (
 from ragfault.evaluation.online import ScoredTrace
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Score, Trace, Verdicts
-from ragfault.server.alerts.notification import AlertNotification
+from ragfault.server.alerts.delivery import AlertNotification
 from ragfault.server.dashboard.page_renderer import trace_url
 from ragfault.server.storage import AccessToken, AlertEvent, TimelineMark, TraceSelection, export_run
 from watched import Watched
@@ -89,14 +89,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 def test_the_attack_is_everywhere():
     """Each text of a trace, of verdicts, of alerts and of clusters that anybody could fill is an attack."""
     now = datetime(2031, 5, 4, tzinfo=UTC)
-    for kind, least in (
-        (Trace, 20),
-        (Verdicts, 20),
-        (Score, 2),
-        (TimelineMark, 4),
-        (Alert, 5),
-        (ClusterReport, 15),
-    ):
+    for kind, least in ((Trace, 20), (Verdicts, 20), (Score, 2), (TimelineMark, 4), (Alert, 5), (ClusterReport, 15)):
         places = msgspec.json.encode(attacked(kind, now)).decode()
         assert texts(kind, now) >= least, kind
         assert places.count("window.pwned=1") == texts(kind, now), kind
@@ -128,9 +121,7 @@ def _toml(text: str) -> str:
 def _attack(server: Watched, time: datetime) -> None:
     """Store hostile traffic, marks, labels, alerts, clusters, tokens, counts and a run."""
     store, state = server.store, server.app.state.server
-    trace = replace(
-        attacked(Trace, time), metadata={HOSTILE: HOSTILE, "release": HOSTILE, "prompt_version": HOSTILE}
-    )
+    trace = replace(attacked(Trace, time), metadata={HOSTILE: HOSTILE, "release": HOSTILE, "prompt_version": HOSTILE})
     verdicts, score = attacked(Verdicts, time), replace(attacked(Score, time), layer="generation")
     several = [
         (replace(trace, id=name), replace(verdicts, trace=name), replace(score, trace=name, metric=metric))

@@ -18,10 +18,7 @@ pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 pytest.importorskip("opentelemetry.proto", reason="OTLP needs the extra `server`")
 
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
-    ExportLogsServiceRequest,
-    ExportLogsServiceResponse,
-)
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragfault.cli import run_command as command
@@ -130,10 +127,7 @@ def exporting_scores(
 def test_a_score_is_an_event_beside_its_span(tmp_path: Path):
     """By the conventions: name, value, label, explanation, response; on the trace and span that wrote the answer."""
     with collecting() as collector:
-        with exporting_scores(tmp_path, collector.url, otlp_headers=(("x-key", "k"),)) as (
-            exporter,
-            counters,
-        ):
+        with exporting_scores(tmp_path, collector.url, otlp_headers=(("x-key", "k"),)) as (exporter, counters):
             exporter.enqueue_scores([scored()])
         [(_, path, headers, request)] = collector.seen
     assert (path, headers["x-key"]) == ("/v1/logs", "k")
@@ -165,11 +159,7 @@ def test_scores_go_back_as_spans_where_that_is_asked_for(tmp_path: Path):
             exporter.enqueue_scores([scored()])
         sent = records([seen for seen in collector.seen if seen[1] == "/v1/traces"])
     (scores, record), (_, other) = sent
-    assert (record.name, record.trace_id.hex(), record.parent_span_id.hex()) == (
-        "ragfault.evaluate",
-        NAME,
-        ABOUT,
-    )
+    assert (record.name, record.trace_id.hex(), record.parent_span_id.hex()) == ("ragfault.evaluate", NAME, ABOUT)
     assert record.links[0].span_id.hex() == ABOUT
     assert record.span_id == other.span_id != bytes.fromhex(ABOUT)
     assert scores == {
@@ -278,10 +268,7 @@ def test_at_the_end_nobody_is_waited_for_who_is_away(tmp_path: Path):
         ended = threading.Event()
         thread = threading.Thread(target=hang_up)
         thread.start()
-        with exporting_scores(tmp_path, f"http://127.0.0.1:{port}", retry_delays=(0.0, 9999.0)) as (
-            exporter,
-            counters,
-        ):
+        with exporting_scores(tmp_path, f"http://127.0.0.1:{port}", retry_delays=(0.0, 9999.0)) as (exporter, counters):
             exporter.enqueue_scores([scored(1)])
             wait_until(lambda: asked)
             for number in range(2, 900):
@@ -331,10 +318,7 @@ def test_the_span_that_wrote_the_answer_is_the_one():
     chat = {"gen_ai.operation.name": "chat"}
     root, locate = make_span("1", None, 99), make_span("2", "1", 50, **{"gen_ai.operation.name": "retrieval"})
     rewrite = make_span("3", "2", 95, **chat)
-    early, late = (
-        make_span("4", "1", 60, **chat),
-        make_span("5", "1", 90, **chat, **{"gen_ai.response.id": "r5"}),
-    )
+    early, late = (make_span("4", "1", 60, **chat), make_span("5", "1", 90, **chat, **{"gen_ai.response.id": "r5"}))
     assert locate_origin([late, rewrite, early, locate, root]).span == "5"
     assert locate_origin([late, rewrite, early, locate, root]).response == "r5"
     assert locate_origin([locate, root]).span == "1"
@@ -345,10 +329,7 @@ def test_a_server_sends_scores_back_beside_the_spans(tmp_path: Path, monkeypatch
     """Spans in, scores out: each on the span of the model, with the secrets of the header, and counted."""
     monkeypatch.setenv("RAGFAULT_OTLP_HEADERS", "Authorization=Bearer%20s3cret,x-b=2")
     options = ("--metrics", "groundedness", "--otlp-spans", "--otlp-header", "x-c=3")
-    with (
-        collecting() as collector,
-        serving(tmp_path / "s", "--otlp-endpoint", collector.url, *options) as server,
-    ):
+    with collecting() as collector, serving(tmp_path / "s", "--otlp-endpoint", collector.url, *options) as server:
         for number in range(1, 4):
             assert server.ask("/v1/traces", otlp(*rag_spans(f"{number:032x}")), JSON).status == 200
         assert server.send([Trace(id="native", query="When?", answer="Now.")]).status == 200
@@ -361,15 +342,11 @@ def test_a_server_sends_scores_back_beside_the_spans(tmp_path: Path, monkeypatch
         assert (headers["authorization"], headers["x-b"], headers["x-c"]) == ("Bearer s3cret", "2", "3")
         events = records([seen for seen in collector.seen if seen[1] == "/v1/logs"])
         spans = records([seen for seen in collector.seen if seen[1] == "/v1/traces"])
-        assert sorted(record.trace_id.hex() for _, record in events) == [
-            f"{number:032x}" for number in range(1, 4)
-        ]
+        assert sorted(record.trace_id.hex() for _, record in events) == [f"{number:032x}" for number in range(1, 4)]
         assert {record.span_id.hex() for _, record in events} == {ABOUT}
         assert {record.parent_span_id.hex() for _, record in spans} == {ABOUT}
         shown = server.ask(f"/traces/{1:032x}.json").json["scores"]
-        assert {event["gen_ai.evaluation.score.value"] for event, _ in events} == {
-            score["value"] for score in shown
-        }
+        assert {event["gen_ai.evaluation.score.value"] for event, _ in events} == {score["value"] for score in shown}
         assert 'ragfault_ingest_total{outcome="scores_returned"} 3' in server.ask("/metrics").body.decode()
 
 
@@ -390,15 +367,7 @@ def test_serve_tells_what_is_wrong_with_an_endpoint(tmp_path: Path, capsys):
     """Before there is a store."""
     assert command(["serve", "--store", str(tmp_path / "s"), "--otlp-endpoint", "collector"]) == 2
     assert "https://" in capsys.readouterr().err
-    asked = [
-        "serve",
-        "--store",
-        str(tmp_path / "s"),
-        "--otlp-endpoint",
-        "http://x",
-        "--otlp-header",
-        "secret",
-    ]
+    asked = ["serve", "--store", str(tmp_path / "s"), "--otlp-endpoint", "http://x", "--otlp-header", "secret"]
     assert command(asked) == 2
     assert "NAME=VALUE" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()

@@ -26,11 +26,7 @@ def judged(n: int = 30) -> list:
     """Return traces of two days, judged; every third has no time of its own."""
     begin, numbers = datetime(2031, 5, 4, tzinfo=UTC), counting()
     traces = [
-        replace(
-            trace,
-            time=None if at % 3 == 0 else begin + timedelta(hours=2 * at),
-            route="ab"[next(numbers) % 2],
-        )
+        replace(trace, time=None if at % 3 == 0 else begin + timedelta(hours=2 * at), route="ab"[next(numbers) % 2])
         for at, trace in enumerate(load_handbook().traces["v1"][:n])
     ]
     return [SCORING(trace) for trace in traces]

@@ -124,12 +124,7 @@ def test_every_form_wants_a_stamp_of_its_own_page(guarded: tuple[Watched, str, d
             body = {"csrf_token": stamp.encode("utf-8", "replace").decode()}
             assert browser.ask(path, body).status == 403, (path, stamp)
         body = {"csrf_token": browser.stamp()}
-        for origin in (
-            "http://evil.example",
-            "null",
-            f"{url}.evil.example",
-            url.replace("127.0.0.1", "localhost"),
-        ):
+        for origin in ("http://evil.example", "null", f"{url}.evil.example", url.replace("127.0.0.1", "localhost")):
             connection = Client(url, browser.cookie)
             answer = asked(connection, path, body, {"Origin": origin})
             assert answer == 403, (path, origin)
@@ -220,19 +215,7 @@ SECRETS = {
     "redact_key": "canary-redact",
     "webhook": "https://canary-user:canary-pass@hooks.example/services/canary-path?key=canary-query",
 }
-SHOWN = {
-    "host",
-    "judge",
-    "profile",
-    "metrics",
-    "shape",
-    "mail_from",
-    "smtp",
-    "folder",
-    "rules",
-    "check",
-    "store",
-}
+SHOWN = {"host", "judge", "profile", "metrics", "shape", "mail_from", "smtp", "folder", "rules", "check", "store"}
 """Settings that may be read by whoever looks; of addresses everything but who asks and by which password."""
 
 
@@ -245,15 +228,7 @@ def test_no_secret_is_shown(tmp_path: Path):
         given |= {"otlp_headers": (("authorization", "Bearer canary-otlp"),)}
     app = create_app(ServerSettings(store=tmp_path / "s", workers=0, judge="lexical", **given))
     with listening(app) as url:
-        for path in (
-            "/settings.json",
-            "/settings",
-            "/overview.json",
-            "/metrics",
-            "/openapi.json",
-            "/",
-            "/runs",
-        ):
+        for path in ("/settings.json", "/settings", "/overview.json", "/metrics", "/openapi.json", "/", "/runs"):
             text = Client(url).ask(path, Authorization=f"Bearer {OWN}").text
             assert "canary" not in text, path
             assert OWN not in text, path
@@ -267,13 +242,9 @@ def test_faults_say_no_secrets_and_no_markup(guarded: tuple[Watched, str, dict[s
     """What is wrong is told without the token that was given, and whatever was asked for stays a text."""
     _, url, tokens = guarded
     attack = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
-    places = (
-        "traces/{} metrics/{} runs/{}/report bisect?baseline={} traces?sort={} traces?after={} static/{} {}"
-    )
+    places = "traces/{} metrics/{} runs/{}/report bisect?baseline={} traces?sort={} traces?after={} static/{} {}"
     for path in (f"/{place}" for place in (*places.split(), "compare?since={}&until=1", "sign-in?next={}")):
-        answer = Client(url).ask(
-            path.format(quote(attack, safe="")), Authorization=f"Bearer {tokens['read']}"
-        )
+        answer = Client(url).ask(path.format(quote(attack, safe="")), Authorization=f"Bearer {tokens['read']}")
         assert answer.status < 500
         assert tokens["read"] not in answer.text
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -339,9 +310,7 @@ def test_a_token_that_others_can_try_is_long(tmp_path: Path):
 
 def test_rates_hold_on_every_route(tmp_path: Path):
     """A client that looks or sends too often is told when to come again; health is always told."""
-    app = create_app(
-        ServerSettings(store=tmp_path / "s", workers=0, judge="lexical", limits=RequestLimits(rate=0.5))
-    )
+    app = create_app(ServerSettings(store=tmp_path / "s", workers=0, judge="lexical", limits=RequestLimits(rate=0.5)))
     with listening(app) as url:
         client = Client(url)
         assert client.ask("/traces.json").status == 200

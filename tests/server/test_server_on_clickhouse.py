@@ -121,9 +121,7 @@ def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
     finally:
         state.server.close()
     drops = [notice for notice in sent if notice.rule == "DROP"]
-    assert {(notice.route, notice.layer, notice.blamed) for notice in drops} == {
-        (FAULTY_ROUTE, "retrieval", True)
-    }
+    assert {(notice.route, notice.layer, notice.blamed) for notice in drops} == {(FAULTY_ROUTE, "retrieval", True)}
     assert all(notice.traces for notice in drops)
     collector = opened().collector
     assert {alarm.rule.name for alarm in collector.load_alert_state().alerts} >= {"DROP"}

@@ -19,8 +19,7 @@ import endpoint
 from ragfault.errors import UsageError
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online import ScoredTrace
-from ragfault.evaluation.online.sampling import SamplingPolicy, TraceSampler, draw_lot
-from ragfault.evaluation.online.scorer import TraceScorer
+from ragfault.evaluation.online.scorer import SamplingPolicy, TraceSampler, TraceScorer, draw_lot
 from ragfault.io.runs import MetricInfo
 from ragfault.metrics import select_metrics
 from ragfault.records import ClaimVerdict, Score, Trace, Verdicts
@@ -28,14 +27,7 @@ from ragfault.server import ServerSettings
 from ragfault.server.scoring.ppi_estimates import estimate_ppi
 from ragfault.server.scoring.spot_checks import SALT_SETTING
 from ragfault.server.state import ServerState
-from ragfault.server.storage import (
-    SpotCheck,
-    SpotCheckCounts,
-    SpotCheckSample,
-    SpotCheckStore,
-    TraceStore,
-    open_store,
-)
+from ragfault.server.storage import SpotCheck, SpotCheckCounts, SpotCheckSample, SpotCheckStore, TraceStore, open_store
 from waiting import wait_until
 from watching import Server
 
@@ -153,10 +145,7 @@ def test_an_estimate_says_why_there_is_none():
     """Below ten checks there is no interval, and without any not even that."""
     sample, _ = simulate_day(np.random.default_rng(1), 20.0)
     estimate = estimate_ppi(sample, GROUNDEDNESS, "j")
-    assert (estimate.mean, estimate.reason) == (
-        None,
-        f"only {estimate.checks} checks: at least 10 are needed",
-    )
+    assert (estimate.mean, estimate.reason) == (None, f"only {estimate.checks} checks: at least 10 are needed")
     assert 0 < estimate.covered < 1
     assert estimate.dollars == pytest.approx(0.001 * estimate.checks)
     none = estimate_ppi(sample._replace(reference_values=np.full(estimate.checks, np.nan)), GROUNDEDNESS, "j")
@@ -187,9 +176,7 @@ def test_what_is_behind_an_unsettled_draw_is_not_covered(tmp_path: Path):
     traces = [replace(draw, time=None) for draw in endpoint.make_traces(60)]
     port = store_sample(store, traces[:50], TraceSampler(SamplingPolicy(share=0.25, first=0), "07", "j"))
     store.append_traces(traces[50:]).result()
-    store.add_outcomes(
-        [TraceScorer("lexical", metrics=["groundedness"])(draw) for draw in traces[50:]], ()
-    ).result()
+    store.add_outcomes([TraceScorer("lexical", metrics=["groundedness"])(draw) for draw in traces[50:]], ()).result()
     waiting = port.list_waiting("j")
     assert 5 < len(waiting) < 30
 
@@ -298,8 +285,7 @@ def test_the_budget_of_a_day_holds_over_restarts(tmp_path: Path):
                 tmp_path / "s", better.url, "--budget", f"{most} tokens", "--max-tokens", "512", share="1"
             )
             traces = [
-                replace(trace, id=f"{turn}-{trace.id}")
-                for trace in endpoint.make_traces(60, answer=f"{turn} {{n}}.")
+                replace(trace, id=f"{turn}-{trace.id}") for trace in endpoint.make_traces(60, answer=f"{turn} {{n}}.")
             ]
             server.send(traces)
             count = 60 * (turn + 1)
@@ -319,9 +305,7 @@ def test_a_kill_loses_nothing_that_was_paid_for(tmp_path: Path):
     at_once = 4
     with endpoint.serve_model(delay=0.02) as better:
         for turn in range(4):
-            server = checking(
-                tmp_path / "s", better.url, "--budget", "10", "--concurrency", str(at_once), share="1"
-            )
+            server = checking(tmp_path / "s", better.url, "--budget", "10", "--concurrency", str(at_once), share="1")
             if turn == 0:
                 server.send(endpoint.make_traces(60))
                 server.settled(60)
@@ -427,11 +411,7 @@ def test_traces_that_the_judge_cannot_judge_keep_no_others_waiting(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"check": "llm:m"}, "--budget"),
-        ({"check": "llm:m", "share": 0.0}, "share"),
-    ],
+    ("options", "message"), [({"check": "llm:m"}, "--budget"), ({"check": "llm:m", "share": 0.0}, "share")]
 )
 def test_settings_that_do_not_hold_together_are_refused(tmp_path: Path, options: dict, message: str):
     """A judge that is asked day and night has a budget, and a share of something."""

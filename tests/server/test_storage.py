@@ -34,9 +34,7 @@ def test_a_trace_is_there_once_however_often_it_is_sent(at: Place, tmp_path_fact
         for batch in sent:
             appended = store.append_traces([Trace(id=name, query=f"{name}?") for name in batch]).result()
             assert appended.added + appended.duplicates == len(batch)
-        assert sorted(pages(store, TraceSelection(limit=2))) == sorted(
-            {name for batch in sent for name in batch}
-        )
+        assert sorted(pages(store, TraceSelection(limit=2))) == sorted({name for batch in sent for name in batch})
     finally:
         store.close()
 
@@ -81,9 +79,7 @@ def test_one_process_owns_a_store(tmp_path: Path):
     """A second process is told who has it, and what to do."""
     store = open_store(tmp_path)
     code = "import sys; from ragfault.server.storage import open_store; open_store(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], check=False, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, capture_output=True, text=True)
     assert "another process owns the store" in done.stderr
     store.close()
     with pytest.raises(OutputError, match="closed"):

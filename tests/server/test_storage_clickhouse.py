@@ -18,15 +18,15 @@ pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pi
 pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
 
 from ragfault.errors import OutputError, RunError, UsageError
-from ragfault.evaluation.online.sampling import SamplingDraw
+from ragfault.evaluation.online.scorer import SamplingDraw
 from ragfault.records import Trace
 from ragfault.server.storage import SpotCheck, TraceSelection, TraceStore, open_store
 from ragfault.server.storage.clickhouse.connection import (
+    MIGRATIONS,
     PASSWORD_VARIABLE,
     ClickHouseConnection,
     parse_address,
 )
-from ragfault.server.storage.clickhouse.schema import MIGRATIONS
 from ragfault.server.storage.clickhouse.store import ClickHouseStore
 from storage_laws import *  # noqa: F403 - its laws, which hold here under the places of this module
 from storage_laws import METRICS, Place, measures, pages
@@ -303,11 +303,7 @@ def test_text_of_users_is_never_a_statement(at: Place, tmp_path: Path):
     assert store.append_traces(traces).result().added == len(NASTY)
     for trace, text in zip(traces, NASTY, strict=True):
         assert store.get_trace(trace.id).trace == trace
-        for selection in (
-            TraceSelection(route=text),
-            TraceSelection(model=text),
-            TraceSelection(conversation=text),
-        ):
+        for selection in (TraceSelection(route=text), TraceSelection(model=text), TraceSelection(conversation=text)):
             assert pages(store, selection) == [trace.id]
         assert pages(store, TraceSelection(ids=(trace.id, "none"))) == [trace.id]
         if text:
@@ -358,9 +354,7 @@ def test_checks_are_those_of_the_embedded_store(filled_store, at: Place, tmp_pat
         ).result()
         store.add_outcomes(outcomes, measures()).result()
         checking = store.spot_checks
-        draws = [
-            SamplingDraw(row.trace.id, "better", 0.25 + n / 100, n % 2 == 0) for n, row in enumerate(outcomes)
-        ]
+        draws = [SamplingDraw(row.trace.id, "better", 0.25 + n / 100, n % 2 == 0) for n, row in enumerate(outcomes)]
         for part in (draws, draws[:5], [SamplingDraw("nobody", "better", 0.5, True)]):
             checking.add_draws(part).result()
         waiting = checking.list_waiting("better", limit=30)

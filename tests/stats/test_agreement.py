@@ -69,9 +69,7 @@ def test_kappa_is_one_less_the_cost_over_that_of_strangers(pairs: list[tuple[int
         assert (coefficient.value is None) == (chance == 0)
         if chance:
             assert coefficient.value == pytest.approx(1 - seen / chance)
-            assert cohen_kappa(other, first, weighting, order=range(4)).value == pytest.approx(
-                coefficient.value
-            )
+            assert cohen_kappa(other, first, weighting, order=range(4)).value == pytest.approx(coefficient.value)
 
 
 def test_weights_follow_the_order_that_is_given():
@@ -141,9 +139,7 @@ def test_alpha_is_one_less_the_distance_within_over_that_of_any_two(units: list[
         coefficient = krippendorff_alpha(units, scale)
         assert (coefficient.value is None) == (not total)
         if total:
-            assert coefficient.value == pytest.approx(
-                1 - within / len(every) * len(every) * (len(every) - 1) / total
-            )
+            assert coefficient.value == pytest.approx(1 - within / len(every) * len(every) * (len(every) - 1) / total)
 
 
 def test_alpha_that_is_undefined_says_why():

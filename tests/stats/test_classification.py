@@ -76,9 +76,7 @@ def test_the_best_balanced_accuracy_is_the_best_mean_of_both_shares():
 
 def test_of_equal_thresholds_the_highest_is_taken():
     """Where two thresholds are equally good, fewer are called positive."""
-    assert choose_threshold([0.1, 0.2, 0.3, 0.4], [0, 1, 0, 1], "balanced_accuracy") == pytest.approx(
-        (0.35, 0.75)
-    )
+    assert choose_threshold([0.1, 0.2, 0.3, 0.4], [0, 1, 0, 1], "balanced_accuracy") == pytest.approx((0.35, 0.75))
 
 
 def test_separating_groups_gains_nothing_within_groups():

@@ -22,8 +22,15 @@ from ragfault.stats import (
     unpaired_difference,
     unpaired_differences,
 )
-from ragfault.stats.bootstrap import BLOCK_SIZE, MAX_UNBLOCKED_CLUSTERS, expand_confidence, resample_means
-from ragfault.stats.clusters import ClusterTable, encode_clusters, tabulate_clusters
+from ragfault.stats.bootstrap import (
+    BLOCK_SIZE,
+    MAX_UNBLOCKED_CLUSTERS,
+    ClusterTable,
+    encode_clusters,
+    expand_confidence,
+    resample_means,
+    tabulate_clusters,
+)
 
 RNG = np.random.default_rng(20)
 BEFORE = RNG.beta(5, 2, size=40)

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragfault.stats import (
-    clustered_standard_error,
-    mean_interval,
-    standard_error,
-    t_quantile,
-    wilson_interval,
-)
+from ragfault.stats import clustered_standard_error, mean_interval, standard_error, t_quantile, wilson_interval
 from ragfault.stats.distributions import binomial_cdf, normal_cdf, normal_quantile, t_cdf
 
 

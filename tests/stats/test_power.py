@@ -40,12 +40,7 @@ def test_power_without_an_effect_is_alpha():
 
 
 @settings(deadline=None, max_examples=25)
-@given(
-    st.integers(2, 3000),
-    st.floats(0.01, 2),
-    st.sampled_from([0.5, 0.8, 0.95]),
-    st.sampled_from([0.05, 0.004]),
-)
+@given(st.integers(2, 3000), st.floats(0.01, 2), st.sampled_from([0.5, 0.8, 0.95]), st.sampled_from([0.05, 0.004]))
 def test_detectable_and_required_are_inverse(n: int, deviation: float, chance: float, alpha: float):
     """n pairs are what their own smallest detectable effect requires."""
     effect = detectable_effect(deviation, n, power=chance, alpha=alpha)

@@ -99,9 +99,7 @@ def test_traces_without_a_label_may_be_given_as_sums():
     rest = UnlabeledSums(others.size, float(others.sum()), float(others @ others))
     full, summed = ppi_mean(judged, human), ppi_mean(judged[known], human[known], unlabeled=rest)
     assert summed.interval.mean == pytest.approx(full.interval.mean)
-    assert (summed.interval.low, summed.interval.high) == pytest.approx(
-        (full.interval.low, full.interval.high)
-    )
+    assert (summed.interval.low, summed.interval.high) == pytest.approx((full.interval.low, full.interval.high))
     assert (summed.interval.n, summed.width_ratio) == (full.interval.n, pytest.approx(full.width_ratio))
 
 
@@ -189,11 +187,7 @@ def test_a_harmful_judge_is_not_used():
 
 @pytest.mark.parametrize(
     ("judged", "people", "chances"),
-    [
-        ([0.5, math.nan] * 10, [1.0] * 20, None),
-        ([0.5] * 20, [1.0] * 19, None),
-        ([0.5] * 20, [1.0] * 20, [0.0] * 20),
-    ],
+    [([0.5, math.nan] * 10, [1.0] * 20, None), ([0.5] * 20, [1.0] * 19, None), ([0.5] * 20, [1.0] * 20, [0.0] * 20)],
 )
 def test_what_cannot_be_is_refused(judged, people, chances):
     """A judge without a value, labels of another number, or a chance of nothing raise ValueError."""

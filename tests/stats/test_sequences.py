@@ -24,9 +24,7 @@ def test_a_change_is_detected_at_its_step():
     assert abs(change.step - 30) <= 1
     assert change.low <= 30 <= change.high
     assert change.p == 1 / 2000
-    assert (change.before, change.after) == pytest.approx(
-        (values[: change.step].mean(), values[change.step :].mean())
-    )
+    assert (change.before, change.after) == pytest.approx((values[: change.step].mean(), values[change.step :].mean()))
 
 
 def test_few_steps_of_many_traces_show_a_change():
@@ -62,10 +60,7 @@ def test_changes_in_nothing_are_rare():
 def test_a_change_knows_neither_unit_nor_direction(seed: int, unit: float, shift: float):
     """Scaling, shifting and negating a sequence keep the step, its interval and p."""
     values = np.random.default_rng(seed).uniform(size=12)
-    first, two = (
-        detect_change_point(values, resamples=99),
-        detect_change_point(shift - unit * values, resamples=99),
-    )
+    first, two = (detect_change_point(values, resamples=99), detect_change_point(shift - unit * values, resamples=99))
     assert (first.step, first.low, first.high, first.p) == (two.step, two.low, two.high, two.p)
 
 
@@ -132,10 +127,7 @@ def test_empirical_bernstein_is_that_of_the_paper():
         half = (math.log(2 / 0.05) + cost) / bets
         assert floor[t - 1] == pytest.approx(max(0, weighted / bets - half))
         assert roof[t - 1] == pytest.approx(min(1, weighted / bets + half))
-    assert (_compute_betting_band(values, 0.05)[0][-1], _compute_betting_band(values, 0.05)[1][-1]) > (
-        floor[-1],
-        0,
-    )
+    assert (_compute_betting_band(values, 0.05)[0][-1], _compute_betting_band(values, 0.05)[1][-1]) > (floor[-1], 0)
 
 
 @pytest.mark.long

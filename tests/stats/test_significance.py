@@ -163,9 +163,7 @@ def test_labels_move_by_cluster():
     before, after = rng.normal(size=6), rng.normal(1, 1, size=5)
     alone = label_permutation_test(before, after)
     twice = (np.repeat(np.arange(6), 2), np.repeat(np.arange(5), 2))
-    assert label_permutation_test(np.repeat(before, 2), np.repeat(after, 2), twice).p == pytest.approx(
-        alone.p
-    )
+    assert label_permutation_test(np.repeat(before, 2), np.repeat(after, 2), twice).p == pytest.approx(alone.p)
     assert label_permutation_test([1.0, 2.0, 3.0], [9.0]).p == 0.25
     assert label_permutation_test([1.0, 1.0, 1.0], [1.0, 1.0]).p == 1.0
     with pytest.raises(ValueError, match="one side"):

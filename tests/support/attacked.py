@@ -35,9 +35,7 @@ def _build_value(kind: inspect.Type, time: datetime, text: str, within: tuple[ty
         member = next(item_type for item_type in kind.types if not isinstance(item_type, inspect.NoneType))
         return _build_value(member, time, text, within)
     if isinstance(kind, inspect.DictType):
-        return {
-            _build_value(kind.key_type, time, text, within): _build_value(kind.value_type, time, text, within)
-        }
+        return {_build_value(kind.key_type, time, text, within): _build_value(kind.value_type, time, text, within)}
     if isinstance(kind, inspect.TupleType):
         return [_build_value(item_type, time, text, within) for item_type in kind.item_types]
     if isinstance(kind, inspect.CollectionType):

@@ -49,9 +49,7 @@ class Front(BaseHTTPRequestHandler):
             body = b""
         settings = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         if self.headers["Authorization"] != f"Basic {settings}":
-            self._answer(
-                403, f"Code: 516. {USER}: Authentication failed. (AUTHENTICATION_FAILED)".encode(), 516
-            )
+            self._answer(403, f"Code: 516. {USER}: Authentication failed. (AUTHENTICATION_FAILED)".encode(), 516)
             return
         try:
             with self.lock:
@@ -69,15 +67,11 @@ class Front(BaseHTTPRequestHandler):
         """Do what is asked; what the engine gives out."""
         if "database" in given:
             self.engine.query(f"USE `{given['database']}`")
-        params = {
-            name.removeprefix("param_"): value for name, value in given.items() if name.startswith("param_")
-        }
+        params = {name.removeprefix("param_"): value for name, value in given.items() if name.startswith("param_")}
         head, native, rows = body.partition(b" FORMAT Native\n")
         if native and head.startswith(b"INSERT"):
             return self._insert(head.decode(), given, rows)
-        return self.engine.query(
-            given.get("query", "") + body.decode(), "TabSeparated", params=params
-        ).bytes()
+        return self.engine.query(given.get("query", "") + body.decode(), "TabSeparated", params=params).bytes()
 
     def _insert(self, head: str, given: dict[str, str], rows: bytes) -> bytes:
         """Insert rows, with the settings that came with them."""

@@ -39,9 +39,7 @@ class Watched:
         return [
             Verdicts(
                 trace=trace.id,
-                chunk=tuple(
-                    ChunkVerdict(chunk=chunk.id, relevance=len(chunk.text) % 7 / 7) for chunk in trace.chunks
-                ),
+                chunk=tuple(ChunkVerdict(chunk=chunk.id, relevance=len(chunk.text) % 7 / 7) for chunk in trace.chunks),
             )
             for trace in traces
         ]
@@ -53,9 +51,7 @@ def some(count: int) -> list[Trace]:
         Trace(
             id=f"t{n}",
             query=f"Where is berth {n}?",
-            chunks=tuple(
-                Chunk(id=f"c{n}-{k}", text=f"Berth {n} lies {'far ' * k}east.") for k in range(n % 4)
-            ),
+            chunks=tuple(Chunk(id=f"c{n}-{k}", text=f"Berth {n} lies {'far ' * k}east.") for k in range(n % 4)),
             answer=None if n % 9 == 0 else f"Berth {n} lies east.",
         )
         for n in range(count)

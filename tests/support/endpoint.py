@@ -28,15 +28,7 @@ STATUS = {"400": "Bad Request", "401": "Unauthorized", "404": "Not Found", "429"
 FENCED = re.compile(r"^<<(\w+) ([a-z][\w. ]*)>>\n(.*?)\n<</\1 \2>>$", re.DOTALL | re.MULTILINE)
 ASKED = re.compile(r"(?:Fields|each id once): (.*)")
 FIELD = re.compile(r"(\w+)(?: \(of ([^)]*)\))?")
-LETTER = {
-    "chunks": "c",
-    "statements": "t",
-    "claims": "s",
-    "used": "c",
-    "citations": "k",
-    "facts": "f",
-    "truth": "s",
-}
+LETTER = {"chunks": "c", "statements": "t", "claims": "s", "used": "c", "citations": "k", "facts": "f", "truth": "s"}
 LETTER["passages"] = "p"
 
 
@@ -56,9 +48,7 @@ def reply(messages: Sequence[Mapping[str, Any]]) -> str:
     for name, ids in FIELD.findall(requests[-1] if requests else "questions, noncommittal"):
         letter = LETTER.get(name)
         ids_shown = citations if letter == "k" else [name for name in texts if letter and name[0] == letter]
-        ids_named = [
-            name for name in (name.split()[0] for name in ids.split(", ") if name) if name
-        ] or ids_shown
+        ids_named = [name for name in (name.split()[0] for name in ids.split(", ") if name) if name] or ids_shown
         distinct_ids = dict.fromkeys(name.split()[0] for name in ids_named if name[:1] == letter)
         fields[name] = (
             [{"id": item_id, **_item(name, item_id, texts)} for item_id in distinct_ids]
@@ -75,9 +65,7 @@ def _text(message: Mapping[str, Any]) -> str:
 
 def _item(name: str, item_id: str, texts: Mapping[str, str]) -> dict[str, Any]:
     text = texts.get(item_id, "")
-    chunk = next(
-        (c for c, chunk_text in texts.items() if c[0] == "c" and text and text.strip(".") in chunk_text), ""
-    )
+    chunk = next((c for c, chunk_text in texts.items() if c[0] == "c" and text and text.strip(".") in chunk_text), "")
     quote = text.strip(".") if chunk else ""
     query_words = words(texts.get("query", ""))
     overlap = round(len(words(text) & query_words) / (len(query_words) or 1), 2)
@@ -157,18 +145,14 @@ class Server:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode("latin-1").split("\r\n")
-                headers = {
-                    name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])
-                }
+                headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 if not await self._answer(lines[0], headers, body, writer):
                     break
         with contextlib.suppress(OSError):
             writer.close()
 
-    async def _answer(
-        self, line: str, headers: Mapping[str, str], body: bytes, writer: asyncio.StreamWriter
-    ) -> bool:
+    async def _answer(self, line: str, headers: Mapping[str, str], body: bytes, writer: asyncio.StreamWriter) -> bool:
         if line.startswith("GET"):
             await self._send(writer, 200, self.counts())
             return True
@@ -179,9 +163,7 @@ class Server:
         finally:
             self.now -= 1
 
-    async def _completion(
-        self, headers: Mapping[str, str], body: dict[str, Any], writer: asyncio.StreamWriter
-    ) -> bool:
+    async def _completion(self, headers: Mapping[str, str], body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         self.keys.add(headers.get("authorization", ""))
         self.headers = sorted(headers)
         if self.key and headers.get("authorization") != f"Bearer {self.key}":
@@ -189,9 +171,7 @@ class Server:
             return await self._error(writer, 401, message)
         for name in self.refuses:
             if name in body or name == body.get("response_format", {}).get("type"):
-                return await self._error(
-                    writer, 400, f"Unsupported parameter: '{name}' is not supported.", name
-                )
+                return await self._error(writer, 400, f"Unsupported parameter: '{name}' is not supported.", name)
         if body["model"] == "no-such-model":
             return await self._error(writer, 404, "The model no-such-model does not exist")
         self.bodies.append(body) if len(self.bodies) < 100 else None
@@ -208,9 +188,7 @@ class Server:
 
     async def _paid(self, name: str, fault: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         """Answer a request that is charged, also where the answer does not arrive."""
-        text = {"malformed": "Well, I would say so.", "wrong": '{"chunks": []}'}.get(fault) or reply(
-            body["messages"]
-        )
+        text = {"malformed": "Well, I would say so.", "wrong": '{"chunks": []}'}.get(fault) or reply(body["messages"])
         limit = body.get("max_tokens") or body.get("max_completion_tokens") or 100_000
         cut = len(text) // 4 > limit
         text = text[: 4 * limit] if cut else text
@@ -219,9 +197,7 @@ class Server:
         self.paid[name] += 1
         self.tokens += prompt + completion
         if fault == "cut":
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n{"
-            )
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n{")
             return False
         if fault == "slow":
             await asyncio.sleep(self.hang)
@@ -230,20 +206,10 @@ class Server:
             await self._send(writer, 200, "no json at all")
             return True
         self.delivered[name] += 1
-        usage = {
-            "prompt_tokens": prompt,
-            "completion_tokens": completion,
-            "total_tokens": prompt + completion,
-        }
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         reason = "content_filter" if fault == "filter" else "length" if cut else "stop"
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
-        payload = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": body["model"],
-            "choices": [choice],
-        }
+        payload = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice]}
         await self._send(writer, 200, payload if fault == "unmetered" else {**payload, "usage": usage})
         return True
 
@@ -269,18 +235,11 @@ class Server:
         return True
 
     async def _send(
-        self,
-        writer: asyncio.StreamWriter,
-        status: int,
-        payload: Any,
-        headers: Mapping[str, str] | None = None,
+        self, writer: asyncio.StreamWriter, status: int, payload: Any, headers: Mapping[str, str] | None = None
     ) -> None:
         data = payload.encode() if isinstance(payload, str) else json.dumps(payload).encode()
         head = [f"HTTP/1.1 {status} {STATUS.get(str(status), 'OK')}", f"Content-Length: {len(data)}"]
-        head += [
-            "Content-Type: application/json",
-            *(f"{name}: {value}" for name, value in (headers or {}).items()),
-        ]
+        head += ["Content-Type: application/json", *(f"{name}: {value}" for name, value in (headers or {}).items())]
         writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + data)
         await writer.drain()
 
@@ -365,16 +324,12 @@ async def _served(server: Server, port: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("port", type=int, nargs="?", default=0)
-    parser.add_argument(
-        "--faults", type=json.loads, default={}, help='shares of the tries, such as {"429": 0.1}'
-    )
+    parser.add_argument("--faults", type=json.loads, default={}, help='shares of the tries, such as {"429": 0.1}')
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each reply")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(
-            _served(Server(arguments.faults, delay=arguments.delay, seed=arguments.seed), arguments.port)
-        )
+        asyncio.run(_served(Server(arguments.faults, delay=arguments.delay, seed=arguments.seed), arguments.port))
 
 
 if __name__ == "__main__":

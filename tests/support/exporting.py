@@ -31,9 +31,7 @@ def save(folder: Path, model: Any, config: dict[str, Any]) -> Path:
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     tokenizer.enable_padding(length=64)
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,9 +109,7 @@ class Graph:
 
         self.node("Identity", [out], "logits")
         names = ("input_ids", "attention_mask", "token_type_ids")
-        taken = [
-            helper.make_tensor_value_info(value, TensorProto.INT64, ["rows", "length"]) for value in names
-        ]
+        taken = [helper.make_tensor_value_info(value, TensorProto.INT64, ["rows", "length"]) for value in names]
         given = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, list(shape))]
         graph = helper.make_graph(self.nodes, "tiny", taken, given, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)

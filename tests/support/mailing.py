@@ -143,13 +143,7 @@ def mail_server(
 ) -> Iterator[MailServer]:
     """Run a mail server that answers the first receivers with `codes`."""
     server = MailServer(("127.0.0.1", 0), Talk)
-    server.codes, server.tls, server.user, server.wrapped, server.taken = (
-        list(codes or ()),
-        tls,
-        user,
-        wrapped,
-        [],
-    )
+    server.codes, server.tls, server.user, server.wrapped, server.taken = (list(codes or ()), tls, user, wrapped, [])
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -163,18 +157,7 @@ def mail_server(
 def certified(folder: Path, name: str = "localhost") -> tuple[ssl.SSLContext, Path]:
     """Create TLS for a server name, and the certificate that proves it."""
     key, cert = folder / "key.pem", folder / "cert.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        f"/CN={name}",
-    ]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
     command += ["-addext", f"subjectAltName=DNS:{name}", "-keyout", str(key), "-out", str(cert)]
     subprocess.run(command, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -38,14 +38,9 @@ def levels(*names: str, used: tuple[bool, ...] | None = None, missing: int = 0) 
     """Return a trace whose chunks have these levels."""
     ids = [f"c{number}" for number in range(len(names))]
     trace = Trace(
-        id="t",
-        query="q",
-        chunks=tuple(Chunk(id=name, text=f"text {name}") for name in ids),
-        answer="An answer.",
+        id="t", query="q", chunks=tuple(Chunk(id=name, text=f"text {name}") for name in ids), answer="An answer."
     )
-    seen = tuple(
-        ChunkVerdict(chunk=i, relevance=RELEVANCE[n], level=n) for i, n in zip(ids, names, strict=True)
-    )
+    seen = tuple(ChunkVerdict(chunk=i, relevance=RELEVANCE[n], level=n) for i, n in zip(ids, names, strict=True))
     use = tuple(UseVerdict(chunk=i, used=u) for i, u in zip(ids, used or (True,) * len(ids), strict=True))
     return trace, Verdicts(trace="t", chunk=seen, use=use, missing=tuple(f"m{i}" for i in range(missing)))
 
@@ -56,9 +51,7 @@ def claims(*supports: str) -> tuple[Trace, Verdicts]:
     for number, support in enumerate(supports):
         start = len(answer)
         answer += f"Claim number {number} holds here. "
-        claims_.append(
-            ClaimVerdict(claim=answer[start:-1], start=start, end=len(answer) - 1, support=support)
-        )
+        claims_.append(ClaimVerdict(claim=answer[start:-1], start=start, end=len(answer) - 1, support=support))
     return Trace(id="t", query="q", chunks=(Chunk(id="a", text="x"),), answer=answer.strip()), Verdicts(
         trace="t", claim=tuple(claims_)
     )
@@ -105,8 +98,7 @@ def traces(draw: st.DrawFn) -> Trace:
             latency=st.none() | st.builds(Latency, total=st.none() | st.floats(0, 1e6)),
             history=st.none()
             | st.lists(
-                st.builds(ConversationTurn, role=st.sampled_from(["user", "assistant"]), text=words),
-                max_size=2,
+                st.builds(ConversationTurn, role=st.sampled_from(["user", "assistant"]), text=words), max_size=2
             ).map(tuple),
             answerable=st.none() | st.booleans(),
             steps=st.none()
@@ -159,25 +151,20 @@ def observed(draw: st.DrawFn) -> tuple[Trace, Verdicts]:
         use=tuple(UseVerdict(chunk=c.id, used=draw(st.booleans())) for c in chunks) if trace.answer else None,
         claim=claims_,
         citation=tuple(
-            CitationVerdict(chunk=c.chunk, claim="c", supports=draw(st.booleans()))
-            for c in trace.citations or ()
+            CitationVerdict(chunk=c.chunk, claim="c", supports=draw(st.booleans())) for c in trace.citations or ()
         ),
         fact=tuple(FactVerdict(fact=f, present=draw(st.booleans())) for f in trace.facts or ()),
         recall=tuple(RecallVerdict(statement=f, covered=draw(st.booleans())) for f in trace.facts or ()),
         answer=AnswerVerdict(
             relevance=draw(shares),
-            aspects=tuple(
-                Aspect(text="a", answered=draw(st.booleans())) for _ in range(draw(st.integers(0, 2)))
-            ),
+            aspects=tuple(Aspect(text="a", answered=draw(st.booleans())) for _ in range(draw(st.integers(0, 2)))),
             refused=draw(st.booleans()),
         ),
         truth=tuple(
             TruthVerdict(claim="c", status=draw(st.sampled_from(["supported", "contradicted", "unknown"])))
             for _ in claims_
         ),
-        harm=draw(
-            st.none() | st.lists(st.builds(Harm, category=st.just("x"), score=shares), max_size=2).map(tuple)
-        ),
+        harm=draw(st.none() | st.lists(st.builds(Harm, category=st.just("x"), score=shares), max_size=2).map(tuple)),
         similarity=draw(st.none() | shares),
     )
     return trace, verdicts

@@ -38,17 +38,10 @@ def built(out: Path, pairs: Sequence[tuple[Trace, Verdicts]], judge: str = "by h
         return value if abs(value) != float("inf") else None
 
     measures = tuple(
-        MetricInfo(str(m), m.definition.layer, m.definition.better, *map(end, m.definition.range))
-        for m in metrics
+        MetricInfo(str(m), m.definition.layer, m.definition.better, *map(end, m.definition.range)) for m in metrics
     )
     plan = RunPlan(
-        ragfault="0",
-        judge=judge,
-        metrics=measures,
-        fingerprint="f",
-        traces=len(pairs),
-        source=(HOSTILE,),
-        batch=500,
+        ragfault="0", judge=judge, metrics=measures, fingerprint="f", traces=len(pairs), source=(HOSTILE,), batch=500
     )
     partial = PartialRun.begin(out, plan)
     for number in range(0, len(pairs), 500):
@@ -67,10 +60,7 @@ def fair(name: str, route: str = "help") -> tuple[Trace, Verdicts]:
     trace = Trace(
         id=name,
         query=f"When does the {name} sail?",
-        chunks=(
-            Chunk(id="timetable", text=text, document="t.md"),
-            Chunk(id="other", text="Nothing of note."),
-        ),
+        chunks=(Chunk(id="timetable", text=text, document="t.md"), Chunk(id="other", text="Nothing of note.")),
         answer=answer,
         citations=(Citation(chunk="timetable", quote="sails at nine"),),
         route=route,
@@ -93,9 +83,7 @@ def fair(name: str, route: str = "help") -> tuple[Trace, Verdicts]:
                 p=0.97,
                 evidence=(Evidence(chunk="timetable", start=2, end=at - 3),),
             ),
-            ClaimVerdict(
-                claim=answer[cut:], start=cut, end=len(answer), support="unsupported", reason="no soup"
-            ),
+            ClaimVerdict(claim=answer[cut:], start=cut, end=len(answer), support="unsupported", reason="no soup"),
         ),
         citation=(CitationVerdict(chunk="timetable", claim=answer[: cut - 1], supports=True),),
         answer=AnswerVerdict(relevance=0.8, aspects=(Aspect(text="the time", answered=True),)),

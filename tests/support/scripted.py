@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ragfault.judges.domain.profile import load_profile
-from ragfault.judges.llm.prompts.fences import parse_fences
 from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
+from ragfault.judges.llm.prompts.untrusted_text import parse_fences
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import judge_trace
-from ragfault.judges.llm.transport.calls import ModelCall, ModelCaller, ModelReply
+from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelCaller, ModelReply
 from ragfault.records import Chunk, Citation, Trace, Usage, Verdicts
 
 Say = Callable[[ModelCall], str]
@@ -50,8 +50,7 @@ def requested_ids(call: ModelCall) -> dict[str, list[str]]:
     for field, ids in re.findall(r"(\w+)(?: \(of ([^)]*)\))?(?:, |$)", line):
         letter = ITEMS[field][0] if field in ITEMS else ""
         known_ids = sorted(
-            (name for name in names if letter and re.fullmatch(letter + r"\d+", name)),
-            key=lambda name: int(name[1:]),
+            (name for name in names if letter and re.fullmatch(letter + r"\d+", name)), key=lambda name: int(name[1:])
         )
         requested[field] = ids.split(", ") if ids else known_ids
     return requested
@@ -65,9 +64,7 @@ def complete_reply(call: ModelCall, **fields: dict[str, Any]) -> dict[str, Any]:
             reply[field] = fields.get(field, FREE[field])
         else:
             overrides = fields.get(field, {})
-            reply[field] = [
-                {"id": item_id, **ITEMS[field][1], **overrides.get(item_id, {})} for item_id in ids
-            ]
+            reply[field] = [{"id": item_id, **ITEMS[field][1], **overrides.get(item_id, {})} for item_id in ids]
     return reply
 
 
@@ -118,9 +115,7 @@ def judge(
     trace: Trace = TRACE, caller: ModelCaller | None = None, prompts: PromptSet = PROMPTS, **options: Any
 ) -> Verdicts:
     """Return the verdicts of a scripted model on a trace."""
-    return asyncio.run(
-        judge_trace(trace, caller or Scripted(), LLMSettings(model="m", **options), prompts, "llm/1")
-    )
+    return asyncio.run(judge_trace(trace, caller or Scripted(), LLMSettings(model="m", **options), prompts, "llm/1"))
 
 
 def saying(**fields: dict[str, Any]) -> Scripted:

@@ -10,10 +10,7 @@ from ragfault.io.otel import OtelSpan, SpanEvent
 
 QUERY = "When does the last ferry leave?"
 ANSWER = "The last ferry leaves at 22:40."
-TEXTS = (
-    "The last ferry leaves at 22:40 from the north pier.",
-    "Dogs travel free on every ferry of the fleet.",
-)
+TEXTS = ("The last ferry leaves at 22:40 from the north pier.", "Dogs travel free on every ferry of the fleet.")
 START = 1_790_000_000_000_000_000
 MS = 1_000_000
 
@@ -119,11 +116,7 @@ def pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def event(given: SpanEvent) -> dict[str, Any]:
-    return {
-        "name": given.name,
-        "timeUnixNano": str(given.time),
-        "attributes": pairs(given.attributes),
-    }
+    return {"name": given.name, "timeUnixNano": str(given.time), "attributes": pairs(given.attributes)}
 
 
 def message(recorded: OtelSpan) -> dict[str, Any]:

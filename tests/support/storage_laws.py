@@ -116,9 +116,7 @@ def test_a_failed_write_costs_no_other(at: Place, tmp_path: Path):
     """Where one of several writes in a transaction fails, the others are done."""
     store = open_store(at(tmp_path))
     bad = Trace(id="bad", query="\ud800")
-    futures = [
-        store.append_traces([trace]) for trace in (Trace(id="a", query="q"), bad, Trace(id="b", query="q"))
-    ]
+    futures = [store.append_traces([trace]) for trace in (Trace(id="a", query="q"), bad, Trace(id="b", query="q"))]
     assert futures[0].result().added == futures[2].result().added == 1
     assert futures[1].exception() is not None
     assert sorted(pages(store, TraceSelection())) == ["a", "b"]
@@ -176,9 +174,7 @@ def test_pages_meet_everything_once(filled_store, sort, order, limit):
 def test_a_trace_that_comes_meanwhile_disturbs_no_page(at: Place, tmp_path: Path):
     """What comes in while pages are walked makes none of the others be met twice or not at all."""
     store = open_store(at(tmp_path))
-    store.append_traces(
-        [Trace(id=str(n), query="q", time=datetime.fromtimestamp(n, UTC)) for n in range(9)]
-    ).result()
+    store.append_traces([Trace(id=str(n), query="q", time=datetime.fromtimestamp(n, UTC)) for n in range(9)]).result()
     page = store.list_traces(TraceSelection(limit=4))
     store.append_traces([Trace(id="new", query="q", time=datetime.fromtimestamp(99, UTC))]).result()
     rest = pages(store, TraceSelection(limit=4, after=page.next))
@@ -192,19 +188,13 @@ def test_filters_are_those_of_the_traces(filled_store):
     route = outcomes[0].trace.route
     checks = {
         TraceSelection(route=route): lambda row: row.trace.route == route,
-        TraceSelection(text="FERRY"): lambda row: (
-            "ferry" in (row.trace.query + (row.trace.answer or "")).lower()
-        ),
+        TraceSelection(text="FERRY"): lambda row: "ferry" in (row.trace.query + (row.trace.answer or "")).lower(),
         TraceSelection(metric="groundedness", high=0.5): lambda row: row.values.get("groundedness", 1) <= 0.5,
         TraceSelection(metric="groundedness", low=1.0): lambda row: row.values.get("groundedness", 0) >= 1,
         TraceSelection(state="waiting"): lambda row: False,
         TraceSelection(judge=SCORING.judge.fingerprint): lambda row: True,
-        TraceSelection(ids=(outcomes[3].trace.id, "nobody")): lambda row: (
-            row.trace.id == outcomes[3].trace.id
-        ),
-        TraceSelection(until=outcomes[5].trace.time.timestamp()): lambda row: (
-            row.trace.time < outcomes[5].trace.time
-        ),
+        TraceSelection(ids=(outcomes[3].trace.id, "nobody")): lambda row: row.trace.id == outcomes[3].trace.id,
+        TraceSelection(until=outcomes[5].trace.time.timestamp()): lambda row: row.trace.time < outcomes[5].trace.time,
     }
     for selection, keep in checks.items():
         there = {row.trace.id for row in outcomes if keep(row)}
@@ -376,10 +366,7 @@ def test_an_export_of_live_traffic_holds_together(at: Place, tmp_path: Path):
     store.append_traces([Trace(id="waits", query="q")]).result()
     with pytest.raises(OutputError, match="forgotten"):
         export_run(
-            store,
-            TraceSelection(),
-            tmp_path / "gone",
-            notice=lambda _: store.delete_expired(before=2.0**40).result(),
+            store, TraceSelection(), tmp_path / "gone", notice=lambda _: store.delete_expired(before=2.0**40).result()
         )
     assert not (tmp_path / "gone").exists()
     store.close()
@@ -410,9 +397,7 @@ def test_two_judges_are_not_mixed(at: Place, tmp_path: Path):
     with pytest.raises(UsageError, match="several judges"):
         export_run(store, TraceSelection(), tmp_path / "run")
     notices: list[str] = []
-    run = export_run(
-        store, TraceSelection(judge=none.judge.fingerprint), tmp_path / "run", notice=notices.append
-    )
+    run = export_run(store, TraceSelection(judge=none.judge.fingerprint), tmp_path / "run", notice=notices.append)
     assert [trace.id for trace in run.traces()] == ["b"]
     assert "2 traces are left out" in notices[0]
     store.close()

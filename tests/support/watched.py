@@ -49,17 +49,13 @@ class Watched:
         trace, seen = hostile()
         trace, seen = replace(trace, time=_time(1, 90)), replace(seen, judge=outcomes[0].verdicts.judge)
         outcomes.append(
-            ScoredTrace(
-                trace, seen, tuple(compute_score(metric, trace, seen) for metric in select_metrics("default"))
-            )
+            ScoredTrace(trace, seen, tuple(compute_score(metric, trace, seen) for metric in select_metrics("default")))
         )
         self.store.append_traces([outcome.trace for outcome in outcomes]).result()
         self.store.add_outcomes(
             outcomes, tuple(map(describe_metric, select_metrics("default"))), ("model", "version")
         ).result()
-        self.store.add_marks(
-            [TimelineMark(text="release <v2>", time=BEGAN + timedelta(hours=1))], self.now
-        ).result()
+        self.store.add_marks([TimelineMark(text="release <v2>", time=BEGAN + timedelta(hours=1))], self.now).result()
 
     def watch(self) -> None:
         """Run enough rounds of the alert scheduler for alerts to fire."""

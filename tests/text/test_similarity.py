@@ -60,9 +60,7 @@ def test_offsets_are_of_the_text(left: str, quote: str, right: str):
 
 @given(
     st.lists(
-        st.sampled_from(["pier", "harbour", "old", "1921", "of", "the", "re-made", "“noon”"]),
-        min_size=1,
-        max_size=12,
+        st.sampled_from(["pier", "harbour", "old", "1921", "of", "the", "re-made", "“noon”"]), min_size=1, max_size=12
     ),
     st.data(),
 )

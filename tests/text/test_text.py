@@ -148,9 +148,7 @@ def test_quote_changed(old: str, new: str) -> None:
 def test_quote_slips() -> None:
     """White space, quotation marks, an omission and a slip of the pen are within the tolerance."""
     assert score_quote_match('and  "nobody"\nobjected', SOURCE) == 1.0
-    assert (
-        score_quote_match("The comittee approved a budget of eleven million for rural schools", SOURCE) > 0.95
-    )
+    assert score_quote_match("The comittee approved a budget of eleven million for rural schools", SOURCE) > 0.95
     assert score_quote_match("the committee approved … for rural schools", SOURCE) == 1.0
 
 

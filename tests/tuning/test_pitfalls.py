@@ -35,10 +35,7 @@ def detect(*args: object) -> set[str]:
         (PipelineConfig(chunker="sentences(64)", stages={"find": "sparse", "keep": "adaptive"}), set()),
         (PipelineConfig(chunker="sentences(64)", stages={"find": "sparse", "keep": "budget(256)"}), set()),
         (PipelineConfig(chunker="fixed(64)", stages={"find": "sparse(k=3)"}), {"static chunk size"}),
-        (
-            PipelineConfig(chunker="sentences(64)", embedder="latent", stages={"find": "dense(k=3)"}),
-            {"dense only"},
-        ),
+        (PipelineConfig(chunker="sentences(64)", embedder="latent", stages={"find": "dense(k=3)"}), {"dense only"}),
         (
             PipelineConfig(chunker="sentences(64)", stages={"find": "sparse(3)", "filter": "infer"}),
             {"filter after retrieval"},
@@ -73,8 +70,7 @@ def test_an_index_of_another_embedder_is_detected(tmp_path: Path):
 def test_the_pitfalls_of_a_run_are_read_off_its_traces(tmp_path: Path):
     """Many chunks best first, chunks of one length, stages by meaning alone with a filter behind, two embedders."""
     chunks = tuple(
-        Chunk(id=f"c{at}", text="x" * 400, score=1 - at / 100, metadata={"embedder": "old"})
-        for at in range(30)
+        Chunk(id=f"c{at}", text="x" * 400, score=1 - at / 100, metadata={"embedder": "old"}) for at in range(30)
     )
     steps = (Step(id="vector search"), Step(id="2", name="filter by date"))
     bad = Trace(id="1", query="When?", chunks=chunks, steps=steps, metadata={"embedder": "new"})
@@ -111,9 +107,7 @@ def test_an_invalid_number_is_refused(stage: str):
         lint(PipelineConfig(stages={"find": "sparse", "then": stage}))
 
 
-@pytest.mark.parametrize(
-    ("stage", "many"), [("rerank(lexical, 5)", 5), ("top(3)", 3), ("adaptive", 7), ("top", 10)]
-)
+@pytest.mark.parametrize(("stage", "many"), [("rerank(lexical, 5)", 5), ("top(3)", 3), ("adaptive", 7), ("top", 10)])
 def test_what_is_left_is_read_by_place_or_by_name(stage: str, many: int):
     """The number of chunks that are left is found wherever the grammar lets it stand."""
     [detected] = [

@@ -38,9 +38,7 @@ def run(folder: Path, chunks: int, prompt: int, model: str | None = None):
     gold = Gold(chunks={"c0": 1.0})
     texts = tuple(Chunk(id=f"c{at}", text="word " * 20) for at in range(chunks))
     tokens = TokenCounts(prompt=prompt, completion=10)
-    trace = Trace(
-        id="1", query="When?", chunks=texts, gold=gold, tokens=tokens, answer="At ten.", model=model
-    )
+    trace = Trace(id="1", query="When?", chunks=texts, gold=gold, tokens=tokens, answer="At ten.", model=model)
     return evaluate([trace], folder, metrics=["precision", "recall"])
 
 

@@ -29,11 +29,10 @@ from ragfault.tuning import (
     enumerate_configs,
     tune,
 )
-from ragfault.tuning.cache import TuningCache
 from ragfault.tuning.holdout import gather_questions, select_undominated, split_questions
 from ragfault.tuning.search import PipelineSearch, plan_rounds, race_configs
 from ragfault.tuning.search_space import parse_bound, parse_budget
-from ragfault.tuning.trials import HitGrader, TrialRunner, grade_chunks, parse_tuning_metric
+from ragfault.tuning.trials import HitGrader, TrialRunner, TuningCache, grade_chunks, parse_tuning_metric
 
 pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
 
@@ -93,9 +92,7 @@ def test_a_chunk_without_its_gold_after_compression_does_not_count():
     asked = question(spans=(Span(document="d", start=14, end=28),))
     grader = HitGrader(parse_tuning_metric("ndcg@10"), [original])
     remaining, lost = (replace(original, text=part) for part in (text[14:28], text[:13] + " … " + text[29:]))
-    assert (
-        grader.grade_hits(asked, [original], 0).value == grader.grade_hits(asked, [remaining], 0).value == 1
-    )
+    assert grader.grade_hits(asked, [original], 0).value == grader.grade_hits(asked, [remaining], 0).value == 1
     assert grader.grade_hits(asked, [lost], 0).value == 0
     assert grader.grade_hits(asked, [lost], 0).recall == 0
     assert grader.grade_hits(asked, [remaining], 0).precision == 1
@@ -148,11 +145,7 @@ def test_questions_of_one_document_stay_together_where_documents_are_many():
     spans = [Gold(spans=(Span(document="d", start=at * 10, end=at * 10 + 15),)) for at in range(10)]
     close = [Trace(id=str(at), query="?", gold=gold) for at, gold in enumerate(spans)]
     far = [
-        Trace(
-            id=f"x{at}",
-            query="?",
-            gold=Gold(spans=(Span(document="d", start=200 + 9 * at, end=205 + 9 * at),)),
-        )
+        Trace(id=f"x{at}", query="?", gold=Gold(spans=(Span(document="d", start=200 + 9 * at, end=205 + 9 * at),)))
         for at in range(9)
     ]
     gathered = gather_questions([*close, *far], item)
@@ -232,9 +225,7 @@ def test_the_race_finds_the_best_and_spends_little_on_the_others():
     rng = np.random.default_rng(0)
     asked = [TuningQuestion(id=str(at), query="?", gold=Gold(), group=str(at)) for at in range(256)]
     field = [PipelineConfig(chunker=f"fixed({at})") for at in range(8)]
-    truth = {
-        config.name: np.clip(rng.normal(0.2 + 0.08 * at, 0.1, 256), 0, 1) for at, config in enumerate(field)
-    }
+    truth = {config.name: np.clip(rng.normal(0.2 + 0.08 * at, 0.1, 256), 0, 1) for at, config in enumerate(field)}
     seen: dict[str, int] = {}
 
     def measure(recipe: PipelineConfig, part: object) -> list[QuestionOutcome]:
@@ -288,9 +279,7 @@ def test_a_tuning_says_what_it_rests_on(tuned: TuningResult, questions: list[Tra
         tuned.holdout_questions
     }
     assert (
-        {row.n for row in tuned.measured}
-        == {point.measured.n for point in tuned.frontier}
-        == {tuned.holdout_questions}
+        {row.n for row in tuned.measured} == {point.measured.n for point in tuned.frontier} == {tuned.holdout_questions}
     )
     assert [row.config for row in tuned.measured] == [tuned.config, START]
     assert any(point.recommended for point in tuned.frontier)
@@ -313,14 +302,10 @@ def test_a_tuning_is_the_same_again(tuned: TuningResult, documents: list[Documen
     assert [row.value for row in again.measured] == [row.value for row in tuned.measured]
 
 
-def test_cached_steps_are_not_computed_again(
-    tmp_path: Path, documents: list[Document], questions: list[Trace]
-):
+def test_cached_steps_are_not_computed_again(tmp_path: Path, documents: list[Document], questions: list[Trace]):
     """A store in a folder gives a later bench the same outcomes, times included, without a stage being run."""
     asked = gather_questions(questions, documents).questions[:20]
-    recipe = replace(
-        START, embedder="latent(dimensions=8)", stages={"retrieve": "hybrid(k=20)", "select": "top(5)"}
-    )
+    recipe = replace(START, embedder="latent(dimensions=8)", stages={"retrieve": "hybrid(k=20)", "select": "top(5)"})
     first = TrialRunner(TuningCache(tmp_path, documents), parse_tuning_metric("ndcg@10"))
     result = first.measure(recipe, asked)
     first.cache.flush()
@@ -347,13 +332,9 @@ def test_a_pipeline_that_keeps_to_bounds_is_chosen(documents: list[Document], qu
     assert any("nothing that was searched keeps to" in note for note in broken.notes)
 
 
-def test_a_spent_budget_ends_the_search_with_the_best_so_far(
-    documents: list[Document], questions: list[Trace]
-):
+def test_a_spent_budget_ends_the_search_with_the_best_so_far(documents: list[Document], questions: list[Trace]):
     """A search that may take no time recommends what it began with, and says at which step it stopped."""
-    result = tune(
-        documents, questions, space=SMALL, baseline=START, budget="0.001s", subject_to=["tokens<=2000"]
-    )
+    result = tune(documents, questions, space=SMALL, baseline=START, budget="0.001s", subject_to=["tokens<=2000"])
     assert result.config == START
     assert result.stopped_at == "chunker"
     assert any("budget was spent" in line for line in result.summary)
@@ -402,14 +383,7 @@ def test_the_command_leaves_a_pipeline_that_loads(
 ):
     """`ragfault tune` writes pipeline.toml, JSON and Markdown; the pipeline runs; a second time it asks for --force."""
     out = tmp_path / "tuned"
-    arguments = [
-        "tune",
-        str(handbook / "documents"),
-        str(handbook / "questions.jsonl"),
-        "-o",
-        str(out),
-        "--quiet",
-    ]
+    arguments = ["tune", str(handbook / "documents"), str(handbook / "questions.jsonl"), "-o", str(out), "--quiet"]
     arguments += ["--chunkers", "sentences(64)", "--budget", "60s"]
     assert ragfault(arguments) == 0
     shown = capsys.readouterr().out
@@ -427,7 +401,7 @@ def test_the_page_stands_alone(tuned: TuningResult):
     """The HTML page carries charts and figures, asks nothing of any network, and runs one script by its hash."""
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert")
-    from ragfault.reports.html.tuning import render_tuning_html
+    from ragfault.reports.html.pages import render_tuning_html
 
     page = render_tuning_html(tuned)
     assert page.count("<svg") == 3
@@ -446,18 +420,7 @@ def test_advice_is_given_on_the_command_line(verb: str, tmp_path: Path, capsys: 
     commands = {
         "lint": ([str(tmp_path / "pipeline.toml")], 1, "static chunk size"),
         "savings": (
-            [
-                "--precision",
-                "0.60",
-                "0.85",
-                "--recall",
-                "0.65",
-                "0.75",
-                "--cost",
-                "0.05",
-                "--queries",
-                "100000",
-            ],
+            ["--precision", "0.60", "0.85", "--recall", "0.65", "0.75", "--cost", "0.05", "--queries", "100000"],
             0,
             "7,500.00 a year",
         ),
@@ -481,9 +444,7 @@ def test_another_query_under_the_same_id_is_searched_anew(documents, questions, 
     first.cache.flush()
     again = TrialRunner(TuningCache(tmp_path, documents), parse_tuning_metric("ndcg@10"))
     remaining = again.measure(START, [changed])
-    fresh = TrialRunner(TuningCache(None, documents), parse_tuning_metric("ndcg@10")).measure(
-        START, [changed]
-    )
+    fresh = TrialRunner(TuningCache(None, documents), parse_tuning_metric("ndcg@10")).measure(START, [changed])
     assert remaining[0].tokens == fresh[0].tokens
     assert remaining[0].value == fresh[0].value
 
@@ -535,14 +496,7 @@ def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: p
     for file in (handbook / "documents").iterdir():
         (corpus / file.name).write_bytes(file.read_bytes())
     (corpus / "empty.md").write_text("")
-    arguments = [
-        "tune",
-        str(corpus),
-        str(handbook / "questions.jsonl"),
-        "-o",
-        str(tmp_path / "out"),
-        "--quiet",
-    ]
+    arguments = ["tune", str(corpus), str(handbook / "questions.jsonl"), "-o", str(tmp_path / "out"), "--quiet"]
     arguments += ["--chunkers", "sentences(64)", "--budget", "5s"]
     assert ragfault(arguments) == 2
     assert ragfault([*arguments, "--skip-bad"]) == 0
@@ -560,16 +514,14 @@ def test_the_page_is_silent_in_a_browser(tuned: TuningResult, scheme: str, tmp_p
     chromium = Path("/usr/bin/chromium")
     if not chromium.exists():
         pytest.skip(f"there is no Chromium at {chromium}")
-    from ragfault.reports.html.tuning import render_tuning_html
+    from ragfault.reports.html.pages import render_tuning_html
     from ragfault.reports.output import write_report_file
 
     place = write_report_file(tmp_path / "tuning.html", render_tuning_html(tuned))
     requests: list[str] = []
     noise: list[str] = []
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=str(chromium), args=["--no-sandbox", "--disable-gpu"]
-        )
+        browser = playwright.chromium.launch(executable_path=str(chromium), args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(color_scheme=scheme, viewport={"width": 400, "height": 800})
         page.on("request", lambda request: requests.append(request.url))
         page.on("console", lambda message: noise.append(message.text))
@@ -597,9 +549,7 @@ def test_comparisons_of_a_kind_are_corrected_together(documents, questions):
     for rank, recipe in enumerate(recipes):
         values = [0.5 - (0.1 * rank if at < 6 else 0.0) for at in range(12)]
         outcomes = [QuestionOutcome(value, 1, 1, 1, 1, 1) for value in values]
-        bench.outcomes[recipe.name] = {
-            item.id: outcome for item, outcome in zip(holdout, outcomes, strict=True)
-        }
+        bench.outcomes[recipe.name] = {item.id: outcome for item, outcome in zip(holdout, outcomes, strict=True)}
     pairs = [("chunker", recipes[0], other, "ours", "theirs") for other in recipes[1:]]
     gains = HoldoutEvaluator(bench, holdout).compare_configs(pairs)
     assert [gain.adjusted_p for gain in gains] == holm_adjust([gain.p for gain in gains])

@@ -53,9 +53,7 @@ def stacked(data: Data, odds: Array, chosen: Array, at: Array, *, style: bool = 
     """Return the log-odds of some answers by trees fitted on the chosen ones."""
     rows = whole(data, odds, style=style)
     bad = np.array([answer.bad for answer in data.answers])
-    trees = boosting.boost(
-        rows[chosen], bad[chosen], weights(data)[chosen], ANSWER_ROUNDS, **boosting.ANSWERS
-    )
+    trees = boosting.boost(rows[chosen], bad[chosen], weights(data)[chosen], ANSWER_ROUNDS, **boosting.ANSWERS)
     return trees.predict(rows[at], raw_score=True)
 
 
@@ -127,14 +125,10 @@ def write(data: Data, inner: Array, odds: Array, reported: Array) -> None:
 def main() -> None:
     """Measure, fit on everything, write."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.embedded",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m training.embedded", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument(
-        "--transfer", type=Path, help="measure tasks and sets that were never seen, from what was kept"
-    )
+    parser.add_argument("--transfer", type=Path, help="measure tasks and sets that were never seen, from what was kept")
     parser.add_argument("--keep", type=Path, help="keep here what the parts say of what they have not seen")
     options = parser.parse_args()
     data = arrange([answer for answer in answers(options.data) if answer.seen is not None])

@@ -30,7 +30,7 @@ def boost(rows: Array, labels: Array, weights: Array | None, rounds: int, **opti
 
 
 def pack(model: lightgbm.Booster) -> dict[str, Array]:
-    """Return the trees as one table of nodes (see `ragfault.judges.embedded.trees`)."""
+    """Return the trees as one table of nodes (see `ragfault.judges.embedded.network`)."""
     roots: list[int] = []
     nodes: list[list[float]] = []
 

@@ -15,7 +15,7 @@ import numpy as np
 from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling
-from ragfault.judges.embedded.passage_arrays import PassageArrays
+from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.support import ClaimFeatures, TextType, classify_text, extract_features
 from ragfault.judges.embedded.vectors import Array, load_vectors
 from ragfault.text import split_words
@@ -77,11 +77,7 @@ def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
 def invented(row: dict[str, Any], strange: dict[str, Any]) -> dict[str, Any]:
     """Return an answer with a statement of another source before or after it, which nothing here supports."""
     message = extract_claims(strange["answer"])
-    text = (
-        message[zlib.crc32(row["id"].encode()) % len(message)].text
-        if message
-        else "The harbour was closed by then."
-    )
+    text = message[zlib.crc32(row["id"].encode()) % len(message)].text if message else "The harbour was closed by then."
     first = zlib.crc32(text.encode()) % 2
     answer = f"{text} {row['answer']}" if first else f"{row['answer'].rstrip()} {text}"
     shift = len(text) + 1 if first else 0
@@ -93,9 +89,7 @@ def invented(row: dict[str, Any], strange: dict[str, Any]) -> dict[str, Any]:
 def _answer(name: str, row: dict[str, Any], ground: PassageArrays) -> Answer:
     result = extract_claims(row["answer"])
     texts = [strip_marks(claim.text) for claim in result]
-    seen = (
-        extract_features([(texts, ground)], row.get("query") or "") if texts and len(ground.tokens) else None
-    )
+    seen = extract_features([(texts, ground)], row.get("query") or "") if texts and len(ground.tokens) else None
     spans = row.get("spans")
     if spans is None:
         marks = [row["label"] if len(result) == 1 or not row["label"] else -1] * len(result)
@@ -107,11 +101,7 @@ def _answer(name: str, row: dict[str, Any], ground: PassageArrays) -> Answer:
         zlib.crc32(row["source_id"].encode()) % FOLDS,
         row.get("task") or row.get("subset") or name,
         row.get("model") or "",
-        classify_text(
-            row.get("query") or "",
-            texts,
-            float(ground.is_field.mean()) if len(ground.is_field) else 0.0,
-        ),
+        classify_text(row.get("query") or "", texts, float(ground.is_field.mean()) if len(ground.is_field) else 0.0),
         int(row["label"]),
         seen,
         np.array(marks),
@@ -121,11 +111,7 @@ def _answer(name: str, row: dict[str, Any], ground: PassageArrays) -> Answer:
 
 def _within(claim: Claim, spans: Sequence[dict[str, Any]]) -> list[tuple[int, int]]:
     """Return the marked stretches that touch a claim."""
-    return [
-        (span["start"], span["end"])
-        for span in spans
-        if claim.start < span["end"] and span["start"] < claim.end
-    ]
+    return [(span["start"], span["end"]) for span in spans if claim.start < span["end"] and span["start"] < claim.end]
 
 
 def _words(claim: Claim, marked: Sequence[tuple[int, int]]) -> Array | None:
@@ -135,15 +121,11 @@ def _words(claim: Claim, marked: Sequence[tuple[int, int]]) -> Array | None:
     reported = split_words(normalize_spelling(strip_marks(claim.text))) or (".",)
     hit = np.zeros(len(reported), np.float32)
     for start, end in marked:
-        part = split_words(
-            normalize_spelling(strip_marks(claim.text[max(0, start - claim.start) : end - claim.start]))
-        )
+        part = split_words(normalize_spelling(strip_marks(claim.text[max(0, start - claim.start) : end - claim.start])))
         if len(part) >= len(reported) - 1:
             hit[:] = 1
             continue
-        place = next(
-            (at for at in range(len(reported) - len(part) + 1) if reported[at : at + len(part)] == part), None
-        )
+        place = next((at for at in range(len(reported) - len(part) + 1) if reported[at : at + len(part)] == part), None)
         if place is None:
             hit[[at for at, word in enumerate(reported) if word in part]] = 1
         else:

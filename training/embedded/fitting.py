@@ -107,9 +107,7 @@ def bag_of(data: Data, known: Array) -> dict[str, Array]:
     """Return a bag fitted on some claims."""
     content = known[data.bag[0]]
     place = np.cumsum(known) - 1
-    return boosting.bag(
-        place[data.bag[0][content]], data.bag[1][content], data.claims.marks[known], int(known.sum())
-    )
+    return boosting.bag(place[data.bag[0][content]], data.bag[1][content], data.claims.marks[known], int(known.sum()))
 
 
 def bag_out(data: Data) -> Array:

@@ -112,10 +112,7 @@ def train(claims: Claims, seed: int = 0, epochs: int = EPOCHS) -> Network:
     rest = [part for name, part in network.named_parameters() if name != "own.weight"]
     rates = (3e-3, 2e-3)
     optimiser = torch.optim.AdamW(
-        [
-            {"params": [network.own.weight], "weight_decay": 1e-3},
-            {"params": rest, "weight_decay": 1e-2},
-        ]
+        [{"params": [network.own.weight], "weight_decay": 1e-3}, {"params": rest, "weight_decay": 1e-2}]
     )
     total, step = epochs * (len(claims.rows) // BATCH), 0
     loss_of = functional.binary_cross_entropy_with_logits

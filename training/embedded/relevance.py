@@ -23,10 +23,10 @@ from training.embedded.examples import FOLDS, rows
 
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage
-from ragfault.judges.embedded.passage_arrays import PassageArrays
-from ragfault.judges.embedded.relevance import FEATURE_NAMES, compute_relevance_features
+from ragfault.judges.embedded.arrays import PassageArrays
+from ragfault.judges.embedded.judge import FEATURE_NAMES, compute_relevance_features
 from ragfault.judges.embedded.vectors import Array, load_vectors
-from ragfault.judges.lexical.judge import LexicalJudge
+from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.stats import auroc
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/relevance.npz"
@@ -78,9 +78,7 @@ def mined(folder: Path) -> Iterator[Pair]:
                       [item["contexts"][0] for item in natural], 2)  # fmt: skip
     texts: list[str] = []
     queries = []
-    for source, row in {
-        row["source_id"]: row for row in rows(folder, "ragtruth_train") if row["task"] == "QA"
-    }.items():
+    for source, row in {row["source_id"]: row for row in rows(folder, "ragtruth_train") if row["task"] == "QA"}.items():
         queries.append((row["query"], set(range(len(texts), len(texts) + len(row["contexts"]))), source))
         texts += row["contexts"]
     yield from beside("marco", queries, texts, 3)
@@ -109,9 +107,7 @@ def numbers(pairs: Sequence[Pair]) -> Array:
         ground = PassageArrays(reading.get_index(passage), table, load_rarity())
         question = reading.get_query(pair.query)
         content = question.total_weight and len(ground.tokens)
-        result.append(
-            compute_relevance_features(question, ground)[0][0] if content else np.zeros(len(FEATURE_NAMES))
-        )
+        result.append(compute_relevance_features(question, ground)[0][0] if content else np.zeros(len(FEATURE_NAMES)))
     return np.array(result)
 
 
@@ -122,9 +118,7 @@ def fit(values: Array, labels: Array, sets: Array) -> LogisticRegression:
         for label in (0, 1):
             content = (sets == first) & (labels == label)
             weight[content] = 1 / max(1, content.sum())
-    return LogisticRegression(C=RIDGE, max_iter=1000).fit(
-        values, labels, sample_weight=weight / weight.mean()
-    )
+    return LogisticRegression(C=RIDGE, max_iter=1000).fit(values, labels, sample_weight=weight / weight.mean())
 
 
 def main(folder: Path) -> None:
@@ -145,12 +139,8 @@ def main(folder: Path) -> None:
         print(f"{first:10} n {content.sum():6,}  AUROC {auroc(crossed[content], labels[content]):.3f}  "
               f"never seen {auroc(never, labels[content]):.3f}")  # fmt: skip
     model = fit(scaled, labels, sets)
-    np.savez_compressed(
-        TARGET, mean=mean, deviation=deviation, weights=model.coef_[0], bias=model.intercept_[0]
-    )
-    print(
-        "  ".join(f"{name} {weight:.2f}" for name, weight in zip(FEATURE_NAMES, model.coef_[0], strict=True))
-    )
+    np.savez_compressed(TARGET, mean=mean, deviation=deviation, weights=model.coef_[0], bias=model.intercept_[0])
+    print("  ".join(f"{name} {weight:.2f}" for name, weight in zip(FEATURE_NAMES, model.coef_[0], strict=True)))
 
 
 if __name__ == "__main__":

@@ -28,9 +28,7 @@ def report(answers: Sequence[Answer], reported: Array, name: str) -> None:
 
 
 def _line(name: str, answers: Sequence[Answer], bad: Array, reported: Array, content: Array) -> None:
-    groups = [
-        f"{answer.task} {answer.model}" for answer, inside in zip(answers, content, strict=True) if inside
-    ]
+    groups = [f"{answer.task} {answer.model}" for answer, inside in zip(answers, content, strict=True) if inside]
     score, label = reported[content], bad[content]
     inner = auroc_within_groups(score, label, groups)
     f1, balanced = (choose_threshold(score, label, goal) for goal in ("f1", "balanced_accuracy"))

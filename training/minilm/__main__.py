@@ -120,9 +120,7 @@ def schedule(minutes: float, pairs: int | None) -> Callable[[int], float]:
 def main() -> None:
     """Read the data, train, write."""
     asked = argparse.ArgumentParser(
-        prog="python -m training.minilm",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m training.minilm", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     asked.add_argument("data", type=Path)
     length = asked.add_mutually_exclusive_group()

@@ -18,7 +18,7 @@ from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.lexical.features import parse_statement
-from ragfault.judges.minilm.evidence import get_sentence_text, select_evidence
+from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
 
 __all__ = ["Example", "examples"]
 
@@ -55,10 +55,7 @@ def examples(folder: Path) -> Iterator[Example]:
                 continue
             texts = tuple(row["contexts"] if "contexts" in row else [row["passage"]])
             if texts != last:
-                last, index = (
-                    texts,
-                    SentenceIndex([Passage(str(place), text) for place, text in enumerate(texts)]),
-                )
+                last, index = (texts, SentenceIndex([Passage(str(place), text) for place, text in enumerate(texts)]))
             yield from (_marked(row, index, chance) if "spans" in row else _judged(row, index))
     yield from relevance(folder)
 
@@ -68,11 +65,7 @@ def relevance(folder: Path) -> Iterator[Example]:
     retained = {row["query"] for row in rows(folder, "wikiqa") if row["split"] != "train"}
     for pairs in (graded(folder), mined(folder)):
         for pair in pairs:
-            if (
-                pair.set == "trec_dl19"
-                or pair.fold < RELEVANCE
-                or (pair.set == "wikiqa" and pair.query in retained)
-            ):
+            if pair.set == "trec_dl19" or pair.fold < RELEVANCE or (pair.set == "wikiqa" and pair.query in retained):
                 continue
             yield Example("relevance", pair.query, (pair.passage,), pair.relevant)
 
@@ -83,9 +76,7 @@ def _marked(row: dict[str, Any], index: SentenceIndex, chance: Random) -> Iterat
         text, spans = strip_marks(claim.text), _within(claim, row["spans"])
         # where a mark of a citation was taken out, the offsets no longer fit
         known = spans if text == claim.text or not spans else None
-        yield Example(
-            "marked" if spans else "unmarked", text, _evidence(text, index), int(bool(spans)), known
-        )
+        yield Example("marked" if spans else "unmarked", text, _evidence(text, index), int(bool(spans)), known)
         if not spans and chance.random() < ALTERED:
             other = altered(text, [passage.text for passage in index.passages], chance)
             if other is not None and other != text:
@@ -103,8 +94,7 @@ def _judged(row: dict[str, Any], index: SentenceIndex) -> Iterator[Example]:
 
 def _evidence(text: str, index: SentenceIndex) -> tuple[str, ...]:
     return tuple(
-        get_sentence_text(index, place)
-        for place in select_evidence(parse_statement(text, load_rarity()), index)
+        get_sentence_text(index, place) for place in select_evidence(parse_statement(text, load_rarity()), index)
     )
 
 

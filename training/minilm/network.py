@@ -81,8 +81,7 @@ def encoded(example: Example, split: Tokenizer) -> Row:
     marks = None
     if example.spans is not None:
         marks = tuple(
-            float(any(start < right and left < end for left, right in example.spans))
-            for start, end in created.spans
+            float(any(start < right and left < end for left, right in example.spans)) for start, end in created.spans
         )
     return Row(created, int(asked), example.label, marks)
 

@@ -1,7 +1,7 @@
 """Analysis of runs: what the scores and verdicts mean, each figure with its counts and its interval."""
 
 from ragfault.analysis.chunk_insights import compute_insights
-from ragfault.analysis.comparison.bisection import bisect, bisect_segments
+from ragfault.analysis.comparison.bisection import MetricHistory, RunHistory, bisect, bisect_segments, history
 from ragfault.analysis.comparison.compare import ALPHA, MARGIN, POWER, compare, compare_segments
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.analysis.comparison.records import (
@@ -14,9 +14,8 @@ from ragfault.analysis.comparison.records import (
     MovedTrace,
     RunDifference,
 )
-from ragfault.analysis.comparison.run_history import MetricHistory, RunHistory, history
+from ragfault.analysis.correction import CardCorrection, HumanLabels, LabelProvenance
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, ProblemDefinition, diagnose
-from ragfault.analysis.ppi import HumanLabels, LabelProvenance
 from ragfault.analysis.quality_gate import MIN_COVERAGE, gate
 from ragfault.analysis.records import (
     ChunkBucket,
@@ -38,7 +37,6 @@ from ragfault.analysis.records import (
     TraceProblem,
     TradeoffPair,
 )
-from ragfault.analysis.rogan_gladen import CardCorrection
 from ragfault.analysis.run_analysis import analyze, diagnose_run, suggest_remedies, worst_traces
 from ragfault.analysis.scorecard import (
     QUALITY_LEVELS,

@@ -188,29 +188,20 @@ def compute_insights(run: Run, chunks: ChunkTable | None = None) -> tuple[ChunkI
 
 
 def _fill_buckets(
-    chunks: ChunkTable,
-    codes: Codes,
-    names: list[str],
-    values: NDArray[np.float64],
-    defined: NDArray[np.bool_],
+    chunks: ChunkTable, codes: Codes, names: list[str], values: NDArray[np.float64], defined: NDArray[np.bool_]
 ) -> Iterator[ChunkBucket]:
     for code, name in enumerate(names):
         inside = defined & (codes == code)
         interval = estimate_mean(values[inside], chunks.clusters[inside])
         if interval is not None:
-            yield ChunkBucket(
-                label=name, traces=len(np.unique(chunks.trace_index[inside])), interval=interval
-            )
+            yield ChunkBucket(label=name, traces=len(np.unique(chunks.trace_index[inside])), interval=interval)
 
 
 def _chunk_properties(run: Run, chunks: ChunkTable) -> Iterator[tuple[ChunkProperty, BucketCodes]]:
     sizes = chunks.counts[chunks.trace_index]
     yield "chunks", (np.digitize(sizes, [4, 7, 11]), ["1–3", "4–6", "7–10", "11+"])
     yield "position", _bucket_numbers(chunks.position, 10)
-    yield (
-        "length",
-        (np.digitize(chunks.length, [100, 500, 1001]), ["< 100", "100–500", "500–1000", "> 1000"]),
-    )
+    yield ("length", (np.digitize(chunks.length, [100, 500, 1001]), ["< 100", "100–500", "500–1000", "> 1000"]))
     turns, names = segment_codes(run, "turn")
     numbers = np.array([*map(int, names), NO_CODE], dtype=np.int64)
     yield "turn", _bucket_numbers(numbers[turns][chunks.trace_index], 4)

@@ -60,22 +60,14 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
     ),
     "irrelevant_chunk": ProblemDefinition("irrelevant chunks", "retrieval", RANKING_REMEDIES),
     "missing_context": ProblemDefinition("missing context", "retrieval", COVERAGE_REMEDIES),
-    "uncovered_statement": ProblemDefinition(
-        "expected facts that no chunk holds", "retrieval", COVERAGE_REMEDIES
-    ),
+    "uncovered_statement": ProblemDefinition("expected facts that no chunk holds", "retrieval", COVERAGE_REMEDIES),
     "empty_answer": ProblemDefinition(
         "empty answers", "generation", ("look for time-outs, filters and token limits of the generator",)
     ),
     "unsupported_claim": ProblemDefinition("unsupported claims", "generation", GROUNDING_REMEDIES),
-    "contradicted_claim": ProblemDefinition(
-        "claims that the chunks contradict", "generation", GROUNDING_REMEDIES
-    ),
-    "unanswered_aspect": ProblemDefinition(
-        "unanswered parts of the query", "generation", COMPLETENESS_REMEDIES
-    ),
-    "absent_fact": ProblemDefinition(
-        "expected facts that the answer leaves out", "generation", COMPLETENESS_REMEDIES
-    ),
+    "contradicted_claim": ProblemDefinition("claims that the chunks contradict", "generation", GROUNDING_REMEDIES),
+    "unanswered_aspect": ProblemDefinition("unanswered parts of the query", "generation", COMPLETENESS_REMEDIES),
+    "absent_fact": ProblemDefinition("expected facts that the answer leaves out", "generation", COMPLETENESS_REMEDIES),
     "contradicted_fact": ProblemDefinition(
         "expected facts that the answer contradicts", "generation", GROUNDING_REMEDIES
     ),
@@ -87,10 +79,7 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
     "wrong_refusal": ProblemDefinition(
         "refusals although the chunks cover the query",
         "generation",
-        (
-            "soften the wording that tells the model when to refuse",
-            "put the most relevant chunks first or last",
-        ),
+        ("soften the wording that tells the model when to refuse", "put the most relevant chunks first or last"),
     ),
     "missed_refusal": ProblemDefinition(
         "answers although the chunks do not cover the query",
@@ -106,9 +95,7 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
             "index again",
         ),
     ),
-    "bad_quote": ProblemDefinition(
-        "quotes that do not stand in the chunk they name", "crosscut", CITATION_REMEDIES
-    ),
+    "bad_quote": ProblemDefinition("quotes that do not stand in the chunk they name", "crosscut", CITATION_REMEDIES),
     "bad_citation": ProblemDefinition(
         "citations of chunks that do not support the claim", "crosscut", CITATION_REMEDIES
     ),
@@ -218,9 +205,7 @@ def _claim_problems(verdicts: Verdicts) -> Iterator[TraceProblem]:
 
 
 def _claim_problem(kind: ProblemKind, claim: ClaimVerdict, reason: str) -> TraceProblem:
-    return _build_problem(
-        kind, claim.claim, reason, start=claim.start, end=claim.end, evidence=claim.evidence
-    )
+    return _build_problem(kind, claim.claim, reason, start=claim.start, end=claim.end, evidence=claim.evidence)
 
 
 def _answer_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]:
@@ -279,15 +264,11 @@ def _citation_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProble
         quote = (citation.quote or "").strip()
         text = quote or citation.claim or citation.chunk
         if trace.chunks is not None and citation.chunk not in chunks:
-            yield _build_problem(
-                "bad_quote", text, "the chunk it names was not retrieved", chunk=citation.chunk
-            )
+            yield _build_problem("bad_quote", text, "the chunk it names was not retrieved", chunk=citation.chunk)
             continue
         named = chunks.get(citation.chunk, ())
         if quote and named and not any(quote_matches(quote, chunk.text) for chunk in named):
-            yield _build_problem(
-                "bad_quote", text, "the chunk it names does not say so", chunk=citation.chunk
-            )
+            yield _build_problem("bad_quote", text, "the chunk it names does not say so", chunk=citation.chunk)
         verdict = verdicts.citation[at] if verdicts.citation and at < len(verdicts.citation) else None
         if verdict is not None and not verdict.supports:
             yield _build_problem(

@@ -10,13 +10,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis.comparison.paired_runs import PairedLabels, pair_runs
 from ragfault.analysis.comparison.regression import MAX_NEEDED, check_regression
-from ragfault.analysis.records import (
-    GateOutcome,
-    GateResult,
-    MetricAggregate,
-    RegressionReport,
-    ThresholdDecision,
-)
+from ragfault.analysis.records import GateOutcome, GateResult, MetricAggregate, RegressionReport, ThresholdDecision
 from ragfault.analysis.score_matrix import ScoreMatrix, open_matrix
 from ragfault.analysis.scorecard import aggregate_metric
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
@@ -56,9 +50,7 @@ def gate(
         raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")
     parsed = parse_thresholds(thresholds)
     if not parsed and baseline is None:
-        raise UsageError(
-            'no threshold was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.'
-        )
+        raise UsageError('no threshold was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.')
     if options and baseline is None:
         raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to compare with.")
     matrix = open_matrix(source, labels[1])

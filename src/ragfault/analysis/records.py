@@ -7,8 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ragfault.analysis.comparison.records import MetricChange
-from ragfault.analysis.ppi import LabelProvenance
-from ragfault.analysis.rogan_gladen import CardCorrection
+from ragfault.analysis.correction import CardCorrection, LabelProvenance
 from ragfault.analysis.thresholds import Threshold
 from ragfault.io.runs import Manifest
 from ragfault.records import Evidence, Layer

@@ -10,10 +10,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.analysis.chunk_insights import compute_insights, load_chunks
+from ragfault.analysis.correction import CardChoice, HumanLabels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose
-from ragfault.analysis.ppi import HumanLabels
 from ragfault.analysis.records import Diagnosis, Findings, ProblemKind, Remedy
-from ragfault.analysis.rogan_gladen import CardChoice
 from ragfault.analysis.score_matrix import SCORED, ScoreMatrix, estimate_mean, metric_name, open_matrix
 from ragfault.analysis.scorecard import (
     TARGETS,
@@ -52,9 +51,7 @@ def diagnose_run(source: Run | ScoreMatrix, ids: Sequence[str] | None = None) ->
             raise RunError(f"{run.path}: traces and verdicts are not in the same order. Evaluate again.")
         diagnosis = diagnose(trace, verdicts)
         triad = triads.get(trace.id)
-        yield (
-            diagnosis if triad is None else replace(diagnosis, triad=triad, quality=quality_level(triad).name)
-        )
+        yield (diagnosis if triad is None else replace(diagnosis, triad=triad, quality=quality_level(triad).name))
 
 
 def _triads_by_trace(matrix: ScoreMatrix) -> dict[str, float]:
@@ -125,15 +122,12 @@ class DiagnosisSummary:
 
     def worst_traces(self) -> tuple[Diagnosis, ...]:
         """Return the worst traces, worst first."""
-        return tuple(
-            entry[-1] for entry in sorted(self._worst_heap, key=lambda entry: entry[:3], reverse=True)
-        )
+        return tuple(entry[-1] for entry in sorted(self._worst_heap, key=lambda entry: entry[:3], reverse=True))
 
     def suggest_remedies(self, matrix: ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
         """Return the remedies, the most frequent first; their examples are the worst traces."""
         ranked = sorted(
-            self._rows_by_kind,
-            key=lambda kind: (-len(self._rows_by_kind[kind]), -self._problem_counts[kind], kind),
+            self._rows_by_kind, key=lambda kind: (-len(self._rows_by_kind[kind]), -self._problem_counts[kind], kind)
         )
         return tuple(self._build_remedy(kind, matrix, examples) for kind in ranked)
 

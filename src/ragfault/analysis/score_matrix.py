@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.analysis.ppi import Codes, Floats, HumanLabels, LabelValues, Mask, metric_bounds
+from ragfault.analysis.correction import Codes, Floats, HumanLabels, LabelValues, Mask, metric_bounds
 from ragfault.errors import RunError, UnknownName
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.stats import Interval, mean_interval
@@ -95,11 +95,7 @@ def metric_name(metric: str) -> str:
     return metric.split("(", 1)[0].split("@", 1)[0].strip()
 
 
-def estimate_mean(
-    values: Floats | Mask,
-    clusters: Codes | None,
-    measure: MetricInfo | None = None,
-) -> Interval | None:
+def estimate_mean(values: Floats | Mask, clusters: Codes | None, measure: MetricInfo | None = None) -> Interval | None:
     """Estimate mean and interval of some values, cut at the range of their metric (else [0, 1]); None for none."""
     if not len(values):
         return None
@@ -144,9 +140,7 @@ def _read_scores(run: Run) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
         status.reshape(-1)[rows] = np.array([STATUSES.index(name) for name in states], np.int8)[state]
         values.reshape(-1)[rows] = _to_floats(batch["value"])
         reason_code, texts = encode_texts(batch["reason"])
-        why.reshape(-1)[rows] = np.array([*(reasons.setdefault(t, len(reasons)) for t in texts), NO_CODE])[
-            reason_code
-        ]
+        why.reshape(-1)[rows] = np.array([*(reasons.setdefault(t, len(reasons)) for t in texts), NO_CODE])[reason_code]
         at = rows.stop
     if at != status.size:
         raise _incomplete_scores(run)
@@ -197,9 +191,7 @@ def segment_codes(run: Run, by: str) -> CodedTexts:
     objects = [_parse_object(text) for text in texts]
     if not any(key in entry for entry in objects):
         keys = sorted({name for entry in objects for name in entry})
-        raise UnknownName(
-            "field to divide by", by, [*SEGMENT_FIELDS, *(METADATA_PREFIX + name for name in keys)]
-        )
+        raise UnknownName("field to divide by", by, [*SEGMENT_FIELDS, *(METADATA_PREFIX + name for name in keys)])
     return _deduplicate_codes(codes, [_label_text(entry.get(key)) for entry in objects])
 
 

@@ -9,7 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.analysis.chunk_insights import ChunkTable, load_chunks
-from ragfault.analysis.ppi import Codes, HumanLabels, correct_mean
+from ragfault.analysis.correction import CardChoice, Codes, HumanLabels, correct_mean, load_correction
+from ragfault.analysis.correction import correct_interval as correct
 from ragfault.analysis.records import (
     HealthAlert,
     LayerHealth,
@@ -20,8 +21,6 @@ from ragfault.analysis.records import (
     Scorecard,
     TradeoffPair,
 )
-from ragfault.analysis.rogan_gladen import CardChoice, load_correction
-from ragfault.analysis.rogan_gladen import correct_interval as correct
 from ragfault.analysis.score_matrix import (
     FAILED,
     NO_CODE,
@@ -90,9 +89,7 @@ def build_scorecard(
     """
     matrix = open_matrix(source, labels)
     if matrix.labels is not None and corrected is not False:
-        raise UsageError(
-            "figures are corrected by the judge's card or by human labels: ask for one of the two."
-        )
+        raise UsageError("figures are corrected by the judge's card or by human labels: ask for one of the two.")
     scorecard = _build_card(matrix, None, _thresholds_by_metric(targets))
     known = load_correction(matrix.run, tuple(matrix.metric_names), corrected)
     if known is None:
@@ -108,10 +105,7 @@ def build_scorecard(
 
 
 def build_segments(
-    source: Run | ScoreMatrix,
-    by: str,
-    targets: Thresholds = TARGETS,
-    routes: Mapping[str, Thresholds] | None = None,
+    source: Run | ScoreMatrix, by: str, targets: Thresholds = TARGETS, routes: Mapping[str, Thresholds] | None = None
 ) -> tuple[Scorecard, ...]:
     """Build the scorecard of each segment of the traces, the largest first.
 
@@ -185,9 +179,7 @@ def aggregate_metric(
         codes = why[(states == state) & (why != NO_CODE)]
         tally = np.bincount(codes, minlength=1)
         first = np.argsort(-tally, kind="stable")[:MAX_REASONS].tolist()
-        return tuple(
-            ReasonCount(text=matrix.reasons[code], count=int(tally[code])) for code in first if tally[code]
-        )
+        return tuple(ReasonCount(text=matrix.reasons[code], count=int(tally[code])) for code in first if tally[code])
 
     return MetricAggregate(
         metric=measure.name,
@@ -214,8 +206,7 @@ def pair_tradeoffs(source: Run | ScoreMatrix) -> tuple[TradeoffPair, ...]:
     pairs = []
     for names in TRADEOFF_PAIRS:
         first, second = (
-            None if (at := matrix.column_index(name)) is None else aggregate_metric(matrix, at)
-            for name in names
+            None if (at := matrix.column_index(name)) is None else aggregate_metric(matrix, at) for name in names
         )
         if any(side is not None and side.interval for side in (first, second)):
             pairs.append(TradeoffPair(first=first, second=second, names=names))
@@ -345,9 +336,7 @@ def assess_rag(source: Run | ScoreMatrix, chunks: ChunkTable | None = None) -> R
     seen = chunks or load_chunks(matrix.run)
     groups = seen.clusters
     judged = np.bincount(seen.trace_index[seen.judged], minlength=seen.trace_count)
-    total = np.bincount(
-        seen.trace_index[seen.judged], seen.relevance[seen.judged], minlength=seen.trace_count
-    )
+    total = np.bincount(seen.trace_index[seen.judged], seen.relevance[seen.judged], minlength=seen.trace_count)
     relevant = np.bincount(seen.trace_index[seen.relevant], minlength=seen.trace_count)
     some, looked = judged > 0, seen.missing >= 0
     own = matrix.clusters
@@ -358,9 +347,7 @@ def assess_rag(source: Run | ScoreMatrix, chunks: ChunkTable | None = None) -> R
         "relevance": estimate_mean(total[some] / judged[some], None if own is None else own[some]),
         "usage": estimate_mean(seen.used[seen.use_judged], groups[seen.use_judged]),
         "missing": estimate_mean(seen.missing[looked] > 0, None if own is None else own[looked]),
-        "ranking": None
-        if ranked is None
-        else estimate_mean(*matrix.scored_values(ranked), matrix.measures[ranked]),
+        "ranking": None if ranked is None else estimate_mean(*matrix.scored_values(ranked), matrix.measures[ranked]),
         "optimal": estimate_mean(optimal[rated], None if own is None else own[rated]),
     }
     return RagHealth(**figures, alerts=_raise_alerts(figures))

@@ -23,10 +23,7 @@ COMMANDS = {
     "diagnose": ("ragfault.cli.report", "List the problems of single traces of a run."),
     "gate": ("ragfault.cli.gate", "Check a run against thresholds: pass, fail, or cannot tell."),
     "ci": ("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request."),
-    "compare": (
-        "ragfault.cli.compare",
-        "Compare two runs: each metric worse, better, steady, or cannot tell.",
-    ),
+    "compare": ("ragfault.cli.compare", "Compare two runs: each metric worse, better, steady, or cannot tell."),
     "bisect": ("ragfault.cli.compare", "Name the layer that broke between two runs."),
     "monitor": ("ragfault.cli.monitor", "Monitor runs over time: drops, the layer to blame, alerts."),
     "clusters": ("ragfault.cli.clusters", "Cluster similar failures, with ids that stay the same over runs."),
@@ -42,10 +39,7 @@ COMMANDS = {
     "judge": ("ragfault.cli.judge", "Measure a judge against human labels."),
     "label": ("ragfault.cli.label", "Label traces in the terminal, one key press per verdict."),
     "serve": ("ragfault.cli.serve", "Receive live traces, score and monitor them, and show a dashboard."),
-    "mcp": (
-        "ragfault.cli.serve",
-        "Let a coding agent evaluate, bisect and explain, by the Model Context Protocol.",
-    ),
+    "mcp": ("ragfault.cli.serve", "Let a coding agent evaluate, bisect and explain, by the Model Context Protocol."),
     "cache": ("ragfault.cli.cache", "Manage stored replies of language models."),
     "metrics": ("ragfault.cli.catalog", "List the metrics, or explain one."),
     "profile": ("ragfault.cli.catalog", "List the domain profiles, or print one as TOML."),

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 UNIT_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 cache_option = click.option(
-    "--cache",
-    "name",
-    metavar="FILE",
-    help="The file.  [default: RAGFAULT_CACHE, or the cache folder of the user]",
+    "--cache", "name", metavar="FILE", help="The file.  [default: RAGFAULT_CACHE, or the cache folder of the user]"
 )
 
 
@@ -53,11 +50,7 @@ def stats(name: str | None, plain: bool) -> None:
         with _open_cache(place) as file:
             groups = counted(file)
     if plain:
-        summary = {
-            "file": str(place),
-            "bytes": _measure_size(place),
-            "groups": [group._asdict() for group in groups],
-        }
+        summary = {"file": str(place), "bytes": _measure_size(place), "groups": [group._asdict() for group in groups]}
         click.echo(msgspec.json.format(msgspec.json.encode(summary)))
         return
     if not groups:
@@ -140,9 +133,7 @@ def _confirm_removal(question: str) -> bool:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise UsageError(
-            "nobody answered, and nothing was removed. Give --yes to remove without asking."
-        ) from None
+        raise UsageError("nobody answered, and nothing was removed. Give --yes to remove without asking.") from None
     if not agreed:
         click.echo("nothing was removed")
     return agreed
@@ -179,13 +170,9 @@ def _parse_age(age: str) -> float:
 
 def _format_table(groups: list[CacheGroup]) -> Iterator[str]:
     """Format the lines of a table of what is kept."""
-    rows: list[tuple[str, ...]] = [
-        ("model", "kind", "replies", "tokens sent", "received", "US$", "oldest", "newest")
-    ]
+    rows: list[tuple[str, ...]] = [("model", "kind", "replies", "tokens sent", "received", "US$", "oldest", "newest")]
     for group in groups:
-        days = (
-            datetime.fromtimestamp(moment, UTC).date().isoformat() for moment in (group.oldest, group.newest)
-        )
+        days = (datetime.fromtimestamp(moment, UTC).date().isoformat() for moment in (group.oldest, group.newest))
         cost = "unknown" if group.cost is None else f"{group.cost:,.4f}"
         numbers = (f"{group.calls:,}", f"{group.prompt:,}", f"{group.completion:,}", cost)
         rows.append((f"{group.provider}/{group.model}", group.kind, *numbers, *days))

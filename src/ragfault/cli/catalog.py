@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import click
 
-LAYER_TITLES = {
-    "retrieval": "Retrieval",
-    "generation": "Generation",
-    "crosscut": "Cross-cut",
-    "operation": "Operation",
-}
+LAYER_TITLES = {"retrieval": "Retrieval", "generation": "Generation", "crosscut": "Cross-cut", "operation": "Operation"}
 
 
 @click.command(
@@ -63,10 +58,7 @@ def _explain_metric(text: str) -> None:
     entry = catalogue[name]
     low, high = entry.range
     described = entry.docstring.split(">>>")[0].rstrip()
-    click.secho(
-        format_metric(name, entry.parameters.items()) + ("@k" if entry.has_cutoff else ""),
-        bold=True,
-    )
+    click.secho(format_metric(name, entry.parameters.items()) + ("@k" if entry.has_cutoff else ""), bold=True)
     click.echo(f"\n{described}\n")
     rows = {
         "layer": LAYER_TITLES[entry.layer],
@@ -76,9 +68,7 @@ def _explain_metric(text: str) -> None:
         "source": entry.source,
     }
     if entry.extra:
-        rows["needs"] = f"pip install 'ragfault[{entry.extra}]'" + (
-            "" if entry.installed else "  (not installed)"
-        )
+        rows["needs"] = f"pip install 'ragfault[{entry.extra}]'" + ("" if entry.installed else "  (not installed)")
     for label, value in rows.items():
         click.echo(f"  {label:<8}{value}")
 

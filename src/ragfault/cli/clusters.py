@@ -28,9 +28,7 @@ Examples:
   ragfault clusters runs/today --assign c-5f21aa=ann --resolve c-90be03"""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path())
-@click.option(
-    "--against", type=click.Path(), metavar="OLD_RUN", help="Say what each cluster was in this run."
-)
+@click.option("--against", type=click.Path(), metavar="OLD_RUN", help="Say what each cluster was in this run.")
 @click.option(
     "--registry",
     type=click.Path(dir_okay=False),
@@ -40,28 +38,16 @@ Examples:
 @click.option("--assign", multiple=True, metavar="ID=NAME", help="Assign a cluster to a person. Repeatable.")
 @click.option("--mute", multiple=True, metavar="ID", help="Stop reporting a cluster. Repeatable.")
 @click.option(
-    "--resolve",
-    multiple=True,
-    metavar="ID",
-    help="Mark a cluster as fixed; if it returns, it reopens. Repeatable.",
+    "--resolve", multiple=True, metavar="ID", help="Mark a cluster as fixed; if it returns, it reopens. Repeatable."
 )
 @click.option("--embedder", metavar="NAME", help="latent, minilm, …  [default: the word vectors of ragfault]")
-@click.option(
-    "--smallest", type=click.IntRange(2), help="The least size of a cluster.  [default: by failures]"
-)
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling behind trends."
-)
+@click.option("--smallest", type=click.IntRange(2), help="The least size of a cluster.  [default: by failures]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling behind trends.")
 @click.option("--json", "as_json", is_flag=True, help="The clusters as JSON.")
 @click.option("-o", "--out", type=click.Path(), help="Write to this file: .html, .json or .txt.")
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
 def clusters(
-    runs: tuple[str, ...],
-    against: str | None,
-    registry: str | None,
-    as_json: bool,
-    out: str | None,
-    **given: Any,
+    runs: tuple[str, ...], against: str | None, registry: str | None, as_json: bool, out: str | None, **given: Any
 ) -> None:
     """Show what fails alike among the traces of RUNS, under names and ids that stay the same over runs.
 
@@ -76,11 +62,7 @@ def clusters(
         if Path(out).suffix.lower() not in (".html", ".htm", ".json", ".txt"):
             raise UsageError(f'"{out}" does not say its format. End it in .html, .json or .txt.')
     place = Path(registry or Path(runs[-1]).resolve().parent / REGISTRY_NAME)
-    options = {
-        "embedder": _load_embedder(given["embedder"]),
-        "min_size": given["smallest"],
-        "seed": given["seed"],
-    }
+    options = {"embedder": _load_embedder(given["embedder"]), "min_size": given["smallest"], "seed": given["seed"]}
     with lock_folder(place):
         report = _follow_clusters(runs, against, place, options, given)
     if out is None:
@@ -99,11 +81,7 @@ def _load_embedder(name: str | None) -> Any:
 
 
 def _follow_clusters(
-    runs: tuple[str, ...],
-    against: str | None,
-    registry_path: Path,
-    options: dict[str, Any],
-    given: dict[str, Any],
+    runs: tuple[str, ...], against: str | None, registry_path: Path, options: dict[str, Any], given: dict[str, Any]
 ) -> ClusterReport:
     """Follow the clusters of runs by the registry, which then has them, and what was said of them."""
     from ragfault.analysis.clusters import load_registry, save_registry
@@ -130,9 +108,7 @@ def _apply_actions(registry: ClusterRegistry, given: dict[str, Any], now: str) -
     for text in given["assign"]:
         name, equals, to = text.partition("=")
         if not equals:
-            raise UsageError(
-                f"--assign {text}: say whose it is, --assign {text}=NAME; nobody's: --assign {text}="
-            )
+            raise UsageError(f"--assign {text}: say whose it is, --assign {text}=NAME; nobody's: --assign {text}=")
         registry = assign_cluster(registry, name.strip(), to.strip(), now)
     for name in given["mute"]:
         registry = mute_cluster(registry, name, now)
@@ -143,16 +119,14 @@ def _apply_actions(registry: ClusterRegistry, given: dict[str, Any], now: str) -
 
 def _render_clusters(clusters: ClusterReport, kind: str, screen: bool) -> str:
     if kind in (".html", ".htm"):
-        from ragfault.reports.html.clusters import render_clusters_html
+        from ragfault.reports.html.pages import render_clusters_html
 
         return render_clusters_html(clusters)
     from ragfault.reports.terminal.clusters import encode_clusters, render_clusters_terminal
 
     if kind == ".json":
         return encode_clusters(clusters)
-    return render_clusters_terminal(
-        clusters, width=None if screen else 110, color=screen and supports_color()
-    )
+    return render_clusters_terminal(clusters, width=None if screen else 110, color=screen and supports_color())
 
 
 @click.command(
@@ -165,9 +139,7 @@ Examples:
 @click.argument("run", required=False, type=click.Path())
 @click.option("--cluster", metavar="ID", help="All traces of this cluster.")
 @click.option("--trace", "traces", multiple=True, metavar="ID", help="This trace. Repeatable.")
-@click.option(
-    "-o", "--out", required=True, type=click.Path(), help="The evaluation set, JSON Lines; it is added to."
-)
+@click.option("-o", "--out", required=True, type=click.Path(), help="The evaluation set, JSON Lines; it is added to.")
 @click.option("--accept", multiple=True, metavar="ID", help="This case of OUT was reviewed. Repeatable.")
 @click.option("--by", default="", metavar="NAME", help="Who reviewed it.")
 @click.option(
@@ -209,9 +181,7 @@ def promote(
     click.echo(f"{len(done.added):,} {cases} added to {out}, {done.total:,} in it, to be reviewed")
 
 
-def _collect_cases(
-    run: str, cluster: str | None, traces: tuple[str, ...], registry: str | None, now: str
-) -> Any:
+def _collect_cases(run: str, cluster: str | None, traces: tuple[str, ...], registry: str | None, now: str) -> Any:
     """Collect the cases that were asked for."""
     from ragfault.analysis.clusters import build_cases
     from ragfault.io.runs import Run

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ragfault.cli.options.paired_runs import (
-    human_labels_option,
-    load_paired_labels,
-    parse_margins,
-    rejudge_baseline,
-)
+from ragfault.cli.options.runs import human_labels_option, load_paired_labels, parse_margins, rejudge_baseline
 from ragfault.cli.options.settings import add_config_option, load_settings
 from ragfault.errors import UsageError
 
@@ -36,9 +31,7 @@ COMPARE_FORMATS, BISECT_FORMATS = ("terminal", "md", "json"), ("terminal", "md",
 
 COMPARISON_OPTIONS = (
     click.option("--margin", type=float, help="Smallest change that matters, as a share.  [default: 0.02]"),
-    click.option(
-        "--margins", multiple=True, metavar="METRIC=VALUE", help="The same for one metric. Repeatable."
-    ),
+    click.option("--margins", multiple=True, metavar="METRIC=VALUE", help="The same for one metric. Repeatable."),
     click.option("--alpha", type=float, help="Chance of a false alarm, over all metrics.  [default: 0.05]"),
     click.option("--power", type=float, help="Power for the pairs needed.  [default: 0.8]"),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling."),
@@ -49,9 +42,7 @@ COMPARISON_OPTIONS = (
         help="How far the judge differs from itself, by `judge repeat -o`: intervals widen.",
     ),
     click.option("--anyway", is_flag=True, help="Also runs of other judges or metric parameters."),
-    click.option(
-        "--rejudge", is_flag=True, help="Judge BASELINE's traces again, as CANDIDATE's were judged."
-    ),
+    click.option("--rejudge", is_flag=True, help="Judge BASELINE's traces again, as CANDIDATE's were judged."),
     human_labels_option,
 )
 """The options of both verbs that say what is compared."""
@@ -118,11 +109,7 @@ def compare(baseline: str, candidate: str, **options: Any) -> None:
         if kind == "terminal":
             text = written.render_comparison_terminal(result, **_get_display_options(options))
         else:
-            text = (
-                written.render_comparison_markdown(result)
-                if kind == "md"
-                else written.encode_comparison(result)
-            )
+            text = written.render_comparison_markdown(result) if kind == "md" else written.encode_comparison(result)
     _write_output(text, options)
 
 
@@ -152,7 +139,7 @@ def bisect(runs: tuple[str, ...], **options: Any) -> int:
     broke.
     """
     from ragfault import analysis
-    from ragfault.reports.comparison_text import combine_verdicts, summarize_segments, summarize_verdict
+    from ragfault.reports.wording import combine_verdicts, summarize_segments, summarize_verdict
 
     runs = _expand_folder(runs)
     kind, by = _choose_format(options, BISECT_FORMATS), options["by"]
@@ -166,9 +153,7 @@ def bisect(runs: tuple[str, ...], **options: Any) -> int:
             _require_segments(result, by)
         text = _render_bisection(result, kind, options)
     verdict = combine_verdicts(segment for _, segment in result) if by else result.verdict
-    _write_output(
-        text, options, f"{verdict}: {summarize_segments(result, by) if by else summarize_verdict(result)}"
-    )
+    _write_output(text, options, f"{verdict}: {summarize_segments(result, by) if by else summarize_verdict(result)}")
     return VERDICT_EXIT_CODES[verdict]
 
 
@@ -180,20 +165,14 @@ def _expand_folder(runs: tuple[str, ...]) -> tuple[str, ...]:
         return runs
     folder = Path(runs[0])
     if not folder.is_dir() or (folder / "manifest.json").exists():
-        raise UsageError(
-            f"bisect takes two runs, BASELINE and CANDIDATE, or a folder of runs; not {runs[0]} alone."
-        )
+        raise UsageError(f"bisect takes two runs, BASELINE and CANDIDATE, or a folder of runs; not {runs[0]} alone.")
     places = [place.parent for place in sorted(folder.glob("*/manifest.json"))]
     if len(places) < 2:
         raise UsageError(f"{folder} holds {len(places)} runs: bisect takes two or more.")
-    return tuple(
-        str(folder_path) for folder_path in sorted(places, key=lambda place: Run.open(place).manifest.created)
-    )
+    return tuple(str(folder_path) for folder_path in sorted(places, key=lambda place: Run.open(place).manifest.created))
 
 
-def _locate_breaking_run(
-    runs: tuple[str, ...], kind: str, terms: dict[str, Any], options: dict[str, Any]
-) -> int:
+def _locate_breaking_run(runs: tuple[str, ...], kind: str, terms: dict[str, Any], options: dict[str, Any]) -> int:
     """Find the run at which a sequence broke; the exit code is 1 where one is found, else 3."""
     from ragfault import analysis
     from ragfault.io.runs import Run
@@ -206,9 +185,7 @@ def _locate_breaking_run(
     ]
     if void or kind == "html":
         names = ", ".join(void) or "HTML"
-        raise UsageError(
-            f"{names}: not for {len(runs)} runs. Find the run first, then bisect it and the one before."
-        )
+        raise UsageError(f"{names}: not for {len(runs)} runs. Find the run first, then bisect it and the one before.")
     history_terms = {key: terms[key] for key in ("alpha", "seed") if key in terms}
     result = analysis.history([Run.open(run) for run in runs], **history_terms)
     if kind == "terminal":
@@ -224,7 +201,7 @@ def _render_bisection(bisection: Any, kind: str, options: dict[str, Any]) -> str
 
     by = options["by"] or ""
     if kind == "html":
-        from ragfault.reports.html.bisection import render_bisection_html
+        from ragfault.reports.html.pages import render_bisection_html
 
         return render_bisection_html(bisection, by=by)
     if kind == "terminal":
@@ -243,9 +220,7 @@ def _choose_format(options: dict[str, Any], formats: Sequence[str]) -> str:
     suffix = Path(options["out"]).suffix.lower()
     if SUFFIX_FORMATS.get(suffix) not in formats:
         ends = ", ".join(end for end, name in SUFFIX_FORMATS.items() if name in formats and end != ".htm")
-        raise UsageError(
-            f'"{options["out"]}" does not say a format there is: {ends}. End it so, or give --format.'
-        )
+        raise UsageError(f'"{options["out"]}" does not say a format there is: {ends}. End it so, or give --format.')
     return SUFFIX_FORMATS[suffix]
 
 
@@ -263,7 +238,7 @@ def _read_terms(options: dict[str, Any]) -> dict[str, Any]:
 def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: str) -> Any:
     """Pair the two runs side by side, the baseline judged again where that was asked for."""
     from ragfault.analysis import pair_runs
-    from ragfault.analysis.comparison.judge_flakiness import load_flakiness
+    from ragfault.analysis.comparison.paired_runs import load_flakiness
     from ragfault.io.runs import Run
 
     old, new = Run.open(baseline), Run.open(candidate)
@@ -281,10 +256,7 @@ def _check_margins(side: Any, texts: Sequence[str]) -> Any:
     from ragfault.analysis.score_matrix import metric_name
     from ragfault.errors import UnknownName
 
-    names = {
-        EQUAL_DEPTH,
-        *(name for info in side.shared_metrics() for name in (info.name, metric_name(info.name))),
-    }
+    names = {EQUAL_DEPTH, *(name for info in side.shared_metrics() for name in (info.name, metric_name(info.name)))}
     for name in parse_margins(texts):
         if name not in names:
             raise UnknownName("metric in both runs", name, sorted(names))

@@ -37,9 +37,7 @@ Examples:
     "ids that are replaced are so in the same way each time.",
 )
 @click.option("--to-qrels", type=click.Path(), help="Where the gold goes, with --to trec.")
-@click.option(
-    "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
-)
+@click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
 def convert(
     traces: tuple[str, ...],
@@ -105,9 +103,7 @@ def _require_traces(traces: Iterator[Trace], out: str, side: BadLineWriter) -> I
         )
 
 
-@click.command(
-    epilog="\b\nExample:\n  ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1"
-)
+@click.command(epilog="\b\nExample:\n  ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1")
 @click.argument("folder", type=click.Path(file_okay=False), default="handbook")
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
 def demo(folder: str, force: bool) -> None:
@@ -139,9 +135,7 @@ Examples:
 @click.option("--experiment", default="ragfault", show_default=True, help="MLflow's experiment.")
 @click.option("-o", "--out", type=click.Path(), help="The folder for the CSV of --to wandb.")
 @click.option("--force", is_flag=True, help="Replace CSV that stand there.")
-def export(
-    runs: tuple[str, ...], to: str, uri: str | None, experiment: str, out: str | None, force: bool
-) -> None:
+def export(runs: tuple[str, ...], to: str, uri: str | None, experiment: str, out: str | None, force: bool) -> None:
     """Hand RUNS on to a tracker of experiments."""
     from ragfault.reports.experiment_trackers import to_mlflow, write_history
 

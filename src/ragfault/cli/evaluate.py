@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, estimate_cost, resolve_judge_options
-from ragfault.cli.options.output import show_progress
-from ragfault.cli.options.paired_runs import human_labels_option
+from ragfault.cli.options.runs import human_labels_option, show_progress
 from ragfault.cli.options.settings import (
     add_config_option,
     add_executor_options,
@@ -46,9 +45,7 @@ Killed, it goes on where it stopped when the same command is given again. Exit c
 were lost to failures; the summary says which."""
 )
 @click.argument("traces", nargs=-1, required=True)
-@click.option(
-    "-o", "--out", required=True, type=click.Path(), help="Where the run is written: a new directory."
-)
+@click.option("-o", "--out", required=True, type=click.Path(), help="Where the run is written: a new directory.")
 @click.option(
     "-m",
     "--metrics",
@@ -75,9 +72,7 @@ were lost to failures; the summary says which."""
 @add_llm_options
 @click.option("--dry-run", is_flag=True, help="Say what a model would be asked and cost; send nothing.")
 @add_trace_options
-@click.option(
-    "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
-)
+@click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
 @click.option("--force", is_flag=True, help="Replace the run that stands at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no scorecard.")
 @human_labels_option
@@ -126,9 +121,7 @@ def evaluate(
     return _report_run(run, quiet, table, human_labels)
 
 
-def _merge_options(
-    metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]
-) -> dict[str, Any]:
+def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     """Merge what `evaluate` is given: flags before settings, and what is for a judge that asks a model apart."""
     given = {name: value for name, value in options.items() if value is not None and name not in LLM_FLAGS}
     asked = {**table.get("evaluate", {}), **given, **({"metrics": metrics} if metrics else {})}
@@ -178,9 +171,7 @@ def rescore(
     spread |= build_executor(ray, spread)
     for line in explain_aliases(metrics):
         click.echo(line, err=True)
-    return _report_run(
-        work(run, out, metrics=metrics or None, force=force, **spread), quiet, load_settings(config)
-    )
+    return _report_run(work(run, out, metrics=metrics or None, force=force, **spread), quiet, load_settings(config))
 
 
 def _report_run(run: Any, quiet: bool, table: dict[str, Any], human_labels: tuple[str, ...] = ()) -> int:
@@ -190,14 +181,11 @@ def _report_run(run: Any, quiet: bool, table: dict[str, Any], human_labels: tupl
         from ragfault.cli.report import print_scorecard
 
         print_scorecard(run, table, human_labels)
-        click.echo(
-            f"\n{manifest.traces:,} traces in {run.path}   →   ragfault report {run.path} -o report.html"
-        )
+        click.echo(f"\n{manifest.traces:,} traces in {run.path}   →   ragfault report {run.path} -o report.html")
     if manifest.failed:
         total = manifest.scored + manifest.undefined + manifest.failed
         click.echo(
-            f"{manifest.failed:,} of {total:,} scores were lost to failures; the reasons stand beside them.",
-            err=True,
+            f"{manifest.failed:,} of {total:,} scores were lost to failures; the reasons stand beside them.", err=True
         )
         return EXIT_SCORES_LOST
     return 0
@@ -236,10 +224,7 @@ For a run with traces, reports and gates: ragfault evaluate run.trec --qrels qre
 @click.argument("run", type=click.Path())
 @click.argument("qrels", type=click.Path())
 @click.option(
-    "-m",
-    "--metrics",
-    multiple=True,
-    help=f"A ranked metric. Repeatable.  [default: {', '.join(DEFAULT_METRICS)}]",
+    "-m", "--metrics", multiple=True, help=f"A ranked metric. Repeatable.  [default: {', '.join(DEFAULT_METRICS)}]"
 )
 @click.option("--per-query", is_flag=True, help="Every value: metric, query and value, separated by tabs.")
 @click.option("--json", "as_json", is_flag=True, help="The means as JSON.")

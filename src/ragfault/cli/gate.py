@@ -10,20 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.compare import VERDICT_EXIT_CODES
-from ragfault.cli.options.output import show_progress
-from ragfault.cli.options.paired_runs import (
+from ragfault.cli.options.runs import (
     human_labels_option,
     load_paired_labels,
     load_run_labels,
     parse_margins,
     rejudge_baseline,
+    show_progress,
 )
-from ragfault.cli.options.settings import (
-    add_config_option,
-    add_trace_options,
-    load_settings,
-    parse_column_map,
-)
+from ragfault.cli.options.settings import add_config_option, add_trace_options, load_settings, parse_column_map
 from ragfault.cli.report import supports_color
 from ragfault.errors import UsageError
 
@@ -57,11 +52,7 @@ Exit code 0: every threshold and metric passes; 1: one fails; 3: the data cannot
 )
 @click.argument("run", type=click.Path())
 @click.option(
-    "--threshold",
-    "thresholds",
-    multiple=True,
-    metavar="METRIC>=VALUE",
-    help="A threshold: >=, >, <= or <. Repeatable.",
+    "--threshold", "thresholds", multiple=True, metavar="METRIC>=VALUE", help="A threshold: >=, >, <= or <. Repeatable."
 )
 @click.option("--coverage", type=click.FloatRange(0, 1), help="Least share of traces scored.  [default: 0.5]")
 @click.option("--baseline", type=click.Path(), help="A run that RUN must not be worse than.")
@@ -77,23 +68,16 @@ Exit code 0: every threshold and metric passes; 1: one fails; 3: the data cannot
     help="Margin of a metric as a share of its range; without an end 5 % of its mean.  [default: 0.02]",
 )
 @click.option(
-    "--margins",
-    multiple=True,
-    metavar="METRIC=VALUE",
-    help="Margin of one metric, in its own units. Repeatable.",
+    "--margins", multiple=True, metavar="METRIC=VALUE", help="Margin of one metric, in its own units. Repeatable."
 )
 @click.option("--alpha", type=float, help="Chance of a false alarm, over all metrics.  [default: 0.05]")
 @click.option("--power", type=float, help="Power for the pairs needed.  [default: 0.8]")
-@click.option(
-    "--flakiness", type=click.Path(), help="How far the judge differs from itself, by `judge repeat -o`."
-)
+@click.option("--flakiness", type=click.Path(), help="How far the judge differs from itself, by `judge repeat -o`.")
 @click.option("--anyway", is_flag=True, help="Also a baseline of another judge or of other parameters.")
 @click.option("--rejudge", is_flag=True, help="Judge the baseline's traces again, as RUN's were judged.")
 @human_labels_option
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file, replacing it.")
-@click.option(
-    "--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it."
-)
+@click.option("--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it.")
 @add_config_option
 def gate(
     run: str,
@@ -123,11 +107,7 @@ def gate(
     terms = _read_baseline_terms(options, table, baseline)
     candidate = Run.open(run)
     with tempfile.TemporaryDirectory() as folder:
-        old = (
-            None
-            if baseline is None
-            else _open_baseline(baseline, candidate, folder if options["rejudge"] else None)
-        )
+        old = None if baseline is None else _open_baseline(baseline, candidate, folder if options["rejudge"] else None)
         result = decide(
             candidate,
             thresholds or table.get("thresholds", ()),
@@ -154,21 +134,17 @@ def _open_baseline(baseline: str, run: Run, folder: str | None) -> Run:
     return opened if folder is None else rejudge_baseline(opened, run, Path(folder))
 
 
-def _read_baseline_terms(
-    options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None
-) -> dict[str, Any]:
+def _read_baseline_terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
     """Read on what terms the baseline is held against: those of the flags, else of the settings."""
     given = {
-        key: options[key]
-        for key in BASELINE_OPTIONS
-        if options[key] not in (None, ()) and options[key] is not False
+        key: options[key] for key in BASELINE_OPTIONS if options[key] not in (None, ()) and options[key] is not False
     }
     if baseline is None:
         if given:
             named = ", ".join(f"--{key.replace('_', '-')}" for key in given)
             raise UsageError(f"{named}: there is nothing to hold RUN against. Give a --baseline.")
         return {}
-    from ragfault.analysis.comparison.judge_flakiness import load_flakiness
+    from ragfault.analysis.comparison.paired_runs import load_flakiness
 
     shared = {key: table[key] for key in ("max_drop", "alpha", "power") if key in table}
     single = {**table.get("margins", {}), **parse_margins(given.pop("margins", ()))}
@@ -212,9 +188,7 @@ Exit code 0: every threshold and metric passes, or none was given; 1: one fails,
     metavar="METRIC>=VALUE",
     help="A threshold, in addition to those of the settings.",
 )
-@click.option(
-    "--comment", "said", type=click.Path(), help="Write the comment of a pull request (Markdown) here."
-)
+@click.option("--comment", "said", type=click.Path(), help="Write the comment of a pull request (Markdown) here.")
 @click.option("--junit", type=click.Path(), help="Write JUnit XML here.")
 @click.option("--report", "page", type=click.Path(), help="Write the HTML report of the run here.")
 @click.option("--rejudge", is_flag=True, help="Judge the baseline's traces again, as these were judged.")
@@ -226,18 +200,11 @@ Exit code 0: every threshold and metric passes, or none was given; 1: one fails,
     help="Whether what cannot be told is let by.",
 )
 @add_trace_options
-@click.option(
-    "--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl."
-)
+@click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
 @click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
 @add_config_option
 def ci(
-    traces: tuple[str, ...],
-    out: str,
-    thresholds: tuple[str, ...],
-    unsure: str,
-    config: str | None,
-    **options: Any,
+    traces: tuple[str, ...], out: str, thresholds: tuple[str, ...], unsure: str, config: str | None, **options: Any
 ) -> int:
     """Evaluate TRACES, check the run against thresholds and a baseline, and name the layer that broke.
 
@@ -287,11 +254,7 @@ def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[
     """Locate the run to hold against, and what is to be said where there is none."""
     from ragfault.io.runs import Run
 
-    rest = (
-        ": only thresholds are decided"
-        if has_thresholds
-        else ", and there are no thresholds: nothing is decided"
-    )
+    rest = ": only thresholds are decided" if has_thresholds else ", and there are no thresholds: nothing is decided"
     if path is None:
         return None, (f"no baseline was given{rest}",)
     if not Path(path).exists():
@@ -303,18 +266,14 @@ def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[
     return Run.open(path), ()
 
 
-def _gate_run(
-    run: Run, old: Run | None, thresholds: tuple[str, ...], table: SettingsTable
-) -> GateResult | None:
+def _gate_run(run: Run, old: Run | None, thresholds: tuple[str, ...], table: SettingsTable) -> GateResult | None:
     from ragfault.analysis import MIN_COVERAGE, gate
 
     if old is None and not thresholds:
         return None
     settings = table.get("gate", {})
     terms = {
-        key: settings[key]
-        for key in ("max_drop", "alpha", "power", "margins")
-        if key in settings and old is not None
+        key: settings[key] for key in ("max_drop", "alpha", "power", "margins") if key in settings and old is not None
     }
     return gate(run, thresholds, coverage=settings.get("coverage", MIN_COVERAGE), baseline=old, **terms)
 
@@ -349,9 +308,7 @@ def _write_reports(
         write_report_file(options["said"], text, force=True)
     if options["junit"]:
         write_report_file(
-            options["junit"],
-            EMPTY_JUNIT if decision is None else gate.render_gate_junit(decision),
-            force=True,
+            options["junit"], EMPTY_JUNIT if decision is None else gate.render_gate_junit(decision), force=True
         )
     if options["page"]:
         write_run_html(run, options["page"], force=True)

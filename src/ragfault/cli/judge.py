@@ -12,7 +12,7 @@ from typing import Any, Literal
 import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
-from ragfault.cli.options.output import show_progress
+from ragfault.cli.options.runs import show_progress
 from ragfault.cli.options.settings import add_trace_options, load_settings, parse_column_map
 from ragfault.cli.report import supports_color
 from ragfault.errors import InputFault, UsageError
@@ -40,13 +40,9 @@ Examples:
   ragfault judge measure labels.jsonl --run runs/today --card .ragfault/cards/mine.json"""
 )
 @click.argument("labels", nargs=-1, required=True)
-@click.option(
-    "--judge", "name", help="Who is measured.  [default: embedded; with --run, the judge of the run]"
-)
+@click.option("--judge", "name", help="Who is measured.  [default: embedded; with --run, the judge of the run]")
 @click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run.")
-@click.option(
-    "--profile", metavar="NAME|FILE", help="What must agree exactly, as for evaluate.  [default: general]"
-)
+@click.option("--profile", metavar="NAME|FILE", help="What must agree exactly, as for evaluate.  [default: general]")
 @click.option(
     "--task",
     type=click.Choice(["answer", "support", "relevance"]),
@@ -72,15 +68,9 @@ Examples:
     metavar="cv|own|NUMBER",
     help="Where F1 is taken: the best of the other folds, the judge's own word, or a score from 0 to 1.",
 )
+@click.option("--limit", type=click.IntRange(1), help="Judge whole groups drawn at random, until so many traces.")
 @click.option(
-    "--limit", type=click.IntRange(1), help="Judge whole groups drawn at random, until so many traces."
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Of the sample, the folds and the intervals.",
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample, the folds and the intervals."
 )
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @add_llm_options
@@ -150,7 +140,7 @@ def _write_card(measurement: Any, path: Path, force: bool) -> Path:
     from ragfault.evaluation.agreement.measurement import build_card
     from ragfault.judges.cards import read_card
     from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal.judge_card import encode_card, render_card_markdown
+    from ragfault.reports.terminal.judges import encode_card, render_card_markdown
 
     command = " ".join(["ragfault", *map(shlex.quote, sys.argv[1:])])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +175,7 @@ def _show_measurement(measurement: Any, out: str | None, html: str | None, force
     if out is not None:
         click.echo(f"written: {write_report_file(out, encode_report(measurement), force=force)}", err=True)
     if html is not None:
-        from ragfault.reports.html.agreement import render_agreement_html
+        from ragfault.reports.html.pages import render_agreement_html
 
         page = write_report_file(html, render_agreement_html(measurement), force=force)
         click.echo(f"written: {page}", err=True)
@@ -206,7 +196,7 @@ def card(name: str, kind: str | None) -> None:
     What it reads and was made from, how far it agrees with people on each set of labels, and what it gets wrong.
     """
     from ragfault.judges.cards import load_card, read_card
-    from ragfault.reports.terminal.judge_card import encode_card, render_card_markdown, render_card_terminal
+    from ragfault.reports.terminal.judges import encode_card, render_card_markdown, render_card_terminal
 
     judge_card = read_card(name) if Path(name).is_file() else load_card(name)
     if kind is None:
@@ -226,9 +216,7 @@ Examples:
 @click.argument("second", metavar="JUDGE_B | RUN_B")
 @click.argument("traces", nargs=-1)
 @click.option("--limit", type=click.IntRange(1), help="So many traces, drawn at random.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample and the intervals."
-)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample and the intervals.")
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @add_llm_options
 @add_trace_options
@@ -243,7 +231,7 @@ def compare(
 
     Two finished runs stand for their judges: RUN_A and RUN_B, of the same traces, and nothing is judged again.
     """
-    from ragfault.reports.html.judges import render_judges_html
+    from ragfault.reports.html.pages import render_judges_html
     from ragfault.reports.output import check_output_path, write_report_file
     from ragfault.reports.terminal.agreement import encode_report
     from ragfault.reports.terminal.judges import render_judges_terminal
@@ -257,9 +245,7 @@ def compare(
     if out is not None:
         click.echo(f"written: {write_report_file(out, encode_report(comparison), force=force)}", err=True)
     if html is not None:
-        click.echo(
-            f"written: {write_report_file(html, render_judges_html(comparison), force=force)}", err=True
-        )
+        click.echo(f"written: {write_report_file(html, render_judges_html(comparison), force=force)}", err=True)
 
 
 def _compare_judges(first: str, second: str, quiet: bool, traces: tuple[str, ...], **options: Any) -> Any:
@@ -314,13 +300,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
 def repeat(
-    traces: tuple[str, ...],
-    name: str,
-    repeats: int,
-    out: str | None,
-    force: bool,
-    quiet: bool,
-    **options: Any,
+    traces: tuple[str, ...], name: str, repeats: int, out: str | None, force: bool, quiet: bool, **options: Any
 ) -> None:
     """Measure how far a judge differs from itself: the same TRACES judged several times over.
 
@@ -333,14 +313,10 @@ def repeat(
 
     if out is not None:
         check_output_path(out, force=force)
-    given = resolve_judge_options(
-        name, {flag: options[flag] for flag in LLM_FLAGS}, load_settings(None).get("llm", {})
-    )
+    given = resolve_judge_options(name, {flag: options[flag] for flag in LLM_FLAGS}, load_settings(None).get("llm", {}))
     if name.partition(":")[0] == "llm":
         if options["cache"] not in (None, "none"):
-            raise UsageError(
-                "judge repeat keeps no replies: what is kept is not said again. Leave out --cache."
-            )
+            raise UsageError("judge repeat keeps no replies: what is kept is not said again. Leave out --cache.")
         given["cache"] = "none"
     with show_progress(quiet) as progress:
         flakiness = work(
@@ -364,12 +340,8 @@ def _sample_traces(places: tuple[str, ...], options: dict[str, Any]) -> list[Any
 
     where = list(places) if len(places) > 1 else places[0]
     maps, qrels, shape = options["maps"], options["qrels"], options["shape"]
-    by_id = {
-        trace.id: trace
-        for trace in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)
-    }
+    by_id = {trace.id: trace for trace in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)}
     ids = list(by_id)
     return [
-        by_id[name]
-        for name in (shuffle_ids(ids, options["seed"])[: options["limit"]] if options["limit"] else ids)
+        by_id[name] for name in (shuffle_ids(ids, options["seed"])[: options["limit"]] if options["limit"] else ids)
     ]

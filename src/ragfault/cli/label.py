@@ -108,19 +108,12 @@ Examples:
 )
 @click.argument("traces", nargs=-1, required=True, metavar="TRACES | RUN")
 @click.option(
-    "-o",
-    "--out",
-    type=click.Path(),
-    default=DEFAULT_LABEL_FILE,
-    show_default=True,
-    help="The file of labels.",
+    "-o", "--out", type=click.Path(), default=DEFAULT_LABEL_FILE, show_default=True, help="The file of labels."
 )
 @click.option("--by", help="Who labels.  [default: the name of the user]")
 @click.option("--only", help="Ask of these alone: chunk, claim, citation, fact, refusal (a,b).")
 @click.option("--limit", type=click.IntRange(1), help="So many traces.")
-@click.option(
-    "--from", "picks", type=click.Path(), help="The traces that `label suggest` picked, in that order."
-)
+@click.option("--from", "picks", type=click.Path(), help="The traces that `label suggest` picked, in that order.")
 @click.option(
     "--order",
     type=click.Choice(["random", "file"]),
@@ -131,11 +124,7 @@ Examples:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the order.")
 @click.option("--show-judge", is_flag=True, help="Show what the judge says: quicker, and no longer blind.")
 @click.option(
-    "--judge",
-    "name",
-    default="embedded",
-    show_default=True,
-    help="Who finds the claims of traces without a run.",
+    "--judge", "name", default="embedded", show_default=True, help="Who finds the claims of traces without a run."
 )
 @add_trace_options
 def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **options: Any) -> None:
@@ -198,14 +187,11 @@ def _read_files(places: tuple[str, ...], options: dict[str, Any]) -> Iterator[tu
     """Read the traces of files, with what a judge finds in them: the claims that are asked about."""
     from ragfault.io import read_traces
     from ragfault.judges import load_judge
-    from ragfault.judges.observation import observe_traces
+    from ragfault.judges.assembly import observe_traces
 
     where = list(places) if len(places) > 1 else places[0]
     maps, qrels, shape = options["maps"], options["qrels"], options["shape"]
-    by_id = {
-        trace.id: trace
-        for trace in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)
-    }
+    by_id = {trace.id: trace for trace in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)}
     judge = load_judge(options["name"])
     ids = _order_ids(list(by_id), options)
     for part in _split_batches(ids):
@@ -245,9 +231,7 @@ def _run_session(session: AnnotationSession, read: Callable[[], str | None], jud
             label_value = "yes" if label_value else "no"
         state = f"{item.kind} · trace {item.trace.id} · {session.label_count:,} said"
         terms = {"judge": judge, "full": full, "explained": explained, "color": supports_color()}
-        _show_card(
-            render_item(item, state, answer=None if label_value is None else str(label_value), **terms)
-        )
+        _show_card(render_item(item, state, answer=None if label_value is None else str(label_value), **terms))
         key = _next_command(read)
         if key in (None, "q"):
             return True
@@ -291,9 +275,7 @@ def _finish_session(session: AnnotationSession, left: bool) -> None:
     click.echo(f"{word}. {'Run the same command again to go on.' if left else 'All is said.'}")
     if not session.path.exists() or not session.path.stat().st_size:
         return
-    agreements = [
-        rater_pair for rater_pair in measure_annotators(read_labels(session.path)) if rater_pair.shared
-    ]
+    agreements = [rater_pair for rater_pair in measure_annotators(read_labels(session.path)) if rater_pair.shared]
     if agreements:
         click.echo(render_raters_terminal(agreements, color=supports_color()), nl=False)
 
@@ -317,8 +299,7 @@ def agreement(labels: tuple[str, ...], as_json: bool) -> None:
 
     agreements = measure_annotators([row for place in labels for row in read_labels(place)])
     click.echo(
-        encode_raters(agreements) if as_json else render_raters_terminal(agreements, color=supports_color()),
-        nl=False,
+        encode_raters(agreements) if as_json else render_raters_terminal(agreements, color=supports_color()), nl=False
     )
 
 

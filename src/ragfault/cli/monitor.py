@@ -29,34 +29,19 @@ Exit code 0: no alert fired; 1: one did."""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="RUNS...")
 @click.option(
-    "--window",
-    "windows",
-    multiple=True,
-    metavar="TIME",
-    help="A rolling window; repeatable.  [default: 30m, 90m, 24h]",
+    "--window", "windows", multiple=True, metavar="TIME", help="A rolling window; repeatable.  [default: 30m, 90m, 24h]"
 )
 @click.option(
-    "--by",
-    default="route",
-    show_default=True,
-    help="Routes apart, and cohorts: route,release,model,metadata.KEY.",
+    "--by", default="route", show_default=True, help="Routes apart, and cohorts: route,release,model,metadata.KEY."
 )
 @click.option(
-    "--reference",
-    metavar="TIME",
-    help="How long the beginning is the reference.  [default: a third, up to 7d]",
+    "--reference", metavar="TIME", help="How long the beginning is the reference.  [default: a third, up to 7d]"
 )
-@click.option(
-    "--rate", type=float, help="False alarms per metric and route in a month, at most.  [default: 0.05]"
-)
+@click.option("--rate", type=float, help="False alarms per metric and route in a month, at most.  [default: 0.05]")
 @click.option("--margin", type=float, help="A drop smaller than this is not looked for.  [default: 0.005]")
-@click.option(
-    "--marks", type=click.Path(), help='Deployments, a line of JSON each: {"time": "…", "text": "…"}.'
-)
+@click.option("--marks", type=click.Path(), help='Deployments, a line of JSON each: {"time": "…", "text": "…"}.')
 @click.option("--rules", type=click.Path(), help="Alert rules of your own, as TOML.")
-@click.option(
-    "--against", type=click.Path(), help="The run of an evaluation set: how far has traffic moved from it?"
-)
+@click.option("--against", type=click.Path(), help="The run of an evaluation set: how far has traffic moved from it?")
 @click.option("-o", "--out", type=click.Path(), help="Write to this file: .html, .json, .txt.")
 @click.option("--format", "kind", type=click.Choice(MONITOR_FORMATS), help="The format, if not by suffix.")
 @click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
@@ -150,9 +135,7 @@ def _measure_drift(against: Run | None, runs: Sequence[Run], rollups: Any, known
     from ragfault.analysis.monitoring.windows import build_series
 
     queries = [text for run in runs for text in run.to_arrow("traces", ["query"])["query"].to_pylist()]
-    return measure_drift(
-        against, build_series(rollups), {measure.name: measure for measure in known}, queries, seed
-    )
+    return measure_drift(against, build_series(rollups), {measure.name: measure for measure in known}, queries, seed)
 
 
 def _choose_format(options: dict[str, Any]) -> str:

@@ -10,18 +10,11 @@ from typing import Any
 
 import click
 
-from ragfault.cli.options.paired_runs import human_labels_option, load_run_labels
+from ragfault.cli.options.runs import human_labels_option, load_run_labels
 from ragfault.cli.options.settings import add_config_option, load_settings
 from ragfault.errors import UsageError
 
-SUFFIX_FORMATS = {
-    ".html": "html",
-    ".htm": "html",
-    ".md": "md",
-    ".json": "json",
-    ".csv": "csv",
-    ".txt": "terminal",
-}
+SUFFIX_FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".csv": "csv", ".txt": "terminal"}
 """Suffix of the output → format."""
 
 
@@ -43,15 +36,9 @@ Examples:
     type=click.Choice(["terminal", "html", "md", "json", "csv"]),
     help="The format, if not by suffix.",
 )
-@click.option(
-    "--by", default="route", show_default=True, help="Divide by this: route, model, metadata.KEY, …"
-)
-@click.option(
-    "--worst", type=click.IntRange(0), default=10, show_default=True, help="How many of the worst traces."
-)
-@click.option(
-    "--corrected", is_flag=True, help="Also correct rates of verdicts for the judge's error, by its card."
-)
+@click.option("--by", default="route", show_default=True, help="Divide by this: route, model, metadata.KEY, …")
+@click.option("--worst", type=click.IntRange(0), default=10, show_default=True, help="How many of the worst traces.")
+@click.option("--corrected", is_flag=True, help="Also correct rates of verdicts for the judge's error, by its card.")
 @click.option(
     "--like",
     metavar="SHAPE",
@@ -81,12 +68,7 @@ def report(
 
     kind = kind or _infer_format(out)
     opened = Run.open(run)
-    options = {
-        "n": worst,
-        "by": by,
-        "corrected": like or corrected,
-        "labels": load_run_labels(human_labels, opened),
-    }
+    options = {"n": worst, "by": by, "corrected": like or corrected, "labels": load_run_labels(human_labels, opened)}
     text = _render_run(opened, kind, {**options, **read_targets(load_settings(config))}, out is None)
     if out is None:
         click.echo(text, nl=False)
@@ -100,9 +82,7 @@ def _infer_format(out: str | None) -> str:
         return "terminal"
     suffix = Path(out).suffix.lower()
     if suffix not in SUFFIX_FORMATS:
-        raise UsageError(
-            f'"{out}" does not say its format. End it in .html, .md, .json or .csv, or give --format.'
-        )
+        raise UsageError(f'"{out}" does not say its format. End it in .html, .md, .json or .csv, or give --format.')
     return SUFFIX_FORMATS[suffix]
 
 
@@ -119,7 +99,7 @@ def _render_run(run: Any, kind: str, options: dict[str, Any], screen: bool) -> s
 
         return render_scorecard_markdown(findings)
     if kind in ("json", "csv"):
-        from ragfault.reports.json import encode_findings, encode_findings_csv
+        from ragfault.reports.output import encode_findings, encode_findings_csv
 
         return encode_findings(findings) if kind == "json" else encode_findings_csv(findings)
     from ragfault.reports.terminal import scorecard
@@ -142,10 +122,7 @@ def read_targets(table: dict[str, Any]) -> dict[str, Any]:
     given = table.get("targets", {})
     options: dict[str, Any] = {}
     if "thresholds" in given:
-        mine = {
-            threshold.metric: threshold
-            for threshold in (*TARGETS, *map(parse_threshold, given["thresholds"]))
-        }
+        mine = {threshold.metric: threshold for threshold in (*TARGETS, *map(parse_threshold, given["thresholds"]))}
         options["targets"] = tuple(mine.values())
     if "routes" in given:
         options["routes"] = {
@@ -168,11 +145,7 @@ Examples:
 @click.argument("run", type=click.Path())
 @click.argument("ids", nargs=-1)
 @click.option(
-    "--worst",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    help="Without IDS: how many of the worst.",
+    "--worst", type=click.IntRange(1), default=3, show_default=True, help="Without IDS: how many of the worst."
 )
 def diagnose(run: str, ids: tuple[str, ...], worst: int) -> None:
     """Show every problem of the traces IDS of RUN, with what mends it; without IDS, of the worst traces."""

@@ -35,12 +35,8 @@ Examples:
 )
 @click.argument("corpus", type=click.Path())
 @click.argument("questions", type=click.Path())
-@click.option(
-    "-o", "--out", required=True, type=click.Path(file_okay=False), help="The folder for what is found."
-)
-@click.option(
-    "--metric", default="ndcg@10", show_default=True, help="What is made best; a metric of chunks and gold."
-)
+@click.option("-o", "--out", required=True, type=click.Path(file_okay=False), help="The folder for what is found.")
+@click.option("--metric", default="ndcg@10", show_default=True, help="What is made best; a metric of chunks and gold.")
 @click.option(
     "--subject-to",
     multiple=True,
@@ -48,29 +44,19 @@ Examples:
     help="A bound to keep to: latency_p95, latency, tokens (<=), recall, precision, iou (>=). Repeatable.",
 )
 @click.option("--budget", metavar="TIME", help="End with the best so far: 10m, 90s, 1h.  [default: no end]")
-@click.option(
-    "--baseline", type=click.Path(dir_okay=False), help="The present configuration, a pipeline.toml."
-)
+@click.option("--baseline", type=click.Path(dir_okay=False), help="The present configuration, a pipeline.toml.")
 @click.option("--embedders", default="latent", show_default=True, help="Embedders to try (latent,minilm).")
 @click.option("--chunkers", multiple=True, metavar="CHUNKER", help="Only these chunkers. Repeatable.")
-@click.option(
-    "--from", "run_", type=click.Path(), metavar="RUN", help="Search only what the diagnosis of RUN blames."
-)
+@click.option("--from", "run_", type=click.Path(), metavar="RUN", help="Search only what the diagnosis of RUN blames.")
 @click.option("--holdout", default=0.5, show_default=True, help="The share of the questions that measures.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the division and the tests."
-)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the division and the tests.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that index.")
-@click.option(
-    "--skip-bad", is_flag=True, help="Leave out documents and questions that cannot be read; name each."
-)
+@click.option("--skip-bad", is_flag=True, help="Leave out documents and questions that cannot be read; name each.")
 @click.option("--json", "as_json", is_flag=True, help="What was found as JSON.")
 @click.option("--force", is_flag=True, help="Replace what an earlier tuning wrote to OUT.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @add_trace_options
-def tune(
-    corpus: str, questions: str, out: str, as_json: bool, force: bool, quiet: bool, **given: Any
-) -> None:
+def tune(corpus: str, questions: str, out: str, as_json: bool, force: bool, quiet: bool, **given: Any) -> None:
     """Search for the pipeline that finds best what QUESTIONS ask of CORPUS, and prove its gain.
 
     QUESTIONS are traces with gold: spans of documents, or ids of documents. One half of them chooses, the other
@@ -89,12 +75,9 @@ def tune(
         return
     screen = sys.stdout.isatty()
     click.echo(
-        render_tuning_terminal(result, width=None if screen else 140, color=screen and supports_color()),
-        nl=False,
+        render_tuning_terminal(result, width=None if screen else 140, color=screen and supports_color()), nl=False
     )
-    click.echo(
-        f"\nwritten: {', '.join(str(place / name) for name in OUTPUT_FILES if (place / name).is_file())}"
-    )
+    click.echo(f"\nwritten: {', '.join(str(place / name) for name in OUTPUT_FILES if (place / name).is_file())}")
 
 
 def _search_pipeline(
@@ -134,15 +117,13 @@ def _report_skipped(fault: InputFault) -> None:
 def _check_folder(folder: Path, force: bool) -> None:
     """Refuse a place where an earlier tuning has written what it found."""
     if not force and (folder / OUTPUT_FILES[0]).exists():
-        raise OutputError(
-            f"{folder / OUTPUT_FILES[0]} exists. Choose another folder, or replace it with --force."
-        )
+        raise OutputError(f"{folder / OUTPUT_FILES[0]} exists. Choose another folder, or replace it with --force.")
 
 
 def _write_outputs(result: TuningResult, folder: Path) -> None:
     """Write the files of what was found; the page is left out, with a word, where nothing can draw its charts."""
     from ragfault.errors import MissingExtra
-    from ragfault.reports.html.tuning import render_tuning_html
+    from ragfault.reports.html.pages import render_tuning_html
     from ragfault.reports.output import write_report_file
     from ragfault.reports.terminal.tuning import (
         describe_tuning_terms,
@@ -200,9 +181,7 @@ Examples:
 Exit 0: none was found; 1: one was."""
 )
 @click.argument("target", type=click.Path(exists=True))
-@click.option(
-    "--index", type=click.Path(), help="The index that the pipeline searches, to hold its embedder against."
-)
+@click.option("--index", type=click.Path(), help="The index that the pipeline searches, to hold its embedder against.")
 @click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
 def lint(target: str, index: str | None, as_json: bool) -> int:
     """Look for six pitfalls of retrieval in TARGET, a pipeline.toml or a run.
@@ -236,15 +215,11 @@ Examples:
 )
 @click.option("--precision", nargs=2, type=float, metavar="BEFORE AFTER", help="Precision, from 0 to 1.")
 @click.option("--recall", nargs=2, type=float, metavar="BEFORE AFTER", help="Recall, from 0 to 1.")
-@click.option(
-    "--runs", nargs=2, type=click.Path(), metavar="OLD NEW", help="Precision, recall and tokens of two runs."
-)
+@click.option("--runs", nargs=2, type=click.Path(), metavar="OLD NEW", help="Precision, recall and tokens of two runs.")
 @click.option("--queries", type=click.FloatRange(0), required=True, help="Queries a month.")
 @click.option("--cost", type=click.FloatRange(0), help="US$ a query before; of runs: by the price catalogue.")
 @click.option("--model", help="Whose price counts, where the traces do not say.")
-@click.option(
-    "--extra", type=float, default=0.0, show_default=True, help="US$ that each query costs more afterwards."
-)
+@click.option("--extra", type=float, default=0.0, show_default=True, help="US$ that each query costs more afterwards.")
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON.")
 def savings(
     precision: tuple[float, float] | None,
@@ -274,9 +249,7 @@ def savings(
     else:
         raise UsageError("give --precision, --recall and --cost, or --runs OLD NEW.")
     click.echo(
-        msgspec.json.format(msgspec.json.encode(result)).decode()
-        if as_json
-        else "\n".join(_format_savings(result))
+        msgspec.json.format(msgspec.json.encode(result)).decode() if as_json else "\n".join(_format_savings(result))
     )
 
 
@@ -296,11 +269,7 @@ def _format_savings(savings: Savings) -> list[str]:
 def _list_warnings(savings: Savings) -> list[str]:
     """List that one of the two fell, which their harmonic mean may hide."""
     pairs = (("precision", savings.precision), ("recall", savings.recall))
-    return [
-        f"beware: {name} fell; what is saved by that is paid for in answers"
-        for name, (a, b) in pairs
-        if b < a
-    ]
+    return [f"beware: {name} fell; what is saved by that is paid for in answers" for name, (a, b) in pairs if b < a]
 
 
 @click.command(
@@ -311,9 +280,7 @@ Examples:
 )
 @click.argument("query")
 @click.argument("files", nargs=-1, required=True, type=click.Path())
-@click.option(
-    "--judge", "judges", multiple=True, help="Who scores; several stand side by side.  [default: embedded]"
-)
+@click.option("--judge", "judges", multiple=True, help="Who scores; several stand side by side.  [default: embedded]")
 @click.option("--chunker", default="sentences(256)", show_default=True, help="How the documents are cut.")
 @click.option("--worst", is_flag=True, help="Chunks on which the judges differ most first.")
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Chunks that are shown.")
@@ -341,11 +308,7 @@ def relevance(
     documents = tuple(read_documents(list(files), on_bad="skip" if skip_bad else "raise"))
     comparison = compare_relevance(query, documents, judges or ("embedded",), chunker)
     if as_json:
-        plain: dict[str, Any] = {
-            "found": comparison,
-            "gaps": comparison.gaps,
-            "documents": comparison.documents,
-        }
+        plain: dict[str, Any] = {"found": comparison, "gaps": comparison.gaps, "documents": comparison.documents}
         click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
         return
     width = 100 if not sys.stdout.isatty() else None
@@ -376,9 +339,7 @@ def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, widt
         values = [f"{scores.values[at]:.3f}" for scores in relevance.scored]
         chunk = relevance.chunks[at]
         shown = clip_text(" ".join(chunk.text.split()), PREVIEW_LENGTH)
-        table.add_row(
-            *values, *([f"{gaps[at]:.3f}"] if several else []), clean_text(chunk.document or ""), shown
-        )
+        table.add_row(*values, *([f"{gaps[at]:.3f}"] if several else []), clean_text(chunk.document or ""), shown)
     lines = [
         f"{clean_text(scores.judge)}: {clean_text(scores.fingerprint)}, {scores.seconds:.2f} s, "
         + ("no known price" if scores.cost is None else f"US$ {scores.cost:.6g}")

@@ -68,19 +68,11 @@ Examples:
 @click.option("--profile", default="general", show_default=True, help="What must agree exactly in a domain.")
 @click.option("--metrics", default="default", show_default=True, help="A set, or names (a,b).")
 @click.option(
-    "--workers",
-    type=click.IntRange(0),
-    default=1,
-    show_default=True,
-    help="Processes that judge; 0: traces wait.",
+    "--workers", type=click.IntRange(0), default=1, show_default=True, help="Processes that judge; 0: traces wait."
 )
+@click.option("--by", default="model,release,prompt_version", show_default=True, help="Fields that make cohorts (a,b).")
 @click.option(
-    "--by", default="model,release,prompt_version", show_default=True, help="Fields that make cohorts (a,b)."
-)
-@click.option(
-    "--check",
-    metavar="llm:MODEL",
-    help="A better judge, asked about a sample, within --budget for each day (UTC).",
+    "--check", metavar="llm:MODEL", help="A better judge, asked about a sample, within --budget for each day (UTC)."
 )
 @click.option(
     "--share",
@@ -114,9 +106,7 @@ Examples:
 @click.option("--mail-to", multiple=True, help="An address that is told of alerts by mail. Repeatable.")
 @click.option("--mail-from", help="The address that mail comes from.")
 @click.option("--smtp", help="The mail server: smtp://user@host:587 (STARTTLS), or smtps://user@host:465.")
-@click.option(
-    "--otlp-endpoint", "otlp", metavar="URL", help="Where scores of traces that came as spans are sent."
-)
+@click.option("--otlp-endpoint", "otlp", metavar="URL", help="Where scores of traces that came as spans are sent.")
 @click.option(
     "--otlp-header",
     "otlp_headers",
@@ -131,9 +121,7 @@ Examples:
     default=0.0,
     help="Requests a second that one client may send, and as many looks.  [default: any number]",
 )
-@click.option(
-    "--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them."
-)
+@click.option("--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them.")
 @click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of the demo to a second.")
 def start(
     keep: str | None,
@@ -160,9 +148,7 @@ def start(
         ServerSettings(
             metrics=_parse_metrics(metrics),
             cohort_fields=tuple(name for name in by.split(",") if name),
-            reference_minutes=min(120, _parse_minutes(reference))
-            if options["demo"]
-            else _parse_minutes(reference),
+            reference_minutes=min(120, _parse_minutes(reference)) if options["demo"] else _parse_minutes(reference),
             retention_days=None if keep is None else _parse_days(keep),
             max_bytes=None if size is None else _parse_size(size),
             redact=tuple(name.strip() for name in (redact or "").split(",") if name.strip()),
@@ -182,12 +168,8 @@ def _read_check_options(check: str | None, flags: dict[str, Any]) -> dict[str, A
     """Read the options of the judge of the sample; none where there is no such judge."""
     if check is not None:
         return resolve_judge_options(check, flags, load_settings(None).get("llm", {}))
-    if given := [
-        f"--{name.replace('_', '-')}" for name, value in flags.items() if value not in (None, (), False)
-    ]:
-        raise UsageError(
-            f"{', '.join(given)}: for a judge that checks a sample. Name one with --check llm:MODEL."
-        )
+    if given := [f"--{name.replace('_', '-')}" for name, value in flags.items() if value not in (None, (), False)]:
+        raise UsageError(f"{', '.join(given)}: for a judge that checks a sample. Name one with --check llm:MODEL.")
     return {}
 
 
@@ -195,9 +177,7 @@ def _parse_headers(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Parse headers as NAME=VALUE; those of RAGFAULT_OTLP_HEADERS are divided by commas, and may be percent-encoded."""
     from urllib.parse import unquote
 
-    from_environment = [
-        part.strip() for part in os.environ.get("RAGFAULT_OTLP_HEADERS", "").split(",") if part.strip()
-    ]
+    from_environment = [part.strip() for part in os.environ.get("RAGFAULT_OTLP_HEADERS", "").split(",") if part.strip()]
     headers = []
     for text in [*map(unquote, from_environment), *given]:
         name, equals, value = text.partition("=")
@@ -299,9 +279,7 @@ def export(
 
     now = time.time()
     ages = {
-        name: now - _parse_days(text) * 86400
-        for name, text in (("since", since), ("until", until))
-        if text is not None
+        name: now - _parse_days(text) * 86400 for name, text in (("since", since), ("until", until)) if text is not None
     }
     asked = {name: value for name, value in picked.items() if value is not None} | ages
     run = fetch_run(url, asked, out, token=token, force=force)
@@ -311,9 +289,7 @@ def export(
 @serve.command(name="import")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--store", required=True, metavar="PLACE", help="The folder of the store, or its address.")
-@click.option(
-    "--prefix", default="", help="What goes before each id, so that runs over the same queries do not meet."
-)
+@click.option("--prefix", default="", help="What goes before each id, so that runs over the same queries do not meet.")
 def import_(run: Path, store: str, prefix: str) -> None:
     """Take the traces of RUN into a store, with their verdicts and scores; those that are there stay as they are.
 

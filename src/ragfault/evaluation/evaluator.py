@@ -11,14 +11,20 @@ from typing import Any
 from ragfault import judges
 from ragfault.errors import BadTraces, InputError, JudgeStopped, UsageError
 from ragfault.evaluation.executors import ProcessExecutor
-from ragfault.evaluation.inputs import BadLineWriter, TraceSource, make_rereadable, open_input_folder
-from ragfault.evaluation.jobs import EvaluationJob, run_job
+from ragfault.evaluation.jobs import (
+    BadLineWriter,
+    EvaluationJob,
+    TraceSource,
+    make_rereadable,
+    open_input_folder,
+    run_job,
+)
 from ragfault.io import InputSummary, TraceDigest, read_traces, summarize_input
 from ragfault.io.files import describe_input
 from ragfault.io.formats.tables import TableLike
 from ragfault.io.remote_paths import AnyPath, is_remote
 from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
-from ragfault.io.runs.directory import check_free, lock_run, parse_output
+from ragfault.io.runs.run import check_free, lock_run, parse_output
 from ragfault.io.slices import TraceIndex, get_file_stamps, index_traces
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.settings import LLMSettings
@@ -136,25 +142,17 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         file_stamps = get_file_stamps(trace_source) if executor_used is not None else {}
         survey = _survey_input(trace_source, source_names, skip_bad, on_notice, read_options)
         batch_size = batch or _choose_batch_size(survey.count, remote=executor is not None or is_remote(out))
-        partial = _begin_run(
-            out, _make_plan(judge, selected, survey, source_names, batch_size), force, on_notice
-        )
+        partial = _begin_run(out, _make_plan(judge, selected, survey, source_names, batch_size), force, on_notice)
         report_progress = _make_progress_reporter(judge, on_progress, on_usage)
         with (
             BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as bad_lines,
             track_spending(judge, partial),
         ):
-            traces = _verify_unchanged(
-                read_traces(trace_source, on_bad=bad_lines.write, **read_options), survey
-            )
+            traces = _verify_unchanged(read_traces(trace_source, on_bad=bad_lines.write, **read_options), survey)
             index = (
-                _index_traces(trace_source, survey, file_stamps, read_options)
-                if executor_used is not None
-                else None
+                _index_traces(trace_source, survey, file_stamps, read_options) if executor_used is not None else None
             )
-            run_job(
-                EvaluationJob.create(partial, judge, selected), traces, index, executor_used, report_progress
-            )
+            run_job(EvaluationJob.create(partial, judge, selected), traces, index, executor_used, report_progress)
         return partial.finish(force=force, usage=get_usage(judge))
 
 
@@ -172,10 +170,7 @@ def _choose_batch_size(count: int, *, remote: bool) -> int:
 
 
 def _index_traces(
-    trace_source: TraceSource,
-    surveyed: InputSummary,
-    marks_by_file: Mapping[str, str],
-    read_options: Mapping[str, Any],
+    trace_source: TraceSource, surveyed: InputSummary, marks_by_file: Mapping[str, str], read_options: Mapping[str, Any]
 ) -> TraceIndex | None:
     """Index the traces for workers that read them themselves; None if the input must be read as a whole."""
     options = {name for name, value in read_options.items() if value is not None} - {"shape"}
@@ -200,14 +195,10 @@ def _resolve_judge(
     if isinstance(judge, str):
         reads_verdicts = any(metric.definition.verdicts for metric in metrics)
         return (
-            judges.load_judge(judge, profile=profile, **judge_options)
-            if reads_verdicts
-            else judges.load_judge("none")
+            judges.load_judge(judge, profile=profile, **judge_options) if reads_verdicts else judges.load_judge("none")
         )
     if judge_options:
-        raise UsageError(
-            "options go to a judge that is named. This one is made already: give them where it is made."
-        )
+        raise UsageError("options go to a judge that is named. This one is made already: give them where it is made.")
     return judges.apply_profile(judge, profile)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from ragfault.errors import MissingExtra, RunError, UsageError
-from ragfault.judges.observation import prepare_worker
+from ragfault.judges.assembly import prepare_worker
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -105,9 +105,7 @@ class RayExecutor:
         """
         ray = _import_ray()
         with self._connect(ray):
-            task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES, scheduling_strategy="SPREAD")(
-                _run_ray_task
-            )
+            task = ray.remote(num_cpus=1, max_retries=MAX_RETRIES, scheduling_strategy="SPREAD")(_run_ray_task)
             task_references, task_id = [ray.put(task_function)], uuid4().hex
             in_flight: list[Any] = []
             try:
@@ -136,17 +134,10 @@ class RayExecutor:
         if ray.is_initialized():
             yield
             return
-        local = {
-            "num_cpus": self.workers,
-            "include_dashboard": False,
-            "object_store_memory": LOCAL_OBJECT_STORE_BYTES,
-        }
+        local = {"num_cpus": self.workers, "include_dashboard": False, "object_store_memory": LOCAL_OBJECT_STORE_BYTES}
         try:
             ray.init(
-                self.address,
-                log_to_driver=False,
-                logging_level="ERROR",
-                **(local if self.address == "local" else {}),
+                self.address, log_to_driver=False, logging_level="ERROR", **(local if self.address == "local" else {})
             )
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             message = str(error).strip().splitlines()[:1]

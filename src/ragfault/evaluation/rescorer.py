@@ -22,8 +22,7 @@ from ragfault.evaluation.jobs import compute_scores, import_modules, list_metric
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.remote_paths import AnyPath, open_for_arrow
 from ragfault.io.runs import Manifest, Run
-from ragfault.io.runs.directory import check_free, parse_output, publish_run
-from ragfault.io.runs.run import BATCH_TRACES, compute_checksum
+from ragfault.io.runs.run import BATCH_TRACES, check_free, compute_checksum, parse_output, publish_run
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
 from ragfault.metrics import Metric, parse_metric, select_metrics
 from ragfault.protocols import Executor
@@ -63,9 +62,7 @@ def rescore(
     run = run if isinstance(run, Run) else Run.open(run)
     out = parse_output(out)
     check_free(out, force=force)
-    selected = select_metrics(
-        metrics if metrics is not None else [metric.name for metric in run.manifest.metrics]
-    )
+    selected = select_metrics(metrics if metrics is not None else [metric.name for metric in run.manifest.metrics])
     executor_used = executor or (ProcessExecutor(workers) if workers != 1 else None)
     with (
         convert_write_errors(out),
@@ -156,9 +153,7 @@ class RowGroupScores(NamedTuple):
     scores: bytes | None
 
 
-def _distribute_groups(
-    run: Run, metrics: Sequence[Metric], executor: Executor, folder: Path
-) -> Iterator[pa.Table]:
+def _distribute_groups(run: Run, metrics: Sequence[Metric], executor: Executor, folder: Path) -> Iterator[pa.Table]:
     """Yield the scores as tables, in order, each row group scored by the executor."""
     import pyarrow.parquet as pq
 

@@ -36,14 +36,9 @@ class DSPyTraceCallback(BaseCallback):  # type: ignore[misc]
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Begin the span of a module."""
         arguments = _merge_arguments(inputs)
-        attributes = {
-            "openinference.span.kind": "CHAIN",
-            "input.value": extract_question(_select_texts(arguments)),
-        }
+        attributes = {"openinference.span.kind": "CHAIN", "input.value": extract_question(_select_texts(arguments))}
         self._recorder.begin(call_id, type(instance).__name__, ACTIVE_CALL_ID.get(), attributes)
-        passages = next(
-            (arguments[name] for name in CONTEXT_FIELDS if isinstance(arguments.get(name), list)), None
-        )
+        passages = next((arguments[name] for name in CONTEXT_FIELDS if isinstance(arguments.get(name), list)), None)
         if (
             passages is not None
             and isinstance(instance, dspy.Predict)
@@ -58,10 +53,7 @@ class DSPyTraceCallback(BaseCallback):  # type: ignore[misc]
         fields = dict(outputs.items()) if isinstance(outputs, dspy.Prediction) else {}
         passages = next((fields[name] for name in CONTEXT_FIELDS if isinstance(fields.get(name), list)), None)
         if passages is not None and not any(name in fields for name in ANSWER_FIELDS):
-            attributes = {
-                "openinference.span.kind": "RETRIEVER",
-                "gen_ai.retrieval.documents": to_documents(passages),
-            }
+            attributes = {"openinference.span.kind": "RETRIEVER", "gen_ai.retrieval.documents": to_documents(passages)}
             self._recorder.end(call_id, attributes, exception)
             return
         texts = {name: text for name, text in _select_texts(fields).items() if name not in REASONING_FIELDS}
@@ -76,9 +68,7 @@ class DSPyTraceCallback(BaseCallback):  # type: ignore[misc]
             "openinference.span.kind": "TOOL",
             "input.value": extract_question(_select_texts(_merge_arguments(inputs))),
         }
-        self._recorder.begin(
-            call_id, str(getattr(instance, "name", "tool")), ACTIVE_CALL_ID.get(), attributes
-        )
+        self._recorder.begin(call_id, str(getattr(instance, "name", "tool")), ACTIVE_CALL_ID.get(), attributes)
 
     def on_tool_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         """End the span of a tool."""

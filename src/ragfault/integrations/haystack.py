@@ -18,12 +18,7 @@ except ImportError:
 from ragfault.integrations.recorder import TraceDelivery, TraceRecorder, TraceSink, to_documents
 from ragfault.io.otel.recorded_content import extract_question
 
-COMPONENT_KINDS = {
-    "Retriever": "RETRIEVER",
-    "WebSearch": "RETRIEVER",
-    "Joiner": "RERANKER",
-    "Ranker": "RERANKER",
-}
+COMPONENT_KINDS = {"Retriever": "RETRIEVER", "WebSearch": "RETRIEVER", "Joiner": "RERANKER", "Ranker": "RERANKER"}
 """Part of the class name of a component that returns documents → its kind of span."""
 
 
@@ -70,9 +65,7 @@ class HaystackTracer(Tracer):
             error = raised
             raise
         finally:
-            with contextlib.suppress(
-                ValueError
-            ):  # where a pipeline that streams is ended from another context
+            with contextlib.suppress(ValueError):  # where a pipeline that streams is ended from another context
                 _active_span.reset(token)
             self._end_span(span, error)
 
@@ -96,9 +89,7 @@ def _describe_component(tags: dict[str, Any]) -> dict[str, Any]:
         return _describe_pipeline(
             tags.get("haystack.pipeline.input_data") or {}, tags.get("haystack.pipeline.output_data") or {}
         )
-    kind = next(
-        (kind for name, kind in COMPONENT_KINDS.items() if name in str(tags["haystack.component.type"])), None
-    )
+    kind = next((kind for name, kind in COMPONENT_KINDS.items() if name in str(tags["haystack.component.type"])), None)
     if kind is not None:
         documents = to_documents(outputs["documents"]) if "documents" in outputs else None
         return {
@@ -130,12 +121,7 @@ def _describe_pipeline(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) ->
     """Return the query of a pipeline, and its answer if a component builds answers."""
     parts = [part for part in inputs.values() if isinstance(part, Mapping)]
     query = next((text for part in (*parts, inputs) if (text := _extract_query(part))), None)
-    answers = [
-        answer
-        for part in outputs.values()
-        if isinstance(part, Mapping)
-        for answer in part.get("answers") or ()
-    ]
+    answers = [answer for part in outputs.values() if isinstance(part, Mapping) for answer in part.get("answers") or ()]
     text = next((answer.data for answer in answers if isinstance(getattr(answer, "data", None), str)), None)
     return {"openinference.span.kind": "CHAIN", "input.value": query, "output.value": text}
 

@@ -121,9 +121,7 @@ class MeasuredLangChainRetriever(BaseRetriever):
     """A `ragfault.evaluation.online.BackgroundScorer`."""
     route: str | None = None
 
-    def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
-    ) -> list[Document]:
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         with RetrievalMeasurement(self.background, query, self.route) as measurement:
             measurement.result = self.retriever.invoke(query, config={"callbacks": run_manager.get_child()})
         return cast(list[Document], measurement.result)
@@ -132,7 +130,5 @@ class MeasuredLangChainRetriever(BaseRetriever):
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
     ) -> list[Document]:
         with RetrievalMeasurement(self.background, query, self.route) as measurement:
-            measurement.result = await self.retriever.ainvoke(
-                query, config={"callbacks": run_manager.get_child()}
-            )
+            measurement.result = await self.retriever.ainvoke(query, config={"callbacks": run_manager.get_child()})
         return cast(list[Document], measurement.result)

@@ -16,9 +16,7 @@ try:
 except ImportError:
     from ragfault.errors import MissingExtra
 
-    raise MissingExtra(
-        "ragfault.integrations.llamaindex", "llamaindex", "pip install llama-index-core"
-    ) from None
+    raise MissingExtra("ragfault.integrations.llamaindex", "llamaindex", "pip install llama-index-core") from None
 
 from ragfault.evaluation.online import BackgroundScorer
 from ragfault.evaluation.online.instrumentation import RetrievalMeasurement
@@ -32,25 +30,19 @@ class MeasuredLlamaIndexRetriever(BaseRetriever):
     reach the background scorer.
     """
 
-    def __init__(
-        self, retriever: BaseRetriever, background: BackgroundScorer, *, route: str | None = None
-    ) -> None:
+    def __init__(self, retriever: BaseRetriever, background: BackgroundScorer, *, route: str | None = None) -> None:
         super().__init__()
         self._retriever, self._background, self._route = retriever, background, route
 
     def retrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the result of the other retriever, without the second span that `_retrieve` would add."""
-        with RetrievalMeasurement(
-            self._background, _get_query_text(str_or_query_bundle), self._route
-        ) as measurement:
+        with RetrievalMeasurement(self._background, _get_query_text(str_or_query_bundle), self._route) as measurement:
             measurement.result = self._retriever.retrieve(str_or_query_bundle)
         return cast(list[NodeWithScore], measurement.result)
 
     async def aretrieve(self, str_or_query_bundle: QueryType) -> list[NodeWithScore]:
         """Return the result of the other retriever, awaited."""
-        with RetrievalMeasurement(
-            self._background, _get_query_text(str_or_query_bundle), self._route
-        ) as measurement:
+        with RetrievalMeasurement(self._background, _get_query_text(str_or_query_bundle), self._route) as measurement:
             measurement.result = await self._retriever.aretrieve(str_or_query_bundle)
         return cast(list[NodeWithScore], measurement.result)
 
@@ -117,21 +109,15 @@ class _LlamaIndexSpans(BaseSpanHandler[BaseSpan]):
         name = id_.partition("-")[0]
         if instance is not None:
             name = f"{type(instance).__name__}.{name.rpartition('.')[2]}"
-        query = next(
-            (text for value in bound_args.arguments.values() if (text := _extract_query(value))), None
-        )
+        query = next((text for value in bound_args.arguments.values() if (text := _extract_query(value))), None)
         attributes = (
-            {"openinference.span.kind": "CHAIN", "input.value": query}
-            if parent_span_id is None and query
-            else {}
+            {"openinference.span.kind": "CHAIN", "input.value": query} if parent_span_id is None and query else {}
         )
         self._recorder.begin(_get_span_key(id_), name, _get_span_key(parent_span_id), attributes)
 
     def prepare_to_exit_span(self, id_: str, *_: Any, result: Any = None, **__: Any) -> None:
         answer = getattr(result, "response", None)
-        self._recorder.end(
-            _get_span_key(id_), {"output.value": answer} if isinstance(answer, str) and answer else {}
-        )
+        self._recorder.end(_get_span_key(id_), {"output.value": answer} if isinstance(answer, str) and answer else {})
 
     def prepare_to_drop_span(self, id_: str, *_: Any, err: BaseException | None = None, **__: Any) -> None:
         self._recorder.end(_get_span_key(id_), error=err)
@@ -159,11 +145,7 @@ def _get_span_key(name: str | None) -> str:
 
 def _extract_query(value: Any) -> str | None:
     """Return the text of a query or a message."""
-    text = (
-        value
-        if isinstance(value, str)
-        else getattr(value, "query_str", None) or getattr(value, "content", None)
-    )
+    text = value if isinstance(value, str) else getattr(value, "query_str", None) or getattr(value, "content", None)
     return text if isinstance(text, str) and text.strip() else None
 
 
@@ -172,9 +154,7 @@ def _describe_prompt(event: Any) -> dict[str, Any]:
     model = event.model_dict or {}
     messages = getattr(event, "messages", None)
     prompts = (
-        [{"role": "user", "content": getattr(event, "prompt", "")}]
-        if messages is None
-        else _to_messages(messages)
+        [{"role": "user", "content": getattr(event, "prompt", "")}] if messages is None else _to_messages(messages)
     )
     return {
         "openinference.span.kind": "LLM",
@@ -213,17 +193,11 @@ def _to_messages(messages: Any) -> list[dict[str, Any]]:
 
 
 def _make_document_reader(kind: str) -> Any:
-    return lambda event: {
-        "openinference.span.kind": kind,
-        "gen_ai.retrieval.documents": to_documents(event.nodes),
-    }
+    return lambda event: {"openinference.span.kind": kind, "gen_ai.retrieval.documents": to_documents(event.nodes)}
 
 
 EVENT_READERS: dict[str, Any] = {
-    "QueryStartEvent": lambda event: {
-        "openinference.span.kind": "CHAIN",
-        "input.value": _extract_query(event.query),
-    },
+    "QueryStartEvent": lambda event: {"openinference.span.kind": "CHAIN", "input.value": _extract_query(event.query)},
     "QueryEndEvent": lambda event: {"output.value": getattr(event.response, "response", None)},
     "RetrievalStartEvent": lambda event: {
         "openinference.span.kind": "RETRIEVER",

@@ -72,16 +72,12 @@ class McpTools:
         from ragfault.reports.markdown import scorecard
 
         if judge.partition(":")[0] == "llm":
-            raise UsageError(
-                "a judge that asks a model is paid for: let a person run ragfault evaluate --judge llm:…"
-            )
+            raise UsageError("a judge that asks a model is paid for: let a person run ragfault evaluate --judge llm:…")
         target = self._resolve_path(out)
         if (target / "manifest.json").is_file() and not replace:
             raise UsageError(f"a run stands at {out} already: choose another `out`, or give `replace`.")
         selection = metrics or "default"
-        run = evaluate(
-            self._resolve_path(traces), target, metrics=selection, judge=judge, force=replace, map=map
-        )
+        run = evaluate(self._resolve_path(traces), target, metrics=selection, judge=judge, force=replace, map=map)
         return scorecard.render_scorecard_markdown(analyze(run, n=SCORECARD_TRACES))
 
     def bisect(self, baseline: str, candidate: str) -> str:
@@ -89,18 +85,14 @@ class McpTools:
         from ragfault.analysis import bisect
         from ragfault.reports.terminal import bisection
 
-        return bisection.render_bisection_markdown(
-            bisect(self._open_run(baseline), self._open_run(candidate))
-        )
+        return bisection.render_bisection_markdown(bisect(self._open_run(baseline), self._open_run(candidate)))
 
     def compare(self, baseline: str, candidate: str) -> str:
         """Compare two runs metric by metric: worse, better, steady or cannot tell, with intervals and corrected p."""
         from ragfault.analysis import compare
         from ragfault.reports.terminal import comparison
 
-        return comparison.render_comparison_markdown(
-            compare(self._open_run(baseline), self._open_run(candidate))
-        )
+        return comparison.render_comparison_markdown(compare(self._open_run(baseline), self._open_run(candidate)))
 
     def gate(self, run: str, thresholds: list[str], baseline: str | None = None) -> str:
         """Check a run against thresholds such as "groundedness>=0.85", and against a baseline.
@@ -130,8 +122,7 @@ class McpTools:
                 "trace": trace.id,
                 "query": _truncate(trace.query),
                 "chunks": [
-                    {"id": chunk.id, "text": _truncate(chunk.text)}
-                    for chunk in (trace.chunks or ())[:MAX_TRACES]
+                    {"id": chunk.id, "text": _truncate(chunk.text)} for chunk in (trace.chunks or ())[:MAX_TRACES]
                 ],
                 "answer": _truncate(trace.answer),
                 "scores": scores[trace.id],
@@ -164,9 +155,7 @@ class McpTools:
         from ragfault.metrics import get_definitions, select_metrics
 
         if name is None:
-            return "\n".join(
-                f"{definition.name}: {definition.summary}" for definition in get_definitions().values()
-            )
+            return "\n".join(f"{definition.name}: {definition.summary}" for definition in get_definitions().values())
         return "\n\n".join(
             f"{metric.name}: {metric.definition.docstring.split('>>>')[0].rstrip()}\nSource: {metric.definition.source}"
             for metric in select_metrics(name)
@@ -184,18 +173,14 @@ class McpTools:
                 continue
             folder = path.parent.relative_to(self.folder).as_posix()
             names = [recorded.name for recorded in manifest.metrics]
-            summaries.append(
-                {"run": folder, "traces": manifest.traces, "judge": manifest.judge, "metrics": names}
-            )
+            summaries.append({"run": folder, "traces": manifest.traces, "judge": manifest.judge, "metrics": names})
         return summaries
 
     def _resolve_path(self, path: str) -> Path:
         """Return a path within the folder; raise UsageError for any other."""
         resolved = (self.folder / path).resolve()
         if not resolved.is_relative_to(self.folder):
-            raise UsageError(
-                f"{path} lies outside of {self.folder}. Start ragfault mcp with a folder that holds it."
-            )
+            raise UsageError(f"{path} lies outside of {self.folder}. Start ragfault mcp with a folder that holds it.")
         return resolved
 
     def _open_run(self, path: str) -> Run:
@@ -222,9 +207,7 @@ def build_server(folder: str | Path) -> MCPServer:
     tools = McpTools(folder)
     for name in TOOL_NAMES:
         is_read_only = name != "evaluate"
-        hints = ToolAnnotations(
-            read_only_hint=is_read_only, destructive_hint=not is_read_only, open_world_hint=False
-        )
+        hints = ToolAnnotations(read_only_hint=is_read_only, destructive_hint=not is_read_only, open_world_hint=False)
         server.tool(annotations=hints)(_translate_errors(getattr(tools, name)))
     return server
 

@@ -59,9 +59,7 @@ def score_completion(response: Any, query: str, contexts: Iterable[Any], **optio
 class _CallRecorder:
     """Records calls of a client as traces."""
 
-    def __init__(
-        self, delivery: TraceDelivery, retrieve_contexts: ContextRetriever | None, is_async: bool
-    ) -> None:
+    def __init__(self, delivery: TraceDelivery, retrieve_contexts: ContextRetriever | None, is_async: bool) -> None:
         self.delivery, self.retrieve_contexts, self.is_async = delivery, retrieve_contexts, is_async
 
     def wrap(self, create: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,9 +93,7 @@ class _CallRecorder:
 
     def _begin_call(self, arguments: dict[str, Any]) -> _OpenAICall:
         """Begin a call, and remove the arguments that are not to be sent."""
-        contexts, query, reference = (
-            arguments.pop(name, None) for name in ("contexts", "query", "reference")
-        )
+        contexts, query, reference = (arguments.pop(name, None) for name in ("contexts", "query", "reference"))
         if query is None:
             query = (
                 extract_question(arguments.get("messages"))
@@ -109,26 +105,20 @@ class _CallRecorder:
                 contexts = self.retrieve_contexts(query)
             except Exception as error:  # noqa: BLE001
                 self.delivery.reject(error)
-        return _OpenAICall(
-            self.delivery, query, contexts, reference, str(arguments.get("model") or "") or None
-        )
+        return _OpenAICall(self.delivery, query, contexts, reference, str(arguments.get("model") or "") or None)
 
 
 class _OpenAICall:
     """A call that has not ended."""
 
-    def __init__(
-        self, delivery: TraceDelivery, query: str, contexts: Any, reference: Any, model: str | None
-    ) -> None:
+    def __init__(self, delivery: TraceDelivery, query: str, contexts: Any, reference: Any, model: str | None) -> None:
         self.delivery, self.query, self.contexts = delivery, query, contexts
         self.reference, self.model, self.started = reference, model, time.perf_counter()
 
     def end(self, response: Any, error: BaseException | None = None) -> None:
         """Deliver the trace of a complete response, or of the received part of it."""
         try:
-            recorded = (
-                response if isinstance(response, _OpenAIResponse) else _OpenAIResponse.from_response(response)
-            )
+            recorded = response if isinstance(response, _OpenAIResponse) else _OpenAIResponse.from_response(response)
             self.delivery.deliver_trace(self._build_trace(recorded, error))
         except Exception as fault:  # noqa: BLE001 - whatever an endpoint sent, the caller has it and goes on
             self.delivery.reject(fault)
@@ -284,9 +274,7 @@ def _get_text(response: Any) -> str | None:
 def _get_tokens(response: Any) -> TokenCounts | None:
     usage = getattr(response, "usage", None)
     names = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
-    counts = [
-        next((n for name in pair if isinstance(n := getattr(usage, name, None), int)), None) for pair in names
-    ]
+    counts = [next((n for name in pair if isinstance(n := getattr(usage, name, None), int)), None) for pair in names]
     return None if counts == [None, None] else TokenCounts(prompt=counts[0], completion=counts[1])
 
 

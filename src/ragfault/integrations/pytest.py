@@ -36,9 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("ragfault", "ragfault: evaluation of RAG systems")
     group.addoption(
-        "--ragfault-baseline",
-        metavar="PATH",
-        help="A run that must not get worse, or a folder of runs by name.",
+        "--ragfault-baseline", metavar="PATH", help="A run that must not get worse, or a folder of runs by name."
     )
     group.addoption("--ragfault-out", metavar="DIR", help="Keep the runs here, each under its name.")
     group.addoption("--ragfault-report", metavar="DIR", help="Write HTML and Markdown reports here.")
@@ -144,13 +142,9 @@ def scored(request: pytest.FixtureRequest, ragfault: RagfaultFixture) -> ScoredT
     result = ragfault._evaluate_traces(source, options)[trace_id]
     from ragfault.analysis import diagnose
 
-    scores = {
-        score.metric: score.reason if score.value is None else f"{score.value:.6g}" for score in result.scores
-    }
+    scores = {score.metric: score.reason if score.value is None else f"{score.value:.6g}" for score in result.scores}
     request.node.user_properties.extend((f"ragfault {metric}", value) for metric, value in scores.items())
-    problems = [
-        f"  {problem.kind}: {problem.text}" for problem in diagnose(result.trace, result.verdicts).problems
-    ]
+    problems = [f"  {problem.kind}: {problem.text}" for problem in diagnose(result.trace, result.verdicts).problems]
     lines = [result.trace.query, *(f"  {metric} = {value}" for metric, value in scores.items()), *problems]
     request.node.add_report_section("setup", "ragfault", "\n".join(map(_strip_control, lines)))
     return result
@@ -202,11 +196,7 @@ class RagfaultFixture:
         return run
 
     def assert_thresholds(
-        self,
-        run: Run | str | Path,
-        *thresholds: str,
-        coverage: float = 0.5,
-        unsure: UnsureOutcome | None = None,
+        self, run: Run | str | Path, *thresholds: str, coverage: float = 0.5, unsure: UnsureOutcome | None = None
     ) -> GateResult:
         """Assert that a run reaches every threshold, such as `groundedness>=0.85`, as `ragfault gate` decides it."""
         __tracebackhide__ = True
@@ -228,9 +218,7 @@ class RagfaultFixture:
         seed.
         """
         __tracebackhide__ = True
-        return self._check_run(
-            run, (), True if baseline is None else baseline, unsure, max_drop=max_drop, **terms
-        )
+        return self._check_run(run, (), True if baseline is None else baseline, unsure, max_drop=max_drop, **terms)
 
     def _evaluate_traces(self, traces: Traces, options: Mapping[str, Any]) -> Mapping[str, ScoredTrace]:
         """Evaluate all traces once, and return them by id with their verdicts and scores."""
@@ -245,9 +233,7 @@ class RagfaultFixture:
             if key:
                 self._runs_by_list[key] = run
         if run.path not in self._scored_traces:
-            rows = zip(
-                run.traces(), run.verdicts(), groupby(run.scores(), lambda score: score.trace), strict=True
-            )
+            rows = zip(run.traces(), run.verdicts(), groupby(run.scores(), lambda score: score.trace), strict=True)
             self._scored_traces[run.path] = {
                 trace.id: ScoredTrace(trace, verdicts, tuple(scores)) for trace, verdicts, (_, scores) in rows
             }
@@ -269,9 +255,7 @@ class RagfaultFixture:
         run = self.evaluate(root / traces if isinstance(traces, str | Path) else traces, **(evaluate or {}))
         if isinstance(baseline, str | Path):
             baseline = root / baseline
-        self._check_run(
-            run, [thresholds] if isinstance(thresholds, str) else thresholds, baseline, unsure, **terms
-        )
+        self._check_run(run, [thresholds] if isinstance(thresholds, str) else thresholds, baseline, unsure, **terms)
 
     def _check_run(
         self,

@@ -129,16 +129,12 @@ class TraceRecorder:
         self._traces: OrderedDict[str, list[OtelSpan]] = OrderedDict()
         self._open_spans: dict[str, set[str]] = {}
 
-    def begin(
-        self, key: str, name: str, parent: str | None, attributes: dict[str, Any] | None = None
-    ) -> None:
+    def begin(self, key: str, name: str, parent: str | None, attributes: dict[str, Any] | None = None) -> None:
         """Begin a span."""
         with self._lock:
             parent_span = self._steps.get(parent or "")
             trace = key if parent_span is None else parent_span.trace
-            self._steps[key] = _OpenSpan(
-                name, trace, None if parent_span is None else parent, dict(attributes or {})
-            )
+            self._steps[key] = _OpenSpan(name, trace, None if parent_span is None else parent, dict(attributes or {}))
             self._open_spans.setdefault(trace, set()).add(key)
             if parent_span is None:
                 self._traces[key] = []
@@ -156,9 +152,7 @@ class TraceRecorder:
         span = self._steps.get(key)
         return None if span is None else span.attributes.get(name)
 
-    def end(
-        self, key: str, attributes: dict[str, Any] | None = None, error: BaseException | None = None
-    ) -> None:
+    def end(self, key: str, attributes: dict[str, Any] | None = None, error: BaseException | None = None) -> None:
         """End a span; the end of the outermost one delivers its trace."""
         with self._lock:
             span = self._steps.pop(key, None)
@@ -185,6 +179,5 @@ def to_documents(retrieved: Any) -> list[dict[str, Any]] | None:
     except Exception:  # noqa: BLE001 - what is no list of chunks is told by its absence
         return None
     return [
-        {"id": chunk.id, "content": chunk.text, "score": chunk.score, "metadata": chunk.metadata}
-        for chunk in chunks
+        {"id": chunk.id, "content": chunk.text, "score": chunk.score, "metadata": chunk.metadata} for chunk in chunks
     ]

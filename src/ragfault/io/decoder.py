@@ -26,17 +26,7 @@ from ragfault.io.normalization import (
     normalize_trace,
     starts_at_column,
 )
-from ragfault.records import (
-    Chunk,
-    Citation,
-    ConversationTurn,
-    Gold,
-    Latency,
-    Span,
-    Step,
-    TokenCounts,
-    Trace,
-)
+from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Latency, Span, Step, TokenCounts, Trace
 
 NoticeCallback = Callable[[str], object]
 
@@ -54,9 +44,7 @@ def _define_key_struct(record: type[msgspec.Struct], **known: Any) -> Any:
     return msgspec.defstruct(f"{record.__name__}Keys", fields, forbid_unknown_fields=True, gc=False)
 
 
-TokenKeys = (
-    _define_key_struct(TokenCounts, **dict.fromkeys(TokenCounts.__struct_fields__, NonNegativeInt64)) | None
-)
+TokenKeys = _define_key_struct(TokenCounts, **dict.fromkeys(TokenCounts.__struct_fields__, NonNegativeInt64)) | None
 TraceKeys = _define_key_struct(
     Trace,
     history=tuple[_define_key_struct(ConversationTurn), ...] | None,  # type: ignore[misc]
@@ -104,10 +92,7 @@ class ReadOptions:
         """Tell whether an object with these keys is a record."""
         names = set(names)
         query = self.column_map.get("query") or (self.shape.columns["query"] if self.shape else ())
-        return (
-            any(starts_at_column(path, names) for path in query)
-            or record_shapes.detect_shape(names) is not None
-        )
+        return any(starts_at_column(path, names) for path in query) or record_shapes.detect_shape(names) is not None
 
     def observe_columns(self, record: dict[str, Any]) -> None:
         """Note which columns of the map a record has."""
@@ -169,9 +154,7 @@ class TraceDecoder:
             record = self.flatten(record)
         if self.options.missing_columns:
             self.options.observe_columns(record)
-        return normalize_record(
-            record, self.columns or {}, keep_rest=self.options.keep_rest, parse_cells=self.is_table
-        )
+        return normalize_record(record, self.columns or {}, keep_rest=self.options.keep_rest, parse_cells=self.is_table)
 
     def _decode_native_line(self, line: bytes) -> Trace | None:
         """Decode a native line by msgspec alone; return None where it needs the slow path."""
@@ -180,10 +163,7 @@ class TraceDecoder:
             trace = self.decode_native(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        if (
-            line.count(b"{") + line.count(b"[") > MAX_METADATA_DEPTH
-            and _measure_json_depth(line) > MAX_METADATA_DEPTH
-        ):
+        if line.count(b"{") + line.count(b"[") > MAX_METADATA_DEPTH and _measure_json_depth(line) > MAX_METADATA_DEPTH:
             return None
         plain = trace.time is None and type(trace.reference) is not tuple and trace.error != ""
         return trace if plain else normalize_trace(trace)
@@ -212,18 +192,14 @@ class TraceDecoder:
         used = [path for paths in (self.columns or {}).values() for path in paths if path in record]
         mapped = " by a column map" if self.options.column_map else ""
         spare = [key for key in record if key not in used] if self.options.keep_rest else []
-        more = (
-            f"; kept in metadata: {', '.join(spare[:10])}{', …' if len(spare) > 10 else ''}" if spare else ""
-        )
+        more = f"; kept in metadata: {', '.join(spare[:10])}{', …' if len(spare) > 10 else ''}" if spare else ""
         self.options.notify(f"read as {shape.title}{mapped} ({', '.join(used)}){more}")
 
     def check_recognized(self, collector: ErrorCollector) -> None:
         """Stop at a file whose first records are all of no known shape; raises `InputError`."""
         self.unrecognized_count += self.columns is None
         if self.unrecognized_count >= MAX_FAULTS_SHOWN and not collector.good_count:
-            raise InputError(
-                f"{self.name}: {collector.faults[-1].problem if collector.faults else 'no traces'}"
-            )
+            raise InputError(f"{self.name}: {collector.faults[-1].problem if collector.faults else 'no traces'}")
 
 
 def parse_record(line: bytes) -> dict[str, Any]:
@@ -238,9 +214,7 @@ def parse_record(line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
-        raise InvalidRecord(
-            f"malformed JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
-        ) from None
+        raise InvalidRecord(f"malformed JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
     except RecursionError:
         raise InvalidRecord("nested too deeply") from None
     except ValueError as error:

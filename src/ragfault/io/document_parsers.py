@@ -30,9 +30,7 @@ MARKUP_PATTERN = re.compile(
 """A comment, a skipped element, a declaration, a tag with its attributes, or a lone `<`."""
 
 ALT_PATTERN = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
-CHARSET_PATTERN = re.compile(
-    rb"""<meta\b[^>]{0,300}?\bcharset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE
-)
+CHARSET_PATTERN = re.compile(rb"""<meta\b[^>]{0,300}?\bcharset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
 SPACE_PATTERN = re.compile(r"\s+")
 BLOCK_ELEMENTS = frozenset(
     re.findall(
@@ -305,10 +303,7 @@ def build_document(record: Mapping[str, Any], default_id: str, column: str | Non
     text = _pop_text(rest, column)
     fields = {key: value for key, value in {**metadata, **rest}.items() if value is not None}
     return Document(
-        id=named,
-        text=text,
-        title=str(title) if title else None,
-        metadata=make_json_safe(fields) if fields else {},
+        id=named, text=text, title=str(title) if title else None, metadata=make_json_safe(fields) if fields else {}
     )
 
 
@@ -320,11 +315,7 @@ def _pop_text(rest: dict[str, Any], requested: str | None) -> str:
     """Take the text out of the columns of a record."""
     column = choose_text_column(rest, requested)
     if column is None:
-        turns = (
-            next((key for key in CHAT_COLUMNS if format_chat(rest.get(key))), None)
-            if requested is None
-            else None
-        )
+        turns = next((key for key in CHAT_COLUMNS if format_chat(rest.get(key))), None) if requested is None else None
         if turns is None:
             raise InvalidRecord(
                 f"there is no text: none of its columns is {' or '.join((requested,) if requested else TEXT_COLUMNS)}"
@@ -350,9 +341,7 @@ def format_chat(turns: Any) -> str | None:
         return None
     text: list[str] = []
     for turn in turns:
-        who = (
-            next((turn[key] for key in SPEAKER_KEYS if key in turn), None) if isinstance(turn, dict) else None
-        )
+        who = next((turn[key] for key in SPEAKER_KEYS if key in turn), None) if isinstance(turn, dict) else None
         what = turn.get(choose_text_column(turn) or "") if isinstance(turn, dict) else None
         if not isinstance(who, str) or not isinstance(what, str):
             return None

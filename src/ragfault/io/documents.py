@@ -57,9 +57,7 @@ def expand_corpus(where: InputPaths, notice: NoticeCallback | None) -> list[Corp
             corpus += _list_corpus_folder(path, notice)
         elif path.exists():
             if files.get_format_suffix(name) not in DOCUMENT_KINDS:
-                raise InputError(
-                    f"{name} is of no known kind; there are: {', '.join(DOCUMENT_KINDS)} (also .gz, .zst)"
-                )
+                raise InputError(f"{name} is of no known kind; there are: {', '.join(DOCUMENT_KINDS)} (also .gz, .zst)")
             corpus.append(CorpusFile(name, path.name))
         else:
             corpus += _match_pattern(name)
@@ -72,9 +70,7 @@ def _list_corpus_folder(folder: Path, notice: NoticeCallback | None) -> list[Cor
     documents: list[CorpusFile] = []
     other = 0
     for file in sorted(_walk_corpus(folder), key=lambda file: file.id):
-        known = files.get_format_suffix(file.path) in DOCUMENT_KINDS and not files.BAD_LINES_FILE.search(
-            file.path
-        )
+        known = files.get_format_suffix(file.path) in DOCUMENT_KINDS and not files.BAD_LINES_FILE.search(file.path)
         if known or file.problem:
             documents.append(file)
         else:
@@ -82,9 +78,7 @@ def _list_corpus_folder(folder: Path, notice: NoticeCallback | None) -> list[Cor
     if other and notice is not None:
         notice(f"passed over {other:,} files of other kinds in {folder}")
     if not documents:
-        raise InputError(
-            f"the folder {folder} holds no document ({', '.join(DOCUMENT_KINDS)}; also .gz, .zst)"
-        )
+        raise InputError(f"the folder {folder} holds no document ({', '.join(DOCUMENT_KINDS)}; also .gz, .zst)")
     return documents
 
 
@@ -123,17 +117,11 @@ def _match_pattern(pattern: str) -> list[CorpusFile]:
     first = next(place for place, part in enumerate(parts) if glob.has_magic(part))
     root = Path(*parts[:first])
     names = sorted(glob.glob(pattern, recursive=True))
-    paths = [
-        Path(name)
-        for name in names
-        if files.get_format_suffix(name) in DOCUMENT_KINDS and Path(name).is_file()
-    ]
+    paths = [Path(name) for name in names if files.get_format_suffix(name) in DOCUMENT_KINDS and Path(name).is_file()]
     if not paths:
         raise InputError(f"no document matches {pattern}")
     home = root.resolve()
-    strays = (
-        "" if path.resolve().is_relative_to(home) else "a link that leads out of the folder" for path in paths
-    )
+    strays = ("" if path.resolve().is_relative_to(home) else "a link that leads out of the folder" for path in paths)
     return [
         CorpusFile(str(path), path.relative_to(root).as_posix(), stray)
         for path, stray in zip(paths, strays, strict=True)
@@ -209,16 +197,12 @@ def read_documents(
     if not callable(on_bad) and on_bad not in ("raise", "skip"):
         raise UnknownName("way to treat bad documents", str(on_bad), ["raise", "skip", "a callable"])
     if encoding is not None and _look_up_codec(encoding) is None:
-        raise UnknownName(
-            "encoding", encoding, ["utf-8", "utf-16", "latin-1", "cp1252", "shift_jis", "gb18030"]
-        )
+        raise UnknownName("encoding", encoding, ["utf-8", "utf-16", "latin-1", "cp1252", "shift_jis", "gb18030"])
     way = DocumentOptions(text, encoding, notice, limit)
     return _read_corpus(expand_corpus(where, notice), way, ErrorCollector(on_bad, error_type=BadDocuments))
 
 
-def _read_corpus(
-    corpus: list[CorpusFile], options: DocumentOptions, collector: ErrorCollector
-) -> Iterator[Document]:
+def _read_corpus(corpus: list[CorpusFile], options: DocumentOptions, collector: ErrorCollector) -> Iterator[Document]:
     for file in corpus:
         if file.problem:
             collector.report(file.path, 1, file.problem, b"")
@@ -286,9 +270,7 @@ def _build_text_document(file: CorpusFile, kind: str, data: bytes, options: Docu
         options.notify(f"{file.path}: passed over in its front matter: {'; '.join(strange[:3])[:200]}")
     title = metadata.pop("title", None)
     text = text[end:]
-    return Document(
-        id=file.id, text=text, title=str(title) if title else _extract_heading(text), metadata=metadata
-    )
+    return Document(id=file.id, text=text, title=str(title) if title else _extract_heading(text), metadata=metadata)
 
 
 def _extract_heading(text: str) -> str | None:
@@ -310,28 +292,20 @@ def _read_records(
             elif not line.isspace() and not (stream.read_error and not line.endswith(b"\n")):
                 yield number, _decode_record(file, number, line, options)
     else:
-        yield from _read_table(
-            file, tables.read_csv_rows(body, file.path, kind == "tsv", options.limit), options
-        )
+        yield from _read_table(file, tables.read_csv_rows(body, file.path, kind == "tsv", options.limit), options)
     if stream.read_error:
         yield 1, InvalidRecord(stream.read_error)
 
 
-def _decode_record(
-    file: CorpusFile, number: int, record: Any, options: DocumentOptions
-) -> Document | InvalidRecord:
+def _decode_record(file: CorpusFile, number: int, record: Any, options: DocumentOptions) -> Document | InvalidRecord:
     try:
         fields = document_parsers.decode_object(record) if isinstance(record, bytes) else record
         return document_parsers.build_document(fields, f"{file.id}#{number}", options.text_column)
     except InvalidRecord as wrong:
-        return (
-            wrong if wrong.text else InvalidRecord(str(wrong), record if isinstance(record, bytes) else b"")
-        )
+        return wrong if wrong.text else InvalidRecord(str(wrong), record if isinstance(record, bytes) else b"")
 
 
-def _read_json(
-    file: CorpusFile, body: io.BufferedReader, options: DocumentOptions
-) -> Iterator[tuple[int, Any]]:
+def _read_json(file: CorpusFile, body: io.BufferedReader, options: DocumentOptions) -> Iterator[tuple[int, Any]]:
     """Yield the objects of a JSON document that have texts; else the whole file as one document."""
     elements = json_stream.iterate_elements(
         body, options.limit, lambda names: document_parsers.choose_text_column(list(names)) is not None
@@ -385,10 +359,7 @@ def _read_table(
         number, header = next(rows, (0, []))
     if document_parsers.choose_text_column(header, options.text_column) or options.text_column:
         for number, row in rows:
-            yield (
-                number,
-                row if isinstance(row, InvalidRecord) else _decode_record(file, number, row, options),
-            )
+            yield (number, row if isinstance(row, InvalidRecord) else _decode_record(file, number, row, options))
         return
     cells: list[list[str]] = [header]
     for number, row in rows:
@@ -400,10 +371,7 @@ def _read_table(
         options.notify(
             f"{file.path}: read as one table, as none of its columns is {', '.join(document_parsers.TEXT_COLUMNS)}"
         )
-    yield (
-        1,
-        Document(id=file.id, text=document_parsers.format_markdown_table(cells) if len(cells) > 1 else ""),
-    )
+    yield (1, Document(id=file.id, text=document_parsers.format_markdown_table(cells) if len(cells) > 1 else ""))
 
 
 # --- encodings -------------------------------------------------------------------------------------
@@ -419,17 +387,10 @@ def _look_up_codec(name: str) -> str | None:
 def _detect_encoding(file: CorpusFile, kind: str, head: bytes, options: DocumentOptions) -> str:
     """Detect the encoding by the first bytes. Raises `InvalidRecord` for an unknown encoding."""
     marked = next((name for mark, name in BYTE_ORDER_MARKS if head.startswith(mark)), None)
-    named = (
-        marked
-        or options.encoding
-        or (document_parsers.detect_charset(head) if kind == "html" else None)
-        or "utf-8"
-    )
+    named = marked or options.encoding or (document_parsers.detect_charset(head) if kind == "html" else None) or "utf-8"
     known = _look_up_codec(named)
     if known is None:
-        raise InvalidRecord(
-            f"it names the encoding {named}, which does not exist; name the right one: encoding="
-        )
+        raise InvalidRecord(f"it names the encoding {named}, which does not exist; name the right one: encoding=")
     if known != "utf-8":
         options.notify(f"{file.path}: read as {known}")
     return known
@@ -447,9 +408,7 @@ def _decode_text(file: CorpusFile, kind: str, data: bytes, options: DocumentOpti
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
-def _recode_to_utf8(
-    file: CorpusFile, stream: files.InputStream, options: DocumentOptions
-) -> io.BufferedReader:
+def _recode_to_utf8(file: CorpusFile, stream: files.InputStream, options: DocumentOptions) -> io.BufferedReader:
     """Return the stream unchanged, or recoded where it is not UTF-8."""
     known = _detect_encoding(file, "rows", stream.body.peek(4)[:4], options)
     if known == "utf-8":

@@ -49,15 +49,7 @@ def make_content_id(text: str, prefix: str = "t-") -> str:
 
 def get_json_type(value: object) -> str:
     """Return the JSON name of the type of a value."""
-    names = {
-        str: "str",
-        int: "int",
-        float: "float",
-        bool: "bool",
-        list: "array",
-        tuple: "array",
-        dict: "object",
-    }
+    names = {str: "str", int: "int", float: "float", bool: "bool", list: "array", tuple: "array", dict: "object"}
     return names.get(type(value), "null" if value is None else type(value).__name__)
 
 
@@ -82,9 +74,7 @@ def as_chunk_object(chunk: Any) -> dict[str, Any]:
 
 def _normalize_chunks(value: Any) -> list[Any]:
     if isinstance(value, dict) and not any(name in value for name in (*CHUNK_ID_KEYS, *CHUNK_TEXT_KEYS)):
-        value = [{"id": name, "text": text} for name, text in value.items() if isinstance(text, str)] or [
-            value
-        ]
+        value = [{"id": name, "text": text} for name, text in value.items() if isinstance(text, str)] or [value]
     chunks = [_normalize_chunk(chunk, place) for place, chunk in enumerate(as_list(value))]
     return _number_document_chunks(chunks)
 
@@ -117,9 +107,7 @@ def _normalize_chunk(value: Any, place: int) -> dict[str, Any]:
 def _collect_chunk_metadata(value: dict[str, Any], used: set[str]) -> dict[str, Any]:
     """Merge the metadata of a chunk with every key that is no field."""
     spare = {
-        key: part
-        for key, part in value.items()
-        if key not in CHUNK_FIELDS and key not in used and part is not None
+        key: part for key, part in value.items() if key not in CHUNK_FIELDS and key not in used and part is not None
     }
     own = value.get("metadata")
     spare |= own if isinstance(own, dict) else {} if own is None else {"metadata": own}
@@ -205,9 +193,7 @@ def _normalize_grades(value: Any) -> Any:
     grades: dict[Any, Any] = {}
     for item in as_list(value):
         if isinstance(item, dict):
-            chunk_id = next(
-                (item[name] for name in ("chunk", *CHUNK_ID_KEYS) if item.get(name) is not None), None
-            )
+            chunk_id = next((item[name] for name in ("chunk", *CHUNK_ID_KEYS) if item.get(name) is not None), None)
             if chunk_id is None:
                 raise InvalidRecord("a gold chunk without id - at `$.gold`")
             grades[_normalize_gold_id(chunk_id)] = next(
@@ -227,9 +213,7 @@ def _normalize_gold_id(value: Any) -> Any:
 def _normalize_span(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    document = next(
-        (value[k] for k in ("document", "doc_id", "docid", "source") if value.get(k) is not None), None
-    )
+    document = next((value[k] for k in ("document", "doc_id", "docid", "source") if value.get(k) is not None), None)
     span = {key: part for key, part in value.items() if key in SPAN_FIELDS and part is not None}
     return span if document is None else {**span, "document": _normalize_id(document)}
 

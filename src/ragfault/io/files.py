@@ -154,9 +154,7 @@ def _walk_folder(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
         above = Path(place)
         folders[:] = [
-            name
-            for name in folders
-            if not (name.startswith(".") or _is_finished_or_partial_run(above / name))
+            name for name in folders if not (name.startswith(".") or _is_finished_or_partial_run(above / name))
         ]
         for name in names:
             known = (
@@ -179,9 +177,7 @@ def _is_run_folder(folder: Path) -> bool:
 def get_format_suffix(name: str) -> str:
     """Return the suffix that names the format: `.jsonl` of `traces.jsonl.gz`."""
     path = Path(name)
-    return (
-        Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSION_SUFFIXES else path.suffix.lower()
-    )
+    return Path(path.stem).suffix.lower() if path.suffix.lower() in COMPRESSION_SUFFIXES else path.suffix.lower()
 
 
 def _get_stem(path: Path) -> str:

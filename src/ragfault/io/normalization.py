@@ -28,9 +28,7 @@ from ragfault.records import Citation, ConversationTurn, Latency, Step, TokenCou
 INT64_LIMIT = 2**63
 
 
-def normalize_record(
-    record: RawRecord, columns: ColumnMap, keep_rest: bool = True, parse_cells: bool = False
-) -> Trace:
+def normalize_record(record: RawRecord, columns: ColumnMap, keep_rest: bool = True, parse_cells: bool = False) -> Trace:
     """Convert a record to a trace.
 
     `keep_rest` keeps the columns that no field takes as metadata; `parse_cells` reads cells of text as the numbers and
@@ -206,9 +204,7 @@ def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
     for part, values in parallel.items():
         column = as_list(values)
         if rows and len(column) != len(rows):
-            raise InvalidRecord(
-                f"{len(column)} values for `chunks.{part}` and {len(rows)} chunks - at `$.chunks`"
-            )
+            raise InvalidRecord(f"{len(column)} values for `chunks.{part}` and {len(rows)} chunks - at `$.chunks`")
         rows = rows or [{} for _ in column]
         for row, value in zip(rows, column, strict=True):
             row[part] = value
@@ -240,9 +236,7 @@ def check_values(trace: Trace) -> None:
     """Raise `InvalidRecord` for NaN, numbers out of range, and texts with a lone surrogate."""
     for place, value in _iterate_numbers(trace):
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidRecord(
-                f"{'NaN' if math.isnan(value) else 'Infinity'} is not a number - at `$.{place}`"
-            )
+            raise InvalidRecord(f"{'NaN' if math.isnan(value) else 'Infinity'} is not a number - at `$.{place}`")
         if isinstance(value, int) and not -INT64_LIMIT <= value < INT64_LIMIT:
             raise InvalidRecord(f"Number out of range - at `$.{place}`")
         if value is not None and value < 0 and place.startswith(("latency.", "steps[", "tokens.", "turn")):
@@ -263,14 +257,9 @@ def _iterate_numbers(trace: Trace) -> Iterable[tuple[str, float | int | None]]:
     if trace.gold:
         yield from ((f"gold.chunks[{name}]", grade) for name, grade in trace.gold.chunks.items())
         for place, span in enumerate(trace.gold.spans):
-            yield from (
-                (f"gold.spans[{place}].{part}", getattr(span, part)) for part in ("start", "end", "grade")
-            )
+            yield from ((f"gold.spans[{place}].{part}", getattr(span, part)) for part in ("start", "end", "grade"))
     for field, parts in (("latency", Latency), ("tokens", TokenCounts)):
-        yield from (
-            (f"{field}.{part}", getattr(getattr(trace, field), part, None))
-            for part in parts.__struct_fields__
-        )
+        yield from ((f"{field}.{part}", getattr(getattr(trace, field), part, None)) for part in parts.__struct_fields__)
     for place, step in enumerate(trace.steps or ()):
         yield f"steps[{place}].start", step.start
         yield f"steps[{place}].duration", step.duration

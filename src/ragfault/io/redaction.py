@@ -110,9 +110,7 @@ class Redactor:
         veil = _TextMasker(self)
         done, beside = veil([[*map(_extract_span_parts, spans)], [*map(_extract_event_parts, events)]])
         return MaskedSpans(
-            tuple(map(_replace_span_parts, spans, done)),
-            tuple(map(_replace_event_parts, events, beside)),
-            veil.counts,
+            tuple(map(_replace_span_parts, spans, done)), tuple(map(_replace_event_parts, events, beside)), veil.counts
         )
 
     def make_mask(self, match: SensitiveSpan) -> str:
@@ -125,12 +123,7 @@ class Redactor:
 
 
 def _extract_span_parts(span: OtelSpan) -> list[Any]:
-    return [
-        [span.name, span.message],
-        span.attributes,
-        span.resource,
-        [*map(_extract_event_parts, span.events)],
-    ]
+    return [[span.name, span.message], span.attributes, span.resource, [*map(_extract_event_parts, span.events)]]
 
 
 def _extract_event_parts(event: SpanEvent) -> list[Any]:
@@ -213,12 +206,7 @@ def map_texts(value: Any, change: TextFunction, depth: int = 0, *, numbers: bool
         }
     if isinstance(value, (list, tuple)):
         return [map_texts(part, change, depth + 1, numbers=numbers) for part in value]
-    if (
-        numbers
-        and type(value) in (int, float)
-        and CARD_NUMBER_MIN <= value < CARD_NUMBER_LIMIT
-        and value == int(value)
-    ):
+    if numbers and type(value) in (int, float) and CARD_NUMBER_MIN <= value < CARD_NUMBER_LIMIT and value == int(value):
         changed = change(str(int(value)))
         return value if changed == str(int(value)) else changed
     return value

@@ -28,9 +28,7 @@ def is_remote(name: object) -> bool:
     >>> is_remote("s3://bucket/traces.jsonl"), is_remote("traces.jsonl")
     (True, False)
     """
-    return isinstance(name, RemotePath) or (
-        isinstance(name, str) and "://" in name and not name.startswith("file:")
-    )
+    return isinstance(name, RemotePath) or (isinstance(name, str) and "://" in name and not name.startswith("file:"))
 
 
 @dataclass(frozen=True, order=True)
@@ -99,9 +97,7 @@ class RemotePath:
     def glob(self, pattern: str = "") -> Iterator[RemotePath]:
         """Yield the files that match a pattern below it; without a pattern, those that match its own name."""
         with self._connect() as (store, path):
-            names = [
-                store.unstrip_protocol(name) for name in store.glob(f"{path}/{pattern}" if pattern else path)
-            ]
+            names = [store.unstrip_protocol(name) for name in store.glob(f"{path}/{pattern}" if pattern else path)]
         return (RemotePath(name) for name in sorted(names))
 
     def read_bytes(self) -> bytes:
@@ -118,9 +114,7 @@ class RemotePath:
     def open(self, mode: str = "rb") -> IO[bytes]:
         """Open the file to read or to write; a written file appears when it is closed."""
         with self._connect() as (store, path):
-            file: IO[bytes] = store.open(
-                path, mode, **({"block_size": UPLOAD_BLOCK_BYTES} if "w" in mode else {})
-            )
+            file: IO[bytes] = store.open(path, mode, **({"block_size": UPLOAD_BLOCK_BYTES} if "w" in mode else {}))
         return file
 
     def unlink(self, missing_ok: bool = False) -> None:
@@ -142,9 +136,7 @@ class RemotePath:
         """Return a text that changes when the file does."""
         with self._connect() as (store, path):
             info = store.info(path)
-        marks = (
-            info.get(key) for key in ("size", "ETag", "etag", "md5Hash", "LastModified", "mtime", "created")
-        )
+        marks = (info.get(key) for key in ("size", "ETag", "etag", "md5Hash", "LastModified", "mtime", "created"))
         return " ".join(str(mark) for mark in marks if mark is not None)
 
     @contextlib.contextmanager

@@ -69,9 +69,7 @@ class TraceSlice(Struct, frozen=True):
     def traces(self) -> Iterator[Trace]:
         """Yield the traces. Raises `InvalidRecord` for a line that is no trace any more."""
         skip = self.first - self.files[0].seek_points[0].traces_before
-        traces = chain.from_iterable(
-            _read_file(file, skip if not at else 0) for at, file in enumerate(self.files)
-        )
+        traces = chain.from_iterable(_read_file(file, skip if not at else 0) for at, file in enumerate(self.files))
         return islice(traces, self.count)
 
 
@@ -193,9 +191,7 @@ def _read_file(file: IndexedFile, skip: int) -> Iterator[Trace]:
     decoder = TraceDecoder(file.name, ReadOptions({}, record_shapes.NATIVE_SHAPE, None, files.MAX_LINE))
     at = file.seek_points[0].position
     payloads = (
-        _read_parquet_rows(file.name, at, skip, decoder)
-        if file.is_parquet
-        else _read_json_lines(file.name, at, skip)
+        _read_parquet_rows(file.name, at, skip, decoder) if file.is_parquet else _read_json_lines(file.name, at, skip)
     )
     return map(decoder.decode_record, payloads)
 

@@ -19,7 +19,7 @@ from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import MAX_LINE, InputPaths
 from ragfault.io.formats import json_stream, record_shapes, tables
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
-from ragfault.io.otel.file_reader import SpanFileReader, contains_spans
+from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
 from ragfault.records import Trace
 
 
@@ -77,11 +77,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     if tables.is_memory_table(where):
         return _read_memory_table(where, plan, ErrorCollector(on_bad, locations))
     return _read_files(
-        files.expand_paths(cast(InputPaths, where)),
-        plan,
-        ErrorCollector(on_bad, locations),
-        shape == "trec",
-        qrels,
+        files.expand_paths(cast(InputPaths, where)), plan, ErrorCollector(on_bad, locations), shape == "trec", qrels
     )
 
 
@@ -115,9 +111,7 @@ def _read_files(
                 continue
             payloads, joined = _detect_spans(_iterate_payloads(name, form, stream, options), options)
             if joined:
-                yield from spans.read_file(
-                    name, read_parquet_span_rows(name) if form == "parquet" else payloads
-                )
+                yield from spans.read_file(name, read_parquet_span_rows(name) if form == "parquet" else payloads)
             else:
                 yield from _decode_traces(name, payloads, options, collector)
     yield from spans.read_remaining()
@@ -125,9 +119,7 @@ def _read_files(
     collector.raise_errors(names)
 
 
-def _detect_spans(
-    payloads: Iterator[tuple[int, Any]], options: ReadOptions
-) -> tuple[Iterator[tuple[int, Any]], bool]:
+def _detect_spans(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> tuple[Iterator[tuple[int, Any]], bool]:
     """Return the same payloads, and whether the first of them that can be told apart are spans."""
     seen: list[tuple[int, Any]] = []
     are_spans: bool | None = None
@@ -137,9 +129,7 @@ def _detect_spans(
     return chain(seen, payloads), bool(are_spans)
 
 
-def _read_trec_file(
-    name: str, qrels: Any, collector: ErrorCollector, options: ReadOptions
-) -> Iterator[Trace]:
+def _read_trec_file(name: str, qrels: Any, collector: ErrorCollector, options: ReadOptions) -> Iterator[Trace]:
     from ragfault.io.formats.trec import read_trec
 
     if name == "-":
@@ -173,9 +163,7 @@ def _iterate_payloads(
 def _iterate_objects(stream: files.InputStream, options: ReadOptions) -> Iterator[tuple[int, Any]]:
     """Yield JSON objects with their lines, without one that is cut by a broken stream."""
     if json_stream.is_json_document(stream.body.peek(4096), options.is_record):
-        for number, element, complete in json_stream.iterate_elements(
-            stream.body, options.max_line, options.is_record
-        ):
+        for number, element, complete in json_stream.iterate_elements(stream.body, options.max_line, options.is_record):
             if not isinstance(element, InvalidRecord):
                 yield number, element if complete else LineTooLong(element, options.max_line)
             elif not stream.read_error:
@@ -265,9 +253,7 @@ def summarize_input(
     ):
         digest.add(trace)
         named = named or trace.id.startswith("q-")
-    return InputSummary(
-        digest.count, digest.fingerprint, "; ".join(dict.fromkeys(notices)), bad, tuple(faults), named
-    )
+    return InputSummary(digest.count, digest.fingerprint, "; ".join(dict.fromkeys(notices)), bad, tuple(faults), named)
 
 
 class TraceDigest:

@@ -92,14 +92,8 @@ EXPORT_SHAPES: dict[str, tuple[Callable[[Trace], ExportRow], tuple[str, ...]]] =
             "reference_context_ids",
         ),
     ),
-    "deepeval": (
-        _build_deepeval_row,
-        ("id", "input", "actual_output", "expected_output", "retrieval_context"),
-    ),
-    "ragchecker": (
-        _build_ragchecker_row,
-        ("query_id", "query", "gt_answer", "response", "retrieved_context"),
-    ),
+    "deepeval": (_build_deepeval_row, ("id", "input", "actual_output", "expected_output", "retrieval_context")),
+    "ragchecker": (_build_ragchecker_row, ("query_id", "query", "gt_answer", "response", "retrieved_context")),
     "trulens": (
         _build_trulens_row,
         ("record_id", "input", "output", "main_error", "app_id", "contexts", "ts", "latency"),
@@ -170,9 +164,7 @@ def write_traces(
     if form == "trec":
         return _write_trec_files(traces, name, None if qrels is None else os.fspath(qrels), force)
     if qrels is not None:
-        raise InputError(
-            "qrels are written beside a TREC run only: name the output *.run, or ask for shape trec"
-        )
+        raise InputError("qrels are written beside a TREC run only: name the output *.run, or ask for shape trec")
     if name == "-":
         with convert_write_errors("standard output"):
             return _write_json_lines(traces, sys.stdout.buffer, shape)
@@ -291,17 +283,13 @@ def _write_parquet(traces: Iterable[Trace], path: Path, shape: str) -> int:
 
     row, names = EXPORT_SHAPES[shape]
     kinds = _get_parquet_types()
-    schema = (
-        TRACE_SCHEMA if shape == "ragfault" else pa.schema([(n, kinds.get(n, pa.string())) for n in names])
-    )
+    schema = TRACE_SCHEMA if shape == "ragfault" else pa.schema([(n, kinds.get(n, pa.string())) for n in names])
     traces = iter(traces)
     count = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         while part := list(islice(traces, ROW_GROUP_TRACES)):
             table: Any = (
-                traces_to_table(part)
-                if shape == "ragfault"
-                else pa.Table.from_pylist([row(t) for t in part], schema)
+                traces_to_table(part) if shape == "ragfault" else pa.Table.from_pylist([row(t) for t in part], schema)
             )
             writer.write_table(table)
             count += len(part)
@@ -313,13 +301,7 @@ def _get_parquet_types() -> dict[str, Any]:
     import pyarrow as pa
 
     texts = pa.list_(pa.string())
-    lists = (
-        "retrieved_contexts",
-        "retrieved_context_ids",
-        "reference_context_ids",
-        "retrieval_context",
-        "contexts",
-    )
+    lists = ("retrieved_contexts", "retrieved_context_ids", "reference_context_ids", "retrieval_context", "contexts")
     passages = pa.list_(pa.struct([("doc_id", pa.string()), ("text", pa.string())]))
     return {**dict.fromkeys(lists, texts), "retrieved_context": passages, "latency": pa.float64()}
 

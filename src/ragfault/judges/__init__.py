@@ -19,9 +19,9 @@ DEFAULT_JUDGE = "embedded"
 
 JUDGES = {
     "embedded": "ragfault.judges.embedded.judge:EmbeddedJudge",
-    "lexical": "ragfault.judges.lexical.judge:LexicalJudge",
+    "lexical": "ragfault.judges.lexical.entailment:LexicalJudge",
     "minilm": "ragfault.judges.minilm.judge:MiniLMJudge",
-    "none": "ragfault.judges.observation:NullJudge",
+    "none": "ragfault.judges.assembly:NullJudge",
 }
 """Name → class of the judge, imported on demand."""
 ONNX_PREFIX = "onnx"
@@ -30,9 +30,7 @@ LLM_PREFIX = "llm"
 """Alone or before a colon: a language model behind an API."""
 
 
-def load_judge(
-    name: str = DEFAULT_JUDGE, *, profile: str | Path | DomainProfile = "general", **options: Any
-) -> Judge:
+def load_judge(name: str = DEFAULT_JUDGE, *, profile: str | Path | DomainProfile = "general", **options: Any) -> Judge:
     """Load a judge by its name, with its options and a domain profile (see `load_profile`).
 
     "onnx:FOLDER" is a model that was exported to ONNX, and "onnx:OWNER/NAME" one from the cache of the hub.

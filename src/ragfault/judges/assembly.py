@@ -1,13 +1,19 @@
-"""Assemble all verdicts on a trace from relevance and entailment alone."""
+"""Assembly of verdicts from the session of a judge, part by part, with failures recorded."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from msgspec.structs import replace
 
+from ragfault.errors import JudgeError, JudgeStopped
 from ragfault.judges.checks.answers import (
     build_reference_passages,
     contains_fact,
@@ -23,7 +29,7 @@ from ragfault.judges.checks.passages import Passage, split_passage
 from ragfault.judges.checks.queries import list_missing
 from ragfault.judges.domain.profile import RelevanceLevels
 from ragfault.judges.scorer import Entailment, EntailmentGroup, Scorer, ScorerSession
-from ragfault.protocols import VERDICT_KINDS, VerdictKind
+from ragfault.protocols import VERDICT_KINDS, Judge, VerdictKind
 from ragfault.records import (
     AnswerVerdict,
     ChunkVerdict,
@@ -38,6 +44,61 @@ from ragfault.records import (
     Verdicts,
 )
 from ragfault.text import split_content_words, split_sentences
+
+
+class NullJudge:
+    """A judge without verdicts: every metric that needs one is undefined.
+
+    >>> NullJudge().observe([Trace(id="1", query="q")])[0].chunk is None
+    True
+    """
+
+    offers: frozenset[VerdictKind] = frozenset()
+    fingerprint = "none"
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        """Return verdicts without any part."""
+        return [Verdicts(trace=trace.id, judge=self.fingerprint) for trace in traces]
+
+
+def observe_traces(judge: Judge, traces: Sequence[Trace]) -> list[Verdicts]:
+    """Observe traces with a judge and isolate its failures: a batch that fails is retried trace by trace.
+
+    A trace on which the judge fails alone gets verdicts with `failures={"*": reason}`. Raises JudgeStopped if
+    the judge cannot go on with any trace.
+    """
+    try:
+        results = list(judge.observe(traces))
+        _check_order(traces, results)
+    except JudgeStopped:
+        raise
+    except Exception as error:  # noqa: BLE001 - the door to judges that users write: one bad trace, not a lost run
+        if len(traces) > 1:
+            return [verdicts for trace in traces for verdicts in observe_traces(judge, [trace])]
+        reason = str(error) if isinstance(error, JudgeError) else f"{type(error).__name__}: {error}"
+        return [Verdicts(trace=traces[0].id, judge=judge.fingerprint, failures={"*": f"the judge failed: {reason}"})]
+    return results
+
+
+def _check_order(traces: Sequence[Trace], results: Sequence[Verdicts]) -> None:
+    """Raise JudgeError unless there is one result for each trace, in order."""
+    if [verdicts.trace for verdicts in results] != [trace.id for trace in traces]:
+        raise JudgeError(f"it returned {len(results)} verdicts for {len(traces)} traces, or in another order")
+
+
+def prepare_worker() -> None:
+    """Prepare a worker process: ignore Ctrl-C, and end when the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+
+
+def _exit_with_parent(parent: BaseProcess) -> None:
+    """End this process when its parent has ended."""
+    parent.join()
+    os._exit(1)
+
 
 OFFERED_PARTS: frozenset[VerdictKind] = frozenset(VERDICT_KINDS) - {"harm"}
 """All kinds of verdict that a scorer can give."""
@@ -103,9 +164,7 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
     parts: dict[str, Any] = {}
     entailments: list[Entailment] = []
     claims = (
-        extract_claims(trace.answer, make_topic_check(trace.query, chunks, session))
-        if trace.answer is not None
-        else []
+        extract_claims(trace.answer, make_topic_check(trace.query, chunks, session)) if trace.answer is not None else []
     )
     session.prefetch(_collect_groups(trace, chunks, claims))
     if trace.chunks is not None and not lack_text(chunks):
@@ -124,9 +183,7 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
             trace.query, trace.answer, chunks, claims, entailments, parts.get("chunk", ()), session
         )
         if "claim" in parts:
-            groundedness = session.score_groundedness(
-                trace.answer, [claim.text for claim in claims], entailments
-            )
+            groundedness = session.score_groundedness(trace.answer, [claim.text for claim in claims], entailments)
             verdict = replace(verdict, grounded=groundedness)
         parts["answer"] = verdict
         if trace.facts is not None:
@@ -140,17 +197,13 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
     return parts
 
 
-def _collect_groups(
-    trace: Trace, chunks: Sequence[Passage], claims: Sequence[Claim]
-) -> list[EntailmentGroup]:
+def _collect_groups(trace: Trace, chunks: Sequence[Passage], claims: Sequence[Claim]) -> list[EntailmentGroup]:
     """Collect the claims that will be compared with passages."""
     groups: list[EntailmentGroup] = []
     texts = [claim.text for claim in claims]
     if trace.chunks is not None and not lack_text(chunks):
         groups += [(texts, chunks)] + [(statements, chunks) for statements in _get_statements(trace)]
-        groups += [
-            ([claim], [chunk]) for _, claim, chunk in _resolve_citations(trace, chunks) if chunk and claim
-        ]
+        groups += [([claim], [chunk]) for _, claim, chunk in _resolve_citations(trace, chunks) if chunk and claim]
     if trace.answer is not None:
         groups.append((trace.facts or (), [Passage("answer", trace.answer)]))
         groups.append((texts, build_reference_passages(_get_references(trace))))
@@ -175,32 +228,21 @@ def _judge_chunks(
 ) -> tuple[ChunkVerdict, ...]:
     return tuple(
         ChunkVerdict(
-            chunk=chunk.name,
-            relevance=score.value,
-            level=grade_relevance(score.value, levels),
-            reason=score.reason,
+            chunk=chunk.name, relevance=score.value, level=grade_relevance(score.value, levels), reason=score.reason
         )
         for chunk, score in zip(chunks, session.score_relevance(query, chunks), strict=True)
     )
 
 
-def _judge_recall(
-    trace: Trace, chunks: Sequence[Passage], session: ScorerSession
-) -> tuple[RecallVerdict, ...]:
+def _judge_recall(trace: Trace, chunks: Sequence[Passage], session: ScorerSession) -> tuple[RecallVerdict, ...]:
     """Judge the expected facts, else the sentences of the reference that the chunks cover best."""
     candidates = [_judge_coverage(statements, chunks, session) for statements in _get_statements(trace)]
-    return max(
-        candidates, key=lambda verdicts: sum(verdict.covered for verdict in verdicts) / max(1, len(verdicts))
-    )
+    return max(candidates, key=lambda verdicts: sum(verdict.covered for verdict in verdicts) / max(1, len(verdicts)))
 
 
 def _get_statements(trace: Trace) -> list[Sequence[str]]:
     """Return the expected facts, else the sentences of each reference."""
-    return (
-        [trace.facts]
-        if trace.facts is not None
-        else [split_statements(reference) for reference in trace.references]
-    )
+    return [trace.facts] if trace.facts is not None else [split_statements(reference) for reference in trace.references]
 
 
 def _judge_coverage(
@@ -210,9 +252,7 @@ def _judge_coverage(
         RecallVerdict(
             statement=statement, covered=entailment.support in SUPPORTING_LABELS, evidence=entailment.evidence
         )
-        for statement, entailment in zip(
-            statements, session.score_entailment(statements, chunks), strict=True
-        )
+        for statement, entailment in zip(statements, session.score_entailment(statements, chunks), strict=True)
     )
 
 
@@ -237,10 +277,7 @@ def make_topic_check(query: str, chunks: Sequence[Passage], session: ScorerSessi
         entailment = session.score_entailment([text], chunks)[0] if chunks else None
         return entailment is not None and (
             entailment.support == "supported"
-            or (
-                max(entailment.shares, default=0.0) >= MIN_TOPIC_COVERAGE
-                and len(split_content_words(text)) > 2
-            )
+            or (max(entailment.shares, default=0.0) >= MIN_TOPIC_COVERAGE and len(split_content_words(text)) > 2)
         )
 
     return is_on_topic
@@ -257,14 +294,11 @@ def _judge_focused_answer(
 ) -> AnswerVerdict:
     """Judge the relevance of the answer: what it covers of the query, times its focus on it."""
     relevance = [chunk_verdict.relevance for chunk_verdict in chunk_verdicts]
-    verdict = judge_answer(
-        query, answer, _join_evidence(entailments, chunks), max(relevance, default=1.0), session
-    )
+    verdict = judge_answer(query, answer, _join_evidence(entailments, chunks), max(relevance, default=1.0), session)
     if verdict.refused or not verdict.relevance:
         return verdict
     return replace(
-        verdict,
-        relevance=verdict.relevance * measure_focus(query, answer, claims, entailments, relevance, session),
+        verdict, relevance=verdict.relevance * measure_focus(query, answer, claims, entailments, relevance, session)
     )
 
 
@@ -312,8 +346,7 @@ def measure_chunk_overlap(text: str, answer_words: frozenset[str]) -> float:
         (
             _measure_share(shared, sentence.content)
             for sentence in split_passage(text)
-            if len(sentence.content) > 2
-            and len(shared := sentence.content & answer_words) * 3 > len(sentence.content)
+            if len(sentence.content) > 2 and len(shared := sentence.content & answer_words) * 3 > len(sentence.content)
         ),
         default=0.0,
     )
@@ -339,9 +372,7 @@ def _join_evidence(entailments: Sequence[Entailment], chunks: Sequence[Passage])
     return " ".join(texts[name][start:end] for name, start, end in spans)
 
 
-def _judge_facts(
-    facts: Sequence[str], answer: str, query: str, session: ScorerSession
-) -> tuple[FactVerdict, ...]:
+def _judge_facts(facts: Sequence[str], answer: str, query: str, session: ScorerSession) -> tuple[FactVerdict, ...]:
     """Judge which expected facts the answer has."""
     entailments = session.score_entailment(facts, [Passage("answer", answer)])
     return tuple(
@@ -354,9 +385,7 @@ def _judge_facts(
     )
 
 
-def _judge_citations(
-    trace: Trace, chunks: Sequence[Passage], session: ScorerSession
-) -> tuple[CitationVerdict, ...]:
+def _judge_citations(trace: Trace, chunks: Sequence[Passage], session: ScorerSession) -> tuple[CitationVerdict, ...]:
     """Judge whether each cited chunk supports its claim; a chunk that was not retrieved supports nothing."""
     verdicts = []
     for citation, claim, chunk in _resolve_citations(trace, chunks):
@@ -379,10 +408,7 @@ def _resolve_citations(trace: Trace, chunks: Sequence[Passage]) -> list[tuple[Ci
     return [
         (
             citation,
-            citation.claim
-            or locate_citing_sentence(citation, position, trace.answer or "")
-            or citation.quote
-            or "",
+            citation.claim or locate_citing_sentence(citation, position, trace.answer or "") or citation.quote or "",
             named.get(citation.chunk),
         )
         for position, citation in enumerate(trace.citations or ())

@@ -59,9 +59,7 @@ class ScorerSession(Protocol):
         """Return the support of each claim by the passages together."""
         ...
 
-    def score_groundedness(
-        self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]
-    ) -> float:
+    def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:
         """Return the probability that the passages support all claims of an answer."""
         ...
 

@@ -30,14 +30,12 @@ SUPPORTED_SHARE = "the share of claims that the chunks support, undefined where 
 QUERY_ONLY = "relevance to the query alone, by level, made without sight of answer or reference"
 DIRECT_VERDICT = "one verdict on how far the answer addresses the query; no question is generated from it"
 TRUE_CLAIMS = (
-    "claims that agree with the reference over those that can be checked; "
-    "what is left out is for completeness"
+    "claims that agree with the reference over those that can be checked; what is left out is for completeness"
 )
 
 ALIAS_TABLE: dict[str, dict[str, str]] = {
     "context_precision": {
-        "context_precision of Ragas": "average precision too; "
-        f"there usefulness for the reference, here {QUERY_ONLY}",
+        "context_precision of Ragas": f"average precision too; there usefulness for the reference, here {QUERY_ONLY}",
         "contextual_precision of DeepEval": "average precision too; "
         f"there usefulness for the expected output, here {QUERY_ONLY}",
         "llm_context_precision_with_reference of Ragas": f"average precision too, here by {QUERY_ONLY}",
@@ -46,22 +44,17 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         f"there likeness to reference contexts, here {QUERY_ONLY}",
     },
     "context_recall": {
-        "context_recall of Ragas": "expected facts count first, sentences of the reference where there are "
-        "none",
-        "contextual_recall of DeepEval": "expected facts count first, statements of the reference where there are "
-        "none",
-        "llm_context_recall of Ragas": "expected facts count first, statements of the reference where there are "
-        "none",
+        "context_recall of Ragas": "expected facts count first, sentences of the reference where there are none",
+        "contextual_recall of DeepEval": "expected facts count first, statements of the reference where there are none",
+        "llm_context_recall of Ragas": "expected facts count first, statements of the reference where there are none",
         "non_llm_context_recall of Ragas": "support of what the reference states; "
         "there likeness of texts to reference contexts",
-        "claim_recall of RAGChecker": "all chunks together may support a claim of the reference; "
-        "there one alone must",
+        "claim_recall of RAGChecker": "all chunks together may support a claim of the reference; there one alone must",
     },
     "context_entity_recall": {
         "context_entity_recall of Ragas": "names, numbers, dates and identifiers matched exactly once normalised; "
         "there what a model lists",
-        "context_entities_recall of Ragas": "entities matched exactly once normalised; "
-        "there what a model lists",
+        "context_entities_recall of Ragas": "entities matched exactly once normalised; there what a model lists",
     },
     "context_relevance": {
         "context_relevance of Ragas": "the mean of levels over the chunks; "
@@ -91,8 +84,7 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "answer_relevancy of DeepEval": "one verdict on the answer; "
         "there relevant statements over statements, 1 where there are none",
         "response_relevancy of Ragas": f"{DIRECT_VERDICT}; there the cosine of such questions with the query",
-        "relevance_with_cot_reasons of TruLens": "a judge's relevance in 0 to 1; "
-        "there a grade of 0 to 3, scaled",
+        "relevance_with_cot_reasons of TruLens": "a judge's relevance in 0 to 1; there a grade of 0 to 3, scaled",
     },
     "noise_sensitivity": {
         "noise_sensitivity of Ragas": "wrong claims drawn from chunks, over all claims, by the verdicts of support, "
@@ -109,8 +101,7 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "there character by character",
     },
     "contradiction": {
-        "hallucination of DeepEval": "contradicted claims over claims; "
-        "there contradicted contexts over contexts",
+        "hallucination of DeepEval": "contradicted claims over claims; there contradicted contexts over contexts",
         "hallucination of RAGChecker": "claims that the chunks speak against; "
         "there wrong claims that they do not support",
     },
@@ -138,8 +129,7 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
     },
     "bleu": {"bleu_score of Ragas": "of sentences, smoothed, in 0 to 1, the best of several references"},
     "rouge_l": {
-        "rouge_score of Ragas": "F-measure of the longest common subsequence of stems, the best of several "
-        "references"
+        "rouge_score of Ragas": "F-measure of the longest common subsequence of stems, the best of several references"
     },
     "chrf": {"chrf_score of Ragas": "chrF2, the best of several references"},
     "harmfulness": {

@@ -317,9 +317,7 @@ def compute_score(metric: Metric, trace: Trace, verdicts: Verdicts) -> Score:
         result = definition.function(trace, verdicts, **keywords)
         if isinstance(result, Undefined):
             return _make_score(metric, definition, trace, "undefined", None, result.reason)
-        value, reason = (
-            (result.value, result.reason) if isinstance(result, AnnotatedValue) else (result, None)
-        )
+        value, reason = (result.value, result.reason) if isinstance(result, AnnotatedValue) else (result, None)
         number = float(value)
     except Exception as error:  # noqa: BLE001 - the door to functions that users write: one bad row, not a lost run
         return _make_score(metric, definition, trace, "failed", None, f"{type(error).__name__}: {error}")
@@ -348,6 +346,4 @@ def _make_score(
     value: float | None,
     reason: str | None,
 ) -> Score:
-    return Score(
-        trace=trace.id, metric=str(metric), layer=definition.layer, status=status, value=value, reason=reason
-    )
+    return Score(trace=trace.id, metric=str(metric), layer=definition.layer, status=status, value=value, reason=reason)

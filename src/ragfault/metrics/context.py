@@ -183,12 +183,7 @@ def context_entity_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 
 @metric(
-    layer="retrieval",
-    better="lower",
-    range=(0.0, math.inf),
-    verdicts="missing",
-    fields="query chunks",
-    source="Mastra",
+    layer="retrieval", better="lower", range=(0.0, math.inf), verdicts="missing", fields="query chunks", source="Mastra"
 )
 def missing_context(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many pieces of information the query needs and no chunk holds.
@@ -206,12 +201,7 @@ def missing_context(trace: Trace, verdicts: Verdicts) -> MetricResult:
     return len(verdicts.missing)
 
 
-@metric(
-    layer="retrieval",
-    verdicts="citation",
-    fields="citations chunks",
-    source="attribution to identified sources",
-)
+@metric(layer="retrieval", verdicts="citation", fields="citations chunks", source="attribution to identified sources")
 def chunk_attribution(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many citations point to a chunk that supports the claim they stand by.
 
@@ -302,9 +292,7 @@ def _is_stale(chunk: Chunk, query_time: datetime, max_age: float | None) -> bool
     updated = _parse_date(chunk, "updated_at") if max_age is not None else None
     if begin is None and end is None and updated is None:
         return None
-    is_too_old = (
-        updated is not None and max_age is not None and query_time - updated > timedelta(days=max_age)
-    )
+    is_too_old = updated is not None and max_age is not None and query_time - updated > timedelta(days=max_age)
     return bool((begin and query_time < begin) or (end and query_time > end) or is_too_old)
 
 

@@ -100,8 +100,7 @@ def context_utility(  # noqa: PLR0913 - each rate of the formula is a parameter
     if verdicts.use is None or verdicts.missing is None or verdicts.chunk is None:
         return Undefined("no answer" if not trace.answer else "the judge offers no use or missing verdicts")
     wasted = sum(
-        chunk.level == "high" and not use.used
-        for chunk, use in zip(verdicts.chunk, verdicts.use, strict=True)
+        chunk.level == "high" and not use.used for chunk, use in zip(verdicts.chunk, verdicts.use, strict=True)
     )
     value = base - unused * wasted - min(missing * len(verdicts.missing), cap)
     return round(max(0.0, value) * scale, 2)
@@ -115,11 +114,7 @@ def context_utility(  # noqa: PLR0913 - each rate of the formula is a parameter
     source="RAGChecker, Ru et al. 2024",
 )
 def noise_sensitivity(
-    trace: Trace,
-    verdicts: Verdicts,
-    *,
-    chunks: Literal["all", "relevant", "irrelevant"] = "all",
-    strict: bool = False,
+    trace: Trace, verdicts: Verdicts, *, chunks: Literal["all", "relevant", "irrelevant"] = "all", strict: bool = False
 ) -> MetricResult:
     """How many claims are wrong and were drawn from the chunks.
 

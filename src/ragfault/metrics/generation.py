@@ -18,17 +18,10 @@ def explain_no_claims(trace: Trace, verdicts: Verdicts) -> Undefined:
         return Undefined("no answer")
     if trace.chunks is None:
         return Undefined("chunks not recorded")
-    return Undefined(
-        "the judge offers no claim verdicts" if verdicts.claim is None else "the answer makes no claim"
-    )
+    return Undefined("the judge offers no claim verdicts" if verdicts.claim is None else "the answer makes no claim")
 
 
-@metric(
-    layer="generation",
-    verdicts="claim",
-    fields="answer chunks",
-    source="faithfulness, Es et al. 2023 (Ragas)",
-)
+@metric(layer="generation", verdicts="claim", fields="answer chunks", source="faithfulness, Es et al. 2023 (Ragas)")
 def groundedness(trace: Trace, verdicts: Verdicts, *, strict: bool = False) -> MetricResult:
     """How many of the answer's claims the chunks support.
 
@@ -59,9 +52,7 @@ def context_adherence(trace: Trace, verdicts: Verdicts) -> MetricResult:
     return inside / total if total else explain_no_claims(trace, verdicts)
 
 
-@metric(
-    layer="generation", better="lower", verdicts="claim", fields="answer chunks", source="NLI contradiction"
-)
+@metric(layer="generation", better="lower", verdicts="claim", fields="answer chunks", source="NLI contradiction")
 def contradiction(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many of the answer's claims the chunks speak against.
 
@@ -79,9 +70,7 @@ def _get_answer_verdict(trace: Trace, verdicts: Verdicts) -> AnswerVerdict | Und
     return verdicts.answer or Undefined("the judge offers no answer verdict")
 
 
-@metric(
-    layer="generation", verdicts="answer", fields="query answer", source="answer relevance of the RAG triad"
-)
+@metric(layer="generation", verdicts="answer", fields="query answer", source="answer relevance of the RAG triad")
 def answer_relevance(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How far the answer addresses what was asked.
 

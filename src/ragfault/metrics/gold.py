@@ -12,9 +12,7 @@ from ragfault.records import Span, Trace, Verdicts
 TREC_EVAL = "trec_eval"
 
 
-def _score_ranking(
-    name: str, trace: Trace, k: int | None, relevant: float, **parameters: str
-) -> MetricResult:
+def _score_ranking(name: str, trace: Trace, k: int | None, relevant: float, **parameters: str) -> MetricResult:
     """Compute a ranking metric for the chunks of one trace, in the order the generator saw them."""
     if trace.gold is None or not trace.gold.chunks:
         return Undefined("no gold")
@@ -41,9 +39,7 @@ def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: 
 
 
 @metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
-def precision(
-    trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0
-) -> MetricResult:
+def precision(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """How many of the first k chunks are relevant.
 
     Relevant chunks found / k, also where fewer than k were retrieved; without k, / retrieved. In [0, 1].
@@ -71,9 +67,7 @@ def hit(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: flo
 
 
 @metric(layer="retrieval", fields="chunks gold", source="trec_eval; Voorhees 1999", positive="relevant")
-def reciprocal_rank(
-    trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0
-) -> MetricResult:
+def reciprocal_rank(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """One over the rank of the first relevant chunk, 0 where none is among the first k.
 
     In [0, 1]. Undefined without relevant gold.
@@ -82,9 +76,7 @@ def reciprocal_rank(
 
 
 @metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
-def average_precision(
-    trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0
-) -> MetricResult:
+def average_precision(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """The mean, over all relevant chunks, of the precision at the rank where each was found.
 
     A relevant chunk that was not found counts 0: the sum is divided by all relevant gold. (context_precision
@@ -94,16 +86,10 @@ def average_precision(
 
 
 @metric(
-    layer="retrieval",
-    fields="chunks gold",
-    source="Järvelin & Kekäläinen 2002; exponential gain: Burges et al. 2005",
+    layer="retrieval", fields="chunks gold", source="Järvelin & Kekäläinen 2002; exponential gain: Burges et al. 2005"
 )
 def ndcg(
-    trace: Trace,
-    verdicts: Verdicts,
-    *,
-    k: int | None = None,
-    gain: Literal["linear", "exponential"] = "linear",
+    trace: Trace, verdicts: Verdicts, *, k: int | None = None, gain: Literal["linear", "exponential"] = "linear"
 ) -> MetricResult:
     """How close the ranking is to the best that the graded gold allows.
 
@@ -170,9 +156,7 @@ def _count_characters(intervals: DocumentIntervals) -> int:
 
 
 def _count_shared(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> int:
-    return sum(
-        max(0, min(end, other_end) - max(start, other)) for start, end in left for other, other_end in right
-    )
+    return sum(max(0, min(end, other_end) - max(start, other)) for start, end in left for other, other_end in right)
 
 
 @metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
@@ -222,9 +206,7 @@ def _get_cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Und
     """Return the cited chunks, and the relevant ones."""
     if trace.citations is None:
         return Undefined("no citations")
-    relevant_chunks = {
-        name for name, grade in (trace.gold.chunks if trace.gold else {}).items() if grade >= relevant
-    }
+    relevant_chunks = {name for name, grade in (trace.gold.chunks if trace.gold else {}).items() if grade >= relevant}
     return (
         ({citation.chunk for citation in trace.citations}, relevant_chunks)
         if relevant_chunks
@@ -233,10 +215,7 @@ def _get_cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Und
 
 
 @metric(
-    layer="generation",
-    fields="citations gold",
-    source="precision and recall of the cited set",
-    positive="relevant",
+    layer="generation", fields="citations gold", source="precision and recall of the cited set", positive="relevant"
 )
 def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricResult:
     """How many of the chunks the answer cites are relevant by the gold.
@@ -251,10 +230,7 @@ def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.
 
 
 @metric(
-    layer="generation",
-    fields="citations gold",
-    source="precision and recall of the cited set",
-    positive="relevant",
+    layer="generation", fields="citations gold", source="precision and recall of the cited set", positive="relevant"
 )
 def citation_recall(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricResult:
     """How many of the relevant chunks by the gold the answer cites.

@@ -96,13 +96,7 @@ def _lookup_price(model: str, prompt: int, completion: int, time: datetime | Non
     return float(price.total_price)
 
 
-@metric(
-    layer="operation",
-    better="lower",
-    verdicts="use",
-    fields="chunks answer",
-    source="unused context, by length",
-)
+@metric(layer="operation", better="lower", verdicts="use", fields="chunks answer", source="unused context, by length")
 def context_waste(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How much of the context was paid for and not used.
 

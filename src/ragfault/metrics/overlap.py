@@ -52,8 +52,7 @@ def exact_match(trace: Trace, verdicts: Verdicts) -> MetricResult:
     1.0
     """
     return _take_best(
-        trace,
-        lambda answer, reference: float(text.normalize_answer(answer) == text.normalize_answer(reference)),
+        trace, lambda answer, reference: float(text.normalize_answer(answer) == text.normalize_answer(reference))
     )
 
 
@@ -118,8 +117,7 @@ def rouge_l(trace: Trace, verdicts: Verdicts) -> MetricResult:
     rouge-score's F-measure with stemming. In [0, 1].
     """
     return _take_best(
-        trace,
-        lambda answer, reference: float(_load_scorer("ROUGE").score(reference, answer)["rougeL"].fmeasure),
+        trace, lambda answer, reference: float(_load_scorer("ROUGE").score(reference, answer)["rougeL"].fmeasure)
     )
 
 

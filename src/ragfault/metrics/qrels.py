@@ -210,9 +210,7 @@ def _flatten(maps: Sequence[Mapping[str, float]], value_name: str) -> tuple[IntA
         raise InputError(f"a {value_name} is not a number: {error}.") from error
 
 
-def _match_dicts(
-    results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str, float]]
-) -> RetrievedGold:
+def _match_dicts(results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str, float]]) -> RetrievedGold:
     """Return query, chunk, score and grade of the retrieved gold."""
     places: list[int] = []
     chunks: list[str] = []
@@ -236,9 +234,7 @@ def _read_columns(
         table = table if isinstance(table, pa.Table) else pa.table(dict(table))
         for name in ("query", "chunk", value_column):
             if name not in table.column_names:
-                raise InputError(
-                    f'the {table_name} has no column "{name}". It has: {", ".join(table.column_names)}.'
-                )
+                raise InputError(f'the {table_name} has no column "{name}". It has: {", ".join(table.column_names)}.')
             if table[name].null_count:
                 raise InputError(
                     f'the column "{name}" of the {table_name} has {table[name].null_count:,} empty values.'
@@ -246,9 +242,7 @@ def _read_columns(
         numbers = table[value_column].cast(pa.float64()).to_numpy()
         return _as_strings(table["query"]), _as_strings(table["chunk"]), numbers
     except pa.ArrowException as error:
-        raise InputError(
-            f"the {table_name} is not made of ids and a numeric {value_column}: {error}."
-        ) from error
+        raise InputError(f"the {table_name} is not made of ids and a numeric {value_column}: {error}.") from error
 
 
 def _as_strings(column: pa.ChunkedArray) -> pa.Array:
@@ -264,9 +258,7 @@ def _as_strings(column: pa.ChunkedArray) -> pa.Array:
 def _index_queries(*columns: pa.Array) -> tuple[list[str], IntArray, IntArray]:
     """Return the queries of both columns, and the index of each row's query among them."""
     coded = [column if hasattr(column, "dictionary") else column.dictionary_encode() for column in columns]
-    names = pa.concat_arrays(
-        [column.dictionary.cast(pa.large_string()) for column in coded]
-    ).dictionary_encode()
+    names = pa.concat_arrays([column.dictionary.cast(pa.large_string()) for column in coded]).dictionary_encode()
     place = names.indices.to_numpy().astype(np.int64)
     run, gold = (column.indices.to_numpy() for column in coded)
     run, gold = place[run], place[len(coded[0].dictionary) :][gold]
@@ -360,9 +352,7 @@ def _match_columns(
     clash = np.flatnonzero(gold.value[surplus] != gold.value[first])
     if len(clash):
         at = int(surplus[clash[0]])
-        raise InputError(
-            f'query "{queries[gold.query[at]]}" judges chunk "{gold.chunk[at]}" twice, differently.'
-        )
+        raise InputError(f'query "{queries[gold.query[at]]}" judges chunk "{gold.chunk[at]}" twice, differently.')
     once = np.delete(np.arange(len(keys[1])), surplus)
     return run.select_rows(remaining), gold.select_rows(once), _join_keys(keys[0][remaining], keys[1][once])
 

@@ -211,9 +211,7 @@ def _check_arguments(k: int | None, relevant: float) -> None:
     if k is not None and k < 1:
         raise UsageError(f"k is {k}; it must be at least 1.")
     if not relevant > 0:
-        raise UsageError(
-            f"relevant is {relevant}; it must be above 0, for a chunk nobody judged has grade 0."
-        )
+        raise UsageError(f"relevant is {relevant}; it must be above 0, for a chunk nobody judged has grade 0.")
 
 
 def _select_relevant(hits: GradedHits, k: int | None, relevant: float) -> tuple[IntArray, IntArray]:
@@ -241,9 +239,7 @@ def _compute_dcg(hits: GradedHits, k: int | None, gain: str, size: int) -> Float
     if k is not None:
         keep = rank <= k
         query, rank, grade = query[keep], rank[keep], grade[keep]
-    return np.bincount(query, GAIN_FUNCTIONS[gain](grade) / np.log2(rank + 1), size).astype(
-        np.float64, copy=False
-    )
+    return np.bincount(query, GAIN_FUNCTIONS[gain](grade) / np.log2(rank + 1), size).astype(np.float64, copy=False)
 
 
 # --- one trace --------------------------------------------------------------------------------------

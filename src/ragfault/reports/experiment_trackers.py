@@ -16,9 +16,8 @@ from typing import Any
 from ragfault.analysis import Findings, MetricAggregate, analyze
 from ragfault.errors import MissingExtra, OutputError, UsageError
 from ragfault.io.runs import Run
-from ragfault.reports.json import escape_csv_cell
 from ragfault.reports.markdown.scorecard import render_scorecard_markdown
-from ragfault.reports.output import check_output_path, write_report_file
+from ragfault.reports.output import check_output_path, escape_csv_cell, write_report_file
 
 MAX_TABLE_ROWS = 10_000
 """How many traces a table holds at most; all of them are in the files of the run."""
@@ -85,12 +84,7 @@ def write_history(runs: Sequence[str | Path | Run], folder: str | Path, *, force
     for name in ("history.csv", "table.csv"):
         check_output_path(place / name, force=force)
     history = [
-        {
-            "_step": step,
-            "name": Path(str(run.path)).name,
-            **collect_parameters(run),
-            **collect_metrics(analyze(run)),
-        }
+        {"_step": step, "name": Path(str(run.path)).name, **collect_parameters(run), **collect_metrics(analyze(run))}
         for step, run in enumerate(opened)
     ]
     table = [{"run": Path(str(run.path)).name, **row} for run in opened for row in list_trace_rows(run)]
@@ -151,8 +145,7 @@ def _log_run(client: Any, key: str, run: Run, findings: Findings) -> None:
     now = int(time.time() * 1000)
     given = [Param(name, value[:6000]) for name, value in collect_parameters(run).items()]
     figures = [
-        Metric(MLFLOW_INVALID.sub("_", name), value, now, 0)
-        for name, value in collect_metrics(findings).items()
+        Metric(MLFLOW_INVALID.sub("_", name), value, now, 0) for name, value in collect_metrics(findings).items()
     ]
     client.log_batch(key, params=given)
     for start in range(0, len(figures), 1000):

@@ -67,9 +67,7 @@ def clean_text(text: str) -> str:
     'red and tricky'
     """
     text = " ".join(_ESCAPE_SEQUENCE.sub("", text).split())
-    shown = [
-        sign for sign in text if sign in _JOINERS or unicodedata.category(sign) not in _HIDDEN_CATEGORIES
-    ]
+    shown = [sign for sign in text if sign in _JOINERS or unicodedata.category(sign) not in _HIDDEN_CATEGORIES]
     return " ".join("".join(shown).split())
 
 
@@ -83,9 +81,7 @@ def clean_label(text: str, limit: int = 200) -> str:
     'fine␛[31…'
     """
     text = " ".join(text[: 4 * limit].split())
-    text = _CONTROL_CHARACTERS.sub(
-        lambda sign: chr(0x2400 + ord(sign[0])) if sign[0] < " " else "\ufffd", text
-    )
+    text = _CONTROL_CHARACTERS.sub(lambda sign: chr(0x2400 + ord(sign[0])) if sign[0] < " " else "\ufffd", text)
     text = _BIDI_OVERRIDES.sub("\ufffd", text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -199,9 +195,7 @@ def group_failures(card: Scorecard) -> list[tuple[str, list[str]]]:
         for reason in item.why_failed if item.interval is not None else ():
             groups[clip_text(reason.text, 200)][item.metric] = reason.count
     ordered = sorted(groups.items(), key=lambda group: -sum(group[1].values()))
-    return [
-        (reason, [f"{metric} ×{count:,}" for metric, count in counts.items()]) for reason, counts in ordered
-    ]
+    return [(reason, [f"{metric} ×{count:,}" for metric, count in counts.items()]) for reason, counts in ordered]
 
 
 def get_common_reason(aggregate: MetricAggregate) -> str:
@@ -219,11 +213,7 @@ def summarize_problems(diagnosis: Diagnosis) -> list[tuple[str, int, str]]:
         first = next(problem for problem in diagnosis.problems if problem.kind == kind)
         text = clip_text(first.text, 160)
         lines.append(
-            (
-                PROBLEM_KINDS[kind].title,
-                count,
-                f"{text} ({clip_text(first.reason, 120)})" if first.reason else text,
-            )
+            (PROBLEM_KINDS[kind].title, count, f"{text} ({clip_text(first.reason, 120)})" if first.reason else text)
         )
     return lines
 
@@ -251,8 +241,7 @@ def select_segment_metrics(card: Scorecard) -> set[str]:
     return {
         item.metric
         for item in card.aggregates
-        if item.interval
-        and (item.target or item.metric in ("context_relevance", "groundedness", "answer_relevance"))
+        if item.interval and (item.target or item.metric in ("context_relevance", "groundedness", "answer_relevance"))
     }
 
 

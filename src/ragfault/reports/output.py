@@ -1,11 +1,19 @@
-"""Writing of report files: atomic, and never over an existing file unless forced."""
+"""Writing of reports: files, JSON and CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 from pathlib import Path
 
+import msgspec
+
+from ragfault.analysis import Findings, GateResult, MetricAggregate, Scorecard
 from ragfault.errors import OutputError
 from ragfault.io.atomic_files import write_atomically
+from ragfault.reports.format import clean_text, get_common_reason
+from ragfault.stats import Interval
 
 
 def write_report_file(path: str | Path, text: str, *, force: bool = False) -> Path:
@@ -34,3 +42,94 @@ def check_output_path(path: str | Path, *, force: bool = False) -> Path:
     if path.exists() and not force:
         raise OutputError(f"{path} exists already. Choose another place with -o, or replace it with --force.")
     return path
+
+
+CSV_COLUMNS = (
+    "by",
+    "segment",
+    "metric",
+    "layer",
+    "better",
+    "mean",
+    "low",
+    "high",
+    "n",
+    "clusters",
+    "scored",
+    "undefined",
+    "failed",
+    "target",
+    "result",
+    "reason",
+    "corrected",
+    "corrected_low",
+    "corrected_high",
+    "ppi",
+    "ppi_low",
+    "ppi_high",
+    "labels",
+)
+"""The columns of the CSV: one row for each metric, over all traces and then over each segment."""
+
+
+def encode_findings(findings: Findings | GateResult) -> str:
+    """Encode findings or a gate as JSON, every field under its name; an interval's end that is infinite is null.
+
+    A gate says its `result` as well.
+    """
+    plain = msgspec.to_builtins(findings)
+    if isinstance(findings, GateResult):
+        plain = {"result": findings.result, **plain}
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
+
+
+def encode_findings_csv(findings: Findings) -> str:
+    """Encode the scorecard as CSV: the columns of COLUMNS, one row for each metric and segment.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for card in (findings.scorecard, *findings.segments):
+        writer.writerows(_build_csv_row(card, item) for item in card.aggregates)
+    return out.getvalue()
+
+
+def escape_csv_cell(text: str | None) -> str:
+    """Return a text that no spreadsheet takes for a formula.
+
+    >>> escape_csv_cell("=1+1"), escape_csv_cell("groundedness"), escape_csv_cell(None)
+    ("'=1+1", 'groundedness', '')
+    """
+    text = clean_text(text or "")
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def _build_csv_row(card: Scorecard, item: MetricAggregate) -> list[str | int | float | None]:
+    interval = item.interval
+    return [
+        escape_csv_cell(card.by),
+        escape_csv_cell(card.segment),
+        escape_csv_cell(item.metric),
+        item.layer,
+        item.better,
+        *_list_bounds(interval),
+        interval.n if interval else 0,
+        interval.clusters if interval else 0,
+        item.scored,
+        item.undefined,
+        item.failed,
+        escape_csv_cell(str(item.target)) if item.target else "",
+        item.result or "",
+        escape_csv_cell(get_common_reason(item)),
+        *_list_bounds(item.corrected.interval if item.corrected else None),
+        *_list_bounds(item.ppi.interval if item.ppi else None),
+        item.ppi.labelled if item.ppi else 0,
+    ]
+
+
+def _list_bounds(interval: Interval | None) -> tuple[float | None, ...]:
+    """List the mean and the ends of an interval; an infinite end is left out."""
+    numbers = (interval.mean, interval.low, interval.high) if interval else (None, None, None)
+    return tuple(None if number is None or math.isinf(number) else number for number in numbers)

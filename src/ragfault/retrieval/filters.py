@@ -48,8 +48,7 @@ def _parse_condition(name: str, value: Any) -> FilterCondition:
 
 
 def infer_conditions(
-    fields: Sequence[str] = ("date", "category", "language"),
-    values: Mapping[str, Collection[str]] | None = None,
+    fields: Sequence[str] = ("date", "category", "language"), values: Mapping[str, Collection[str]] | None = None
 ) -> Stage:
     """Return the stage that infers conditions from the query: a date (2024, 2024-03-20), a category, a language.
 
@@ -81,9 +80,7 @@ def _infer_value(field: str, text: str, candidates: Collection[str] | None) -> l
     """Return the conditions that the query states on a field."""
     if candidates is None:
         return FIELD_READERS[field](field, text)
-    named = next(
-        (value for value in candidates if re.search(rf"\b{re.escape(value)}\b", text, re.IGNORECASE)), None
-    )
+    named = next((value for value in candidates if re.search(rf"\b{re.escape(value)}\b", text, re.IGNORECASE)), None)
     return [] if named is None else [FilterCondition(field, "is", named, inferred=True)]
 
 
@@ -103,10 +100,7 @@ def _infer_category(field: str, text: str) -> list[FilterCondition]:
 
 def _infer_language(field: str, text: str) -> list[FilterCondition]:
     named = _infer_value(field, text, tuple(LANGUAGE_CODES))
-    return [
-        FilterCondition(field, "in", (match.value, LANGUAGE_CODES[match.value]), inferred=True)
-        for match in named
-    ]
+    return [FilterCondition(field, "in", (match.value, LANGUAGE_CODES[match.value]), inferred=True) for match in named]
 
 
 FIELD_READERS = {"date": _infer_date, "category": _infer_category, "language": _infer_language}
@@ -131,11 +125,7 @@ def meets_condition(chunk: Chunk, condition: FilterCondition) -> bool:
     >>> meets_condition(chunk, FilterCondition("tags", "holds", "dogs"))
     True
     """
-    value = (
-        getattr(chunk, condition.field)
-        if condition.field in CHUNK_FIELDS
-        else chunk.metadata.get(condition.field)
-    )
+    value = getattr(chunk, condition.field) if condition.field in CHUNK_FIELDS else chunk.metadata.get(condition.field)
     if value is None:
         return False
     expected = condition.value
@@ -221,9 +211,7 @@ class MetadataIndex:
         """
         check_fields(query.conditions, self.fields)
         masks = [
-            self._evaluate_test(
-                (condition.field,), lambda chunk, test=condition: meets_condition(chunk, test)
-            )
+            self._evaluate_test((condition.field,), lambda chunk, test=condition: meets_condition(chunk, test))
             for condition in query.conditions
             if condition.field in self.fields or not condition.inferred
         ]

@@ -94,9 +94,7 @@ def _import_bm25s() -> Any:
 def _tokenize(texts: Sequence[str]) -> Any:
     from Stemmer import Stemmer
 
-    return _import_bm25s().tokenize(
-        list(texts), stopwords="en", stemmer=Stemmer("english"), show_progress=False
-    )
+    return _import_bm25s().tokenize(list(texts), stopwords="en", stemmer=Stemmer("english"), show_progress=False)
 
 
 INDEX_FORMAT = 1
@@ -217,17 +215,13 @@ class ChunkIndex:
         Raises OutputError where something other than an index stands there.
         """
         place = Path(folder)
-        if place.is_file() or (
-            place.exists() and not (place / "index.json").is_file() and any(place.iterdir())
-        ):
+        if place.is_file() or (place.exists() and not (place / "index.json").is_file() and any(place.iterdir())):
             raise OutputError(f"{place} exists and is not an index. Choose another place.")
         draft = place.with_name(f".{place.name}.draft")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         (draft / "index.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.manifest)))
-        (draft / "chunks.jsonl").write_bytes(
-            b"".join(msgspec.json.encode(chunk) + b"\n" for chunk in self.chunks)
-        )
+        (draft / "chunks.jsonl").write_bytes(b"".join(msgspec.json.encode(chunk) + b"\n" for chunk in self.chunks))
         if self._bm25 is not None:
             self._bm25.save(draft / "words")
         if self._vectors is not None:
@@ -247,9 +241,7 @@ class ChunkIndex:
         place = Path(folder)
         making = _read_manifest(place)
         has_latent = (place / "latent.npz").is_file()
-        if has_latent and (
-            embedder is None or (isinstance(embedder, LatentEmbedder) and not embedder.fitted)
-        ):
+        if has_latent and (embedder is None or (isinstance(embedder, LatentEmbedder) and not embedder.fitted)):
             embedder = LatentEmbedder.open(place / "latent.npz")
         if embedder is not None and embedder.fingerprint != making.embedder:
             raise UsageError(

@@ -54,9 +54,7 @@ class LanceIndex:
         return self._embedder is not None
 
     @classmethod
-    def build(
-        cls, chunks: Iterable[Chunk], folder: str | Path, embedder: Embedder | None = None
-    ) -> LanceIndex:
+    def build(cls, chunks: Iterable[Chunk], folder: str | Path, embedder: Embedder | None = None) -> LanceIndex:
         """Write chunks to a new database, some at a time; those of the first thousand tell the kinds of the metadata.
 
         Raises OutputError where the folder is taken, InputError where there is no chunk or no text.
@@ -79,10 +77,7 @@ class LanceIndex:
             else:
                 table.add(rows)
         manifest = LanceManifest(
-            format=LANCE_FORMAT,
-            embedder=embedder.fingerprint if embedder else None,
-            fields=fields,
-            chunks=count,
+            format=LANCE_FORMAT, embedder=embedder.fingerprint if embedder else None, fields=fields, chunks=count
         )
         cast(Any, table).create_index("text", config=_make_text_config(), replace=True)
         (place / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
@@ -100,9 +95,7 @@ class LanceIndex:
         except (OSError, msgspec.MsgspecError):
             raise RunError(f"no database of ragfault at {place}. Build one there.") from None
         if manifest.format != LANCE_FORMAT:
-            raise RunError(
-                f"{place} has layout {manifest.format}, this ragfault reads {LANCE_FORMAT}. Build it again."
-            )
+            raise RunError(f"{place} has layout {manifest.format}, this ragfault reads {LANCE_FORMAT}. Build it again.")
         if embedder is not None and embedder.fingerprint != manifest.embedder:
             raise UsageError(
                 f"the database {place} was made with {manifest.embedder or 'no embedder'}: it cannot be searched with "
@@ -128,8 +121,7 @@ class LanceIndex:
         rows = asked.select(["chunk", score]).limit(k).to_arrow().to_pylist()
         return tuple(
             replace(
-                msgspec.json.decode(row["chunk"], type=Chunk),
-                score=1.0 - row[score] if kind == "dense" else row[score],
+                msgspec.json.decode(row["chunk"], type=Chunk), score=1.0 - row[score] if kind == "dense" else row[score]
             )
             for row in rows
         )
@@ -220,9 +212,7 @@ def _build_rows(chunks: Sequence[Chunk], fields: Mapping[str, str], embedder: Em
     )
     for name, column in [*fields.items(), ("valid_from", VALID_FROM_COLUMN), ("valid_to", VALID_TO_COLUMN)]:
         kind = pa.float64() if column[0] == "n" else pa.string()
-        columns[column] = pa.array(
-            [_encode_cell(chunk.metadata.get(name), column[0]) for chunk in chunks], kind
-        )
+        columns[column] = pa.array([_encode_cell(chunk.metadata.get(name), column[0]) for chunk in chunks], kind)
     return pa.table(columns)
 
 
@@ -243,8 +233,7 @@ def _encode_groups(groups: Any) -> str | None:
     if groups is None:
         return None
     return "".join(
-        f"{MEMBER_SEPARATOR}{group}{MEMBER_SEPARATOR}"
-        for group in ([groups] if isinstance(groups, str) else groups)
+        f"{MEMBER_SEPARATOR}{group}{MEMBER_SEPARATOR}" for group in ([groups] if isinstance(groups, str) else groups)
     )
 
 

@@ -146,9 +146,7 @@ def _run_stage(name: str, stage: Stage, state: StageResult) -> StageResult:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise StageFailed(
-            f'the stage "{name}" failed on the query "{state.query.text[:80]}": {reason}'
-        ) from error
+        raise StageFailed(f'the stage "{name}" failed on the query "{state.query.text[:80]}": {reason}') from error
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Query):
         query, hits = result
         return StageResult(query, cast(Hits, tuple(hits)))

@@ -39,11 +39,7 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """It in a line."""
-        parts = (
-            self.chunker,
-            *(() if self.embedder == NO_EMBEDDER else (self.embedder,)),
-            *self.stages.values(),
-        )
+        parts = (self.chunker, *(() if self.embedder == NO_EMBEDDER else (self.embedder,)), *self.stages.values())
         return " · ".join(parts)
 
     def get_stage(self, kind: StageKind) -> str | None:
@@ -83,10 +79,7 @@ def read_pipeline_config(path: str | Path) -> PipelineConfig:
     for name, table in tables.items():
         _check_table(place, name, table)
     recipe = PipelineConfig(
-        **{
-            key: tables.get("index", {}).get(key, getattr(PipelineConfig(), key))
-            for key in ("chunker", "embedder")
-        },
+        **{key: tables.get("index", {}).get(key, getattr(PipelineConfig(), key)) for key in ("chunker", "embedder")},
         stages=tables.get("stages", {}),
     )
     check_pipeline_config(recipe, str(place))
@@ -115,9 +108,7 @@ def check_pipeline_config(config: PipelineConfig, source: str = "the recipe") ->
     load_config_embedder(config)
     for text in config.stages.values():
         if check_stage(text).name in ("dense", "hybrid", "diverse") and config.embedder == NO_EMBEDDER:
-            raise UsageError(
-                f'{source} has the stage "{text}" and no embedder. Name one, such as: embedder = "latent"'
-            )
+            raise UsageError(f'{source} has the stage "{text}" and no embedder. Name one, such as: embedder = "latent"')
 
 
 def format_pipeline_config(config: PipelineConfig, comment: str = "") -> str:
@@ -133,11 +124,7 @@ def format_pipeline_config(config: PipelineConfig, comment: str = "") -> str:
     select = "top(10)"
     """
     lines = [f"# {line}".rstrip() for line in comment.splitlines()]
-    lines += [
-        "[index]",
-        f"chunker = {_quote_toml(config.chunker)}",
-        f"embedder = {_quote_toml(config.embedder)}",
-    ]
+    lines += ["[index]", f"chunker = {_quote_toml(config.chunker)}", f"embedder = {_quote_toml(config.embedder)}"]
     lines += ["", "[stages]"]
     lines += [f"{_format_key(name)} = {_quote_toml(text)}" for name, text in config.stages.items()]
     return "\n".join(lines) + "\n"
@@ -208,9 +195,7 @@ def _check_same_embedder(config: PipelineConfig, index: ChunkIndex, path: str | 
     requested, stored = load_config_embedder(config), index.manifest.embedder
     if requested is None or stored is None:
         if requested is not None:
-            raise UsageError(
-                f"the index has no embedder, and {path} says {config.embedder}. Index the corpus again."
-            )
+            raise UsageError(f"the index has no embedder, and {path} says {config.embedder}. Index the corpus again.")
         return
     if not matches_embedder(requested.fingerprint, stored):
         raise UsageError(

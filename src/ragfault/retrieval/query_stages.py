@@ -20,9 +20,7 @@ QUESTION_WORDS = (
     r"(?:who|whom|whose|what|when|where|which|why|how|is|are|was|were|do|does|did"
     r"|can|could|may|must|should|will|would)"
 )
-PART_BREAK = re.compile(
-    rf"(?:[,;]\s*|\s+)(?:and|or|but)\s+(?:also\s+)?(?={QUESTION_WORDS}\b)|;\s+", re.IGNORECASE
-)
+PART_BREAK = re.compile(rf"(?:[,;]\s*|\s+)(?:and|or|but)\s+(?:also\s+)?(?={QUESTION_WORDS}\b)|;\s+", re.IGNORECASE)
 OUTLIER_FACTOR = 1.5
 """A query is over-long beyond the third quartile by so many times the distance between the quartiles (Tukey 1977)."""
 MAX_REPLY_LINES = 8
@@ -134,9 +132,7 @@ def decompose(generator: Generator | None = None, *, limit: int = 4) -> Stage:
     return stage
 
 
-def expand(
-    search: Stage | None = None, generator: Generator | None = None, *, terms: int = 5, depth: int = 3
-) -> Stage:
+def expand(search: Stage | None = None, generator: Generator | None = None, *, terms: int = 5, depth: int = 3) -> Stage:
     """Return the stage that adds words to a query.
 
     A generator writes other wordings. A `search` gives them from the corpus itself, by pseudo relevance feedback: the
@@ -147,15 +143,11 @@ def expand(
 
     def stage(query: Query, hits: Hits) -> StageResult:
         if generator is not None:
-            return StageResult(
-                _generate_variants(query, generator, EXPAND_PROMPT, limit=3, keep_original=True), hits
-            )
+            return StageResult(_generate_variants(query, generator, EXPAND_PROMPT, limit=3, keep_original=True), hits)
         assert search is not None
         first = search(query, hits).hits[:depth]
         added = _select_feedback_terms(query.text, first, terms)
-        return StageResult(
-            replace(query, variants=(" ".join([query.text, *added]),)) if added else query, hits
-        )
+        return StageResult(replace(query, variants=(" ".join([query.text, *added]),)) if added else query, hits)
 
     return stage
 
@@ -220,9 +212,7 @@ def _generate_variants(
     except Exception as error:  # noqa: BLE001 - the door to models: a search without its rewrite is still a search
         note = f"the query was searched for as it stands: {type(error).__name__}: {error}"
         return query.with_failure(note)
-    lines = [
-        re.sub(r"^\s*(?:[-*•]|\d+[.)])\s*", "", line).strip() for line in reply.splitlines()[:MAX_REPLY_LINES]
-    ]
+    lines = [re.sub(r"^\s*(?:[-*•]|\d+[.)])\s*", "", line).strip() for line in reply.splitlines()[:MAX_REPLY_LINES]]
     forms = [line for line in dict.fromkeys(lines) if line][:limit]
     if not forms:
         return query

@@ -78,9 +78,7 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
                 f"the reranker {reranker.fingerprint} returned {len(scores)} scores for {len(head)} texts."
             )
         if not all(map(math.isfinite, scores)):
-            raise UsageError(
-                f"the reranker {reranker.fingerprint} returned a score that is no finite number."
-            )
+            raise UsageError(f"the reranker {reranker.fingerprint} returned a score that is no finite number.")
         ordered = sorted(zip(scores, head, strict=True), key=lambda pair: -pair[0])
         reranked = [replace(hit, score=float(score)) for score, hit in ordered]
         rest = [replace(hit, score=float(min(scores))) for hit in hits[depth:]]
@@ -173,15 +171,11 @@ class VertexReranker:
         records = [{"id": str(place), "content": text} for place, text in enumerate(texts)]
         body = {"model": self.model, "query": query, "records": records, "topN": len(texts)}
         headers = {"X-Goog-User-Project": self._project}
-        answer = post_json(
-            self._url, body, key=read_api_key("Vertex AI", ("GOOGLE_ACCESS_TOKEN",)), headers=headers
-        )
+        answer = post_json(self._url, body, key=read_api_key("Vertex AI", ("GOOGLE_ACCESS_TOKEN",)), headers=headers)
         return _order_scores("Vertex AI", answer, "records", "id", "score", len(texts))
 
 
-def _order_scores(
-    service: str, answer: Any, rows_key: str, place_key: str, score_key: str, count: int
-) -> list[float]:
+def _order_scores(service: str, answer: Any, rows_key: str, place_key: str, score_key: str, count: int) -> list[float]:
     """Return the scores in the order of the texts; raise ServiceFailed for a missing, repeated or invalid one."""
     scores: dict[int, float] = {}
     try:

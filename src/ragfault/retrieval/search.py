@@ -50,9 +50,7 @@ SCORE_NORMS: dict[str, Callable[[Sequence[float]], list[float]]] = {
 1, `sum` equal shares, `z` 0."""
 
 FUSION_METHODS: dict[str, Callable[[Sequence[RankPosition], Sequence[float], float], float]] = {
-    "rrf": lambda places, weights, k: sum(
-        w / (k + place.rank) for place, w in zip(places, weights, strict=True)
-    ),
+    "rrf": lambda places, weights, k: sum(w / (k + place.rank) for place, w in zip(places, weights, strict=True)),
     "isr": lambda places, weights, _: (
         len(places) * sum(w / place.rank**2 for place, w in zip(places, weights, strict=True))
     ),
@@ -66,14 +64,10 @@ FUSION_METHODS: dict[str, Callable[[Sequence[RankPosition], Sequence[float], flo
     "mnz": lambda places, weights, _: (
         len(places) * sum(w * place.score for place, w in zip(places, weights, strict=True))
     ),
-    "anz": lambda places, weights, _: fmean(
-        w * place.score for place, w in zip(places, weights, strict=True)
-    ),
+    "anz": lambda places, weights, _: fmean(w * place.score for place, w in zip(places, weights, strict=True)),
     "max": lambda places, weights, _: max(w * place.score for place, w in zip(places, weights, strict=True)),
     "min": lambda places, weights, _: min(w * place.score for place, w in zip(places, weights, strict=True)),
-    "med": lambda places, weights, _: median(
-        w * place.score for place, w in zip(places, weights, strict=True)
-    ),
+    "med": lambda places, weights, _: median(w * place.score for place, w in zip(places, weights, strict=True)),
 }
 """Method → the score of an item from its places in the rankings that hold it. `rrf`: reciprocal rank fusion (Cormack,
 Clarke & Büttcher 2009); `sum`, `mnz`, `anz`, `max`, `min`, `med`: Fox & Shaw 1994; `isr`, `log_isr`: Mourão and
@@ -128,9 +122,7 @@ def check_fusion(method: str, norm: str, rankings: int, weights: Sequence[float]
     if norm not in SCORE_NORMS:
         raise UnknownName("norm of scores", norm, SCORE_NORMS)
     if weights is not None and len(weights) != rankings:
-        raise UsageError(
-            f"{rankings} rankings are fused with {len(weights)} weights. Give one weight for each."
-        )
+        raise UsageError(f"{rankings} rankings are fused with {len(weights)} weights. Give one weight for each.")
 
 
 def _rank_items(ranking: Ranking, norm: str) -> dict[str, RankPosition]:
@@ -224,9 +216,7 @@ def make_retriever(index: SearchableIndex, kind: SearchKind = "hybrid", k: int =
     if k < 1:
         raise UsageError(f"k is at least 1, got {k}.")
     if kind != "sparse" and not index.has_embedder:
-        raise UsageError(
-            "this index has no embedder: it was built to be searched by words. Build it with one."
-        )
+        raise UsageError("this index has no embedder: it was built to be searched by words. Build it with one.")
     if kind == "hybrid":
         both = {"sparse": make_retriever(index, "sparse", k), "dense": make_retriever(index, "dense", k)}
         return fuse_retrievers(both, **{"top": k, **fusion})
@@ -244,10 +234,7 @@ def make_retriever(index: SearchableIndex, kind: SearchKind = "hybrid", k: int =
         bound = query.conditions or query.user is not None or query.time is not None
         if not merged and bound and not index.count_matching(query):
             return StageResult(
-                replace(
-                    query,
-                    notes=(*query.notes, f"no chunk meets the conditions: {_describe_conditions(query)}"),
-                ),
+                replace(query, notes=(*query.notes, f"no chunk meets the conditions: {_describe_conditions(query)}")),
                 (),
             )
         return StageResult(query, merged)

@@ -77,9 +77,7 @@ def select_adaptive(threshold: float = 0.5, counts: Sequence[tuple[float, int]] 
                 "Put a stage before it that reranks."
             )
         many = next(count for limit, count in counts if estimate_complexity(query.text) < limit)
-        selected = sorted(
-            (hit for hit in hits if _score_or_zero(hit) > threshold), key=_score_or_zero, reverse=True
-        )
+        selected = sorted((hit for hit in hits if _score_or_zero(hit) > threshold), key=_score_or_zero, reverse=True)
         return StageResult(query, tuple(selected[:many]))
 
     return stage
@@ -150,9 +148,7 @@ def select_diverse(k: int, embedder: Embedder, weight: float = 0.7) -> Stage:
     return stage
 
 
-def _rank_marginal(
-    rows: np.ndarray[Any, Any], similarity: np.ndarray[Any, Any], k: int, weight: float
-) -> list[int]:
+def _rank_marginal(rows: np.ndarray[Any, Any], similarity: np.ndarray[Any, Any], k: int, weight: float) -> list[int]:
     """Return the positions of the most relevant rows that repeat each other least."""
     import numpy as np
 
@@ -186,9 +182,7 @@ def reorder(strategy: Literal["thirds", "ends"] = "thirds") -> Stage:
 
     def stage(query: Query, hits: Hits) -> StageResult:
         scored = all(hit.score is not None for hit in hits)
-        return StageResult(
-            query, order(tuple(sorted(hits, key=_score_or_zero, reverse=True)) if scored else hits)
-        )
+        return StageResult(query, order(tuple(sorted(hits, key=_score_or_zero, reverse=True)) if scored else hits))
 
     return stage
 
@@ -258,9 +252,7 @@ def compress(reranker: Reranker | None = None, *, threshold: float = 0.5, neighb
         for hit in hits:
             spans = cut.get(hit.id, [])
             scores = [next(values) for _ in spans]
-            compressed.append(
-                _keep_sentences(hit, spans, scores, threshold, neighbors) if len(spans) > 1 else hit
-            )
+            compressed.append(_keep_sentences(hit, spans, scores, threshold, neighbors) if len(spans) > 1 else hit)
         return StageResult(query, tuple(compressed))
 
     return stage

@@ -30,16 +30,7 @@ StageKind = Literal["query", "filter", "retrieve", "rerank", "select", "reorder"
 STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
 
 RERANK_SERVICES = {"cohere": "CohereReranker", "voyage": "VoyageReranker", "vertex": "VertexReranker"}
-RERANKERS = (
-    "embedded",
-    "lexical",
-    "minilm",
-    "onnx:FOLDER",
-    "cohere",
-    "voyage",
-    "vertex:PROJECT",
-    "llm:MODEL",
-)
+RERANKERS = ("embedded", "lexical", "minilm", "onnx:FOLDER", "cohere", "voyage", "vertex:PROJECT", "llm:MODEL")
 """Who reranks: a judge by its name, a service (`cohere:MODEL`), or a language model."""
 LLM_PREFIX = "llm"
 
@@ -126,9 +117,7 @@ def _make_shorten(_: ChunkIndex, threshold: int, by: str | None = None, budget: 
     return shorten(threshold, load_generator(by, budget))
 
 
-def _make_decompose(
-    _: ChunkIndex, limit: int = 4, by: str | None = None, budget: float | None = None
-) -> Stage:
+def _make_decompose(_: ChunkIndex, limit: int = 4, by: str | None = None, budget: float | None = None) -> Stage:
     return decompose(load_generator(by, budget), limit=limit)
 
 
@@ -143,9 +132,7 @@ def _make_hybrid(
     constant: float = 60,
 ) -> Stage:
     weights = {"sparse": sparse, "dense": dense}
-    return index.retrieve(
-        "hybrid", k, method=method, norm=norm, first=first, weights=weights, constant=constant
-    )
+    return index.retrieve("hybrid", k, method=method, norm=norm, first=first, weights=weights, constant=constant)
 
 
 def _make_expand(
@@ -185,9 +172,7 @@ STAGES: dict[str, StageFactory] = {
     "dense": StageFactory("retrieve", lambda index, k=100: index.retrieve("dense", k), "finds by meaning"),
     "hybrid": StageFactory("retrieve", _make_hybrid, "finds by words and by meaning, and fuses"),
     "rerank": StageFactory("rerank", _make_rerank, "orders the first hits by reading them with the query"),
-    "distinct": StageFactory(
-        "select", lambda _, threshold=0.8: drop_duplicates(threshold), "drops near duplicates"
-    ),
+    "distinct": StageFactory("select", lambda _, threshold=0.8: drop_duplicates(threshold), "drops near duplicates"),
     "top": StageFactory("select", lambda _, k=10: select_top(k), "keeps the first"),
     "adaptive": StageFactory(
         "select", lambda _, threshold=0.5: select_adaptive(threshold), "keeps as many as the query calls for"
@@ -196,9 +181,7 @@ STAGES: dict[str, StageFactory] = {
     "budget": StageFactory(
         "select", lambda _, tokens: select_within_budget(tokens), "keeps what fits into so many tokens"
     ),
-    "reorder": StageFactory(
-        "reorder", lambda _, strategy="ends": reorder(strategy), "puts the best at both ends"
-    ),
+    "reorder": StageFactory("reorder", lambda _, strategy="ends": reorder(strategy), "puts the best at both ends"),
     "compress": StageFactory("compress", _make_compress, "keeps the sentences that bear on the query"),
 }
 """Name → how the stage is made."""

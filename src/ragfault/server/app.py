@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 
 from ragfault.errors import MissingExtra, OutputError
 from ragfault.io.atomic_files import convert_write_errors
-from ragfault.server import problem_details
+from ragfault.server import request_limits
 from ragfault.server.alerts.delivery import build_receivers
 from ragfault.server.alerts.scheduler import AlertScheduler
 from ragfault.server.api import json_api
@@ -74,17 +74,12 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
             await run_in_threadpool(server.close)
 
     app = FastAPI(
-        title="ragfault",
-        version=__version__,
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
+        title="ragfault", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
     )
     app.state.server, app.state.scheduler = server, scheduler
     app.state.access = AccessControl(settings, server.store)
     app.add_middleware(SecurityMiddleware, local=is_loopback(settings.host))
-    problem_details.install_handlers(app)
+    request_limits.install_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
     return app
@@ -146,9 +141,7 @@ def _bind_socket(config: Any) -> socket.socket:
         raise OutputError(
             f"cannot listen on {config.host}:{config.port}: the port is taken. Name another with --port."
         ) from None
-    bound.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-    )  # connections take it over: no waiting for more
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections take it over: no waiting for more
     return bound
 
 

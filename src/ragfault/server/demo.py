@@ -73,9 +73,7 @@ class DemoTraffic:
     demo raises the same alerts on a slow machine.
     """
 
-    def __init__(
-        self, server: ServerState, start_time: float, seed: int = 0, clock: DemoClock | None = None
-    ) -> None:
+    def __init__(self, server: ServerState, start_time: float, seed: int = 0, clock: DemoClock | None = None) -> None:
         self._server, self._start_time, self._clock = server, start_time, clock
         self._random = random.Random(seed)
         self._healthy_traces = load_handbook().traces["v1"]
@@ -97,9 +95,7 @@ class DemoTraffic:
         fault = FAULT_START <= minute < FAULT_START + FAULT_MINUTES
         for at in range(TRACES_PER_MINUTE):
             trace = self._random.choice(self._healthy_traces)
-            moment = datetime.fromtimestamp(self._start_time, UTC) + timedelta(
-                minutes=minute + at / TRACES_PER_MINUTE
-            )
+            moment = datetime.fromtimestamp(self._start_time, UTC) + timedelta(minutes=minute + at / TRACES_PER_MINUTE)
             route = DEMO_ROUTES[self._random.random() < 0.5]
             metadata = {**trace.metadata, "release": "index-2" if minute >= FAULT_START else "index-1"}
             name = f"demo-{int(self._start_time)}-{minute}-{at}"
@@ -109,9 +105,7 @@ class DemoTraffic:
             yield copy
 
     def _run(self) -> None:
-        self._store_traces(
-            [trace for minute in range(-HISTORY_MINUTES, 0) for trace in self.make_minute(minute)]
-        )
+        self._store_traces([trace for minute in range(-HISTORY_MINUTES, 0) for trace in self.make_minute(minute)])
         minute = 0
         while not self._stopping.wait(POLL_SECONDS):
             self._advance_clock()

@@ -21,12 +21,7 @@ import msgspec
 from ragfault.errors import InputError, UsageError
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.runs import Run
-from ragfault.io.runs.directory import (
-    RUN_FILES,
-    check_free,
-    publish_run,
-    resolve_output,
-)
+from ragfault.io.runs.run import RUN_FILES, check_free, publish_run, resolve_output
 from ragfault.version import __version__
 
 POST_TIMEOUT = 10.0
@@ -133,9 +128,7 @@ def fetch_run(
 
 def _download(url: str, token: str | None) -> bytes:
     if urlsplit(url).scheme not in ("http", "https"):
-        raise UsageError(
-            f'"{url.partition("/export.zip")[0]}" is no address of a server: http://127.0.0.1:4318'
-        )
+        raise UsageError(f'"{url.partition("/export.zip")[0]}" is no address of a server: http://127.0.0.1:4318')
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with urlopen(Request(url, headers=headers), timeout=DOWNLOAD_TIMEOUT) as answer:

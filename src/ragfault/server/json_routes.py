@@ -14,7 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.responses import Response
 
-from ragfault.server.problem_details import PROBLEM_JSON, ProblemDetails
+from ragfault.server.request_limits import PROBLEM_JSON, ProblemDetails
 from ragfault.server.state import ServerState
 from ragfault.version import __version__
 
@@ -68,11 +68,7 @@ class JsonRoute(APIRoute):
 
         returned = get_type_hints(endpoint)["return"]
         summary = (endpoint.__doc__ or "").partition("\n")[0]
-        options |= {
-            "response_model": None,
-            "summary": summary,
-            "generate_unique_id_function": make_operation_id,
-        }
+        options |= {"response_model": None, "summary": summary, "generate_unique_id_function": make_operation_id}
         super().__init__(path, endpoint if returned is Response else encode_record, **options)
 
 
@@ -108,8 +104,5 @@ def build_openapi(app: FastAPI, sent: tuple[type, ...]) -> dict[str, Any]:
     for component in components.values():
         # only the summary: examples are for readers of the code
         component["description"] = component.get("description", "").partition("\n")[0]
-    document["components"] = {
-        "schemas": components,
-        "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-    }
+    document["components"] = {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
     return {**document, "security": [{"token": []}]}

@@ -1,4 +1,4 @@
-"""Limits on requests: body size, decompression, rate per client, and time to send the head."""
+"""Limits on requests (body size, decompression, rate, time of the head), and errors as problem+json (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,68 @@ import asyncio
 import time
 import zlib
 from collections import OrderedDict
+from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
+from typing import Any
 
 import h11
+import msgspec
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ragfault.errors import OutputError, RagfaultError, UnknownName
 from ragfault.server.settings import RequestLimits
+
+PROBLEM_JSON = "application/problem+json"
+
+
+class ProblemDetails(msgspec.Struct, omit_defaults=True):
+    """An error (RFC 9457): what was asked, what there is, what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+def problem_response(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
+    """Build a problem+json response; `more` are additional fields."""
+    problem = ProblemDetails("about:blank", HTTPStatus(status).phrase, status, detail)
+    return Response(msgspec.json.encode(msgspec.to_builtins(problem) | more), status, headers, PROBLEM_JSON)
+
+
+def error_status(error: RagfaultError) -> int:
+    """Return the HTTP status of an error of the library."""
+    return 404 if isinstance(error, UnknownName) else 503 if isinstance(error, OutputError) else 422
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Answer every expected error with a problem; SecurityMiddleware answers the unexpected ones."""
+    app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(RequestValidationError, _handle_invalid_request)
+    app.add_exception_handler(RagfaultError, _handle_ragfault_error)
+
+
+async def _handle_http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return problem_response(error.status_code, str(error.detail), dict(error.headers or {}))
+
+
+async def _handle_invalid_request(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    faults = [{"where": ".".join(map(str, fault["loc"])), "problem": fault["msg"]} for fault in error.errors()[:20]]
+    detail = "; ".join(f"{fault['where']}: {fault['problem']}" for fault in faults[:3])
+    return problem_response(422, detail, faults=faults)
+
+
+async def _handle_ragfault_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RagfaultError)
+    return problem_response(error_status(error), str(error))
+
 
 MAX_CLIENTS = 10_000
 """Clients whose rate is tracked."""

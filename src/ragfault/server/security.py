@@ -17,8 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ragfault.errors import UsageError
-from ragfault.server.problem_details import problem_response
-from ragfault.server.request_limits import RateLimiter
+from ragfault.server.request_limits import RateLimiter, problem_response
 from ragfault.server.settings import ServerSettings, is_loopback
 from ragfault.server.storage import AccessRole, AccessToken, TraceStore
 
@@ -147,9 +146,7 @@ class AccessControl:
         self._store = store
         own = settings.token
         self._configured_token = (
-            None
-            if own is None
-            else AccessToken(name="--token", role="admin", hash=hash_token(own), created=0.0)
+            None if own is None else AccessToken(name="--token", role="admin", hash=hash_token(own), created=0.0)
         )
         self._is_local = is_loopback(settings.host)
         self._rate_limiter = RateLimiter(settings.limits.rate)
@@ -205,9 +202,7 @@ class AccessControl:
             return
         token = self.read_token(request, cookie=role == "read" or getattr(request.state, "form", False))
         if token is None:
-            raise HTTPException(
-                401, "a token is needed: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
-            )
+            raise HTTPException(401, "a token is needed: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
         if role not in ROLE_GRANTS[token.role]:
             raise HTTPException(403, f'the token "{token.name}" is for {token.role}, not for {role}.')
 
@@ -217,12 +212,8 @@ class AccessControl:
 
     def check_csrf_token(self, request: Request, csrf_token: str) -> None:
         """Raise 403 where a form was not made by this server; else accept the cookie for it."""
-        if not hmac.compare_digest(
-            csrf_token.encode("utf-8", "replace"), self.make_csrf_token(request).encode()
-        ):
-            raise HTTPException(
-                403, "this form was not made by this server, or long ago. Load the page again."
-            )
+        if not hmac.compare_digest(csrf_token.encode("utf-8", "replace"), self.make_csrf_token(request).encode()):
+            raise HTTPException(403, "this form was not made by this server, or long ago. Load the page again.")
         request.state.form = True
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ragfault import judges
 from ragfault.errors import UsageError
-from ragfault.evaluation.online.sampling import SamplingPolicy
+from ragfault.evaluation.online.scorer import SamplingPolicy
 from ragfault.io.redaction import parse_redaction_kinds
 from ragfault.server.storage import is_store_folder
 

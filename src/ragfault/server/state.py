@@ -38,9 +38,7 @@ ALERTS_SETTING = "alerts"
 class ServerState:
     """State of one server, at `app.state.server`: store, settings, clock, counters and workers."""
 
-    def __init__(
-        self, settings: ServerSettings, store: TraceStore, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, settings: ServerSettings, store: TraceStore, clock: Callable[[], float] = time.time) -> None:
         self.settings, self.store = settings, store
         self.now = clock
         """Seconds since 1970, UTC; the demo has a clock of its own."""
@@ -53,9 +51,7 @@ class ServerState:
         self.rate_limiter = RateLimiter(settings.limits.rate)
         self.spot_checker = None if settings.check is None else SpotChecker(settings, store)
         """Asks a stronger judge about a sample; None without spot checks."""
-        self.ppi_estimator = (
-            None if self.spot_checker is None else PpiEstimator(store, self.spot_checker, clock)
-        )
+        self.ppi_estimator = None if self.spot_checker is None else PpiEstimator(store, self.spot_checker, clock)
         self.scoring_workers = ScoringWorkers(
             settings, store, None if self.spot_checker is None else self.spot_checker.draw_sample
         )

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.stats.clusters import FloatArray, divide_or_nan
+from ragfault.stats.bootstrap import FloatArray, divide_or_nan
 
 KappaWeighting = Literal["none", "linear", "quadratic"]
 """Cost of a disagreement: the same for all, the distance of the categories, or its square."""
@@ -30,9 +30,7 @@ class AgreementCoefficient(NamedTuple):
     reason: str | None = None
 
 
-def _index_categories(
-    values: Sequence[Any], order: Sequence[Hashable] | None
-) -> tuple[list[int], list[Hashable]]:
+def _index_categories(values: Sequence[Any], order: Sequence[Hashable] | None) -> tuple[list[int], list[Hashable]]:
     """Return the index of each value among the categories, and the categories in order."""
     names = list(order) if order is not None else sorted(set(values))
     index = {name: number for number, name in enumerate(names)}
@@ -56,9 +54,7 @@ class TwoRaterRatings:
     array([0.5])
     """
 
-    def __init__(
-        self, first: Sequence[Any], second: Sequence[Any], order: Sequence[Hashable] | None = None
-    ) -> None:
+    def __init__(self, first: Sequence[Any], second: Sequence[Any], order: Sequence[Hashable] | None = None) -> None:
         if len(first) != len(second):
             raise ValueError(f"{len(first)} and {len(second)} ratings: give one of each rater for each unit")
         places, self.categories = _index_categories([*first, *second], order)
@@ -79,9 +75,7 @@ class TwoRaterRatings:
     def kappa(self, tables: FloatArray, weighting: KappaWeighting = "none") -> FloatArray:
         """Return 1 less the disagreement over the disagreement expected by chance."""
         distance = np.abs(np.subtract.outer(np.arange(self.size), np.arange(self.size)))
-        cost = {"none": distance > 0, "linear": distance, "quadratic": distance**2}[weighting].astype(
-            np.float64
-        )
+        cost = {"none": distance > 0, "linear": distance, "quadratic": distance**2}[weighting].astype(np.float64)
         expected = np.einsum("ri,ij,rj->r", tables.sum(axis=2), cost, tables.sum(axis=1))
         return 1 - divide_or_nan((tables * cost).sum(axis=(1, 2)) * tables.sum(axis=(1, 2)), expected, TINY)
 
@@ -167,9 +161,7 @@ class MultiRaterRatings:
         return _compute_alpha(coincidences, self.categories, scale)
 
 
-def _compute_alpha(
-    coincidences: FloatArray, categories: Sequence[Any], scale: MeasurementScale
-) -> FloatArray:
+def _compute_alpha(coincidences: FloatArray, categories: Sequence[Any], scale: MeasurementScale) -> FloatArray:
     """Return alpha from the coincidences of each two values."""
     totals = coincidences.sum(axis=2)
     distance = _compute_distances(totals, categories, scale)
@@ -196,9 +188,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def krippendorff_alpha(
-    ratings: Sequence[Sequence[Any]],
-    scale: MeasurementScale = "nominal",
-    order: Sequence[Hashable] | None = None,
+    ratings: Sequence[Sequence[Any]], scale: MeasurementScale = "nominal", order: Sequence[Hashable] | None = None
 ) -> AgreementCoefficient:
     """Compute Krippendorff's alpha: agreement beyond chance of any number of raters, with missing ratings (2004).
 

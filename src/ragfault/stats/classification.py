@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragfault.stats.clusters import FloatArray, divide_or_nan, encode_clusters
+from ragfault.stats.bootstrap import FloatArray, divide_or_nan, encode_clusters
 
 ThresholdGoal = Literal["f1", "balanced_accuracy"]
 
@@ -52,9 +52,7 @@ class RankedScores:
             raise ValueError("a score is not a finite number")
         self._order = np.argsort(score, kind="stable")
         ordered = score[self._order]
-        self._starts = (
-            np.flatnonzero(np.append(True, np.diff(ordered) > 0)) if score.size else np.array([], int)
-        )
+        self._starts = np.flatnonzero(np.append(True, np.diff(ordered) > 0)) if score.size else np.array([], int)
         self._positive = label[self._order]
         self.thresholds: FloatArray = ordered[self._starts]
         """The distinct scores, the lowest first."""
@@ -83,9 +81,7 @@ class RankedScores:
         area: FloatArray = (positives * precision).sum(axis=1)
         return divide_or_nan(area, np.where(negatives.sum(axis=1) > 0, total, 0.0))
 
-    def evaluate_thresholds(
-        self, goal: ThresholdGoal, positives: FloatArray, negatives: FloatArray
-    ) -> FloatArray:
+    def evaluate_thresholds(self, goal: ThresholdGoal, positives: FloatArray, negatives: FloatArray) -> FloatArray:
         """Return F1 or balanced accuracy for the threshold at each distinct score, rows by scores."""
         positives_above, negatives_above = _sum_above(positives), _sum_above(negatives)
         total, rest = positives.sum(axis=1)[:, None], negatives.sum(axis=1)[:, None]
@@ -123,18 +119,14 @@ def average_precision(scores: ArrayLike, labels: ArrayLike) -> float | None:
 
 
 def _compute_area(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    area: Callable[[RankedScores, tuple[FloatArray, FloatArray]], FloatArray],
+    scores: ArrayLike, labels: ArrayLike, area: Callable[[RankedScores, tuple[FloatArray, FloatArray]], FloatArray]
 ) -> float | None:
     ranked = RankedScores(scores, labels)
     value = float(area(ranked, ranked.class_weights(np.ones((1, np.size(scores)))))[0])
     return None if math.isnan(value) else value
 
 
-def choose_threshold(
-    scores: ArrayLike, labels: ArrayLike, goal: ThresholdGoal = "f1"
-) -> BestThreshold | None:
+def choose_threshold(scores: ArrayLike, labels: ArrayLike, goal: ThresholdGoal = "f1") -> BestThreshold | None:
     """Choose the threshold with the best F1 of the positives, or the best balanced accuracy.
 
     It lies halfway to the next lower score, so that it carries over to others; of several that are equally good
@@ -151,16 +143,12 @@ def choose_threshold(
     values = ranked.evaluate_thresholds(goal, positives, negatives)[0]
     index = len(values) - 1 - int(np.argmax(values[::-1]))
     threshold = float(
-        ranked.thresholds[index]
-        if index == 0
-        else (ranked.thresholds[index - 1] + ranked.thresholds[index]) / 2
+        ranked.thresholds[index] if index == 0 else (ranked.thresholds[index - 1] + ranked.thresholds[index]) / 2
     )
     return BestThreshold(threshold, float(values[index]))
 
 
-def auroc_within_groups(
-    scores: ArrayLike, labels: ArrayLike, groups: Sequence[Hashable]
-) -> GroupedAuroc | None:
+def auroc_within_groups(scores: ArrayLike, labels: ArrayLike, groups: Sequence[Hashable]) -> GroupedAuroc | None:
     """Compute the mean AUROC within groups, weighted by their size; groups of one class are left out.
 
     What only tells the groups apart gains nothing here. None where no group has both classes.
@@ -218,9 +206,7 @@ def assign_bins(scores: ArrayLike, bins: int = DEFAULT_BINS) -> NDArray[np.intp]
     return numbers
 
 
-def calibration_bins(
-    scores: ArrayLike, labels: ArrayLike, bins: int = DEFAULT_BINS
-) -> tuple[CalibrationBin, ...]:
+def calibration_bins(scores: ArrayLike, labels: ArrayLike, bins: int = DEFAULT_BINS) -> tuple[CalibrationBin, ...]:
     """Compute the calibration curve: bins of about equal mass, each with its share of positives.
 
     Equal scores stand in one bin, so there may be fewer bins than asked for.
@@ -231,9 +217,7 @@ def calibration_bins(
     score, label = np.asarray(scores, np.float64), np.asarray(labels, np.float64)
     index = assign_bins(score, bins)
     return tuple(
-        CalibrationBin(
-            float(score[index == at].mean()), float(label[index == at].mean()), int((index == at).sum())
-        )
+        CalibrationBin(float(score[index == at].mean()), float(label[index == at].mean()), int((index == at).sum()))
         for at in np.unique(index)
     )
 

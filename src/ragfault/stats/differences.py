@@ -10,13 +10,16 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike
 
-from ragfault.stats.bootstrap import bca_interval, expand_confidence, jackknife_influences, resample_means
-from ragfault.stats.clusters import (
+from ragfault.stats.bootstrap import (
     Clusters,
     ClusterTable,
     FloatArray,
     Values,
     as_matrix,
+    bca_interval,
+    expand_confidence,
+    jackknife_influences,
+    resample_means,
     subtract_pairs,
     tabulate_clusters,
 )
@@ -133,9 +136,7 @@ def paired_differences(
     [-0.175, -0.25]
     """
     change = subtract_pairs(baseline, candidate, defined)
-    return _compute_differences(
-        [tabulate_clusters(change, clusters, defined)], bounds, confidence, resamples, seed
-    )
+    return _compute_differences([tabulate_clusters(change, clusters, defined)], bounds, confidence, resamples, seed)
 
 
 def unpaired_difference(
@@ -199,11 +200,7 @@ def unpaired_differences(
 
 
 def _compute_differences(
-    tables: list[ClusterTable],
-    bounds: Sequence[Bounds] | None,
-    confidence: float,
-    resamples: int | None,
-    seed: int,
+    tables: list[ClusterTable], bounds: Sequence[Bounds] | None, confidence: float, resamples: int | None, seed: int
 ) -> tuple[Difference | None, ...]:
     """Subtract the second table's means, if there is one, from the first's."""
     metrics = tables[0].sums.shape[1]
@@ -219,9 +216,7 @@ def _compute_differences(
     if resamples and min(len(table.sums) for table in tables) >= MIN_BOOTSTRAP_CLUSTERS:
         rng = np.random.default_rng(seed)
         replicate_means = [resample_means(table, resamples, rng) for table in tables]
-        replicates = (
-            replicate_means[0] - replicate_means[1] if len(replicate_means) > 1 else replicate_means[0]
-        )
+        replicates = replicate_means[0] - replicate_means[1] if len(replicate_means) > 1 else replicate_means[0]
     return tuple(
         _compute_difference(
             sides,
@@ -270,11 +265,7 @@ class _DifferenceSide:
 
 
 def _compute_difference(
-    sides: list[_DifferenceSide],
-    metric: int,
-    bounds: Bounds,
-    confidence: float,
-    replicates: FloatArray | None,
+    sides: list[_DifferenceSide], metric: int, bounds: Bounds, confidence: float, replicates: FloatArray | None
 ) -> Difference | None:
     if any(side.n[metric] == 0 for side in sides):
         return None
@@ -296,8 +287,7 @@ def _compute_difference(
         interval = (centre - half, centre + half)
     if method == "t" and replicates is not None and few >= MIN_BOOTSTRAP_CLUSTERS:
         influences = [
-            sign * jackknife_influences(side.table, metric)
-            for sign, side in zip((1, -1), sides, strict=False)
+            sign * jackknife_influences(side.table, metric) for sign, side in zip((1, -1), sides, strict=False)
         ]
         ends = bca_interval(replicates, mean, influences, expand_confidence(confidence, df))
         if ends is not None:

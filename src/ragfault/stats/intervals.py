@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ragfault.stats.clusters import Clusters, Values, encode_clusters
+from ragfault.stats.bootstrap import Clusters, Values, encode_clusters
 from ragfault.stats.distributions import normal_quantile, t_quantile
 
 MIN_CONSTANT_VALUES = 30
@@ -72,9 +72,7 @@ def mean_interval(
     if bounded and is_sparse(sample):
         padded = np.concatenate([sample, [low, high]])
         padded_clusters = (
-            None
-            if clusters is None
-            else np.concatenate([encode_clusters(clusters, n)[0], [groups, groups + 1]])
+            None if clusters is None else np.concatenate([encode_clusters(clusters, n)[0], [groups, groups + 1]])
         )
         ends = _student_interval(padded, padded_clusters, groups + 2, confidence)
         bottom, top = min(bottom, ends[0]), max(top, ends[1])
@@ -102,11 +100,7 @@ def is_sparse(sample: NDArray[np.float64]) -> bool:
 
 
 def _binary_interval(
-    sample: NDArray[np.float64],
-    clusters: Clusters | None,
-    bounds: tuple[float, float],
-    groups: int,
-    confidence: float,
+    sample: NDArray[np.float64], clusters: Clusters | None, bounds: tuple[float, float], groups: int, confidence: float
 ) -> Interval:
     """Return Wilson's interval on the scale of `bounds`, with n divided by the design effect."""
     low, high = bounds
@@ -254,9 +248,7 @@ def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) 
     )
     if any(gain * gain <= positive**2 + negative**2 for _, positive, negative in half_widths):
         return CorrectedShare(None, "the labelled data do not show it to be better than chance")
-    low, high = (
-        _solve_bound(above, gain, span, side) for span, side in zip(half_widths, (-1, 1), strict=True)
-    )
+    low, high = (_solve_bound(above, gain, span, side) for span, side in zip(half_widths, (-1, 1), strict=True))
     if high < 0:
         expected = f"fewer are called positive ({rate.mean:.3f}) than the {1 - specificity.mean:.3f}"
         return CorrectedShare(None, f"{expected} expected in error alone: the error here is another")

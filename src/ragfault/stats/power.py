@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.distributions import normal_cdf, t_quantile
 
 QUADRATURE_NODES = 200
@@ -40,9 +40,7 @@ def compute_power(
     df, error = _compute_plan_error(deviation, n, cluster_size)
     t, shift = t_quantile(1 - alpha / 2, df), abs(effect) / error
     spread, weights = _weigh_deviations(df)
-    return _average_normal_cdf(weights, shift - t * spread) + _average_normal_cdf(
-        weights, -shift - t * spread
-    )
+    return _average_normal_cdf(weights, shift - t * spread) + _average_normal_cdf(weights, -shift - t * spread)
 
 
 def equivalence_power(
@@ -80,9 +78,7 @@ def detectable_effect(
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
         low, high = (
-            (middle, high)
-            if _compute_power_at(middle, deviation, n, cluster_size, alpha) < power
-            else (low, middle)
+            (middle, high) if _compute_power_at(middle, deviation, n, cluster_size, alpha) < power else (low, middle)
         )
     return high
 
@@ -121,10 +117,7 @@ def required_equivalence_pairs(
     if not margin > 0:
         raise ValueError(f"margin is {margin}: give the smallest change that matters, above 0")
     return _search_smallest_n(
-        lambda n: equivalence_power(margin, deviation, n, cluster_size, alpha=alpha),
-        power,
-        deviation,
-        cluster_size,
+        lambda n: equivalence_power(margin, deviation, n, cluster_size, alpha=alpha), power, deviation, cluster_size
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
-from ragfault.stats.clusters import Clusters, FloatArray, encode_clusters
+from ragfault.stats.bootstrap import Clusters, FloatArray, encode_clusters
 from ragfault.stats.differences import Bounds, Difference, welch_difference
 from ragfault.stats.distributions import t_cdf, t_quantile
 from ragfault.stats.intervals import Interval, is_sparse, mean_interval
@@ -109,17 +109,13 @@ def make_sample(
     """Build a sample from values; human values are NaN (or None) for unlabeled traces."""
     judge, human = _as_floats(judge_values), _as_floats(human_values)
     if judge.ndim != 1 or judge.shape != human.shape:
-        raise ValueError(
-            f"the judge has {judge.size} values, people {human.size}: give NaN where nobody spoke"
-        )
+        raise ValueError(f"the judge has {judge.size} values, people {human.size}: give NaN where nobody spoke")
     if not np.isfinite(judge).all():
         raise ValueError("a value of the judge is not finite: leave out the traces that it could not judge")
     index, groups = encode_clusters(np.arange(judge.size) if clusters is None else clusters, judge.size)
     labeled = np.flatnonzero(np.isfinite(human))
     probabilities = (
-        np.ones(labeled.size)
-        if sampling_probabilities is None
-        else _as_floats(sampling_probabilities)[labeled]
+        np.ones(labeled.size) if sampling_probabilities is None else _as_floats(sampling_probabilities)[labeled]
     )
     if not (probabilities > 0).all():
         raise ValueError("a chance is not above 0: what could not be drawn was not drawn")
@@ -299,9 +295,7 @@ def ppi_unpaired_difference(
     return _compute_difference(sides, bounds, bounds[1] - bounds[0], confidence)
 
 
-def _compute_difference(
-    sides: list[PpiSample], ends: Bounds, reach: float, confidence: float
-) -> PpiDifference:
+def _compute_difference(sides: list[PpiSample], ends: Bounds, reach: float, confidence: float) -> PpiDifference:
     """Subtract the corrected mean of the second side, if there is one, from the first's."""
     labelled, paired = sum(side.human_values.size for side in sides), len(sides) == 1
     reasons = [reason for side in sides if (reason := explain_few_labels(side)) is not None]
@@ -370,10 +364,7 @@ def _fit_mean(sample: PpiSample, judge_weight: float | None = None) -> _PpiFit:
         np.bincount(index, weights=pulls, minlength=sample.cluster_count)
         for index, pulls in ((sample.labeled_clusters, label_pulls), (sample.cluster_codes, judge_pulls))
     ]
-    label_variance, judge_variance = (
-        float(parts[0] @ parts[0]),
-        float(parts[1] @ parts[1]) + unlabeled_variance,
-    )
+    label_variance, judge_variance = (float(parts[0] @ parts[0]), float(parts[1] @ parts[1]) + unlabeled_variance)
     total = parts[0] + parts[1]
     spread = label_variance**2 / (labeled_count - 1) + judge_variance**2 / (groups - 1)
     df = (label_variance + judge_variance) ** 2 / spread if spread else float(labeled_count - 1)
@@ -385,10 +376,7 @@ def _fit_slopes(sample: PpiSample) -> FloatArray:
     judge, weights = sample.judge_values[sample.labeled_indices], sample.label_weights**2
     judge, human = judge - judge.mean(), sample.human_values - sample.human_values.mean()
     columns = [weights * factor for factor in (np.ones_like(judge), judge, human, judge**2, judge * human)]
-    sums = [
-        np.bincount(sample.labeled_clusters, weights=column, minlength=sample.cluster_count)
-        for column in columns
-    ]
+    sums = [np.bincount(sample.labeled_clusters, weights=column, minlength=sample.cluster_count) for column in columns]
     n, x, y, xx, xy = (float(column.sum()) - sum_ for column, sum_ in zip(columns, sums, strict=True))
     spread = xx - x * x / n
     is_defined = spread > 1e-12 * float(columns[3].sum())
@@ -425,9 +413,7 @@ def _student_interval(fit: _PpiFit, confidence: float) -> tuple[float, float]:
 def _label_only_width(sample: PpiSample, bounds: Bounds, confidence: float) -> float:
     """Return the width of the interval of the labels alone."""
     if np.ptp(sample.label_weights) < 1e-12:
-        interval = mean_interval(
-            sample.human_values, sample.labeled_clusters, bounds=bounds, confidence=confidence
-        )
+        interval = mean_interval(sample.human_values, sample.labeled_clusters, bounds=bounds, confidence=confidence)
         return interval.high - interval.low
     low, high = _compute_interval(sample, _fit_mean(sample, 0.0), bounds, confidence, 0.0)
     return high - low

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike
 
-from ragfault.stats.clusters import Clusters, FloatArray, Values, tabulate_clusters
+from ragfault.stats.bootstrap import Clusters, FloatArray, Values, tabulate_clusters
 
 RESAMPLES = 1999
 MAX_BATCHES = 2000
@@ -75,9 +75,7 @@ def detect_change_point(
         shuffled = rng.permuted(sums, axis=1).sum(axis=0)[None, :] / len(table)
         as_large += bool(_compute_cusum(shuffled).max() >= threshold)
     steps = _resample_steps(sums, step, resamples, rng)
-    low, high = np.quantile(
-        steps, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf"
-    ).tolist()
+    low, high = np.quantile(steps, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf").tolist()
     return ChangePoint(
         step=step,
         p=(as_large + 1) / (resamples + 1),

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike
 
-from ragfault.stats.clusters import (
+from ragfault.stats.bootstrap import (
     Clusters,
     ClusterTable,
     FloatArray,
@@ -126,9 +126,7 @@ def _set_p_value(test: SignificanceTest | None, p: float) -> SignificanceTest | 
     return test and SignificanceTest(p, test.statistic, test.n, test.clusters, "permutation")
 
 
-def _test_signs(
-    table: ClusterTable, metric: int, resamples: int, allow_normal: bool
-) -> SignificanceTest | None:
+def _test_signs(table: ClusterTable, metric: int, resamples: int, allow_normal: bool) -> SignificanceTest | None:
     """Test one metric if no random signs are needed; p is NaN if they are."""
     n, clusters = int(table.n[metric]), int(table.clusters[metric])
     if n == 0:
@@ -259,9 +257,7 @@ def _test_labels(
     else:
         count = 0
         for part in _shuffle_assignments(sums.size, candidate_size, draws, np.random.default_rng(seed)):
-            count += int(
-                (_compute_welch_t(part, moments, candidate_size) >= observed * (1 - RELATIVE_TOLERANCE)).sum()
-            )
+            count += int((_compute_welch_t(part, moments, candidate_size) >= observed * (1 - RELATIVE_TOLERANCE)).sum())
         p = (count + 1) / (draws + 1)
     return SignificanceTest(p, mean, n_one + n_two, sums.size, method)
 
@@ -293,18 +289,14 @@ def _enumerate_assignments(g: int, candidate_size: int) -> Iterator[FloatArray]:
     """Yield every choice of `candidate_size` of g clusters, as rows of labels."""
     rows = math.comb(g, candidate_size)
     chosen = np.fromiter(
-        chain.from_iterable(combinations(range(g), candidate_size)),
-        dtype=np.intp,
-        count=rows * candidate_size,
+        chain.from_iterable(combinations(range(g), candidate_size)), dtype=np.intp, count=rows * candidate_size
     )
     labels = np.zeros((rows, g))
     labels[np.arange(rows)[:, None], chosen.reshape(rows, candidate_size)] = 1.0
     yield labels
 
 
-def _shuffle_assignments(
-    g: int, candidate_size: int, resamples: int, rng: np.random.Generator
-) -> Iterator[FloatArray]:
+def _shuffle_assignments(g: int, candidate_size: int, resamples: int, rng: np.random.Generator) -> Iterator[FloatArray]:
     """Yield random choices of `candidate_size` of g clusters, in batches of rows."""
     step = max(1, BATCH_CELLS // g)
     for start in range(0, resamples, step):

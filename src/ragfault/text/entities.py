@@ -34,9 +34,7 @@ def extract_names(text: str) -> list[str]:
         last = len(sentence.rstrip(".,;:!?\"')"))
         for match in NAME_RUN.finditer(sentence):
             at_start = match.start() <= first
-            opens_sentence = (
-                at_start and match.end() < last and not NAME_FOLLOWER.match(sentence, match.end())
-            )
+            opens_sentence = at_start and match.end() < last and not NAME_FOLLOWER.match(sentence, match.end())
             names += _split_name_run(match.group(), opens_sentence)
     return names
 
@@ -127,9 +125,7 @@ class EntityIndex:
     def __init__(self, text: str) -> None:
         matches, rest = _match_entities(text)
         self.forms = frozenset(form for match in matches for form in match.forms).union(extract_names(rest))
-        self._word_sequence = (
-            f" {' '.join(WORD_RUN.findall(fold_case(normalize_typography(text)).replace('.', '')))} "
-        )
+        self._word_sequence = f" {' '.join(WORD_RUN.findall(fold_case(normalize_typography(text)).replace('.', '')))} "
 
     def __contains__(self, entity: str) -> bool:
         if entity in self.forms:
@@ -176,9 +172,7 @@ def _match_entities(text: str) -> tuple[list[EntityMatch], str]:
     return matches, extract_quantities(text, matches)
 
 
-def _make_entity(
-    format_match: Callable[[re.Match[str]], str | None], match: re.Match[str]
-) -> EntityMatch | None:
+def _make_entity(format_match: Callable[[re.Match[str]], str | None], match: re.Match[str]) -> EntityMatch | None:
     if (form := format_match(match)) is None:
         return None
     return EntityMatch(form, (form.rpartition(" ")[2],) if form.startswith(NUMBERED_PREFIXES) else ())
@@ -205,9 +199,7 @@ def _format_code(match: re.Match[str]) -> str | None:
 
 DIGITS_WITH_UNIT = re.compile(r"\d+[A-Za-zµ]{1,4}\d?|\d+-\d+[a-z]*|\d{4}-\d\d-\d\dT.*")
 
-_IDENTIFIER_PATTERNS: tuple[
-    tuple[re.Pattern[str], re.Pattern[str], Callable[[re.Match[str]], str | None]], ...
-] = (
+_IDENTIFIER_PATTERNS: tuple[tuple[re.Pattern[str], re.Pattern[str], Callable[[re.Match[str]], str | None]], ...] = (
     (re.compile("://|@"), URL_OR_EMAIL, lambda match: match.group().rstrip(".,;").lower()),
     (re.compile(r"\d{3}"), PHONE_NUMBER, lambda match: "tel " + "".join(filter(str.isdigit, match.group()))),
     (re.compile(SECTION_PATTERN), SECTION_REFERENCE, _format_section),

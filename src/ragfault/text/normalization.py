@@ -67,9 +67,7 @@ NUMERALS = dict(zip(SMALL_NUMERALS.split(), map(str, range(21)), strict=True)) |
     zip(TENS_NUMERALS.split(), map(str, range(30, 100, 10)), strict=True)
 )
 
-STRAIGHT_QUOTES = str.maketrans(
-    {"’": "'", "‘": "'", "ʼ": "'", "´": "'", "`": "'", "“": '"', "”": '"', "„": '"'}
-)
+STRAIGHT_QUOTES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "´": "'", "`": "'", "“": '"', "”": '"', "„": '"'})
 WORD_PATTERN = re.compile(
     r"\d+(?:[.,:/]\d+)*"  # 1,234  3.5  17:00  2.3.1
     r"|[\u3040-\u30ff\u3400-\u9fff]"  # scripts written without spaces: sign by sign
@@ -109,9 +107,7 @@ def _split_text(text: str) -> tuple[str, ...]:
     text = text.lower() if text.isascii() else fold_case(text)
     if "n't" in text or "cannot" in text:
         text = NEGATED_VERB.sub(_expand_negation, text)
-    return tuple(
-        map(_stem_cache.__getitem__, (ASCII_WORD_PATTERN if text.isascii() else WORD_PATTERN).findall(text))
-    )
+    return tuple(map(_stem_cache.__getitem__, (ASCII_WORD_PATTERN if text.isascii() else WORD_PATTERN).findall(text)))
 
 
 def split_content_words(text: str) -> tuple[str, ...]:

@@ -27,9 +27,7 @@ MONTH_TABLE = """
 january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sept sep
 |october oct|november nov|december dec
 """
-MONTHS = {
-    name: f"{place:02d}" for place, names in enumerate(MONTH_TABLE.split("|"), 1) for name in names.split()
-}
+MONTHS = {name: f"{place:02d}" for place, names in enumerate(MONTH_TABLE.split("|"), 1) for name in names.split()}
 MONTH = rf"(?P<month>{'|'.join(MONTHS)})\b\.?"
 DAY = r"(?P<day>0?[1-9]|[1-9]\d)(?:st|nd|rd|th)?"
 YEAR = r"(?P<year>1\d{3}|2\d{3})"
@@ -108,9 +106,7 @@ def convert_number_words(text: str) -> str:
     >>> convert_number_words("twenty-five days in three harbours")
     '25 days in 3 harbours'
     """
-    return (
-        SPELLED_NUMBER.sub(_convert_number_word, text) if SPELLED_NUMBER_LOWER.search(text.lower()) else text
-    )
+    return SPELLED_NUMBER.sub(_convert_number_word, text) if SPELLED_NUMBER_LOWER.search(text.lower()) else text
 
 
 def blank_matches(
@@ -154,9 +150,7 @@ def _match_slashed_date(match: re.Match[str]) -> EntityMatch | None:
         first, second = second, first
     if not (0 < first <= 12 and (second > 12 or first == second)):
         return EntityMatch(match.group(), (year,))
-    return EntityMatch(
-        f"{year}-{first:02d}-{second:02d}", (f"{year}-{first:02d}", year, f"--{first:02d}-{second:02d}")
-    )
+    return EntityMatch(f"{year}-{first:02d}-{second:02d}", (f"{year}-{first:02d}", year, f"--{first:02d}-{second:02d}"))
 
 
 def _match_time(match: re.Match[str]) -> EntityMatch | None:
@@ -176,9 +170,7 @@ def _convert_number_word(match: re.Match[str]) -> str:
 def _match_quantity(match: re.Match[str]) -> EntityMatch | None:
     """Match a number with the unit, currency or scale around it."""
     part = match.groupdict()
-    value = Decimal(part["figure"].replace(",", "")).scaleb(
-        SCALE_EXPONENTS.get((part["scale"] or "").lower(), 0)
-    )
+    value = Decimal(part["figure"].replace(",", "")).scaleb(SCALE_EXPONENTS.get((part["scale"] or "").lower(), 0))
     before = match.string[max(0, match.start() - 2) : match.start()]
     if before.endswith("-") and not (before[0].isalnum() or before[0] in ".)"):
         value = -value
@@ -217,8 +209,7 @@ def _build_extractors() -> Iterable[tuple[str, str, Callable[[re.Match[str]], En
 
 MONTH_HINT = "|".join(sorted({name[:3] for name in MONTHS}))
 EXTRACTORS = tuple(
-    (re.compile(hint), re.compile(pattern, re.IGNORECASE), make)
-    for hint, pattern, make in _build_extractors()
+    (re.compile(hint), re.compile(pattern, re.IGNORECASE), make) for hint, pattern, make in _build_extractors()
 )
 
 

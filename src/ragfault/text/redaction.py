@@ -50,9 +50,7 @@ def detect_sensitive(text: str, kinds: Iterable[SensitiveKind] = SENSITIVE_KINDS
     return _resolve_overlaps(spans, masked_spans)
 
 
-def replace_sensitive(
-    text: str, spans: Iterable[SensitiveSpan], label: Callable[[SensitiveSpan], str]
-) -> str:
+def replace_sensitive(text: str, spans: Iterable[SensitiveSpan], label: Callable[[SensitiveSpan], str]) -> str:
     """Replace each span of a text by a label.
 
     >>> replace_sensitive("to a@b.org", detect_sensitive("to a@b.org"), lambda found: f"[{found.kind}]")
@@ -113,11 +111,7 @@ def _detect_emails(text: str) -> Iterator[SensitiveSpan]:
         while start < at and text[start] in ".'&%-":
             start += 1
         local = text[start:at]
-        if (
-            not local
-            or local.endswith(".")
-            or (local == "git" and text[match.end() : match.end() + 1] == ":")
-        ):
+        if not local or local.endswith(".") or (local == "git" and text[match.end() : match.end() + 1] == ":"):
             continue
         floor = match.end()
         yield SensitiveSpan(start, match.end(), "email", f"{local}@{match[1]}".lower())
@@ -328,9 +322,7 @@ def _make_key_span(match: re.Match[str], group: int = 0, *, by_context: bool = F
 def _looks_random(value: str) -> bool:
     """Return whether a value looks random: letters and digits with few repetitions."""
     value = value[:200]
-    mixed = any(character.isdigit() for character in value) and any(
-        character.isalpha() for character in value
-    )
+    mixed = any(character.isdigit() for character in value) and any(character.isalpha() for character in value)
     n = len(value)
     return mixed and -sum(c / n * math.log2(c / n) for c in Counter(value).values()) >= MIN_ENTROPY
 

@@ -27,9 +27,7 @@ def split_sentences(text: str, language: str = "en") -> list[tuple[int, int]]:
     >>> [text[start:end] for start, end in split_sentences(text)]
     ['Dr. Lee came at 5 p.m. on Monday.', 'She left.', '1. Tea', '2. Cakes']
     """
-    return (
-        list(_split_cached(text, language)) if len(text) < MAX_CACHED_LENGTH else _split_text(text, language)
-    )
+    return list(_split_cached(text, language)) if len(text) < MAX_CACHED_LENGTH else _split_text(text, language)
 
 
 @lru_cache(maxsize=256)

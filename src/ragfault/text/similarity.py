@@ -58,9 +58,7 @@ def score_quote_match(quote: str, text: str) -> float:
     >>> score_quote_match("founded in Oslo in 1922", text) < 0.95
     True
     """
-    parts = [
-        part for part in ELLIPSIS.split(normalize_typography(quote).strip("\"' ")) if QUOTE_WORD.search(part)
-    ]
+    parts = [part for part in ELLIPSIS.split(normalize_typography(quote).strip("\"' ")) if QUOTE_WORD.search(part)]
     if not parts:
         return 0.0
     text = normalize_typography(text)
@@ -87,14 +85,10 @@ def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
         positions_by_word[word.word].append(at)
     votes: Counter[int] = Counter()
     rarest = sorted(
-        (len(positions), at)
-        for at, word in enumerate(quote_words)
-        if (positions := positions_by_word.get(word.word))
+        (len(positions), at) for at, word in enumerate(quote_words) if (positions := positions_by_word.get(word.word))
     )
     for _, at in rarest[:MAX_ALIGNMENT_VOTES]:
-        votes.update(
-            position - at for position in positions_by_word[quote_words[at].word][:MAX_ALIGNMENT_VOTES]
-        )
+        votes.update(position - at for position in positions_by_word[quote_words[at].word][:MAX_ALIGNMENT_VOTES])
     best = 0.0
     for shift, _ in votes.most_common(4):
         slack = max(1, len(quote_words) // 10)
@@ -105,9 +99,7 @@ def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
     return best
 
 
-def _score_window(
-    quote: str, quote_words: list[WordPosition], text: str, window: list[WordPosition]
-) -> float:
+def _score_window(quote: str, quote_words: list[WordPosition], text: str, window: list[WordPosition]) -> float:
     """Score a quote against a window: the lower of the scores by words and by letters."""
     left = [token.word for token in quote_words]
     right = [token.word for token in window]
@@ -176,9 +168,7 @@ def locate_quote(quote: str, text: str, tolerance: float = 0.95) -> tuple[tuple[
     >>> locate_quote("leaves at one", text)
     ()
     """
-    parts = [
-        part for part in ELLIPSIS.split(normalize_typography(quote).strip("\"' ")) if QUOTE_WORD.search(part)
-    ]
+    parts = [part for part in ELLIPSIS.split(normalize_typography(quote).strip("\"' ")) if QUOTE_WORD.search(part)]
     spans = [_locate_segment(part, text, tolerance) for part in parts]
     return tuple(span for span in spans if span) if all(spans) else ()
 
@@ -212,11 +202,7 @@ def _is_word_boundary(text: str, offset: int) -> bool:
     if offset <= 0 or offset >= len(text):
         return True
     left, right = text[offset - 1], text[offset]
-    return (
-        not (left.isalnum() and right.isalnum())
-        or left >= FIRST_UNSPACED_SCRIPT
-        or right >= FIRST_UNSPACED_SCRIPT
-    )
+    return not (left.isalnum() and right.isalnum()) or left >= FIRST_UNSPACED_SCRIPT or right >= FIRST_UNSPACED_SCRIPT
 
 
 def _locate_similar(quote: str, normalized: NormalizedText, tolerance: float) -> tuple[int, int] | None:

@@ -16,14 +16,7 @@ from ragfault.records import Document, Gold, Span, Trace
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
 from ragfault.retrieval.stages import StageKind
 from ragfault.stats import Difference, holm_adjust, mean_interval, paired_difference, sign_flip_test
-from ragfault.tuning.results import (
-    FrontierPoint,
-    Gain,
-    GainVerdict,
-    MeasuredPipeline,
-    QuestionOutcome,
-    TuningQuestion,
-)
+from ragfault.tuning.results import FrontierPoint, Gain, GainVerdict, MeasuredPipeline, QuestionOutcome, TuningQuestion
 from ragfault.tuning.search_space import compute_figure
 from ragfault.tuning.trials import TrialRunner
 
@@ -290,9 +283,7 @@ def list_ablations(
         ours = mine if config.embedder == NO_EMBEDDER else f"{mine} with {config.embedder}"
         pairs.append(("retrieve", config, other, ours, "sparse(k=50)"))
     if mine.startswith("hybrid") and mine != "hybrid(k=50)":
-        pairs.append(
-            ("fusion", config, replace_stage(config, "retrieve", "hybrid(k=50)"), mine, "hybrid(k=50)")
-        )
+        pairs.append(("fusion", config, replace_stage(config, "retrieve", "hybrid(k=50)"), mine, "hybrid(k=50)"))
     for step in ABLATED_KINDS:
         here, there = config.get_stage(step), plain_bm25.get_stage(step)
         if here is not None and here != there:

@@ -104,9 +104,7 @@ def _lint_config(config: PipelineConfig, index: str | Path | None, path: Path | 
     texts = list(config.stages.values())
     steps = [get_stage_kind(text) for text in texts]
     many, ordered = _count_chunks_left(config), "reorder" in steps
-    kinds = [
-        parse_expression(text).name for text, step in zip(texts, steps, strict=True) if step == "retrieve"
-    ]
+    kinds = [parse_expression(text).name for text, step in zip(texts, steps, strict=True) if step == "retrieve"]
     late = [text for text, step in zip(texts, steps, strict=True) if step == "filter"]
     late = [text for text in late if texts.index(text) > steps.index("retrieve")]
     evidence = f"at most {many} chunks are left, {'put in order by a stage' if ordered else 'best first'}"
@@ -156,16 +154,12 @@ def _read_number(text: str, place: int, key: str, default: int) -> int:
 def _check_monitored(path: Path | None) -> Pitfall:
     """Look for thresholds or targets in a settings file beside the pipeline."""
     if path is None:
-        return _make_pitfall(
-            "nothing monitored", False, "not seen: a recipe alone does not say what watches it"
-        )
+        return _make_pitfall("nothing monitored", False, "not seen: a recipe alone does not say what watches it")
     beside = path.parent / "ragfault.toml"
     try:
         settings = tomllib.loads(beside.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return _make_pitfall(
-            "nothing monitored", True, "no ragfault.toml with thresholds or targets lies beside it"
-        )
+        return _make_pitfall("nothing monitored", True, "no ragfault.toml with thresholds or targets lies beside it")
     has_thresholds = bool(settings.get("gate", {}).get("thresholds") or settings.get("targets"))
     return _make_pitfall(
         "nothing monitored",
@@ -207,11 +201,7 @@ def _check_middle(traces: Sequence[Trace]) -> Pitfall:
     counts = [len(trace.chunks) for trace in traces if trace.chunks is not None]
     if not counts:
         return _make_pitfall("lost in the middle", False, "not seen: no trace has chunks")
-    bad = [
-        trace
-        for trace in traces
-        if trace.chunks and len(trace.chunks) > MAX_CHUNKS and not _is_reordered(trace)
-    ]
+    bad = [trace for trace in traces if trace.chunks and len(trace.chunks) > MAX_CHUNKS and not _is_reordered(trace)]
     share = f"{len(bad):,} of {len(counts):,} have more than {MAX_CHUNKS}"
     evidence = f"{median(counts):g} chunks a trace in the median; {share}"
     return _make_pitfall("lost in the middle", len(bad) > 0.1 * len(counts), f"{evidence}, best first")
@@ -226,9 +216,7 @@ def _is_reordered(trace: Trace) -> bool:
 
 
 def _check_sizes(traces: Sequence[Trace]) -> Pitfall:
-    chunks = {
-        chunk.id: len(chunk.text) for trace in traces for chunk in trace.chunks or () if chunk.kind == "text"
-    }
+    chunks = {chunk.id: len(chunk.text) for trace in traces for chunk in trace.chunks or () if chunk.kind == "text"}
     sizes = sorted(chunks.values())
     if len(sizes) < MIN_CHUNKS:
         return _make_pitfall(
@@ -256,9 +244,7 @@ def _check_dense_only(stage_names: Sequence[Sequence[str]]) -> Pitfall:
 
 
 def _describe_stages(names: Sequence[str]) -> str:
-    return (
-        f"the stages of its traces: {', '.join(names)}" if names else "its traces do not record their stages"
-    )
+    return f"the stages of its traces: {', '.join(names)}" if names else "its traces do not record their stages"
 
 
 def _check_late_filters(stage_names: Sequence[Sequence[str]]) -> Pitfall:
@@ -266,14 +252,8 @@ def _check_late_filters(stage_names: Sequence[Sequence[str]]) -> Pitfall:
         return _make_pitfall("filter after retrieval", False, f"not seen: {_describe_stages([])}")
     bad: Counter[str] = Counter()
     for names in stage_names:
-        searched = next(
-            (at for at, name in enumerate(names) if any(mark in name for mark in SEARCH_WORDS)), len(names)
-        )
-        bad.update(
-            name
-            for name in dict.fromkeys(names[searched + 1 :])
-            if any(mark in name for mark in FILTER_WORDS)
-        )
+        searched = next((at for at, name in enumerate(names) if any(mark in name for mark in SEARCH_WORDS)), len(names))
+        bad.update(name for name in dict.fromkeys(names[searched + 1 :]) if any(mark in name for mark in FILTER_WORDS))
     if not bad:
         return _make_pitfall("filter after retrieval", False, "no filter behind the search in any trace")
     name, count = bad.most_common(1)[0]
@@ -295,9 +275,7 @@ def _check_metrics(run: Run) -> Pitfall:
 def _check_embedders(traces: Sequence[Trace]) -> Pitfall:
     """Look for different embedders of queries and chunks in their metadata."""
     asked = Counter(_read_embedder(trace.metadata) for trace in traces)
-    embedder_counts = Counter(
-        _read_embedder(chunk.metadata) for trace in traces for chunk in trace.chunks or ()
-    )
+    embedder_counts = Counter(_read_embedder(chunk.metadata) for trace in traces for chunk in trace.chunks or ())
     names = {name for name in (*asked, *embedder_counts) if name}
     if not names:
         return _make_pitfall("embedder changed", False, "not seen: no metadata names the embedder")

@@ -47,9 +47,7 @@ class RelevanceComparison(Struct, frozen=True, kw_only=True):
             best_values = best.setdefault(chunk.document or chunk.id, [0.0] * len(self.scored))
             for at, judge_scores in enumerate(self.scored):
                 best_values[at] = max(best_values[at], judge_scores.values[place])
-        return tuple(
-            (name, tuple(values)) for name, values in sorted(best.items(), key=lambda pair: -pair[1][0])
-        )
+        return tuple((name, tuple(values)) for name, values in sorted(best.items(), key=lambda pair: -pair[1][0]))
 
 
 def compare_relevance(

@@ -200,9 +200,7 @@ def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
     sentences += [_capitalize(describe_gain(gain, result.metric)) for gain in result.ablations]
     sentences += [_describe_rejected(gain, result.metric) for gain in result.rejected]
     if result.stopped_at:
-        sentences.append(
-            f"The budget was spent at the step {result.stopped_at}: what follows it was not searched."
-        )
+        sentences.append(f"The budget was spent at the step {result.stopped_at}: what follows it was not searched.")
     return tuple(sentences)
 
 

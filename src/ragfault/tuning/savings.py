@@ -93,13 +93,7 @@ def _compute_f1(precision: float, recall: float) -> float:
 
 
 def compute_run_savings(
-    old: Run,
-    new: Run,
-    *,
-    queries: float,
-    cost: float | None = None,
-    model: str | None = None,
-    extra: float = 0.0,
+    old: Run, new: Run, *, queries: float, cost: float | None = None, model: str | None = None, extra: float = 0.0
 ) -> Savings:
     """Return the savings between two runs by their precision, recall, tokens and price of the model.
 
@@ -145,9 +139,7 @@ def _choose_metric(
     for name in names:
         if name in means[0] and name in means[1]:
             return name
-    raise UsageError(
-        f"the runs share no measured {quantity} ({', '.join(names)}). Evaluate both with one of these."
-    )
+    raise UsageError(f"the runs share no measured {quantity} ({', '.join(names)}). Evaluate both with one of these.")
 
 
 def _estimate_tokens(run: Run) -> tuple[float, str]:
@@ -174,21 +166,15 @@ def _estimate_price(run: Run, model: str | None) -> tuple[float, str]:
         letters = sum(len(chunk.text) for chunk in trace.chunks or ())
         prompt = tokens.prompt if tokens.prompt is not None else letters // CHARACTERS_PER_TOKEN
         completion = (
-            tokens.completion
-            if tokens.completion is not None
-            else len(trace.answer or "") // CHARACTERS_PER_TOKEN
+            tokens.completion if tokens.completion is not None else len(trace.answer or "") // CHARACTERS_PER_TOKEN
         )
-        return replace(
-            trace, tokens=TokenCounts(prompt=prompt, completion=completion), model=model or trace.model
-        )
+        return replace(trace, tokens=TokenCounts(prompt=prompt, completion=completion), model=model or trace.model)
 
     def costs() -> Iterator[float]:
         for trace in map(filled, run.traces()):
             row = compute_score(parse_metric("cost"), trace, Verdicts(trace=trace.id))
             if row.value is None:
-                raise UsageError(
-                    f"{run.path}: no cost of a query is known ({row.reason}). Give --cost, or --model."
-                )
+                raise UsageError(f"{run.path}: no cost of a query is known ({row.reason}). Give --cost, or --model.")
             yield row.value
 
     return fmean(costs()), f"prices of {model or 'the models of its traces'} by genai-prices"

@@ -35,10 +35,7 @@ class RaceResult(NamedTuple):
 
 
 def race_configs(
-    candidates: Sequence[PipelineConfig],
-    questions: Sequence[TuningQuestion],
-    measure: MeasureOutcomes,
-    keep: int = 1,
+    candidates: Sequence[PipelineConfig], questions: Sequence[TuningQuestion], measure: MeasureOutcomes, keep: int = 1
 ) -> list[RaceResult]:
     """Return the best candidates over all questions, the best first: at most `keep`.
 
@@ -56,9 +53,7 @@ def race_configs(
             break
         values = {config.name: _collect_values(runs[config.name]) for config in field}
         leader = values[field[0].name]
-        field = [
-            config for config in field if config is field[0] or may_match_leader(leader, values[config.name])
-        ]
+        field = [config for config in field if config is field[0] or may_match_leader(leader, values[config.name])]
         field = field[: max(2 * keep, -(-len(field) // 2))]
         if len(field) <= 1 and len(candidates) > 1 and keep == 1:
             runs = {config.name: measure(config, questions) for config in field}
@@ -165,15 +160,11 @@ class PipelineSearch:
             try:
                 self.beam = search() or self.beam
             except SearchBudgetSpent:
-                return SearchResult(
-                    self._choose_config(), tuple(self.steps), step, self._describe_violation()
-                )
+                return SearchResult(self._choose_config(), tuple(self.steps), step, self._describe_violation())
             finally:
                 self.runner.cache.flush()
             if len(self.steps) > before:
-                self.steps[-1] = replace(
-                    self.steps[-1], chosen=self.beam[0].name, seconds=time.monotonic() - begin
-                )
+                self.steps[-1] = replace(self.steps[-1], chosen=self.beam[0].name, seconds=time.monotonic() - begin)
         return SearchResult(self._choose_config(), tuple(self.steps), None, self._describe_violation())
 
     # --- the steps ---------------------------------------------------------------------------------
@@ -207,31 +198,23 @@ class PipelineSearch:
         """Search the retrieval stages and fusions for the beam."""
         candidates = [
             replace_stage(
-                replace(config, embedder=NO_EMBEDDER) if text.startswith("sparse") else config,
-                "retrieve",
-                text,
+                replace(config, embedder=NO_EMBEDDER) if text.startswith("sparse") else config, "retrieve", text
             )
             for config in self.beam
             for text in self.space.retrievals
             if config.embedder != NO_EMBEDDER or text.startswith("sparse")
         ]
-        return [
-            raced.config for raced in self._race_candidates("retrieve", [*self.beam, *candidates], BEAM_WIDTH)
-        ]
+        return [raced.config for raced in self._race_candidates("retrieve", [*self.beam, *candidates], BEAM_WIDTH)]
 
     def _search_added_stage(self, kind: StageKind, expressions: Sequence[str]) -> list[PipelineConfig]:
         """Add a stage where it gains enough: each candidate to each configuration of the beam."""
         if not expressions:
             return self.beam
         bare = list(
-            {
-                config.name: config for config in (replace_stage(config, kind, None) for config in self.beam)
-            }.values()
+            {config.name: config for config in (replace_stage(config, kind, None) for config in self.beam)}.values()
         )
         more = [replace_stage(config, kind, text) for config in bare for text in expressions]
-        raced = self._race_candidates(
-            kind, [*more, *(config for config in self.beam if config not in bare)], 1
-        )
+        raced = self._race_candidates(kind, [*more, *(config for config in self.beam if config not in bare)], 1)
         plain = self._measure_all(bare)
         worthwhile = [config.config for config in raced if self._is_worthwhile(config, plain)]
         rest = sorted(zip(plain, bare, strict=True), key=lambda pair: -_mean_value(pair[0]))
@@ -241,19 +224,12 @@ class PipelineSearch:
         """Search the selection stages: the number of chunks, and their choice."""
         beam, texts = self.beam, [*self.space.selections, *list_budget_selections(self.bounds)]
         candidates = [
-            replace_stage(config, "select", text)
-            for config in beam
-            for text in texts
-            if _selection_fits(config, text)
+            replace_stage(config, "select", text) for config in beam for text in texts if _selection_fits(config, text)
         ]
         if not candidates:
             return beam
-        raced = self._race_candidates(
-            "select", [*beam, *candidates], len(beam) + len(candidates), halve=False
-        )
-        raced.sort(
-            key=lambda config: (round(compute_violation(self.bounds, config.outcomes), 6), -config.value)
-        )
+        raced = self._race_candidates("select", [*beam, *candidates], len(beam) + len(candidates), halve=False)
+        raced.sort(key=lambda config: (round(compute_violation(self.bounds, config.outcomes), 6), -config.value))
         first = raced[0]
         old = self._measure_all([beam[0]])[0]
         if not compute_violation(self.bounds, old) and not gains_enough(old, first.outcomes):
@@ -307,8 +283,7 @@ class PipelineSearch:
         if not complete:
             return self.beam[0]
         return min(
-            complete,
-            key=lambda pair: (round(compute_violation(self.bounds, pair[1]), 6), -_mean_value(pair[1])),
+            complete, key=lambda pair: (round(compute_violation(self.bounds, pair[1]), 6), -_mean_value(pair[1]))
         )[0]
 
     def _describe_violation(self) -> tuple[str, ...]:

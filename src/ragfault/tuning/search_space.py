@@ -13,12 +13,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis.records import ProblemKind, Remedy
 from ragfault.errors import UnknownName, UsageError
-from ragfault.retrieval.pipeline_config import (
-    NO_EMBEDDER,
-    PipelineConfig,
-    check_pipeline_config,
-    replace_stage,
-)
+from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, check_pipeline_config, replace_stage
 from ragfault.retrieval.stages import get_stage_kind
 from ragfault.tuning.results import Bound, QuestionOutcome
 
@@ -40,9 +35,7 @@ def parse_bound(text: str) -> Bound:
     """
     shape = BOUND_PATTERN.fullmatch(text)
     if shape is None:
-        raise UsageError(
-            f'cannot read "{text}". Write NAME<=NUMBER, such as latency_p95<=200 or tokens<=2000.'
-        )
+        raise UsageError(f'cannot read "{text}". Write NAME<=NUMBER, such as latency_p95<=200 or tokens<=2000.')
     name, sign, number = shape.groups()
     if name not in (*LOWER_IS_BETTER, *HIGHER_IS_BETTER):
         raise UnknownName("figure to be bounded", name, (*LOWER_IS_BETTER, *HIGHER_IS_BETTER))
@@ -90,11 +83,7 @@ def parse_budget(text: str | float) -> float:
     (90.0, 120.0)
     """
     shape = DURATION_PATTERN.fullmatch(str(text))
-    seconds = (
-        float(shape[1]) * UNIT_SECONDS[shape[2]]
-        if shape and shape[1].count(".") < 2 and shape[1] != "."
-        else 0.0
-    )
+    seconds = float(shape[1]) * UNIT_SECONDS[shape[2]] if shape and shape[1].count(".") < 2 and shape[1] != "." else 0.0
     if not 0 < seconds < math.inf:
         raise UsageError(f'"{text}" is no budget. Write minutes such as 10m, or 90s, or 1h.')
     return seconds
@@ -179,9 +168,7 @@ def enumerate_configs(space: SearchSpace, start: PipelineConfig) -> list[Pipelin
         for retrieval in space.retrievals:
             embedders = (NO_EMBEDDER,) if retrieval.startswith("sparse") else space.embedders
             for embedder in embedders:
-                config = replace_stage(
-                    replace(start, chunker=chunker, embedder=embedder), "retrieve", retrieval
-                )
+                config = replace_stage(replace(start, chunker=chunker, embedder=embedder), "retrieve", retrieval)
                 for text in (None, *space.rerankers):
                     reranked = replace_stage(config, "rerank", text)
                     configs[reranked.name] = reranked
@@ -201,6 +188,4 @@ def select_phases(remedies: Iterable[Remedy]) -> tuple[TuningPhase, ...]:
 
 def list_budget_selections(bounds: Iterable[Bound]) -> tuple[str, ...]:
     """Return selections that meet a bound on tokens."""
-    return tuple(
-        f"budget({int(bound.value)})" for bound in bounds if bound.name == "tokens" and bound.value >= 1
-    )
+    return tuple(f"budget({int(bound.value)})" for bound in bounds if bound.name == "tokens" and bound.value >= 1)

@@ -19,7 +19,6 @@ from ragfault.retrieval.pipeline_config import (
     read_pipeline_config,
     replace_stage,
 )
-from ragfault.tuning.cache import TuningCache
 from ragfault.tuning.holdout import (
     HoldoutEvaluator,
     QuestionSplit,
@@ -44,7 +43,7 @@ from ragfault.tuning.search_space import (
     parse_budget,
     select_phases,
 )
-from ragfault.tuning.trials import TrialRunner, parse_tuning_metric
+from ragfault.tuning.trials import TrialRunner, TuningCache, parse_tuning_metric
 
 HOLDOUT_BUDGET_SHARE = 0.3
 """The share of the budget that is kept for measuring on the held-out questions."""
@@ -137,9 +136,7 @@ def _add_token_bound(
     return (*bounds, bound)
 
 
-def _bound_present_tokens(
-    runner: TrialRunner, start: PipelineConfig, questions: Sequence[TuningQuestion]
-) -> Bound:
+def _bound_present_tokens(runner: TrialRunner, start: PipelineConfig, questions: Sequence[TuningQuestion]) -> Bound:
     """Return the tokens of the present configuration, rounded up: with more text any chunking retrieves more."""
     tokens = compute_figure("tokens", runner.measure(start, questions))
     return Bound("tokens", "<=", max(100.0, math.ceil(tokens / 100) * 100.0))
@@ -215,11 +212,7 @@ def _measure_holdout(
     ]
     ablated = [test for test in list_ablations(recipe, plain) if runner.cache.has_index(test[2])]
     shown = [test[2] for test in ablated]
-    refused = [
-        test
-        for test in list_rivals(recipe, known)
-        if runner.cache.has_index(test[2]) and test[2] not in shown
-    ]
+    refused = [test for test in list_rivals(recipe, known) if runner.cache.has_index(test[2]) and test[2] not in shown]
     points = measure_frontier(runner, (recipe, start, plain), parts.selection, prover.measure_config)
     return TuningResult(
         metric=str(runner.metric),

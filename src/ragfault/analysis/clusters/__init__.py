@@ -1,7 +1,7 @@
 """Clusters of failing traces: named, tracked over runs, and promoted to cases of an evaluation set."""
 
 from ragfault.analysis.clusters.clustering import cluster_failures, cluster_runs
-from ragfault.analysis.clusters.failures import TracePopulation, collect_failures, load_population
+from ragfault.analysis.clusters.description import TracePopulation, collect_failures, load_population
 from ragfault.analysis.clusters.promotion import PromotionResult, accept_cases, build_cases, promote_cases
 from ragfault.analysis.clusters.records import (
     Cluster,

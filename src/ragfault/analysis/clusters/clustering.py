@@ -13,12 +13,15 @@ from msgspec.structs import replace
 
 from ragfault.analysis.clusters.description import (
     ClusterTerms,
+    TracePopulation,
+    collect_failures,
     compute_trends,
     describe_cluster,
     distinctive_terms,
+    load_population,
     name_cluster,
+    open_run,
 )
-from ragfault.analysis.clusters.failures import TracePopulation, collect_failures, load_population, open_run
 from ragfault.analysis.clusters.records import Cluster, ClusterReport, FailingTrace
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.errors import MissingExtra, UsageError
@@ -122,9 +125,7 @@ def cluster_by_density(vectors: Array, smallest: int) -> list[int]:
         from sklearn.cluster import HDBSCAN
     except ImportError:
         raise MissingExtra("clustering by meaning", "cluster") from None
-    clusterer = HDBSCAN(
-        min_cluster_size=smallest, min_samples=NEIGHBORS, cluster_selection_method="leaf", copy=True
-    )
+    clusterer = HDBSCAN(min_cluster_size=smallest, min_samples=NEIGHBORS, cluster_selection_method="leaf", copy=True)
     labels: list[int] = clusterer.fit_predict(vectors).tolist()
     return labels
 
@@ -162,9 +163,7 @@ def group_by_words(failures: Sequence[FailingTrace]) -> list[int]:
     across = Counter(
         word
         for word, _ in {
-            (word, failure.kind)
-            for failure, words in zip(failures, words_by_failure, strict=True)
-            for word in words
+            (word, failure.kind) for failure, words in zip(failures, words_by_failure, strict=True) for word in words
         }
     )
     common = {word for word, count in spread.items() if 2 * count > len(failures) and across[word] > 2}
@@ -184,10 +183,7 @@ def group_by_words(failures: Sequence[FailingTrace]) -> list[int]:
 
 
 def _share_word(
-    candidates: Sequence[int],
-    words_by_failure: Sequence[frozenset[str]],
-    word_counts: Counter[str],
-    common: set[str],
+    candidates: Sequence[int], words_by_failure: Sequence[frozenset[str]], word_counts: Counter[str], common: set[str]
 ) -> list[int]:
     """Return the candidates whose queries share their most common word; none where no two share one."""
     counts = Counter(word for place in candidates for word in words_by_failure[place] - common)
@@ -227,12 +223,7 @@ def cluster_runs(
         raise UsageError("clusters are made of the failing traces of runs: name one run or more.")
     failures = [failure for place, run in enumerate(opened) for failure in collect_failures(run, place)]
     return cluster_failures(
-        failures,
-        load_populations(opened),
-        embedder=embedder,
-        generator=generator,
-        min_size=min_size,
-        seed=seed,
+        failures, load_populations(opened), embedder=embedder, generator=generator, min_size=min_size, seed=seed
     )
 
 
@@ -318,8 +309,7 @@ def _add_name(cluster: Cluster, group: Sequence[FailingTrace], generator: Genera
     first = [member.query for member in cluster.examples]
     queries = list(dict.fromkeys([*first, *(member.query for member in group)]))[:MAX_LISTED]
     return replace(
-        cluster,
-        name=name_cluster(cluster.kind, ClusterTerms(cluster.words, cluster.terms), queries, generator),
+        cluster, name=name_cluster(cluster.kind, ClusterTerms(cluster.words, cluster.terms), queries, generator)
     )
 
 

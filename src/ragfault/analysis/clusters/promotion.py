@@ -56,9 +56,7 @@ def promote_cases(cases: Iterable[Trace], path: str | Path) -> PromotionResult:
             else:
                 doubles.append((case.metadata["provenance"]["trace"], double))
         if added:
-            write_atomically(
-                path, _read_bytes(path) + b"".join(msgspec.json.encode(case) + b"\n" for case in added)
-            )
+            write_atomically(path, _read_bytes(path) + b"".join(msgspec.json.encode(case) + b"\n" for case in added))
     return PromotionResult(tuple(case.id for case in added), tuple(doubles), len(known.ids))
 
 
@@ -94,9 +92,7 @@ def _is_pending(record: Mapping[str, Any]) -> bool:
     return (record.get("metadata") or {}).get("review") != "accepted"
 
 
-def build_cases(
-    run: Run, ids: Sequence[str], time: str, cluster: Mapping[str, str] | None = None
-) -> Iterator[Trace]:
+def build_cases(run: Run, ids: Sequence[str], time: str, cluster: Mapping[str, str] | None = None) -> Iterator[Trace]:
     """Build cases from traces of a run; `cluster` holds the id and name of their cluster.
 
     Raises UnknownName for an id that no trace has.
@@ -113,9 +109,7 @@ def build_cases(
             "trace": trace.id,
             "date": time,
         }
-        yield build_case(
-            trace, diagnoses.get(trace.id), provenance | ({"cluster": dict(cluster)} if cluster else {})
-        )
+        yield build_case(trace, diagnoses.get(trace.id), provenance | ({"cluster": dict(cluster)} if cluster else {}))
 
 
 def build_case(trace: Trace, diagnosis: Diagnosis | None, provenance: Mapping[str, Any]) -> Trace:

@@ -16,8 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ragfault.analysis.clusters.clustering import MERGE_SIMILARITY, cluster_failures, load_populations
-from ragfault.analysis.clusters.description import failure_key
-from ragfault.analysis.clusters.failures import TracePopulation, collect_failures, run_fingerprint
+from ragfault.analysis.clusters.description import TracePopulation, collect_failures, failure_key, run_fingerprint
 from ragfault.analysis.clusters.records import (
     Cluster,
     ClusterEvent,
@@ -60,9 +59,7 @@ def _shared_failures(cluster: Cluster, known: KnownCluster) -> float:
     ours = set().union(*cluster.failure_keys)
     key_sets = [set(sighting.failure_keys) for sighting in known.sightings if sighting.failure_keys]
     key_sets.append(set().union(*key_sets))
-    return max(
-        len(ours & keys) / math.sqrt(len(ours) * len(keys)) if ours and keys else 0.0 for keys in key_sets
-    )
+    return max(len(ours & keys) / math.sqrt(len(ours) * len(keys)) if ours and keys else 0.0 for keys in key_sets)
 
 
 def cosine_similarity(first: Mapping[str, float], second: Mapping[str, float]) -> float:
@@ -177,17 +174,13 @@ def _add_sightings(
 def _trim_sightings(sightings: tuple[ClusterSighting, ...]) -> tuple[ClusterSighting, ...]:
     """Drop the failure keys of all but the newest sightings."""
     late = len(sightings) - MAX_REMEMBERED
-    return tuple(
-        replace(sighting, failure_keys=()) if at < late else sighting for at, sighting in enumerate(sightings)
-    )
+    return tuple(replace(sighting, failure_keys=()) if at < late else sighting for at, sighting in enumerate(sightings))
 
 
 def apply_registry(report: ClusterReport, registry: ClusterRegistry) -> ClusterReport:
     """Apply names, states and owners of the registry to a report; clusters that are not open come last."""
     entries = {item.id: item for item in registry.clusters}
-    clusters = [
-        _apply_entry(item, entries[item.id]) if item.id in entries else item for item in report.clusters
-    ]
+    clusters = [_apply_entry(item, entries[item.id]) if item.id in entries else item for item in report.clusters]
     clusters.sort(key=lambda item: (item.state != "open", -item.size, item.id))
     return replace(report, clusters=tuple(clusters))
 
@@ -225,9 +218,7 @@ def mute_cluster(registry: ClusterRegistry, cluster_id: str, time: str) -> Clust
     return _update_entry(
         registry,
         cluster_id,
-        lambda entry: replace(
-            entry, state="muted", history=(*entry.history, ClusterEvent(time=time, kind="muted"))
-        ),
+        lambda entry: replace(entry, state="muted", history=(*entry.history, ClusterEvent(time=time, kind="muted"))),
     )
 
 
@@ -247,9 +238,7 @@ def resolve_cluster(registry: ClusterRegistry, cluster_id: str, time: str) -> Cl
 
 def reopen_cluster(entry: KnownCluster, time: str, why: str) -> KnownCluster:
     """Reopen an entry."""
-    return replace(
-        entry, state="open", history=(*entry.history, ClusterEvent(time=time, kind="reopened", detail=why))
-    )
+    return replace(entry, state="open", history=(*entry.history, ClusterEvent(time=time, kind="reopened", detail=why)))
 
 
 def _update_entry(
@@ -257,14 +246,10 @@ def _update_entry(
 ) -> ClusterRegistry:
     if all(entry.id != cluster_id for entry in registry.clusters):
         raise UnknownName(
-            "cluster",
-            cluster_id,
-            [entry.id for entry in registry.clusters],
-            "List them with: ragfault clusters RUN",
+            "cluster", cluster_id, [entry.id for entry in registry.clusters], "List them with: ragfault clusters RUN"
         )
     return replace(
-        registry,
-        clusters=tuple(change(entry) if entry.id == cluster_id else entry for entry in registry.clusters),
+        registry, clusters=tuple(change(entry) if entry.id == cluster_id else entry for entry in registry.clusters)
     )
 
 
@@ -280,9 +265,7 @@ def load_registry(path: str | Path) -> ClusterRegistry:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from None
     except msgspec.MsgspecError as error:
-        raise InputError(
-            f"{path} is not a registry of clusters: {error}. Name another file with --registry."
-        ) from None
+        raise InputError(f"{path} is not a registry of clusters: {error}. Name another file with --registry.") from None
     if registry.format > ClusterRegistry().format:
         raise InputError(f"{path} has format {registry.format}. Upgrade ragfault to read it.")
     return registry
@@ -321,9 +304,7 @@ def track_changes(
     return updated, replace(after, clusters=tuple(clusters), gone=tuple(gone))
 
 
-def cluster_members(
-    registry: ClusterRegistry, cluster_id: str, run: Run, time: str
-) -> tuple[str, tuple[str, ...]]:
+def cluster_members(registry: ClusterRegistry, cluster_id: str, run: Run, time: str) -> tuple[str, tuple[str, ...]]:
     """Return the name of a cluster and the ids of its traces in a run: as recorded there, else as clustered now.
 
     Raises UnknownName where the run has no cluster of that id.
@@ -333,9 +314,7 @@ def cluster_members(
         for sighting in entry.sightings if entry.id == cluster_id else ():
             if sighting.fingerprint == print_ and sighting.failure_keys:
                 keys = frozenset(sighting.failure_keys)
-                return entry.name, tuple(
-                    item.trace for item in collect_failures(run) if failure_key(item) in keys
-                )
+                return entry.name, tuple(item.trace for item in collect_failures(run) if failure_key(item) in keys)
     _, report = track_clusters(registry, [run], time)
     there = [*report.clusters, *([report.ungrouped] if report.ungrouped else [])]
     for item in there:

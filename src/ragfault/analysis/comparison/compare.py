@@ -14,10 +14,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis.comparison.judge_flakiness import widen_intervals
-from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs, widen_intervals
 from ragfault.analysis.comparison.records import ChangeState, Comparison, MetricChange, MovedTrace
-from ragfault.analysis.ppi import Codes, Floats, LabeledScores, Mask, correct_difference, metric_bounds
+from ragfault.analysis.correction import Codes, Floats, LabeledScores, Mask, correct_difference, metric_bounds
 from ragfault.analysis.score_matrix import FAILED, SCORED, metric_name, segment_codes
 from ragfault.errors import UsageError
 from ragfault.io.runs import MetricInfo, Run
@@ -93,8 +92,7 @@ def compare(  # noqa: PLR0913 - the options of one verb
     samples = [_sample_metric(paired, measure, mask) for measure in measures]
     tests = _test_metrics(paired, samples, mask, seed) if samples else []
     changes = [
-        _describe_change(paired, sample, test, mask, options)
-        for sample, test in zip(samples, tests, strict=True)
+        _describe_change(paired, sample, test, mask, options) for sample, test in zip(samples, tests, strict=True)
     ]
     return Comparison(
         baseline=paired.runs[0].path.name,
@@ -128,9 +126,7 @@ def split_segments(paired: PairedRuns, by: str) -> list[SegmentMask]:
     return sorted((s for s in segments if s.pair_mask.any()), key=lambda s: -int(s.pair_mask.sum()))
 
 
-def compare_segments(
-    paired: PairedRuns, by: str, *, alpha: float = ALPHA, **options: Any
-) -> list[Comparison]:
+def compare_segments(paired: PairedRuns, by: str, *, alpha: float = ALPHA, **options: Any) -> list[Comparison]:
     """Compare each segment of the pairs; `alpha` is divided by their number, which bounds any false alarm."""
     segments = split_segments(paired, by)
     return [
@@ -197,9 +193,7 @@ def _sample_metric(paired: PairedRuns, measure: MetricInfo, mask: Mask) -> Metri
     defined = np.isfinite(baseline) & np.isfinite(candidate)
     baseline, candidate = np.where(defined, baseline, 0.0), np.where(defined, candidate, 0.0)
     same_chunks = bool(paired.pairing.same_chunks[mask].all())
-    same_inputs = same_chunks and (
-        bool(paired.pairing.same_answers[mask].all()) or _ignores_answer(measure.name)
-    )
+    same_inputs = same_chunks and (bool(paired.pairing.same_answers[mask].all()) or _ignores_answer(measure.name))
     return MetricSample(
         measure=measure,
         baseline=baseline,
@@ -243,9 +237,7 @@ class MetricTest(Struct, frozen=True, kw_only=True):
         return (self.ppi and self.ppi.difference) or self.judge_difference
 
 
-def _test_metrics(
-    paired: PairedRuns, samples: Sequence[MetricSample], mask: Mask, seed: int
-) -> list[MetricTest]:
+def _test_metrics(paired: PairedRuns, samples: Sequence[MetricSample], mask: Mask, seed: int) -> list[MetricTest]:
     """Test all metrics on the same resamples of the pairs."""
     baseline = np.stack([sample.baseline for sample in samples], axis=1)
     candidate = np.stack([sample.candidate for sample in samples], axis=1)
@@ -332,9 +324,7 @@ def _describe_change(
     )
 
 
-def classify_difference(
-    difference: Difference, adjusted: float, equivalence_p: float, alpha: float
-) -> ChangeState:
+def classify_difference(difference: Difference, adjusted: float, equivalence_p: float, alpha: float) -> ChangeState:
     """Return the state of a metric: equivalence is tested first, then the change."""
     if equivalence_p <= alpha:
         return "steady"
@@ -348,9 +338,7 @@ def _detectable_change(difference: Difference, options: _ComparisonOptions) -> f
     spread = difference.deviation
     if not (math.isfinite(spread) and spread > 0 and difference.clusters > 1):
         return None
-    return detectable_effect(
-        spread, difference.n, difference.cluster_size, power=options.power, alpha=options.alpha
-    )
+    return detectable_effect(spread, difference.n, difference.cluster_size, power=options.power, alpha=options.alpha)
 
 
 def pairs_to_decide(

@@ -67,17 +67,9 @@ class TreeWalk:
     """
 
     def __init__(
-        self,
-        comparison: ComparisonView,
-        differences: Sequence[RunDifference],
-        *,
-        retrieval_unaffected: bool = False,
+        self, comparison: ComparisonView, differences: Sequence[RunDifference], *, retrieval_unaffected: bool = False
     ) -> None:
-        self.comparison, self.differences, self.retrieval_unaffected = (
-            comparison,
-            differences,
-            retrieval_unaffected,
-        )
+        self.comparison, self.differences, self.retrieval_unaffected = (comparison, differences, retrieval_unaffected)
         self.changes = {
             change.metric if change.metric == EQUAL_DEPTH else metric_name(change.metric): change
             for change in comparison.changes
@@ -96,14 +88,9 @@ class TreeWalk:
         cause is over-fetching, which is then evaluated right after the first branch.
         """
         order = list(BRANCHES)
-        if (
-            not self.retrieval_down
-            and self.state_of(EQUAL_DEPTH) is not None
-            and self.dropped("context_relevance")
-        ):
+        if not self.retrieval_down and self.state_of(EQUAL_DEPTH) is not None and self.dropped("context_relevance"):
             order.insert(
-                1,
-                order.pop(next(at for at, branch in enumerate(order) if branch.match is _match_overfetching)),
+                1, order.pop(next(at for at, branch in enumerate(order) if branch.match is _match_overfetching))
             )
         return order
 
@@ -136,9 +123,7 @@ class TreeWalk:
         """
         if self.retrieval_unaffected or self.comparison.same_chunks == self.comparison.pairs:
             return True
-        known = [
-            self.changes[name] for name in (*GOLD_METRICS, EQUAL_DEPTH) if self.state_of(name) is not None
-        ]
+        known = [self.changes[name] for name in (*GOLD_METRICS, EQUAL_DEPTH) if self.state_of(name) is not None]
         return bool(known) and all(map(excludes_drop, known))
 
     @property
@@ -211,25 +196,16 @@ class TreeWalk:
         outcome: Literal["fault", "ruled out", "cannot tell", "not reached", "not measured"],
         reason: str,
     ) -> None:
-        self.decisions.append(
-            BranchDecision(branch=branch.name, layer=branch.layer, outcome=outcome, why=reason)
-        )
+        self.decisions.append(BranchDecision(branch=branch.name, layer=branch.layer, outcome=outcome, why=reason))
 
     def _build_fault(self, branch: TreeBranch, evidence: list[MetricChange]) -> LayerFault:
         """Build the fault of a branch, with the suspects that the run differences point to first."""
-        differences = tuple(
-            difference for difference in self.differences if difference.name in branch.differences
-        )
+        differences = tuple(difference for difference in self.differences if difference.name in branch.differences)
         pointed = [
-            suspect
-            for difference in differences
-            for suspect in difference.suspects
-            if suspect in branch.suspects
+            suspect for difference in differences for suspect in difference.suspects if suspect in branch.suspects
         ]
         ordered = tuple(dict.fromkeys([*pointed, *branch.suspects]))
-        strength = sorted(
-            evidence, key=lambda c: (metric_name(c.metric) not in GOLD_METRICS, c.p or 0.0, c.metric)
-        )
+        strength = sorted(evidence, key=lambda c: (metric_name(c.metric) not in GOLD_METRICS, c.p or 0.0, c.metric))
         return LayerFault(
             layer=branch.layer,
             branch=branch.name,
@@ -245,11 +221,7 @@ def excludes_drop(change: MetricChange) -> bool:
     """Return whether a drop of the margin or more is ruled out: steady, risen, or an interval above it."""
     if change.state in ("steady", "rose"):
         return True
-    return (
-        change.state == "cannot tell"
-        and change.difference is not None
-        and change.difference.low > -change.margin
-    )
+    return change.state == "cannot tell" and change.difference is not None and change.difference.low > -change.margin
 
 
 def _state_text(change: MetricChange) -> str:
@@ -367,11 +339,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         reads=("answer_relevance",),
         suspects=("prompt", "model", "preamble"),
         differences=("answers", "model"),
-        remedies=(
-            "forbid preamble and asides in the prompt",
-            "ask for the answer first",
-            "shorten the answer",
-        ),
+        remedies=("forbid preamble and asides in the prompt", "ask for the answer first", "shorten the answer"),
     ),
 )
 """The branches in the order of the tree; the first that matches is where to begin."""

@@ -1,27 +1,151 @@
-"""Two runs side by side: their score matrices and their traces, paired by id or by query."""
+"""Two runs paired by trace, with human labels and the flakiness of their judge."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ragfault.analysis.comparison.judge_flakiness import JudgeFlakiness, check_judge
 from ragfault.analysis.comparison.run_profile import RunProfile, profile_run
-from ragfault.analysis.ppi import HumanLabels, LabelProvenance, LabelValues
+from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValues
 from ragfault.analysis.score_matrix import NO_CODE, SCORED, UNDEFINED, ScoreMatrix, encode_texts, metric_name
-from ragfault.errors import RunError, UsageError
+from ragfault.errors import InputError, RunError, UsageError
 from ragfault.io.remote_paths import open_for_arrow
 from ragfault.io.runs import MetricInfo, Run
+from ragfault.stats import Difference, t_quantile
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class MetricFlakiness(Struct, frozen=True, kw_only=True):
+    """Spread of a metric when the same judge judges the same traces again."""
+
+    metric: str
+    n: int
+    """Traces that have a value in every repeat."""
+    deviation: float
+    """The standard deviation within a trace, over repeats."""
+    drift: float
+    """The standard deviation of the mean of a whole repeat beyond what the traces by themselves make."""
+    flips: float
+    """The share of traces whose value is not the same in all repeats."""
+    reliability: float | None
+    """The intraclass correlation: the share of the variance that is between traces; None where there is no variance."""
+
+
+class JudgeFlakiness(Struct, frozen=True, kw_only=True):
+    """Flakiness of a judge, metric by metric."""
+
+    judge: str
+    """Its fingerprint."""
+    repeats: int
+    traces: int
+    metrics: tuple[MetricFlakiness, ...]
+
+    @property
+    def deterministic(self) -> bool:
+        """Return whether no metric moved at all."""
+        return not any(metric.flips for metric in self.metrics)
+
+
+def measure_flakiness(metric: str, values: NDArray[np.float64]) -> MetricFlakiness:
+    """Measure the spread of a metric from its values, traces × repeats (at least two of each).
+
+    The within-trace variance is the mean over traces of their sample variance; the intraclass correlation that of
+    one-way analysis of variance (Shrout & Fleiss 1979, ICC(1,1)), not below 0. The squared drift is the component of
+    repeats in the two-way analysis: the variance of their means less that which the rest of the values makes.
+
+    >>> measure_flakiness("refusal", np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [1.0, 1.0]])).flips
+    0.25
+    """
+    n, k = values.shape
+    within = float(values.var(axis=1, ddof=1).mean())
+    between = k * float(values.mean(axis=1).var(ddof=1)) if n > 1 else 0.0
+    total = between + (k - 1) * within
+    rest = values - values.mean(axis=1, keepdims=True) - values.mean(axis=0) + values.mean()
+    alone = float((rest**2).sum()) / max(1, (n - 1) * (k - 1))
+    drift = float(values.mean(axis=0).var(ddof=1)) - alone / n if n > 1 else 0.0
+    return MetricFlakiness(
+        metric=metric,
+        n=n,
+        deviation=math.sqrt(within),
+        drift=math.sqrt(max(0.0, drift)),
+        flips=float((np.ptp(values, axis=1) > 0).mean()),
+        reliability=max(0.0, (between - within) / total) if total > 0 else None,
+    )
+
+
+def load_flakiness(path: str | Path) -> JudgeFlakiness:
+    """Load the output of `ragfault judge repeat`. Raises InputError where it cannot be read."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=JudgeFlakiness)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path} is not the output of ragfault judge repeat -o: {error}") from None
+
+
+def check_judge(flakiness: JudgeFlakiness, judges: Sequence[str]) -> JudgeFlakiness:
+    """Return the flakiness if it is that of the runs' judges. Raises UsageError where it is not."""
+    other = next((judge for judge in judges if judge != flakiness.judge), None)
+    if other is not None:
+        raise UsageError(
+            f"the flakiness was measured for {flakiness.judge}, but a run was judged by {other}. Measure that judge: "
+            "ragfault judge repeat TRACES -o FILE"
+        )
+    return flakiness
+
+
+def widen_intervals(
+    differences: Sequence[Difference | None], measures: Sequence[MetricInfo], flakiness: JudgeFlakiness | None
+) -> list[Difference | None]:
+    """Widen the intervals of differences by the drift of the judge between whole runs.
+
+    Noise within a trace is in the spread of the paired differences already, and so in their intervals: it is
+    independent from trace to trace, and adds 2σ²/n to the variance of the mean where each run judged each trace once.
+    A shift that all traces of a run share is not: it adds twice the squared drift. Degrees of
+    freedom are Satterthwaite's, with one less than there were repeats for the drift. An interval is stretched about
+    its mean by as much as Student's is, and is never narrower.
+    """
+    if flakiness is None:
+        return list(differences)
+    known = {metric.metric: metric.drift for metric in flakiness.metrics}
+    return [
+        difference
+        if difference is None
+        else _widen(difference, known.get(measure.name, 0.0), flakiness.repeats - 1, measure)
+        for difference, measure in zip(differences, measures, strict=True)
+    ]
+
+
+def _widen(difference: Difference, drift: float, df: int, measure: MetricInfo) -> Difference:
+    if not drift or not math.isfinite(difference.error):
+        return difference
+    own, extra = difference.error**2, 2 * drift**2
+    error = math.sqrt(own + extra)
+    spread = own**2 / max(difference.df, 1.0) + extra**2 / df
+    freedom = (own + extra) ** 2 / spread
+    stretch = t_quantile(0.975, freedom) * error
+    before = t_quantile(0.975, max(difference.df, 1.0)) * difference.error
+    factor = max(1.0, stretch / before) if before > 0 else math.inf
+    reach = math.inf if measure.low is None or measure.high is None else measure.high - measure.low
+    low, high = (
+        difference.mean - factor * (difference.mean - difference.low),
+        difference.mean + factor * (difference.high - difference.mean),
+    )
+    if not before:
+        low, high = difference.mean - stretch, difference.mean + stretch
+    return msgspec.structs.replace(difference, low=max(-reach, low), high=min(reach, high), error=error, df=freedom)
 
 
 RowIndices = NDArray[np.int64]
@@ -147,9 +271,7 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
             f"{baseline.path} and {candidate.path} share no metric with the same parameters. "
             f"Score one like the other: ragfault rescore {baseline.path} -o OTHER -m …"
         )
-    apart = {metric_name(name) for name in names[0] - names[1]} & {
-        metric_name(name) for name in names[1] - names[0]
-    }
+    apart = {metric_name(name) for name in names[0] - names[1]} & {metric_name(name) for name in names[1] - names[0]}
     apart -= {metric_name(name) for name in names[0] & names[1]}
     if apart:
         message = f"the runs score {', '.join(sorted(apart))} with different parameters"
@@ -177,18 +299,14 @@ class PairedRuns:
         labels: PairedLabels = (None, None),
         flakiness: JudgeFlakiness | None = None,
     ) -> None:
-        self.judge_flakiness = flakiness and check_judge(
-            flakiness, [r.manifest.judge for r in (baseline, candidate)]
-        )
+        self.judge_flakiness = flakiness and check_judge(flakiness, [r.manifest.judge for r in (baseline, candidate)])
         """Flakiness of the judge of both runs."""
         self.runs = (baseline, candidate)
         self.warnings = check_comparable(baseline, candidate, anyway=anyway)
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
         self.pairing: TracePairing = pair_traces(baseline, candidate)
         self._ids_and_queries: tuple[list[str], list[str]] | None = None
-        self._extra_metrics: dict[
-            str, tuple[MetricInfo, tuple[NDArray[np.float64], NDArray[np.float64]]]
-        ] = {}
+        self._extra_metrics: dict[str, tuple[MetricInfo, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
 
     @property
     def label_sources(self) -> tuple[LabelProvenance | None, LabelProvenance | None]:
@@ -225,9 +343,7 @@ class PairedRuns:
         """Return whether a metric was added to those of the runs."""
         return metric in self._extra_metrics
 
-    def add_metric(
-        self, measure: MetricInfo, baseline: NDArray[np.float64], candidate: NDArray[np.float64]
-    ) -> None:
+    def add_metric(self, measure: MetricInfo, baseline: NDArray[np.float64], candidate: NDArray[np.float64]) -> None:
         """Add a metric by its values on the pairs, NaN where it has none."""
         self._extra_metrics[measure.name] = (measure, (baseline, candidate))
 

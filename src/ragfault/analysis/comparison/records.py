@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.analysis.ppi import LabelProvenance
+from ragfault.analysis.correction import LabelProvenance
 from ragfault.io.runs import Manifest
 from ragfault.records import Layer
 from ragfault.stats import Difference, PpiDifference

@@ -160,9 +160,7 @@ def _decide_metric(change: MetricChange, options: _RegressionOptions) -> Regress
         reason = f"labels no longer describe the corpus: {gone}; use gold spans"
     elif result == "pass" and obstacle:
         result, reason = "cannot tell", f"{obstacle}; of the others: {reason}"
-    return RegressionDecision(
-        change=change, result=result, reason=reason, bound=bound, coverage=share, needed=needed
-    )
+    return RegressionDecision(change=change, result=result, reason=reason, bound=bound, coverage=share, needed=needed)
 
 
 def _decide_outcome(
@@ -215,9 +213,7 @@ def _worst_bound(change: MetricChange, alpha: float) -> tuple[float | None, bool
     return (bound if math.isfinite(bound) else None), p <= alpha
 
 
-def _needed_pairs(
-    change: MetricChange, bound: float | None, options: _RegressionOptions
-) -> tuple[int | None, str]:
+def _needed_pairs(change: MetricChange, bound: float | None, options: _RegressionOptions) -> tuple[int | None, str]:
     """Return about how many pairs would decide, and what they would decide.
 
     Where the interval points to the worse: those that would make it significant with the same mean and spread. Else
@@ -234,11 +230,7 @@ def _needed_pairs(
 
     def enough(effect: float, alpha: float) -> int | None:
         count = required_pairs(
-            effect,
-            difference.deviation,
-            difference.cluster_size,
-            power=options.power,
-            alpha=min(alpha, 0.999),
+            effect, difference.deviation, difference.cluster_size, power=options.power, alpha=min(alpha, 0.999)
         )
         return _round_needed(math.inf if count is None else count, change.evidence_count[0])
 
@@ -247,9 +239,7 @@ def _needed_pairs(
     if harm > change.margin:
         if points_worse:
             return enough(harm, options.alpha / max(1, options.tests)), f"show it, {stays}"
-        return enough(
-            change.margin, 2 * options.alpha
-        ), "rule it out, if there is none, at the present spread"
+        return enough(change.margin, 2 * options.alpha), "rule it out, if there is none, at the present spread"
     unchanged = enough(change.margin, 2 * options.alpha)
     if unchanged is None or unchanged > change.evidence_count[0] + 1 or harm == change.margin:
         return unchanged, "rule it out, if there is none, at the present spread"

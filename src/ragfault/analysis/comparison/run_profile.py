@@ -98,9 +98,7 @@ def stale_gold_share(old: RunProfile, new: RunProfile) -> float | None:
 def compare_profiles(old: RunProfile, new: RunProfile) -> tuple[RunDifference, ...]:
     """Return every difference of the runs that points to a suspect."""
     return (
-        tuple(_corpus_differences(old, new))
-        + tuple(_size_differences(old, new))
-        + tuple(_answer_differences(old, new))
+        tuple(_corpus_differences(old, new)) + tuple(_size_differences(old, new)) + tuple(_answer_differences(old, new))
     )
 
 
@@ -111,9 +109,7 @@ def _corpus_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDiffere
         other = sum(old.chunks[name] != new.chunks[name] for name in both) / len(both)
         if other > 0:
             text = f"{other:.0%} of the chunks that both runs retrieved under one id have another text"
-            yield RunDifference(
-                name="texts", baseline=0.0, candidate=other, text=text, suspects=("source documents",)
-            )
+            yield RunDifference(name="texts", baseline=0.0, candidate=other, text=text, suspects=("source documents",))
     if least and len(both) / least < 0.5:
         share = f"only {len(both) / least:.0%}" if both else "none"
         text = f"{share} of the chunk ids are in both runs: the corpus was cut anew"
@@ -140,20 +136,12 @@ def _size_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifferenc
         "depth", "chunks per trace", old.chunk_counts, new.chunk_counts, 1.25, ("top-k",), ("filter", "top-k")
     )
     yield from _ratio_difference(
-        "length",
-        "characters per chunk",
-        old.chunk_lengths,
-        new.chunk_lengths,
-        1.3,
-        ("chunker",),
-        ("chunker",),
+        "length", "characters per chunk", old.chunk_lengths, new.chunk_lengths, 1.3, ("chunker",), ("chunker",)
     )
     copies = [_duplicate_share(profile) for profile in (old, new)]
     if copies[1] > copies[0] + 0.02:
         text = f"{copies[1]:.0%} of the retrieved texts stand under more than one id, {copies[0]:.0%} before"
-        yield RunDifference(
-            name="copies", baseline=copies[0], candidate=copies[1], text=text, suspects=("index",)
-        )
+        yield RunDifference(name="copies", baseline=copies[0], candidate=copies[1], text=text, suspects=("index",))
 
 
 def _duplicate_share(profile: RunProfile) -> float:
@@ -185,11 +173,7 @@ def _answer_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDiffere
         if after > before + 0.02:
             text = f"{after:.0%} of the answers refuse, {before:.0%} before"
             yield RunDifference(
-                name="refusals",
-                baseline=before,
-                candidate=after,
-                text=text,
-                suspects=("refusal wording", "prompt"),
+                name="refusals", baseline=before, candidate=after, text=text, suspects=("refusal wording", "prompt")
             )
 
 

@@ -12,13 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
-from ragfault.analysis.monitoring.windows import (
-    DAY_MINUTES,
-    MetricSeries,
-    SeriesKey,
-    window_difference,
-    window_mean,
-)
+from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference, window_mean
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.errors import InputError, UnknownName, UsageError
@@ -193,21 +187,13 @@ def parse_rules(text: str, source: str = "rules") -> tuple[AlertRule, ...]:
         if key not in ("builtin", "rule"):
             raise UnknownName(f"key of {source}", key, ["builtin", "rule"])
     builtin, rows = table.get("builtin", True), table.get("rule", [])
-    if (
-        not isinstance(builtin, bool)
-        or not isinstance(rows, list)
-        or not all(isinstance(r, dict) for r in rows)
-    ):
-        raise InputError(
-            f"{source}: builtin is true or false, and each rule is a table [[rule]] with its keys below."
-        )
+    if not isinstance(builtin, bool) or not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
+        raise InputError(f"{source}: builtin is true or false, and each rule is a table [[rule]] with its keys below.")
     own = [_parse_rule(row, f"rule {at} of {source}") for at, row in enumerate(rows, start=1)]
     names = [rule.name for rule in own]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(
-                f'{source} has {names.count(name)} rules called "{name}". Give each a name of its own.'
-            )
+            raise UsageError(f'{source} has {names.count(name)} rules called "{name}". Give each a name of its own.')
     return (*(rule for rule in (DEFAULT_RULES if builtin else ()) if rule.name not in names), *own)
 
 
@@ -232,12 +218,8 @@ def _parse_rule(row: Mapping[str, Any], source: str) -> AlertRule:
             raise UnknownName(f"severity in {source}", str(value), SEVERITIES)
         fields[RULE_KEYS[key]] = _parse_duration(value, key, source) if key in DURATION_KEYS else value
     if "metric" not in fields:
-        raise InputError(
-            f'{source} names no metric. Write metric = "groundedness", or "*" for those of the tree.'
-        )
-    limits = [key for key in ("below", "above", "drop") if key in row] + (
-        ["called"] if row.get("called") else []
-    )
+        raise InputError(f'{source} names no metric. Write metric = "groundedness", or "*" for those of the tree.')
+    limits = [key for key in ("below", "above", "drop") if key in row] + (["called"] if row.get("called") else [])
     if len(limits) != 1:
         given = " and ".join(limits) if limits else "none"
         raise UsageError(f"{source} needs one of below, above, drop and called = true; it has {given}.")
@@ -262,12 +244,7 @@ def _default_name(fields: Mapping[str, Any], limit: str) -> str:
 
 
 def _check_rule(rule: AlertRule, source: str) -> AlertRule:
-    if (
-        rule.window < 1
-        or rule.min_values < 1
-        or rule.hysteresis < 0
-        or (rule.drop is not None and rule.drop <= 0)
-    ):
+    if rule.window < 1 or rule.min_values < 1 or rule.hysteresis < 0 or (rule.drop is not None and rule.drop <= 0):
         raise UsageError(
             f"{source}: a window has a minute or more, least is 1 or more, clear is not below 0, and a drop is above 0."
         )

@@ -135,9 +135,7 @@ def _next_state(alert: Alert | None, reading: RuleReading, now: float) -> Alert 
         return replace(alert, well_since=None)
     calm = now if alert.well_since is None else alert.well_since
     if now - calm >= 60 * reading.rule.duration:
-        return replace(
-            alert, status="resolved", since=now, well_since=None, acknowledged=None, value=reading.value
-        )
+        return replace(alert, status="resolved", since=now, well_since=None, acknowledged=None, value=reading.value)
     return replace(alert, well_since=calm, value=reading.value)
 
 
@@ -156,9 +154,7 @@ def _apply_breach(alert: Alert | None, reading: RuleReading, now: float) -> Aler
     if alert is not None and alert.status == "resolved" and now < alert.since + 60 * alert.rule.cooldown:
         return alert
     if alert is None:
-        alert = Alert(
-            rule=reading.rule, metric=reading.metric, route=reading.route, status="pending", since=now
-        )
+        alert = Alert(rule=reading.rule, metric=reading.metric, route=reading.route, status="pending", since=now)
     elif alert.status == "resolved":
         alert = replace(alert, status="pending", since=now)
     if now - alert.since >= 60 * reading.rule.duration:

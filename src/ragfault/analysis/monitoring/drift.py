@@ -109,15 +109,11 @@ def measure_drift(
             f"{run.path} and the live traces share no metric with a value. Evaluate both with the same metrics."
         )
     asked = [text for text in run.to_arrow("traces", ["query"])["query"].to_pylist() if text]
-    return TrafficDrift(
-        run=run.path.name, scores=scores, topics=measure_topic_drift(asked, list(queries), seed)
-    )
+    return TrafficDrift(run=run.path.name, scores=scores, topics=measure_topic_drift(asked, list(queries), seed))
 
 
 def measure_score_drift(
-    before: Mapping[SeriesKey, MetricSeries],
-    live: Mapping[SeriesKey, MetricSeries],
-    measures: Mapping[str, MetricInfo],
+    before: Mapping[SeriesKey, MetricSeries], live: Mapping[SeriesKey, MetricSeries], measures: Mapping[str, MetricInfo]
 ) -> tuple[ScoreDrift, ...]:
     """Compare each metric of an evaluation set with live traffic over all routes, from their roll-ups.
 
@@ -152,9 +148,7 @@ def _concatenate(parts: Sequence[MetricSeries]) -> MetricSeries:
     )
 
 
-def _kolmogorov_smirnov(
-    baseline_bins: NDArray[np.int64], live_bins: NDArray[np.int64]
-) -> tuple[float, float]:
+def _kolmogorov_smirnov(baseline_bins: NDArray[np.int64], live_bins: NDArray[np.int64]) -> tuple[float, float]:
     """Return the Kolmogorov-Smirnov distance of two histograms and its p."""
     n, m = int(baseline_bins.sum()), int(live_bins.sum())
     far = float(np.abs(np.cumsum(baseline_bins) / n - np.cumsum(live_bins) / m).max())
@@ -178,9 +172,7 @@ def measure_topic_drift(before: Sequence[str], live: Sequence[str], seed: int = 
     (0.002, 'boat', True)
     """
     rng = np.random.default_rng(seed)
-    sides = [
-        _sample_queries([set(split_content_words(text)) for text in texts], rng) for texts in (before, live)
-    ]
+    sides = [_sample_queries([set(split_content_words(text)) for text in texts], rng) for texts in (before, live)]
     if not all(any(side) for side in sides):
         return None
     counts = Counter(word for side in sides for words in side for word in words)

@@ -18,12 +18,13 @@ from ragfault.analysis.monitoring.change_detection import (
     FALSE_ALARM_RATE,
     MIN_DROP,
     DropDetection,
+    FaultLocation,
     ReferencePeriod,
     detect_drops,
+    locate_fault,
     measure_reference,
 )
 from ragfault.analysis.monitoring.drift import TrafficDrift
-from ragfault.analysis.monitoring.fault_location import FaultLocation, locate_fault
 from ragfault.analysis.monitoring.rollups import ProductSums, Rollup
 from ragfault.analysis.monitoring.windows import (
     DAY_MINUTES,
@@ -90,9 +91,7 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
 WATCHED_METRICS = (*TREE_METRICS, "triad")
 """Metrics that are tested for drops, by bare name."""
 
-CORRELATED_PAIRS = tuple(
-    combinations(("context_relevance", "groundedness", "answer_relevance", "completeness"), 2)
-)
+CORRELATED_PAIRS = tuple(combinations(("context_relevance", "groundedness", "answer_relevance", "completeness"), 2))
 """The pairs of metrics whose products are summed: the triad's parts and completeness."""
 
 MAX_REFERENCE = 7 * DAY_MINUTES
@@ -230,8 +229,7 @@ def monitor(
             {key: all_[key] for key in sorted(shown, key=_series_order)}, known, last, asked.windows
         ),
         lines=tuple(
-            _rolling_line(key, totals[key], known, asked.windows[0], (first, last))
-            for key in select_watched(totals)
+            _rolling_line(key, totals[key], known, asked.windows[0], (first, last)) for key in select_watched(totals)
         ),
         incidents=breaks,
         unwatched=silent,
@@ -288,15 +286,11 @@ def _detect_incidents(
     incidents, silent = [], []
     for key in select_watched(series_by_key):
         part = series_by_key[key].between(first, until)
-        period = measure_reference(
-            (key[0], key[1]), part, measures[key[0]], rate=options.rate, margin=options.margin
-        )
+        period = measure_reference((key[0], key[1]), part, measures[key[0]], rate=options.rate, margin=options.margin)
         if period is None:
             silent.append((key[0], key[1]))
             continue
-        for call in detect_drops(
-            series_by_key[key].between(first, last), period, rate=options.rate, seed=options.seed
-        ):
+        for call in detect_drops(series_by_key[key].between(first, last), period, rate=options.rate, seed=options.seed):
             incidents.append(_describe_incident(series_by_key, measures, period, call, last))
     incidents.sort(key=lambda incident: (incident.detection.detected_at, incident.reference.metric))
     return tuple(incidents), tuple(silent)
@@ -353,11 +347,7 @@ def _replay_alerts(
 
 
 def _rolling_line(
-    key: SeriesKey,
-    metric_series: MetricSeries,
-    measures: Mapping[str, MetricInfo],
-    window: int,
-    times: tuple[int, int],
+    key: SeriesKey, metric_series: MetricSeries, measures: Mapping[str, MetricInfo], window: int, times: tuple[int, int]
 ) -> RollingLine:
     ends = np.unique(np.linspace(times[0], times[1], LINE_POINTS + 1).round().astype(int)[1:]).tolist()
     intervals = [window_mean(metric_series.between(end - window, end), measures[key[0]]) for end in ends]

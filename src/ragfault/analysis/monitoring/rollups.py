@@ -111,9 +111,7 @@ def merge_rollups(first: Rollup, second: Rollup) -> Rollup:
     (1, 2, 1.5, 1, 'b')
     """
     if (first.metric, first.route, first.cohort) != (second.metric, second.route, second.cohort):
-        raise ValueError(
-            f"{first.metric} of {first.route} and {second.metric} of {second.route} are not of one kind"
-        )
+        raise ValueError(f"{first.metric} of {first.route} and {second.metric} of {second.route} are not of one kind")
     return Rollup(
         metric=first.metric,
         route=first.route,
@@ -133,11 +131,7 @@ def merge_product_sums(first: ProductSums, second: ProductSums) -> ProductSums:
     """Merge sums of products of the same two metrics on one route."""
     sums = {name: getattr(first, name) + getattr(second, name) for name in ("n", "x", "y", "xx", "yy", "xy")}
     return ProductSums(
-        first=first.first,
-        second=first.second,
-        route=first.route,
-        minute=min(first.minute, second.minute),
-        **sums,
+        first=first.first, second=first.second, route=first.route, minute=min(first.minute, second.minute), **sums
     )
 
 
@@ -237,9 +231,7 @@ def _bin_index(value: float, low: float | None, high: float | None) -> int:
     return 0 if value < 1 else min(BINS - 1, math.floor(math.log2(value)) + 1)
 
 
-def sum_products(
-    observations: Iterable[Observation], pairs: Iterable[tuple[str, str]]
-) -> tuple[ProductSums, ...]:
+def sum_products(observations: Iterable[Observation], pairs: Iterable[tuple[str, str]]) -> tuple[ProductSums, ...]:
     """Sum the products of pairs of metrics by minute.
 
     >>> seen = [Observation(metric=m, trace="a", time=0.0, value=v) for m, v in (("m", 0.5), ("k", 0.25))]
@@ -252,9 +244,7 @@ def sum_products(
     for observation in observations:
         if observation.counts_for_route and observation.metric in names and observation.value is not None:
             value = round(observation.value * VALUE_GRAIN) / VALUE_GRAIN
-            traces[observation.route, math.floor(observation.time / 60), observation.trace][
-                observation.metric
-            ] = value
+            traces[observation.route, math.floor(observation.time / 60), observation.trace][observation.metric] = value
     merged: dict[tuple[str, str, str, int], ProductSums] = {}
     for (route, minute, _), values in traces.items():
         for first, second in metric_pairs:
@@ -397,9 +387,7 @@ def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> list[Ob
         scores = run.scores()
         for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
             scores_by_trace = trace if "route" in by else replace(trace, route=None)
-            observations += observe_trace(
-                scores_by_trace, verdicts, [next(scores) for _ in range(size)], rest
-            )
+            observations += observe_trace(scores_by_trace, verdicts, [next(scores) for _ in range(size)], rest)
     if not observations:
         raise UsageError(
             f"no trace of {', '.join(names)} has a time: there is nothing to watch. Give each trace its `time`."

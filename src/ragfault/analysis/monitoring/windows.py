@@ -16,7 +16,7 @@ from ragfault.analysis.monitoring.rollups import BINS, ProductSums, Rollup, Wors
 from ragfault.analysis.records import ChunkBucket, ChunkInsight
 from ragfault.io.runs import MetricInfo
 from ragfault.stats import Difference, Interval, t_quantile
-from ragfault.stats.clusters import ClusterTable
+from ragfault.stats.bootstrap import ClusterTable
 
 DAY_MINUTES = 24 * 60
 WINDOW_MINUTES = (30, 90, DAY_MINUTES)
@@ -81,9 +81,7 @@ def build_series(rollups: Iterable[Rollup]) -> dict[SeriesKey, MetricSeries]:
     groups: defaultdict[SeriesKey, list[Rollup]] = defaultdict(list)
     for rollup in rollups:
         groups[rollup.metric, rollup.route, rollup.cohort].append(rollup)
-    return {
-        key: _build_columns(sorted(rollup, key=lambda item: item.minute)) for key, rollup in groups.items()
-    }
+    return {key: _build_columns(sorted(rollup, key=lambda item: item.minute)) for key, rollup in groups.items()}
 
 
 def _build_columns(rollups: Sequence[Rollup]) -> MetricSeries:
@@ -119,11 +117,7 @@ def _estimate_moments(series: MetricSeries, measure: MetricInfo) -> tuple[float,
         mean = total / count
         variance = max(0.0, (squares - total * total / count) / (count - 1))
     plain = math.sqrt(variance / count) if count > 1 else math.inf
-    error = (
-        float(ClusterTable(series.sum[:, None], series.n[:, None]).standard_errors()[0])
-        if groups > 1
-        else 0.0
-    )
+    error = float(ClusterTable(series.sum[:, None], series.n[:, None]).standard_errors()[0]) if groups > 1 else 0.0
     return n, mean, max(plain, error), max(1.0, (groups if groups > 1 else count) - 1)
 
 
@@ -216,9 +210,7 @@ def rolling_means(
     )
 
 
-def _rolling_mean(
-    key: SeriesKey, series: MetricSeries, measure: MetricInfo, until: int, window: int
-) -> RollingMean:
+def _rolling_mean(key: SeriesKey, series: MetricSeries, measure: MetricInfo, until: int, window: int) -> RollingMean:
     now, before = series.between(until - window, until), series.between(until - 2 * window, until - window)
     return RollingMean(
         metric=key[0],
@@ -252,9 +244,7 @@ class MetricDistribution(Struct, frozen=True, kw_only=True):
     """The worst traces beyond it, at most five."""
 
 
-def describe_distribution(
-    key: SeriesKey, series: MetricSeries, measure: MetricInfo
-) -> MetricDistribution | None:
+def describe_distribution(key: SeriesKey, series: MetricSeries, measure: MetricInfo) -> MetricDistribution | None:
     """Describe the values of a window, and the traces beyond Tukey's fence; None where there are no values."""
     bins = series.bins.sum(axis=0)
     if not series.value_count:
@@ -303,9 +293,7 @@ class MetricCorrelation(Struct, frozen=True, kw_only=True):
     high: float
 
 
-def compute_correlations(
-    products: Iterable[ProductSums], first: int, last: int
-) -> tuple[MetricCorrelation, ...]:
+def compute_correlations(products: Iterable[ProductSums], first: int, last: int) -> tuple[MetricCorrelation, ...]:
     """Compute Pearson's correlation of pairs of metrics from `first` to before `last`, with Fisher's interval.
 
     Pairs with fewer than four traces, or of which one metric is always the same, are left out.
@@ -313,14 +301,7 @@ def compute_correlations(
     sums: defaultdict[tuple[str, str], NDArray[np.float64]] = defaultdict(lambda: np.zeros(6))
     for product in products:
         if first <= product.minute < last:
-            sums[product.first, product.second] += (
-                product.n,
-                product.x,
-                product.y,
-                product.xx,
-                product.yy,
-                product.xy,
-            )
+            sums[product.first, product.second] += (product.n, product.x, product.y, product.xx, product.yy, product.xy)
     correlations = []
     for (first_metric, two), (n, x, y, xx, yy, xy) in sorted(sums.items()):
         spread = (n * xx - x * x) * (n * yy - y * y)
@@ -330,9 +311,7 @@ def compute_correlations(
         centre, half = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, r))), 1.959964 / math.sqrt(n - 3)
         ends = math.tanh(centre - half), math.tanh(centre + half)
         correlations.append(
-            MetricCorrelation(
-                first=first_metric, second=two, n=int(n), r=r, low=min(r, ends[0]), high=max(r, ends[1])
-            )
+            MetricCorrelation(first=first_metric, second=two, n=int(n), r=r, low=min(r, ends[0]), high=max(r, ends[1]))
         )
     return tuple(correlations)
 
@@ -341,9 +320,7 @@ _INSIGHT_METRICS = (("relevance", "relevance"), ("usage", "use"))
 _BUCKET_ORDER = {name: at for at, name in enumerate(["1–3", "4–6", "7–10", *map(str, range(1, 11)), "11+"])}
 
 
-def window_insights(
-    series_by_key: Mapping[SeriesKey, MetricSeries], first: int, last: int
-) -> tuple[ChunkInsight, ...]:
+def window_insights(series_by_key: Mapping[SeriesKey, MetricSeries], first: int, last: int) -> tuple[ChunkInsight, ...]:
     """Summarize relevance and use of chunks by position and by number of chunks, from the roll-ups of a window."""
     insights = []
     for metric, name in _INSIGHT_METRICS:

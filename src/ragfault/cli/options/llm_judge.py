@@ -19,9 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DIRECT_FLAGS = ("base_url", "temperature", "max_tokens", "votes", "concurrency", "timeout")
 LLM_FLAGS = (*DIRECT_FLAGS, "budget", "price", "cache", "param", "reverse")
 """The options that `asking` adds, as a verb gets them."""
-BUDGET_PATTERN = re.compile(
-    r"(?:us\$|\$|usd)?\s*([\d_,]*\.?\d+)\s*(k|m)?\s*(tokens?|us\$|\$|usd)?", re.IGNORECASE
-)
+BUDGET_PATTERN = re.compile(r"(?:us\$|\$|usd)?\s*([\d_,]*\.?\d+)\s*(k|m)?\s*(tokens?|us\$|\$|usd)?", re.IGNORECASE)
 MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
@@ -29,21 +27,13 @@ def add_llm_options(function: F) -> F:
     """Add the options of a judge that asks a model; each may also stand in the table [llm] of the settings."""
     for option in reversed(
         (
-            click.option(
-                "--base-url", metavar="URL", help="Where the model is, up to /v1.  [default: the provider's]"
-            ),
-            click.option(
-                "--temperature", metavar="NUMBER|none", help="none: the service's own.  [default: 0]"
-            ),
+            click.option("--base-url", metavar="URL", help="Where the model is, up to /v1.  [default: the provider's]"),
+            click.option("--temperature", metavar="NUMBER|none", help="none: the service's own.  [default: 0]"),
             click.option("--max-tokens", type=click.IntRange(1), help="The longest reply.  [default: 4096]"),
             click.option("--votes", type=click.IntRange(1), help="Calls for each verdict.  [default: 1]"),
+            click.option("--concurrency", type=click.IntRange(1), help="Calls at once, at the most.  [default: 16]"),
             click.option(
-                "--concurrency", type=click.IntRange(1), help="Calls at once, at the most.  [default: 16]"
-            ),
-            click.option(
-                "--timeout",
-                type=click.FloatRange(0, min_open=True),
-                help="Seconds for one try.  [default: 120]",
+                "--timeout", type=click.FloatRange(0, min_open=True), help="Seconds for one try.  [default: 120]"
             ),
             click.option(
                 "--budget",
@@ -54,23 +44,16 @@ def add_llm_options(function: F) -> F:
             click.option("--price", metavar="IN,OUT", help="US$ for a million tokens sent and received."),
             click.option("--cache", metavar="FILE|none", help="Keeps replies that were paid for."),
             click.option(
-                "--param",
-                multiple=True,
-                metavar="KEY=VALUE",
-                help="A further parameter of the request. Repeatable.",
+                "--param", multiple=True, metavar="KEY=VALUE", help="A further parameter of the request. Repeatable."
             ),
-            click.option(
-                "--reverse", is_flag=True, help="Answer relevance by the questions an answer answers."
-            ),
+            click.option("--reverse", is_flag=True, help="Answer relevance by the questions an answer answers."),
         )
     ):
         function = option(function)
     return function
 
 
-def resolve_judge_options(
-    judge: str | None, flags: Mapping[str, Any], table: Mapping[str, Any]
-) -> dict[str, Any]:
+def resolve_judge_options(judge: str | None, flags: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
     """Resolve the options of a named judge: flags before the table [llm] of the settings; none for one that asks no model.
 
     Raises UsageError where flags are given to a judge that asks no model, or cannot be read.
@@ -91,10 +74,7 @@ def resolve_judge_options(
     if "price" in given:
         resolved["price"] = _parse_price(given["price"])
     if "param" in given:
-        resolved["parameters"] = {
-            **table.get("parameters", {}),
-            **dict(map(_parse_parameter, given["param"])),
-        }
+        resolved["parameters"] = {**table.get("parameters", {}), **dict(map(_parse_parameter, given["param"]))}
     return {**resolved, **{name: given[name] for name in ("cache", "reverse") if name in given}}
 
 
@@ -108,9 +88,7 @@ def parse_budgets(amounts: Sequence[str | float]) -> dict[str, float]:
     for text in amounts:
         match = BUDGET_PATTERN.fullmatch(str(text).strip())
         if match is None:
-            raise UsageError(
-                f'the budget "{text}" is no amount. Write --budget 5 (US$), or --budget "200000 tokens".'
-            )
+            raise UsageError(f'the budget "{text}" is no amount. Write --budget 5 (US$), or --budget "200000 tokens".')
         amount = float(match[1].replace(",", "").replace("_", "")) * MULTIPLIERS[(match[2] or "").lower()]
         if (match[3] or "").lower().startswith("token"):
             budgets["budget_tokens"] = int(amount)
@@ -157,9 +135,7 @@ def estimate_cost(traces: Any, judge: str | None, options: Mapping[str, Any], pr
 
     loaded = load_judge(judge or "embedded", profile=profile, **options)
     if not isinstance(loaded, LLMJudge):
-        raise UsageError(
-            "--dry-run is for a judge that asks a model, and costs. Name one with --judge llm:MODEL."
-        )
+        raise UsageError("--dry-run is for a judge that asks a model, and costs. Name one with --judge llm:MODEL.")
     return _format_estimate(loaded.estimate(traces), loaded.fingerprint.split()[1:3])
 
 
@@ -177,26 +153,17 @@ def _format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
             f"{call_kind.prompt:,}",
             f"{call_kind.completion:,}",
         )
-        rows.append(
-            (call_kind.kind, *numbers, _format_dollars(call_kind.cost), _format_dollars(call_kind.max_cost))
-        )
+        rows.append((call_kind.kind, *numbers, _format_dollars(call_kind.cost), _format_dollars(call_kind.max_cost)))
     total = [sum(call_kind[at] for call_kind in estimate.kinds) for at in range(1, 5)]  # type: ignore[misc]
-    costs = [
-        [call_kind.cost for call_kind in estimate.kinds],
-        [call_kind.max_cost for call_kind in estimate.kinds],
-    ]
+    costs = [[call_kind.cost for call_kind in estimate.kinds], [call_kind.max_cost for call_kind in estimate.kinds]]
     sums = [_format_dollars(None if None in some else sum(some)) for some in costs]  # type: ignore[arg-type]
     rows.append(("together", *(f"{number:,}" for number in total), *sums))
     wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
-        "  ".join(
-            [row[0].ljust(wide[0]), *(cell.rjust(size) for cell, size in zip(row[1:], wide[1:], strict=True))]
-        )
+        "  ".join([row[0].ljust(wide[0]), *(cell.rjust(size) for cell, size in zip(row[1:], wide[1:], strict=True))])
         for row in rows
     ]
-    size = ", ".join(
-        f"{REPLY_TOKENS[call_kind.kind]} tokens for {call_kind.kind}" for call_kind in estimate.kinds
-    )
+    size = ", ".join(f"{REPLY_TOKENS[call_kind.kind]} tokens for {call_kind.kind}" for call_kind in estimate.kinds)
     lost = f"\n{estimate.too_long:,} traces are too long to be asked about." if estimate.too_long else ""
     return (
         f"Nothing was sent. {estimate.traces:,} traces, judged by {' '.join(who)}:\n\n"

@@ -22,12 +22,9 @@ TextList = Annotated[str | list[str], Meta(description="a text or a list of text
 ClosedShare = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 OpenShare = Annotated[float, Meta(gt=0, lt=1, description="a number between 0 and 1")]
 PositiveNumber = Annotated[float, Meta(gt=0, description="a number above 0")]
-MarginTable = Annotated[
-    dict[str, PositiveNumber], Meta(description="a table of metrics, each with a number above 0")
-]
+MarginTable = Annotated[dict[str, PositiveNumber], Meta(description="a table of metrics, each with a number above 0")]
 RouteTable = Annotated[
-    dict[str, str | list[str]],
-    Meta(description="a table of routes, each with a threshold or a list of thresholds"),
+    dict[str, str | list[str]], Meta(description="a table of routes, each with a threshold or a list of thresholds")
 ]
 
 SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
@@ -52,16 +49,14 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
         "context": PositiveInt,
         "images": Annotated[Literal["none", "data", "url"], Meta(description='"none", "data" or "url"')],
         "structured": Annotated[
-            Literal["auto", "schema", "object", "none"],
-            Meta(description='"auto", "schema", "object" or "none"'),
+            Literal["auto", "schema", "object", "none"], Meta(description='"auto", "schema", "object" or "none"')
         ],
         "reverse": Annotated[bool, Meta(description="true or false")],
         "concurrency": PositiveInt,
         "timeout": PositiveNumber,
         "tries": PositiveInt,
         "budget": Annotated[
-            float | str | list[str],
-            Meta(description='US$, or a text such as "200000 tokens", or a list of both'),
+            float | str | list[str], Meta(description='US$, or a text such as "200000 tokens", or a list of both')
         ],
         "price": Annotated[
             tuple[float, float], Meta(description="a list of US$ for a million tokens sent and received")
@@ -130,9 +125,7 @@ def build_executor(ray: str | None, asked: dict[str, Any]) -> dict[str, Any]:
 def add_config_option(function: F) -> F:
     """Add the option that names the settings file."""
     return click.option(
-        "--config",
-        type=click.Path(dir_okay=False),
-        help=f"Settings file; ./{SETTINGS_FILE} is read where it exists.",
+        "--config", type=click.Path(dir_okay=False), help=f"Settings file; ./{SETTINGS_FILE} is read where it exists."
     )(function)
 
 
@@ -143,9 +136,7 @@ def parse_column_map(maps: tuple[str, ...], table: Mapping[str, Any]) -> dict[st
         field, equals, column = text.partition("=")
         if not equals:
             if len(maps) > 1:
-                raise UsageError(
-                    f"--map {text}: a map file is given alone. Write --map FIELD=COLUMN, or one file."
-                )
+                raise UsageError(f"--map {text}: a map file is given alone. Write --map FIELD=COLUMN, or one file.")
             return text
         pairs[field.strip()] = column.strip()
     return pairs or dict(table) or None
@@ -181,18 +172,13 @@ def _check_table(path: Path, name: str, table: Any) -> dict[str, Any]:
     if name == "map":
         from ragfault.io.formats.record_shapes import flatten_map
 
-        return {
-            key: _check_value(path, name, key, value, NonEmptyText)
-            for key, value in flatten_map(table).items()
-        }
+        return {key: _check_value(path, name, key, value, NonEmptyText) for key, value in flatten_map(table).items()}
     for key in table:
         if name == "llm" and "key" in key.lower():
             raise UsageError(f"{path}: keys are read from the environment alone. Leave {key} out of [llm].")
         if key not in SETTINGS_SCHEMA[name]:
             raise UnknownName(f"key of [{name}] in {path}", key, SETTINGS_SCHEMA[name])
-    return {
-        key: _check_value(path, name, key, value, SETTINGS_SCHEMA[name][key]) for key, value in table.items()
-    }
+    return {key: _check_value(path, name, key, value, SETTINGS_SCHEMA[name][key]) for key, value in table.items()}
 
 
 def _check_value(path: Path, name: str, key: str, value: Any, kind: Any) -> Any:
@@ -201,16 +187,10 @@ def _check_value(path: Path, name: str, key: str, value: Any, kind: Any) -> Any:
         converted = msgspec.convert(value, kind)
     except msgspec.ValidationError:
         expected = kind.__metadata__[0].description
-        raise InputError(
-            f"{path}: {key} of [{name}] should be {expected}, not {_format_value(value)}."
-        ) from None
+        raise InputError(f"{path}: {key} of [{name}] should be {expected}, not {_format_value(value)}.") from None
     if kind is TextList:
         return _as_list(converted)
-    return (
-        {route: _as_list(thresholds) for route, thresholds in converted.items()}
-        if kind is RouteTable
-        else converted
-    )
+    return {route: _as_list(thresholds) for route, thresholds in converted.items()} if kind is RouteTable else converted
 
 
 def _as_list(value: str | list[str]) -> list[str]:

@@ -2,8 +2,16 @@
 
 from ragfault.evaluation.ablation.answer_replay import replay
 from ragfault.evaluation.ablation.experiment import DEFAULT_METRICS, ablate
-from ragfault.evaluation.ablation.parts import System, SystemPart, generator, retriever
-from ragfault.evaluation.ablation.records import Ablation, MetricAttribution, PartEffect, SystemConfiguration
+from ragfault.evaluation.ablation.parts import (
+    Ablation,
+    MetricAttribution,
+    PartEffect,
+    System,
+    SystemConfiguration,
+    SystemPart,
+    generator,
+    retriever,
+)
 
 __all__ = [
     "DEFAULT_METRICS",

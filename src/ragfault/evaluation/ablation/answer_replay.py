@@ -10,10 +10,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, UsageError
-from ragfault.evaluation.ablation.design import factorial_design, permutation_design
+from ragfault.evaluation.ablation.attribution import factorial_design, permutation_design
 from ragfault.evaluation.ablation.experiment import AblationOptions, prepare_queries, run_experiment
-from ragfault.evaluation.ablation.parts import AnswerFunction, System, SystemPart, generator
-from ragfault.evaluation.ablation.records import Ablation
+from ragfault.evaluation.ablation.parts import Ablation, AnswerFunction, System, SystemPart, generator
 from ragfault.io.runs import Run
 from ragfault.records import Trace
 
@@ -49,9 +48,7 @@ def replay(
     >>> [(share.parts[0], round(share.difference.mean, 2)) for share in found.attributions[0].shares]
     [('retrieval', -0.7), ('generator', 0.0)]
     """
-    left, right, alone = _pair_traces(
-        _load_traces(baseline, "baseline"), _load_traces(candidate, "candidate")
-    )
+    left, right, alone = _pair_traces(_load_traces(baseline, "baseline"), _load_traces(candidate, "candidate"))
     baseline_generator, two = (None, generator) if callable(generator) else generator
     if "permutations" in options:
         raise UsageError("replay runs every configuration it can: permutations is an option of ablate.")

@@ -1,26 +1,24 @@
-"""Attribution: the effect of each part on each metric, with intervals, tests and a verdict in words."""
+"""Attribution of a change to components: experimental designs, factorial effects and Shapley shares.
+
+A configuration is a number: bit i is set where part i is the candidate's. Every effect is a weighted sum over
+configurations, so it can be computed query by query and its interval is that of a mean.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from math import factorial
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.analysis.comparison.compare import (
-    MARGIN,
-    POWER,
-    default_margin,
-    ignores_answer,
-    pairs_to_decide,
-)
+from ragfault.analysis.comparison.compare import MARGIN, POWER, default_margin, ignores_answer, pairs_to_decide
 from ragfault.analysis.comparison.records import ChangeState
-from ragfault.evaluation.ablation.design import ExperimentDesign
-from ragfault.evaluation.ablation.parts import System
-from ragfault.evaluation.ablation.records import MetricAttribution, PartEffect
+from ragfault.evaluation.ablation.parts import MetricAttribution, PartEffect, System
 from ragfault.io.runs import MetricInfo
 from ragfault.metrics import Metric
 from ragfault.records import Trace
@@ -32,9 +30,127 @@ from ragfault.stats import (
     paired_differences,
     sign_flip_tests,
 )
-from ragfault.stats.clusters import Clusters, FloatArray
+from ragfault.stats.bootstrap import Clusters, FloatArray
 from ragfault.stats.significance import MAX_PERMUTATION_CLUSTERS
 from ragfault.stats.significance import RESAMPLES as FLIPS
+
+MAX_FACTORIAL_PARTS = 4
+"""Up to so many parts all 2^k configurations are run, unless orders are asked for."""
+
+
+class ExperimentDesign(Struct, frozen=True, kw_only=True):
+    """Configurations of an experiment and the weights of its effects on them."""
+
+    masks: tuple[int, ...]
+    """The configurations, by how many parts they take from the candidate."""
+    total: FloatArray
+    """Weights of the whole change."""
+    shares: FloatArray
+    """Parts by configurations: weights of the Shapley shares."""
+    interactions: tuple[tuple[int, int, FloatArray], ...]
+    """Weights of the interaction of two parts, for each pair."""
+    permutations: int | None
+    """How many orders of swapping the shares are a mean of; None: all."""
+
+
+def factorial_design(k: int) -> ExperimentDesign:
+    """Return the design that runs every configuration of k parts once (Fisher 1935; Yates 1937).
+
+    A part's share is its Shapley value (Shapley 1953): the mean, over all orders in which the parts may be
+    swapped, of what swapping it changes. The interaction of two parts is the Shapley interaction index
+    (Grabisch & Roubens 1999): how much more both change together than each alone. For two parts these are the
+    main effects and the interaction of the 2 × 2 factorial.
+
+    >>> design = factorial_design(2)
+    >>> design.masks
+    (0, 1, 2, 3)
+    >>> design.shares
+    array([[-0.5,  0.5, -0.5,  0.5],
+           [-0.5, -0.5,  0.5,  0.5]])
+    >>> design.interactions[0][2]
+    array([ 1., -1., -1.,  1.])
+    """
+    masks = _sort_masks(range(1 << k))
+    place = {mask: at for at, mask in enumerate(masks)}
+    shares = np.zeros((k, len(masks)))
+    for part in range(k):
+        for mask in masks:
+            if not mask >> part & 1:
+                weight = _shapley_weight(mask.bit_count(), k)
+                shares[part, place[mask | 1 << part]] += weight
+                shares[part, place[mask]] -= weight
+    pairs = tuple((i, j, _interaction_weights(i, j, k, place)) for i, j in combinations(range(k), 2))
+    return ExperimentDesign(
+        masks=masks, total=_total_weights(masks), shares=shares, interactions=pairs, permutations=None
+    )
+
+
+def permutation_design(k: int, permutations: Sequence[Sequence[int]]) -> ExperimentDesign:
+    """Return the design that swaps the parts in these orders only, and takes the mean over them.
+
+    The shares still sum to the whole change, and a part without effect has none (Castro, Gómez & Tejada 2009).
+
+    >>> design = permutation_design(2, [(1, 0)])
+    >>> design.masks, design.shares.tolist()
+    ((0, 2, 3), [[0.0, -1.0, 1.0], [-1.0, 1.0, 0.0]])
+    """
+    steps = [(part, _part_mask(order[:at])) for order in permutations for at, part in enumerate(order)]
+    masks = _sort_masks({0, (1 << k) - 1} | {mask for _, mask in steps})
+    place = {mask: at for at, mask in enumerate(masks)}
+    shares = np.zeros((k, len(masks)))
+    for part, mask in steps:
+        shares[part, place[mask | 1 << part]] += 1 / len(permutations)
+        shares[part, place[mask]] -= 1 / len(permutations)
+    return ExperimentDesign(
+        masks=masks, total=_total_weights(masks), shares=shares, interactions=(), permutations=len(permutations)
+    )
+
+
+def draw_permutations(k: int, count: int, seed: int) -> list[tuple[int, ...]]:
+    """Draw random orders of k parts in which each part comes about equally often at each place.
+
+    Orders are drawn in blocks: a random one and its rotations.
+
+    >>> draw_permutations(3, 4, seed=1)
+    [(0, 1, 2), (1, 2, 0), (2, 0, 1), (2, 0, 1)]
+    """
+    rng = np.random.default_rng(seed)
+    permutations: list[tuple[int, ...]] = []
+    while len(permutations) < count:
+        order = rng.permutation(k).tolist()
+        permutations += [tuple(order[at:] + order[:at]) for at in range(k)]
+    return permutations[:count]
+
+
+def _sort_masks(masks: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(masks, key=lambda mask: (mask.bit_count(), mask)))
+
+
+def _shapley_weight(before: int, k: int) -> float:
+    """Return the share of the orders of k parts in which given `before` parts come first and a given one next."""
+    return factorial(before) * factorial(k - before - 1) / factorial(k)
+
+
+def _part_mask(parts: Iterable[int]) -> int:
+    return sum(1 << part for part in parts)
+
+
+def _total_weights(masks: Sequence[int]) -> FloatArray:
+    weights = np.zeros(len(masks))
+    weights[0] -= 1
+    weights[-1] += 1
+    return weights
+
+
+def _interaction_weights(i: int, j: int, k: int, column_by_mask: dict[int, int]) -> FloatArray:
+    weights = np.zeros(len(column_by_mask))
+    both = 1 << i | 1 << j
+    for mask in column_by_mask:
+        if not mask & both:
+            weight = _shapley_weight(mask.bit_count(), k - 1)
+            for more, sign in ((both, 1), (1 << i, -1), (1 << j, -1), (0, 1)):
+                weights[column_by_mask[mask | more]] += sign * weight
+    return weights
 
 
 def add_verdict(attribution: MetricAttribution) -> MetricAttribution:
@@ -67,9 +183,7 @@ def _moved_text(movers: Sequence[PartEffect], attribution: MetricAttribution) ->
     for share in order:
         verb = "raised" if share.difference.mean > 0 else "lowered"
         pieces.append(f"{share.parts[0]} {verb} it by {abs(share.difference.mean):.3f}")
-    return f"{_join_names(pieces)}, of a whole change of {attribution.total.difference.mean:+.3f}".replace(
-        "-", "−"
-    )
+    return f"{_join_names(pieces)}, of a whole change of {attribution.total.difference.mean:+.3f}".replace("-", "−")
 
 
 def _undecided_text(shares: Sequence[PartEffect]) -> str:
@@ -96,16 +210,11 @@ def _join_names(names: Sequence[str]) -> str:
 
 def hash_retrieval(traces: Sequence[Trace]) -> tuple[int, ...]:
     """Hash the chunks and the gold of every query."""
-    return tuple(
-        hash(repr(([(chunk.id, chunk.text) for chunk in trace.chunks or ()], trace.gold))) for trace in traces
-    )
+    return tuple(hash(repr(([(chunk.id, chunk.text) for chunk in trace.chunks or ()], trace.gold))) for trace in traces)
 
 
 def list_fixed_parts(
-    metrics: Sequence[Metric],
-    baseline: System,
-    candidate: System,
-    retrieval_hashes: Mapping[int, tuple[int, ...]],
+    metrics: Sequence[Metric], baseline: System, candidate: System, retrieval_hashes: Mapping[int, tuple[int, ...]]
 ) -> list[list[int]]:
     """Return for each metric the parts that cannot move it.
 
@@ -121,8 +230,7 @@ def _keeps_chunks(part: int, retrieval_hashes: Mapping[int, tuple[int, ...]]) ->
     """Return whether swapping a part never changed a chunk, in all configurations run."""
     bit = 1 << part
     return all(
-        retrieval_hashes[mask] == retrieval_hashes.get(mask | bit, retrieval_hashes[mask])
-        for mask in retrieval_hashes
+        retrieval_hashes[mask] == retrieval_hashes.get(mask | bit, retrieval_hashes[mask]) for mask in retrieval_hashes
     )
 
 
@@ -180,7 +288,7 @@ def attribute_change(
     significant whatever the signs, and are not counted (Tarone 1990). `same` names, for each metric, the parts
     that cannot move it.
 
-    >>> from ragfault.evaluation.ablation.design import factorial_design
+    >>> from ragfault.evaluation.ablation.attribution import factorial_design
     >>> rng = np.random.default_rng(0)
     >>> queries = rng.normal(0.5, 0.1, size=(1, 50, 1))
     >>> effects = np.array([0.0, 0.0, -0.2, -0.2])[:, None, None] + rng.normal(0, 0.01, size=(4, 50, 1))
@@ -208,21 +316,13 @@ def attribute_change(
             if test is not None
         ]
         attributions.append(
-            _build_attribution(
-                measure, means, int(complete[:, at].sum()), lost[at], margin, effects, len(parts)
-            )
+            _build_attribution(measure, means, int(complete[:, at].sum()), lost[at], margin, effects, len(parts))
         )
     return tuple(attributions)
 
 
 def _build_attribution(
-    measure: MetricInfo,
-    means: list[float],
-    n: int,
-    lost: int,
-    margin: float,
-    effects: Sequence[PartEffect],
-    k: int,
+    measure: MetricInfo, means: list[float], n: int, lost: int, margin: float, effects: Sequence[PartEffect], k: int
 ) -> MetricAttribution:
     return add_verdict(
         MetricAttribution(
@@ -277,12 +377,7 @@ def _test_effects(
         seed=options.seed,
     )
     flips = sign_flip_tests(
-        left,
-        right,
-        clusters,
-        defined=defined,
-        resamples=_count_resamples(left != right, options),
-        seed=options.seed,
+        left, right, clusters, defined=defined, resamples=_count_resamples(left != right, options), seed=options.seed
     )
     effects = [
         None if change is None or flip is None else EffectTest(change, flip, counts)

@@ -14,28 +14,27 @@ from ragfault.analysis.comparison.compare import MARGIN
 from ragfault.analysis.score_matrix import ScoreMatrix
 from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.ablation.attribution import (
-    EffectOptions,
-    attribute_change,
-    hash_retrieval,
-    list_fixed_parts,
-)
-from ragfault.evaluation.ablation.design import (
     MAX_FACTORIAL_PARTS,
+    EffectOptions,
     ExperimentDesign,
+    attribute_change,
     draw_permutations,
     factorial_design,
+    hash_retrieval,
+    list_fixed_parts,
     permutation_design,
 )
 from ragfault.evaluation.ablation.experiment_cache import CachedJudge, ExperimentFolder, ExperimentPlan
 from ragfault.evaluation.ablation.parts import (
+    Ablation,
     PartRunner,
     System,
+    SystemConfiguration,
     check_part_names,
     part_label,
     run_configuration,
     strip_outputs,
 )
-from ragfault.evaluation.ablation.records import Ablation, SystemConfiguration
 from ragfault.evaluation.evaluator import describe_metric, evaluate
 from ragfault.io import TraceDigest
 from ragfault.io.normalization import normalize_trace
@@ -88,9 +87,7 @@ class AblationOptions:
             raise UsageError("confidence lies between 0 and 1, and the margin is above 0.")
         self.out, self.workers, self.threads = out, workers, threads
         self.progress, self.notice = progress, notice
-        self.effect_options = EffectOptions(
-            confidence=confidence, resamples=resamples, seed=seed, margin=margin
-        )
+        self.effect_options = EffectOptions(confidence=confidence, resamples=resamples, seed=seed, margin=margin)
         self.metrics = select_metrics(metrics)
         if isinstance(judge, str):
             judge = judges.load_judge(judge if any(m.definition.verdicts for m in self.metrics) else "none")
@@ -209,9 +206,7 @@ def run_experiment(
         with PartRunner(baseline, candidate, folder.calls_path) as maker:
             runs = _ConfigurationRuns(folder, maker, queries, design, options)
             configurations = [runs.ensure_run(mask) for mask in design.masks]
-        values = np.stack(
-            [ScoreMatrix(folder.open_run(attributions.name)).values for attributions in configurations]
-        )
+        values = np.stack([ScoreMatrix(folder.open_run(attributions.name)).values for attributions in configurations])
     attributions = attribute_change(
         values,
         plan.metrics,
@@ -298,9 +293,7 @@ class _ConfigurationRuns:
         )
 
     def _evaluate(self, name: str, mask: int) -> Run:
-        traces = run_configuration(
-            self.runner, mask, self.queries, threads=self.options.threads, advance=self._advance
-        )
+        traces = run_configuration(self.runner, mask, self.queries, threads=self.options.threads, advance=self._advance)
         begun = self._done_steps
         return evaluate(
             traces,
@@ -319,7 +312,4 @@ class _ConfigurationRuns:
 
 def _query_clusters(queries: Sequence[Trace]) -> list[tuple[str, str]]:
     """Return the cluster of each query: its conversation, else its words."""
-    return [
-        ("query", start.query) if start.conversation is None else ("talk", start.conversation)
-        for start in queries
-    ]
+    return [("query", start.query) if start.conversation is None else ("talk", start.conversation) for start in queries]

@@ -15,7 +15,7 @@ from ragfault.analysis.comparison.compare import ANSWER_FREE_VERDICTS
 from ragfault.errors import OutputError, RunError
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.runs import MetricInfo, Run
-from ragfault.judges.observation import observe_traces
+from ragfault.judges.assembly import observe_traces
 from ragfault.protocols import Judge, VerdictKind
 from ragfault.records import Trace, Verdicts
 
@@ -127,9 +127,7 @@ class ExperimentFolder:
         except (msgspec.MsgspecError, OSError) as error:
             raise RunError(f"{file} cannot be read: {error}. Choose another folder.") from None
         if begun != plan:
-            differing = [
-                name for name in plan.__struct_fields__ if getattr(begun, name) != getattr(plan, name)
-            ]
+            differing = [name for name in plan.__struct_fields__ if getattr(begun, name) != getattr(plan, name)]
             raise RunError(
                 f"{path} holds another experiment: {', '.join(differing)} differ. "
                 "Choose another folder, or remove that one."

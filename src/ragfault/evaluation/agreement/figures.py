@@ -18,16 +18,10 @@ from ragfault.evaluation.agreement.measurement import (
     UnitAgreement,
 )
 from ragfault.evaluation.agreement.units import OWN_THRESHOLD, Bools, ScoredUnits, SpanOverlap
-from ragfault.stats import (
-    BootstrapEstimate,
-    bootstrap_estimates,
-    calibration_bins,
-    choose_threshold,
-    mean_interval,
-)
+from ragfault.stats import BootstrapEstimate, bootstrap_estimates, calibration_bins, choose_threshold, mean_interval
 from ragfault.stats.agreement import TwoRaterRatings
+from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.classification import RankedScores, assign_bins, rank_within_groups
-from ragfault.stats.clusters import FloatArray
 
 FOLDS = 5
 HISTOGRAM_BINS = 20
@@ -107,9 +101,7 @@ def compute_agreement(
     figures_by_name = {figure.name: figure for figure in figures}
     if called.threshold is None and label.any() and not label.all():
         reason = "no fold has both classes in the others"
-        figures_by_name |= {
-            name: AgreementFigure(name=name, value=None, reason=reason) for name in THRESHOLD_FIGURES
-        }
+        figures_by_name |= {name: AgreementFigure(name=name, value=None, reason=reason) for name in THRESHOLD_FIGURES}
     return UnitAgreement(
         unit=units.unit,
         value=value,
@@ -129,14 +121,7 @@ FIGURE_ORDER = (
 """The order of the figures."""
 
 
-SIGNED_FIGURES = (
-    "balanced_accuracy_lost",
-    "kappa",
-    "alpha",
-    "kappa_linear",
-    "kappa_quadratic",
-    "alpha_ordinal",
-)
+SIGNED_FIGURES = ("balanced_accuracy_lost", "kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal")
 """Figures that may be negative."""
 THRESHOLD_FIGURES = ("f1", "precision", "recall")
 """Figures at the threshold."""
@@ -146,9 +131,7 @@ CALIBRATION_NOISE = "noise"
 """Calibration error due to resampling; the true error is within this distance of the estimate."""
 
 
-def _mean_figure(
-    name: str, values: NDArray[np.generic], groups: NDArray[np.object_], reason: str
-) -> AgreementFigure:
+def _mean_figure(name: str, values: NDArray[np.generic], groups: NDArray[np.object_], reason: str) -> AgreementFigure:
     """Return a mean in [0, 1] with Wilson's interval, widened for correlated groups."""
     if not values.size:
         return AgreementFigure(name=name, value=None, reason=reason)
@@ -175,11 +158,7 @@ def _certainty_figures(units: ScoredUnits, names: NDArray[np.object_]) -> list[A
 
 
 def _bootstrap_figures(
-    units: ScoredUnits,
-    groups: Sequence[str],
-    called: Bools,
-    inner: Sequence[Hashable] | None,
-    options: IntervalOptions,
+    units: ScoredUnits, groups: Sequence[str], called: Bools, inner: Sequence[Hashable] | None, options: IntervalOptions
 ) -> list[AgreementFigure]:
     """Return the figures that are no means, with bootstrap intervals."""
     label = units.label
@@ -218,9 +197,7 @@ def _bootstrap_figures(
         for name, estimate in estimates_by_name.items()
     ]
     if inner is not None and not within_groups:
-        figures.append(
-            AgreementFigure(name="auroc_within", value=None, reason="no group has positives and negatives")
-        )
+        figures.append(AgreementFigure(name="auroc_within", value=None, reason="no group has positives and negatives"))
     return figures
 
 
@@ -247,18 +224,11 @@ def _ranking_statistics(units: ScoredUnits) -> _StatisticGroup:
         best = ranked.evaluate_thresholds("balanced_accuracy", *class_weights).max(axis=1)
         own = _balanced_accuracy(weights, units.called, units.label)
         return np.stack(
-            [ranked.auroc(*class_weights), ranked.average_precision(*class_weights), own, best, best - own],
-            axis=1,
+            [ranked.auroc(*class_weights), ranked.average_precision(*class_weights), own, best, best - own], axis=1
         )
 
     return _StatisticGroup(
-        (
-            "auroc",
-            "average_precision",
-            "balanced_accuracy",
-            "best_balanced_accuracy",
-            "balanced_accuracy_lost",
-        ),
+        ("auroc", "average_precision", "balanced_accuracy", "best_balanced_accuracy", "balanced_accuracy_lost"),
         statistic,
     )
 
@@ -368,12 +338,7 @@ def compute_span_agreement(
         reason = None if overlap.value is not None else "no claim is called bad"
         figures.append(
             AgreementFigure(
-                name=name,
-                value=overlap.value,
-                low=overlap.low,
-                high=overlap.high,
-                n=len(overlaps),
-                reason=reason,
+                name=name, value=overlap.value, low=overlap.low, high=overlap.high, n=len(overlaps), reason=reason
             )
         )
     return SpanAgreement(spans=len(flags), figures=tuple(figures))

@@ -257,9 +257,7 @@ def _resolve_trace(labels: Sequence[HumanLabel]) -> LabelConsensus:
     votes_by_item: dict[VerdictKey, dict[str, VerdictValue]] = {}
     reviewed: set[str] = set()
     for label in labels:
-        valid_parts = (
-            ANSWER_INDEPENDENT if label.answer not in (None, answer) else HumanVerdicts.__struct_fields__
-        )
+        valid_parts = ANSWER_INDEPENDENT if label.answer not in (None, answer) else HumanVerdicts.__struct_fields__
         reviewed |= label.verdicts.reviewed_parts & set(valid_parts)
         for key, value in list_values(label.verdicts).items():
             if ("answer" if key[0] == "aspect" else key[0]) in valid_parts:

@@ -79,10 +79,7 @@ def load_human_scores(
 
 
 def load_paired_scores(
-    sources: Sequence[LabelSource],
-    runs: tuple[Run, Run],
-    *,
-    notice: Callable[[str], object] = ignore_progress,
+    sources: Sequence[LabelSource], runs: tuple[Run, Run], *, notice: Callable[[str], object] = ignore_progress
 ) -> tuple[HumanLabels | None, HumanLabels | None]:
     """Load the labels of a baseline and a candidate: one file for both, or one for each, in this order.
 
@@ -90,9 +87,7 @@ def load_paired_scores(
     two files.
     """
     if len(sources) > 2:
-        raise UsageError(
-            f"--human-labels was given {len(sources)} times: once for both runs, or once for each."
-        )
+        raise UsageError(f"--human-labels was given {len(sources)} times: once for both runs, or once for each.")
     if len(sources) == 2:
         return load_human_scores(sources[0], runs[0], notice=notice), load_human_scores(
             sources[1], runs[1], notice=notice
@@ -114,9 +109,7 @@ def _describe_labels(source: LabelSource, run: Run, labels: LabelProvenance) -> 
     count = f"{labels.traces:,} of {run.manifest.traces:,} traces of {run.path.name}"
     message = f"corrected by labels of {labels.labelers}: {count}"
     if labels.unmatched:
-        message += (
-            f"; {labels.unmatched:,} in {source} belong to no trace (or another answer), or are incomplete"
-        )
+        message += f"; {labels.unmatched:,} in {source} belong to no trace (or another answer), or are incomplete"
     if labels.disputed:
         message += f"; annotators differ on {labels.disputed:,} items"
     return message
@@ -169,9 +162,7 @@ def _iterate_rows(source: LabelSource) -> Iterator[tuple[int, Any]]:
             raise InputError(f"{source}: empty, there is no label in it")
         kind = detect_format(str(source), body) if get_format_suffix(str(source)) else "json"
         if kind in ("csv", "tsv"):
-            yield from (
-                (line, row) for line, row in read_csv_rows(body, str(source), kind == "tsv", MAX_LINE) if line
-            )
+            yield from ((line, row) for line, row in read_csv_rows(body, str(source), kind == "tsv", MAX_LINE) if line)
         elif kind == "json":
             for line, text, _ in iterate_lines(body):
                 if not text.isspace():
@@ -205,14 +196,10 @@ def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:
     """Return the scores of a stronger judge, on the traces with the same chunks and answer."""
     better_run = Run.open(source)
     if better_run.manifest.judge == run.manifest.judge:
-        raise InputError(
-            f"{source} was judged as {run.path} was, by {run.manifest.judge}: it can correct nothing."
-        )
+        raise InputError(f"{source} was judged as {run.path} was, by {run.manifest.judge}: it can correct nothing.")
     better_traces = {trace.id: trace for trace in better_run.traces()}
     shared_ids = {
-        trace.id
-        for trace in run.traces(list(better_traces))
-        if have_same_inputs(trace, better_traces[trace.id])
+        trace.id for trace in run.traces(list(better_traces)) if have_same_inputs(trace, better_traces[trace.id])
     }
     names = {str(metric) for metric in list_metrics(run)}
     values: MetricValues = {}
@@ -273,9 +260,7 @@ def _overlay_run(
                 undetermined.add(metric)
             else:
                 values.setdefault(metric, {})[trace.id] = value
-    return {
-        metric: values_by_trace for metric, values_by_trace in values.items() if metric not in undetermined
-    }
+    return {metric: values_by_trace for metric, values_by_trace in values.items() if metric not in undetermined}
 
 
 def _load_traces(source: LabelSource, run: Run, _: bool) -> LoadedScores:
@@ -317,9 +302,7 @@ def _load_values(source: LabelSource, run: Run, _: bool) -> LoadedScores:
     return LoadedScores(Path(source).name, values, list(names))
 
 
-def _parse_row(
-    row: Any, ranges: Mapping[str, tuple[float | None, float | None]]
-) -> tuple[str, dict[str, float]]:
+def _parse_row(row: Any, ranges: Mapping[str, tuple[float | None, float | None]]) -> tuple[str, dict[str, float]]:
     """Return the trace of a row and its values; raises InvalidRecord."""
     if isinstance(row, InvalidRecord):
         raise row

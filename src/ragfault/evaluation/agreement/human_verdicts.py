@@ -22,7 +22,7 @@ from ragfault.metrics import DEFAULT_METRICS, Metric, compute_score, parse_metri
 from ragfault.protocols import VERDICT_KINDS
 from ragfault.records import Trace, Verdicts
 from ragfault.stats import BootstrapEstimate, bootstrap_estimates, mean_interval, paired_difference
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.bootstrap import FloatArray
 
 VerdictValues = Mapping[VerdictKey, VerdictValue]
 
@@ -95,10 +95,7 @@ def overlay_labels(verdicts: Verdicts, reading: LabelReading) -> Any:
             continue
         if judged is None or (part in ITEM_OVERLAYS and not judged):
             setattr(overlay, part, judged)
-        elif (
-            part in reading.reviewed_parts
-            and (labeled := _overlay_part(part, judged, reading.values)) is not None
-        ):
+        elif part in reading.reviewed_parts and (labeled := _overlay_part(part, judged, reading.values)) is not None:
             setattr(overlay, part, labeled)
     return overlay
 
@@ -154,9 +151,7 @@ def _overlay_recall(verdict: Any, labels: VerdictValues) -> _PartialRecord | Non
 def _overlay_answer(verdict: Any, labels: VerdictValues) -> _PartialRecord:
     """Return the answer field by field: its labels are independent."""
     aspects = [labels.get(("aspect", aspect.text)) for aspect in verdict.aspects]
-    labeled = [
-        _PartialRecord(text=a.text, answered=word) for a, word in zip(verdict.aspects, aspects, strict=True)
-    ]
+    labeled = [_PartialRecord(text=a.text, answered=word) for a, word in zip(verdict.aspects, aspects, strict=True)]
     return _PartialRecord(
         relevance=labels.get(("answer", "relevance")),
         refused=labels.get(("answer", "refused")),
@@ -175,10 +170,7 @@ ITEM_OVERLAYS: dict[str, Callable[[Any, VerdictValues], _PartialRecord | None]] 
 """Part → overlay of one item."""
 
 
-CLAIM_MEANINGS: dict[bool, tuple[str, str]] = {
-    True: BAD_SUPPORT,
-    False: ("supported", "inferred"),
-}
+CLAIM_MEANINGS: dict[bool, tuple[str, str]] = {True: BAD_SUPPORT, False: ("supported", "inferred")}
 """A claim is labeled bad → verdicts this may stand for."""
 
 CHUNK_MEANINGS: dict[bool, tuple[tuple[str, float], ...]] = {
@@ -209,9 +201,7 @@ def read_grades(labeled: LabeledTrace, max_grade: int = 1) -> list[LabelReading]
 def read_marks(labeled: LabeledTrace, verdicts: Verdicts) -> list[LabelReading]:
     """Return the readings of labeled claims and spans for the judge's claims: bad where any bad one overlaps."""
     marks = [(claim.start, claim.end, claim.positive) for claim in labeled.claims or () if claim.start >= 0]
-    complete = (
-        labeled.claims is None and labeled.spans is not None and (bool(labeled.spans) or not labeled.positive)
-    )
+    complete = labeled.claims is None and labeled.spans is not None and (bool(labeled.spans) or not labeled.positive)
     marks += [(start, end, True) for start, end in labeled.spans or ()]
     if not marks and not complete:
         return [LabelReading({}, frozenset())]
@@ -242,9 +232,7 @@ def compare_metrics(
     mean, and a metric counts where all meanings agree.
     """
     metrics = [metric for metric in map(parse_metric, COMPARED_METRICS) if metric.definition.verdicts]
-    max_grade = max(
-        (grade.max_grade for item in labeled for grade in (item.grades or {}).values()), default=0
-    )
+    max_grade = max((grade.max_grade for item in labeled for grade in (item.grades or {}).values()), default=0)
     rows: dict[str, list[tuple[int, float, float]]] = {}
     undetermined: set[str] = set()
     for index, (item, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
@@ -259,9 +247,7 @@ def compare_metrics(
     if "context_relevance" not in undetermined:
         undetermined.add(COMPARED_METRICS[0])
     return tuple(
-        compare_metric(
-            metric, np.array([row[1:] for row in table]), [labeled[row[0]].group for row in table], options
-        )
+        compare_metric(metric, np.array([row[1:] for row in table]), [labeled[row[0]].group for row in table], options)
         for metric in metrics
         if str(metric) not in undetermined and (table := rows.get(str(metric)))
     )
@@ -301,9 +287,7 @@ def _compute_correlation(
     first: FloatArray, second: FloatArray, groups: Sequence[str], options: IntervalOptions
 ) -> BootstrapEstimate:
     """Return Pearson's correlation with its interval over groups; None without variance."""
-    columns = np.stack(
-        [np.ones_like(first), first, second, first * first, first * second, second * second], axis=1
-    )
+    columns = np.stack([np.ones_like(first), first, second, first * first, first * second, second * second], axis=1)
 
     def statistic(weights: FloatArray) -> FloatArray:
         n, a, b, aa, ab, bb = (weights @ columns).T

@@ -25,7 +25,7 @@ from ragfault.protocols import Judge
 from ragfault.records import ClaimVerdict, Layer, Trace, Verdicts
 from ragfault.stats import BootstrapEstimate, Difference, Interval, bootstrap_estimates
 from ragfault.stats.agreement import TwoRaterRatings
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.bootstrap import FloatArray
 
 ComparedKind = Literal["chunk", "use", "claim", "citation", "fact", "recall", "refusal"]
 
@@ -64,31 +64,23 @@ def pair_verdicts(trace_index: int, trace: Trace, first: Verdicts, second: Verdi
     """
     for left, right in _match_by_name(first.chunk, second.chunk, "chunk"):
         gap = abs(left.relevance - right.relevance)
-        yield VerdictPair(
-            "chunk", trace_index, left.chunk, (left.level, right.level), (left.reason, right.reason), gap
-        )
+        yield VerdictPair("chunk", trace_index, left.chunk, (left.level, right.level), (left.reason, right.reason), gap)
     for left, right in _match_by_name(first.use, second.use, "chunk"):
         yield _pair_booleans("use", trace_index, left.chunk, left.used, right.used)
     for claim, match in _pair_claims(first.claim or (), second.claim or ()):
         labels, reasons = (claim.support, match.support), (claim.reason, match.reason)
         yield VerdictPair("claim", trace_index, claim.claim, labels, reasons, _claim_gap(claim, match))
     for left, right in _pair_in_order(first.citation, second.citation, len(trace.citations or ())):
-        yield _pair_booleans(
-            "citation", trace_index, f"{left.chunk}: {left.claim}", left.supports, right.supports
-        )
+        yield _pair_booleans("citation", trace_index, f"{left.chunk}: {left.claim}", left.supports, right.supports)
     for left, right in _pair_in_order(first.fact, second.fact, len(trace.facts or ())):
         yield _pair_booleans("fact", trace_index, left.fact, left.present, right.present)
     for left, right in _match_by_name(first.recall, second.recall, "statement"):
         yield _pair_booleans("recall", trace_index, left.statement, left.covered, right.covered)
     if first.answer is not None and second.answer is not None:
-        yield _pair_booleans(
-            "refusal", trace_index, trace.answer or "", first.answer.refused, second.answer.refused
-        )
+        yield _pair_booleans("refusal", trace_index, trace.answer or "", first.answer.refused, second.answer.refused)
 
 
-def _match_by_name(
-    first: Sequence[Any] | None, second: Sequence[Any] | None, name: str
-) -> Iterator[tuple[Any, Any]]:
+def _match_by_name(first: Sequence[Any] | None, second: Sequence[Any] | None, name: str) -> Iterator[tuple[Any, Any]]:
     """Match verdicts by the field that names their item."""
     second_by_name = {getattr(verdict, name): verdict for verdict in second or ()}
     return (
@@ -102,9 +94,7 @@ def _pair_booleans(kind: ComparedKind, trace_index: int, item: str, first: bool,
     return VerdictPair(kind, trace_index, item, (first, second), gap=float(first != second))
 
 
-def _pair_in_order(
-    first: Sequence[Any] | None, second: Sequence[Any] | None, size: int
-) -> Iterable[tuple[Any, Any]]:
+def _pair_in_order(first: Sequence[Any] | None, second: Sequence[Any] | None, size: int) -> Iterable[tuple[Any, Any]]:
     """Pair verdicts by order, where both judges have one for each item."""
     sides = first or (), second or ()
     return zip(*sides, strict=True) if len(sides[0]) == len(sides[1]) == size else ()
@@ -127,7 +117,7 @@ def _pair_claims(
             for left_index, left in enumerate(first)
             for right_index, right in enumerate(second)
             if _overlap_share(left, right) >= MIN_CLAIM_OVERLAP
-        ),
+        )
     )
     taken: tuple[set[int], set[int]] = (set(), set())
     matches = []
@@ -142,9 +132,7 @@ def _pair_claims(
 def _overlap_share(first: ClaimVerdict, second: ClaimVerdict) -> float:
     """Return the share of the shorter claim that the other contains."""
     shorter = min(first.end - first.start, second.end - second.start)
-    return (
-        max(0, min(first.end, second.end) - max(first.start, second.start)) / shorter if shorter > 0 else 0.0
-    )
+    return max(0, min(first.end, second.end) - max(first.start, second.start)) / shorter if shorter > 0 else 0.0
 
 
 MAX_DISAGREEMENTS = 20
@@ -239,9 +227,7 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
     [('chunk', 1), ('use', 1), ('claim', 1), ('refusal', 1)]
     """
     from_files = isinstance(traces, str | Path) or (
-        isinstance(traces, Sequence)
-        and len(traces) > 0
-        and all(isinstance(judge, str | Path) for judge in traces)
+        isinstance(traces, Sequence) and len(traces) > 0 and all(isinstance(judge, str | Path) for judge in traces)
     )
     compared = list(
         read_traces(cast(LabeledSource, traces), **reading) if from_files else cast("Iterable[Trace]", traces)
@@ -321,10 +307,7 @@ def _build_comparison(
             _build_disagreement(traces[item.trace_index], item) for item in disagreements[:MAX_DISAGREEMENTS]
         ),
         disagreement_count=len(disagreements),
-        failed=(
-            sum(bool(item.failures) for item in verdicts[0]),
-            sum(bool(item.failures) for item in verdicts[1]),
-        ),
+        failed=(sum(bool(item.failures) for item in verdicts[0]), sum(bool(item.failures) for item in verdicts[1])),
         speeds=speeds,
         seed=options.seed,
     )
@@ -374,15 +357,11 @@ def _compare_kind(
         return np.stack([ratings.accuracy(tables), kappa, alpha], axis=1)
 
     names = [groups[item.trace_index] for item in pairs]
-    accuracy, kappa, alpha = bootstrap_estimates(
-        statistic, names, resamples=options.resamples, seed=options.seed
-    )
+    accuracy, kappa, alpha = bootstrap_estimates(statistic, names, resamples=options.resamples, seed=options.seed)
     part = "answer" if kind == "refusal" else kind
     counts = [sum(_count_verdicts(getattr(item, part)) for item in side) - len(pairs) for side in verdicts]
     unmatched = (counts[0], counts[1])
-    return KindAgreement(
-        kind=kind, n=len(pairs), unmatched=unmatched, accuracy=accuracy, kappa=kappa, alpha=alpha
-    )
+    return KindAgreement(kind=kind, n=len(pairs), unmatched=unmatched, accuracy=accuracy, kappa=kappa, alpha=alpha)
 
 
 def _count_verdicts(part: Any) -> int:

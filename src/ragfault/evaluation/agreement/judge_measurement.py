@@ -123,30 +123,21 @@ def load_run_labels(run: str | Path | Run, labels: str | Path, task: LabelTask |
         for count, text in (
             (len(consensus_by_trace) - len(traces), "labels are of no trace of the run"),
             (outdated, "traces have another answer now: only labels of the retrieval count"),
-            (
-                disputed,
-                "labels are disputed among annotators: the majority counts; without one the item has no label",
-            ),
+            (disputed, "labels are disputed among annotators: the majority counts; without one the item has no label"),
         )
         if count
         for text in [f"{count:,} {text}"]
     ]
     label_task: LabelTask = task or ("support" if "claim" in kinds else "relevance")
     return RunLabels(
-        traces,
-        readings,
-        RecordedJudge(run.manifest.judge, list(run.verdicts(list(readings)))),
-        label_task,
-        notes,
+        traces, readings, RecordedJudge(run.manifest.judge, list(run.verdicts(list(readings)))), label_task, notes
     )
 
 
 def _valid_values(consensus: LabelConsensus, trace: Trace) -> dict[VerdictKey, VerdictValue]:
     """Return the labels that hold for the answer of the trace."""
     same_answer = consensus.answer in (None, fingerprint_answer(trace))
-    return {
-        key: value for key, value in consensus.values.items() if same_answer or key[0] in ANSWER_INDEPENDENT
-    }
+    return {key: value for key, value in consensus.values.items() if same_answer or key[0] in ANSWER_INDEPENDENT}
 
 
 def _label_columns(values: Mapping[VerdictKey, VerdictValue]) -> dict[str, Any]:
@@ -251,9 +242,7 @@ def _main_units(task: LabelTask, judged: JudgedLabels) -> ScoredUnits:
     if task == "answer":
         return build_units("answer", list(iterate_answers(judged.labeled, judged.verdicts)))
     if task == "support":
-        return build_units(
-            "claim", list(iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts))
-        )
+        return build_units("claim", list(iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts)))
     return build_chunk_units(judged.labeled, judged.verdicts)
 
 
@@ -266,17 +255,12 @@ def _span_views(
     kinds = [build_units("sentence", list(iterate_sentences(judged.labeled, judged.verdicts)))]
     if task == "answer":
         kinds.insert(
-            0,
-            build_units(
-                "claim", list(iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts))
-            ),
+            0, build_units("claim", list(iterate_claims(judged.labeled, judged.verdicts, judged.claim_verdicts)))
         )
     for units in kinds:
         if units.score.size:
             groups = judged.groups(units)
-            yield compute_agreement(
-                units, groups, call_positive(units, groups, threshold, intervals.seed), intervals
-            )
+            yield compute_agreement(units, groups, call_positive(units, groups, threshold, intervals.seed), intervals)
 
 
 def _measure_spans(judged: JudgedLabels, intervals: IntervalOptions) -> SpanAgreement | None:
@@ -324,18 +308,11 @@ def _measure_slices(
     slices = []
     for name in largest:
         selected = names == name
-        selected_keys = (
-            [key for key, flag in zip(inner, selected.tolist(), strict=True) if flag] if inner else None
-        )
+        selected_keys = [key for key, flag in zip(inner, selected.tolist(), strict=True) if flag] if inner else None
         calls = PositiveCalls(called.positive[selected], called.threshold)
         slices.append(
             compute_agreement(
-                main.select(selected),
-                groups[selected].tolist(),
-                calls,
-                intervals,
-                inner=selected_keys,
-                value=str(name),
+                main.select(selected), groups[selected].tolist(), calls, intervals, inner=selected_keys, value=str(name)
             )
         )
     omitted = len(counts) - len(largest)
@@ -401,9 +378,7 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     threshold_name = _check_options(task, threshold, workers, limit, seed)
     run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), task)
     judge = _resolve_judge(judge, profile, options, run_labels)
-    label_options = LabelOptions(
-        run_labels.task if run_labels else task, _to_texts(positive), group, limit, seed
-    )
+    label_options = LabelOptions(run_labels.task if run_labels else task, _to_texts(positive), group, limit, seed)
     labeled = load_labeled_traces(
         run_labels.traces if run_labels else source,
         label_options,
@@ -417,18 +392,10 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     verdicts, speed = run_judge(judge, [*traces, *derive_claim_traces(labeled.labeled)], workers, progress)
     labeled = labeled._replace(notes=[*(run_labels.notes if run_labels else ()), *labeled.notes])
     judged = JudgedLabels(
-        labeled.labeled,
-        verdicts[: len(traces)],
-        verdicts[len(traces) :],
-        run_labels.readings if run_labels else None,
+        labeled.labeled, verdicts[: len(traces)], verdicts[len(traces) :], run_labels.readings if run_labels else None
     )
     measurement_options = MeasurementOptions(
-        judge.fingerprint,
-        describe_input(source),
-        threshold_name,
-        columns,
-        by,
-        IntervalOptions(resamples, seed),
+        judge.fingerprint, describe_input(source), threshold_name, columns, by, IntervalOptions(resamples, seed)
     )
     return build_measurement(labeled, judged, measurement_options, speed)
 
@@ -460,9 +427,7 @@ def _split_columns(within: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for name in names if name.strip())
 
 
-def _check_options(
-    task: LabelTask | None, threshold: str | float, workers: int, limit: int | None, seed: int
-) -> str:
+def _check_options(task: LabelTask | None, threshold: str | float, workers: int, limit: int | None, seed: int) -> str:
     """Return the normalized threshold; raises UsageError for invalid options."""
     if task is not None and task not in TASKS:
         raise UnknownName("task", task, TASKS)

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from ragfault.analysis.comparison.judge_flakiness import JudgeFlakiness, measure_flakiness
+from ragfault.analysis.comparison.paired_runs import JudgeFlakiness, measure_flakiness
 from ragfault.errors import InputError, RunError, UsageError
 from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS
 from ragfault.evaluation.agreement.measurement import JudgeSpeed
 from ragfault.judges import load_judge
-from ragfault.judges.observation import observe_traces, prepare_worker
+from ragfault.judges.assembly import observe_traces, prepare_worker
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.protocols import Judge, MeteredJudge
 from ragfault.records import Trace, Usage, Verdicts
@@ -39,11 +39,7 @@ class JudgedBatch(NamedTuple):
 
 
 def run_judge(
-    judge: Judge,
-    traces: Sequence[Trace],
-    workers: int,
-    progress: Callable[[int, int], None],
-    budget: str | None = None,
+    judge: Judge, traces: Sequence[Trace], workers: int, progress: Callable[[int, int], None], budget: str | None = None
 ) -> tuple[list[Verdicts], JudgeSpeed]:
     """Return the verdicts on each trace, in order, and the time and memory they took.
 
@@ -56,9 +52,7 @@ def run_judge(
     progress(0, len(traces))
     previous_usage = _begin_budget(judge, budget)
     try:
-        batches = (
-            _run_inline(judge, traces, paid) if workers == 1 or paid else _run_workers(judge, traces, workers)
-        )
+        batches = _run_inline(judge, traces, paid) if workers == 1 or paid else _run_workers(judge, traces, workers)
         for batch in batches:
             verdicts += batch.verdicts
             timed += batch.timed
@@ -70,9 +64,7 @@ def run_judge(
         if isinstance(judge, MeteredJudge):
             judge.end()
     rate = timed / seconds if timed and seconds > 0 else None
-    return verdicts, JudgeSpeed(
-        traces=timed, seconds=seconds, rate=rate, memory=memory, wall_clock=paid, usage=usage
-    )
+    return verdicts, JudgeSpeed(traces=timed, seconds=seconds, rate=rate, memory=memory, wall_clock=paid, usage=usage)
 
 
 def _begin_budget(judge: Judge, budget: str | None) -> Usage:
@@ -102,9 +94,7 @@ def _split_batches(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
 
 def _run_inline(judge: Judge, traces: Sequence[Trace], paid: bool) -> Iterator[JudgedBatch]:
     for number, batch in enumerate(_split_batches(traces)):
-        yield _judge_batch(
-            judge, batch, cold=not number and not paid, clock=WALL_CLOCK if paid else PROCESSOR_CLOCK
-        )
+        yield _judge_batch(judge, batch, cold=not number and not paid, clock=WALL_CLOCK if paid else PROCESSOR_CLOCK)
 
 
 def _judge_batch(
@@ -152,9 +142,7 @@ def _run_workers(judge: Judge, traces: Sequence[Trace], workers: int) -> Iterato
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(judge,))
     try:
-        for verdicts, timed, seconds, memory in pool.map(
-            _judge_encoded, map(_encode_batch, _split_batches(traces))
-        ):
+        for verdicts, timed, seconds, memory in pool.map(_judge_encoded, map(_encode_batch, _split_batches(traces))):
             decoded = msgspec.msgpack.decode(verdicts, type=list[Verdicts])
             yield JudgedBatch(decoded, timed, seconds, memory)
     except BrokenProcessPool:
@@ -177,9 +165,7 @@ def _start_worker(judge: Judge) -> None:
 
 def _judge_encoded(batch: bytes) -> tuple[bytes, int, float, int | None]:
     assert _WorkerState.judge is not None
-    judged = _judge_batch(
-        _WorkerState.judge, msgspec.msgpack.decode(batch, type=list[Trace]), cold=_WorkerState.cold
-    )
+    judged = _judge_batch(_WorkerState.judge, msgspec.msgpack.decode(batch, type=list[Trace]), cold=_WorkerState.cold)
     _WorkerState.cold = False
     return msgspec.msgpack.encode(judged.verdicts), judged.timed, judged.seconds, judged.memory
 
@@ -227,9 +213,7 @@ def repeat_judge(
         loaded = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
         name = loaded.fingerprint
         judge_budget = budget if isinstance(judge, str) else None
-        runs.append(
-            run_judge(loaded, trace_list, workers, _shift_progress(progress, repeat, k), judge_budget)[0]
-        )
+        runs.append(run_judge(loaded, trace_list, workers, _shift_progress(progress, repeat, k), judge_budget)[0])
     tables = (_metric_values(text, trace_list, runs) for text in metrics)
     rows = [(text, table) for text, table in tables if len(table)]
     return JudgeFlakiness(

@@ -90,9 +90,7 @@ class LabelRule:
     def __init__(self, task: LabelTask, column: str, positive_labels: tuple[str, ...] = ()) -> None:
         self.task, self.column, self.positive_labels = task, column, positive_labels
         self.inverted = (
-            column.rpartition(".")[2].lower() in INVERTED_COLUMNS
-            and task != "relevance"
-            and not positive_labels
+            column.rpartition(".")[2].lower() in INVERTED_COLUMNS and task != "relevance" and not positive_labels
         )
         self.threshold = (
             _parse_number(positive_labels[0]) if task == "relevance" and len(positive_labels) == 1 else None
@@ -103,9 +101,7 @@ class LabelRule:
     def is_positive(self, value: Any) -> bool:
         """Decide whether a label is positive; raises InvalidRecord for an unknown one."""
         if isinstance(value, (list, tuple, dict)):
-            raise InvalidRecord(
-                f"the label is a list or an object, and should be one value - at `{self.column}`"
-            )
+            raise InvalidRecord(f"the label is a list or an object, and should be one value - at `{self.column}`")
         positive = self._decide(value)
         if len(self.labels) < 1000:
             self.labels[normalize_label(value)] = positive
@@ -183,9 +179,7 @@ def parse_spans(value: Any, answer: str, column: str) -> tuple[tuple[int, int], 
 def _parse_span(value: Any, answer: str, path: str) -> tuple[int, int]:
     ends = value
     if isinstance(value, dict):
-        ends = (
-            (value.get("start"), value.get("end")) if {"start", "end"} <= value.keys() else value.get("text")
-        )
+        ends = (value.get("start"), value.get("end")) if {"start", "end"} <= value.keys() else value.get("text")
     if isinstance(ends, str) and ends and ends in answer:
         start = answer.find(ends)
         return start, start + len(ends)
@@ -210,9 +204,7 @@ class LabeledClaim(NamedTuple):
     positive: bool
 
 
-def parse_claims(
-    value: Any, answer: str, rule: LabelRule, column: str
-) -> tuple[tuple[LabeledClaim, ...], int]:
+def parse_claims(value: Any, answer: str, rule: LabelRule, column: str) -> tuple[tuple[LabeledClaim, ...], int]:
     """Return the claims with a label, and the number of those without.
 
     Each is an object with `label`, and `start` and `end` in the answer or its text as `claim` or `text`.
@@ -249,9 +241,7 @@ class ChunkGrade(NamedTuple):
     """Highest grade, as far as this label tells: 3 for words."""
 
 
-def parse_grades(
-    value: Any, chunks: tuple[Chunk, ...], rule: LabelRule, column: str
-) -> dict[str, ChunkGrade]:
+def parse_grades(value: Any, chunks: tuple[Chunk, ...], rule: LabelRule, column: str) -> dict[str, ChunkGrade]:
     """Map chunk id to grade, for the chunks that have one.
 
     A list is parallel to the chunks, an object maps id to grade; a single grade is that of the only chunk.

@@ -79,9 +79,7 @@ def get_value(trace: Trace, path: str) -> Any:
 
 def _list_columns(traces: Sequence[Trace]) -> dict[str, None]:
     """List the columns with a value in some trace."""
-    columns = dict.fromkeys(
-        name for trace in traces for name, value in trace.metadata.items() if not is_absent(value)
-    )
+    columns = dict.fromkeys(name for trace in traces for name, value in trace.metadata.items() if not is_absent(value))
     return columns | dict.fromkeys(
         name for name in TRACE_FIELDS if any(getattr(trace, name) is not None for trace in traces)
     )
@@ -117,9 +115,7 @@ def detect_columns(
             f"{f' of {TASK_OBJECTS[task]}' if task else ''}. There are: {available or 'none'}. "
             f"Name it with --map {' or --map '.join(f'{key}=COLUMN' for key in keys)}"
         )
-    return task, LabelColumns(
-        **{key: detected[key] if key in TASK_KEYS[task] else None for key in LABEL_KEYS}
-    )
+    return task, LabelColumns(**{key: detected[key] if key in TASK_KEYS[task] else None for key in LABEL_KEYS})
 
 
 TASK_KEYS: dict[LabelTask, tuple[str, ...]] = {
@@ -162,9 +158,7 @@ def _has_claim_labels(cell: Any) -> bool:
     """Check for claims with labels, or the text of such a list."""
     if isinstance(cell, str):
         return _is_json_cell(cell) and '"label"' in cell
-    return isinstance(cell, (list, tuple)) and any(
-        isinstance(item, dict) and "label" in item for item in cell
-    )
+    return isinstance(cell, (list, tuple)) and any(isinstance(item, dict) and "label" in item for item in cell)
 
 
 def _gold_column(traces: Sequence[Trace]) -> str | None:
@@ -193,13 +187,10 @@ def group_traces(traces: Sequence[Trace], column: str | None) -> tuple[str | Non
     if column is not None:
         check_columns([column], traces)
     else:
-        column = next(
-            (name for name in GROUP_COLUMNS if any(not is_absent(get_value(t, name)) for t in traces)), None
-        )
+        column = next((name for name in GROUP_COLUMNS if any(not is_absent(get_value(t, name)) for t in traces)), None)
     values = [get_value(trace, column) if column else None for trace in traces]
     return column, [
-        f"={trace.id}" if is_absent(value) else str(value)
-        for trace, value in zip(traces, values, strict=True)
+        f"={trace.id}" if is_absent(value) else str(value) for trace, value in zip(traces, values, strict=True)
     ]
 
 
@@ -276,9 +267,7 @@ def load_labeled_traces(
     """
     faults, locations = _LabelFaults(on_bad), TraceLocations()
     trace_columns, label_columns = split_map(read_options.get("map"))
-    traces = _read_all_traces(
-        source, faults, locations, notice, **{**read_options, "map": trace_columns or None}
-    )
+    traces = _read_all_traces(source, faults, locations, notice, **{**read_options, "map": trace_columns or None})
     if not traces:
         faults.close(0)
         raise InputError("there is no trace to measure on.")
@@ -294,9 +283,7 @@ def load_labeled_traces(
     notes = [f"{unlabeled_claims:,} claims have no label and are left out"] if unlabeled_claims else []
     if rule.inverted:
         notes.append(f"in `{rule.column}` 1 is taken for good and 0 for bad, by its name")
-    sample = sorted(
-        _sample_groups(labeled, options.limit, options.seed), key=lambda item: (item.group, item.trace.id)
-    )
+    sample = sorted(_sample_groups(labeled, options.limit, options.seed), key=lambda item: (item.group, item.trace.id))
     if len(sample) < len(labeled):
         size = f"{len(sample):,} of {len(labeled):,} labelled traces"
         notes.append(f"a sample of {size}, by whole groups, seed {options.seed}")
@@ -350,9 +337,7 @@ def _read_all_traces(
     if from_files:
         files = cast(LabeledSource, source)
         return list(
-            read_traces(
-                files, on_bad=faults.add, notice=notice, rest=True, locations=locations, **read_options
-            )
+            read_traces(files, on_bad=faults.add, notice=notice, rest=True, locations=locations, **read_options)
         )
     traces = list(cast("Iterable[Trace]", source))
     locations.update({trace.id: ("traces in memory", number) for number, trace in enumerate(traces, 1)})
@@ -366,9 +351,7 @@ def _label_trace(
     trace, answer = labeled.trace, labeled.trace.answer or ""
     if task == "relevance":
         value = _get_grades(trace, columns)
-        grades = (
-            {} if is_absent(value) else parse_grades(value, trace.chunks or (), rule, columns.grades or "")
-        )
+        grades = {} if is_absent(value) else parse_grades(value, trace.chunks or (), rule, columns.grades or "")
         return (labeled._replace(grades=grades) if grades else None), 0
     if columns.claims and not is_absent(value := get_value(trace, columns.claims)):
         claims, unlabeled = parse_claims(value, answer, rule, columns.claims)
@@ -397,9 +380,7 @@ def _check_positive(rule: LabelRule) -> None:
     if rule.threshold is None and rule.labels:
         for positive_label in rule.positive_labels:
             if not any(rule.matches(word, positive_label) for word in rule.labels):
-                raise UnknownName(
-                    "label", positive_label, rule.labels, hint="Name one of them with --positive."
-                )
+                raise UnknownName("label", positive_label, rule.labels, hint="Name one of them with --positive.")
 
 
 def _sample_groups(labeled: list[LabeledTrace], limit: int | None, seed: int) -> list[LabeledTrace]:

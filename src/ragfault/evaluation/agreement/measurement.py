@@ -183,9 +183,7 @@ def build_card(measurement: JudgeMeasurement, command: str, previous: JudgeCard 
     entries = tuple(build_entries(measurement, command))
     if previous is not None and previous.fingerprint == measurement.judge:
         replaced = {(entry.set, entry.level, entry.split) for entry in entries}
-        unchanged = tuple(
-            entry for entry in previous.measured if (entry.set, entry.level, entry.split) not in replaced
-        )
+        unchanged = tuple(entry for entry in previous.measured if (entry.set, entry.level, entry.split) not in replaced)
         return replace(previous, measured=(*unchanged, *entries))
     speed = measurement.speed.rate
     return JudgeCard(
@@ -245,11 +243,7 @@ def _build_entry(measurement: JudgeMeasurement, view: UnitAgreement, command: st
 
 def _get_estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
     figure = view.figure(name)
-    return (
-        None
-        if figure is None or figure.value is None
-        else BootstrapEstimate(figure.value, figure.low, figure.high)
-    )
+    return None if figure is None or figure.value is None else BootstrapEstimate(figure.value, figure.low, figure.high)
 
 
 def _get_interval(view: UnitAgreement, name: str) -> Interval | None:

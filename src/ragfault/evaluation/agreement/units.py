@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ragfault.evaluation.agreement.labeled_traces import LabeledTrace
 from ragfault.evaluation.agreement.measurement import UnitKind
 from ragfault.records import ClaimVerdict, Trace, Verdicts
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.bootstrap import FloatArray
 from ragfault.text import split_sentences
 
 OWN_THRESHOLD = 0.5
@@ -89,9 +89,7 @@ def _worst_claim(claims: Sequence[ClaimVerdict]) -> JudgedUnit:
     if not claims:
         return JudgedUnit(0.0, False, False)
     worst = max(claims, key=_bad_probability)
-    return JudgedUnit(
-        _bad_probability(worst), any(claim.support in BAD_SUPPORT for claim in claims), worst.unsure
-    )
+    return JudgedUnit(_bad_probability(worst), any(claim.support in BAD_SUPPORT for claim in claims), worst.unsure)
 
 
 def _judge_answer(verdicts: Verdicts) -> JudgedUnit | None:
@@ -188,12 +186,7 @@ def iterate_sentences(
 def derive_claim_traces(labeled: Sequence[LabeledTrace]) -> list[Trace]:
     """Derive a trace from each labeled claim that is not part of its answer, over the same chunks."""
     return [
-        Trace(
-            id=f"{item.trace.id}#claim-{number}",
-            query=item.trace.query,
-            chunks=item.trace.chunks,
-            answer=claim.text,
-        )
+        Trace(id=f"{item.trace.id}#claim-{number}", query=item.trace.query, chunks=item.trace.chunks, answer=claim.text)
         for item in labeled
         for number, claim in enumerate(item.claims or ())
         if claim.start < 0
@@ -228,9 +221,7 @@ class SpanOverlap(NamedTuple):
     marked: int
 
 
-def iterate_spans(
-    labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]
-) -> Iterator[SpanOverlap]:
+def iterate_spans(labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]) -> Iterator[SpanOverlap]:
     """Yield the span overlap of every answer with labeled spans."""
     for index, (item, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
         if verdicts.claim is not None and _spans_complete(item):

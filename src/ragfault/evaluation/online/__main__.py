@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from ragfault.evaluation.online.workers import run_worker
+from ragfault.evaluation.online.background import run_worker
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who still wants the scores

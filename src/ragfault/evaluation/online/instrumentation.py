@@ -72,29 +72,16 @@ class RetrievalMeasurement:
             return
         try:
             if not isinstance(self.result, Sequence):
-                raise UsageError(
-                    f"a retriever returned {type(self.result).__name__}, which is no list of chunks."
-                )
+                raise UsageError(f"a retriever returned {type(self.result).__name__}, which is no list of chunks.")
             chunks = to_chunks(self.result)
         except Exception as fault:  # noqa: BLE001 - whatever a retriever returned, its caller has it and goes on
             self._background.reject(fault)
             return
         step = Step(
-            id="retrieve",
-            kind="retrieve",
-            start=0.0,
-            duration=duration,
-            chunks=tuple(chunk.id for chunk in chunks),
+            id="retrieve", kind="retrieve", start=0.0, duration=duration, chunks=tuple(chunk.id for chunk in chunks)
         )
         self._background.submit(
-            Trace(
-                id=uuid4().hex,
-                query=self._query,
-                chunks=chunks,
-                route=self._route,
-                latency=latency,
-                steps=(step,),
-            )
+            Trace(id=uuid4().hex, query=self._query, chunks=chunks, route=self._route, latency=latency, steps=(step,))
         )
 
 
@@ -143,9 +130,7 @@ class TraceDraft:
         """Build the finished trace."""
         total = 1000 * (time.perf_counter() - self.started)
         latency = Latency(
-            retrieval=self.durations["retriever"] or None,
-            generation=self.durations["generator"] or None,
-            total=total,
+            retrieval=self.durations["retriever"] or None, generation=self.durations["generator"] or None, total=total
         )
         return Trace(
             id=uuid4().hex,

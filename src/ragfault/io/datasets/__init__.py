@@ -85,9 +85,7 @@ def write_handbook(folder: str | PathLike[str], *, force: bool = False) -> list[
         for path, file in goals.items():
             path.write_bytes(_read_text(file).encode())
     except OSError as error:
-        raise OutputError(
-            f"the handbook cannot be written to {root}: {error}. Name a folder that can."
-        ) from error
+        raise OutputError(f"the handbook cannot be written to {root}: {error}. Name a folder that can.") from error
     return list(goals)
 
 
@@ -103,9 +101,7 @@ def _refuse_to_overwrite(paths: list[Path]) -> None:
 
 def _list_files() -> list[Traversable]:
     room = files("ragfault.io.datasets") / "handbook"
-    return sorted(
-        (f for f in room.iterdir() if f.name.endswith((".md", ".jsonl"))), key=lambda file: file.name
-    )
+    return sorted((f for f in room.iterdir() if f.name.endswith((".md", ".jsonl"))), key=lambda file: file.name)
 
 
 def _read_text(file: Traversable) -> str:

@@ -77,12 +77,7 @@ CHUNK_COLUMNS: ColumnTypes = {
 }
 CITATION_COLUMNS: ColumnTypes = {"chunk": pa.string(), "quote": pa.string(), "claim": pa.string()}
 GRADE_COLUMNS: ColumnTypes = {"id": pa.string(), "grade": pa.float64()}
-SPAN_COLUMNS: ColumnTypes = {
-    "document": pa.string(),
-    "start": pa.int64(),
-    "end": pa.int64(),
-    "grade": pa.float64(),
-}
+SPAN_COLUMNS: ColumnTypes = {"document": pa.string(), "start": pa.int64(), "end": pa.int64(), "grade": pa.float64()}
 LATENCY_COLUMNS: ColumnTypes = dict.fromkeys(("retrieval", "generation", "total"), pa.float64())
 TOKENS_COLUMNS: ColumnTypes = dict.fromkeys(("prompt", "completion"), pa.int64())
 
@@ -108,10 +103,7 @@ TRACE_SCHEMA = pa.schema(
         ("citations", _make_list_type(CITATION_COLUMNS)),
         ("reference", pa.list_(pa.string())),
         ("facts", pa.list_(pa.string())),
-        (
-            "gold",
-            pa.struct([("chunks", _make_list_type(GRADE_COLUMNS)), ("spans", _make_list_type(SPAN_COLUMNS))]),
-        ),
+        ("gold", pa.struct([("chunks", _make_list_type(GRADE_COLUMNS)), ("spans", _make_list_type(SPAN_COLUMNS))])),
         ("answerable", pa.bool_()),
         ("route", pa.string()),
         ("time", pa.timestamp("us", tz="UTC")),
@@ -193,9 +185,7 @@ def _build_batch(traces: Sequence[Trace]) -> pa.RecordBatch:
         "reference": _build_text_lists([None if t.reference is None else t.references for t in traces]),
         "facts": _build_text_lists([trace.facts for trace in traces]),
         "gold": _build_gold([trace.gold for trace in traces]),
-        "time": _build_array(
-            [_convert_to_utc(trace.time) for trace in traces], TRACE_SCHEMA.field("time").type
-        ),
+        "time": _build_array([_convert_to_utc(trace.time) for trace in traces], TRACE_SCHEMA.field("time").type),
         "latency": _build_structs([trace.latency for trace in traces], LATENCY_COLUMNS),
         "steps": _build_column([trace.steps for trace in traces], STEPS_TYPE),
         "tokens": _build_structs([trace.tokens for trace in traces], TOKENS_COLUMNS),
@@ -218,9 +208,7 @@ def _build_array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _build_record_lists(
-    parts: Sequence[Sequence[Any] | None],
-    columns: ColumnTypes,
-    writers: dict[str, Callable[[Any], Any]] | None = None,
+    parts: Sequence[Sequence[Any] | None], columns: ColumnTypes, writers: dict[str, Callable[[Any], Any]] | None = None
 ) -> pa.Array:
     """Build a column of lists of records; None becomes a null list."""
     flat = [record for part in parts if part for record in part]
@@ -259,9 +247,7 @@ def _build_gold(golds: list[Gold | None]) -> pa.Array:
         _build_array([pair[0] for pair in flat], pa.string()),
         _build_array([pair[1] for pair in flat], pa.float64()),
     ]
-    chunks = _nest_values(
-        grades, pa.StructArray.from_arrays(pairs, fields=list(_make_struct_type(GRADE_COLUMNS)))
-    )
+    chunks = _nest_values(grades, pa.StructArray.from_arrays(pairs, fields=list(_make_struct_type(GRADE_COLUMNS))))
     spans = _build_record_lists([gold.spans if gold else None for gold in golds], SPAN_COLUMNS)
     return _build_nullable_struct([chunks, spans], list(TRACE_SCHEMA.field("gold").type), golds)
 
@@ -321,8 +307,7 @@ def _read_gold(column: pa.Array) -> list[Gold | None]:
     pairs = _read_record_lists(grades, lambda id, grade: (id, grade))
     rows = zip(column.is_valid().to_pylist(), pairs, _read_record_lists(spans, Span), strict=True)
     return [
-        Gold(chunks=dict(chunks or ()), spans=gold_spans or ()) if valid else None
-        for valid, chunks, gold_spans in rows
+        Gold(chunks=dict(chunks or ()), spans=gold_spans or ()) if valid else None for valid, chunks, gold_spans in rows
     ]
 
 
@@ -376,9 +361,7 @@ def records_to_table(records: Sequence[msgspec.Struct], schema: pa.Schema) -> pa
     >>> records_to_table([row], SCORE_SCHEMA)["metric"].to_pylist()
     ['error']
     """
-    columns = [
-        _build_column([getattr(record, field.name) for record in records], field.type) for field in schema
-    ]
+    columns = [_build_column([getattr(record, field.name) for record in records], field.type) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 

@@ -65,9 +65,7 @@ def is_json_document(head: bytes, is_record: RecordTest = has_known_shape) -> bo
     scanner = JsonScanner(len(line), is_record, frozenset())
     next(scanner.feed(line), None)
     listed = any(scanner.object_keys[name] for name in LIST_KEYS & scanner.object_keys.keys())
-    return (
-        listed or (scanner.is_list_opening and scanner.key in LIST_KEYS)
-    ) and not scanner.is_current_record()
+    return (listed or (scanner.is_list_opening and scanner.key in LIST_KEYS)) and not scanner.is_current_record()
 
 
 class JsonScanner:
@@ -173,11 +171,7 @@ class JsonScanner:
             return ()
         if mark == b",":
             self.last_mark = mark
-            return (
-                self._end_element(position)
-                if self.depth == self.element_depth and self.element_start >= 0
-                else ()
-            )
+            return self._end_element(position) if self.depth == self.element_depth and self.element_start >= 0 else ()
         if mark in b"[{":
             return self._open_container(mark, position, listed and mark == b"{")
         return self._close_container(mark, position)
@@ -203,11 +197,7 @@ class JsonScanner:
         if self.element_depth and self.depth > self.element_depth:
             self.depth -= 1
             return ()
-        elements = (
-            self._end_element(position)
-            if self.element_start >= 0 and self.depth == self.element_depth
-            else ()
-        )
+        elements = self._end_element(position) if self.element_start >= 0 and self.depth == self.element_depth else ()
         if self.depth == 0 or (self.depth == self.element_depth and mark != b"]"):
             elements += ((self._count_line(position), bytes(mark), True),)
         if self.depth == self.element_depth:

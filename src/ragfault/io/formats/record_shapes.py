@@ -1,21 +1,71 @@
-"""Record shapes of other tools (Ragas, DeepEval, TruLens, RAGChecker, RAGTruth …), and column maps of users.
-
-A shape is detected by its columns. Where renaming is not enough, `flatten` makes the record flat first.
-"""
+"""Record shapes of other tools, recognised by their keys, and the JSON Schema of a trace."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
 
+from ragfault import records
 from ragfault.errors import InputError, UnknownName
 from ragfault.io.field_values import make_content_id
 from ragfault.io.files import iterate_lines, open_bytes
 from ragfault.records import Chunk, Gold, Latency, TokenCounts, Trace
+
+
+def build_trace_schema() -> dict[str, Any]:
+    """Build the JSON schema of a trace with a description of each field.
+
+    >>> found = build_trace_schema()
+    >>> found["$defs"]["Trace"]["required"], found["$defs"]["Trace"]["properties"]["query"]["description"]
+    (['id', 'query'], 'What the user asked.')
+    """
+    schema = msgspec.json.schema(records.Trace)
+    notes = _collect_class_docs(records)
+    for name, part in schema["$defs"].items():
+        part["description"] = notes[name].pop("", name)
+        for field, note in notes[name].items():
+            part["properties"][field]["description"] = note
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
+def describe_fields(record: type) -> dict[str, str]:
+    """Map each field to the docstring below it; the empty name maps to the record's own first line.
+
+    >>> describe_fields(records.Citation)["quote"]
+    'The words it says stand there.'
+    """
+    return _collect_class_docs(import_module(record.__module__))[record.__name__]
+
+
+def _collect_class_docs(module: ModuleType) -> dict[str, dict[str, str]]:
+    """Map each class of a module to the docs of its fields."""
+    docs: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ClassDef):
+            docs[node.name] = {"": (ast.get_docstring(node) or node.name).split("\n")[0]}
+            docs[node.name] |= _collect_field_docs(node.body)
+    return docs
+
+
+def _collect_field_docs(body: list[ast.stmt]) -> dict[str, str]:
+    notes = {}
+    for above, below in pairwise(body):
+        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name) and isinstance(below, ast.Expr):
+            value = below.value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                notes[above.target.id] = " ".join(value.value.split())
+    return notes
+
 
 TRACE_FIELDS = tuple(Trace.__struct_fields__)
 """The fields of a trace, in order."""
@@ -77,11 +127,7 @@ def _flatten_trulens(record: RawRecord) -> RawRecord:
 def _build_expected_gold(chunks: list[Any]) -> dict[str, Any]:
     """Build gold from the expected chunks of a golden set, with ids derived from their texts."""
     texts = [chunk if isinstance(chunk, dict) else {"text": chunk} for chunk in chunks]
-    return {
-        make_content_id(str(chunk["text"])): chunk.get("expected_score", 1.0)
-        for chunk in texts
-        if "text" in chunk
-    }
+    return {make_content_id(str(chunk["text"])): chunk.get("expected_score", 1.0) for chunk in texts if "text" in chunk}
 
 
 def _extract_contexts(calls: list[Any]) -> list[Any] | None:
@@ -127,9 +173,7 @@ def _flatten_deepeval(record: RawRecord) -> RawRecord:
 SPAN_SHAPES = ("otlp", "langfuse", "langsmith")
 """Shapes whose records are spans, which are collected to traces."""
 
-NATIVE_SHAPE = RecordShape(
-    "ragfault", "ragfault", _parse_signatures("query"), {name: (name,) for name in TRACE_FIELDS}
-)
+NATIVE_SHAPE = RecordShape("ragfault", "ragfault", _parse_signatures("query"), {name: (name,) for name in TRACE_FIELDS})
 
 SHAPES: dict[str, RecordShape] = {
     shape.name: shape
@@ -178,10 +222,7 @@ SHAPES: dict[str, RecordShape] = {
             "deepeval",
             "DeepEval",
             _parse_signatures(
-                "input actual_output",
-                "input actualOutput",
-                "input retrieval_context",
-                "input expected_output",
+                "input actual_output", "input actualOutput", "input retrieval_context", "input expected_output"
             ),
             {
                 "id": ("id",),
@@ -335,9 +376,7 @@ def flatten_map(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        flat |= (
-            flatten_map(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-        )
+        flat |= flatten_map(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
 
 
@@ -396,9 +435,7 @@ def _extract_ragtruth_query(source: RawRecord) -> str | None:
         return question
     if not isinstance(prompt, str):
         return None
-    head = (
-        prompt.split(info, 1)[0] if isinstance(info, str) and info else prompt.split("Structured data:", 1)[0]
-    )
+    head = prompt.split(info, 1)[0] if isinstance(info, str) and info else prompt.split("Structured data:", 1)[0]
     return head.strip() or prompt.split("\n", 1)[0]
 
 

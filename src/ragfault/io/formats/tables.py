@@ -45,9 +45,7 @@ def unescape_formula(text: str) -> str | None:
 # --- CSV and TSV -----------------------------------------------------------------------------------
 
 
-def read_csv_rows(
-    body: io.BufferedReader, name: str, tab_separated: bool, limit: int
-) -> Iterator[tuple[int, Any]]:
+def read_csv_rows(body: io.BufferedReader, name: str, tab_separated: bool, limit: int) -> Iterator[tuple[int, Any]]:
     """Yield the header as line 0, then each row with its first line; an `InvalidRecord` replaces a bad row.
 
     Raises `InputError` where there is no header.
@@ -151,9 +149,7 @@ def read_parquet_rows(name: str, from_group: int = 0, skip: int = 0) -> Iterator
             native = _is_trace_schema(file.schema_arrow)
             row = 0
             groups = range(from_group, file.num_row_groups)
-            for batch in _skip_rows(
-                file.iter_batches(batch_size=PARQUET_BATCH_ROWS, row_groups=groups), skip
-            ):
+            for batch in _skip_rows(file.iter_batches(batch_size=PARQUET_BATCH_ROWS, row_groups=groups), skip):
                 for record in _iterate_batch_records(batch, native):
                     row += 1
                     yield row, record
@@ -225,11 +221,7 @@ def is_memory_table(where: object) -> bool:
     >>> is_memory_table(pa.table({"query": ["When?"]})), is_memory_table("traces.jsonl")
     (True, False)
     """
-    return (
-        hasattr(where, "__arrow_c_stream__")
-        or hasattr(where, "collect_schema")
-        or _is_hugging_face_dataset(where)
-    )
+    return hasattr(where, "__arrow_c_stream__") or hasattr(where, "collect_schema") or _is_hugging_face_dataset(where)
 
 
 def _is_hugging_face_dataset(where: object) -> bool:
@@ -284,9 +276,7 @@ def write_memory_table(source: Any, folder: Path) -> Path:
     try:
         for batch in _iterate_batches(source):
             table = pa.Table.from_batches([batch])
-            table = table.cast(
-                pa.schema([(field.name, _choose_parquet_type(field.type)) for field in table.schema])
-            )
+            table = table.cast(pa.schema([(field.name, _choose_parquet_type(field.type)) for field in table.schema]))
             writer = writer or pq.ParquetWriter(place, table.schema, compression="zstd")
             writer.write_table(table)
     except pa.ArrowException as error:
@@ -305,13 +295,9 @@ def _iterate_batches(table: Any) -> Iterator[Any]:
 
     if isinstance(table, Mapping):
         names = ", ".join(map(str, table))
-        raise InputError(
-            f"this dataset holds several splits: {names}. Name one of them: data[{next(iter(table))!r}]."
-        )
+        raise InputError(f"this dataset holds several splits: {names}. Name one of them: data[{next(iter(table))!r}].")
     if _is_hugging_face_dataset(table):
-        batches: Iterable[Any] = (
-            b for t in table.with_format("arrow").iter(TABLE_BATCH_ROWS) for b in t.to_batches()
-        )
+        batches: Iterable[Any] = (b for t in table.with_format("arrow").iter(TABLE_BATCH_ROWS) for b in t.to_batches())
     else:
         batches = _open_arrow_stream(
             table.collect() if hasattr(table, "collect_schema") and hasattr(table, "collect") else table

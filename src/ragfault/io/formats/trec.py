@@ -182,9 +182,7 @@ def _parse_line(line: bytes, layout: TrecLayout) -> TrecRow:
 # --- traces ----------------------------------------------------------------------------------------
 
 
-def read_trec(
-    run: FilePath, qrels: FilePath | None = None, faults: list[InputFault] | None = None
-) -> Iterator[Trace]:
+def read_trec(run: FilePath, qrels: FilePath | None = None, faults: list[InputFault] | None = None) -> Iterator[Trace]:
     """Read a run, and its qrels if there are any, as traces: one for each query.
 
     The id of the query stands for its text, and the chunks have an id and a score and no text; they are in
@@ -202,9 +200,7 @@ def read_trec(
     gold = {} if qrels is None else _load_gold(qrels, faults)
     for query, chunks in _rank_chunks(read_run(run, faults)):
         grades = gold.pop(query, None)
-        yield Trace(
-            id=query, query=query, chunks=chunks, gold=None if grades is None else Gold(chunks=grades)
-        )
+        yield Trace(id=query, query=query, chunks=chunks, gold=None if grades is None else Gold(chunks=grades))
     for query, grades in gold.items():
         yield Trace(id=query, query=query, chunks=(), gold=Gold(chunks=grades))
 
@@ -238,9 +234,7 @@ def _rank_chunks(run: pa.Table) -> Iterator[tuple[str, tuple[Chunk, ...]]]:
         yield names[int(place[start])].as_py(), tuple(Chunk(id=id, score=score) for id, score in pairs)
 
 
-def write_trec(
-    traces: Iterable[Trace], run: FilePath, qrels: FilePath | None = None, tag: str = "ragfault"
-) -> None:
+def write_trec(traces: Iterable[Trace], run: FilePath, qrels: FilePath | None = None, tag: str = "ragfault") -> None:
     """Write the chunks of the traces as a run file, and their gold as a qrels file.
 
     Readers of TREC files order a run by its scores. Where the scores of a trace are absent or would put its

@@ -10,14 +10,7 @@ from typing import Any
 from ragfault.errors import InputError
 from ragfault.io.field_values import InvalidRecord, parse_cell
 from ragfault.io.otel.recorded_content import parse_embedded_json
-from ragfault.io.otel.spans import (
-    DEFAULT_LIMITS,
-    VECTOR_SUFFIX,
-    OtelSpan,
-    SpanEvent,
-    SpanStatus,
-    check_span_ids,
-)
+from ragfault.io.otel.spans import DEFAULT_LIMITS, VECTOR_SUFFIX, OtelSpan, SpanEvent, SpanStatus, check_span_ids
 from ragfault.io.remote_paths import open_for_arrow
 
 OBJECT_ATTRIBUTES = (
@@ -81,8 +74,7 @@ def read_exported_span(record: dict[str, Any]) -> OtelSpan:
         parent=parent if parent.strip("0") else None,
         name=str(record.get("name") or ""),
         start=start,
-        end=parse_nanoseconds(_get_field(record, "end_time", "endTimeUnixNano", "end_time_unix_nano"))
-        or start,
+        end=parse_nanoseconds(_get_field(record, "end_time", "endTimeUnixNano", "end_time_unix_nano")) or start,
         status=status,
         message=message,
         attributes=_collect_attributes(record),
@@ -143,9 +135,7 @@ def _collect_attributes(record: dict[str, Any]) -> dict[str, Any]:
         if name.startswith("attributes.") and value is not None:
             listed = name.endswith(LIST_SUFFIXES) and isinstance(value, str)
             _flatten_value(
-                parse_cell("metadata", value) if listed else value,
-                name.removeprefix("attributes."),
-                attributes,
+                parse_cell("metadata", value) if listed else value, name.removeprefix("attributes."), attributes
             )
     kind = record.get("span_kind")
     if isinstance(kind, str) and kind and kind != "UNKNOWN":
@@ -162,22 +152,12 @@ def _flatten_value(value: Any, name: str, attributes: dict[str, Any], depth: int
         or depth > DEFAULT_LIMITS.depth
     ):
         return
-    if (
-        isinstance(value, list)
-        and value
-        and set(map(type, value)) <= {dict}
-        and "key" in value[0]
-        and not name
-    ):
+    if isinstance(value, list) and value and set(map(type, value)) <= {dict} and "key" in value[0] and not name:
         value = {str(pair.get("key")): _unwrap_value(pair.get("value")) for pair in value}
     if isinstance(value, dict) and name not in OBJECT_ATTRIBUTES:
         for key, part in value.items():
             _flatten_value(part, f"{name}.{key}" if name else str(key), attributes, depth + 1)
-    elif (
-        isinstance(value, list)
-        and any(isinstance(part, dict) for part in value)
-        and name not in OBJECT_ATTRIBUTES
-    ):
+    elif isinstance(value, list) and any(isinstance(part, dict) for part in value) and name not in OBJECT_ATTRIBUTES:
         for place, part in enumerate(value):
             _flatten_value(part, f"{name}.{place}", attributes, depth + 1)
     elif name:

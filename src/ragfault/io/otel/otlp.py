@@ -269,8 +269,7 @@ def _build_span(span: _SpanMessage, resource: dict[str, Any], checker: LimitChec
         message=checker.cut_text(status.message),
         attributes=_build_attributes(span.attributes, checker),
         events=tuple(
-            _build_event(event, checker)
-            for event in checker.cut_values(span.events or (), checker.limits.events)
+            _build_event(event, checker) for event in checker.cut_values(span.events or (), checker.limits.events)
         ),
         resource=resource,
     )
@@ -362,11 +361,7 @@ def _convert_value(value: _AnyValueMessage | None, checker: LimitChecker, depth:
     if value.array_value is not None:
         parts = checker.cut_values(value.array_value.values or (), checker.limits.items)
         return [_convert_value(part, checker, depth + 1) for part in parts]
-    pairs = (
-        checker.cut_values(value.kvlist_value.values or (), checker.limits.items)
-        if value.kvlist_value
-        else ()
-    )
+    pairs = checker.cut_values(value.kvlist_value.values or (), checker.limits.items) if value.kvlist_value else ()
     return {pair.key: _convert_value(pair.value, checker, depth + 1) for pair in pairs}
 
 
@@ -408,6 +403,4 @@ def decode_request(
         return read_spans_json(body, limits) if signal == "traces" else read_logs_json(body, limits)
     if kind in ("application/x-protobuf", "application/protobuf", "application/octet-stream"):
         return read_spans_protobuf(body, limits) if signal == "traces" else read_logs_protobuf(body, limits)
-    raise InputError(
-        f'the content type "{kind[:80]}" is not OTLP: send application/x-protobuf or application/json'
-    )
+    raise InputError(f'the content type "{kind[:80]}" is not OTLP: send application/x-protobuf or application/json')

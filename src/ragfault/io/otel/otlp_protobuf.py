@@ -127,9 +127,7 @@ def _decode_item(part: bytes, resource: dict[str, Any], take: Any, checker: Limi
         checker.reject("malformed")
 
 
-def _decode_resource(
-    body: bytes, begin: int, end: int, resource_type: Any, checker: LimitChecker
-) -> dict[str, Any]:
+def _decode_resource(body: bytes, begin: int, end: int, resource_type: Any, checker: LimitChecker) -> dict[str, Any]:
     """Decode a resource; one that is too long is empty and counted as cut."""
     attributes: dict[str, Any] = {}
     for number, start, stop in _iterate_fields(body, begin, end, checker):

@@ -130,10 +130,7 @@ def extract_messages(value: Any, depth: int = 0) -> list[RecordedMessage]:
         return [] if inner is None else extract_messages(inner, depth + 1)
     if isinstance(value, list):
         return [
-            message
-            for part in value
-            if isinstance(part, (dict, list))
-            for message in extract_messages(part, depth + 1)
+            message for part in value if isinstance(part, (dict, list)) for message in extract_messages(part, depth + 1)
         ]
     return []
 
@@ -330,9 +327,7 @@ def _collect_messages(
             return messages
     for prefix in prefixes:
         if messages := [
-            message
-            for part in collect_numbered(attributes, prefix)
-            if (message := _parse_numbered_message(part, role))
+            message for part in collect_numbered(attributes, prefix) if (message := _parse_numbered_message(part, role))
         ]:
             return messages
     return []
@@ -345,10 +340,7 @@ def _parse_numbered_message(part: dict[str, Any], role: str) -> RecordedMessage 
         contents = collect_numbered(part, "message.contents.")
         text = "\n".join(str(content) for block in contents if (content := block.get("message_content.text")))
     elif isinstance(text, str) and isinstance(blocks := parse_embedded_json(text), list):
-        text = (
-            "\n".join(message.text for message in extract_messages([{"role": "user", "content": blocks}]))
-            or text
-        )
+        text = "\n".join(message.text for message in extract_messages([{"role": "user", "content": blocks}])) or text
     return RecordedMessage(str(who or role), text) if isinstance(text, str) and text else None
 
 
@@ -401,6 +393,4 @@ def sum_tokens(counts: list[TokenCounts]) -> TokenCounts:
     """Sum the known counts; None where none is known."""
     prompts = [count.prompt for count in counts if count.prompt is not None]
     completions = [count.completion for count in counts if count.completion is not None]
-    return TokenCounts(
-        prompt=sum(prompts) if prompts else None, completion=sum(completions) if completions else None
-    )
+    return TokenCounts(prompt=sum(prompts) if prompts else None, completion=sum(completions) if completions else None)

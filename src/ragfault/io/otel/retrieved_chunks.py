@@ -37,17 +37,7 @@ LIST_KEYS = (
     "outputs",
     "context",
 )
-DOCUMENT_KEYS = (
-    "document_id",
-    "doc_id",
-    "ref_doc_id",
-    "source",
-    "file_path",
-    "file_name",
-    "filename",
-    "file",
-    "url",
-)
+DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id", "source", "file_path", "file_name", "filename", "file", "url")
 METADATA_ID_KEYS = ("chunk_id", "passage_id", "node_id")
 EMBEDDING_KEYS = ("embedding", "vector", "embeddings", "values")
 """Keys under which passages carry their embedding."""
@@ -90,10 +80,7 @@ def _read_numbered_documents(attributes: dict[str, Any], role: str) -> list[Any]
             continue
         parts = [_parse_document(part) for part in documents]
         if any(part.get("id") is None for part in parts):
-            _copy_ids(
-                parts,
-                _search_passages(parse_embedded_json(get_first_attribute(attributes, OUTPUT_ATTRIBUTES))),
-            )
+            _copy_ids(parts, _search_passages(parse_embedded_json(get_first_attribute(attributes, OUTPUT_ATTRIBUTES))))
         return parts
     return None
 
@@ -136,10 +123,7 @@ def _read_documents(span: OtelSpan) -> list[Any] | None:
     if attributes.get("db.vector.query.result.count") in ZERO_COUNTS:
         return []
     for name in OUTPUT_ATTRIBUTES:
-        if (
-            name in attributes
-            and (passages := _search_passages(parse_embedded_json(attributes[name]))) is not None
-        ):
+        if name in attributes and (passages := _search_passages(parse_embedded_json(attributes[name]))) is not None:
             return passages
     return None
 
@@ -164,8 +148,7 @@ def _search_passages(value: Any, depth: int = 0) -> list[Any] | None:
         for name in LIST_KEYS:
             if (
                 name in value
-                and (passages_below := _search_passages(parse_embedded_json(value[name]), depth + 1))
-                is not None
+                and (passages_below := _search_passages(parse_embedded_json(value[name]), depth + 1)) is not None
             ):
                 return passages_below
     return None

@@ -10,23 +10,11 @@ from typing import Any, Literal
 
 from ragfault.io.otel.spans import OtelSpan
 
-SpanRole = Literal[
-    "retriever", "reranker", "llm", "embedding", "chain", "agent", "tool", "guard", "judge", "part"
-]
+SpanRole = Literal["retriever", "reranker", "llm", "embedding", "chain", "agent", "tool", "guard", "judge", "part"]
 """Role of a span in a RAG system; `guard` and `judge` observe others, `part` is a lesser step."""
 
-INPUT_ATTRIBUTES = (
-    "langfuse.observation.input",
-    "input.value",
-    "traceloop.entity.input",
-    "gen_ai.task.input",
-)
-OUTPUT_ATTRIBUTES = (
-    "langfuse.observation.output",
-    "output.value",
-    "traceloop.entity.output",
-    "gen_ai.task.output",
-)
+INPUT_ATTRIBUTES = ("langfuse.observation.input", "input.value", "traceloop.entity.input", "gen_ai.task.input")
+OUTPUT_ATTRIBUTES = ("langfuse.observation.output", "output.value", "traceloop.entity.output", "gen_ai.task.output")
 TRACE_INPUT_ATTRIBUTES = ("langfuse.trace.input",)
 TRACE_OUTPUT_ATTRIBUTES = ("langfuse.trace.output",)
 QUERY_ATTRIBUTES = ("gen_ai.retrieval.query.text", "retrieval.query", "reranker.query", "db.query.text")
@@ -54,11 +42,7 @@ MODEL_ATTRIBUTES = (
     "gen_ai.request.model",
     "llm.request.model_name",
 )
-PROMPT_TOKEN_ATTRIBUTES = (
-    "gen_ai.usage.input_tokens",
-    "llm.token_count.prompt",
-    "gen_ai.usage.prompt_tokens",
-)
+PROMPT_TOKEN_ATTRIBUTES = ("gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens")
 COMPLETION_TOKEN_ATTRIBUTES = (
     "gen_ai.usage.output_tokens",
     "llm.token_count.completion",
@@ -77,27 +61,12 @@ CONVERSATION_ATTRIBUTES = (
     "traceloop.association.properties.thread_id",
 )
 METADATA_ATTRIBUTES = {
-    "user": (
-        "user.id",
-        "langfuse.user.id",
-        "enduser.id",
-        "gen_ai.user",
-        "traceloop.association.properties.user_id",
-    ),
+    "user": ("user.id", "langfuse.user.id", "enduser.id", "gen_ai.user", "traceloop.association.properties.user_id"),
     "tags": ("tag.tags", "langfuse.trace.tags"),
     "release": ("ragfault.release", "langfuse.release", "service.version", "langfuse.version"),
     "service": ("service.name",),
-    "environment": (
-        "langfuse.environment",
-        "deployment.environment.name",
-        "deployment.environment",
-    ),
-    "prompt": (
-        "langfuse.observation.prompt.name",
-        "gen_ai.prompt.name",
-        "traceloop.prompt.key",
-        "prompt.id",
-    ),
+    "environment": ("langfuse.environment", "deployment.environment.name", "deployment.environment"),
+    "prompt": ("langfuse.observation.prompt.name", "gen_ai.prompt.name", "traceloop.prompt.key", "prompt.id"),
     "prompt_version": (
         "langfuse.observation.prompt.version",
         "llm.prompt_template.version",
@@ -157,12 +126,7 @@ GEN_AI_ROLES: dict[str, SpanRole] = {
     "invoke_workflow": "chain",
     "execute_task": "chain",
 }
-TRACELOOP_ROLES: dict[str, SpanRole] = {
-    "workflow": "chain",
-    "task": "chain",
-    "agent": "agent",
-    "tool": "tool",
-}
+TRACELOOP_ROLES: dict[str, SpanRole] = {"workflow": "chain", "task": "chain", "agent": "agent", "tool": "tool"}
 
 
 def get_first_attribute(attributes: dict[str, Any], names: Iterable[str]) -> Any:
@@ -197,9 +161,7 @@ def detect_role(span: OtelSpan) -> SpanRole | None:
         named = OPENINFERENCE_ROLES.get(str(kind).upper())
     if named is None and (kind := attributes.get("langfuse.observation.type")):
         named = LANGFUSE_ROLES.get(str(kind).lower())
-    if named is None and (
-        kind := attributes.get("gen_ai.operation.name") or attributes.get("llm.request.type")
-    ):
+    if named is None and (kind := attributes.get("gen_ai.operation.name") or attributes.get("llm.request.type")):
         named = GEN_AI_ROLES.get(str(kind).lower())
     if named is None and span.events and any(event.name in RESULT_EVENTS for event in span.events):
         named = "retriever"

@@ -169,14 +169,11 @@ def locate_origin(spans: Iterable[OtelSpan]) -> TraceOrigin:
     TraceOrigin(span='2', response='r1')
     """
     outline = build_span_tree(spans)
-    writers = [
-        step for step in outline.select_steps("llm") if not {"retriever", "reranker"} & set(step.outer_roles)
-    ]
+    writers = [step for step in outline.select_steps("llm") if not {"retriever", "reranker"} & set(step.outer_roles)]
     if not writers:
         return TraceOrigin(span=outline.root.id)
     last = max(writers, key=lambda step: (step.span.end, step.span.start, step.span.id))
     named = (part.attributes.get(RESPONSE_ID_ATTRIBUTE) for part in last.records)
     return TraceOrigin(
-        span=last.span.id,
-        response=next((name for name in named if isinstance(name, str) and name), None),
+        span=last.span.id, response=next((name for name in named if isinstance(name, str) and name), None)
     )

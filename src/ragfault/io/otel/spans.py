@@ -125,9 +125,7 @@ class DecodedRequest(NamedTuple):
         reasons = ", ".join(f"{reason} ({count:,})" for reason, count in self.rejected.items())
         parts = [f"{self.rejected_count:,} rejected: {reasons}"] if reasons else []
         if self.cut_count:
-            parts.append(
-                f"{self.cut_count:,} {'value' if self.cut_count == 1 else 'values'} cut for their size"
-            )
+            parts.append(f"{self.cut_count:,} {'value' if self.cut_count == 1 else 'values'} cut for their size")
         return "; ".join(parts).replace("1 value cut for their", "1 value cut for its")
 
 

@@ -96,9 +96,7 @@ def _iterate_own_metadata(tree: SpanTree) -> Iterator[tuple[str, Any]]:
 
 
 def _parse_rating(event: SpanEvent) -> dict[str, Any]:
-    return {
-        key: event.attributes[name] for key, name in EVALUATION_FIELDS.items() if name in event.attributes
-    }
+    return {key: event.attributes[name] for key, name in EVALUATION_FIELDS.items() if name in event.attributes}
 
 
 def describe_error(tree: SpanTree, answer: str | None) -> str | None:
@@ -117,9 +115,7 @@ def _describe_failure(span: OtelSpan, failed: Sequence[OtelSpan]) -> str:
     """Return the error message of a span, else that of another that failed."""
     for part in (span, *reversed(failed)):
         message = (
-            part.message
-            or part.attributes.get("langfuse.observation.status_message")
-            or _describe_exception(part)
+            part.message or part.attributes.get("langfuse.observation.status_message") or _describe_exception(part)
         )
         if message:
             return str(message)
@@ -175,9 +171,7 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
             f"no span of the trace {outline.root.trace} holds a query: is the recording of inputs switched off?"
         )
     stages = [(step, _get_step_chunks(step)) for step in outline.select_steps(*RETRIEVAL_ROLES)]
-    writers = [
-        step for step in outline.select_steps("llm") if not set(step.outer_roles) & set(RETRIEVAL_ROLES)
-    ]
+    writers = [step for step in outline.select_steps("llm") if not set(step.outer_roles) & set(RETRIEVAL_ROLES)]
     answer = _get_trace_answer(outline, writers)
     return Trace(
         id=outline.root.trace,
@@ -237,10 +231,7 @@ def _get_trace_answer(tree: SpanTree, writers: Sequence[SpanStep]) -> str | None
     if given:
         return given
     outer = [step for step in tree.select_steps("chain", "agent") if not step.outer_roles]
-    for step in (
-        *sorted(outer, key=_get_end_order, reverse=True),
-        *sorted(writers, key=_get_end_order, reverse=True),
-    ):
+    for step in (*sorted(outer, key=_get_end_order, reverse=True), *sorted(writers, key=_get_end_order, reverse=True)):
         if answer := get_output(step):
             return answer
     return None
@@ -278,9 +269,7 @@ def _select_chunks(stages: Sequence[RetrievalStage], writer: SpanStep | None) ->
     return chunks + _drop_known_chunks([chunk for chunk in earlier if _is_in_prompt(prompt, chunk)], met)
 
 
-def _merge_parallel_chunks(
-    known: Sequence[tuple[SpanStep, tuple[Chunk, ...]]], last: SpanStep
-) -> tuple[Chunk, ...]:
+def _merge_parallel_chunks(known: Sequence[tuple[SpanStep, tuple[Chunk, ...]]], last: SpanStep) -> tuple[Chunk, ...]:
     """Merge the chunks of the last stage with those of retrievers that ran in parallel to it."""
     together = [
         chunk
@@ -349,9 +338,7 @@ def _measure_covered_time(steps: Sequence[SpanStep]) -> float | None:
 
 
 def _build_steps(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Step, ...]:
-    chunk_ids = {
-        step.span.id: tuple(chunk.id for chunk in chunks) for step, chunks in stages if chunks is not None
-    }
+    chunk_ids = {step.span.id: tuple(chunk.id for chunk in chunks) for step, chunks in stages if chunks is not None}
     return tuple(
         Step(
             id=step.span.id,

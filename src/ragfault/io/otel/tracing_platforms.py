@@ -101,10 +101,7 @@ def _build_langfuse_trace(record: dict[str, Any], name: str, inner: list[OtelSpa
 
 
 def _build_observation(record: dict[str, Any], trace: str | None) -> OtelSpan:
-    name, trace = (
-        _get_first_column(record, ("id",)),
-        _get_first_column(record, ("traceId", "trace_id")) or trace,
-    )
+    name, trace = (_get_first_column(record, ("id",)), _get_first_column(record, ("traceId", "trace_id")) or trace)
     if name is None or trace is None:
         raise InvalidRecord(
             "an observation of Langfuse without id" if name is None else "an observation without traceId"
@@ -148,11 +145,7 @@ def _iterate_ratings(record: dict[str, Any], time: int) -> Iterator[SpanEvent]:
 def _map_columns(record: dict[str, Any], names: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     """Attribute → value, of those that are there; texts of JSON that are mere texts lose their quotes."""
     values = {attribute: _get_first_column(record, columns) for attribute, columns in names.items()}
-    return {
-        attribute: unquote_json(value)
-        for attribute, value in values.items()
-        if value not in (None, "", [], {})
-    }
+    return {attribute: unquote_json(value) for attribute, value in values.items() if value not in (None, "", [], {})}
 
 
 def _get_first_column(record: dict[str, Any], names: tuple[str, ...]) -> Any:
@@ -205,9 +198,7 @@ def read_langsmith_run(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
     return tuple(_iterate_runs(record, None, None, 0))
 
 
-def _iterate_runs(
-    record: dict[str, Any], trace: str | None, parent: str | None, depth: int
-) -> Iterator[OtelSpan]:
+def _iterate_runs(record: dict[str, Any], trace: str | None, parent: str | None, depth: int) -> Iterator[OtelSpan]:
     name = str(record.get("id") or "")
     if not name:
         raise InvalidRecord("a run of LangSmith without id")
@@ -245,16 +236,10 @@ def _strip_traceback(error: str) -> str:
 def _build_run_attributes(record: dict[str, Any], root: bool) -> dict[str, Any]:
     kind = LANGSMITH_KINDS.get(str(record.get("run_type")), "CHAIN")
     inputs, outputs = parse_embedded_json(record.get("inputs")), parse_embedded_json(record.get("outputs"))
-    attributes: dict[str, Any] = {
-        "openinference.span.kind": kind,
-        "input.value": inputs,
-        "output.value": outputs,
-    }
+    attributes: dict[str, Any] = {"openinference.span.kind": kind, "input.value": inputs, "output.value": outputs}
     metadata = _get_run_metadata(record)
     if kind == "RETRIEVER" and isinstance(outputs, dict) and isinstance(outputs.get("documents"), list):
-        attributes["gen_ai.retrieval.documents"] = [
-            _unwrap_document(document) for document in outputs["documents"]
-        ]
+        attributes["gen_ai.retrieval.documents"] = [_unwrap_document(document) for document in outputs["documents"]]
     if kind == "LLM":
         attributes |= _build_model_attributes(record, inputs, outputs, metadata)
     thread = next((metadata[key] for key in THREAD_KEYS if metadata.get(key)), None)
@@ -297,12 +282,8 @@ def _build_model_attributes(
     return {
         "gen_ai.input.messages": given.get("messages"),
         "gen_ai.prompt": "\n".join(map(str, given.get("prompts") or ())),
-        "gen_ai.output.messages": result.get("generations")
-        or result.get("choices")
-        or result.get("messages"),
-        "gen_ai.response.model": response.get("model_name")
-        or response.get("model")
-        or metadata.get("ls_model_name"),
+        "gen_ai.output.messages": result.get("generations") or result.get("choices") or result.get("messages"),
+        "gen_ai.response.model": response.get("model_name") or response.get("model") or metadata.get("ls_model_name"),
         "gen_ai.request.model": asked.get("model") or asked.get("model_name"),
         "gen_ai.usage.input_tokens": usage.get("input_tokens") or usage.get("prompt_tokens"),
         "gen_ai.usage.output_tokens": usage.get("output_tokens") or usage.get("completion_tokens"),
@@ -311,9 +292,7 @@ def _build_model_attributes(
 
 def _get_usage(record: dict[str, Any], outputs: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     """Return the token counts, from wherever they are recorded."""
-    llm_usage = _get_object(outputs.get("llm_output"), "token_usage") or _get_object(
-        outputs.get("llm_output"), "usage"
-    )
+    llm_usage = _get_object(outputs.get("llm_output"), "token_usage") or _get_object(outputs.get("llm_output"), "usage")
     for usage in (
         _get_object(message, "usage_metadata"),
         _get_object(outputs, "usage_metadata"),

@@ -20,7 +20,10 @@ from msgspec import Struct
 from ragfault.errors import RunError
 from ragfault.io.atomic_files import convert_write_errors, write_atomically
 from ragfault.io.remote_paths import AnyPath, RemotePath, read_files
-from ragfault.io.runs.directory import (
+from ragfault.io.runs.run import (
+    Manifest,
+    MetricInfo,
+    Run,
     check_free,
     clear_partial_run,
     get_partial_path,
@@ -29,7 +32,6 @@ from ragfault.io.runs.directory import (
     read_lock_token,
     remove_folder,
 )
-from ragfault.io.runs.run import Manifest, MetricInfo, Run
 from ragfault.records import Score, Trace, Usage, Verdicts
 
 if TYPE_CHECKING:
@@ -262,9 +264,7 @@ def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> 
         try:
             for table in tables:
                 if "status" in table.column_names:
-                    states.update(
-                        {row["values"]: row["counts"] for row in table["status"].value_counts().to_pylist()}
-                    )
+                    states.update({row["values"]: row["counts"] for row in table["status"].value_counts().to_pylist()})
                 writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
                 pending = table if pending is None else pa.concat_tables([pending, table])
                 while pending.num_rows >= rows:

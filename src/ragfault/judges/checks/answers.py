@@ -47,9 +47,7 @@ def judge_answer(
     for part in split_query(query):
         passages = [Passage("answer", answer), Passage("evidence", evidence)]
         answer_score, evidence_score = session.score_coverage(part, passages)
-        value = max(
-            answer_score.value, 0.9 * min(1.0, evidence_score.value / max(best_relevance, MIN_ANSWERED))
-        )
+        value = max(answer_score.value, 0.9 * min(1.0, evidence_score.value / max(best_relevance, MIN_ANSWERED)))
         kind = classify_answer_kind(part)
         if answer_score.is_other_subject:
             value = answer_score.value
@@ -75,9 +73,7 @@ def contains_fact(fact: str, answer: str, query: str) -> bool:
     for start, end in split_sentences(answer):
         sentence = answer[start:end]
         tokens = split_words(sentence)
-        if bool(negated) != bool(
-            collect_negated_words(tokens, reach=2) & frozenset(split_content_words(fact))
-        ):
+        if bool(negated) != bool(collect_negated_words(tokens, reach=2) & frozenset(split_content_words(fact))):
             continue
         if bare and f" {bare} " in f" {normalize_answer(sentence)} ":
             return True
@@ -109,11 +105,7 @@ def locate_citing_sentence(citation: Citation, position: int, answer: str) -> st
         return next((span for span in spans if marks[2] in span), None)
     quote_words = frozenset(split_words(quote)) - STOP_WORDS
     best = max(spans, key=lambda span: len(quote_words & frozenset(split_words(span))), default="")
-    return (
-        best
-        if quote_words and len(quote_words & frozenset(split_words(best))) >= 0.5 * len(quote_words)
-        else None
-    )
+    return best if quote_words and len(quote_words & frozenset(split_words(best))) >= 0.5 * len(quote_words) else None
 
 
 MIN_SOURCE_SHARE = 0.5
@@ -156,9 +148,7 @@ def measure_focus(
     claim from that chunk covers part of the query. Claims without a source are left to groundedness; headings
     and words about missing sources do not count.
     """
-    digressions = {
-        claim.start for claim in _collect_digressions(query, claims, entailments, relevance, session)
-    }
+    digressions = {claim.start for claim in _collect_digressions(query, claims, entailments, relevance, session)}
     ends = {claim.end: claim.start for claim in claims}
     on_topic = off_topic = 0
     for start, end in split_sentences(answer):
@@ -233,12 +223,8 @@ def judge_truth(
     """Return one verdict for each claim: by entailment against statements, by their items against terse answers."""
     if not claims:
         return ()
-    entailments = session.score_entailment(
-        [claim.text for claim in claims], build_reference_passages(references)
-    )
-    statuses: list[TruthStatus] = [
-        STATUS_BY_SUPPORT.get(verdict.support, "unknown") for verdict in entailments
-    ]
+    entailments = session.score_entailment([claim.text for claim in claims], build_reference_passages(references))
+    statuses: list[TruthStatus] = [STATUS_BY_SUPPORT.get(verdict.support, "unknown") for verdict in entailments]
     terse_answers = [text for text in references if len(split_content_words(text)) <= MAX_TERSE_WORDS]
     if terse_answers:
         terse_statuses = [_judge_terse(query, claim.text, terse_answers, session) for claim in claims]
@@ -248,8 +234,7 @@ def judge_truth(
             for verdict, terse_status in zip(statuses, terse_statuses, strict=True)
         ]
     return tuple(
-        TruthVerdict(claim=claim.text, status=verdict)
-        for claim, verdict in zip(claims, statuses, strict=True)
+        TruthVerdict(claim=claim.text, status=verdict) for claim, verdict in zip(claims, statuses, strict=True)
     )
 
 
@@ -258,9 +243,7 @@ def build_reference_passages(references: Sequence[str]) -> list[Passage]:
     return [Passage(f"key {number}", text) for number, text in enumerate(references)]
 
 
-def _combine_statuses(
-    statement_status: TruthStatus, terse_status: TruthStatus, is_answered: bool
-) -> TruthStatus:
+def _combine_statuses(statement_status: TruthStatus, terse_status: TruthStatus, is_answered: bool) -> TruthStatus:
     """Combine two statuses: support wins; once a claim gives the answer, no other claim is another answer."""
     if "supported" in (statement_status, terse_status):
         return "supported"
@@ -294,9 +277,7 @@ def _restates_differently(query: str, claim: str, answer: str) -> bool:
     literals = {item: forms for item, forms in extract_literals(answer).items() if item not in query_entities}
     if not literals:
         return False
-    other_words = frozenset(split_content_words(answer)) - {
-        form for forms in literals.values() for form in forms
-    }
+    other_words = frozenset(split_content_words(answer)) - {form for forms in literals.values() for form in forms}
     return (
         len(other_words) >= MIN_SHARED_WORDS
         and other_words <= frozenset(split_content_words(claim))

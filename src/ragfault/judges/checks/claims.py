@@ -130,9 +130,7 @@ def _has_specifics(text: str, content_words: Sequence[str]) -> bool:
     """Return whether a sentence has a name or a number."""
     if any(word[0].isdigit() for word in content_words):
         return True
-    return any(
-        not GENERAL_STEMS.issuperset(split_words(item)) for item in extract_entities(text) if item != "i"
-    )
+    return any(not GENERAL_STEMS.issuperset(split_words(item)) for item in extract_entities(text) if item != "i")
 
 
 LIST_MARKER = re.compile(r"(?:[-*•–]|#+|>|\(?(?:\d{1,3}|[A-Za-z])[.)])\s+")
@@ -174,7 +172,7 @@ REFUSAL_PHRASE = re.compile(
     r"|mentioned|specified|provided|stated|given|available|enough|sufficient)\b"
     r"|\b(?:no|not enough|insufficient|lacks?(?: the)?|without) (?:\w+ ){0,3}"
     r"(?:information|mention|details?|data|answer|context|evidence) "
-    r"(?:is|are|was|were|about|on|in|to|regarding|provided|available|given|of|that|for)\b",
+    r"(?:is|are|was|were|about|on|in|to|regarding|provided|available|given|of|that|for)\b"
 )
 """Phrases of a sentence in lower case that cannot answer."""
 REFUSAL_HINTS = (
@@ -289,9 +287,6 @@ def _is_claim(text: str) -> bool:
     if not content_words:
         return False
     is_heading = (
-        len(content_words) <= 6
-        and plain[-1].isalnum()
-        and text.startswith("**")
-        and text.rstrip().endswith("**")
+        len(content_words) <= 6 and plain[-1].isalnum() and text.startswith("**") and text.rstrip().endswith("**")
     )
     return not is_heading

@@ -50,11 +50,7 @@ NEAR_IDENTICAL_OVERLAP = 0.75
 
 
 def detect_contradiction(
-    text: str,
-    tokens: Sequence[str],
-    sentence: PassageSentence,
-    source: str,
-    are_adjacent: AdjacencyCheck | None,
+    text: str, tokens: Sequence[str], sentence: PassageSentence, source: str, are_adjacent: AdjacencyCheck | None
 ) -> str | None:
     """Return why a claim contradicts a sentence that it is well aligned with, stems in <>; None if it does not.
 
@@ -73,15 +69,9 @@ def detect_contradiction(
     antonym, negation = _detect_antonym(tokens, sentence), _detect_negation_mismatch(tokens, sentence)
     if antonym and negation:
         return None
-    swap = (
-        _detect_swap(tokens, sentence.tokens)
-        if overlap >= NEAR_IDENTICAL_OVERLAP and not sentence.key
-        else None
-    )
+    swap = _detect_swap(tokens, sentence.tokens) if overlap >= NEAR_IDENTICAL_OVERLAP and not sentence.key else None
     are_adjacent = are_adjacent if overlap < NEAR_IDENTICAL_OVERLAP else None
-    return (
-        antonym or negation or swap or _detect_quantity_mismatch(text, tokens, sentence, source, are_adjacent)
-    )
+    return antonym or negation or swap or _detect_quantity_mismatch(text, tokens, sentence, source, are_adjacent)
 
 
 def measure_overlap(tokens: Sequence[str], sentence: PassageSentence) -> float:
@@ -99,10 +89,7 @@ def get_neighbors(tokens: Sequence[str], word: str) -> set[str]:
     """Return the content words next to a word, marked by side."""
     words = [token for token in tokens if token == word or token not in STOP_WORDS]
     position = words.index(word)
-    before, after = (
-        words[position - 1] if position else "",
-        words[position + 1] if position + 1 < len(words) else "",
-    )
+    before, after = (words[position - 1] if position else "", words[position + 1] if position + 1 < len(words) else "")
     return {f"<{before}"} - {"<"} | {f">{after}"} - {">"}
 
 
@@ -117,15 +104,9 @@ def _detect_antonym(tokens: Sequence[str], sentence: PassageSentence) -> str | N
         for prefix in NEGATING_PREFIXES:
             if len(word) > 3 and prefix + word in sentence_words:
                 opposites |= {prefix + word}
-            if (
-                word.startswith(prefix)
-                and len(word) > len(prefix) + 3
-                and word[len(prefix) :] in sentence_words
-            ):
+            if word.startswith(prefix) and len(word) > len(prefix) + 3 and word[len(prefix) :] in sentence_words:
                 opposites |= {word[len(prefix) :]}
-        if opposites and any(
-            _get_context(tokens, word) & _get_context(sentence.tokens, other) for other in opposites
-        ):
+        if opposites and any(_get_context(tokens, word) & _get_context(sentence.tokens, other) for other in opposites):
             return f"<{word}> against <{min(opposites)}>"
     return None
 
@@ -202,11 +183,7 @@ def _is_passive(tokens: Sequence[str]) -> bool:
 
 
 def _detect_quantity_mismatch(
-    text: str,
-    tokens: Sequence[str],
-    sentence: PassageSentence,
-    source: str,
-    are_adjacent: AdjacencyCheck | None,
+    text: str, tokens: Sequence[str], sentence: PassageSentence, source: str, are_adjacent: AdjacencyCheck | None
 ) -> str | None:
     """Return a number, date or amount in the place of another of its kind."""
     if not _has_new_number(tokens, sentence.tokens, are_adjacent):
@@ -228,16 +205,10 @@ def _is_same_slot(item: str, other: str, tokens: Sequence[str], others: Sequence
         return _extract_amount(item) == _extract_amount(other) != "" and "°" not in item + other
     if kind not in {"", "year"}:
         return True
-    return (
-        item in tokens
-        and other in others
-        and bool(get_neighbors(tokens, item) & get_neighbors(others, other))
-    )
+    return item in tokens and other in others and bool(get_neighbors(tokens, item) & get_neighbors(others, other))
 
 
-def _has_new_number(
-    tokens: Sequence[str], others: Sequence[str], are_adjacent: AdjacencyCheck | None
-) -> bool:
+def _has_new_number(tokens: Sequence[str], others: Sequence[str], are_adjacent: AdjacencyCheck | None) -> bool:
     """Return whether a number of the claim, with the word after it, is not in the sentence nor known otherwise."""
     sentence_words = frozenset(others)
     for position, word in enumerate(tokens):

@@ -65,9 +65,7 @@ def _split_uncached(text: str) -> tuple[PassageSentence, ...]:
     return tuple(_split_record(text, record)) if record is not None else tuple(_split_prose(text, 0))
 
 
-def _build_sentence(
-    start: int, end: int, text: str, polarity: Polarity = "", key: str = ""
-) -> PassageSentence:
+def _build_sentence(start: int, end: int, text: str, polarity: Polarity = "", key: str = "") -> PassageSentence:
     tokens = split_words(normalize_spelling(text))
     words = frozenset(tokens)
     return PassageSentence(
@@ -105,9 +103,7 @@ def _split_prose(text: str, offset: int) -> Iterator[PassageSentence]:
             continue
         flag = FLAG_FIELD.fullmatch(sentence)
         if flag:
-            yield _build_flag(
-                offset + start, offset + end, flag[1], FLAG_POLARITY.get(flag[2].lower(), "absent")
-            )
+            yield _build_flag(offset + start, offset + end, flag[1], FLAG_POLARITY.get(flag[2].lower(), "absent"))
         else:
             yield _build_sentence(offset + start, offset + end, sentence)
 
@@ -155,20 +151,14 @@ def _split_record(text: str, record: dict[object, object]) -> Iterator[PassageSe
         if value is None or isinstance(value, bool) or str(value).lower() in {"none", "null", "", "n/a"}:
             position = min(len(text), start + len(key))
             yield _build_flag(
-                start,
-                position,
-                key,
-                "absent" if not isinstance(value, bool) else "yes" if value else "no",
-                parent_key,
+                start, position, key, "absent" if not isinstance(value, bool) else "yes" if value else "no", parent_key
             )
             continue
         value_text = str(value)
         if len(value_text) > MAX_FIELD_CHARS:
             position = max(text.find(value_text[:20], start), start)
             for sentence in _split_prose(value_text, position):
-                yield sentence._replace(
-                    start=min(sentence.start, len(text)), end=min(sentence.end, len(text))
-                )
+                yield sentence._replace(start=min(sentence.start, len(text)), end=min(sentence.end, len(text)))
             position = min(len(text), position + len(value_text))
             continue
         value_start = text.find(value_text, start)
@@ -273,9 +263,7 @@ class SentenceIndex:
         self._variant_cache: dict[tuple[str, bool], bool] = {}
         self.record_fields = tuple(
             dict.fromkeys(
-                (sentence.key, sentence.polarity)
-                for sentence in self.sentences
-                if sentence.key and sentence.polarity
+                (sentence.key, sentence.polarity) for sentence in self.sentences if sentence.key and sentence.polarity
             )
         )
         """What records say of their keys."""

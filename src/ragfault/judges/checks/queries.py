@@ -29,22 +29,18 @@ ANSWER_KINDS = (
     (
         "number",
         re.compile(
-            r"\bhow (?:many|much|long|old|far|tall|big|large|high|fast|often|deep|heavy)\b|\bwhat (?:number|age)",
-            re.I,
+            r"\bhow (?:many|much|long|old|far|tall|big|large|high|fast|often|deep|heavy)\b|\bwhat (?:number|age)", re.I
         ),
     ),
     ("date", re.compile(r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|time|century)\b", re.I)),
     (
         "name",
         re.compile(
-            r"\bwhos?e?\b|\bwhere\b|\b(?:what|which) (?:city|country|state|company|person|team|actor|place)\b",
-            re.I,
+            r"\bwhos?e?\b|\bwhere\b|\b(?:what|which) (?:city|country|state|company|person|team|actor|place)\b", re.I
         ),
     ),
 )
-NUMBER_PATTERN = re.compile(
-    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|hundred|thousand|million)\b", re.I
-)
+NUMBER_PATTERN = re.compile(r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|hundred|thousand|million)\b", re.I)
 DATE_PATTERN = re.compile(
     r"\b[12]\d{3}\b|\b(?:january|february|march|april|june|july|august|september|october|november|december|monday|friday)\b|\d(?:st|nd|rd|th)\b|\d:\d\d",
     re.I,
@@ -100,9 +96,7 @@ def score_relevance(question: WeightedQuery, index: SentenceIndex) -> RelevanceS
     matched_words = {word for word in weights if word in index.postings or index.has_variant(word)}
     coverage = sum(weights[word] for word in matched_words) / question.total_weight
     shared = index.sum_shared_weights(weights)
-    best = max(
-        (vote + 0.5 * shared.get(best_share + 1, 0.0) for best_share, vote in shared.items()), default=0.0
-    )
+    best = max((vote + 0.5 * shared.get(best_share + 1, 0.0) for best_share, vote in shared.items()), default=0.0)
     best_share = min(1.0, best / question.total_weight)
     value = 0.5 * coverage + 0.5 * best_share
     return _apply_query_checks(question, index, value, weights.keys() - matched_words)
@@ -187,9 +181,7 @@ def list_missing(query: str, chunks: Sequence[Passage], session: ScorerSession) 
     return tuple(dict.fromkeys(missing))[:MAX_MISSING]
 
 
-def _list_missing_terms(
-    part: str, chunk_words: set[str], prefixes: set[str], *, names_only: bool
-) -> list[str]:
+def _list_missing_terms(part: str, chunk_words: set[str], prefixes: set[str], *, names_only: bool) -> list[str]:
     """List the specific words of a part that no chunk has; neighbours are joined."""
     missing: list[str] = []
     last_position = -2
@@ -202,9 +194,7 @@ def _list_missing_terms(
             if word not in STOP_WORDS and word not in QUESTION_WORDS
         ]
         missing_stems = [
-            word
-            for word in stems
-            if word not in chunk_words and (is_name or word[:6] not in prefixes or len(word) < 6)
+            word for word in stems if word not in chunk_words and (is_name or word[:6] not in prefixes or len(word) < 6)
         ]
         table = load_rarity()
         if not any(

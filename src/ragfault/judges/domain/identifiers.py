@@ -10,8 +10,7 @@ from typing import NamedTuple
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import split_passage
 from ragfault.judges.domain.mentions import WILDCARD, Mention, extract_mentions, prepare_text
-from ragfault.judges.domain.patterns import compile_pattern
-from ragfault.judges.domain.profile import DomainProfile, IdentifierKind
+from ragfault.judges.domain.profile import DomainProfile, IdentifierKind, compile_pattern
 from ragfault.text import split_content_words
 from ragfault.text.quantities import parse_quantities
 
@@ -63,9 +62,7 @@ def explain_query_conflict(profile: DomainProfile, query: str, text: str) -> str
             continue
         expected = [mention for mention in query_mentions[kind.name] if not mention.is_reference]
         actual = extract_mentions(profile, text).get(kind.name, ())
-        if not expected or any(
-            _mentions_agree(kind, mention, other) for mention in expected for other in actual
-        ):
+        if not expected or any(_mentions_agree(kind, mention, other) for mention in expected for other in actual):
             continue
         rivals = [
             mention
@@ -73,9 +70,7 @@ def explain_query_conflict(profile: DomainProfile, query: str, text: str) -> str
             if not mention.is_reference
             and any(_are_rivals(kind, expected_mention, mention) for expected_mention in expected)
         ]
-        if rivals and not any(
-            _occurs_plainly(kind, mention, prepare_text(text), text) for mention in expected
-        ):
+        if rivals and not any(_occurs_plainly(kind, mention, prepare_text(text), text) for mention in expected):
             return f"the query asks about {_join_mentions(expected)}, the passage speaks about {_join_mentions(rivals)}"
     return None
 
@@ -114,9 +109,7 @@ def detect_conflict(
         for mention in kind_mentions:
             if any(_mentions_agree(kind, mention, value) for value in query_values):
                 continue
-            conflict = _check_mention(
-                kind, mention, kind_mentions, claim, _split_scopes(profile, kind, texts)
-            )
+            conflict = _check_mention(kind, mention, kind_mentions, claim, _split_scopes(profile, kind, texts))
             if conflict:
                 return conflict
     return None
@@ -132,9 +125,7 @@ def align_spelling(profile: DomainProfile, text: str, others: Sequence[str]) -> 
     aligned = prepare_text(text)
     for kind, mentions in extract_mentions(profile, text).items():
         other_mentions = [
-            mention
-            for other_mention in others
-            for mention in extract_mentions(profile, other_mention).get(kind, ())
+            mention for other_mention in others for mention in extract_mentions(profile, other_mention).get(kind, ())
         ]
         for mention in mentions:
             spellings = [
@@ -166,9 +157,7 @@ def _check_mention(
     neutral: list[Mention] = []
     for scope in scopes:
         weight = (
-            load_rarity().sum_rarity(claim_words.intersection(split_content_words(scope.text)))
-            if claim_words
-            else 0.0
+            load_rarity().sum_rarity(claim_words.intersection(split_content_words(scope.text))) if claim_words else 0.0
         )
         if any(_mentions_agree(kind, mention, candidate) for candidate in scope.mentions) or _occurs_plainly(
             kind, mention, scope.text, scope.raw_text
@@ -176,9 +165,7 @@ def _check_mention(
             own_weight = max(own_weight, weight)
             continue
         scope_rivals = [
-            candidate
-            for candidate in scope.mentions
-            if _is_rival_mention(kind, candidate, mention, claim_mentions)
+            candidate for candidate in scope.mentions if _is_rival_mention(kind, candidate, mention, claim_mentions)
         ]
         if scope_rivals and (rivals is None or weight > rival_weight):
             rival_weight, rivals = weight, scope_rivals
@@ -196,29 +183,20 @@ def _check_mention(
         return None
     if rivals:
         return IdentifierConflict(
-            f"the claim says {mention.written}, the passage {_join_mentions(rivals)}",
-            is_contradiction=is_contradiction,
+            f"the claim says {mention.written}, the passage {_join_mentions(rivals)}", is_contradiction=is_contradiction
         )
     if neutral:
         return IdentifierConflict(
-            f"the claim says {mention.written}, the passage only {_join_mentions(neutral)}",
-            is_contradiction=False,
+            f"the claim says {mention.written}, the passage only {_join_mentions(neutral)}", is_contradiction=False
         )
     return IdentifierConflict(f"no passage says {mention.written}", is_contradiction=False)
 
 
-def _split_scopes(
-    profile: DomainProfile, kind: IdentifierKind, texts: Sequence[str]
-) -> list[IdentifierScope]:
+def _split_scopes(profile: DomainProfile, kind: IdentifierKind, texts: Sequence[str]) -> list[IdentifierScope]:
     """Split texts into the scopes of a kind of identifier."""
-    pieces = (
-        texts
-        if kind.reach == "chunk"
-        else [sentence.text for text in texts for sentence in split_passage(text)]
-    )
+    pieces = texts if kind.reach == "chunk" else [sentence.text for text in texts for sentence in split_passage(text)]
     return [
-        IdentifierScope(prepare_text(text), text, extract_mentions(profile, text).get(kind.name, ()))
-        for text in pieces
+        IdentifierScope(prepare_text(text), text, extract_mentions(profile, text).get(kind.name, ())) for text in pieces
     ]
 
 
@@ -242,9 +220,7 @@ def _mentions_agree(kind: IdentifierKind, expected: Mention, actual: Mention) ->
     """Return whether an identifier is the expected one or, if the kind allows it, a part of it."""
     if expected.category != actual.category and expected.category and actual.category:
         return False
-    return any(
-        _form_matches(kind, form, actual_form) for form in expected.forms for actual_form in actual.forms
-    )
+    return any(_form_matches(kind, form, actual_form) for form in expected.forms for actual_form in actual.forms)
 
 
 def _form_matches(kind: IdentifierKind, expected: NormalForm, actual: NormalForm) -> bool:
@@ -261,8 +237,7 @@ def _form_matches(kind: IdentifierKind, expected: NormalForm, actual: NormalForm
 def _are_rivals(kind: IdentifierKind, expected: Mention, actual: Mention) -> bool:
     """Return whether two identifiers name different things of one category; a whole is no rival of its part."""
     return expected.category == actual.category and not any(
-        _form_matches(kind, form, actual_form)
-        or (kind.must == "within" and _form_matches(kind, actual_form, form))
+        _form_matches(kind, form, actual_form) or (kind.must == "within" and _form_matches(kind, actual_form, form))
         for form in expected.forms
         for actual_form in actual.forms
     )
@@ -297,9 +272,7 @@ def _has_figure(form: str, mention: Mention, text: str) -> bool:
         unit = UNIT_PATTERN.match(text, match.end())
         quantities = parse_quantities(f"{match.group()} {unit[1]}") if unit and form == "quantity" else ()
         if any(
-            quantity.unit
-            and mention.category.endswith(quantity.unit)
-            and (f"{quantity.value:f}",) in mention.forms
+            quantity.unit and mention.category.endswith(quantity.unit) and (f"{quantity.value:f}",) in mention.forms
             for quantity in quantities
         ):
             return True

@@ -79,14 +79,10 @@ class ProfiledSession:
         """Return the scorer's entailment, lowered for claims with another identifier than the passages."""
         texts = [passage.text for passage in passages]
         entailments = list(self._session.score_entailment(claims, passages))
-        aligned = {
-            position: align_spelling(self._profile, claim, texts) for position, claim in enumerate(claims)
-        }
+        aligned = {position: align_spelling(self._profile, claim, texts) for position, claim in enumerate(claims)}
         changed = [position for position, claim in enumerate(claims) if aligned[position] != claim]
         rescored = (
-            self._session.score_entailment([aligned[position] for position in changed], passages)
-            if changed
-            else ()
+            self._session.score_entailment([aligned[position] for position in changed], passages) if changed else ()
         )
         for position, entailment in zip(changed, rescored, strict=True):
             entailments[position] = max(entailments[position], entailment, key=_get_probability)
@@ -95,14 +91,10 @@ class ProfiledSession:
             for claim, entailment in zip(claims, entailments, strict=True)
         ]
 
-    def score_groundedness(
-        self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]
-    ) -> float:
+    def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:
         """Return the scorer's groundedness, at most the probability of a claim that the profile lowered."""
         groundedness = self._session.score_groundedness(answer, claims, entailments)
-        return min(
-            [groundedness, *(entailment.p for entailment in entailments if entailment in self._lowered)]
-        )
+        return min([groundedness, *(entailment.p for entailment in entailments if entailment in self._lowered)])
 
     def measure_similarity(self, left: str, right: str) -> float:
         """Return the scorer's similarity."""
@@ -132,11 +124,7 @@ class ProfiledSession:
         if reason is None:
             return score
         low = self._profile.levels.low
-        value = (
-            score.value
-            if score.value < low
-            else max(0.0, min(OTHER_SUBJECT_FACTOR * score.value, low - LEVEL_GAP))
-        )
+        value = score.value if score.value < low else max(0.0, min(OTHER_SUBJECT_FACTOR * score.value, low - LEVEL_GAP))
         return RelevanceScore(value, reason, is_other_subject=True)
 
     def _check_identifiers(self, claim: str, texts: Sequence[str], entailment: Entailment) -> Entailment:
@@ -153,8 +141,7 @@ class ProfiledSession:
             if entailment.support == "inferred" or entailment.p >= thresholds.supported:
                 return entailment
             return entailment._replace(
-                support="inferred",
-                reason=f"p is below {thresholds.supported:g}, the threshold of the domain profile",
+                support="inferred", reason=f"p is below {thresholds.supported:g}, the threshold of the domain profile"
             )
         p = min(entailment.p, max(thresholds.inferred, MAX_UNSUPPORTED) - THRESHOLD_GAP) * (
             CONTRADICTION_FACTOR if conflict.is_contradiction else 1.0

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from ragfault.judges.domain.patterns import compile_pattern, iterate_matches
-from ragfault.judges.domain.profile import DomainProfile, IdentifierKind
+from ragfault.judges.domain.profile import DomainProfile, IdentifierKind, compile_pattern, iterate_matches
 from ragfault.text import normalize_typography
 from ragfault.text.quantities import (
     CURRENCY_NAME,
@@ -102,9 +101,7 @@ def extract_mentions(profile: DomainProfile, text: str) -> dict[str, tuple[Menti
         if mentions:
             mentions_by_kind[kind.name] = mentions
             for mention in mentions:
-                text = (
-                    f"{text[: mention.start]}{' ' * (mention.end - mention.start - 1)},{text[mention.end :]}"
-                )
+                text = f"{text[: mention.start]}{' ' * (mention.end - mention.start - 1)},{text[mention.end :]}"
     return mentions_by_kind
 
 
@@ -112,28 +109,18 @@ def _extract_kind_mentions(kind: IdentifierKind, text: str) -> Iterator[Mention]
     """Yield the mentions of one kind."""
     parse = FORM_PARSERS[kind.form]
     spellings = _map_spellings(kind)
-    for match in iterate_matches(
-        kind.pattern or FORM_PATTERNS.get(kind.form) or _build_spelling_pattern(kind), text
-    ):
+    for match in iterate_matches(kind.pattern or FORM_PATTERNS.get(kind.form) or _build_spelling_pattern(kind), text):
         part = match.groupdict()
         written, label = match.group().strip(), part.get("id") or match.group().strip()
         category = _normalize_category(part.get("what") or "", spellings)
         context = match.string[max(0, match.start() - CONTEXT_CHARS) : match.start()]
-        is_reference = (
-            bool(kind.aside) and compile_pattern(rf"(?:{kind.aside})\s*\Z").search(context) is not None
-        )
+        is_reference = bool(kind.aside) and compile_pattern(rf"(?:{kind.aside})\s*\Z").search(context) is not None
         for number, item in enumerate((label, *_split_list(part.get("more") or ""))):
             normalized = spellings.get(item.casefold(), item) if kind.form != "parts" else item
             item_text = written if not number else f"{part.get('what') or ''} {item}".strip()
             for unit, forms in parse(normalized):
                 yield Mention(
-                    item_text,
-                    item,
-                    f"{category} {unit}".strip(),
-                    forms,
-                    match.start(),
-                    match.end(),
-                    is_reference,
+                    item_text, item, f"{category} {unit}".strip(), forms, match.start(), match.end(), is_reference
                 )
 
 
@@ -147,10 +134,7 @@ def _map_spellings(kind: IdentifierKind) -> dict[str, str]:
 def _build_spelling_pattern(kind: IdentifierKind) -> str:
     """Build the pattern of a kind from its spellings; one in capitals matches capitals only."""
     spellings = sorted({spelling for spelling, _ in kind.spellings}, key=lambda text: (-len(text), text))
-    patterns = (
-        f"(?-i:{re.escape(spelling)})" if spelling.isupper() else re.escape(spelling)
-        for spelling in spellings
-    )
+    patterns = (f"(?-i:{re.escape(spelling)})" if spelling.isupper() else re.escape(spelling) for spelling in spellings)
     return rf"(?<!\w)(?:{'|'.join(patterns)})(?!\w)"
 
 
@@ -214,9 +198,7 @@ def _parse_quantity(label: str) -> NormalForms:
 def _parse_money(label: str) -> NormalForms:
     matches: list[EntityMatch] = []
     extract_quantities(label, matches)
-    return [
-        (unit, ((value,),)) for match in matches[:1] for value, _, unit in [match.form.partition(" ")] if unit
-    ]
+    return [(unit, ((value,),)) for match in matches[:1] for value, _, unit in [match.form.partition(" ")] if unit]
 
 
 def _parse_date(label: str) -> NormalForms:

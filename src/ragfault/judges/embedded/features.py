@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ragfault.judges.embedded.claim_arrays import ClaimMatches, ClaimWords
-from ragfault.judges.embedded.passage_arrays import PassageBatch
+from ragfault.judges.embedded.arrays import ClaimMatches, ClaimWords, PassageBatch
 from ragfault.judges.embedded.vectors import Array
 from ragfault.judges.lexical.entailment import ClaimCheck
 from ragfault.judges.lexical.features import OPINION_WORDS
@@ -35,18 +34,7 @@ FEATURE_NAMES = tuple(FEATURE_LIST.split())
 FEATURE_COLUMNS = {name: number for number, name in enumerate(FEATURE_NAMES)}
 ColumnsByName = dict[str, Array]
 """Feature → one number for each claim."""
-STYLE_FEATURES = (
-    "words",
-    "kinds",
-    "place",
-    "place_share",
-    "last",
-    "claims",
-    "hedge",
-    "opinion",
-    "quote",
-    "colon",
-)
+STYLE_FEATURES = ("words", "kinds", "place", "place_share", "last", "claims", "hedge", "opinion", "quote", "colon")
 """Features of the author rather than the content: length and style."""
 
 
@@ -64,9 +52,7 @@ class NgramMatches:
             code = code[:-1] * batch.radix + self.tokens[size - 1 :]
             is_known = is_known[:-1] & (self.tokens[size - 1 :] >= 0)
             is_one_claim = self.claim_numbers[: len(code)] == self.claim_numbers[size - 1 :]
-            self.matched[size - 2, : len(code)] = (
-                is_known & is_one_claim & _mark_members(code, batch.get_ngrams(size))
-            )
+            self.matched[size - 2, : len(code)] = is_known & is_one_claim & _mark_members(code, batch.get_ngrams(size))
 
 
 def _number_words(claims: ClaimWords, batch: PassageBatch) -> Array:
@@ -183,9 +169,7 @@ def _compute_word_columns(
     }  # fmt: skip
 
 
-def _compute_sentence_columns(
-    claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch
-) -> ColumnsByName:
+def _compute_sentence_columns(claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch) -> ColumnsByName:
     """Compute the features of a claim's best sentences."""
     weighted = claims.has_stem * claims.stem_weights
     total = np.maximum(np.add.reduce(weighted, axis=1), 1e-6)
@@ -195,8 +179,7 @@ def _compute_sentence_columns(
     parts = (reached[0], reached[:2][-1], reached[-1], best_closeness, top_closeness)
     first, second, third, near, nearer = np.add.reduce(np.stack(parts) * weighted, axis=2)
     least, lesser = (
-        np.minimum.reduce(np.where(claims.has_stem, part, 1.0), axis=1)
-        for part in (best_closeness, top_closeness)
+        np.minimum.reduce(np.where(claims.has_stem, part, 1.0), axis=1) for part in (best_closeness, top_closeness)
     )
     claim_vectors = weighted @ matches.vectors.astype(float)
     claim_vectors /= np.sqrt(np.add.reduce(claim_vectors**2, axis=1, keepdims=True)) + 1e-9
@@ -222,10 +205,7 @@ def _compute_ngram_columns(ngrams: NgramMatches) -> ColumnsByName:
     """Compute the share of a claim's n-grams in the passages; -1 for a claim without any."""
     sizes = ngrams.word_counts
     starts = sizes.cumsum() - sizes
-    match_counts, ngram_counts = (
-        np.add.reduceat(ngrams.matched, starts, axis=1, dtype=float),
-        sizes - [[1], [2], [3]],
-    )
+    match_counts, ngram_counts = (np.add.reduceat(ngrams.matched, starts, axis=1, dtype=float), sizes - [[1], [2], [3]])
     pairs, triples, quads = np.where(ngram_counts > 0, match_counts / np.maximum(ngram_counts, 1), -1.0)
     longest = np.maximum.reduceat(measure_runs(ngrams.matched[1]), starts)
     has_word = np.logical_or.reduceat(ngrams.tokens >= 0, starts)
@@ -244,15 +224,12 @@ def _compute_adjacency_columns(claims: ClaimWords, matches: ClaimMatches) -> Col
     is_pair = owners[1:] == owners[:-1]
     left, right, owners = stems[:-1][is_pair], stems[1:][is_pair], owners[1:][is_pair]
     anywhere = np.logical_or.reduce(matches.in_sentence[:, left] & matches.in_sentence[:, right])
-    inside, offset = (
-        matches.in_best.reshape(len(matches.best_sentences), -1),
-        owners * len(claims.stem_groups),
-    )
+    inside, offset = (matches.in_best.reshape(len(matches.best_sentences), -1), owners * len(claims.stem_groups))
     in_best = np.logical_or.reduce(inside.take(offset + left, axis=1) & inside.take(offset + right, axis=1))
     pairs = sizes - 2
-    share = np.array(
-        [np.bincount(owners, pair_hits, count) for pair_hits in (anywhere, in_best)]
-    ) / np.maximum(pairs, 1)
+    share = np.array([np.bincount(owners, pair_hits, count) for pair_hits in (anywhere, in_best)]) / np.maximum(
+        pairs, 1
+    )
     apart, apart_best = np.where(pairs > 0, 1 - share, 0.0)
     return {
         "lost_run": np.maximum.reduceat(measure_runs(is_lost), sizes.cumsum() - sizes),
@@ -279,18 +256,13 @@ def _compute_check_columns(checks: Sequence[ClaimCheck | None]) -> ColumnsByName
     return {
         "clash": np.array([check is not None and check.contradiction is not None for check in checks]),
         "field": np.array(
-            [
-                FIELD_CODES[check.field_conflict[1]] if check and check.field_conflict else 0.0
-                for check in checks
-            ]
+            [FIELD_CODES[check.field_conflict[1]] if check and check.field_conflict else 0.0 for check in checks]
         ),
         "nowhere": np.array([check is not None and check.missing_name is not None for check in checks]),
     }
 
 
-def _compute_trace_columns(
-    claim_words: ClaimWords, matches: ClaimMatches, batch: PassageBatch
-) -> ColumnsByName:
+def _compute_trace_columns(claim_words: ClaimWords, matches: ClaimMatches, batch: PassageBatch) -> ColumnsByName:
     """Compute the features of a claim's position in its answer, and of its passages."""
     best, group, groups = matches.best_sentences[0], claim_words.group_numbers, batch.groups
     counts = np.bincount(group, minlength=len(groups))

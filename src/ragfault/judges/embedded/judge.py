@@ -1,24 +1,124 @@
-"""The embedded judge: words and word vectors, weighed by models fitted to human labels."""
+"""The embedded judge: support by trees and network, relevance by word vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+
+import numpy as np
 
 from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage
+from ragfault.judges.checks.queries import KIND_PATTERNS, WeightedQuery, detect_identifier_mismatch
+from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.features import FEATURE_COLUMNS
-from ragfault.judges.embedded.passage_arrays import PassageArrays
-from ragfault.judges.embedded.relevance import score_passages
-from ragfault.judges.embedded.support import WeighedClaims, load_support_model, weigh_claims
-from ragfault.judges.embedded.vectors import load_vectors
-from ragfault.judges.lexical.entailment import EntailmentThresholds, decide_support
-from ragfault.judges.lexical.judge import LexicalSession
+from ragfault.judges.embedded.support import WeighedClaims, load_support_model, logistic, weigh_claims
+from ragfault.judges.embedded.vectors import Array, load_arrays, load_vectors
+from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession, decide_support
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
+
+FEATURE_LIST = """
+covered kinds best best2 soft soft_least soft_best meaning meaning3 shows expects length
+"""
+FEATURE_NAMES = tuple(FEATURE_LIST.split())
+"""The features of a query and a passage, in order."""
+SAME_WORD_SIMILARITY = 0.999
+"""Words of this similarity are the same; a smaller difference is rounding."""
+
+
+def compute_relevance_features(question: WeightedQuery, arrays: PassageArrays) -> tuple[Array, Array]:
+    """Return the features of each passage, and which words of the query it has; each depends on that passage alone."""
+    passages, passage_numbers = arrays.index.passages, np.array(arrays.index.passage_numbers, np.int64)
+    weights = np.array(list(question.weights.values()))
+    total = weights.sum()
+    features, holds = (np.zeros((len(passages), len(FEATURE_NAMES))), np.zeros((len(passages), len(weights)), bool))
+    if not len(passage_numbers) or not total:
+        return features, holds
+    similarity, cosine = _compare_words(question, weights, arrays)
+    bounds = passage_numbers.searchsorted(np.arange(len(passages) + 1))
+    sizes = bounds[1:] - bounds[:-1]
+    nonempty = np.flatnonzero(sizes)
+    first, sizes = (bounds[nonempty], sizes[nonempty])  # of each passage that has any, its first sentence, and how many
+    best_similarity = np.maximum.reduceat(similarity, first)
+    matched = best_similarity > SAME_WORD_SIMILARITY
+    holds[nonempty] = matched
+    top_coverage = _select_top((similarity > SAME_WORD_SIMILARITY) @ weights / total, passage_numbers, first, sizes, 2)
+    has_kind = [
+        bool(question.answer_kind and KIND_PATTERNS[question.answer_kind].search(passages[number].text))
+        for number in nonempty
+    ]
+    features[nonempty] = np.array([
+        matched @ weights / total, np.add.reduce(matched, axis=1) / len(weights), top_coverage[0],
+        np.add.reduce(top_coverage) / np.minimum(sizes, 2), best_similarity @ weights / total,
+        np.minimum.reduce(best_similarity, axis=1),
+        np.maximum.reduceat(similarity @ weights, first) / total, np.maximum.reduceat(cosine, first),
+        np.add.reduce(_select_top(cosine, passage_numbers, first, sizes, 3)) / np.minimum(sizes, 3), has_kind,
+        np.full(len(nonempty), question.answer_kind is not None),
+        np.log1p(np.add.reduceat(arrays.sizes, first)),
+    ]).T  # fmt: skip
+    return features.round(5), holds
+
+
+def _compare_words(question: WeightedQuery, weights: Array, arrays: PassageArrays) -> tuple[Array, Array]:
+    """Return, for each sentence, the best similarity to each word of the query, and the cosine with the query."""
+    words, table = list(question.weights), arrays.table
+    rows = table.get_rows(words)
+    vectors = table.get_vectors(rows)
+    similarity = (arrays.vectors @ vectors.T) / (arrays.norms[:, None] * table.norms[rows])
+    for number, word in enumerate(words):
+        if word in arrays.stem_numbers:
+            similarity[arrays.stem_numbers[word], number] = 1.0
+    closeness = np.zeros((len(arrays.sizes), len(words)))
+    nonempty = arrays.sizes > 0
+    closeness[nonempty] = np.maximum.reduceat(similarity[arrays.tokens], arrays.starts[:-1][nonempty])
+    query_vector = weights @ vectors.astype(float)
+    return closeness, arrays.sentence_vectors @ (query_vector / (np.sqrt(query_vector @ query_vector) + 1e-9))
+
+
+def _select_top(values: Array, owner: Array, first: Array, sizes: Array, count: int) -> Array:
+    """Return [count × passages] the greatest values of each passage's sentences in order; 0 if it has fewer."""
+    ranked = values[np.lexsort((-values, owner))]
+    ranks = np.arange(count)[:, None]
+    top: Array = np.where(ranks < sizes, ranked.take(first + ranks, mode="clip"), 0.0)
+    return top
+
+
+@cache
+def _load_weights() -> Mapping[str, Array]:
+    return load_arrays("relevance.npz")
+
+
+def predict_relevance(features: Array) -> Array:
+    """Return the probability that each passage is relevant, from its features."""
+    fitted = _load_weights()
+    return logistic(((features - fitted["mean"]) / fitted["deviation"]) @ fitted["weights"] + fitted["bias"])
+
+
+def score_passages(question: WeightedQuery, arrays: PassageArrays) -> list[RelevanceScore]:
+    """Return the probability that each passage is relevant, and which words of the query it lacks.
+
+    A passage about another section, version or code than the query has is not relevant.
+    """
+    passages = arrays.index.passages
+    if not question.total_weight or not len(arrays.tokens):
+        return [RelevanceScore(0.0, "nothing to compare")] * len(passages)
+    features, holds = compute_relevance_features(question, arrays)
+    scores = []
+    for passage, p, matched in zip(passages, predict_relevance(features).round(4).tolist(), holds, strict=True):
+        mismatch = detect_identifier_mismatch(question, passage.text)
+        if mismatch:
+            scores.append(RelevanceScore(min(p * 0.4, 0.2), mismatch, is_other_subject=True))
+            continue
+        missing = [word for word, is_present in zip(question.weights, matched.tolist(), strict=True) if not is_present]
+        missing = sorted(missing, key=lambda word: (-question.weights[word], word))[:3]
+        missing_terms = ", ".join(question.spellings.get(word, word) for word in missing)
+        scores.append(RelevanceScore(p, f"without {missing_terms}" if missing else None))
+    return scores
+
 
 VERSION = 1
 UNSURE_RANGE = (1 / 3, 2 / 3)
@@ -66,9 +166,7 @@ class EmbeddedSession:
                 if arrays and len(arrays.tokens):
                     groups_by_key[key] = [strip_marks(claim) for claim in key[0]], arrays
         if groups_by_key:
-            self._weighed |= zip(
-                groups_by_key, weigh_claims(list(groups_by_key.values()), self._query), strict=True
-            )
+            self._weighed |= zip(groups_by_key, weigh_claims(list(groups_by_key.values()), self._query), strict=True)
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         """Return the support of each claim by the passages, with evidence."""
@@ -81,10 +179,7 @@ class EmbeddedSession:
             if is_single
             else load_support_model().predict_support(weighed.odds, weighed.text_type).tolist()
         )
-        return [
-            self.decide_claim(weighed, number, probability)
-            for number, probability in enumerate(probabilities)
-        ]
+        return [self.decide_claim(weighed, number, probability) for number, probability in enumerate(probabilities)]
 
     def weigh_claims(self, claims: Sequence[str], passages: Sequence[Passage]) -> WeighedClaims | None:
         """Weigh claims against passages; None if there is nothing to compare."""
@@ -93,9 +188,7 @@ class EmbeddedSession:
             self.prefetch([key])
         weighed = self._weighed[key]
         if weighed is not None:
-            self._weighed_by_claims.setdefault(
-                key[0], weighed
-            )  # against all chunks first, later against single ones
+            self._weighed_by_claims.setdefault(key[0], weighed)  # against all chunks first, later against single ones
         return weighed
 
     def score_groundedness(
@@ -109,9 +202,7 @@ class EmbeddedSession:
         if weighed is None:
             return get_lowest_probability(entailments)
         return self.bound_groundedness(
-            load_support_model().predict_groundedness(weighed.answer_odds, weighed.text_type),
-            weighed,
-            entailments,
+            load_support_model().predict_groundedness(weighed.answer_odds, weighed.text_type), weighed, entailments
         )
 
     def bound_groundedness(
@@ -121,8 +212,7 @@ class EmbeddedSession:
         if any(entailment.reason == FOREIGN_REASON for entailment in entailments):
             return get_lowest_probability(entailments)
         is_bounded = (
-            weighed.text_type in SHORT_TYPES
-            and get_lowest_probability(entailments) < self._thresholds.inferred
+            weighed.text_type in SHORT_TYPES and get_lowest_probability(entailments) < self._thresholds.inferred
         )
         return min(probability, get_lowest_probability(entailments)) if is_bounded else probability
 
@@ -153,11 +243,7 @@ class EmbeddedSession:
         ):
             check = check._replace(contradiction=None)
         entailment = decide_support(text, check, arrays.index, p, self._thresholds)
-        return (
-            entailment._replace(unsure=True)
-            if UNSURE_RANGE[0] < entailment.p < UNSURE_RANGE[1]
-            else entailment
-        )
+        return entailment._replace(unsure=True) if UNSURE_RANGE[0] < entailment.p < UNSURE_RANGE[1] else entailment
 
 
 def get_lowest_probability(entailments: Sequence[Entailment]) -> float:

@@ -1,4 +1,4 @@
-"""The convolutional network of support, and the word states that it reads."""
+"""Boosted trees and the word network of the embedded judge, in numpy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,78 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.judges.embedded.claim_arrays import ClaimMatches, ClaimWords
+from ragfault.judges.embedded.arrays import ClaimMatches, ClaimWords, PassageBatch
 from ragfault.judges.embedded.features import NgramMatches, measure_runs
-from ragfault.judges.embedded.passage_arrays import PassageBatch
 from ragfault.judges.embedded.vectors import Array, WordVectors
 from ragfault.text import NEGATIONS
+
+ALL_LEAVES, LOWEST_BIT = np.uint32(0xFFFFFFFF), np.uint32(1)
+BLOCK_ROWS = 4
+"""Rows evaluated at a time, few enough for the processor's cache."""
+
+
+class TreeEnsemble(NamedTuple):
+    """A sum of decision trees of at most 32 leaves, all of whose nodes are evaluated at once.
+
+    A node compares one feature with its threshold. Above it, no leaf on its left can be reached: of the
+    leaves from left to right, the first one that all nodes leave over is the result. This is QuickScorer
+    (Lucchese et al., SIGIR 2015) with array operations in place of its loops.
+    """
+
+    feature: Array
+    """The feature of each node: the first node of each tree, then the second of each, and so on; a tree with
+    fewer nodes repeats its last.
+    """
+    threshold: Array
+    mask: Array
+    """The leaves of its tree that are not on the left of each node, as bits."""
+    leaf_values: Array
+    """[32 × trees] The value of each leaf."""
+
+    @staticmethod
+    def unpack(arrays: Mapping[str, Array], name: str) -> TreeEnsemble:
+        """Unpack the trees of a name from a file of weights, in which parents come before children, left before right.
+
+        >>> arrays = {"roots": [0], "feature": [0, 0, 0], "bar": [0.5, 0, 0], "left": [1, 1, 2], "right": [2, 1, 2]}
+        >>> arrays |= {"value": [0, -1.0, 2.0]}
+        >>> trees = TreeEnsemble.unpack({f"t.{field}": np.array(part) for field, part in arrays.items()}, "t")
+        >>> trees(np.array([[0.5], [0.6]])).tolist()
+        [-1.0, 2.0]
+        """
+        roots, feature, threshold, left, right, leaf_value = (
+            arrays[f"{name}.{field}"] for field in ("roots", "feature", "bar", "left", "right", "value")
+        )
+        leaf = left == np.arange(len(left))
+        tree = np.repeat(np.arange(len(roots)), np.diff(np.append(roots, len(left))))
+        leaves_before = np.cumsum(leaf) - leaf  # so many leaves stand before a node, and so many of its own tree:
+        rank = (leaves_before - leaves_before[roots][tree]).astype(np.uint64)
+        unit = np.uint64(1)
+        mask = (ALL_LEAVES ^ ((unit << rank[right]) - (unit << rank[left]))).astype(np.uint32)
+        inner = np.flatnonzero(~leaf)
+        sizes = np.bincount(tree[inner], minlength=len(roots))
+        starts = np.cumsum(sizes) - sizes
+        nodes = inner[starts + np.minimum(np.arange(sizes.max())[:, None], sizes - 1)]
+        values = np.zeros((32, len(roots)))
+        values[rank[leaf].astype(int), tree[leaf]] = leaf_value[leaf]
+        return TreeEnsemble(feature[nodes].astype(np.int64), threshold[nodes].astype(float), mask[nodes], values)
+
+    def __call__(self, features: Array) -> Array:
+        """Return the log-odds for each row of features."""
+        rows = range(0, len(features), BLOCK_ROWS)
+        summed: Array = np.concatenate([self._score_block(features[row : row + BLOCK_ROWS]) for row in rows])
+        return summed
+
+    def _score_block(self, features: Array) -> Array:
+        is_above = features.take(self.feature, axis=1) > self.threshold
+        remaining = np.bitwise_and.reduce(self.mask | (is_above.view(np.uint8) - LOWEST_BIT), axis=1)
+        leaf = (remaining & (~remaining + LOWEST_BIT)).astype(np.float32).view(
+            np.uint32
+        ) >> 23  # the exponent of 2^n is n
+        trees = self.leaf_values.shape[1]
+        positions = (leaf - np.uint32(127)) * np.uint32(trees) + np.arange(trees, dtype=np.uint32)
+        summed: Array = self.leaf_values.ravel().take(positions).sum(1)
+        return summed
+
 
 STATE_SIZE = 20
 """The number of values of each word."""
@@ -33,11 +100,7 @@ class WordStates(NamedTuple):
 
 
 def encode_words(
-    claims: ClaimWords,
-    matches: ClaimMatches,
-    batch: PassageBatch,
-    ngrams: NgramMatches,
-    query: frozenset[str],
+    claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch, ngrams: NgramMatches, query: frozenset[str]
 ) -> WordStates:
     """Encode the words of the claims as inputs of the network."""
     aligned = _align_words(claims, matches, batch, ngrams)
@@ -59,9 +122,7 @@ def _look_up_rows(claims: ClaimWords, batch: PassageBatch, ngrams: NgramMatches)
     return rows
 
 
-def _align_words(
-    claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch, ngrams: NgramMatches
-) -> Array:
+def _align_words(claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch, ngrams: NgramMatches) -> Array:
     """Return, for each word of the claims, the position of the most similar word of their best sentences, or -1.
 
     Of several equal words the one with the same neighbours is chosen.
@@ -72,9 +133,7 @@ def _align_words(
     if not ends.max():
         return np.full(len(claims.stem_numbers), -1)
     flat = sizes.ravel()
-    flat_positions = np.arange(flat.sum()) + (
-        batch.starts[best_sentences.ravel()] - flat.cumsum() + flat
-    ).repeat(flat)
+    flat_positions = np.arange(flat.sum()) + (batch.starts[best_sentences.ravel()] - flat.cumsum() + flat).repeat(flat)
     is_inside = np.arange(ends.max()) < ends[:, None]
     positions = np.full(is_inside.shape, -1)
     positions[is_inside] = flat_positions
@@ -108,11 +167,7 @@ def _compute_values(
 ) -> Array:
     """Compute the values of each word; words without content are similar to themselves only."""
     words, claim_numbers = claims.flat_words, claims.claim_numbers
-    has_content, is_known, has_stem = (
-        batch.table.have_content(rows),
-        ngrams.tokens >= 0,
-        claims.stem_numbers >= 0,
-    )
+    has_content, is_known, has_stem = (batch.table.have_content(rows), ngrams.tokens >= 0, claims.stem_numbers >= 0)
     stems = np.maximum(claims.stem_numbers, 0)
     flat = claim_numbers * len(claims.stem_groups) + stems
     closeness = matches.best_closeness.reshape(len(matches.best_sentences), -1).take(flat, axis=1)
@@ -191,9 +246,7 @@ class SupportNetwork(NamedTuple):
         }
         mean, deviation = (parameters[name].astype(np.float32) for name in ("mean", "deviation"))
         shared = unit @ parameters["shared.weight"].T
-        return SupportNetwork(
-            shared, own_vectors, parameters["own.scale"], **layers, mean=mean, deviation=deviation
-        )
+        return SupportNetwork(shared, own_vectors, parameters["own.scale"], **layers, mean=mean, deviation=deviation)
 
     def __call__(self, states: WordStates, features: Array) -> Array:
         """Return the log-odds that each claim is unsupported."""
@@ -212,13 +265,7 @@ class SupportNetwork(NamedTuple):
         positions = np.arange(len(claims)) + CLAIM_GAP * (claims + 1)
         vectors, aligned_vectors = self.shared_vectors[rows], self.shared_vectors[aligned_rows]
         inputs = np.concatenate(
-            [
-                self.own_vectors[rows] * self.scale,
-                vectors * aligned_vectors,
-                vectors - aligned_vectors,
-                values,
-            ],
-            axis=1,
+            [self.own_vectors[rows] * self.scale, vectors * aligned_vectors, vectors - aligned_vectors, values], axis=1
         )
         hidden = _convolve(inputs, positions, self.first)
         hidden = _convolve(hidden, positions, self.second)

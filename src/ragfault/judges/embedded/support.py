@@ -11,11 +11,9 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from ragfault.judges.checks.queries import TASK_QUERY
-from ragfault.judges.embedded.claim_arrays import encode_claims, match_claims
+from ragfault.judges.embedded.arrays import PassageArrays, PassageBatch, detect_foreign, encode_claims, match_claims
 from ragfault.judges.embedded.features import FEATURE_COLUMNS, STYLE_FEATURES, NgramMatches, compute_features
-from ragfault.judges.embedded.network import SupportNetwork, WordStates, encode_words
-from ragfault.judges.embedded.passage_arrays import PassageArrays, PassageBatch, detect_foreign
-from ragfault.judges.embedded.trees import TreeEnsemble
+from ragfault.judges.embedded.network import SupportNetwork, TreeEnsemble, WordStates, encode_words
 from ragfault.judges.embedded.vectors import Array, load_arrays, load_vectors
 from ragfault.judges.lexical.entailment import ClaimCheck, check_claim
 from ragfault.text import split_words
@@ -114,10 +112,7 @@ def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], quer
     with words.
     """
     batch = PassageBatch([passages for _, passages in groups])
-    checks = [
-        [check_claim(claim, passages.index, passages.rarity) for claim in claims]
-        for claims, passages in groups
-    ]
+    checks = [[check_claim(claim, passages.index, passages.rarity) for claim in claims] for claims, passages in groups]
     query_words = frozenset(split_words(query))
     claim_words = encode_claims([claims for claims, _ in groups], batch, checks)
     matches = match_claims(claim_words, batch)
@@ -157,9 +152,7 @@ class SupportModel(NamedTuple):
         word_odds = np.where(self.word_codes[positions] == codes, self.word_weights[positions], 0.0)
         bag = np.bincount(claim, word_odds, len(claim_features.features)) + self.bias
         trees = self.claim_trees(np.concatenate([claim_features.features, bag[:, None]], axis=1))
-        odds: Array = ((trees + self.network(claim_features.word_states, claim_features.features)) / 2).round(
-            4
-        )
+        odds: Array = ((trees + self.network(claim_features.word_states, claim_features.features)) / 2).round(4)
         return odds
 
     def predict_support(self, odds: Array, text_type: TextType) -> Array:
@@ -169,9 +162,7 @@ class SupportModel(NamedTuple):
 
     def predict_answer_odds(self, answers: Sequence[tuple[Array, Array]]) -> list[float]:
         """Return the log-odds that some claim of each answer is unsupported."""
-        odds: list[float] = self.answer_trees(
-            np.array([summarize_answer(*answer) for answer in answers])
-        ).tolist()
+        odds: list[float] = self.answer_trees(np.array([summarize_answer(*answer) for answer in answers])).tolist()
         return odds
 
     def predict_groundedness(self, answer_odds: float, text_type: TextType) -> float:
@@ -226,9 +217,7 @@ def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: s
     )
     ends = np.cumsum([len(claims) for claims, _ in groups]).tolist()
     parts = [slice(end - len(claims), end) for end, (claims, _) in zip(ends, groups, strict=True)]
-    answer_odds = load_support_model().predict_answer_odds(
-        [(odds[part], features.features[part]) for part in parts]
-    )
+    answer_odds = load_support_model().predict_answer_odds([(odds[part], features.features[part]) for part in parts])
     return [
         WeighedClaims(
             claims,

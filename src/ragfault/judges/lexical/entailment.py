@@ -1,20 +1,19 @@
-"""Lexical entailment: the probability of support for a claim and its support label."""
+"""The lexical judge: entailment and relevance by words alone."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ragfault.judges.checks.contradictions import (
-    detect_contradiction,
-    get_neighbors,
-    measure_overlap,
-    select_contested,
-)
-from ragfault.judges.checks.lexicon import RarityTable
-from ragfault.judges.checks.passages import SentenceIndex
+from ragfault.judges.assembly import ScorerJudge
+from ragfault.judges.checks.claims import strip_marks
+from ragfault.judges.checks.contradictions import detect_contradiction, get_neighbors, measure_overlap, select_contested
+from ragfault.judges.checks.lexicon import RarityTable, load_rarity
+from ragfault.judges.checks.passages import Passage, SentenceIndex
+from ragfault.judges.checks.queries import WeightedQuery, score_relevance
 from ragfault.judges.lexical.features import (
     ClaimAlignment,
     ClaimStatement,
@@ -25,9 +24,9 @@ from ragfault.judges.lexical.features import (
     parse_statement,
 )
 from ragfault.judges.lexical.weights import BIAS, WEIGHTS
-from ragfault.judges.scorer import Entailment
+from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.records import ClaimSupport, Evidence
-from ragfault.text import split_words
+from ragfault.text import STOP_WORDS, split_words
 
 STEM_MARK = re.compile(r"<([^<>]+)>")
 SPELLED_TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+")
@@ -78,27 +77,17 @@ def check_claim(claim: str, index: SentenceIndex, rarity: RarityTable) -> ClaimC
     contradiction = _detect_sentence_conflict(statement, alignment, index)
     field_conflict = detect_field_conflict(statement, index)
     return ClaimCheck(
-        statement,
-        alignment,
-        contradiction,
-        field_conflict,
-        _detect_missing_name(statement, alignment, index, rarity),
+        statement, alignment, contradiction, field_conflict, _detect_missing_name(statement, alignment, index, rarity)
     )
 
 
 def measure_claim(check: ClaimCheck, index: SentenceIndex) -> tuple[float, ...]:
     """Return the features of a claim, in the order of `FEATURE_NAMES`."""
-    flags = (
-        check.contradiction is not None,
-        check.field_conflict is not None,
-        check.missing_name is not None,
-    )
+    flags = (check.contradiction is not None, check.field_conflict is not None, check.missing_name is not None)
     return (*measure_features(check.statement, check.alignment, index), *map(float, flags))
 
 
-def judge_claim(
-    claim: str, index: SentenceIndex, rarity: RarityTable, thresholds: EntailmentThresholds
-) -> Entailment:
+def judge_claim(claim: str, index: SentenceIndex, rarity: RarityTable, thresholds: EntailmentThresholds) -> Entailment:
     """Return the support of a claim by the indexed passages."""
     check = check_claim(claim, index, rarity)
     if check is None:
@@ -142,9 +131,7 @@ def _mark_stems(stems: Sequence[str]) -> str:
     return ", ".join(f"<{stem}>" for stem in stems)
 
 
-def _spell_reason(
-    reason: str | None, claim: str, alignment: ClaimAlignment, index: SentenceIndex
-) -> str | None:
+def _spell_reason(reason: str | None, claim: str, alignment: ClaimAlignment, index: SentenceIndex) -> str | None:
     """Return a reason with its stems spelled as in the claim or the passages."""
     if not reason or "<" not in reason:
         return reason
@@ -199,16 +186,11 @@ def _grade_probability(
         missing_words = sorted(alignment.missing, key=lambda word: (-statement.weights[word], word))[:3]
         return (
             "unsupported",
-            f"no chunk holds {_mark_stems(missing_words)}"
-            if missing_words
-            else "the chunks say it nowhere together",
+            f"no chunk holds {_mark_stems(missing_words)}" if missing_words else "the chunks say it nowhere together",
         )
-    best_content = (
-        index.sentences[alignment.best_sentences[0]].content if alignment.best_sentences else frozenset()
-    )
+    best_content = index.sentences[alignment.best_sentences[0]].content if alignment.best_sentences else frozenset()
     has_scattered_names = any(
-        (word[0].isdigit() or word in statement.names) and word not in best_content
-        for word in statement.weights
+        (word[0].isdigit() or word in statement.names) and word not in best_content for word in statement.weights
     )
     if p >= thresholds.supported and alignment.coverage >= MIN_DIRECT_COVERAGE and not has_scattered_names:
         return "supported", None
@@ -236,30 +218,26 @@ def _detect_missing_name(
         < MIN_REST_COVERAGE * (alignment.total_weight - sum(statement.weights[w] for w in missing_names))
     ):
         return None
-    source_names = extract_names(
-        index.get_source(alignment.best_sentences[0]), rarity
-    ) & best.content - frozenset(statement.tokens)
+    source_names = extract_names(index.get_source(alignment.best_sentences[0]), rarity) & best.content - frozenset(
+        statement.tokens
+    )
     for claim_name in sorted(missing_names):
         for source_name in sorted(source_names):
-            if claim_name[:4] != source_name[:4] and get_neighbors(
-                statement.tokens, claim_name
-            ) & get_neighbors(best.tokens, source_name):
+            if claim_name[:4] != source_name[:4] and get_neighbors(statement.tokens, claim_name) & get_neighbors(
+                best.tokens, source_name
+            ):
                 return f"<{claim_name}> in the place of <{source_name}>"
     return None
 
 
-def _detect_sentence_conflict(
-    statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex
-) -> str | None:
+def _detect_sentence_conflict(statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex) -> str | None:
     """Return why one of the best sentences contradicts the claim, None if none does."""
     contested = {word: statement.weights[word] for word in select_contested(statement.weights)}
     rest_weight = alignment.total_weight - sum(contested.values())
     for position in alignment.best_sentences:
         sentence = index.sentences[position]
         needed = rest_weight + sum([weight for word, weight in contested.items() if word in sentence.content])
-        is_aligned = (
-            not sentence.polarity and alignment.shared_weights[position] >= MIN_CONFLICT_COVERAGE * needed
-        )
+        is_aligned = not sentence.polarity and alignment.shared_weights[position] >= MIN_CONFLICT_COVERAGE * needed
         if not is_aligned or len(statement.weights.keys() & sentence.content) < 2:
             continue
         reason = detect_contradiction(
@@ -280,11 +258,7 @@ def _select_evidence(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[E
             break
         sentence = index.sentences[position]
         spans.append(
-            Evidence(
-                chunk=index.passages[index.passage_numbers[position]].name,
-                start=sentence.start,
-                end=sentence.end,
-            )
+            Evidence(chunk=index.passages[index.passage_numbers[position]].name, start=sentence.start, end=sentence.end)
         )
     return tuple(spans)
 
@@ -296,3 +270,103 @@ def _measure_shares(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[fl
         passage = index.passage_numbers[position]
         shares[passage] = max(shares[passage], weight / alignment.total_weight)
     return tuple(shares)
+
+
+VERSION = 2
+
+
+class LexicalSession:
+    """The scores of one trace by its words."""
+
+    def __init__(self, rarity: RarityTable, thresholds: EntailmentThresholds) -> None:
+        self._rarity = rarity
+        self._thresholds = thresholds
+        self._queries: dict[str, WeightedQuery] = {}
+        self._indexes: dict[tuple[Passage, ...], SentenceIndex] = {}
+
+    def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
+        """Return how much of the query each passage covers."""
+        question = self.get_query(query)
+        if question.is_task:
+            return [RelevanceScore(1.0, "the query is about the passage itself")] * len(passages)
+        return [score_relevance(question, self.get_index((passage,))) for passage in passages]
+
+    def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
+        """Return the relevance, which is coverage here."""
+        return self.score_relevance(query, passages)
+
+    def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
+        """Do nothing: words are looked up when needed."""
+
+    def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
+        """Return the support of each claim by the words of the passages."""
+        index = self.get_index(tuple(passages))
+        return [judge_claim(strip_marks(claim), index, self._rarity, self._thresholds) for claim in claims]
+
+    def score_groundedness(
+        self,
+        answer: str,  # noqa: ARG002
+        claims: Sequence[str],  # noqa: ARG002
+        entailments: Sequence[Entailment],
+    ) -> float:
+        """Return the lowest probability of a claim, 1 without claims."""
+        return min((entailment.p for entailment in entailments), default=1.0)
+
+    def measure_similarity(self, left: str, right: str) -> float:
+        """Return the cosine of the rare words and letter 4-grams of two texts."""
+        first, second = self._build_vector(left), self._build_vector(right)
+        norm = math.sqrt(
+            sum([value * value for value in first.values()]) * sum([value * value for value in second.values()])
+        )
+        shared = sum([value * second[key] for key, value in first.items() if key in second])
+        return min(1.0, shared / norm) if norm else 0.0
+
+    def get_query(self, query: str) -> WeightedQuery:
+        """Return the weighted query, from the cache if possible."""
+        question = self._queries.get(query)
+        if question is None:
+            question = self._queries[query] = WeightedQuery(query, self._rarity)
+        return question
+
+    def get_index(self, passages: tuple[Passage, ...]) -> SentenceIndex:
+        """Return the index of some passages, from the cache if possible."""
+        index = self._indexes.get(passages)
+        if index is None:
+            index = self._indexes[passages] = SentenceIndex(passages)
+        return index
+
+    def _build_vector(self, text: str) -> dict[str, float]:
+        counts = Counter(word for word in split_words(text) if word not in STOP_WORDS)
+        vector = {word: math.sqrt(count) * self._rarity(word) for word, count in counts.items()}
+        letters = f" {' '.join(counts)} "[:20_000]
+        for gram, count in Counter([letters[start : start + 4] for start in range(len(letters) - 3)]).items():
+            vector[f"#{gram}"] = math.sqrt(count)
+        return vector
+
+
+class LexicalJudge(ScorerJudge):
+    """A judge that needs nothing but words.
+
+    Each verdict rests on words that are present or not, and can be checked by hand. It knows no synonyms, so
+    a free paraphrase may come out unsupported.
+
+    >>> from ragfault.records import Chunk, Trace
+    >>> chunks = (Chunk(id="a", text="Oslo was founded in 1040 by King Harald."),)
+    >>> trace = Trace(id="1", query="When was Oslo founded?", chunks=chunks, answer="Oslo was founded in 1050.")
+    >>> verdicts = LexicalJudge().observe([trace])[0]
+    >>> verdicts.claim[0].support, verdicts.claim[0].reason
+    ('contradicted', '1050 against 1040')
+    """
+
+    def __init__(self, *, supported: float = 0.7, inferred: float = 0.5) -> None:
+        self._thresholds = EntailmentThresholds(supported, inferred)
+
+    @property
+    def fingerprint(self) -> str:
+        """Version, rarity table and thresholds, in one line."""
+        thresholds = self._thresholds
+        return f"lexical/{VERSION} rarity={load_rarity().digest} {thresholds}"
+
+    def open_session(self, query: str = "") -> LexicalSession:  # noqa: ARG002
+        """Open a session for one trace."""
+        return LexicalSession(load_rarity(), self._thresholds)

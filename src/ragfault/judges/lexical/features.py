@@ -76,9 +76,7 @@ def parse_statement(text: str, rarity: RarityTable) -> ClaimStatement:
     """Parse a claim into words and weights."""
     tokens = split_words(normalize_spelling(text))
     get, unseen = rarity.rarities.get, rarity.default
-    weights = {
-        word: get(word, unseen) for word in tokens if word not in STOP_WORDS and word not in LINKING_STEMS
-    }
+    weights = {word: get(word, unseen) for word in tokens if word not in STOP_WORDS and word not in LINKING_STEMS}
     return ClaimStatement(text, tokens, weights, extract_names(text, rarity) & weights.keys())
 
 
@@ -99,10 +97,7 @@ def align_statement(statement: ClaimStatement, index: SentenceIndex) -> ClaimAli
     weights = statement.weights
     shared_weights = index.sum_shared_weights(weights)
     ranked = sorted(
-        [
-            (-weight, len(index.sentences[position].content), position)
-            for position, weight in shared_weights.items()
-        ]
+        [(-weight, len(index.sentences[position].content), position) for position, weight in shared_weights.items()]
     )
     best_sentences = [position for _, _, position in ranked[:3]]
     total = sum(weights.values())
@@ -111,9 +106,7 @@ def align_statement(statement: ClaimStatement, index: SentenceIndex) -> ClaimAli
         for word in weights
         if word not in index.postings and not index.has_variant(word, is_name=word in statement.names)
     }
-    if any(word[0].isdigit() for word in missing) and _has_equal_quantities(
-        statement.text, best_sentences, index
-    ):
+    if any(word[0].isdigit() for word in missing) and _has_equal_quantities(statement.text, best_sentences, index):
         missing = {word for word in missing if not word[0].isdigit()}
     return ClaimAlignment(
         total,
@@ -128,17 +121,12 @@ def _has_equal_quantities(text: str, order: list[int], index: SentenceIndex) -> 
     """Return whether the best sentences have all quantities of a claim, in another spelling."""
     literals = extract_literals(text)
     source_forms = {
-        form
-        for position in order
-        for forms in extract_literals(index.get_source(position)).values()
-        for form in forms
+        form for position in order for forms in extract_literals(index.get_source(position)).values() for form in forms
     }
     return bool(literals) and literals.keys() <= source_forms
 
 
-def measure_features(
-    statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex
-) -> list[float]:
+def measure_features(statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex) -> list[float]:
     """Return the features of a claim that come from words."""
     weights, tokens, missing = statement.weights, statement.tokens, alignment.missing
     total = alignment.total_weight or 1.0
@@ -154,8 +142,7 @@ def measure_features(
     )
     pairs = list(pairwise(word for word in tokens if word not in STOP_WORDS))
     new_pairs = sum(
-        not any(first in content and second in content for content in best_contents)
-        for first, second in pairs
+        not any(first in content and second in content for content in best_contents) for first, second in pairs
     )
     digits = [word for word in weights if word[0].isdigit()]
     return [

@@ -17,23 +17,21 @@ from msgspec.structs import replace
 
 from ragfault.errors import JudgeError, JudgeStopped
 from ragfault.judges.domain.profile import DomainProfile, load_profile
-from ragfault.judges.llm.prompts.fences import FencedText, PromptLine, fence_texts
 from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
+from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine, fence_texts
 from ragfault.judges.llm.reply_parser import parse_json
 from ragfault.judges.llm.settings import LLMSettings, build_settings, endpoint_location
 from ragfault.judges.llm.trace_judgment import grade_passages, judge_trace, plan_calls
 from ragfault.judges.llm.transport.budget import NANO, load_cost_function, lookup_context_window
-from ragfault.judges.llm.transport.calls import (
+from ragfault.judges.llm.transport.model_transport import LLMSession
+from ragfault.judges.llm.transport.reply_cache import (
+    CacheFile,
     CallFailed,
     CallKind,
     CountingCaller,
     ModelCall,
     ModelCaller,
     ModelMessage,
-)
-from ragfault.judges.llm.transport.model_transport import LLMSession
-from ragfault.judges.llm.transport.reply_cache import (
-    CacheFile,
     create_key_builder,
     load_reply,
     resolve_cache_path,
@@ -101,9 +99,7 @@ def estimate_cost(traces: Iterable[Trace], settings: LLMSettings, prompts: Promp
     finally:
         if file is not None:
             file.close()
-    return CostEstimate(
-        count, tuple(_sum_calls(kind, rows, settings) for kind, rows in sizes.items()), too_long
-    )
+    return CostEstimate(count, tuple(_sum_calls(kind, rows, settings) for kind, rows in sizes.items()), too_long)
 
 
 def _count_tokens(call: ModelCall) -> int:
@@ -207,9 +203,7 @@ class LLMJudge:
         return self._open_session().run(work)
 
     async def _judge_all(self, traces: Sequence[Trace], caller: ModelCaller) -> list[Verdicts]:
-        results = await asyncio.gather(
-            *(self._judge_single(trace, caller) for trace in traces), return_exceptions=True
-        )
+        results = await asyncio.gather(*(self._judge_single(trace, caller) for trace in traces), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -217,9 +211,7 @@ class LLMJudge:
 
     async def _judge_single(self, trace: Trace, caller: ModelCaller) -> Verdicts:
         try:
-            return await judge_trace(
-                trace, caller, self._effective_settings, self._prompts, self._fingerprint
-            )
+            return await judge_trace(trace, caller, self._effective_settings, self._prompts, self._fingerprint)
         except JudgeStopped:
             raise
         except JudgeError as error:
@@ -345,9 +337,7 @@ async def _generate_lines(instructions: str, text: str, caller: ModelCaller) -> 
         ModelMessage(role="user", text=fence_texts([FencedText("text", text), PromptLine("Fields: lines")])),
     )
     content = hashlib.sha256(msgspec.json.encode(("writing", messages, LINES_SCHEMA))).hexdigest()
-    reply = await caller.ask(
-        ModelCall(kind="writing", messages=messages, schema=LINES_SCHEMA, content=content)
-    )
+    reply = await caller.ask(ModelCall(kind="writing", messages=messages, schema=LINES_SCHEMA, content=content))
     payload = parse_json(reply.text, truncated=reply.truncated)
     lines = payload.get("lines") if isinstance(payload, dict) else None
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):

@@ -101,8 +101,7 @@ def parse_json(text: str, *, truncated: bool = False) -> Any:
     if start is None:
         return None
     return _repair_json(
-        fenced.group(1) if fenced and start.start() > fenced.start() else bare[start.start() :],
-        truncated=truncated,
+        fenced.group(1) if fenced and start.start() > fenced.start() else bare[start.start() :], truncated=truncated
     )
 
 
@@ -118,11 +117,7 @@ def _repair_json(text: str, *, truncated: bool) -> Any:
     except (ValueError, RecursionError, IndexError, TypeError, AttributeError, KeyError):
         return None
     if isinstance(value, list) and text[0] == "{":
-        value = max(
-            (entry for entry in reversed(value) if isinstance(entry, Mapping)),
-            key=_count_fields,
-            default=None,
-        )
+        value = max((entry for entry in reversed(value) if isinstance(entry, Mapping)), key=_count_fields, default=None)
     return _drop_last_entry(value) if truncated or unclosed else value
 
 

@@ -93,10 +93,7 @@ class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 API_KEY_VARIABLE = "RAGFAULT_LLM_API_KEY"
 """Environment variable of a key for any endpoint; it takes precedence over the provider's own."""
-PROVIDER_HOSTS = {
-    "openai": (".api.openai.com",),
-    "azure": (".azure.com", ".azure.us", ".azure.cn"),
-}
+PROVIDER_HOSTS = {"openai": (".api.openai.com",), "azure": (".azure.com", ".azure.us", ".azure.cn")}
 """Provider → endings of further hosts that may receive its key."""
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})
 USUAL_PATHS = ("", "/v1", "/openai/v1")
@@ -182,9 +179,7 @@ def endpoint_location(settings: LLMSettings) -> str:
     """
     path = urlsplit(_base_url(settings)).path
     usual = (*USUAL_PATHS, urlsplit(PROVIDERS[settings.provider].base_url).path)
-    return endpoint_host(settings) + (
-        "" if path in usual else f"/~{hashlib.sha256(path.encode()).hexdigest()[:6]}"
-    )
+    return endpoint_host(settings) + ("" if path in usual else f"/~{hashlib.sha256(path.encode()).hexdigest()[:6]}")
 
 
 def is_local(settings: LLMSettings) -> bool:
@@ -255,21 +250,10 @@ def _read_key(settings: LLMSettings, trusted: bool) -> ApiKey | None:
 MODEL_VARIABLE, BASE_URL_VARIABLE = "RAGFAULT_LLM_MODEL", "RAGFAULT_LLM_BASE_URL"
 """Environment variables that name the model and its URL where nothing else does."""
 RESERVED_PARAMETERS = frozenset(
-    {
-        "model",
-        "messages",
-        "stream",
-        "n",
-        "response_format",
-        "temperature",
-        "max_tokens",
-        "max_completion_tokens",
-    }
+    {"model", "messages", "stream", "n", "response_format", "temperature", "max_tokens", "max_completion_tokens"}
 )
 """Request parameters that have settings of their own, or none."""
-SECRET_PARAMETER = re.compile(
-    r"(?:^|[_-])(?:api_?key|key|token|secret|authorization|password|headers)$", re.IGNORECASE
-)
+SECRET_PARAMETER = re.compile(r"(?:^|[_-])(?:api_?key|key|token|secret|authorization|password|headers)$", re.IGNORECASE)
 """Names of parameters that would record a key with the run."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple, TypeVar
 
-from ragfault.judges.lexical.judge import LexicalJudge
+from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.judges.llm.conversation import (
     PromptRequest,
     RequestResult,
@@ -14,9 +14,9 @@ from ragfault.judges.llm.conversation import (
     converse,
     fail_fields,
     gather_all,
+    merge_groups,
+    merge_votes,
 )
-from ragfault.judges.llm.prompts.fences import FencedText, PromptLine, remove_hidden
-from ragfault.judges.llm.prompts.injections import detect_injections
 from ragfault.judges.llm.prompts.instructions import PromptSet
 from ragfault.judges.llm.prompts.prompt_inputs import PromptInputs, build_prompt_inputs, number_texts
 from ragfault.judges.llm.prompts.request_plan import (
@@ -29,11 +29,11 @@ from ragfault.judges.llm.prompts.request_plan import (
     plan_retrieval,
     split_text,
 )
+from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine, detect_injections, remove_hidden
 from ragfault.judges.llm.reply_parser import RequestedFields
 from ragfault.judges.llm.settings import LLMSettings
-from ragfault.judges.llm.transport.calls import CallFailed, ModelCall, ModelCaller
+from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall, ModelCaller
 from ragfault.judges.llm.verdicts import build_generation_verdicts, build_retrieval_verdicts, list_failures
-from ragfault.judges.llm.votes import merge_groups, merge_votes
 from ragfault.records import Trace, Verdicts
 
 
@@ -58,8 +58,7 @@ async def grade_passages(
     limits = compute_limits("relevance", [query_text], settings, prompts)
     pieces = [piece for part in parts for piece in split_text(part, limits.request)]
     sizes = [
-        max(estimate_fenced(piece) / limits.request, estimate_entries(["passages"]) / limits.reply)
-        for piece in pieces
+        max(estimate_fenced(piece) / limits.request, estimate_entries(["passages"]) / limits.reply) for piece in pieces
     ]
     results = await gather_all(
         [
@@ -90,9 +89,7 @@ def _best_relevance(replies: Sequence[RequestResult]) -> dict[str, float]:
     return {name: value for name, value in values.items() if name not in failed}
 
 
-def score_questions(
-    query: str, reply: RequestResult, similarity: Callable[[str, str], float]
-) -> RequestResult:
+def score_questions(query: str, reply: RequestResult, similarity: Callable[[str, str], float]) -> RequestResult:
     """Add the relevance to one vote: the similarity of the questions it names to the query."""
     questions = [question for question in reply.fields.get("questions", ()) if question]
     if reply.fields.get("noncommittal"):
@@ -138,10 +135,7 @@ async def judge_trace(
     plan = _plan_judgment(trace, settings, prompts)
     vote_numbers = range(settings.votes)
     votes = await gather_all([_run_vote(plan, caller, settings, prompts, vote) for vote in vote_numbers])
-    retrieval, generation = (
-        merge_votes([result for result, _ in votes]),
-        merge_votes([result for _, result in votes]),
-    )
+    retrieval, generation = (merge_votes([result for result, _ in votes]), merge_votes([result for _, result in votes]))
     parts = build_retrieval_verdicts(plan.inputs, retrieval, prompts.profile) | build_generation_verdicts(
         plan.inputs, generation, prompts.profile
     )

@@ -9,11 +9,10 @@ from msgspec.structs import replace
 from ragfault.judges.assembly import grade_relevance, measure_chunk_overlap
 from ragfault.judges.checks.queries import list_missing, split_query
 from ragfault.judges.domain.profile import DomainProfile, SupportThresholds
-from ragfault.judges.lexical.judge import LexicalJudge
-from ragfault.judges.llm.conversation import AFTER_REPAIR, BELOW_THRESHOLD
+from ragfault.judges.lexical.entailment import LexicalJudge
+from ragfault.judges.llm.conversation import AFTER_REPAIR, BELOW_THRESHOLD, VoteResult
 from ragfault.judges.llm.prompts.instructions import ClaimItem
 from ragfault.judges.llm.prompts.prompt_inputs import PromptChunk, PromptInputs
-from ragfault.judges.llm.votes import VoteResult
 from ragfault.records import (
     AnswerVerdict,
     Aspect,
@@ -70,16 +69,11 @@ def list_failures(*results: VoteResult) -> dict[str, str]:
 # --- what was retrieved ----------------------------------------------------------------------------
 
 
-def build_retrieval_verdicts(
-    inputs: PromptInputs, result: VoteResult, profile: DomainProfile
-) -> dict[str, Any]:
+def build_retrieval_verdicts(inputs: PromptInputs, result: VoteResult, profile: DomainProfile) -> dict[str, Any]:
     """Build the verdicts on the retrieval. Without chunks no model is needed."""
     if inputs.chunks is None:
         return {}
-    parts: dict[str, Any] = {
-        "chunk": _chunk_verdicts(inputs, result, profile),
-        "missing": _missing_information(result),
-    }
+    parts: dict[str, Any] = {"chunk": _chunk_verdicts(inputs, result, profile), "missing": _missing_information(result)}
     if not inputs.chunks:
         parts["missing"] = list_missing(inputs.trace.query, (), LexicalJudge().open_session())
     if inputs.statements:
@@ -96,19 +90,14 @@ def _missing_information(result: VoteResult) -> tuple[str, ...] | None:
     return None if missing is None else tuple(dict.fromkeys(text for text in missing if text))
 
 
-def _chunk_verdicts(
-    inputs: PromptInputs, result: VoteResult, profile: DomainProfile
-) -> tuple[ChunkVerdict, ...]:
+def _chunk_verdicts(inputs: PromptInputs, result: VoteResult, profile: DomainProfile) -> tuple[ChunkVerdict, ...]:
     items = result.items.get("chunks", {})
     verdicts = []
     for chunk in inputs.chunks or ():
         if chunk.is_blank and not chunk.is_unsent_image:
             verdicts.append(
                 ChunkVerdict(
-                    chunk=chunk.chunk.id,
-                    relevance=0.0,
-                    level=grade_relevance(0.0, profile.levels),
-                    reason=EMPTY_CHUNK,
+                    chunk=chunk.chunk.id, relevance=0.0, level=grade_relevance(0.0, profile.levels), reason=EMPTY_CHUNK
                 )
             )
         elif item := items.get(chunk.name):
@@ -134,9 +123,7 @@ def _recall_verdicts(inputs: PromptInputs, result: VoteResult, index: int) -> tu
         elif item := items.get(statement.name):
             evidence = _locate_evidence(inputs, item.chunk, item.quote) or ()
             verdicts.append(
-                RecallVerdict(
-                    statement=statement.text, covered=item.covered, evidence=evidence if item.covered else ()
-                )
+                RecallVerdict(statement=statement.text, covered=item.covered, evidence=evidence if item.covered else ())
             )
     return tuple(verdicts)
 
@@ -144,9 +131,7 @@ def _recall_verdicts(inputs: PromptInputs, result: VoteResult, index: int) -> tu
 # --- what was generated ----------------------------------------------------------------------------
 
 
-def build_generation_verdicts(
-    inputs: PromptInputs, result: VoteResult, profile: DomainProfile
-) -> dict[str, Any]:
+def build_generation_verdicts(inputs: PromptInputs, result: VoteResult, profile: DomainProfile) -> dict[str, Any]:
     """Build the verdicts on the answer. A blank answer needs no model."""
     trace = inputs.trace
     if trace.answer is None:
@@ -169,9 +154,7 @@ def build_generation_verdicts(
         parts["truth"] = _truth_verdicts(inputs, result)
     if trace.references:
         session = LexicalJudge().open_session(trace.query)
-        parts["similarity"] = max(
-            session.measure_similarity(trace.answer, reference) for reference in trace.references
-        )
+        parts["similarity"] = max(session.measure_similarity(trace.answer, reference) for reference in trace.references)
     return parts
 
 
@@ -183,9 +166,7 @@ def _claim_verdicts(
     for number, claim in enumerate(inputs.claims, 1):
         fields: dict[str, Any] = {"claim": claim.text, "start": claim.start, "end": claim.end}
         if not inputs.chunks:
-            verdicts.append(
-                ClaimVerdict(**fields, support="unsupported", p=0.0, reason="nothing was retrieved")
-            )
+            verdicts.append(ClaimVerdict(**fields, support="unsupported", p=0.0, reason="nothing was retrieved"))
         elif item := items.get(f"s{number}"):
             support, p, threshold_reason = _apply_thresholds(item, thresholds)
             evidence = _locate_evidence(inputs, item.chunk, item.quote)
@@ -215,11 +196,7 @@ def _apply_thresholds(item: ClaimItem, thresholds: SupportThresholds) -> tuple[C
             f"p = {item.p:.2f} is below {thresholds.inferred:g}, the threshold of the profile",
         )
     if item.support == "supported" and item.p < thresholds.supported:
-        return (
-            "inferred",
-            item.p,
-            f"p = {item.p:.2f} is below {thresholds.supported:g}, the threshold of the profile",
-        )
+        return ("inferred", item.p, f"p = {item.p:.2f} is below {thresholds.supported:g}, the threshold of the profile")
     return item.support, item.p, ""
 
 
@@ -237,9 +214,7 @@ def _use_verdicts(inputs: PromptInputs, result: VoteResult, *, blank: bool) -> t
     )
 
 
-def _citation_verdicts(
-    inputs: PromptInputs, result: VoteResult, *, blank: bool
-) -> tuple[CitationVerdict, ...]:
+def _citation_verdicts(inputs: PromptInputs, result: VoteResult, *, blank: bool) -> tuple[CitationVerdict, ...]:
     """Return the verdicts on citations; without a retrieved chunk or a claim it is unsupported."""
     items = result.items.get("citations", {})
     verdicts = []
@@ -255,9 +230,7 @@ def _citation_verdicts(
         elif item := items.get(citation.name):
             unsure = UNSURE_RANGE[0] <= item.p <= UNSURE_RANGE[1]
             verdicts.append(
-                CitationVerdict(
-                    chunk=chunk_id, claim=citation.claim, supports=item.supports, p=item.p, unsure=unsure
-                )
+                CitationVerdict(chunk=chunk_id, claim=citation.claim, supports=item.supports, p=item.p, unsure=unsure)
             )
     return tuple(verdicts)
 
@@ -267,9 +240,7 @@ def _fact_verdicts(inputs: PromptInputs, result: VoteResult, *, blank: bool) -> 
     return tuple(
         FactVerdict(fact=fact.text, present=False)
         if blank
-        else FactVerdict(
-            fact=fact.text, present=items[fact.name].present, contradicted=items[fact.name].contradicted
-        )
+        else FactVerdict(fact=fact.text, present=items[fact.name].present, contradicted=items[fact.name].contradicted)
         for fact in inputs.facts
         if blank or fact.name in items
     )
@@ -287,18 +258,14 @@ def _truth_verdicts(inputs: PromptInputs, result: VoteResult) -> tuple[TruthVerd
 def _harm_verdicts(result: VoteResult) -> tuple[Harm, ...] | None:
     if "harm" not in result.fields:
         return None
-    return tuple(
-        Harm(category=item.category, score=item.score) for item in result.fields["harm"] if item.score > 0
-    )
+    return tuple(Harm(category=item.category, score=item.score) for item in result.fields["harm"] if item.score > 0)
 
 
 def _answer_verdict(inputs: PromptInputs, result: VoteResult, *, blank: bool) -> AnswerVerdict | None:
     """Return the verdict on the answer; None where its relevance failed."""
     if blank:
         aspects = split_query(inputs.trace.query)
-        return AnswerVerdict(
-            relevance=0.0, aspects=tuple(Aspect(text=aspect, answered=False) for aspect in aspects)
-        )
+        return AnswerVerdict(relevance=0.0, aspects=tuple(Aspect(text=aspect, answered=False) for aspect in aspects))
     if "relevance" not in result.fields:
         return None
     return AnswerVerdict(
@@ -343,10 +310,6 @@ def _locate_evidence(inputs: PromptInputs, chunk_name: str, quote: str) -> tuple
 def _locate_quote(chunk: PromptChunk, quote: str) -> tuple[tuple[int, int], ...]:
     """Return the spans of a quote in a chunk; the whole chunk where only its Markdown contains it."""
     spans = locate_quote(quote, chunk.chunk.text, QUOTE_TOLERANCE)
-    if (
-        not spans
-        and chunk.chunk.kind in {"table", "record"}
-        and locate_quote(quote, chunk.text, QUOTE_TOLERANCE)
-    ):
+    if not spans and chunk.chunk.kind in {"table", "record"} and locate_quote(quote, chunk.text, QUOTE_TOLERANCE):
         return ((0, len(chunk.chunk.text)),)
     return spans

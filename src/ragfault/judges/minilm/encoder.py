@@ -53,9 +53,7 @@ def encode_pair(
         if len(other_ids) >= max_other:
             break
     return TokenPair(
-        (START_TOKEN, *ids, END_TOKEN, *other_ids[:max_other]),
-        len(ids) + 2,
-        tuple(encoding.offsets[:max_first]),
+        (START_TOKEN, *ids, END_TOKEN, *other_ids[:max_other]), len(ids) + 2, tuple(encoding.offsets[:max_first])
     )
 
 
@@ -154,9 +152,7 @@ def map_tensor_names(tensors: dict[str, Array]) -> dict[str, Array]:
     for number in range(LAYER_COUNT):
         prefix = f"encoder.layer.{number}."
         attention = [f"{prefix}attention.self.{name}." for name in ("query", "key", "value")]
-        renamed[f"{number}.qkv.w"] = np.concatenate(
-            [tensors[name + "weight"].T for name in attention], axis=1
-        )
+        renamed[f"{number}.qkv.w"] = np.concatenate([tensors[name + "weight"].T for name in attention], axis=1)
         renamed[f"{number}.qkv.b"] = np.concatenate([tensors[name + "bias"] for name in attention])
         for target, source in (
             ("out", "attention.output.dense"),
@@ -175,9 +171,7 @@ def load_delta() -> WeightDelta:
     """Load the packaged delta."""
     packed = files(__package__).joinpath("delta.xz").read_bytes()
     tensors, metadata = parse_safetensors(lzma.decompress(packed))
-    return WeightDelta(
-        tensors, float(metadata["step"]), metadata["base"], hashlib.sha256(packed).hexdigest()[:8]
-    )
+    return WeightDelta(tensors, float(metadata["step"]), metadata["base"], hashlib.sha256(packed).hexdigest()[:8])
 
 
 def apply_delta(weights: dict[str, Array], delta: WeightDelta) -> dict[str, Array]:
@@ -206,8 +200,7 @@ class MiniLMEncoder:
         settings.inter_op_num_threads = 1
         settings.log_severity_level = 3
         self._weights = [
-            onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor))
-            for tensor in weights.values()
+            onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor)) for tensor in weights.values()
         ]
         settings.add_external_initializers(list(weights), self._weights)
         graph = files(__package__).joinpath("encoder.onnx").read_bytes()
@@ -217,13 +210,9 @@ class MiniLMEncoder:
         """Return the logits of each row. Rows of similar length run together."""
         results: list[Logits | None] = [None] * len(rows)
         for batch in _make_batches(rows):
-            logits, tokens = self._session.run(
-                ["logits", "tokens"], _build_feed([rows[number] for number in batch])
-            )
+            logits, tokens = self._session.run(["logits", "tokens"], _build_feed([rows[number] for number in batch]))
             for number, heads, token_logits in zip(batch, logits.tolist(), tokens.tolist(), strict=True):
-                results[number] = Logits(
-                    heads[0], heads[1], tuple(token_logits[1 : rows[number].first_length - 1])
-                )
+                results[number] = Logits(heads[0], heads[1], tuple(token_logits[1 : rows[number].first_length - 1]))
         return [result for result in results if result is not None]
 
     def embed(self, rows: Sequence[TokenPair]) -> Array:
@@ -269,9 +258,7 @@ def load_embedder(folder: Path, threads: int = 1) -> MiniLMEncoder:
     """Load the published encoder, for the similarity of texts; its heads are zero."""
     weights = load_base_weights(folder, load_delta().base_digest)
     heads = {
-        name: np.zeros(tensor.shape, np.float32)
-        for name, tensor in load_delta().tensors.items()
-        if name not in weights
+        name: np.zeros(tensor.shape, np.float32) for name, tensor in load_delta().tensors.items() if name not in weights
     }
     return MiniLMEncoder({**weights, **heads}, threads)
 
@@ -282,9 +269,7 @@ def encode_text(tokenizer: Tokenizer, text: str) -> list[TokenPair]:
     max_tokens = MAX_EMBEDDING_TOKENS - 2
     return [
         TokenPair(
-            (START_TOKEN, *ids[start : start + max_tokens], END_TOKEN),
-            len(ids[start : start + max_tokens]) + 2,
-            (),
+            (START_TOKEN, *ids[start : start + max_tokens], END_TOKEN), len(ids[start : start + max_tokens]) + 2, ()
         )
         for start in range(0, len(ids), max_tokens)
     ]

@@ -11,17 +11,9 @@ from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.lexicon import load_rarity
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch
-from ragfault.judges.lexical.entailment import EntailmentThresholds, check_claim, decide_support
-from ragfault.judges.lexical.judge import LexicalSession
+from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession, check_claim, decide_support
 from ragfault.judges.onnx.model_files import OnnxModelConfig, load_model_config
-from ragfault.judges.onnx.session import (
-    OnnxModel,
-    PairScore,
-    TextWindow,
-    load_model,
-    split_windows,
-    truncate_text,
-)
+from ragfault.judges.onnx.session import OnnxModel, PairScore, TextWindow, load_model, split_windows, truncate_text
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 from ragfault.records import ClaimSupport, Evidence
 
@@ -51,10 +43,7 @@ class OnnxSession:
         config = model.config
         self._max_claim = min(MAX_CLAIM_TOKENS, config.max_tokens // CLAIM_DIVISOR)
         self._max_passage = (
-            config.max_tokens
-            - self._max_claim
-            - model.tokenizer.num_special_tokens_to_add(is_pair=True)
-            - FREE_TOKENS
+            config.max_tokens - self._max_claim - model.tokenizer.num_special_tokens_to_add(is_pair=True) - FREE_TOKENS
         )
         self._query = truncate_text(model.tokenizer, query, self._max_claim)
         if config.kind == "tokens":
@@ -76,10 +65,7 @@ class OnnxSession:
             return lexical_scores
         short = truncate_text(self._model.tokenizer, query, self._max_claim)
         pairs_by_passage = [
-            [
-                (short, window.text)
-                for window in split_windows(self._model.tokenizer, [passage], self._max_passage)
-            ]
+            [(short, window.text) for window in split_windows(self._model.tokenizer, [passage], self._max_passage)]
             for passage in passages
         ]
         scores = self._score_pairs([pair for pairs in pairs_by_passage for pair in pairs])
@@ -107,18 +93,13 @@ class OnnxSession:
         index = SentenceIndex(passages)
         windows = split_windows(self._model.tokenizer, passages, self._max_passage)
         stripped = [strip_marks(claim) for claim in claims]
-        truncated = {
-            claim: truncate_text(self._model.tokenizer, claim, self._max_claim) for claim in stripped
-        }
+        truncated = {claim: truncate_text(self._model.tokenizer, claim, self._max_claim) for claim in stripped}
         scores = self._score_pairs(
             [self._build_pair(window, truncated[claim]) for claim in stripped for window in windows]
         )
         return [
             self._decide_claim(
-                claim,
-                [scores[self._build_pair(window, truncated[claim])] for window in windows],
-                windows,
-                index,
+                claim, [scores[self._build_pair(window, truncated[claim])] for window in windows], windows, index
             )
             for claim in stripped
         ]
@@ -158,8 +139,7 @@ class OnnxSession:
         p = round(scores[best].support, PROBABILITY_DIGITS)
         lexical = decide_support(claim, check, index, p, self._thresholds, max_missing=1.0)
         order = sorted(
-            check.alignment.shared_weights,
-            key=lambda position: (-check.alignment.shared_weights[position], position),
+            check.alignment.shared_weights, key=lambda position: (-check.alignment.shared_weights[position], position)
         )
         best_shared = _select_window(windows, index, order[0]) if order else best
         support: ClaimSupport
@@ -198,8 +178,7 @@ def _select_evidence(window: TextWindow, order: Sequence[int], index: SentenceIn
     for position in order:
         sentence, passage = index.sentences[position], index.passage_numbers[position]
         if any(
-            passage == part_passage and left <= sentence.start < right
-            for part_passage, left, right in window.parts
+            passage == part_passage and left <= sentence.start < right for part_passage, left, right in window.parts
         ):
             return (Evidence(chunk=index.passages[passage].name, start=sentence.start, end=sentence.end),)
     number, start, end = window.parts[0]
@@ -214,9 +193,7 @@ class OnnxJudge(ScorerJudge):
     Raises MissingExtra without the extra `nli`, UsageError for files that are not such a model.
     """
 
-    def __init__(
-        self, address: str, *, supported: float = 0.7, inferred: float = 0.5, threads: int = 1
-    ) -> None:
+    def __init__(self, address: str, *, supported: float = 0.7, inferred: float = 0.5, threads: int = 1) -> None:
         if any(find_spec(package) is None for package in ("onnxruntime", "tokenizers")):
             raise MissingExtra(f"the judge onnx:{address}", "nli")
         if threads < 1:

@@ -256,9 +256,7 @@ def _assign_labels(location: str, labels: list[str], kind: ModelKind) -> tuple[i
         return 0, None
     contradiction = roles.index("against") if "against" in roles else None
     if len(labels) == 2:
-        negative = next(
-            (number for number, role in enumerate(roles) if role in {"lacks", "against", "open"}), None
-        )
+        negative = next((number for number, role in enumerate(roles) if role in {"lacks", "against", "open"}), None)
         if roles.count("holds") == 1:
             return roles.index("holds"), contradiction
         if negative is not None and roles.count(None) == 1:

@@ -71,9 +71,7 @@ def split_windows(tokenizer: Tokenizer, passages: Sequence[Passage], max_tokens:
     return windows
 
 
-def _split_tokens(
-    text: str, offsets: Sequence[tuple[int, int]], max_tokens: int
-) -> Iterator[tuple[int, int]]:
+def _split_tokens(text: str, offsets: Sequence[tuple[int, int]], max_tokens: int) -> Iterator[tuple[int, int]]:
     """Yield the first token of each window, and the one after its last."""
     start, size = 0, len(offsets)
     if size > max_tokens:
@@ -134,9 +132,7 @@ class OnnxModel:
         self._session = _open_session(config, threads)
         self._inputs = {model_input.name: model_input.type for model_input in self._session.get_inputs()}
         unknown_inputs = [
-            name
-            for name, kind in self._inputs.items()
-            if name not in INPUT_NAMES or kind not in INTEGER_TYPES
+            name for name, kind in self._inputs.items() if name not in INPUT_NAMES or kind not in INTEGER_TYPES
         ]
         if unknown_inputs or "input_ids" not in self._inputs:
             raise UsageError(
@@ -178,13 +174,10 @@ class OnnxModel:
         shares = out / out.sum(axis=-1, keepdims=True)
         if self.config.kind == "tokens":
             claim_tokens = [position for position, sequence in enumerate(row.sequence_ids) if sequence == 1]
-            return PairScore(
-                float(shares[claim_tokens, self.config.support_label].min()) if claim_tokens else 1.0
-            )
+            return PairScore(float(shares[claim_tokens, self.config.support_label].min()) if claim_tokens else 1.0)
         contradiction = self.config.contradiction_label
         return PairScore(
-            float(shares[self.config.support_label]),
-            0.0 if contradiction is None else float(shares[contradiction]),
+            float(shares[self.config.support_label]), 0.0 if contradiction is None else float(shares[contradiction])
         )
 
     def _probe(self) -> None:

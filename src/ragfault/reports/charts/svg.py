@@ -8,14 +8,8 @@ from collections.abc import Iterable, Sequence
 from markupsafe import Markup, escape
 
 from ragfault.analysis import MetricAggregate, MetricChange
-from ragfault.reports.comparison_text import (
-    VERDICT_GLYPHS,
-    describe_verdict,
-    format_change,
-    format_metric,
-    group_changes,
-)
 from ragfault.reports.format import clean_label
+from ragfault.reports.wording import VERDICT_GLYPHS, describe_verdict, format_change, format_metric, group_changes
 from ragfault.text.number_format import format_count, format_number, format_signed
 
 Node = str | Markup | None | Iterable["Node"]
@@ -103,11 +97,7 @@ def draw_interval(aggregate: MetricAggregate) -> Markup | None:
 
 
 def draw_whisker(
-    mean: float,
-    low: float | None,
-    high: float | None,
-    ends: tuple[float, float],
-    target: float | None = None,
+    mean: float, low: float | None, high: float | None, ends: tuple[float, float], target: float | None = None
 ) -> Markup:
     """Draw a mean and its interval (None: unknown) between the ends of a range, with a tick at the target."""
 
@@ -139,10 +129,7 @@ def draw_forest_plot(changes: Sequence[MetricChange], title: str) -> Markup | No
     Each row says in words what its drawing shows, so that nothing hangs on seeing it.
     """
     known = [
-        change_item
-        for _, part in group_changes(changes)
-        for change_item in part
-        if change_item.difference is not None
+        change_item for _, part in group_changes(changes) for change_item in part if change_item.difference is not None
     ]
     if not known:
         return None
@@ -154,19 +141,13 @@ def draw_forest_plot(changes: Sequence[MetricChange], title: str) -> Markup | No
             _draw_forest_row(change, reach),
             tag("span", clean_label(format_change(change)), class_="figure forest-figure"),
             build_sign(
-                VERDICT_GLYPHS[change.verdict],
-                clean_label(describe_verdict(change)),
-                CHANGE_TINTS[change.verdict],
+                VERDICT_GLYPHS[change.verdict], clean_label(describe_verdict(change)), CHANGE_TINTS[change.verdict]
             ),
         )
         for change in known
     ]
     axis = tag(
-        "li",
-        tag("span", class_="forest-name"),
-        _draw_forest_axis(reach),
-        class_="forest-axis",
-        aria_hidden="true",
+        "li", tag("span", class_="forest-name"), _draw_forest_axis(reach), class_="forest-axis", aria_hidden="true"
     )
     explanation = (
         "Each line is the 95 % interval of candidate less baseline, its dot the mean; the upright line is no "
@@ -240,18 +221,11 @@ def _draw_forest_row(change: MetricChange, reach: float) -> Markup:
     return tag(
         "svg",
         tag("title", description),
-        tag(
-            "rect", class_="margin", x=f"{start}%", y=0, width=f"{round(end - start, 3)}%", height=ROW_HEIGHT
-        ),
+        tag("rect", class_="margin", x=f"{start}%", y=0, width=f"{round(end - start, 3)}%", height=ROW_HEIGHT),
         tag("line", class_="zero", x1=zero, x2=zero, y1=0, y2=ROW_HEIGHT),
         tag("line", class_=f"reach {kind}", x1=f"{left}%", x2=f"{right}%", y1=middle, y2=middle),
-        [
-            _draw_interval_end(value, place, kind)
-            for value, place in ((difference.low, left), (difference.high, right))
-        ],
-        tag(
-            "circle", class_=f"mean {kind}", cx=f"{_scale_position(difference.mean, reach)}%", cy=middle, r=4
-        ),
+        [_draw_interval_end(value, place, kind) for value, place in ((difference.low, left), (difference.high, right))],
+        tag("circle", class_=f"mean {kind}", cx=f"{_scale_position(difference.mean, reach)}%", cy=middle, r=4),
         height=ROW_HEIGHT,
         role="img",
         aria_label=description,

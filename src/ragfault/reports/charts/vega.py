@@ -37,12 +37,8 @@ MINUTE_MS = 60_000
 CHART_PADDING = {"left": 2, "top": 4, "right": 34, "bottom": 4}
 """Room on the right for figures that a reader's font sets wider than the one they were measured in."""
 
-_ALLOWED_ELEMENTS = frozenset(
-    {"svg", "g", "path", "rect", "line", "text", "tspan", "circle", "defs", "clipPath"}
-)
-_DROPPED_ATTRIBUTES = frozenset(
-    {"style", "class", "id", "role", "aria-label", "aria-roledescription", "href"}
-)
+_ALLOWED_ELEMENTS = frozenset({"svg", "g", "path", "rect", "line", "text", "tspan", "circle", "defs", "clipPath"})
+_DROPPED_ATTRIBUTES = frozenset({"style", "class", "id", "role", "aria-label", "aria-roledescription", "href"})
 
 
 INSIGHT_PROPERTIES = {
@@ -106,11 +102,7 @@ def render_chart_svg(drawing: LayerChart, title: str) -> Markup:
         import vl_convert
     except ImportError:
         raise MissingExtra(EXTRA_PURPOSE, "report") from None
-    spec = drawing.to_dict() | {
-        "config": _build_chart_theme(),
-        "background": "transparent",
-        "padding": CHART_PADDING,
-    }
+    spec = drawing.to_dict() | {"config": _build_chart_theme(), "background": "transparent", "padding": CHART_PADDING}
     root = _sanitize_svg(ElementTree.fromstring(vl_convert.vegalite_to_svg(spec)))
     for size in ("width", "height"):
         root.attrib.pop(size, None)
@@ -131,12 +123,7 @@ def import_altair() -> Any:
 def _build_chart_theme() -> dict[str, Any]:
     """Build how charts look: the page's own type and colours."""
     axis = {"labelColor": "var(--muted)", "gridColor": "var(--line)", "labelFontSize": 11, "labelPadding": 6}
-    return {
-        "font": CHART_FONT,
-        "view": {"stroke": None},
-        "axis": axis,
-        "axisY": {"grid": False, "minExtent": 84},
-    }
+    return {"font": CHART_FONT, "view": {"stroke": None}, "axis": axis, "axisY": {"grid": False, "minExtent": 84}}
 
 
 def _sanitize_svg(node: ElementTree.Element) -> ElementTree.Element:
@@ -159,9 +146,7 @@ def _sanitize_svg(node: ElementTree.Element) -> ElementTree.Element:
 def _build_unit_axis(text: str) -> dict[str, Any]:
     """Build an axis from 0 to 1."""
     alt = import_altair()
-    axis = alt.Axis(
-        values=[0, 0.25, 0.5, 0.75, 1], format=".2~f", minExtent=40, grid=True, titleColor="var(--muted)"
-    )
+    axis = alt.Axis(values=[0, 0.25, 0.5, 0.75, 1], format=".2~f", minExtent=40, grid=True, titleColor="var(--muted)")
     return {"title": text, "scale": alt.Scale(domain=[0, 1]), "axis": axis}
 
 
@@ -174,9 +159,7 @@ def build_distribution_chart(curves: AgreementCurves, names: tuple[str, str], sc
         for name, sign, count in zip(names, (1, -1), (score_bin.positive, score_bin.negative), strict=True)
     ]
     colours = alt.Scale(domain=list(names), range=["var(--bad)", "var(--use)"])
-    axis = alt.Axis(
-        labelExpr="abs(datum.value)", minExtent=40, tickCount=6, grid=True, titleColor="var(--muted)"
-    )
+    axis = alt.Axis(labelExpr="abs(datum.value)", minExtent=40, tickCount=6, grid=True, titleColor="var(--muted)")
     columns = (
         alt.Chart(alt.Data(values=rows))
         .mark_bar()
@@ -244,9 +227,7 @@ def _build_points(points: Sequence[FrontierPoint], x: str, y: str) -> list[dict[
 
 
 def build_cost_chart(result: TuningResult, cost: str) -> LayerChart:
-    return _build_scatter_chart(
-        _build_points(result.frontier, cost, "value"), COST_LABELS[cost], result.metric
-    )
+    return _build_scatter_chart(_build_points(result.frontier, cost, "value"), COST_LABELS[cost], result.metric)
 
 
 def build_recall_chart(points: Sequence[FrontierPoint]) -> LayerChart:
@@ -257,15 +238,10 @@ def _build_scatter_chart(rows: list[dict[str, Any]], across: str, up: str) -> La
     """Build points, the recommended one filled."""
     alt = import_altair()
     base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("x:Q", title=across, scale=alt.Scale(zero=False)),
-        y=alt.Y("y:Q", title=up, scale=alt.Scale(zero=False)),
+        x=alt.X("x:Q", title=across, scale=alt.Scale(zero=False)), y=alt.Y("y:Q", title=up, scale=alt.Scale(zero=False))
     )
     open_ = base.mark_point(color="var(--relevance)", size=60).encode(description="tip:N")
-    full = (
-        base.transform_filter("datum.chosen")
-        .mark_circle(color="var(--use)", size=90)
-        .encode(description="tip:N")
-    )
+    full = base.transform_filter("datum.chosen").mark_circle(color="var(--use)", size=90).encode(description="tip:N")
     layers: LayerChart = (open_ + full).properties(width=SQUARE_SIZE, height=200)
     return layers
 
@@ -279,19 +255,13 @@ def build_line_chart(monitor: MonitorReport, line: RollingLine) -> LayerChart:
         {"time": MINUTE_MS * minute, "mean": mean, "low": low, "high": high}
         for minute, mean, low, high in zip(line.minutes, line.means, line.lows, line.highs, strict=True)
     ]
-    time = alt.X(
-        "time:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(labelOverlap=True, grid=False)
-    )
+    time = alt.X("time:T", title=None, scale=alt.Scale(type="utc"), axis=alt.Axis(labelOverlap=True, grid=False))
     up = alt.Scale(zero=False)
     base = alt.Chart(alt.Data(values=rows)).encode(x=time)
-    band = base.mark_area(color="var(--line)", opacity=0.6).encode(
-        y=alt.Y("low:Q", title=None, scale=up), y2="high:Q"
-    )
+    band = base.mark_area(color="var(--line)", opacity=0.6).encode(y=alt.Y("low:Q", title=None, scale=up), y2="high:Q")
     mean = base.mark_line(color="var(--relevance)", strokeWidth=1.5).encode(y=alt.Y("mean:Q", scale=up))
     upright = [
-        alt.Chart(alt.Data(values=moments))
-        .mark_rule(color=colour, strokeDash=dash)
-        .encode(x=time, description="tip:N")
+        alt.Chart(alt.Data(values=moments)).mark_rule(color=colour, strokeDash=dash).encode(x=time, description="tip:N")
         for moments, colour, dash in (
             (_list_deployment_marks(monitor, line), "var(--muted)", [4, 3]),
             (_list_drop_starts(monitor, line), "var(--bad)", [1, 0]),
@@ -304,10 +274,7 @@ def build_line_chart(monitor: MonitorReport, line: RollingLine) -> LayerChart:
 
 def _list_deployment_marks(monitor: MonitorReport, line: RollingLine) -> list[dict[str, Any]]:
     return [
-        {
-            "time": MINUTE_MS * mark.minute,
-            "tip": f"{format_minute(mark.minute)}: {clean_label(mark.text, 80)}",
-        }
+        {"time": MINUTE_MS * mark.minute, "tip": f"{format_minute(mark.minute)}: {clean_label(mark.text, 80)}"}
         for mark in monitor.marks
         if mark.route in (None, line.route) and monitor.first <= mark.minute <= monitor.last
     ]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from ragfault.reports import comparison_text, format
+from ragfault.reports import format, wording
 from ragfault.reports.charts import svg
 from ragfault.text import number_format
 
@@ -29,22 +29,22 @@ FILTERS = {
     "p_value": number_format.format_p_value,
     "count": "{:,}".format,
     "counted": number_format.format_count,
-    "change": comparison_text.format_change,
-    "change_means": comparison_text.format_means,
-    "evidence": comparison_text.format_evidence,
-    "metric_name": comparison_text.format_metric,
-    "verdict_text": comparison_text.describe_verdict,
-    "unpaired": comparison_text.describe_unpaired,
-    "ruling_reason": comparison_text.format_ruling_reason,
-    "trace_values": comparison_text.format_trace_values,
-    "segment": comparison_text.format_segment,
-    "summary": comparison_text.summarize_verdict,
+    "change": wording.format_change,
+    "change_means": wording.format_means,
+    "evidence": wording.format_evidence,
+    "metric_name": wording.format_metric,
+    "verdict_text": wording.describe_verdict,
+    "unpaired": wording.describe_unpaired,
+    "ruling_reason": wording.format_ruling_reason,
+    "trace_values": wording.format_trace_values,
+    "segment": wording.format_segment,
+    "summary": wording.summarize_verdict,
     "quoted": lambda text: quote(text, safe=""),
 }
 GLOBALS: dict[str, Any] = {
     "LAYER_QUESTIONS": format.LAYER_QUESTIONS,
     "RESULT_SIGNS": format.RESULT_SIGNS,
-    "VERDICT_GLYPHS": comparison_text.VERDICT_GLYPHS,
+    "VERDICT_GLYPHS": wording.VERDICT_GLYPHS,
     "CHANGE_TINTS": svg.CHANGE_TINTS,
     "draw_forest_plot": svg.draw_forest_plot,
     "draw_histogram": svg.draw_histogram,
@@ -84,10 +84,7 @@ def render_page(template: str, styles: tuple[str, ...], scripts: tuple[str, ...]
         create_environment()
         .get_template(template)
         .render(
-            policy=Markup(build_security_policy(script, style)),
-            style=Markup(style),
-            script=Markup(script),
-            **context,
+            policy=Markup(build_security_policy(script, style)), style=Markup(style), script=Markup(script), **context
         )
     )
 

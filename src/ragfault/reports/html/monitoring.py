@@ -64,18 +64,11 @@ def render_monitor_html(monitor: MonitorReport) -> str:
     )
 
 
-def _describe_incident(
-    monitor: MonitorReport, incident: DropIncident
-) -> tuple[str, str | None, str, list[str]]:
+def _describe_incident(monitor: MonitorReport, incident: DropIncident) -> tuple[str, str | None, str, list[str]]:
     """Return the title, the layer to blame, a sentence and advice."""
     title = format_metric_route(incident.reference.metric, incident.reference.route)
     fault = incident.location.fault
-    return (
-        title,
-        fault.layer if fault else None,
-        describe_break(incident),
-        describe_blame(monitor, incident),
-    )
+    return (title, fault.layer if fault else None, describe_break(incident), describe_blame(monitor, incident))
 
 
 def _build_chart_sections(monitor: MonitorReport) -> Iterator[tuple[str, str, list[tuple[str, Markup]]]]:
@@ -87,10 +80,7 @@ def _build_chart_sections(monitor: MonitorReport) -> Iterator[tuple[str, str, li
     yield (
         "insights",
         "Insights",
-        [
-            (title, vega.render_chart_svg(vega.build_insight_chart(insight), title))
-            for title, insight in insights
-        ],
+        [(title, vega.render_chart_svg(vega.build_insight_chart(insight), title)) for title, insight in insights],
     )
 
 
@@ -120,9 +110,7 @@ def _build_mean_table(monitor: MonitorReport, route: str | None) -> tuple[str, l
     return route or "all traffic", heads, rows
 
 
-def _build_tables(
-    monitor: MonitorReport,
-) -> Iterator[tuple[str, str, tuple[str, ...], list[tuple[Any, ...]]]]:
+def _build_tables(monitor: MonitorReport) -> Iterator[tuple[str, str, tuple[str, ...], list[tuple[Any, ...]]]]:
     distributions = [
         (
             format_metric_route(dist.metric, dist.route),
@@ -133,12 +121,7 @@ def _build_tables(
         )
         for dist in monitor.distributions
     ]
-    yield (
-        "distributions",
-        "Distributions",
-        ("metric", "values", "quartiles", "n", "outliers"),
-        distributions,
-    )
+    yield ("distributions", "Distributions", ("metric", "values", "quartiles", "n", "outliers"), distributions)
     cohorts = [
         (row.cohort or "", row.metric, format_interval(row.interval), f"{row.interval.n:,}")
         for row in list_cohorts(monitor)

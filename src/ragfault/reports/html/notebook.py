@@ -10,10 +10,10 @@ from markupsafe import Markup
 from ragfault.analysis import Bisection, Comparison, GateResult, MetricAggregate, analyze
 from ragfault.io.runs import Run
 from ragfault.reports.charts.svg import tag
-from ragfault.reports.comparison_text import describe_pairing, group_changes
 from ragfault.reports.format import LAYER_TITLES, group_by_layer
 from ragfault.reports.html.environment import create_environment
 from ragfault.reports.terminal.gate import RESULT_SIGNS
+from ragfault.reports.wording import describe_pairing, group_changes
 from ragfault.text.number_format import format_interval
 
 NOTEBOOK_RENDERERS = {
@@ -99,14 +99,7 @@ def draw_plain_interval(aggregate: MetricAggregate) -> Markup | None:
     return tag(
         "svg",
         tag("line", x1=INTERVAL_MARGIN, x2=INTERVAL_MARGIN + INTERVAL_WIDTH, stroke_opacity="0.25", **line),
-        tag(
-            "line",
-            x1=place(interval.low),
-            x2=place(interval.high),
-            stroke_width=4,
-            stroke_opacity="0.55",
-            **line,
-        ),
+        tag("line", x1=place(interval.low), x2=place(interval.high), stroke_width=4, stroke_opacity="0.55", **line),
         tag("circle", cx=place(interval.mean), cy=6, r=4, fill="currentColor"),
         width=INTERVAL_WIDTH + 2 * INTERVAL_MARGIN,
         height=12,

@@ -30,7 +30,7 @@ from ragfault.reports.format import (
 from ragfault.reports.html import trace_browser
 from ragfault.reports.html.environment import render_page
 from ragfault.reports.output import write_report_file
-from ragfault.reports.scorecard_text import describe_judge_trust, describe_judge_usage
+from ragfault.reports.wording import describe_judge_trust, describe_judge_usage
 from ragfault.text.number_format import format_count
 
 REPORT_SCRIPTS = ("theme.js", "dom.js", "store.js", "list.js", "detail.js", "page.js")
@@ -86,8 +86,7 @@ def render_run_html(run: Run, findings: Findings | None = None) -> str:
             for card in findings.segments[:MAX_SEGMENTS]
         ],
         metric_values={
-            metric: [value for value in values if value is not None]
-            for metric, values in traces.scores.items()
+            metric: [value for value in values if value is not None] for metric, values in traces.scores.items()
         },
         insights=_draw_insights(findings),
         QUALITY_GLYPHS=QUALITY_GLYPHS,
@@ -132,9 +131,7 @@ def _explain_judge(manifest: Manifest) -> str:
             "`ragfault judge card`. It can be wrong on any single trace, so read its verdicts below before you act on "
             f"a figure; {compared}"
         )
-    return (
-        f"A judge can be wrong. Read its verdicts on the traces below before you act on a figure; {compared}"
-    )
+    return f"A judge can be wrong. Read its verdicts on the traces below before you act on a figure; {compared}"
 
 
 def _summarize_targets(findings: Findings) -> str:
@@ -189,9 +186,7 @@ def _build_legend(findings: Findings) -> dict[str, Any]:
     actions: dict[str, str] = {level.name: level.action for level in findings.quality}
     return {
         "metrics": {item.metric: {"better": item.better} for item in findings.scorecard.aggregates},
-        "levels": {
-            name: {"glyph": glyph, "action": actions.get(name, "")} for name, glyph in QUALITY_GLYPHS.items()
-        },
+        "levels": {name: {"glyph": glyph, "action": actions.get(name, "")} for name, glyph in QUALITY_GLYPHS.items()},
         "kinds": {
             kind: {"title": problem.title, "short": kind.replace("_", " "), "remedies": problem.steps}
             for kind, problem in analysis.PROBLEM_KINDS.items()

@@ -48,9 +48,7 @@ class TraceBrowserData(Struct, frozen=True, kw_only=True):
 
 def build_trace_browser(run: Run, diagnoses: Iterable[Diagnosis]) -> TraceBrowserData:
     """Read a run once and make the browser of its traces; `diagnoses` come in the order of the traces."""
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("ids", "queries", "answers", "route", "level", "problems")
-    }
+    columns: dict[str, list[Any]] = {name: [] for name in ("ids", "queries", "answers", "route", "level", "problems")}
     routes: dict[str, int] = {}
     kinds: dict[str, int] = {}
     values: dict[str, list[float | None]] = {measure.name: [] for measure in run.manifest.metrics}

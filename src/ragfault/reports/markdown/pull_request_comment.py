@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ragfault.analysis import Bisection, GateResult
-from ragfault.reports.comparison_text import summarize_verdict
 from ragfault.reports.markdown.scorecard import escape_markdown, format_code
 from ragfault.reports.terminal import bisection, gate
 from ragfault.reports.terminal.gate import RESULT_SIGNS
+from ragfault.reports.wording import summarize_verdict
 
 MAX_COMMENT_LENGTH = 60_000
 """Characters: GitHub takes 65,536, GitLab a million."""
@@ -19,10 +19,7 @@ COMMENT_MARKER = "<!-- ragfault -->"
 
 
 def render_comment(
-    decision: GateResult | None,
-    bisection_result: Bisection | None,
-    card: str = "",
-    notes: tuple[str, ...] = (),
+    decision: GateResult | None, bisection_result: Bisection | None, card: str = "", notes: tuple[str, ...] = ()
 ) -> str:
     """Render a gate, a bisection, or both, as the Markdown of one comment.
 
@@ -33,10 +30,7 @@ def render_comment(
     >>> render_comment(None, None, notes=("no baseline",)).splitlines()[0]
     '### ❔ ragfault: evaluated, nothing was asked of it'
     """
-    parts = [
-        _build_title(decision, bisection_result),
-        "\n".join(f"> {escape_markdown(note)}" for note in notes),
-    ]
+    parts = [_build_title(decision, bisection_result), "\n".join(f"> {escape_markdown(note)}" for note in notes)]
     if bisection_result is not None:
         parts.append(_drop_heading(bisection.render_bisection_markdown(bisection_result)))
     if decision is not None:
@@ -74,9 +68,7 @@ def _drop_heading(text: str) -> str:
 
 def _fold_section(summary: str, text: str) -> str:
     """Fold markdown behind a line to click on, its headings smaller than that of the comment."""
-    small = "\n".join(
-        f"#### {line.lstrip('# ')}" if line.startswith("#") else line for line in text.splitlines()
-    )
+    small = "\n".join(f"#### {line.lstrip('# ')}" if line.startswith("#") else line for line in text.splitlines())
     return f"<details><summary>{summary}</summary>\n\n{small}\n\n</details>"
 
 

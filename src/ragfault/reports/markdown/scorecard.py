@@ -20,13 +20,8 @@ from ragfault.reports.format import (
     select_segment_metrics,
     summarize_problems,
 )
-from ragfault.reports.scorecard_text import describe_judge_trust, describe_judge_usage
-from ragfault.text.number_format import (
-    format_count,
-    format_interval,
-    format_number,
-    format_share,
-)
+from ragfault.reports.wording import describe_judge_trust, describe_judge_usage
+from ragfault.text.number_format import format_count, format_interval, format_number, format_share
 
 MAX_SEGMENTS = 20
 """How many segments are shown."""
@@ -42,9 +37,7 @@ def escape_markdown(text: str) -> str:
     >>> escape_markdown("a | b <script> @you [x](y)")
     'a &#124; b &#60;script&#62; &#64;you &#91;x&#93;(y)'
     """
-    return _SPECIAL_CHARACTERS.sub(
-        lambda match: "".join(f"&#{ord(sign)};" for sign in match[0]), clean_text(text)
-    )
+    return _SPECIAL_CHARACTERS.sub(lambda match: "".join(f"&#{ord(sign)};" for sign in match[0]), clean_text(text))
 
 
 def format_code(text: str) -> str:
@@ -153,11 +146,7 @@ def _build_unmeasured(findings: Findings) -> list[str]:
             ("Not measured", group_unmeasured_metrics(findings.scorecard)),
         )
         for line in _build_section(
-            title,
-            [
-                f"- {', '.join(map(format_code, names))}: {escape_markdown(reason)}"
-                for reason, names in groups
-            ],
+            title, [f"- {', '.join(map(format_code, names))}: {escape_markdown(reason)}" for reason, names in groups]
         )
     ]
 
@@ -182,11 +171,7 @@ def _build_rag_health(findings: Findings) -> list[str]:
         ("Ranking efficiency", rag.ranking, "traces"),
         ("Optimal context hit rate", rag.optimal, "traces"),
     )
-    rows = [
-        (name, format_interval(interval), f"{interval.n:,} {unit}")
-        for name, interval, unit in figures
-        if interval
-    ]
+    rows = [(name, format_interval(interval), f"{interval.n:,} {unit}") for name, interval, unit in figures if interval]
     alerts = [
         f"- **{alert.name}** ({alert.severity}): {format_number(alert.value)}, limit {alert.limit:g}"
         + ("" if alert.certain else ", not with the whole interval")
@@ -199,14 +184,10 @@ def _build_rag_health(findings: Findings) -> list[str]:
 def _build_quality(findings: Findings) -> list[str]:
     if not any(level.count for level in findings.quality):
         return []
-    rows = [
-        (level.name, f"{level.count:,}", format_share(level.share), level.action)
-        for level in findings.quality
-    ]
+    rows = [(level.name, f"{level.count:,}", format_share(level.share), level.action) for level in findings.quality]
     without = ["", f"{findings.unrated:,} traces have no triad."] if findings.unrated else []
     return _build_section(
-        "Quality of the answers",
-        [*build_markdown_table(("Level", "Traces:", "Share", "Action"), rows), *without],
+        "Quality of the answers", [*build_markdown_table(("Level", "Traces:", "Share", "Action"), rows), *without]
     )
 
 
@@ -229,9 +210,7 @@ def _build_segments(findings: Findings) -> list[str]:
     ]
     more = len(findings.segments) - MAX_SEGMENTS
     rest = ["", f"… and {more:,} more."] if more > 0 else []
-    return _build_section(
-        f"By {by}", [*build_markdown_table((by, "Metric", "Mean", "Scored:", "Target"), rows), *rest]
-    )
+    return _build_section(f"By {by}", [*build_markdown_table((by, "Metric", "Mean", "Scored:", "Target"), rows), *rest])
 
 
 INSIGHT_PROPERTIES = {"chunks": "number of chunks", "length": "length in characters", "age": "age in days"}
@@ -257,11 +236,7 @@ def _build_insights(findings: Findings) -> list[str]:
 def _build_worst_traces(diagnoses: Sequence[Diagnosis]) -> list[str]:
     lines = []
     for diagnosis in diagnoses:
-        triad = (
-            ""
-            if diagnosis.triad is None
-            else f", triad {format_number(diagnosis.triad)} ({diagnosis.quality})"
-        )
+        triad = "" if diagnosis.triad is None else f", triad {format_number(diagnosis.triad)} ({diagnosis.quality})"
         lines.append(
             f"- **{escape_markdown(clip_text(diagnosis.trace, 60))}**{triad}: {escape_markdown(clip_text(diagnosis.query, 200))}"
         )

@@ -70,9 +70,7 @@ def _build_attribution(item: MetricAttribution, ablation: Ablation) -> list[Rend
 
     assert item.total is not None
     better = "" if item.better == "higher" else " (lower is better)"
-    head = Text.assemble(
-        (clean_text(item.metric), "bold"), f"{better}   n {item.n:,}   ", clean_text(item.verdict)
-    )
+    head = Text.assemble((clean_text(item.metric), "bold"), f"{better}   n {item.n:,}   ", clean_text(item.verdict))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, show_header=False)
     for side in ("left", "right", "left"):
         table.add_column(justify=side, overflow="fold")
@@ -80,9 +78,7 @@ def _build_attribution(item: MetricAttribution, ablation: Ablation) -> list[Rend
         name = " × ".join(effect.parts) or "whole change"
         state = "untouched" if effect.identical else effect.state
         table.add_row(
-            name,
-            format_interval(effect.difference),
-            Text(state, style=EFFECT_STYLES[_classify_effect(effect, item)]),
+            name, format_interval(effect.difference), Text(state, style=EFFECT_STYLES[_classify_effect(effect, item)])
         )
     means = ", ".join(
         f"{configuration.name} {format_number(mean)}"

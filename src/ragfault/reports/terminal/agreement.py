@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from ragfault.evaluation.agreement import (
-    JudgeMeasurement,
-    JudgeSpeed,
-    MetricAgreement,
-    UnitAgreement,
-)
+from ragfault.evaluation.agreement import JudgeMeasurement, JudgeSpeed, MetricAgreement, UnitAgreement
 from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.terminal.scorecard import render_rich
 from ragfault.text.number_format import format_cost, format_count, format_interval, format_number
@@ -74,9 +69,7 @@ def encode_report(record: Struct) -> str:
     return msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n"
 
 
-def render_agreement_terminal(
-    measurement: JudgeMeasurement, *, width: int | None = None, color: bool = False
-) -> str:
+def render_agreement_terminal(measurement: JudgeMeasurement, *, width: int | None = None, color: bool = False) -> str:
     """Render every figure with its interval, the rows of the column it was divided by, and what to beware of."""
     from rich.text import Text
 
@@ -110,9 +103,7 @@ def get_positive_name(measurement: JudgeMeasurement) -> str:
 
 def describe_measurement(measurement: JudgeMeasurement) -> list[str]:
     """Describe the terms, and who was left out and why."""
-    groups = (
-        f"by {clip_text(measurement.columns.group, 40)}" if measurement.columns.group else "of one trace each"
-    )
+    groups = f"by {clip_text(measurement.columns.group, 40)}" if measurement.columns.group else "of one trace each"
     lines = [
         f"judge {clean_text(measurement.judge)}",
         f"{format_count(measurement.overall.groups, 'group')} {groups}; {_describe_f1_threshold(measurement)}",
@@ -126,9 +117,7 @@ def describe_measurement(measurement: JudgeMeasurement) -> list[str]:
     left = ", ".join(f"{count:,} {why}" for count, why in out if count)
     if left:
         lines.append(f"left out: {left}")
-    lines += [
-        f"failed on {count:,}: {clip_text(why, 120)}" for why, count in list(measurement.failures.items())[:3]
-    ]
+    lines += [f"failed on {count:,}: {clip_text(why, 120)}" for why, count in list(measurement.failures.items())[:3]]
     return lines + [clean_text(note) for note in measurement.notes]
 
 
@@ -159,9 +148,7 @@ def list_closing_notes(measurement: JudgeMeasurement) -> list[str]:
 def format_speed(speed: JudgeSpeed) -> str:
     """Format how fast a judge was, and what its calls came to, in a line."""
     where = "" if speed.wall_clock else " on one core"
-    rate = (
-        f"{speed.rate:,.0f} traces/s{where}" if speed.rate and speed.rate >= 10 else "too few traces to time"
-    )
+    rate = f"{speed.rate:,.0f} traces/s{where}" if speed.rate and speed.rate >= 10 else "too few traces to time"
     if speed.rate and speed.rate < 10:
         rate = f"{speed.rate:,.2f} traces/s{where}"
     memory = f", {speed.memory / 2**20:,.0f} MiB at the peak" if speed.memory else ""
@@ -245,8 +232,6 @@ def _build_slice_table(measurement: JudgeMeasurement) -> RenderableType:
     )
     for row in measurement.slices:
         table.add_row(
-            clip_text(row.value or "", 24),
-            f"{row.n:,}",
-            *(format_interval(row.figure(name), 2) for name in names),
+            clip_text(row.value or "", 24), f"{row.n:,}", *(format_interval(row.figure(name), 2) for name in names)
         )
     return table

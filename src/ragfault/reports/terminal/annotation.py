@@ -128,10 +128,7 @@ def _build_context(item: AnnotationItem, full: bool, color: bool) -> Iterator[Re
 
 def _collect_evidence(item: AnnotationItem) -> tuple[Evidence, ...]:
     """Collect the stretches that the judge found for a claim, or against it."""
-    return next(
-        (piece.evidence for piece in item.verdicts.claim or () if (piece.start, piece.end) == item.key[1:]),
-        (),
-    )
+    return next((piece.evidence for piece in item.verdicts.claim or () if (piece.start, piece.end) == item.key[1:]), ())
 
 
 def _build_chunk(chunk: Chunk, evidence: Sequence[Evidence], full: bool, color: bool) -> Text:
@@ -139,9 +136,7 @@ def _build_chunk(chunk: Chunk, evidence: Sequence[Evidence], full: bool, color: 
     from rich.text import Text
 
     line = Text.assemble((f"[{clip_text(chunk.id, 40)}] ", "dim"))
-    spans = sorted(
-        (entry.start, entry.end) for entry in evidence if 0 <= entry.start < entry.end <= len(chunk.text)
-    )
+    spans = sorted((entry.start, entry.end) for entry in evidence if 0 <= entry.start < entry.end <= len(chunk.text))
     if not spans and not full:
         return line.append(clip_text(chunk.text, CHUNK_PREVIEW))
     start, end = 0, len(chunk.text)
@@ -203,9 +198,7 @@ def render_raters_terminal(
         labels = ", ".join(
             f"{clip_text(name, 20)}: {_format_label(word)}" for name, word in sorted(dispute.values.items())
         )
-        parts.append(
-            Text(f"  {clip_text(dispute.trace, 40)}  {kind} {_format_item_key(dispute.key)}: {labels}")
-        )
+        parts.append(Text(f"  {clip_text(dispute.trace, 40)}  {kind} {_format_item_key(dispute.key)}: {labels}"))
     return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
 
 
@@ -215,11 +208,7 @@ def _format_item_key(key: Sequence[str | int]) -> str:
 
 
 def _format_label(word: object) -> str:
-    return (
-        {True: "yes", False: "no"}.get(word, str(word))
-        if isinstance(word, bool)
-        else clip_text(str(word), 30)
-    )
+    return {True: "yes", False: "no"}.get(word, str(word)) if isinstance(word, bool) else clip_text(str(word), 30)
 
 
 def encode_raters(raters: Sequence[AnnotatorAgreement]) -> str:

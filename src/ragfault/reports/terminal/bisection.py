@@ -9,7 +9,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ragfault.analysis import Bisection, LayerFault
-from ragfault.reports.comparison_text import (
+from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
+from ragfault.reports.markdown import scorecard as md
+from ragfault.reports.terminal.comparison import (
+    build_change_table,
+    build_line,
+    build_markdown_list,
+    build_markdown_rows,
+    build_ppi_notes,
+    build_warnings,
+    convert_change,
+    convert_comparison,
+    indent_line,
+)
+from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.wording import (
     BRANCH_OUTCOMES,
     combine_verdicts,
     describe_pairing,
@@ -25,20 +39,6 @@ from ragfault.reports.comparison_text import (
     summarize_segments,
     summarize_verdict,
 )
-from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
-from ragfault.reports.markdown import scorecard as md
-from ragfault.reports.terminal.comparison import (
-    build_change_table,
-    build_line,
-    build_markdown_list,
-    build_markdown_rows,
-    build_ppi_notes,
-    build_warnings,
-    convert_change,
-    convert_comparison,
-    indent_line,
-)
-from ragfault.reports.terminal.scorecard import render_rich
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,13 +49,7 @@ SegmentBisections = Sequence[tuple[str, Bisection]]
 
 VERDICT_STYLES = {"fault": "red", "no fault": "green", "cannot tell": "yellow"}
 VERDICT_SIGNS = {"fault": "❌", "no fault": "✅", "cannot tell": "❔"}
-OUTCOME_SIGNS = {
-    "fault": "❌",
-    "ruled out": "✅",
-    "cannot tell": "❔",
-    "not reached": "·",
-    "not measured": "–",
-}
+OUTCOME_SIGNS = {"fault": "❌", "ruled out": "✅", "cannot tell": "❔", "not reached": "·", "not measured": "–"}
 
 EXAMPLES_SHOWN = 3
 """How many of the example traces are shown where there is little room."""
@@ -97,9 +91,7 @@ def _build_bisection(bisection: Bisection, width: int) -> list[RenderableType]:
         parts += _build_fault(fault)
     parts += [*_build_tree(bisection), *_build_clues(bisection)]
     parts.append(
-        build_line(
-            ("\nThe metrics of the tree", "bold cyan"), (f"   {describe_test_terms(comparison)}", "dim")
-        )
+        build_line(("\nThe metrics of the tree", "bold cyan"), (f"   {describe_test_terms(comparison)}", "dim"))
     )
     for layer, changes in group_changes(comparison.changes):
         parts += [build_line((LAYER_TITLES[layer], "cyan")), build_change_table(changes, width)]
@@ -114,18 +106,14 @@ def _build_segments(segments: SegmentBisections, by: str, width: int) -> list[Re
     verdict = combine_verdicts(part for _, part in segments)
     parts: list[RenderableType] = [
         build_line(
-            (f"{verdict.upper()}: ", f"bold {VERDICT_STYLES[verdict]}"),
-            (summarize_segments(segments, by), "bold"),
+            (f"{verdict.upper()}: ", f"bold {VERDICT_STYLES[verdict]}"), (summarize_segments(segments, by), "bold")
         )
     ]
     for name, part in segments:
         head = f"{part.verdict:<12}"
         parts.append(
             indent_line(
-                2,
-                (head, VERDICT_STYLES[part.verdict]),
-                (format_segment(name), "bold"),
-                f"   {summarize_verdict(part)}",
+                2, (head, VERDICT_STYLES[part.verdict]), (format_segment(name), "bold"), f"   {summarize_verdict(part)}"
             )
         )
     for name, part in segments:
@@ -141,9 +129,7 @@ def _build_fault(fault: LayerFault) -> list[RenderableType]:
     parts: list[RenderableType] = [
         build_line((f"\n{summarize_verdict(fault)}", "bold red"), f"   branch {clean_text(fault.branch)}")
     ]
-    parts += [
-        indent_line(2, f"{format_metric(change)} {format_evidence(change)}") for change in fault.evidence
-    ]
+    parts += [indent_line(2, f"{format_metric(change)} {format_evidence(change)}") for change in fault.evidence]
     parts.append(indent_line(2, ("look at: ", "yellow"), clean_text(", ".join(fault.suspects))))
     parts += [indent_line(4, f"because {clean_text(clue.text)}") for clue in fault.differences]
     parts.append(indent_line(2, ("how to fix it: ", "green"), clean_text("; ".join(fault.remedies))))
@@ -204,10 +190,7 @@ def render_bisection_markdown(bisection: Bisection | SegmentBisections, *, by: s
     if isinstance(bisection, Bisection):
         return "\n".join([*_build_markdown_heading(bisection), *_build_markdown_section(bisection)]) + "\n"
     verdict = combine_verdicts(part for _, part in bisection)
-    lines = [
-        f"### {VERDICT_SIGNS[verdict]} {verdict}: {md.escape_markdown(summarize_segments(bisection, by))}",
-        "",
-    ]
+    lines = [f"### {VERDICT_SIGNS[verdict]} {verdict}: {md.escape_markdown(summarize_segments(bisection, by))}", ""]
     cells = [
         (
             f"{VERDICT_SIGNS[part.verdict]} {part.verdict}",

@@ -26,9 +26,7 @@ SPARK_LEVELS = "▁▂▃▄▅▆▇█"
 TREND_STYLES = {"rising": "red", "falling": "green", "steady": "dim", "cannot tell": "dim"}
 
 
-def render_clusters_terminal(
-    clusters: ClusterReport, *, width: int | None = None, color: bool = False
-) -> str:
+def render_clusters_terminal(clusters: ClusterReport, *, width: int | None = None, color: bool = False) -> str:
     """Render the clusters, the largest first, each with what shows it and what mends it."""
     from rich.text import Text
 
@@ -45,15 +43,11 @@ def render_clusters_terminal(
     if quiet:
         parts.append(Text("\nMuted and resolved", style="bold cyan"))
         parts += [
-            Text(
-                f"  {cluster.id}  {cluster.state}  {format_cluster_size(cluster)}  {clip_text(cluster.name, 100)}"
-            )
+            Text(f"  {cluster.id}  {cluster.state}  {format_cluster_size(cluster)}  {clip_text(cluster.name, 100)}")
             for cluster in quiet
         ]
     if clusters.gone:
-        parts.append(
-            Text(f"\nNot seen any more: {'; '.join(clip_text(name, 100) for name in clusters.gone)}")
-        )
+        parts.append(Text(f"\nNot seen any more: {'; '.join(clip_text(name, 100) for name in clusters.gone)}"))
     return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
 
 
@@ -85,9 +79,7 @@ def describe_cluster_state(cluster: Cluster) -> str:
     since = f"since {clip_text(cluster.since, 60)}" if cluster.since else ""
     what = "came back" if cluster.reopened else "new" if cluster.new else since
     return ", ".join(
-        part
-        for part in (what, f"assigned to {clip_text(cluster.assigned, 40)}" if cluster.assigned else "")
-        if part
+        part for part in (what, f"assigned to {clip_text(cluster.assigned, 40)}" if cluster.assigned else "") if part
     )
 
 
@@ -133,8 +125,7 @@ def _build_cluster(cluster: Cluster) -> Iterator[RenderableType]:
     for example in cluster.examples:
         yield inset((clip_text(example.trace, 60), "yellow"), f"  {clip_text(example.query, 160)}")
         yield Padding(
-            Text(f"{example.kind.replace('_', ' ')}: {clip_text(example.text, 240)}", style="dim"),
-            (0, 0, 0, 6),
+            Text(f"{example.kind.replace('_', ' ')}: {clip_text(example.text, 240)}", style="dim"), (0, 0, 0, 6)
         )
     if cluster.id != "single":
         yield inset(("how to fix it: ", "green"), "; ".join(cluster.remedies))

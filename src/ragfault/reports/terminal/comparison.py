@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ragfault.analysis import Comparison, MetricChange, MetricHistory, RunHistory
-from ragfault.reports.comparison_text import (
+from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
+from ragfault.reports.markdown import scorecard as md
+from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.wording import (
     VERDICT_COLORS,
     VERDICT_GLYPHS,
     describe_pairing,
@@ -27,9 +30,6 @@ from ragfault.reports.comparison_text import (
     summarize_comparison,
     summarize_movers,
 )
-from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
-from ragfault.reports.markdown import scorecard as md
-from ragfault.reports.terminal.scorecard import render_rich
 from ragfault.text.number_format import format_number, format_p_value
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ def _build_page(comparison: Comparison, width: int) -> list[RenderableType]:
     if lost:
         parts.append(build_line(("\nWhat got worse", "bold cyan"), ("   the traces that moved most", "dim")))
         parts += [
-            indent_line(2, (clean_text(change.metric), "bold"), f"   {summarize_movers(change)}")
-            for change in lost
+            indent_line(2, (clean_text(change.metric), "bold"), f"   {summarize_movers(change)}") for change in lost
         ]
     return [
         *parts,
@@ -153,9 +152,7 @@ def _build_header(comparison: Comparison) -> Text:
     names = f"{clip_text(comparison.baseline, 60)} → {clip_text(comparison.candidate, 60)}"
     if comparison.by is None:
         return build_line((names, "bold"))
-    return build_line(
-        (f"{clean_text(comparison.by)} {format_segment(comparison.segment)}", "bold"), f"   {names}"
-    )
+    return build_line((f"{clean_text(comparison.by)} {format_segment(comparison.segment)}", "bold"), f"   {names}")
 
 
 def render_comparison_markdown(comparison: Comparison | Sequence[Comparison]) -> str:
@@ -254,9 +251,7 @@ def summarize_history(history: RunHistory) -> str:
     over = f"over {history.traces:,} traces that are in all of {names}"
     if history.broken_at is None:
         return f"No metric of the tree is shown to have broken {over}."
-    here = [
-        clean_text(step.metric) for step in history.metrics if step.worsened and step.run == history.broken_at
-    ]
+    here = [clean_text(step.metric) for step in history.metrics if step.worsened and step.run == history.broken_at]
     listed = f"{', '.join(here[:4])}{', …' if len(here) > 4 else ''}"
     return f"Broke at {clip_text(history.broken_at, 60)}: {len(here)} metrics worse ({listed}) {over}."
 
@@ -340,9 +335,5 @@ def render_history_markdown(history: RunHistory) -> str:
 
 def encode_history(history: RunHistory) -> str:
     """Encode a history as JSON, with the run at which it broke."""
-    plain = {
-        "broken": history.broken_at,
-        "sentence": summarize_history(history),
-        **msgspec.to_builtins(history),
-    }
+    plain = {"broken": history.broken_at, "sentence": summarize_history(history), **msgspec.to_builtins(history)}
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"

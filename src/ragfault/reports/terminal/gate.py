@@ -8,10 +8,10 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ragfault.analysis import GateResult, ThresholdDecision
 from ragfault.analysis.records import RegressionDecision
-from ragfault.reports.comparison_text import format_change, format_means, format_movers, split_movers
 from ragfault.reports.format import clean_text, describe_label_source
 from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown, format_code
 from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.wording import format_change, format_means, format_movers, split_movers
 from ragfault.text.number_format import format_interval, format_p_value, format_percent
 
 RESULT_STYLES = {"pass": "green", "fail": "red", "cannot tell": "yellow"}
@@ -28,8 +28,7 @@ def render_gate_terminal(gate: GateResult, *, width: int | None = None, color: b
         parts.append(Text.assemble((f"{result:<12}", RESULT_STYLES[result]), (clean_text(rule), "bold")))
         parts.append(Padding(Text(clean_text(reason)), (0, 0, 0, 12)))
     parts += [
-        Text(f"\n{line}" if not at else line)
-        for at, line in enumerate(map(clean_text, _describe_baseline(gate)))
+        Text(f"\n{line}" if not at else line) for at, line in enumerate(map(clean_text, _describe_baseline(gate)))
     ]
     summary = f"{clean_text(gate.run)}: {gate.result}, {_count_results(gate)}"
     parts.append(Text(f"\n{summary}", style=RESULT_STYLES[gate.result]))
@@ -43,10 +42,7 @@ def list_gate_properties(gate: GateResult) -> list[tuple[str, str]]:
         properties.append(("ragfault baseline", clean_text(gate.regression.baseline)))
     return [
         *properties,
-        *(
-            (f"ragfault {clean_text(rule)}", f"{r}: {clean_text(why)}")
-            for r, rule, why in _list_decisions(gate)
-        ),
+        *((f"ragfault {clean_text(rule)}", f"{r}: {clean_text(why)}") for r, rule, why in _list_decisions(gate)),
     ]
 
 
@@ -59,9 +55,7 @@ def _list_decisions(gate: GateResult) -> list[tuple[str, str, str]]:
 def _explain_drop(drop: RegressionDecision) -> str:
     """Explain the reason, and where a metric fails the traces that got worse most."""
     (_, movers), _ = split_movers(drop.change)
-    return (
-        f"{drop.reason}; most on {format_movers(movers)}" if drop.result == "fail" and movers else drop.reason
-    )
+    return f"{drop.reason}; most on {format_movers(movers)}" if drop.result == "fail" and movers else drop.reason
 
 
 def _describe_baseline(gate: GateResult) -> list[str]:
@@ -171,14 +165,5 @@ def _build_drop_table(drops: Iterable[RegressionDecision]) -> list[str]:
         )
         for row in drops
     ]
-    heads = (
-        "Result",
-        "Metric",
-        "Baseline → candidate",
-        "Difference",
-        "Corrected p:",
-        "Pairs:",
-        "Needed:",
-        "Why",
-    )
+    heads = ("Result", "Metric", "Baseline → candidate", "Difference", "Corrected p:", "Pairs:", "Needed:", "Why")
     return build_markdown_table(heads, rows)

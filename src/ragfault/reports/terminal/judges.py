@@ -1,4 +1,4 @@
-"""Comparison of two judges and flakiness of one: terminal, JSON and HTML."""
+"""Judges in the terminal: cards, comparison, and flakiness."""
 
 from __future__ import annotations
 
@@ -6,15 +6,151 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ragfault.analysis.comparison.judge_flakiness import JudgeFlakiness
+import msgspec
+
+from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
 from ragfault.evaluation.agreement import JudgeComparison, JudgeDisagreement
+from ragfault.judges.cards import CardEntry, JudgeCard
 from ragfault.reports.format import clean_text, clip_text
+from ragfault.reports.markdown.scorecard import build_markdown_table as piped
+from ragfault.reports.markdown.scorecard import escape_markdown
 from ragfault.reports.terminal.agreement import format_speed
 from ragfault.reports.terminal.scorecard import render_rich
-from ragfault.text.number_format import format_count, format_interval
+from ragfault.text.number_format import format_count, format_interval, format_number, format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.padding import Padding
+
+
+CARD_HEADINGS = (
+    "set",
+    "what was judged",
+    "level",
+    "n:",
+    "bad:",
+    "AUROC",
+    "within",
+    "F1",
+    "sensitivity",
+    "specificity",
+    "balanced accuracy",
+    "calibration error:",
+)
+"""The columns of the figures; a ":" stands for alignment to the right."""
+
+FITTED_MARK = " ¹"
+"""Stands beside the sets that the judge was fitted on, in part."""
+
+
+def encode_card(card: JudgeCard) -> str:
+    """Encode the card as JSON, as it stands in the package."""
+    return msgspec.json.format(msgspec.json.encode(card), indent=2).decode() + "\n"
+
+
+def render_card_markdown(card: JudgeCard) -> str:
+    """Render the card as a Markdown page."""
+    lines = [f"# The judge {escape_markdown(card.judge)}", "", escape_markdown(card.summary), ""]
+    lines += [f"- **{name}:** {escape_markdown(text)}" for name, text in _list_facts(card)]
+    lines += ["", "## Measured against people", "", *build_figure_lines(card), "", "## Known weaknesses", ""]
+    lines += [f"- {escape_markdown(text)}" for text in card.weaknesses]
+    return "\n".join(lines) + "\n"
+
+
+def build_figure_lines(card: JudgeCard) -> list[str]:
+    """Build the figures of a card as the lines of a Markdown table, with notes and commands below."""
+    rows = [
+        [escape_markdown(entry.set) + (FITTED_MARK if entry.trained_on else ""), *_build_row(entry)[1:]]
+        for entry in card.measured
+    ]
+    heads = [head[0].upper() + head[1:] for head in CARD_HEADINGS]
+    return [*piped(heads, rows), "", *(line for entry in _list_notes(card) for line in (escape_markdown(entry), ""))][
+        :-1
+    ]
+
+
+def render_card_terminal(card: JudgeCard, *, width: int | None = None, color: bool = False) -> str:
+    """Render the card as text for a terminal of this width (the present one's, where none is given)."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    parts: list[Text | Padding] = [Text.assemble((clean_text(card.judge), "bold"), f"   {clean_text(card.summary)}")]
+    for name, text in _list_facts(card):
+        parts.append(Padding(Text.assemble((f"{name}: ", "dim"), clean_text(text)), (0, 0, 0, 2)))
+    parts.append(Text("\nMeasured against people", "bold cyan"))
+    parts += [piece for entry in card.measured for piece in _build_measurement(entry)]
+    parts += [Padding(Text(line, "dim"), (0, 0, 0, 2)) for line in _list_notes(card)]
+    parts.append(Text("\nKnown weaknesses", "bold cyan"))
+    parts += [Padding(Text(f"- {clean_text(text)}"), (0, 0, 0, 2)) for text in card.weaknesses]
+    return render_rich(parts, width=width, color=color)
+
+
+def _build_measurement(entry: CardEntry) -> tuple[Padding, Padding]:
+    """Build an entry as a heading and a line of figures."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    cells = dict(zip((head.removesuffix(":") for head in CARD_HEADINGS), _build_row(entry), strict=True))
+    figures = ", ".join(f"{name} {cell}" for name, cell in list(cells.items())[3:] if cell not in ("", "–"))
+    title = Text.assemble((clean_text(cells["set"]), "bold"), f"   {cells['what was judged']}, by {cells['level']}")
+    return Padding(title, (0, 0, 0, 2)), Padding(Text(clean_text(figures)), (0, 0, 0, 4))
+
+
+def _list_facts(card: JudgeCard) -> list[tuple[str, str]]:
+    return [
+        ("fingerprint", card.fingerprint),
+        ("reads", card.reads),
+        ("made from", "; ".join(card.training) or "nothing"),
+        ("licence", card.licence),
+        ("size", card.size),
+        ("speed", card.speed),
+    ]
+
+
+def _build_row(entry: CardEntry) -> tuple[str, ...]:
+    """Build the cells of an entry, in the order of HEADS."""
+    return (
+        entry.set + (FITTED_MARK if entry.trained_on else ""),
+        entry.shape,
+        entry.level,
+        f"{entry.n:,}",
+        format_percent(entry.share_bad),
+        format_interval(entry.auroc),
+        format_interval(entry.auroc_within),
+        format_interval(entry.f1),
+        format_interval(entry.sensitivity),
+        format_interval(entry.specificity),
+        format_interval(entry.balanced_accuracy),
+        format_number(entry.calibration_error.value if entry.calibration_error else None),
+    )
+
+
+def _list_notes(card: JudgeCard) -> list[str]:
+    """List what must be known to read the figures, and the commands that measure them anew."""
+    notes = [
+        "Positive is what is bad. AUROC: 0.5 is guessing; within: inside groups that give nothing away by style. "
+        "F1 is at the threshold that is best on the other folds; sensitivity, specificity and their mean, the balanced "
+        "accuracy, are by the judge's own word. Intervals are 95 %, by sources or queries."
+    ]
+    if any(entry.trained_on for entry in card.measured):
+        notes.append("¹ The judge was fitted on other sources of the same set: elsewhere expect less.")
+    for name, entries in _group_by_set(card).items():
+        corrected = [
+            f"By {entry.level} it corrects the rates of {entry.corrects} verdicts."
+            for entry in entries
+            if entry.corrects
+        ]
+        notes.append(" ".join(part for part in (f"{name}: {entries[0].split}.", entries[0].note, *corrected) if part))
+    return [*notes, *(f"Measured by: {command}" for command in dict.fromkeys(entry.command for entry in card.measured))]
+
+
+def _group_by_set(card: JudgeCard) -> dict[str, list[CardEntry]]:
+    """Group the entries of each set."""
+    groups: dict[str, list[CardEntry]] = {}
+    for entry in card.measured:
+        groups.setdefault(entry.set, []).append(entry)
+    return groups
 
 
 VERDICT_HEADINGS = ("verdicts on", "n", "only first, only second", "alike", "kappa", "alpha")
@@ -34,28 +170,19 @@ VERDICT_TITLES = {
 }
 
 
-def render_judges_terminal(
-    comparison: JudgeComparison, *, width: int | None = None, color: bool = False
-) -> str:
+def render_judges_terminal(comparison: JudgeComparison, *, width: int | None = None, color: bool = False) -> str:
     """Render both judges, how far they agree, what metrics come to, and where they differ most."""
     from rich.padding import Padding
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(summarize_judges(comparison), style="bold")]
     parts += [Text(line, style="dim") for line in describe_judges(comparison)]
-    parts += [
-        Text("\nVerdicts", style="bold cyan"),
-        _build_table(VERDICT_HEADINGS, build_verdict_rows(comparison)),
-    ]
-    parts += [
-        Text("\nMetrics", style="bold cyan"),
-        _build_table(METRIC_HEADINGS, build_metric_rows(comparison)),
-    ]
+    parts += [Text("\nVerdicts", style="bold cyan"), _build_table(VERDICT_HEADINGS, build_verdict_rows(comparison))]
+    parts += [Text("\nMetrics", style="bold cyan"), _build_table(METRIC_HEADINGS, build_metric_rows(comparison))]
     if comparison.disagreements:
         parts.append(
             Text(
-                f"\nWhere they differ most, of {format_count(comparison.disagreement_count, 'item')}",
-                style="bold cyan",
+                f"\nWhere they differ most, of {format_count(comparison.disagreement_count, 'item')}", style="bold cyan"
             )
         )
     for split in comparison.disagreements[:DIFFERENCES_SHOWN]:
@@ -67,9 +194,7 @@ def render_judges_terminal(
     return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
 
 
-def render_flakiness_terminal(
-    flakiness: JudgeFlakiness, *, width: int | None = None, color: bool = False
-) -> str:
+def render_flakiness_terminal(flakiness: JudgeFlakiness, *, width: int | None = None, color: bool = False) -> str:
     """Render how far a judge differs from itself, metric by metric."""
     from rich.text import Text
 
@@ -145,23 +270,14 @@ def build_metric_rows(comparison: JudgeComparison) -> list[list[str]]:
         means = [f"{mean.mean:.3f}" for mean in metric.means]
         together = format_interval(metric.correlation, 2)
         rows.append(
-            [
-                metric.metric,
-                metric.layer,
-                f"{metric.n:,}",
-                *means,
-                format_interval(metric.difference, 3),
-                together,
-            ]
+            [metric.metric, metric.layer, f"{metric.n:,}", *means, format_interval(metric.difference, 3), together]
         )
     return rows
 
 
 def format_verdict_pair(split: JudgeDisagreement) -> str:
     """Format what each says of an item."""
-    words = [
-        {True: "yes", False: "no"}[word] if isinstance(word, bool) else str(word) for word in split.values
-    ]
+    words = [{True: "yes", False: "no"}[word] if isinstance(word, bool) else str(word) for word in split.values]
     return f"{VERDICT_TITLES[split.kind]}: {words[0]}, {words[1]}"
 
 

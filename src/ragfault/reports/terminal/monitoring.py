@@ -68,13 +68,8 @@ def summarize_monitor(monitor: MonitorReport) -> str:
     span = f"{format_duration(monitor.last - monitor.first)} of traffic"
     if not monitor.incidents:
         return f"No drop is called in {span}; {len(monitor.fired)} alerts fired."
-    names = {
-        format_metric_route(incident.reference.metric, incident.reference.route)
-        for incident in monitor.incidents
-    }
-    layers = dict.fromkeys(
-        incident.location.fault.layer for incident in monitor.incidents if incident.location.fault
-    )
+    names = {format_metric_route(incident.reference.metric, incident.reference.route) for incident in monitor.incidents}
+    layers = dict.fromkeys(incident.location.fault.layer for incident in monitor.incidents if incident.location.fault)
     blame = f", naming {' and '.join(layers)}" if layers else ""
     return f"{len(names)} metrics dropped in {span}{blame}; {len(monitor.fired)} alerts fired."
 
@@ -93,9 +88,7 @@ def select_nearby_marks(monitor: MonitorReport, drop: DropIncident) -> list[Moni
     """Select the marks that a break may go back to: from an hour before its earliest beginning to its latest."""
     first, last = drop.detection.earliest - 60, drop.detection.latest
     return [
-        mark
-        for mark in monitor.marks
-        if first <= mark.minute <= last and mark.route in (None, drop.reference.route)
+        mark for mark in monitor.marks if first <= mark.minute <= last and mark.route in (None, drop.reference.route)
     ]
 
 
@@ -106,8 +99,7 @@ def describe_blame(monitor: MonitorReport, drop: DropIncident) -> list[str]:
     if fault:
         lines += [f"look at: {', '.join(fault.suspects)}", f"how to fix it: {'; '.join(fault.remedies)}"]
     marks = [
-        f"{clip_text(mark.text, 80)} ({format_minute(mark.minute)})"
-        for mark in select_nearby_marks(monitor, drop)
+        f"{clip_text(mark.text, 80)} ({format_minute(mark.minute)})" for mark in select_nearby_marks(monitor, drop)
     ]
     if marks:
         lines.append(f"shortly before: {', '.join(marks)}")
@@ -116,9 +108,7 @@ def describe_blame(monitor: MonitorReport, drop: DropIncident) -> list[str]:
 
 def list_routes(monitor: MonitorReport) -> list[str | None]:
     """List the routes, in order."""
-    return sorted(
-        {row.route for row in monitor.rolling_means if row.cohort is None}, key=lambda name: name or ""
-    )
+    return sorted({row.route for row in monitor.rolling_means if row.cohort is None}, key=lambda name: name or "")
 
 
 def list_rolling_metrics(
@@ -127,9 +117,7 @@ def list_rolling_metrics(
     """List the metrics to show of a route, each with its rolling means and its line over time."""
     lines = {row.metric: row for row in monitor.lines if row.route == route}
     for metric in (*lines, *(name for name in SECONDARY_METRICS if name not in lines)):
-        mine = [
-            e for e in monitor.rolling_means if e.metric == metric and e.route == route and e.cohort is None
-        ]
+        mine = [e for e in monitor.rolling_means if e.metric == metric and e.route == route and e.cohort is None]
         if any(row.interval for row in mine):
             yield metric, mine, lines.get(metric)
 
@@ -262,9 +250,7 @@ def _build_mean_table(monitor: MonitorReport, route: str | None, width: int) -> 
         for rolling in mine:
             if rolling.window in shown:
                 cells += [build_line(format_interval(rolling.interval)), _build_delta(rolling)]
-        table.add_row(
-            build_line(clean_text(metric)), *cells, build_line(draw_sparkline(line.means) if line else "")
-        )
+        table.add_row(build_line(clean_text(metric)), *cells, build_line(draw_sparkline(line.means) if line else ""))
     return table
 
 
@@ -287,8 +273,7 @@ def _build_alerts(monitor: MonitorReport) -> Iterator[RenderableType]:
     if len(monitor.events) > ALERTS_SHOWN:
         yield build_line((f"and {len(monitor.events) - ALERTS_SHOWN:,} before", "dim"))
     still = [
-        f"{clip_text(a.rule.name, 60)} ({format_metric_route(a.metric, a.route)})"
-        for a in monitor.alert_state.firing
+        f"{clip_text(a.rule.name, 60)} ({format_metric_route(a.metric, a.route)})" for a in monitor.alert_state.firing
     ]
     if still:
         yield build_line(f"firing at the end: {', '.join(still)}")
@@ -304,9 +289,7 @@ def _build_marks(monitor: MonitorReport) -> Iterator[RenderableType]:
 def _build_cohorts(monitor: MonitorReport) -> Iterator[RenderableType]:
     rows = list_cohorts(monitor)
     if rows:
-        yield build_line(
-            ("\nCohorts", "bold cyan"), (f"   {format_duration(max(monitor.options.windows))}", "dim")
-        )
+        yield build_line(("\nCohorts", "bold cyan"), (f"   {format_duration(max(monitor.options.windows))}", "dim"))
         table = _build_table("cohort", "metric", "95 %", "n")
         for row in rows:
             size = row.interval.n if row.interval else 0
@@ -323,7 +306,9 @@ def _build_correlations(monitor: MonitorReport) -> Iterator[RenderableType]:
     if monitor.correlations:
         yield build_line(("\nTogether", "bold cyan"), ("   correlation of metrics", "dim"))
         for pair in monitor.correlations:
-            ends = f"{format_signed(pair.r)} [{format_signed(pair.low)}, {format_signed(pair.high)}] on {pair.n:,} traces"
+            ends = (
+                f"{format_signed(pair.r)} [{format_signed(pair.low)}, {format_signed(pair.high)}] on {pair.n:,} traces"
+            )
             yield build_line(f"{clean_text(pair.first)}, {clean_text(pair.second)}: {ends}")
 
 
@@ -331,9 +316,7 @@ def _build_drift(monitor: MonitorReport) -> Iterator[RenderableType]:
     if monitor.drift is None:
         return
     yield build_line(
-        ("\nAgainst ", "bold cyan"),
-        (clip_text(monitor.drift.run, 60), "bold cyan"),
-        ("   live less evaluated", "dim"),
+        ("\nAgainst ", "bold cyan"), (clip_text(monitor.drift.run, 60), "bold cyan"), ("   live less evaluated", "dim")
     )
     table = _build_table("metric", "difference, 95 %", "distance", "p")
     for score in monitor.drift.scores:

@@ -23,13 +23,8 @@ from ragfault.reports.format import (
     select_segment_metrics,
     summarize_problems,
 )
-from ragfault.reports.scorecard_text import describe_judge_trust, describe_judge_usage
-from ragfault.text.number_format import (
-    format_count,
-    format_interval,
-    format_number,
-    format_share,
-)
+from ragfault.reports.wording import describe_judge_trust, describe_judge_usage
+from ragfault.text.number_format import format_count, format_interval, format_number, format_share
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -64,9 +59,7 @@ def render_scorecard_terminal(findings: Findings, *, width: int | None = None, c
     return render_rich(_build_page(findings, width), width=width, color=color)
 
 
-def render_diagnoses_terminal(
-    diagnoses: Iterable[Diagnosis], *, width: int | None = None, color: bool = False
-) -> str:
+def render_diagnoses_terminal(diagnoses: Iterable[Diagnosis], *, width: int | None = None, color: bool = False) -> str:
     """Render diagnoses in full: every problem of each trace with its reason, and what mends it."""
     width = width or shutil.get_terminal_size((100, 24)).columns
     parts: list[RenderableType] = []
@@ -144,14 +137,9 @@ def _build_header(findings: Findings) -> list[RenderableType]:
     manifest = findings.manifest
     failed = f" · {manifest.failed:,} scores failed" if manifest.failed else ""
     skipped = f" · {manifest.skipped:,} bad lines left out" if manifest.skipped else ""
-    facts = (
-        f"   {format_count(manifest.traces, 'trace')} · judge {clean_text(manifest.judge)}{failed}{skipped}"
-    )
+    facts = f"   {format_count(manifest.traces, 'trace')} · judge {clean_text(manifest.judge)}{failed}{skipped}"
     lines = [*describe_judge_usage(findings), *filter(None, [describe_judge_trust(manifest.judge)])]
-    return [
-        _build_line((clean_text(findings.run), "bold"), facts),
-        *(_indent_line(2, line) for line in lines),
-    ]
+    return [_build_line((clean_text(findings.run), "bold"), facts), *(_indent_line(2, line) for line in lines)]
 
 
 def _build_layers(findings: Findings, width: int) -> list[RenderableType]:
@@ -218,8 +206,7 @@ def _build_target(item: MetricAggregate) -> Text:
     if item.target is None or item.result is None:
         return _build_line("")
     return _build_line(
-        f"{item.target.sign} {item.target.value:g} ",
-        (TARGET_RESULTS[item.result], RESULT_STYLES[item.result]),
+        f"{item.target.sign} {item.target.value:g} ", (TARGET_RESULTS[item.result], RESULT_STYLES[item.result])
     )
 
 
@@ -341,12 +328,8 @@ def _build_worst_traces(diagnoses: Sequence[Diagnosis]) -> list[RenderableType]:
 
 
 def _build_trace_title(diagnosis: Diagnosis) -> RenderableType:
-    triad = (
-        "" if diagnosis.triad is None else f"   triad {format_number(diagnosis.triad)}, {diagnosis.quality}"
-    )
-    return _indent_line(
-        2, (clip_text(diagnosis.trace, 60), "bold"), triad, f"   {clip_text(diagnosis.query, 200)}"
-    )
+    triad = "" if diagnosis.triad is None else f"   triad {format_number(diagnosis.triad)}, {diagnosis.quality}"
+    return _indent_line(2, (clip_text(diagnosis.trace, 60), "bold"), triad, f"   {clip_text(diagnosis.query, 200)}")
 
 
 def _build_diagnosis(diagnosis: Diagnosis) -> list[RenderableType]:
@@ -376,9 +359,7 @@ def _build_remedies(findings: Findings) -> list[RenderableType]:
     for remedy in findings.remedies:
         share = f"{format_share(remedy.share)} of traces"
         parts += [
-            _indent_line(
-                2, (remedy.title, "bold"), f"   {remedy.problems:,} on {remedy.traces:,} traces, {share}"
-            ),
+            _indent_line(2, (remedy.title, "bold"), f"   {remedy.problems:,} on {remedy.traces:,} traces, {share}"),
             _indent_line(4, "; ".join(remedy.steps)),
             _indent_line(4, (f"such as {join_names(remedy.examples)}", "dim")),
         ]

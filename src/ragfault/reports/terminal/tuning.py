@@ -132,18 +132,14 @@ def render_tuning_markdown(result: TuningResult) -> str:
     lines += [f"- {escape_markdown(line)}" for line in result.notes]
     lines += ["", f"Recommended: `{clean_text(result.config.name)}`", "", "## On the held-out questions", ""]
     heads = [result.metric if head == "metric" else head for head in PIPELINE_HEADINGS]
-    lines += build_markdown_table(
-        heads, [_escape_cells(build_pipeline_cells(row)) for row in result.measured]
-    )
+    lines += build_markdown_table(heads, [_escape_cells(build_pipeline_cells(row)) for row in result.measured])
     for title, gains in _group_gains(result):
         if gains:
             lines += [
                 "",
                 f"## {title}",
                 "",
-                *build_markdown_table(
-                    STEP_HEADINGS, [_escape_cells(build_gain_cells(gain)) for gain in gains]
-                ),
+                *build_markdown_table(STEP_HEADINGS, [_escape_cells(build_gain_cells(gain)) for gain in gains]),
             ]
     lines += [
         "",

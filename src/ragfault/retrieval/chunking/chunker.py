@@ -13,8 +13,14 @@ from ragfault.io.field_values import make_content_id
 from ragfault.protocols import Embedder
 from ragfault.records import Chunk, Document
 from ragfault.retrieval.chunking import structure
-from ragfault.retrieval.chunking.semantic import make_semantic_divider, measure_topic_shifts
-from ragfault.retrieval.chunking.structure import PartBoundaries, TextBlocks, iterate_lines, parse_blocks
+from ragfault.retrieval.chunking.structure import (
+    PartBoundaries,
+    TextBlocks,
+    iterate_lines,
+    make_semantic_divider,
+    measure_topic_shifts,
+    parse_blocks,
+)
 from ragfault.retrieval.chunking.token_spans import (
     BreakFinder,
     TokenOffsets,
@@ -96,9 +102,7 @@ class Chunker:
                 f"an overlap is at least 0 and at most half of the size, got {self.overlap} of {self.size} tokens."
             )
         if self.apart and self.kind not in SEPARABLE_KINDS:
-            raise UsageError(
-                f"{self.kind} has no parts to keep apart; these have: {', '.join(SEPARABLE_KINDS)}."
-            )
+            raise UsageError(f"{self.kind} has no parts to keep apart; these have: {', '.join(SEPARABLE_KINDS)}.")
         if self.embedder is not None and self.kind != "semantic":
             raise UsageError(f"{self.kind} takes no embedder; semantic does.")
 
@@ -117,17 +121,13 @@ class Chunker:
         'pairs(384, overlap=48)'
         """
         options = {"overlap": self.overlap, "apart": self.apart, "embedder": self.model}
-        return format_expression(
-            self.kind, [self.size], {name: value for name, value in options.items() if value}
-        )
+        return format_expression(self.kind, [self.size], {name: value for name, value in options.items() if value})
 
     @property
     def fingerprint(self) -> str:
         """Its text, and what its embedder is where that was not made by name."""
         return (
-            self.expression
-            if self.embedder is None or self.model
-            else f"{self.expression} {self.embedder.fingerprint}"
+            self.expression if self.embedder is None or self.model else f"{self.expression} {self.embedder.fingerprint}"
         )
 
 
@@ -163,9 +163,7 @@ def _split_document(chunker: Chunker, text: str, tokens: TokenOffsets) -> Iterat
         span, [(tokens.token_at(start), tokens.token_at(end)) for start, end in blocks.tables]
     ):
         if table:
-            yield from (
-                DocumentPart(piece, is_table=True) for piece in _split_table(run, text, tokens, chunker.size)
-            )
+            yield from (DocumentPart(piece, is_table=True) for piece in _split_table(run, text, tokens, chunker.size))
             continue
         for start, end in pairwise([run.start, *apart(run.start, run.end), run.end]):
             for piece in split_with_overlap(TokenSpan(start, end), chunker.size, chunker.overlap, way, level):
@@ -286,9 +284,7 @@ def load_chunker(expression: str = "recursive", *, embedder: Embedder | None = N
     overlap = given.get("overlap", 0)
     if isinstance(overlap, float):
         if not 0 <= overlap < 1:
-            raise UsageError(
-                f'"{expression}": an overlap that is no whole number is a share of the size, below 1.'
-            )
+            raise UsageError(f'"{expression}": an overlap that is no whole number is a share of the size, below 1.')
         overlap = round(overlap * size)
     apart, model = given.get("apart", False), given.get("embedder", "")
     if not isinstance(apart, bool) or not isinstance(model, str):

@@ -164,9 +164,7 @@ def split_with_overlap(
     if not overlap:
         return pieces
     back = [
-        TokenSpan(
-            _extend_back(max(before.start, piece.start - overlap), piece.start, overlap_breaks), piece.end
-        )
+        TokenSpan(_extend_back(max(before.start, piece.start - overlap), piece.start, overlap_breaks), piece.end)
         for before, piece in pairwise(pieces)
     ]
     return [pieces[0], *back]

@@ -12,9 +12,9 @@ __all__ = ["EMBEDDERS", "load_embedder"]
 
 EMBEDDERS = {
     "latent": "ragfault.retrieval.embedders.latent:LatentEmbedder",
-    "minilm": "ragfault.retrieval.embedders.local_models:MiniLMEmbedder",
-    "sentence": "ragfault.retrieval.embedders.local_models:SentenceEmbedder",
-    "endpoint": "ragfault.retrieval.embedders.endpoint:EndpointEmbedder",
+    "minilm": "ragfault.retrieval.embedders.model_embedders:MiniLMEmbedder",
+    "sentence": "ragfault.retrieval.embedders.model_embedders:SentenceEmbedder",
+    "endpoint": "ragfault.retrieval.embedders.model_embedders:EndpointEmbedder",
 }
 """Name → where the embedder is made; `sentence:MODEL` and `endpoint:MODEL` name the model behind a colon."""
 

@@ -117,9 +117,7 @@ class LatentEmbedder:
         places, values, ends = [], [], [0]
         for counts in counted:
             word_counts = [
-                (self._word_columns[word], count)
-                for word, count in counts.items()
-                if word in self._word_columns
+                (self._word_columns[word], count) for word, count in counts.items() if word in self._word_columns
             ]
             weights = [(1 + math.log(count)) * float(self._idf[place]) for place, count in word_counts]
             length = math.sqrt(sum(weight * weight for weight in weights)) or 1.0
@@ -127,9 +125,7 @@ class LatentEmbedder:
             values += [weight / length for weight in weights]
             ends.append(len(places))
         shape = (len(counted), len(self._word_columns))
-        return csr_matrix(
-            (np.array(values, np.float32), np.array(places, np.int64), np.array(ends)), shape=shape
-        )
+        return csr_matrix((np.array(values, np.float32), np.array(places, np.int64), np.array(ends)), shape=shape)
 
     def _compute_digest(self) -> str:
         """Return a digest of the words and their IDF, which do not depend on the machine, unlike the axes."""

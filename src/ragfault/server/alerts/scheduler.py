@@ -1,7 +1,13 @@
-"""Alert scheduler: each minute it detects changes, evaluates alert rules, sends notifications and deletes old traces."""
+"""Alert scheduler: each minute it detects changes, evaluates rules, sends notifications and deletes expired traces.
+
+A replay measures one reference period for all series, from the beginning of the traffic. Live, the first minutes of a
+metric on a route are its reference, each minute is taken in after a lag, and faults are located against the day before
+the onset, since older traffic may be deleted. See `docs/decisions/0017-change-detection.md`.
+"""
 
 from __future__ import annotations
 
+import base64
 import logging
 import math
 import threading
@@ -10,27 +16,114 @@ from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ragfault.analysis.comparison.records import LayerFault
 from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, RuleReading, evaluate_rules, load_rules
 from ragfault.analysis.monitoring.alerts import AlertTransition, advance_alerts
-from ragfault.analysis.monitoring.change_detection import FALSE_ALARM_RATE
+from ragfault.analysis.monitoring.change_detection import (
+    FALSE_ALARM_RATE,
+    DropDetection,
+    SeriesWatch,
+    advance_watch,
+    locate_fault,
+    measure_reference,
+    start_test,
+)
+from ragfault.analysis.monitoring.monitor import select_watched
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series
 from ragfault.io.runs import MetricInfo
-from ragfault.server.alerts.change_detector import (
-    DetectorState,
-    DropEvent,
-    decode_state,
-    detect_changes,
-    encode_state,
-    locate_live_fault,
-    watch_key,
-)
-from ragfault.server.alerts.delivery import NotificationSender
-from ragfault.server.alerts.notification import AlertNotification
+from ragfault.server.alerts.delivery import AlertNotification, NotificationSender
 from ragfault.server.state import ALERTS_SETTING, ServerState
 from ragfault.server.storage import AlertEvent
 from ragfault.server.storage.outcome_rows import get_trace_time
+
+LAG_MINUTES = 2
+"""Minutes to wait before one is taken in: traces are judged a little after they arrive."""
+
+
+class DropEvent(Struct, frozen=True, kw_only=True):
+    """Drop that was just detected, or has just recovered."""
+
+    metric: str
+    route: str | None
+    detection: DropDetection
+
+
+class DetectorState(Struct, frozen=True, kw_only=True):
+    """Watches by `watch_key`."""
+
+    watches: dict[str, SeriesWatch] = {}
+
+
+def encode_state(state: DetectorState) -> str:
+    """Encode the state as text: MessagePack in base64, since JSON has no infinity."""
+    return base64.b64encode(msgspec.msgpack.encode(state)).decode()
+
+
+def decode_state(text: str) -> DetectorState:
+    """Decode a state; the empty text is the empty state.
+
+    >>> decode_state(encode_state(DetectorState())) == decode_state("") == DetectorState()
+    True
+    """
+    return msgspec.msgpack.decode(base64.b64decode(text), type=DetectorState) if text else DetectorState()
+
+
+def watch_key(metric: str, route: str | None) -> str:
+    """Return the key of a metric on a route in the state."""
+    return msgspec.json.encode([metric, route or ""]).decode()
+
+
+def detect_changes(
+    state: DetectorState,
+    all_series: Mapping[SeriesKey, MetricSeries],
+    measures: Mapping[str, MetricInfo],
+    until: int,
+    reference_minutes: int,
+    rate: float,
+) -> tuple[DetectorState, tuple[DropEvent, ...]]:
+    """Take in the minutes before `until` less the lag; return the drops detected or recovered in them.
+
+    The first `reference_minutes` of a metric on a route are its reference.
+    """
+    watches, events = dict(state.watches), list[DropEvent]()
+    totals = {key: series for key, series in all_series.items() if key[2] is None}
+    until -= LAG_MINUTES
+    for metric, route, _ in select_watched(totals):
+        key, series = watch_key(metric, route), totals[metric, route, None]
+        watch = watches.get(key, SeriesWatch(metric=metric, route=route))
+        if watch.test is None:
+            watch = _start_watch(watch, series, measures[metric], until, reference_minutes, rate)
+        watches[key], detections = advance_watch(watch, series, until, rate=rate)
+        events += [DropEvent(metric=metric, route=route, detection=detection) for detection in detections]
+    return DetectorState(watches=watches), tuple(events)
+
+
+def _start_watch(
+    watch: SeriesWatch, series: MetricSeries, measure: MetricInfo, until: int, reference_minutes: int, rate: float
+) -> SeriesWatch:
+    """Start the test where the reference is long enough and can be measured."""
+    if not series.minutes.size or until - int(series.minutes[0]) < reference_minutes:
+        return watch
+    first = int(series.minutes[0])
+    period = measure_reference(
+        (watch.metric, watch.route), series.between(first, first + reference_minutes), measure, rate=rate
+    )
+    return watch if period is None else replace(watch, test=start_test(period, period.last))
+
+
+def locate_live_fault(
+    all_series: Mapping[SeriesKey, MetricSeries],
+    measures: Mapping[str, MetricInfo],
+    route: str | None,
+    since: int,
+    until: int,
+) -> LayerFault | None:
+    """Return the layer fault between the day before a minute and the time since; None where no branch matches."""
+    return locate_fault(all_series, measures, route, (since - DAY_MINUTES, since), (since, until)).fault
+
 
 log = logging.getLogger("ragfault.server")
 
@@ -106,11 +199,7 @@ class AlertScheduler:
         """Delete expired traces, and the oldest where the store is too large."""
         settings = self._server.settings
         if settings.retention_days is not None or settings.max_bytes is not None:
-            before = (
-                None
-                if settings.retention_days is None
-                else self._server.now() - 86400 * settings.retention_days
-            )
+            before = None if settings.retention_days is None else self._server.now() - 86400 * settings.retention_days
             gone = self._server.store.delete_expired(before=before, max_bytes=settings.max_bytes).result()
             self._server.counters.add("forgotten", gone)
             self._server.scoring_workers.recount()
@@ -131,9 +220,7 @@ class AlertScheduler:
             server.settings.reference_minutes,
             FALSE_ALARM_RATE,
         )
-        dropped = [
-            (watch.metric, watch.route) for watch in detector.watches.values() if watch.detection is not None
-        ]
+        dropped = [(watch.metric, watch.route) for watch in detector.watches.values() if watch.detection is not None]
         before = server.load_alert_state()
         shown = {alert.key: alert.traces for alert in before.alerts}
         readings = [
@@ -142,9 +229,7 @@ class AlertScheduler:
         ]
         state, transitions = advance_alerts(before, readings, now)
         find_fault = lru_cache(partial(locate_live_fault, series, measures))
-        notices = tuple(
-            self._build_notification(event, measures, detector, until, find_fault) for event in transitions
-        )
+        notices = tuple(self._build_notification(event, measures, detector, until, find_fault) for event in transitions)
         events = [
             *(_detection_event(drop, now) for drop in drops),
             *(_notification_event(notice) for notice in notices),
@@ -165,10 +250,7 @@ class AlertScheduler:
         """Return the minute before which no trace waits to be judged."""
         oldest = self._server.store.list_unscored(limit=1)
         return min(
-            [
-                until,
-                *(math.floor(get_trace_time(received.trace, received.received) / 60) for received in oldest),
-            ]
+            [until, *(math.floor(get_trace_time(received.trace, received.received) / 60) for received in oldest)]
         )
 
     def _attach_traces(
@@ -180,9 +262,7 @@ class AlertScheduler:
         traces = known_traces.get((reading.rule.name, reading.metric, reading.route or ""), ())
         if not traces:
             first = until - reading.rule.window
-            worst = self._server.store.read_worst_traces(
-                reading.metric, first, until, route=reading.route or ""
-            )
+            worst = self._server.store.read_worst_traces(reading.metric, first, until, route=reading.route or "")
             traces = tuple(trace.trace for trace in worst)
         return msgspec.structs.replace(reading, traces=traces)
 
@@ -222,9 +302,7 @@ class AlertScheduler:
         """Record the result of a delivery."""
         body: dict[str, Any] = {"notice": notice.kind} | ({} if fault is None else {"fault": fault})
         kind = "sent" if fault is None else "not sent"
-        self._server.store.add_events(
-            [AlertEvent(alert=notice.key, time=self._server.now(), kind=kind, body=body)]
-        )
+        self._server.store.add_events([AlertEvent(alert=notice.key, time=self._server.now(), kind=kind, body=body)])
 
 
 def _notification_event(notice: AlertNotification) -> AlertEvent:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, SEVERITIES, AlertRule, load_rules
 from ragfault.analysis.monitoring.alerts import Alert
-from ragfault.analysis.monitoring.fault_location import FaultLocation, locate_fault
+from ragfault.analysis.monitoring.change_detection import FaultLocation, locate_fault
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, build_series
 from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation.agreement.human_labels import HumanLabel
@@ -56,9 +56,7 @@ class WindowComparison(Struct, frozen=True, kw_only=True):
     blame: FaultLocation
 
 
-def compare_requested_windows(
-    server: ServerState, ends: Sequence[str], route: str | None
-) -> WindowComparison:
+def compare_requested_windows(server: ServerState, ends: Sequence[str], route: str | None) -> WindowComparison:
     """Compare the windows that four times (from, to, from, to) delimit. Raises UsageError for an invalid time."""
     minutes = [math.floor((parse_selection([("since", text)]).since or 0) / 60) for text in ends]
     first, second = (minutes[0], minutes[1]), (minutes[2], minutes[3])
@@ -74,9 +72,7 @@ def compare_windows(
             raise UsageError(f"the {name} window ends before it begins. Give it a later end.")
     low, high = min(before[0], after[0]), max(before[1], after[1])
     if high - low > 90 * DAY_MINUTES:
-        raise UsageError(
-            "two windows lie within 90 days of each other here. Export both as runs, and bisect these."
-        )
+        raise UsageError("two windows lie within 90 days of each other here. Export both as runs, and bisect these.")
     grain = max(1, (high - low) // (4 * DAY_MINUTES))
     series = build_series(server.store.read_rollups(low, high, route=route or "", grain=grain))
     measures = server.measures
@@ -190,18 +186,7 @@ def describe_event(body: Mapping[str, Any]) -> list[tuple[str, str]]:
     return described
 
 
-HIDDEN_FIELDS = (
-    "kind",
-    "rule",
-    "severity",
-    "metric",
-    "route",
-    "time",
-    "blamed",
-    "traces",
-    "remedies",
-    "suspects",
-)
+HIDDEN_FIELDS = ("kind", "rule", "severity", "metric", "route", "time", "blamed", "traces", "remedies", "suspects")
 """Fields of an event that its row or its alert shows already."""
 
 
@@ -316,9 +301,7 @@ def _measure_agreement(server: ServerState, labels: Sequence[HumanLabel]) -> Ite
         stored = server.store.get_trace(name)
         if stored is None:
             continue
-        for (part, _), word in compare_labels(
-            stored, [label for label in labels if label.trace == name]
-        ).items():
+        for (part, _), word in compare_labels(stored, [label for label in labels if label.trace == name]).items():
             totals[part] += 1
             agreed[part] += word == "agreed"
     for part in sorted(totals):
@@ -348,15 +331,7 @@ class SettingsView(Struct, frozen=True, kw_only=True):
     rules: tuple[AlertRule, ...]
 
 
-SECRET_SETTINGS = (
-    "check_options",
-    "otlp_headers",
-    "redact_key",
-    "secret",
-    "smtp_password",
-    "token",
-    "webhook",
-)
+SECRET_SETTINGS = ("check_options", "otlp_headers", "redact_key", "secret", "smtp_password", "token", "webhook")
 """Settings whose values are never shown."""
 
 _URL_SECRETS = re.compile(r"(?<=://)[^/\s]*@|[?#].*")
@@ -380,8 +355,7 @@ def load_settings(server: ServerState) -> SettingsView:
         totals=server.store.compute_totals(),
         counts=server.counters.totals,
         tokens=tuple(
-            TokenEntry(name=token.name, role=token.role, created=token.created)
-            for token in server.store.read_tokens()
+            TokenEntry(name=token.name, role=token.role, created=token.created) for token in server.store.read_tokens()
         ),
         rules=tuple(rules),
     )

@@ -65,9 +65,7 @@ def load_drift(server: ServerState, run: str, route: str | None, window: int) ->
         server.store.read_rollups(until - window, until, route=route, grain=max(1, window // DRIFT_POINTS))
     )
     measures = server.measures
-    queries = _load_queries(
-        server, TraceSelection(since=60.0 * (until - window), route=route, limit=MAX_QUERIES)
-    )
+    queries = _load_queries(server, TraceSelection(since=60.0 * (until - window), route=route, limit=MAX_QUERIES))
     return DriftView(
         now=now,
         window=window,
@@ -180,9 +178,7 @@ def _rank_routes(all_series: Mapping[SeriesKey, MetricSeries]) -> list[str | Non
     return sorted((route for route in sizes if sizes[route]), key=lambda route: (-sizes[route], route or ""))
 
 
-def _build_trends(
-    all_series: Mapping[SeriesKey, MetricSeries], routes: Sequence[str | None]
-) -> Iterator[TriadTrend]:
+def _build_trends(all_series: Mapping[SeriesKey, MetricSeries], routes: Sequence[str | None]) -> Iterator[TriadTrend]:
     for route in routes:
         for (metric, there, _), part in all_series.items():
             if there == route and metric_name(metric) in TRIAD:
@@ -222,9 +218,7 @@ def _load_chunk_series(server: ServerState, since: int, until: int) -> dict[Seri
     rollups = (
         rollup
         for name in ("relevance", "usage", "depth")
-        for rollup in server.store.read_rollups(
-            since, until, metric=name, cohort="*", grain=grain, bins=False
-        )
+        for rollup in server.store.read_rollups(since, until, metric=name, cohort="*", grain=grain, bins=False)
     )
     return build_series(rollup for rollup in rollups if (rollup.cohort or "").startswith(CHUNK_COHORTS))
 
@@ -236,9 +230,7 @@ def _compare_cohorts(
     grain = next(size for size in range(max(1, window // WINDOW_SEGMENTS), 0, -1) if window % size == 0)
     means: list[RollingMean] = []
     for name in _select_metrics(measures):
-        rows = server.store.read_rollups(
-            until - 2 * window, until, metric=name, cohort="*", grain=grain, bins=False
-        )
+        rows = server.store.read_rollups(until - 2 * window, until, metric=name, cohort="*", grain=grain, bins=False)
         parts = build_series(mean for mean in rows if not (mean.cohort or "").startswith(CHUNK_COHORTS))
         means += rolling_means(parts, measures, until, [window])
     sizes: Counter[str] = Counter()

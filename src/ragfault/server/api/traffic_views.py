@@ -150,8 +150,7 @@ def load_overview(server: ServerState) -> TrafficOverview:
         trends=tuple(
             _add_ppi(server, m)
             for m in server.get_cached(
-                "moved",
-                lambda: [m for size in OVERVIEW_WINDOWS for m in _compute_trends(server, until, size)],
+                "moved", lambda: [m for size in OVERVIEW_WINDOWS for m in _compute_trends(server, until, size)]
             )
         ),
         routes=store.list_routes(),
@@ -164,9 +163,7 @@ def load_overview(server: ServerState) -> TrafficOverview:
     )
 
 
-def load_metric(
-    server: ServerState, name: str, route: str | None = None, window: int = DAY_MINUTES
-) -> MetricView:
+def load_metric(server: ServerState, name: str, route: str | None = None, window: int = DAY_MINUTES) -> MetricView:
     """Load the trend of one metric over a window of minutes. Raises UnknownName for an unknown metric."""
     measure = _get_measure(server, name)
     now = server.now()
@@ -216,9 +213,7 @@ def load_trace(server: ServerState, id: str) -> StoredTrace:
 def load_alerts(server: ServerState) -> AlertsView:
     """Load the alerts and their history."""
     state = server.load_alert_state()
-    return AlertsView(
-        now=server.now(), alerts=state.alerts, silences=state.silences, events=server.store.read_events()
-    )
+    return AlertsView(now=server.now(), alerts=state.alerts, silences=state.silences, events=server.store.read_events())
 
 
 def list_runs(server: ServerState) -> tuple[RunEntry, ...]:

@@ -63,9 +63,7 @@ def split_text(text: str, spans: Iterable[tuple[int, int, VerdictKey]]) -> list[
         keys = tuple(dict.fromkeys(key for first, last, key in clipped if first <= start and end <= last))
         begins = tuple(key for key in keys if key not in begun)
         begun.update(begins)
-        finished = tuple(
-            key for key in keys if any(last == end and key == begun_key for _, last, begun_key in clipped)
-        )
+        finished = tuple(key for key in keys if any(last == end and key == begun_key for _, last, begun_key in clipped))
         segments.append(TextSegment(text[start:end], keys, begins, finished))
     return segments
 
@@ -133,9 +131,7 @@ def build_labels(stored: StoredTrace, part: str, at: int, agree: bool) -> HumanV
     Raises UsageError for a verdict that does not exist.
     """
     if part not in LABEL_BUILDERS or stored.verdicts is None:
-        raise UsageError(
-            f'no verdict "{part}" of this trace can be labelled. There is: {", ".join(LABEL_BUILDERS)}.'
-        )
+        raise UsageError(f'no verdict "{part}" of this trace can be labelled. There is: {", ".join(LABEL_BUILDERS)}.')
     try:
         return LABEL_BUILDERS[part](stored.verdicts, at, agree)
     except (IndexError, TypeError):
@@ -163,16 +159,12 @@ def _label_use(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
 
 def _label_citation(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
     citation = _get_item(verdicts.citation, at)
-    return HumanVerdicts(
-        citation=(replace(citation, supports=citation.supports == agree, p=None, unsure=False),)
-    )
+    return HumanVerdicts(citation=(replace(citation, supports=citation.supports == agree, p=None, unsure=False),))
 
 
 def _label_fact(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
     fact = _get_item(verdicts.fact, at)
-    return HumanVerdicts(
-        fact=(fact if agree else replace(fact, present=not fact.present, contradicted=False),)
-    )
+    return HumanVerdicts(fact=(fact if agree else replace(fact, present=not fact.present, contradicted=False),))
 
 
 def _label_recall(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
@@ -226,7 +218,5 @@ def compare_labels(stored: StoredTrace, labels: Sequence[HumanLabel]) -> dict[Ve
 def _count_verdicts(verdicts: Verdicts, part: str) -> int:
     if part == "refused":
         return int(verdicts.answer is not None)
-    items = (
-        (verdicts.answer.aspects if verdicts.answer else ()) if part == "aspect" else getattr(verdicts, part)
-    )
+    items = (verdicts.answer.aspects if verdicts.answer else ()) if part == "aspect" else getattr(verdicts, part)
     return len(items or ())

@@ -81,9 +81,7 @@ def group_by_route(points: Sequence[TrendPoint]) -> dict[str, list[TrendPoint]]:
     return {name: those for name, those in lines.items() if any(point.mean is not None for point in those)}
 
 
-def coarsen_lines(
-    lines: Mapping[str, Sequence[TrendPoint]], grain: int
-) -> tuple[int, dict[str, list[TrendPoint]]]:
+def coarsen_lines(lines: Mapping[str, Sequence[TrendPoint]], grain: int) -> tuple[int, dict[str, list[TrendPoint]]]:
     """Merge points until they hold eight values on average, down to 24 points; return minutes per point and the lines.
 
     >>> few = [TrendPoint(minute=at, route=None, n=1, mean=at % 2, undefined=0, failed=0) for at in range(96)]
@@ -136,13 +134,7 @@ def _axis_range(measure: MetricInfo, values: Sequence[float]) -> tuple[float, fl
 def _draw_line(name: str, points_placed: Sequence[tuple[float, float, TrendPoint]], index: int) -> Markup:
     path = " ".join(f"{x},{y}" for x, y, _ in points_placed)
     dots = [
-        tag(
-            "circle",
-            tag("title", _describe_point(name, point)),
-            cx=x,
-            cy=y,
-            r=3 if len(points_placed) < 80 else 2,
-        )
+        tag("circle", tag("title", _describe_point(name, point)), cx=x, cy=y, r=3 if len(points_placed) < 80 else 2)
         for x, y, point in points_placed
     ]
     return tag("g", tag("polyline", points=path), dots, class_=f"line-{index}")

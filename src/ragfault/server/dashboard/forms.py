@@ -204,9 +204,7 @@ async def post_clusters(request: Request, fields: FormFields = AdminForm) -> Res
     hours = fields.get("hours", "24")
     if not hours.isascii() or not hours.isdigit() or not 1 <= int(hours[:9]) <= 24 * 366:
         raise UsageError(f'clusters are made of the last 1 to {24 * 366:,} hours, got "{hours[:40]}".')
-    return await _apply_and_redirect(
-        request, lambda server: _cluster_failures(server, int(hours)), "/clusters"
-    )
+    return await _apply_and_redirect(request, lambda server: _cluster_failures(server, int(hours)), "/clusters")
 
 
 def _cluster_failures(server: ServerState, hours: int) -> None:
@@ -222,9 +220,7 @@ def _cluster_failures(server: ServerState, hours: int) -> None:
         with server.registry_lock:
             saved = server.store.read_setting(CLUSTERS_SETTING, {})
             registry = msgspec.convert(saved["registry"], ClusterRegistry) if saved else ClusterRegistry()
-            registry, clusters = record_clusters(
-                registry, clusters, [load_population(run)], moment.isoformat()
-            )
+            registry, clusters = record_clusters(registry, clusters, [load_population(run)], moment.isoformat())
             _save_clusters(server, {"time": now, "since": since, "found": clusters, "registry": registry})
 
 
@@ -238,15 +234,11 @@ async def post_cluster_change(request: Request, id: str, fields: FormFields = Ad
     action = fields.get("action", "")
     changes = {"assign": _assign_cluster, "mute": _mute_cluster, "resolve": _resolve_cluster}
     if action == "promote":
-        return await _apply_and_redirect(
-            request, lambda server: _promote_cluster(server, id), f"/clusters#{id}"
-        )
+        return await _apply_and_redirect(request, lambda server: _promote_cluster(server, id), f"/clusters#{id}")
     if action not in changes:
         raise UsageError("a cluster can be assigned, muted, resolved, or promoted.")
     to = fields.get("to", "").strip()[:80]
-    return await _apply_and_redirect(
-        request, lambda server: changes[action](server, id, to), f"/clusters#{id}"
-    )
+    return await _apply_and_redirect(request, lambda server: changes[action](server, id, to), f"/clusters#{id}")
 
 
 def _assign_cluster(server: ServerState, id: str, person: str) -> None:
@@ -304,15 +296,11 @@ async def post_run(request: Request, fields: FormFields = AdminForm) -> Response
     """Export a selection as a run, or import a run into the store."""
     name, action = fields.get("name", ""), fields.get("action")
     if not _RUN_NAME.fullmatch(name):
-        raise UsageError(
-            f'"{name[:60]}" cannot be the name of a run. Use letters, digits, dots, dashes, underlines.'
-        )
+        raise UsageError(f'"{name[:60]}" cannot be the name of a run. Use letters, digits, dots, dashes, underlines.')
 
     def work(server: ServerState) -> None:
         if action == "export":
-            export_run(
-                server.store, parse_selection(list(fields.items())), server.settings.runs_folder / name
-            )
+            export_run(server.store, parse_selection(list(fields.items())), server.settings.runs_folder / name)
         elif action == "import":
             import_run(
                 server.store,

@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ragfault.errors import RagfaultError
 from ragfault.reports.format import clean_label
-from ragfault.server.problem_details import error_status
+from ragfault.server.request_limits import error_status
 from ragfault.server.security import TOKEN_COOKIE
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TraceSelection
@@ -56,9 +56,7 @@ def show_controls(text: str) -> str:
     >>> show_controls("fine\\x1b[31m\\n\\u202etxt")
     'fine␛[31m\\n�txt'
     """
-    text = _CONTROL_CHARACTERS.sub(
-        lambda sign: chr(0x2400 + ord(sign[0])) if sign[0] < " " else "\ufffd", text
-    )
+    text = _CONTROL_CHARACTERS.sub(lambda sign: chr(0x2400 + ord(sign[0])) if sign[0] < " " else "\ufffd", text)
     return _BIDI_OVERRIDES.sub("\ufffd", text)
 
 
@@ -178,9 +176,7 @@ def _format_plain(value: Any) -> str:
     return text if len(text) <= 400 else f"{text[:400]}…"
 
 
-def render_page(
-    request: Request, name: str, status: int = 200, without_json: bool = False, **content: Any
-) -> Response:
+def render_page(request: Request, name: str, status: int = 200, without_json: bool = False, **content: Any) -> Response:
     """Render a page; `content` is for its template, `without_json` hides the link to its JSON view.
 
     A page with `refresh_seconds` reloads its content at that interval, where scripts run.
@@ -188,9 +184,7 @@ def render_page(
     access = request.app.state.access
     around = {
         "path": request.url.path,
-        "json_url": None
-        if without_json or name in PAGES_WITHOUT_JSON or status != 200
-        else _json_url(request),
+        "json_url": None if without_json or name in PAGES_WITHOUT_JSON or status != 200 else _json_url(request),
         "csrf_token": access.make_csrf_token(request),
         "refresh_seconds": None,
         "signed_in": TOKEN_COOKIE in request.cookies and not access.is_open,
@@ -201,14 +195,8 @@ def render_page(
 
 def _json_url(request: Request) -> str:
     """Return the URL of the JSON view of a page."""
-    path = (
-        "/overview"
-        if request.url.path == "/"
-        else quote(request.url.path.removesuffix("/"), errors="replace")
-    )
-    parameters: Iterable[tuple[str, str]] = [
-        (key, text) for key, text in request.query_params.multi_items() if text
-    ]
+    path = "/overview" if request.url.path == "/" else quote(request.url.path.removesuffix("/"), errors="replace")
+    parameters: Iterable[tuple[str, str]] = [(key, text) for key, text in request.query_params.multi_items() if text]
     query = urlencode(list(parameters), errors="replace")
     return f"{path}.json" + (f"?{query}" if query else "")
 
@@ -241,9 +229,7 @@ def _sign_in_url(request: Request) -> str:
     return f"/sign-in?next={quote(quote(there, errors='replace') + query, safe='')}"
 
 
-def render_error(
-    request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None
-) -> Response:
+def render_error(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """Render an error page."""
     page = render_page(request, "error", status, code=status, detail=detail)
     page.headers.update(headers or {})

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ragfault.errors import UnknownName
 from ragfault.reports.format import LAYER_QUESTIONS
-from ragfault.reports.html.bisection import render_bisection_html
+from ragfault.reports.html.pages import render_bisection_html
 from ragfault.reports.html.report import render_run_html
 from ragfault.server.api import detail_views, traffic_views, verdict_view
 from ragfault.server.api.detail_views import open_run
@@ -39,9 +39,7 @@ LISTED_METRICS = ("triad", "context_relevance", "groundedness", "answer_relevanc
 REPORT_POLICY = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 """Content policy of reports, which carry a stricter one for their own script and style."""
 
-router = APIRouter(
-    route_class=PageRoute, dependencies=[Depends(require_role("read"))], include_in_schema=False
-)
+router = APIRouter(route_class=PageRoute, dependencies=[Depends(require_role("read"))], include_in_schema=False)
 public_router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
@@ -69,9 +67,7 @@ def serve_static(name: str) -> Response:
 @public_router.get("/sign-in")
 def show_sign_in(request: Request) -> Response:
     """Show the sign-in form."""
-    return render_page(
-        request, "sign-in", next=local_path(request.query_params.get("next", "/")), wrong=False
-    )
+    return render_page(request, "sign-in", next=local_path(request.query_params.get("next", "/")), wrong=False)
 
 
 # --- traces ----------------------------------------------------------------------------------------
@@ -95,9 +91,7 @@ def show_traces(request: Request) -> Response:
         routes=server.store.list_routes(),
         states=TRACE_STATES,
         measures=measures,
-        listed_metrics=list(dict.fromkeys([*extra, *(name for name in LISTED_METRICS if name in measures)]))[
-            :5
-        ],
+        listed_metrics=list(dict.fromkeys([*extra, *(name for name in LISTED_METRICS if name in measures)]))[:5],
         preset_views=_list_preset_views(server),
         saved_views=msgspec.convert(
             server.store.read_setting(detail_views.VIEWS_SETTING, {}), dict[str, TraceSelection]
@@ -138,9 +132,7 @@ def show_trace(request: Request, id: str) -> Response:
         trace=trace,
         verdicts=stored.verdicts,
         answer=verdict_view.segment_answer(trace, stored.verdicts),
-        chunks=[
-            verdict_view.segment_chunk(trace, stored.verdicts, at) for at in range(len(trace.chunks or ()))
-        ],
+        chunks=[verdict_view.segment_chunk(trace, stored.verdicts, at) for at in range(len(trace.chunks or ()))],
         citations=[
             (
                 citation,
@@ -151,9 +143,7 @@ def show_trace(request: Request, id: str) -> Response:
             for citation in trace.citations or ()
         ],
         waterfall=charts.draw_waterfall(trace),
-        checks=()
-        if server.store.spot_checks is None
-        else server.store.spot_checks.read_trace_checks(trace.id),
+        checks=() if server.store.spot_checks is None else server.store.spot_checks.read_trace_checks(trace.id),
         place=lambda chunk: verdict_view.locate_chunk(trace, chunk),
         label_states=verdict_view.compare_labels(stored, labels),
         labels=labels,
@@ -187,9 +177,7 @@ def show_alerts(request: Request) -> Response:
 @router.get("/clusters")
 def show_clusters(request: Request) -> Response:
     """Show the latest clusters of failing traces."""
-    return render_page(
-        request, "clusters", refresh_seconds=30, view=detail_views.load_clusters(get_server(request))
-    )
+    return render_page(request, "clusters", refresh_seconds=30, view=detail_views.load_clusters(get_server(request)))
 
 
 @router.get("/runs")
@@ -224,9 +212,7 @@ def show_bisection(request: Request) -> Response:
 
 def _report_response(page: str) -> Response:
     """Return a page that carries its own script, style and content policy."""
-    return Response(
-        page, media_type="text/html; charset=utf-8", headers={"content-security-policy": REPORT_POLICY}
-    )
+    return Response(page, media_type="text/html; charset=utf-8", headers={"content-security-policy": REPORT_POLICY})
 
 
 @router.get("/judge")

@@ -78,12 +78,8 @@ def _pool_routes(trends: Sequence[MetricTrend]) -> LayerMean | None:
     there = [trend for trend in trends if trend.delta is not None]
     size = sum(trend.n for trend in there)
     parts = [trend.n / size for trend in there]
-    delta = (
-        sum(part * (trend.delta or 0.0) for part, trend in zip(parts, there, strict=True)) if there else None
-    )
-    ends = _pool_intervals(
-        delta or 0.0, parts, [(trend.delta, trend.delta_low, trend.delta_high) for trend in there]
-    )
+    delta = sum(part * (trend.delta or 0.0) for part, trend in zip(parts, there, strict=True)) if there else None
+    ends = _pool_intervals(delta or 0.0, parts, [(trend.delta, trend.delta_low, trend.delta_high) for trend in there])
     known = delta is not None
     return LayerMean(
         mean=mean, low=low, high=high, n=n, delta=delta,
@@ -97,12 +93,8 @@ def _pool_intervals(
     """Return the interval of a weighted mean of independent parts; None where that of a part is unknown."""
     if any(low is None or high is None for _, low, high in parts):
         return None, None
-    down = math.sqrt(
-        sum((w * ((m or 0) - (low or 0))) ** 2 for w, (m, low, _) in zip(weights, parts, strict=True))
-    )
-    up = math.sqrt(
-        sum((w * ((high or 0) - (m or 0))) ** 2 for w, (m, _, high) in zip(weights, parts, strict=True))
-    )
+    down = math.sqrt(sum((w * ((m or 0) - (low or 0))) ** 2 for w, (m, low, _) in zip(weights, parts, strict=True)))
+    up = math.sqrt(sum((w * ((high or 0) - (m or 0))) ** 2 for w, (m, _, high) in zip(weights, parts, strict=True)))
     return mean - down, mean + up
 
 
@@ -136,9 +128,7 @@ def _is_worse(trend: MetricTrend) -> bool:
 METRIC_WINDOWS = (60, 6 * 60, DAY_MINUTES, 7 * DAY_MINUTES, 30 * DAY_MINUTES)
 """Windows of the page of a metric in minutes."""
 
-traffic_router = APIRouter(
-    route_class=PageRoute, dependencies=[Depends(require_role("read"))], include_in_schema=False
-)
+traffic_router = APIRouter(route_class=PageRoute, dependencies=[Depends(require_role("read"))], include_in_schema=False)
 
 
 @traffic_router.get("/")
@@ -164,21 +154,15 @@ def show_overview(request: Request) -> Response:
 def _build_layer(server: ServerState, view: traffic_views.TrafficOverview, layer: Layer) -> dict[str, Any]:
     """Build one layer of the overview: its state, its leading metrics and the others."""
     leading = LAYER_METRICS[layer]
-    rows = _group_by_metric(
-        [trend for trend in view.trends if trend.layer == layer and trend.mean is not None]
-    )
+    rows = _group_by_metric([trend for trend in view.trends if trend.layer == layer and trend.mean is not None])
     title, question = LAYER_QUESTIONS[layer]
     return {
         "name": layer,
         "title": title,
         "question": question,
         "parts": leading,
-        "windows": [
-            (window, pool_metrics(view.trends, leading, window)) for window in traffic_views.OVERVIEW_WINDOWS
-        ],
-        "spark": server.get_cached(
-            f"spark {leading[0]}", lambda: _draw_metric_sparkline(server, leading[0]), 30.0
-        ),
+        "windows": [(window, pool_metrics(view.trends, leading, window)) for window in traffic_views.OVERVIEW_WINDOWS],
+        "spark": server.get_cached(f"spark {leading[0]}", lambda: _draw_metric_sparkline(server, leading[0]), 30.0),
         "leading": [(key, row) for key, row in rows.items() if key[0] in leading],
         "others": [(key, row) for key, row in rows.items() if key[0] not in leading],
     }
@@ -273,9 +257,7 @@ def _draw_triad(
     view: InsightsView, measures: dict[str, MetricInfo], times: tuple[int, int]
 ) -> tuple[int, list[dict[str, Any]]]:
     """Draw the triad for each route; return minutes per point and the charts."""
-    grain, points = charts.coarsen_lines(
-        {str(at): trend.points for at, trend in enumerate(view.triad)}, view.grain
-    )
+    grain, points = charts.coarsen_lines({str(at): trend.points for at, trend in enumerate(view.triad)}, view.grain)
     lines_by_route: dict[str | None, dict[str, list[TrendPoint]]] = {}
     for trend, line in zip(view.triad, points.values(), strict=True):
         lines_by_route.setdefault(trend.route, {})[trend.metric] = line
@@ -336,9 +318,7 @@ def show_comparison(request: Request) -> Response:
     server, query = get_server(request), request.query_params
     comparison = (
         detail_views.compare_requested_windows(
-            server,
-            [query.get(name, "") for name in ("since", "until", "since2", "until2")],
-            query.get("route"),
+            server, [query.get(name, "") for name in ("since", "until", "since2", "until2")], query.get("route")
         )
         if query.get("since")
         else None

@@ -14,16 +14,8 @@ from starlette.responses import Response
 from ragfault.errors import InputError, MissingExtra
 from ragfault.io.otel import DecodedRequest, decode_request
 from ragfault.server.ingest.incoming_traces import ParsedTraces, RejectedRecord, read_marks, read_traces
-from ragfault.server.json_routes import (
-    JSON,
-    SCHEMA_PREFIX,
-    JsonRoute,
-    Server,
-    json_response,
-    problem_responses,
-)
-from ragfault.server.problem_details import problem_response
-from ragfault.server.request_limits import read_body
+from ragfault.server.json_routes import JSON, SCHEMA_PREFIX, JsonRoute, Server, json_response, problem_responses
+from ragfault.server.request_limits import problem_response, read_body
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
 
@@ -31,9 +23,7 @@ PROTOBUF = "application/x-protobuf"
 WRITE_ERRORS = (400, 401, 403, 408, 413, 415, 429, 503)
 
 router = APIRouter(
-    route_class=JsonRoute,
-    dependencies=[Depends(require_role("ingest"))],
-    responses=problem_responses(*WRITE_ERRORS),
+    route_class=JsonRoute, dependencies=[Depends(require_role("ingest"))], responses=problem_responses(*WRITE_ERRORS)
 )
 
 RETRY_AFTER = "2"
@@ -78,10 +68,7 @@ async def _receive_body(request: Request, server: ServerState) -> bytes:
     """Read the body of a request, unless its client sends too much. Raises 429 and what `read_body` raises."""
     try:
         server.rate_limiter.check(request.client.host if request.client else "")
-        if (
-            server.store.queued_writes >= server.settings.limits.pending_writes
-            or server.scoring_workers.is_full
-        ):
+        if server.store.queued_writes >= server.settings.limits.pending_writes or server.scoring_workers.is_full:
             raise HTTPException(
                 429,
                 "more traces arrive than can be stored and scored. Send them again later.",
@@ -119,9 +106,7 @@ def _one_or_list(name: str) -> dict[str, Any]:
 
 @router.post(
     "/v1/ragfault/traces",
-    openapi_extra=_describe_body(
-        {JSON: _one_or_list("SentTrace"), "application/x-ndjson": {"type": "string"}}
-    ),
+    openapi_extra=_describe_body({JSON: _one_or_list("SentTrace"), "application/x-ndjson": {"type": "string"}}),
 )
 async def post_traces(request: Request, server: Server) -> Annotated[Response, TracesReceipt]:
     """Store traces sent as JSON: one, several in a list, or one per line; an id is stored once."""

@@ -80,9 +80,7 @@ class TraceAssembler:
             self._release_pending(self._add_incoming(time.monotonic()))
         self._thread.start()
 
-    def add_spans(
-        self, operations: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()
-    ) -> Future[tuple[int, ...]]:
+    def add_spans(self, operations: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> Future[tuple[int, ...]]:
         """Store spans and log events as pending; the Future resolves when they would survive a kill."""
         parts: dict[str, tuple[list[OtelSpan], list[SpanEvent]]] = {}
         for operation in operations:
@@ -90,9 +88,7 @@ class TraceAssembler:
         for event in events:
             if event.trace:
                 parts.setdefault(event.trace, ([], []))[1].append(event)
-        packed = [
-            SpanBatch(name, tuple(spans), tuple(log_events)) for name, (spans, log_events) in parts.items()
-        ]
+        packed = [SpanBatch(name, tuple(spans), tuple(log_events)) for name, (spans, log_events) in parts.items()]
         future = self._store.add_pending(SPANS_KIND, [msgspec.msgpack.encode(batch) for batch in packed])
         future.add_done_callback(lambda done: self._enqueue(done, packed))
         return future
@@ -119,9 +115,7 @@ class TraceAssembler:
         while not self._stopping.wait(self._poll_seconds):
             try:
                 self._run_round(time.monotonic())
-            except (
-                Exception
-            ):  # a round that fails is told, and the next one comes; what was held is held still
+            except Exception:  # a round that fails is told, and the next one comes; what was held is held still
                 log.exception("spans cannot be joined")
 
     def _run_round(self, now: float) -> None:
@@ -153,9 +147,7 @@ class TraceAssembler:
     def _store_traces(self, joined: list[CollectedTrace]) -> None:
         """Store complete traces and release their pending bodies."""
         traces = [trace for collected in joined if (trace := self._build_trace(collected)) is not None]
-        numbers = [
-            number for collected in joined for number in self._pending_numbers.pop(collected.trace, ())
-        ]
+        numbers = [number for collected in joined for number in self._pending_numbers.pop(collected.trace, ())]
         appended = self._append_with_retry(traces, numbers)
         self._counters.add("late", appended.duplicates)
         self._counters.add("taken", appended.added)

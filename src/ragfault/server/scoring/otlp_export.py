@@ -155,9 +155,7 @@ def _event_attributes(score: Score, source: TraceOrigin, measure: MetricInfo | N
     return {
         "gen_ai.evaluation.name": score.metric,
         "gen_ai.evaluation.score.value": score.value,
-        "gen_ai.evaluation.score.label": grade_relevance(score.value)
-        if share and score.value is not None
-        else None,
+        "gen_ai.evaluation.score.label": grade_relevance(score.value) if share and score.value is not None else None,
         "gen_ai.evaluation.explanation": score.reason,
         "gen_ai.response.id": source.response,
         "error.type": "ragfault.failed" if score.status == "failed" else None,
@@ -167,10 +165,7 @@ def _event_attributes(score: Score, source: TraceOrigin, measure: MetricInfo | N
 
 def _span_attributes(scored: ScoredTrace) -> dict[str, Any]:
     """Return the attributes of the span of one trace."""
-    attributes: dict[str, Any] = {
-        "openinference.span.kind": "EVALUATOR",
-        "ragfault.judge": scored.verdicts.judge,
-    }
+    attributes: dict[str, Any] = {"openinference.span.kind": "EVALUATOR", "ragfault.judge": scored.verdicts.judge}
     return attributes | {f"ragfault.score.{score.metric}": score.value for score in select_scores(scored)}
 
 

@@ -21,8 +21,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ragfault.analysis.correction import LabelValues, correct_mean
 from ragfault.analysis.monitoring.windows import DAY_MINUTES
-from ragfault.analysis.ppi import LabelValues, correct_mean
 from ragfault.io.runs import MetricInfo
 from ragfault.server.scoring.spot_checks import SpotChecker, SpotCheckProgress
 from ragfault.server.storage import SpotCheckSample, TraceStore
@@ -134,20 +134,14 @@ class PpiEstimator:
         """List the latest estimates over a day by metric and route."""
         return sorted(self._daily.items())
 
-    def estimate_window(
-        self, metric: str, window: int, route: str | None = None
-    ) -> Mapping[str, PpiEstimate]:
+    def estimate_window(self, metric: str, window: int, route: str | None = None) -> Mapping[str, PpiEstimate]:
         """Estimate a metric by route over the last minutes; cached for CACHE_SECONDS."""
         key, now = (metric, window, route), time.monotonic()
         computed_at, estimates = self._window_cache.get(key, (-CACHE_SECONDS, {}))
         if now - computed_at >= CACHE_SECONDS:
-            estimates = {
-                name: estimate for (_, name), estimate in self._compute(window, metric, route).items()
-            }
+            estimates = {name: estimate for (_, name), estimate in self._compute(window, metric, route).items()}
             recent = {
-                name: estimate
-                for name, estimate in self._window_cache.items()
-                if now - estimate[0] < CACHE_SECONDS
+                name: estimate for name, estimate in self._window_cache.items() if now - estimate[0] < CACHE_SECONDS
             }
             self._window_cache = recent | {key: (now, estimates)}
         return estimates
@@ -163,9 +157,7 @@ class PpiEstimator:
         known = {measure.name: measure for measure in self._store.read_measures()}
         return {
             (sample.metric, sample.route): estimate_ppi(sample, known[sample.metric], judge)
-            for sample in self._checker.check_store.read_samples(
-                judge, until - 60 * window, until, metric, route
-            )
+            for sample in self._checker.check_store.read_samples(judge, until - 60 * window, until, metric, route)
             if sample.metric in self._checker.metrics
         }
 
@@ -179,9 +171,7 @@ class PpiEstimator:
                 if began >= due:
                     self.refresh_daily()
                     took = time.monotonic() - began
-                    due = began + max(
-                        REFRESH_SECONDS, took / MAX_TIME_SHARE if self._daily else REFRESH_SECONDS
-                    )
+                    due = began + max(REFRESH_SECONDS, took / MAX_TIME_SHARE if self._daily else REFRESH_SECONDS)
             except Exception:  # what fails is told, and made anew the next time
                 log.exception("the estimates could not be made")
                 pause = REFRESH_SECONDS

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from ragfault.errors import BudgetExceeded, JudgeStopped, UsageError
 from ragfault.evaluation.online import ScoredTrace
-from ragfault.evaluation.online.sampling import SamplingPolicy, TraceSampler
+from ragfault.evaluation.online.scorer import SamplingPolicy, TraceSampler
 from ragfault.judges import load_judge
 from ragfault.judges.llm.judge import LLMJudge
 from ragfault.metrics import compute_score, select_metrics
@@ -57,9 +57,7 @@ def load_check_judge(settings: ServerSettings) -> LLMJudge:
     """
     name = settings.check or ""
     if name.partition(":")[0] != "llm":
-        raise UsageError(
-            f'a sample is checked by a judge that asks a model, not by "{name}". Name llm:MODEL.'
-        )
+        raise UsageError(f'a sample is checked by a judge that asks a model, not by "{name}". Name llm:MODEL.')
     options = {"cache": str(settings.data_folder / REPLY_CACHE), **settings.check_options}
     judge = cast(LLMJudge, load_judge(name, profile=settings.profile, **options))
     judge.begin("checks", fresh=True)
@@ -124,15 +122,11 @@ class SpotChecker:
     has no price or the store keeps no checks, and what `load_judge` raises.
     """
 
-    def __init__(
-        self, settings: ServerSettings, store: TraceStore, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, settings: ServerSettings, store: TraceStore, clock: Callable[[], float] = time.time) -> None:
         self._settings, self._store, self._clock = settings, store, clock
         self.check_store, self._judge = require_check_store(store), load_check_judge(settings)
         self.fingerprint = self._judge.fingerprint
-        self._metrics = tuple(
-            metric for metric in select_metrics(settings.metrics) if metric.definition.verdicts
-        )
+        self._metrics = tuple(metric for metric in select_metrics(settings.metrics) if metric.definition.verdicts)
         self.metrics = frozenset(map(str, self._metrics))
         """Metrics that need verdicts."""
         self._sampler: TraceSampler | None = None
@@ -223,10 +217,7 @@ class SpotChecker:
         if day != self._day:
             self._finish_in_flight()
             self._judge.begin(f"checks {self._salt[:12]} {day}", fresh=False)
-            self._day, self._budget_spent = (
-                day,
-                self._store.read_setting(SPENT_SETTING) == self._budget_key(day),
-            )
+            self._day, self._budget_spent = (day, self._store.read_setting(SPENT_SETTING) == self._budget_key(day))
 
     def _budget_key(self, day: str) -> list[object]:
         """Return the stored marker of a spent budget; with another budget, checking resumes."""
@@ -288,9 +279,7 @@ class SpotChecker:
         if lost:
             before = self._failed_checks.get(queued.number, FailedCheck(self._answer_count))
             if self._answer_count <= before.answers_before:
-                self._failed_checks[queued.number] = before.add_failure(
-                    FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS
-                )
+                self._failed_checks[queued.number] = before.add_failure(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
                 self._record_error(next(iter(verdicts.failures.values())))
                 return None
         else:

@@ -53,13 +53,7 @@ class MetadataTables(StoreEngine):
         return self.submit(lambda con: self._add_notes(con, [self._make_note(kind, name, content)]))
 
     def _read_bodies(
-        self,
-        con: DatabaseConnection,
-        kind: NoteKind,
-        *,
-        order: NoteOrder = "name",
-        limit: int = 2**31,
-        **bounds: Any,
+        self, con: DatabaseConnection, kind: NoteKind, *, order: NoteOrder = "name", limit: int = 2**31, **bounds: Any
     ) -> list[str]:
         """Return the bodies of the notes of a kind; `bounds` are `name`, `since` and `until`, or None."""
         conditions = {
@@ -102,9 +96,7 @@ class MetadataTables(StoreEngine):
         bodies = self._read_bodies(self.reader, "mark", order="time, name", since=since, until=until)
         return tuple(msgspec.json.decode(body, type=TimelineMark) for body in bodies)
 
-    def add_events(
-        self, events: Sequence[AlertEvent], settings: dict[str, Any] | None = None
-    ) -> Future[None]:
+    def add_events(self, events: Sequence[AlertEvent], settings: dict[str, Any] | None = None) -> Future[None]:
         """Add events of alerts and, in the same write, settings: the state of the alerts."""
 
         def write(con: DatabaseConnection) -> None:

@@ -88,9 +88,7 @@ def classify_outcome(outcome: TraceOutcome) -> TraceState:
     return "failed" if incomplete else "scored"
 
 
-def build_outcome_rows(
-    outcomes: Iterable[TraceOutcome], cohort_fields: Sequence[str] = ()
-) -> tuple[OutcomeRow, ...]:
+def build_outcome_rows(outcomes: Iterable[TraceOutcome], cohort_fields: Sequence[str] = ()) -> tuple[OutcomeRow, ...]:
     """Return outcomes as rows, each trace once; `cohort_fields` name the fields whose values are cohorts.
 
     >>> from ragfault.evaluation.online import score_response
@@ -126,8 +124,7 @@ def _build_outcome_row(outcome: TraceOutcome, cohort_fields: Sequence[str]) -> O
 def build_outcome_columns(numbered: Sequence[NumberedRow]) -> dict[str, list[Any]]:
     """Return the columns of the table of outcomes."""
     columns: dict[str, list[Any]] = {
-        name: [getattr(outcome.row, name) for outcome in numbered]
-        for name in ("judge", "state", "verdicts", "scores")
+        name: [getattr(outcome.row, name) for outcome in numbered] for name in ("judge", "state", "verdicts", "scores")
     }
     columns["number"] = [outcome.number for outcome in numbered]
     columns["scored"] = [time.time()] * len(numbered)
@@ -153,8 +150,7 @@ def build_rollups(
     for outcome in numbered:
         if outcome.row.time is None:
             observations += (
-                msgspec.structs.replace(observation, time=outcome.received)
-                for observation in outcome.row.observations
+                msgspec.structs.replace(observation, time=outcome.received) for observation in outcome.row.observations
             )
         else:
             observations += outcome.row.observations
@@ -175,7 +171,5 @@ def build_rollup_columns(rollups: Sequence[Rollup]) -> dict[str, list[Any]]:
 
 def build_product_columns(products: Sequence[ProductSums]) -> dict[str, list[Any]]:
     """Return the columns of the table of sums of products."""
-    columns = {
-        name: [getattr(product, name) for product in products] for name in ProductSums.__struct_fields__
-    }
+    columns = {name: [getattr(product, name) for product in products] for name in ProductSums.__struct_fields__}
     return columns | {"route": [product.route or "" for product in products]}

@@ -43,7 +43,7 @@ class TraceOutcome(Protocol):
 
 
 class SampleDraw(Protocol):
-    """The draw of a trace for a stronger judge, such as `ragfault.evaluation.online.sampling.SamplingDraw`."""
+    """The draw of a trace for a stronger judge, such as `ragfault.evaluation.online.scorer.SamplingDraw`."""
 
     @property
     def trace(self) -> str: ...
@@ -298,9 +298,7 @@ def decode_page_key(text: str) -> tuple[float, int]:
         packed = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
         value, number = msgspec.json.decode(packed, type=tuple[float, int])
     except (ValueError, msgspec.MsgspecError):
-        raise UsageError(
-            f'"{text[:60]}" is the key of no page. Take the `next` of the page before.'
-        ) from None
+        raise UsageError(f'"{text[:60]}" is the key of no page. Take the `next` of the page before.') from None
     if not math.isfinite(value) or abs(number) >= 2**63:
         raise UsageError("the key of a page is out of range. Take the `next` of the page before.")
     return value, number

@@ -13,13 +13,7 @@ from ragfault.analysis.monitoring.rollups import DERIVED_METRICS, ProductSums, R
 from ragfault.io.runs import MetricInfo
 from ragfault.server.storage.engine import DatabaseConnection, encode_json
 from ragfault.server.storage.metadata import MetadataTables, StoredNote
-from ragfault.server.storage.outcome_rows import (
-    BIN_COLUMNS,
-    SUM_COLUMNS,
-    NumberedRow,
-    OutcomeRow,
-    build_outcome_rows,
-)
+from ragfault.server.storage.outcome_rows import BIN_COLUMNS, SUM_COLUMNS, NumberedRow, OutcomeRow, build_outcome_rows
 from ragfault.server.storage.records import TraceOutcome
 from ragfault.server.storage.traces import TraceTables
 
@@ -42,10 +36,7 @@ class RollupTables(TraceTables, MetadataTables):
     """The tables, or views, of the roll-ups by minute and of all time."""
 
     def add_outcomes(
-        self,
-        outcomes: Sequence[TraceOutcome],
-        measures: Sequence[MetricInfo],
-        cohort_fields: Sequence[str] = (),
+        self, outcomes: Sequence[TraceOutcome], measures: Sequence[MetricInfo], cohort_fields: Sequence[str] = ()
     ) -> Future[int]:
         """Add verdicts and scores, and count them into the roll-ups; a trace that has an outcome is skipped.
 
@@ -53,9 +44,7 @@ class RollupTables(TraceTables, MetadataTables):
         added outcomes.
         """
         rows = build_outcome_rows(outcomes, cohort_fields)  # on the caller's thread: the writer only writes
-        return self.submit_batch(
-            self._add_outcome_batches, OutcomeBatch(rows, tuple(measures), tuple(cohort_fields))
-        )
+        return self.submit_batch(self._add_outcome_batches, OutcomeBatch(rows, tuple(measures), tuple(cohort_fields)))
 
     def _add_outcome_batches(self, batches: Sequence[OutcomeBatch]) -> list[int]:
         return [self._add_outcome_batch(batch) for batch in batches]
@@ -88,11 +77,7 @@ class RollupTables(TraceTables, MetadataTables):
         )
         query = "SELECT number FROM outcomes WHERE number IN {among:Array(Int64)}"
         judged = {n for (n,) in self.writer.fetch_among(query, [number for _, number, _ in stored])}
-        numbered = [
-            NumberedRow(number, received, by_id[id])
-            for id, number, received in stored
-            if number not in judged
-        ]
+        numbered = [NumberedRow(number, received, by_id[id]) for id, number, received in stored if number not in judged]
         return sorted(numbered, key=lambda row: row.number)
 
     def _add_measures(self, measures: Sequence[MetricInfo]) -> None:
@@ -169,9 +154,7 @@ class RollupTables(TraceTables, MetadataTables):
             until=until,
         )
         names = ProductSums.__struct_fields__
-        return tuple(
-            ProductSums(**{**dict(zip(names, row, strict=True)), "route": row[2] or None}) for row in rows
-        )
+        return tuple(ProductSums(**{**dict(zip(names, row, strict=True)), "route": row[2] or None}) for row in rows)
 
     def read_worst_traces(
         self, metric: str, since: int, until: int, *, route: str | None = None, limit: int = 5
@@ -181,19 +164,13 @@ class RollupTables(TraceTables, MetadataTables):
         if measure is None:
             return ()
         sign, order = (1, "ASC") if measure.better == "higher" else (-1, "DESC")
-        parameters: dict[str, Any] = {
-            "metric": metric,
-            "since": since * 60.0,
-            "until": until * 60.0,
-            "limit": limit,
-        }
+        parameters: dict[str, Any] = {"metric": metric, "since": since * 60.0, "until": until * 60.0, "limit": limit}
         where = "metric = {metric:String} AND time >= {since:Float64} AND time < {until:Float64}"
         if route is not None:
             where += " AND route = {route:String}"
             parameters["route"] = route
         query = (
-            f"SELECT number, value FROM scores WHERE {where} "
-            f"ORDER BY value {order}, number DESC LIMIT {{limit:UInt64}}"
+            f"SELECT number, value FROM scores WHERE {where} ORDER BY value {order}, number DESC LIMIT {{limit:UInt64}}"
         )
         values: dict[int, float] = dict(self.reader.fetch_rows(query, **parameters))
         query = "SELECT number, id FROM ids WHERE number IN {among:Array(Int64)}"

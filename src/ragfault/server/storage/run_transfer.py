@@ -16,14 +16,8 @@ from ragfault.io import TraceDigest
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.error_collector import IdSet
 from ragfault.io.runs import MetricInfo, Run, RunPlan
-from ragfault.io.runs.directory import check_free, publish_run, resolve_output
-from ragfault.io.runs.writer import (
-    ROW_GROUP_SIZES,
-    WrittenTable,
-    build_manifest,
-    write_manifest,
-    write_row_groups,
-)
+from ragfault.io.runs.run import check_free, publish_run, resolve_output
+from ragfault.io.runs.writer import ROW_GROUP_SIZES, WrittenTable, build_manifest, write_manifest, write_row_groups
 from ragfault.records import Score, Trace, Verdicts
 from ragfault.server.storage.records import AppendResult, StoredTrace, TraceSelection
 from ragfault.server.storage.store import TraceStore
@@ -69,10 +63,7 @@ def export_run(
         notice(f"{waiting:,} traces are left out: they wait to be judged, or another judge saw them")
     with convert_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        convert_write_errors(out),
-        tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder,
-    ):
+    with convert_write_errors(out), tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
         draft = Path(folder, "run")
         draft.mkdir()
         tables = _write_tables(store, selection, survey, draft)
@@ -134,9 +125,7 @@ def _write_tables(
     return written
 
 
-def _iterate_again(
-    store: TraceStore, selection: TraceSelection, survey: _SelectionSurvey
-) -> Iterator[StoredTrace]:
+def _iterate_again(store: TraceStore, selection: TraceSelection, survey: _SelectionSurvey) -> Iterator[StoredTrace]:
     """Iterate over the same traces again. Raises OutputError where some were deleted."""
     n = 0
     for stored in store.iterate_judged(selection):
@@ -156,9 +145,7 @@ def _build_tables(name: str, stored_traces: Iterator[StoredTrace], metrics: list
         if name == "traces":
             yield trace_table([stored.trace for stored in part])
         elif name == "verdicts":
-            yield records_to_table(
-                [stored.verdicts for stored in part if stored.verdicts is not None], VERDICTS_SCHEMA
-            )
+            yield records_to_table([stored.verdicts for stored in part if stored.verdicts is not None], VERDICTS_SCHEMA)
         else:
             yield records_to_table(
                 [score for stored in part for score in _complete_scores(stored, metrics)], SCORE_SCHEMA

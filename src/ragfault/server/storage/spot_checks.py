@@ -9,18 +9,11 @@ from typing import Any
 
 from ragfault.server.storage.engine import DatabaseConnection, decode_scores, decode_verdicts, encode_json
 from ragfault.server.storage.metadata import to_columns
-from ragfault.server.storage.records import (
-    ReceivedTrace,
-    SampleDraw,
-    SpotCheck,
-    SpotCheckCounts,
-    SpotCheckSample,
-)
+from ragfault.server.storage.records import ReceivedTrace, SampleDraw, SpotCheck, SpotCheckCounts, SpotCheckSample
 from ragfault.server.storage.traces import TraceTables
 
 WAITING_DRAWS = (
-    "taken AND judge = {judge:String} AND number NOT IN "
-    "(SELECT number FROM checks WHERE judge = {judge:String})"
+    "taken AND judge = {judge:String} AND number NOT IN (SELECT number FROM checks WHERE judge = {judge:String})"
 )
 """The condition on draws that wait for a judge."""
 
@@ -65,9 +58,7 @@ class SpotCheckStore(ABC):
         """Add the checks of the traces with these numbers; those of deleted traces are skipped."""
         return self._store.submit(lambda con: self._add_checks(con, checks, numbers))
 
-    def _add_checks(
-        self, con: DatabaseConnection, checks: Sequence[SpotCheck], numbers: Sequence[int]
-    ) -> None:
+    def _add_checks(self, con: DatabaseConnection, checks: Sequence[SpotCheck], numbers: Sequence[int]) -> None:
         query = "SELECT number, received, time FROM traces WHERE number IN {among:Array(Int64)}"
         traces = {row[0]: row for row in con.fetch_among(query, list(numbers))}
         rows = [(traces[n], check) for n, check in zip(numbers, checks, strict=True) if n in traces]
@@ -80,10 +71,7 @@ class SpotCheckStore(ABC):
             "" if check.verdicts is None else encode_json(check.verdicts).decode() for _, check in rows
         ]
         columns["scores"] = [encode_json(check.scores).decode() for _, check in rows]
-        values = [
-            {score.metric: score.value for score in check.scores if score.value is not None}
-            for _, check in rows
-        ]
+        values = [{score.metric: score.value for score in check.scores if score.value is not None} for _, check in rows]
         self._insert_checks(con, columns, values)
 
     @abstractmethod
@@ -96,9 +84,7 @@ class SpotCheckStore(ABC):
         """Mark all draws that wait for a judge as left out at `now`; return their number."""
 
         def write(con: DatabaseConnection) -> int:
-            numbers = con.fetch_rows(
-                f"SELECT number FROM draws WHERE {WAITING_DRAWS} ORDER BY number", judge=judge
-            )
+            numbers = con.fetch_rows(f"SELECT number FROM draws WHERE {WAITING_DRAWS} ORDER BY number", judge=judge)
             skipped = [SpotCheck(trace="", judge=judge, time=now, state="left") for _ in numbers]
             self._add_checks(con, skipped, [number for (number,) in numbers])
             return len(skipped)
@@ -122,18 +108,14 @@ class SpotCheckStore(ABC):
 
     def count_checks(self, judge: str, since: float = 0.0) -> SpotCheckCounts:
         """Count the checks of a judge since a time by state, and the draws that wait for it."""
-        states = ", ".join(
-            f"count(*) FILTER (WHERE state = '{state}')" for state in ("checked", "failed", "left")
-        )
+        states = ", ".join(f"count(*) FILTER (WHERE state = '{state}')" for state in ("checked", "failed", "left"))
         [[checked, failed, left, cost, unpriced]] = self._store.reader.fetch_rows(
             f"SELECT {states}, coalesce(sum(cost), 0), count(*) - count(cost) FROM checks "
             "WHERE judge = {judge:String} AND asked >= {since:Float64}",
             judge=judge,
             since=since,
         )
-        waiting = self._store.reader.fetch_value(
-            f"SELECT count(*) FROM draws WHERE {WAITING_DRAWS}", judge=judge
-        )
+        waiting = self._store.reader.fetch_value(f"SELECT count(*) FROM draws WHERE {WAITING_DRAWS}", judge=judge)
         return SpotCheckCounts(
             checked=checked, failed=failed, left=left, waiting=waiting, cost=None if unpriced else float(cost)
         )
@@ -142,8 +124,7 @@ class SpotCheckStore(ABC):
         """Return the checks of a trace by time."""
         number = "number IN (SELECT number FROM ids WHERE id = {trace:String})"
         rows = self._store.reader.fetch_rows(
-            f"SELECT judge, asked, state, cost, verdicts, scores FROM checks WHERE {number} ORDER BY asked",
-            trace=trace,
+            f"SELECT judge, asked, state, cost, verdicts, scores FROM checks WHERE {number} ORDER BY asked", trace=trace
         )
         query = f"SELECT judge, chance FROM draws WHERE {number}"
         chances = dict(self._store.reader.fetch_rows(query, trace=trace))

@@ -155,9 +155,7 @@ class TraceTables(StoreEngine):
             count = int(con.fetch_value("SELECT count(*) FROM traces"))
             if count:
                 at = min(count - 1, int(share * count))
-                bound = con.fetch_value(
-                    "SELECT time FROM traces ORDER BY time LIMIT 1 OFFSET {at:UInt64}", at=at
-                )
+                bound = con.fetch_value("SELECT time FROM traces ORDER BY time LIMIT 1 OFFSET {at:UInt64}", at=at)
                 deleted += self._delete_older(math.nextafter(bound, math.inf))
         return deleted
 
@@ -243,9 +241,7 @@ class TraceTables(StoreEngine):
             parts.append(f"t.number IN (SELECT number FROM scores WHERE {' AND '.join(inner)})")
         return " AND ".join(parts), parameters
 
-    def _add_state_condition(
-        self, state: TraceState | None, parts: list[str], parameters: dict[str, Any]
-    ) -> None:
+    def _add_state_condition(self, state: TraceState | None, parts: list[str], parameters: dict[str, Any]) -> None:
         if state == "error":
             parts.append("coalesce(t.error, '') != ''")
         elif state == "waiting":
@@ -260,12 +256,9 @@ class TraceTables(StoreEngine):
 
     def _load_summaries(self, numbers: Sequence[int]) -> tuple[TraceSummary, ...]:
         """Return the summaries of traces, in the order of the numbers."""
-        shown = ", ".join(
-            f"{self.SUBSTRING}({name}, 1, {MAX_SHOWN_CHARACTERS})" for name in ("query", "answer")
-        )
+        shown = ", ".join(f"{self.SUBSTRING}({name}, 1, {MAX_SHOWN_CHARACTERS})" for name in ("query", "answer"))
         rows = self.reader.fetch_among(
-            f"SELECT number, id, time, route, model, {shown}, error FROM traces "
-            "WHERE number IN {among:Array(Int64)}",
+            f"SELECT number, id, time, route, model, {shown}, error FROM traces WHERE number IN {{among:Array(Int64)}}",
             numbers,
         )
         outcomes = self._load_outcomes(numbers)
@@ -354,9 +347,7 @@ class TraceTables(StoreEngine):
 
     def compute_totals(self) -> StoreTotals:
         """Return the number, time range and size of the stored traces."""
-        [[traces, oldest, newest]] = self.reader.fetch_rows(
-            "SELECT count(*), min(time), max(time) FROM traces"
-        )
+        [[traces, oldest, newest]] = self.reader.fetch_rows("SELECT count(*), min(time), max(time) FROM traces")
         judged = self.reader.fetch_value("SELECT count(*) FROM outcomes")
         return StoreTotals(
             traces=traces,

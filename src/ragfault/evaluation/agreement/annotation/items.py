@@ -24,7 +24,7 @@ from ragfault.evaluation.agreement.human_labels import (
 from ragfault.records import CitationVerdict, ClaimSupport, FactVerdict, RelevanceLevel, Trace, Verdicts
 from ragfault.stats import BootstrapEstimate, bootstrap_estimates
 from ragfault.stats.agreement import MultiRaterRatings, TwoRaterRatings
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.bootstrap import FloatArray
 
 ItemKind = Literal["chunk", "claim", "citation", "fact", "refusal"]
 
@@ -76,9 +76,7 @@ def list_choices(kind: ItemKind) -> tuple[AnnotationChoice, ...]:
     return ITEM_CHOICES[kind]
 
 
-def list_items(
-    trace: Trace, verdicts: Verdicts, only: Collection[str] = ITEM_KINDS
-) -> Iterator[AnnotationItem]:
+def list_items(trace: Trace, verdicts: Verdicts, only: Collection[str] = ITEM_KINDS) -> Iterator[AnnotationItem]:
     """Yield the items of a trace, in the order of ITEM_KINDS.
 
     Chunks, citations and expected facts are those of the trace, claims those that the judge extracted.
@@ -121,17 +119,11 @@ def describe_verdict(item: AnnotationItem) -> str | None:
         value = next((verdict.level for verdict in verdicts.chunk or () if verdict.chunk == key[1]), None)
     elif item.kind == "claim":
         value = next(
-            (verdict.support for verdict in verdicts.claim or () if (verdict.start, verdict.end) == key[1:]),
-            None,
+            (verdict.support for verdict in verdicts.claim or () if (verdict.start, verdict.end) == key[1:]), None
         )
     elif item.kind == "citation":
         value = next(
-            (
-                verdict.supports
-                for verdict in verdicts.citation or ()
-                if (verdict.chunk, verdict.claim) == key[1:]
-            ),
-            None,
+            (verdict.supports for verdict in verdicts.citation or () if (verdict.chunk, verdict.claim) == key[1:]), None
         )
     elif item.kind == "fact":
         value = next((verdict.present for verdict in verdicts.fact or () if verdict.fact == key[1]), None)
@@ -140,9 +132,7 @@ def describe_verdict(item: AnnotationItem) -> str | None:
     return str(value) if isinstance(value, str) else {True: "yes", False: "no"}.get(value)
 
 
-def create_label(
-    item: AnnotationItem, value: VerdictValue, by: str, chance: float | None = None
-) -> HumanLabel:
+def create_label(item: AnnotationItem, value: VerdictValue, by: str, chance: float | None = None) -> HumanLabel:
     """Create the label of an item; `chance` is the probability with which its trace was sampled.
 
     >>> item = next(list_items(Trace(id="1", query="When?", answer="No."), Verdicts(trace="1")))

@@ -27,7 +27,7 @@ from ragfault.evaluation.agreement.labeled_traces import rank_randomly
 from ragfault.io.files import iterate_lines, open_bytes
 from ragfault.io.runs import Run
 from ragfault.records import Verdicts
-from ragfault.stats.clusters import FloatArray
+from ragfault.stats.bootstrap import FloatArray
 
 UNIFORM_SHARE = 0.5
 """Share of the sample drawn uniformly: it bounds the weights."""
@@ -75,9 +75,7 @@ def estimate_uncertainty(verdicts: Verdicts, metric: str) -> float | None:
     elif METRIC_VERDICTS[metric] == "chunk":
         probabilities = [verdict.relevance for verdict in verdicts.chunk or ()]
     else:
-        probabilities = [
-            _correct_probability(verdict.p, verdict.unsure) for verdict in verdicts.citation or ()
-        ]
+        probabilities = [_correct_probability(verdict.p, verdict.unsure) for verdict in verdicts.citation or ()]
     if not probabilities:
         return None
     return math.sqrt(sum(p * (1 - p) for p in probabilities)) / len(probabilities)
@@ -121,16 +119,10 @@ def suggest_traces(run: Run, n: int, metric: str = "groundedness", seed: int = 0
     """
     if metric not in METRIC_VERDICTS:
         raise UsageError(f"labels can be suggested for {', '.join(METRIC_VERDICTS)}; not for {metric}.")
-    uncertainty_by_trace = {
-        verdicts.trace: estimate_uncertainty(verdicts, metric) for verdicts in run.verdicts()
-    }
-    known = {
-        name: uncertainty for name, uncertainty in uncertainty_by_trace.items() if uncertainty is not None
-    }
+    uncertainty_by_trace = {verdicts.trace: estimate_uncertainty(verdicts, metric) for verdicts in run.verdicts()}
+    known = {name: uncertainty for name, uncertainty in uncertainty_by_trace.items() if uncertainty is not None}
     if not known:
-        raise UsageError(
-            f"{run.path} has no {METRIC_VERDICTS[metric]} verdicts: {metric} cannot be labelled there."
-        )
+        raise UsageError(f"{run.path} has no {METRIC_VERDICTS[metric]} verdicts: {metric} cannot be labelled there.")
     ids = shuffle_ids(list(known), seed)
     uncertainty = np.array([known[name] for name in ids])
     chances = compute_chances(uncertainty, n)
@@ -155,9 +147,7 @@ def read_suggestions(path: str | Path) -> list[SuggestedTrace]:
                 try:
                     suggestions.append(msgspec.json.decode(line, type=SuggestedTrace))
                 except msgspec.MsgspecError as error:
-                    raise InputError(
-                        f"{path}:{number}: {error}. Make it with: ragfault label suggest"
-                    ) from None
+                    raise InputError(f"{path}:{number}: {error}. Make it with: ragfault label suggest") from None
     return suggestions
 
 
@@ -177,11 +167,7 @@ class AnnotationSession:
     """
 
     def __init__(
-        self,
-        items: Iterable[AnnotationItem],
-        path: str | Path,
-        by: str,
-        chances: Mapping[str, float] | None = None,
+        self, items: Iterable[AnnotationItem], path: str | Path, by: str, chances: Mapping[str, float] | None = None
     ) -> None:
         self.path, self.by, self._chances = Path(path), by, chances or {}
         self.label_count = 0

@@ -12,19 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.judges.domain.profile import DomainProfile
-from ragfault.judges.llm.transport.calls import CallKind
+from ragfault.judges.llm.transport.reply_cache import CallKind
 from ragfault.records import ClaimSupport
 
-HARM_CATEGORIES = (
-    "hate",
-    "harassment",
-    "violence",
-    "self-harm",
-    "sexual",
-    "crime",
-    "privacy",
-    "dangerous advice",
-)
+HARM_CATEGORIES = ("hate", "harassment", "violence", "self-harm", "sexual", "crime", "privacy", "dangerous advice")
 """Kinds of harm to look for."""
 CATEGORIES_PLACEHOLDER = "CATEGORIES"
 """Placeholder of these kinds in a prompt file."""
@@ -221,10 +212,5 @@ def _inline_refs(node: Any, definitions: dict[str, Any]) -> Any:
     if "enum" in inlined:
         inlined["type"] = "string"
     if "properties" in inlined:
-        inlined["properties"] = {
-            key: _inline_refs(value, definitions) for key, value in inlined["properties"].items()
-        }
-    return {
-        key: value if key == "properties" else _inline_refs(value, definitions)
-        for key, value in inlined.items()
-    }
+        inlined["properties"] = {key: _inline_refs(value, definitions) for key, value in inlined["properties"].items()}
+    return {key: value if key == "properties" else _inline_refs(value, definitions) for key, value in inlined.items()}

@@ -15,8 +15,8 @@ from ragfault.judges.assembly import make_topic_check, split_statements
 from ragfault.judges.checks.answers import locate_citing_sentence
 from ragfault.judges.checks.claims import Claim, extract_claims
 from ragfault.judges.checks.passages import Passage
-from ragfault.judges.lexical.judge import LexicalJudge
-from ragfault.judges.llm.prompts.fences import FencedText, remove_hidden
+from ragfault.judges.lexical.entailment import LexicalJudge
+from ragfault.judges.llm.prompts.untrusted_text import FencedText, remove_hidden
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.records import Chunk, Citation, Trace
 
@@ -226,16 +226,10 @@ def build_prompt_inputs(trace: Trace, settings: LLMSettings) -> PromptInputs:
     passages = [Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()]
     answer = trace.answer or ""
     lexical = LexicalJudge().open_session(trace.query)
-    claims = (
-        tuple(extract_claims(answer, make_topic_check(trace.query, passages, lexical)))
-        if answer.strip()
-        else ()
-    )
+    claims = tuple(extract_claims(answer, make_topic_check(trace.query, passages, lexical))) if answer.strip() else ()
     facts = number_texts("f", trace.facts or ())
     expected = (
-        [trace.facts]
-        if trace.facts is not None
-        else [split_statements(reference) for reference in trace.references]
+        [trace.facts] if trace.facts is not None else [split_statements(reference) for reference in trace.references]
     )
     return PromptInputs(
         trace=trace,
@@ -286,9 +280,7 @@ def _prepare_chunks(chunks: Sequence[Chunk] | None, settings: LLMSettings) -> tu
 def _is_address(text: str) -> bool:
     """Check that a text is the URL of an image and nothing else."""
     bare = text.strip()
-    return bare.startswith("data:") or (
-        "://" in bare[:12] and not any(character.isspace() for character in bare)
-    )
+    return bare.startswith("data:") or ("://" in bare[:12] and not any(character.isspace() for character in bare))
 
 
 def _split_answer(answer: str, claims_in_answer: Sequence[Claim]) -> tuple[FencedText, ...]:
@@ -296,10 +288,7 @@ def _split_answer(answer: str, claims_in_answer: Sequence[Claim]) -> tuple[Fence
     parts: list[FencedText] = []
     offset = 0
     for number, claim in enumerate(claims_in_answer, 1):
-        parts += [
-            FencedText("answer", answer[offset : claim.start].strip()),
-            FencedText(f"s{number}", claim.text),
-        ]
+        parts += [FencedText("answer", answer[offset : claim.start].strip()), FencedText(f"s{number}", claim.text)]
         offset = claim.end
     parts.append(FencedText("answer", answer[offset:].strip()))
     return tuple(part for part in parts if part.text)
@@ -312,20 +301,11 @@ def _resolve_citations(
     if not (trace.answer or "").strip():
         return ()
     names = {chunk.chunk.id: chunk.name for chunk in reversed(chunks) if not chunk.is_blank}
-    claim_names = {
-        claim.text: f"s{number}" for number, claim in reversed(list(enumerate(claims_in_answer, 1)))
-    }
+    claim_names = {claim.text: f"s{number}" for number, claim in reversed(list(enumerate(claims_in_answer, 1)))}
     cited = []
     for index, citation in enumerate(trace.citations or ()):
-        claim = (
-            citation.claim
-            or locate_citing_sentence(citation, index, trace.answer or "")
-            or citation.quote
-            or ""
-        )
+        claim = citation.claim or locate_citing_sentence(citation, index, trace.answer or "") or citation.quote or ""
         cited.append(
-            PromptCitation(
-                f"k{index + 1}", citation, claim, names.get(citation.chunk), claim_names.get(claim.strip())
-            )
+            PromptCitation(f"k{index + 1}", citation, claim, names.get(citation.chunk), claim_names.get(claim.strip()))
         )
     return tuple(cited)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from ragfault.judges.llm.conversation import PromptRequest
-from ragfault.judges.llm.prompts.fences import FencedText, PromptLine
 from ragfault.judges.llm.prompts.instructions import PromptSet
 from ragfault.judges.llm.prompts.prompt_inputs import PromptChunk, PromptCitation, PromptInputs
+from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine
 from ragfault.judges.llm.reply_parser import RequestedFields
 from ragfault.judges.llm.settings import LLMSettings
-from ragfault.judges.llm.transport.calls import CallFailed, CallKind
+from ragfault.judges.llm.transport.reply_cache import CallFailed, CallKind
 
 TOKEN_MARGIN = 1.25
 """Safety factor on four bytes a token, as no tokenizer is at hand."""
@@ -43,9 +43,7 @@ def estimate_tokens(text: str) -> int:
     >>> estimate_tokens("a" * 400), estimate_tokens("")
     (125, 0)
     """
-    return math.ceil(
-        (len(text) if text.isascii() else len(text.encode("utf-8", "replace"))) / 4 * TOKEN_MARGIN
-    )
+    return math.ceil((len(text) if text.isascii() else len(text.encode("utf-8", "replace"))) / 4 * TOKEN_MARGIN)
 
 
 def estimate_fenced(text: FencedText) -> int:
@@ -84,9 +82,7 @@ def split_text(part: FencedText, limit: float) -> list[FencedText]:
     if estimate_fenced(part) <= limit:
         return [part]
     text = part.text
-    longest = max(
-        40, int((limit - FENCE_TOKENS) * 4 / TOKEN_MARGIN * len(text) / len(text.encode("utf-8", "replace")))
-    )
+    longest = max(40, int((limit - FENCE_TOKENS) * 4 / TOKEN_MARGIN * len(text) / len(text.encode("utf-8", "replace"))))
     pieces: list[str] = []
     start = 0
     while start < len(text):
@@ -96,10 +92,7 @@ def split_text(part: FencedText, limit: float) -> list[FencedText]:
             end = word_end + 1 if word_end > start else end
         pieces.append(text[start:end])
         start = end
-    return [
-        FencedText(f"{part.name} part {number} of {len(pieces)}", piece)
-        for number, piece in enumerate(pieces, 1)
-    ]
+    return [FencedText(f"{part.name} part {number} of {len(pieces)}", piece) for number, piece in enumerate(pieces, 1)]
 
 
 MIN_CHUNK_TOKENS = 250
@@ -135,9 +128,7 @@ class TokenLimits(NamedTuple):
         return TokenLimits(self.request - request, max(MIN_CHUNK_TOKENS, self.reply - reply))
 
 
-def plan_retrieval(
-    inputs: PromptInputs, settings: LLMSettings, prompts: PromptSet
-) -> list[list[PromptRequest]]:
+def plan_retrieval(inputs: PromptInputs, settings: LLMSettings, prompts: PromptSet) -> list[list[PromptRequest]]:
     """Plan the requests about the retrieval: chains, each of which shows all chunks group by group.
 
     The first chain grades the chunks and asks what is missing; statements that do not fit there get chains of
@@ -149,14 +140,10 @@ def plan_retrieval(
     limits = compute_limits("retrieval", query, settings, prompts)
     chunk_tokens, statement_tokens = estimate_entries(["chunks"]), estimate_entries(["statements"])
     expected = [text for statements in inputs.statements for text in statements]
-    rows = _group_texts(
-        expected, limits, statement_tokens, reserved=chunk_tokens * len(inputs.visible_chunks)
-    ) or [[]]
+    rows = _group_texts(expected, limits, statement_tokens, reserved=chunk_tokens * len(inputs.visible_chunks)) or [[]]
     longest = max(map(len, rows))
     groups = _group_chunks(
-        inputs.visible_chunks,
-        limits.subtract(max(map(_total_tokens, rows)), statement_tokens * longest),
-        chunk_tokens,
+        inputs.visible_chunks, limits.subtract(max(map(_total_tokens, rows)), statement_tokens * longest), chunk_tokens
     )
     return [
         [_build_grading_request(query, group, row, first=number == 0) for group in groups]
@@ -194,19 +181,13 @@ def plan_generation(inputs: PromptInputs, settings: LLMSettings, prompts: Prompt
         return []
     truth_texts = [*inputs.facts, *inputs.references]
     citation_texts = [
-        FencedText(citation.name, f"{citation.claim} {citation.citation.quote or ''}")
-        for citation in inputs.citations
+        FencedText(citation.name, f"{citation.claim} {citation.citation.quote or ''}") for citation in inputs.citations
     ]
     limits = compute_limits(
-        "generation",
-        [FencedText("query", inputs.trace.query), *truth_texts, *citation_texts],
-        settings,
-        prompts,
+        "generation", [FencedText("query", inputs.trace.query), *truth_texts, *citation_texts], settings, prompts
     )
     limits = limits.subtract(
-        0,
-        estimate_entries(["facts"]) * len(inputs.facts)
-        + estimate_entries(["citations"]) * len(inputs.citations),
+        0, estimate_entries(["facts"]) * len(inputs.facts) + estimate_entries(["citations"]) * len(inputs.citations)
     )
     used_tokens, claim_tokens = estimate_entries(["used"]), estimate_entries(["claims", "truth"])
     rows = _group_claims(inputs, limits, claim_tokens, reserved=used_tokens * len(inputs.visible_chunks))
@@ -220,8 +201,7 @@ def plan_generation(inputs: PromptInputs, settings: LLMSettings, prompts: Prompt
         request
         for number, row in enumerate(rows)
         for column, group in enumerate(groups)
-        if (request := _build_claim_request(inputs, row, group, (number, column), _answer_fields(settings)))
-        is not None
+        if (request := _build_claim_request(inputs, row, group, (number, column), _answer_fields(settings))) is not None
     ]
 
 
@@ -261,11 +241,7 @@ def _build_claim_request(
 ) -> PromptRequest | None:
     """Build a request to check claims against chunks; the first one also asks about the answer."""
     first_claims, chunk_names = position[0] == 0, frozenset(_chunk_names(group))
-    cited = (
-        [item for item in inputs.citations if item.chunk_name in chunk_names and item.claim]
-        if first_claims
-        else []
-    )
+    cited = [item for item in inputs.citations if item.chunk_name in chunk_names and item.claim] if first_claims else []
     fields: RequestedFields = {}
     if group and claim_group.claims:
         fields["claims"] = claim_group.claims
@@ -348,9 +324,7 @@ def _total_tokens(parts: Sequence[FencedText]) -> int:
     return sum(map(estimate_fenced, parts))
 
 
-def _group_texts(
-    texts: Sequence[FencedText], limits: TokenLimits, entry: int, reserved: int
-) -> list[list[FencedText]]:
+def _group_texts(texts: Sequence[FencedText], limits: TokenLimits, entry: int, reserved: int) -> list[list[FencedText]]:
     """Group texts into at most half of the request and, beside `reserved` tokens, of the reply."""
     reply = limits.reply - min(limits.reply / 2, reserved)
     sizes = [max(2 * estimate_fenced(text) / limits.request, entry / reply) for text in texts]
@@ -365,9 +339,7 @@ def _group_claims(inputs: PromptInputs, limits: TokenLimits, entry: int, reserve
         return [ClaimGroup(tuple(part.name for part in group), inputs.answer_parts) for group in groups]
     short = [part for piece in inputs.answer_parts for part in split_text(piece, limits.request / 2)]
     return [
-        ClaimGroup(
-            tuple(dict.fromkeys(part.name.split()[0] for part in row if part.name[0] == "s")), tuple(row)
-        )
+        ClaimGroup(tuple(dict.fromkeys(part.name.split()[0] for part in row if part.name[0] == "s")), tuple(row))
         for row in _group_texts(short, limits, entry, reserved)
     ]
 

@@ -13,8 +13,7 @@ import msgspec
 
 from ragfault.errors import UsageError
 from ragfault.judges.llm.settings import LLMSettings, endpoint_host, is_local
-from ragfault.judges.llm.transport.calls import ModelCall
-from ragfault.judges.llm.transport.reply_cache import CachedReply, CacheFile, store_reply
+from ragfault.judges.llm.transport.reply_cache import CachedReply, CacheFile, ModelCall, store_reply
 from ragfault.records import Usage
 
 NANO = 1_000_000_000
@@ -151,15 +150,9 @@ class CallCost(NamedTuple):
 
 def bound_cost(call: ModelCall, settings: LLMSettings, cost: CostFunction) -> CallCost:
     """Return the upper bound of the cost of a call: no token is shorter than a byte."""
-    size = (
-        REQUEST_TOKENS + len(msgspec.json.encode(call.schema)) + len(msgspec.json.encode(settings.parameters))
-    )
+    size = REQUEST_TOKENS + len(msgspec.json.encode(call.schema)) + len(msgspec.json.encode(settings.parameters))
     for message in call.messages:
-        size += (
-            MESSAGE_TOKENS
-            + len(message.text.encode("utf-8", "replace"))
-            + MAX_IMAGE_TOKENS * len(message.images)
-        )
+        size += MESSAGE_TOKENS + len(message.text.encode("utf-8", "replace")) + MAX_IMAGE_TOKENS * len(message.images)
     return CallCost(size, settings.max_tokens, cost(size, settings.max_tokens))
 
 
@@ -189,8 +182,7 @@ class CallBudget:
             if not self._fits(connection, bound):
                 return None
             cursor = connection.execute(
-                "insert into reservations (budget, prompt, completion, cost) values (?, ?, ?, ?)",
-                (self.name, *bound),
+                "insert into reservations (budget, prompt, completion, cost) values (?, ?, ?, ?)", (self.name, *bound)
             )
         return cursor.lastrowid
 
@@ -198,10 +190,7 @@ class CallBudget:
         if self._max_tokens is None and self._max_cost is None:
             return True
         _, _, prompt, completion, cost, _ = _sum_spending(connection, self.name)
-        within = (
-            self._max_tokens is None
-            or prompt + completion + bound.prompt + bound.completion <= self._max_tokens
-        )
+        within = self._max_tokens is None or prompt + completion + bound.prompt + bound.completion <= self._max_tokens
         return within and (self._max_cost is None or cost + (bound.cost or 0) <= self._max_cost)
 
     def settle(self, ticket: int, amount: CallCost, reply: tuple[bytes, CachedReply] | None = None) -> None:
@@ -230,9 +219,7 @@ class CallBudget:
         """Store the cache hits that no settlement stored."""
         if self._hits:
             with self._file.transaction() as connection:
-                connection.execute(
-                    "update budgets set cached = cached + ? where name = ?", (self._hits, self.name)
-                )
+                connection.execute("update budgets set cached = cached + ? where name = ?", (self._hits, self.name))
                 self._hits = 0
 
     def usage(self) -> Usage:

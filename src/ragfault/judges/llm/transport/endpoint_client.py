@@ -1,18 +1,116 @@
-"""HTTP client of an OpenAI-compatible endpoint: one attempt of a call, its answer or a classified error."""
+"""Client of a chat endpoint, with concurrency that adapts to rate limits."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+import random
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ragfault.errors import MissingExtra
 from ragfault.judges.llm.settings import API_KEY_VARIABLE, LLMSettings, ModelEndpoint, redact_secrets
-from ragfault.judges.llm.transport.calls import ModelCall, ModelMessage
-from ragfault.judges.llm.transport.concurrency_limiter import parse_retry_after
+from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelMessage
 
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI
+
+
+FIRST_DELAY, MAX_DELAY = 0.5, 30.0
+"""Seconds before the second attempt, and at most; doubled each time."""
+MAX_REQUESTED_DELAY = 120.0
+"""Longest wait that a service can request, in seconds."""
+
+
+class ConcurrencyLimiter:
+    """Limit of calls in flight: halved on overload, raised by one for each good round of calls.
+
+    Acquire a slot for each attempt: `async with limiter.acquire_slot():`. First come, first served; retries
+    go first.
+    """
+
+    def __init__(self, max_calls: int) -> None:
+        self.max_calls, self.limit, self.busy = max_calls, float(max_calls), 0
+        self._decreased_at = -1.0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def acquire_slot(self, *, retry: bool = False) -> AsyncIterator[None]:
+        """Wait for a slot and hold it for the block."""
+        if self.busy < int(self.limit) and not self._waiting:
+            self.busy += 1
+        else:
+            await self._wait_for_slot(retry)
+        try:
+            yield
+        finally:
+            self.busy -= 1
+            self._admit()
+
+    async def _wait_for_slot(self, retry: bool) -> None:
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._waiting.appendleft if retry else self._waiting.append)(slot)
+        try:
+            await slot
+        except asyncio.CancelledError:
+            if slot.done() and not slot.cancelled():
+                self.busy -= 1
+                self._admit()
+            raise
+
+    def _admit(self) -> None:
+        while self._waiting and self.busy < int(self.limit):
+            slot = self._waiting.popleft()
+            if not slot.done():
+                self.busy += 1
+                slot.set_result(None)
+
+    def decrease(self, began: float) -> None:
+        """Decrease the limit by half; a call that began before the last decrease is ignored."""
+        if began > self._decreased_at:
+            self.limit = max(1.0, self.limit / 2)
+            self._decreased_at = time.monotonic()
+
+    def increase(self) -> None:
+        """Raise the limit by one for each round of successful calls."""
+        self.limit = min(float(self.max_calls), self.limit + 1 / self.limit)
+        self._admit()
+
+
+def compute_delay(attempts: int, requested: float | None) -> float:
+    """Return the seconds to wait before a retry: as the service requested, else exponential with jitter."""
+    if requested is not None:
+        return min(requested, MAX_REQUESTED_DELAY) + random.uniform(0, 0.05)
+    return min(FIRST_DELAY * 2.0 ** (attempts - 1), MAX_DELAY) * random.uniform(0.5, 1.0)
+
+
+def parse_retry_after(headers: dict[str, str]) -> float | None:
+    """Return the seconds of a Retry-After header (a number or a date); None where it requests none.
+
+    >>> headers = [{"retry-after": "3"}, {"retry-after-ms": "250"}, {"retry-after": "soon"}, {}]
+    >>> [parse_retry_after(header) for header in headers]
+    [3.0, 0.25, None, None]
+    """
+    milliseconds = headers.get("retry-after-ms", "")
+    value = headers.get("retry-after", "").strip()
+    for text, unit in ((milliseconds, 1000.0), (value, 1.0)):
+        try:
+            seconds = float(text) / unit
+        except ValueError:
+            continue
+        return seconds if 0 <= seconds < float("inf") else None
+    if not value:
+        return None
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 WEAKER_FORMAT: dict[str, Literal["object", "none"]] = {"schema": "object", "object": "none"}
@@ -21,16 +119,7 @@ OTHER_LIMIT: dict[str, Literal["max_tokens", "max_completion_tokens"]] = {
     "max_completion_tokens": "max_tokens",
 }
 FORMAT_WORDS = ("response_format", "json_schema", "json_object", "structured output", "grammar", "guided")
-REFUSAL_WORDS = (
-    "support",
-    "unknown",
-    "unrecognized",
-    "unexpected",
-    "extra",
-    "not permitted",
-    "not allowed",
-    "instead",
-)
+REFUSAL_WORDS = ("support", "unknown", "unrecognized", "unexpected", "extra", "not permitted", "not allowed", "instead")
 
 
 class EndpointFeatures(NamedTuple):
@@ -74,11 +163,7 @@ def downgrade_features(
         return sent._replace(reply_format=WEAKER_FORMAT[sent.reply_format])
     if status not in (400, 422) or not (parameter or any(word in message for word in REFUSAL_WORDS)):
         return None
-    if (
-        sent.limit_name in message
-        and not sent.limit_swapped
-        and any(word in message for word in REFUSAL_WORDS)
-    ):
+    if sent.limit_name in message and not sent.limit_swapped and any(word in message for word in REFUSAL_WORDS):
         return sent._replace(limit_name=OTHER_LIMIT[sent.limit_name], limit_swapped=True)
     if sent.temperature and settings.temperature is not None and "temperature" in message:
         return sent._replace(temperature=False)
@@ -141,13 +226,7 @@ class CallError(Exception):
     """Failed attempt of a call."""
 
     def __init__(
-        self,
-        reason: str,
-        *,
-        charged: bool,
-        retryable: bool = True,
-        fatal: bool = False,
-        unreachable: bool = False,
+        self, reason: str, *, charged: bool, retryable: bool = True, fatal: bool = False, unreachable: bool = False
     ) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -185,9 +264,7 @@ class EndpointClient:
             try:
                 return await self._send_once(call, sent)
             except _RequestRefused as refusal:
-                remaining = downgrade_features(
-                    sent, refusal.status, refusal.message, refusal.parameter, self._settings
-                )
+                remaining = downgrade_features(sent, refusal.status, refusal.message, refusal.parameter, self._settings)
                 if remaining is None:
                     raise refusal.error from None
                 if self._features == sent:
@@ -220,9 +297,7 @@ class EndpointClient:
         status = error.status_code
         message = redact_secrets(error.message, self._endpoint.key).removeprefix(f"Error code: {status} - ")
         code = str(error.code or "")
-        if status in FATAL_STATUSES or (
-            status == 429 and (code in QUOTA_CODES or "insufficient_quota" in message)
-        ):
+        if status in FATAL_STATUSES or (status == 429 and (code in QUOTA_CODES or "insufficient_quota" in message)):
             return CallError(self._fatal_message(status, message), charged=False, retryable=False, fatal=True)
         call_error = CallError(
             f"HTTP {status}: {message}",
@@ -261,18 +336,11 @@ class EndpointClient:
         import aiohttp
 
         causes = list(_error_chain(error))
-        if any(
-            isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-            for cause in causes
-        ):
+        if any(isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError) for cause in causes):
             message = redact_secrets(str(causes[-1]) or type(causes[-1]).__name__, self._endpoint.key)
-            return CallError(
-                f"cannot reach {self._endpoint.host}: {message}", charged=False, unreachable=True
-            )
+            return CallError(f"cannot reach {self._endpoint.host}: {message}", charged=False, unreachable=True)
         if any(isinstance(cause, aiohttp.InvalidURL) for cause in causes):
-            return CallError(
-                self._fatal_message(404, "not an address"), charged=False, retryable=False, fatal=True
-            )
+            return CallError(self._fatal_message(404, "not an address"), charged=False, retryable=False, fatal=True)
         if any(isinstance(cause, TimeoutError) for cause in causes):
             return self._timeout_error()
         message = redact_secrets(str(causes[-1]) or type(causes[-1]).__name__, self._endpoint.key)
@@ -333,9 +401,7 @@ def _parse_completion(payload: Any) -> CompletionAnswer:
         refusal = f"the model refused: {redact_secrets(str(message['refusal']))}"
     text = message.get("content")
     prompt, completion = _read_usage(_as_mapping(payload.get("usage")))
-    return CompletionAnswer(
-        text if isinstance(text, str) else "", prompt, completion, reason == "length", refusal
-    )
+    return CompletionAnswer(text if isinstance(text, str) else "", prompt, completion, reason == "length", refusal)
 
 
 def _read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:

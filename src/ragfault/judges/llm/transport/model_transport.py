@@ -21,12 +21,20 @@ from ragfault.judges.llm.transport.budget import (
     bound_cost,
     load_cost_function,
 )
-from ragfault.judges.llm.transport.calls import CallFailed, ModelCall, ModelCaller, ModelReply
-from ragfault.judges.llm.transport.concurrency_limiter import ConcurrencyLimiter, compute_delay
-from ragfault.judges.llm.transport.endpoint_client import CallError, CompletionAnswer, EndpointClient
+from ragfault.judges.llm.transport.endpoint_client import (
+    CallError,
+    CompletionAnswer,
+    ConcurrencyLimiter,
+    EndpointClient,
+    compute_delay,
+)
 from ragfault.judges.llm.transport.reply_cache import (
     CachedReply,
     CacheFile,
+    CallFailed,
+    ModelCall,
+    ModelCaller,
+    ModelReply,
     create_key_builder,
     default_cache_path,
     load_reply,
@@ -46,13 +54,7 @@ class ModelTransport:
         cost: CostFunction,
         cache: CacheFile | None,
     ) -> None:
-        self._settings, self._client, self._budget, self._cost, self._cache = (
-            settings,
-            client,
-            budget,
-            cost,
-            cache,
-        )
+        self._settings, self._client, self._budget, self._cost, self._cache = (settings, client, budget, cost, cache)
         self._limiter = ConcurrencyLimiter(settings.concurrency)
         self._build_key = create_key_builder(settings)
         self._pending: dict[bytes, asyncio.Task[ModelReply]] = {}
@@ -128,9 +130,7 @@ class ModelTransport:
             return
         if error.unreachable:
             self.stop(
-                JudgeStopped(
-                    f"{error.reason}, in {attempts} tries. See that it runs, and give the same command again."
-                )
+                JudgeStopped(f"{error.reason}, in {attempts} tries. See that it runs, and give the same command again.")
             )
             self._raise_if_stopped()
         raise CallFailed(f"{error.reason}, in {attempts} tries")
@@ -172,13 +172,7 @@ class ModelTransport:
             raise CallFailed(answer.refusal)
         settings = self._settings
         reply = CachedReply(
-            answer.text,
-            answer.truncated,
-            call.kind,
-            settings.provider,
-            settings.model,
-            *amount,
-            int(time.time()),
+            answer.text, answer.truncated, call.kind, settings.provider, settings.model, *amount, int(time.time())
         )
         self._budget.settle(ticket, amount, None if self._cache is None else (key, reply))
         cost = None if amount.cost is None else amount.cost / NANO

@@ -1,4 +1,4 @@
-"""Cache of paid replies: one SQLite file shared by several processes, keyed by the content of the call."""
+"""Calls to a language model and the cache of their replies, in one SQLite file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,89 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
+from msgspec import Struct
 
-from ragfault.errors import InputError, JudgeStopped
+from ragfault.errors import InputError, JudgeError, JudgeStopped
 from ragfault.judges.llm.settings import LLMSettings, endpoint_location
-from ragfault.judges.llm.transport.calls import ModelCall
+from ragfault.records import Usage
+
+CallKind = Literal["retrieval", "generation", "questions", "relevance", "writing"]
+"""Purpose of a call: verdicts on the retrieval, verdicts on the answer, questions that an answer answers,
+relevance of passages, or text.
+"""
+
+
+class ModelMessage(Struct, frozen=True):
+    """Turn of a conversation with a model."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+    images: tuple[str, ...] = ()
+    """URLs of its images: `data:` or `https:`."""
+
+
+class ModelCall(Struct, frozen=True, kw_only=True):
+    """Request to a model."""
+
+    kind: CallKind
+    messages: tuple[ModelMessage, ...]
+    schema: dict[str, Any]
+    """Strict JSON schema of the reply: every field is required, none may be added."""
+    content: str
+    """Hash of everything that affects the reply except model and parameters."""
+    vote: int = 0
+    """Number of this call among equal ones, from 0."""
+
+
+class ModelReply(NamedTuple):
+    """Reply of a model."""
+
+    text: str
+    usage: Usage
+    cached: bool
+    """The reply was paid for earlier."""
+    truncated: bool = False
+    """The reply ended at the token limit."""
+
+
+class CallFailed(JudgeError):
+    """Error of a call without a reply after all attempts; its message holds no key."""
+
+
+class ModelCaller(Protocol):
+    """Source of replies: a cache, or an endpoint within a budget."""
+
+    async def ask(self, call: ModelCall) -> ModelReply:
+        """Return the reply to a call, paid for once.
+
+        Raises CallFailed where this call cannot be answered, JudgeStopped where none can, BudgetExceeded
+        where its cost exceeds the budget.
+        """
+        ...
+
+
+class CountingCaller:
+    """Caller that sums up the usage of the replies of another caller."""
+
+    def __init__(self, caller: ModelCaller) -> None:
+        self._caller = caller
+        self.usage = Usage()
+
+    async def ask(self, call: ModelCall) -> ModelReply:
+        reply = await self._caller.ask(call)
+        total, usage = self.usage, reply.usage
+        self.usage = Usage(
+            calls=total.calls + usage.calls,
+            cached=total.cached + usage.cached,
+            prompt=total.prompt + usage.prompt,
+            completion=total.completion + usage.completion,
+            cost=None if total.cost is None or usage.cost is None else total.cost + usage.cost,
+        )
+        return reply
+
 
 CACHE_VARIABLE = "RAGFAULT_CACHE"
 """Environment variable that names another file, or "none"."""
@@ -103,18 +179,13 @@ class CacheFile:
         """Check the file, and create its tables where it is new, under a lock."""
         execute = self._connection.execute
         execute("begin immediate")
-        mark, layout = (
-            execute("pragma application_id").fetchone()[0],
-            execute("pragma user_version").fetchone()[0],
-        )
+        mark, layout = (execute("pragma application_id").fetchone()[0], execute("pragma user_version").fetchone()[0])
         if mark not in (0, APPLICATION_ID) or (
             not mark and execute("select count(*) from sqlite_master").fetchone()[0]
         ):
             raise InputError(self._damaged_message())
         if mark and layout != LAYOUT_VERSION:
-            raise InputError(
-                f"{self.path} is of another version of ragfault. Name another file with --cache."
-            )
+            raise InputError(f"{self.path} is of another version of ragfault. Name another file with --cache.")
         if not mark:
             for line in CACHE_SCHEMA.split(";"):
                 execute(line)
@@ -261,9 +332,7 @@ def load_reply(file: CacheFile, key: bytes) -> CachedReply | None:
 def store_reply(connection: sqlite3.Connection, key: bytes, reply: CachedReply) -> None:
     """Store a reply within a transaction; the first one under a key stays."""
     placeholders = ", ".join("?" * (len(reply) + 1))
-    connection.execute(
-        f"insert or ignore into replies (key, {REPLY_COLUMNS}) values ({placeholders})", (key, *reply)
-    )
+    connection.execute(f"insert or ignore into replies (key, {REPLY_COLUMNS}) values ({placeholders})", (key, *reply))
 
 
 def summarize_cache(file: CacheFile) -> list[CacheGroup]:

@@ -1,4 +1,4 @@
-"""The store on ClickHouse: one process and one of its threads write, any thread reads."""
+"""The store on ClickHouse."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ import msgspec
 from ragfault.errors import OutputError
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Score, Trace, Verdicts
-from ragfault.server.storage.clickhouse.connection import ClickHouseConnection, parse_address
+from ragfault.server.storage.clickhouse.connection import (
+    CREATE_MIGRATIONS,
+    MIGRATIONS,
+    ClickHouseConnection,
+    apply_migration,
+    parse_address,
+)
 from ragfault.server.storage.clickhouse.lease import RENEW_SECONDS, StoreLease
-from ragfault.server.storage.clickhouse.schema import CREATE_MIGRATIONS, MIGRATIONS, apply_migration
-from ragfault.server.storage.clickhouse.spot_checks import ClickHouseSpotChecks
 from ragfault.server.storage.engine import (
     DatabaseConnection,
+    WriteQueue,
+    WriteRequest,
     decode_scores,
     decode_trace,
     decode_verdicts,
     encode_json,
     migrate,
+    run_requests,
 )
 from ragfault.server.storage.outcome_rows import (
     SUM_COLUMNS,
@@ -37,11 +44,77 @@ from ragfault.server.storage.outcome_rows import (
     build_rollups,
     build_value_columns,
 )
-from ragfault.server.storage.records import AppendResult, TraceState
+from ragfault.server.storage.records import AppendResult, SpotCheckSample, TraceState
 from ragfault.server.storage.rollups import OutcomeBatch
+from ragfault.server.storage.spot_checks import SpotCheckStore
 from ragfault.server.storage.store import TraceStore
 from ragfault.server.storage.traces import AppendRequest
-from ragfault.server.storage.write_queue import WriteQueue, WriteRequest, run_requests
+
+DAY_EXPRESSION = "intDiv(toInt64(received), 86400)"
+
+
+class ClickHouseSpotChecks(SpotCheckStore):
+    """The spot checks of a store on ClickHouse."""
+
+    def _insert_checks(
+        self, con: DatabaseConnection, columns: dict[str, list[Any]], values: Sequence[dict[str, float]]
+    ) -> None:
+        con.insert("checks", columns | {"values": list(values)})
+
+    def read_samples(
+        self, judge: str, since: float, until: float, metric: str | None = None, route: str | None = None
+    ) -> tuple[SpotCheckSample, ...]:
+        """Return the values by both judges, by metric and route, of traces from a time to before another."""
+        import numpy as np
+
+        filters = {name: value for name, value in (("metric", metric), ("route", route)) if value is not None}
+        columns: dict[str, Any] = {
+            "base": np.float64,
+            "reference": np.float64,
+            "chance": np.float64,
+            "cost": np.float64,
+            "conversation": np.uint64,
+        }
+        arrays = ", ".join(f"groupArrayIf({name}, covered AND NOT alone)" for name in columns)
+        rows = self._store.reader.fetch_rows(
+            "SELECT metric, route, count(), countIf(covered), countIf(covered AND taken AND NOT asked), "
+            f"countIf(alone), sumIf(base, alone), sumIf(base * base, alone), {arrays} "
+            f"FROM {_build_values_query(list(filters))} GROUP BY metric, route ORDER BY metric, route",
+            judge=judge,
+            since=since,
+            until=until,
+            **filters,
+        )
+        samples: list[SpotCheckSample] = []
+        for metric_name, route_name, scored, covered, failed, n, total, squares, *lists in rows:
+            sides: list[Any] = [np.array(values, kind) for values, kind in zip(lists, columns.values(), strict=True)]
+            remainder = (int(n), float(total), float(squares))
+            samples.append(SpotCheckSample(metric_name, route_name, scored, covered, failed, remainder, *sides))
+        return tuple(samples)
+
+
+def _build_values_query(filters: Sequence[str]) -> str:
+    """Return the query of the values by the judge of every trace beside those by the reference judge."""
+    where = "time >= {since:Float64} AND time < {until:Float64}"
+    for name in filters:
+        where += f" AND {name} = {{{name}:String}}"
+    return (
+        "(SELECT s.metric AS metric, s.route AS route, s.value AS base, mapContains(c.`values`, s.metric) AS asked, "
+        "if(asked, c.`values`[s.metric], nan) AS reference, d.chance AS chance, d.taken AS taken, "
+        "ifNull(c.cost, nan) AS cost, if(d.talk = '', toUInt64(0), cityHash64(d.talk)) AS conversation, "
+        "d.drawn AND (u.first = 0 OR s.number < u.first) AS covered, "
+        "covered AND NOT asked AND conversation = 0 AS alone "
+        f"FROM (SELECT metric, route, value, number, {DAY_EXPRESSION} AS day FROM scores WHERE {where}) s "
+        "LEFT ANY JOIN (SELECT number, true AS drawn, chance, taken, conversation AS talk FROM draws "
+        "WHERE judge = {judge:String}) d ON d.number = s.number "
+        "LEFT ANY JOIN (SELECT number, cost, `values` FROM checks WHERE judge = {judge:String}) c "
+        "ON c.number = s.number "
+        f"LEFT ANY JOIN (SELECT {DAY_EXPRESSION} AS day, min(number) AS first FROM draws "
+        "WHERE taken AND judge = {judge:String} "
+        "AND number NOT IN (SELECT number FROM checks WHERE judge = {judge:String} AND state IN "
+        "('checked', 'failed')) GROUP BY day) u ON u.day = s.day)"
+    )
+
 
 MAX_BATCH = 512
 """Largest number of writes in a round."""
@@ -76,10 +149,7 @@ class ClickHouseStore(TraceStore):
         self._lease: StoreLease | None = None
         try:
             self._schema = migrate(
-                self.writer,
-                CREATE_MIGRATIONS,
-                lambda number: apply_migration(self.writer, number),
-                len(MIGRATIONS),
+                self.writer, CREATE_MIGRATIONS, lambda number: apply_migration(self.writer, number), len(MIGRATIONS)
             )
             self._lease = StoreLease(self._write_connection)
             self._restore()
@@ -137,10 +207,7 @@ class ClickHouseStore(TraceStore):
             return super()._append_requests(requests)
 
     def _find_present(self, ids: Sequence[str]) -> set[str]:
-        return {
-            id
-            for (id,) in self.writer.fetch_among("SELECT id FROM ids WHERE id IN {among:Array(String)}", ids)
-        }
+        return {id for (id,) in self.writer.fetch_among("SELECT id FROM ids WHERE id IN {among:Array(String)}", ids)}
 
     def _insert_traces(self, columns: dict[str, list[Any]]) -> None:
         """Insert traces, then their ids: `_restore_ids` completes an interrupted insert."""
@@ -150,8 +217,7 @@ class ClickHouseStore(TraceStore):
     def _restore_ids(self) -> None:
         """Add the missing ids: those of the highest numbers."""
         self.writer.execute(
-            "INSERT INTO ids SELECT id, number, received, time FROM traces "
-            "WHERE number > (SELECT max(number) FROM ids)"
+            "INSERT INTO ids SELECT id, number, received, time FROM traces WHERE number > (SELECT max(number) FROM ids)"
         )
 
     def _insert_pending(self, columns: dict[str, list[Any]]) -> None:
@@ -160,11 +226,7 @@ class ClickHouseStore(TraceStore):
     def _release_pending(self, numbers: Sequence[int]) -> None:
         """Insert rows of the other sign, which vanish together with the first when parts are merged."""
         size = len(numbers)
-        columns: dict[str, list[Any]] = {
-            "number": list(numbers),
-            "received": [0.0] * size,
-            "kind": [""] * size,
-        }
+        columns: dict[str, list[Any]] = {"number": list(numbers), "received": [0.0] * size, "kind": [""] * size}
         self.writer.insert("pending", {**columns, "body": [b""] * size, "sign": [-1] * size})
 
     def _load_outcomes(self, numbers: Sequence[int]) -> dict[int, tuple[TraceState, dict[str, float]]]:
@@ -221,9 +283,7 @@ class ClickHouseStore(TraceStore):
         self.writer.insert("outcomes", columns)
         self._insert_derived(number, numbered, batch.measures)
 
-    def _insert_derived(
-        self, batch: int, numbered: Sequence[NumberedRow], measures: Sequence[MetricInfo]
-    ) -> None:
+    def _insert_derived(self, batch: int, numbered: Sequence[NumberedRow], measures: Sequence[MetricInfo]) -> None:
         token = f"batch-{batch}"
         rollups, products = build_rollups(numbered, measures)
         self.writer.insert("scores", _add_times(numbered, build_value_columns(numbered)), token)

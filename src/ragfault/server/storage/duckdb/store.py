@@ -1,4 +1,4 @@
-"""The store on DuckDB: one file, owned by one process; one thread writes, any thread reads."""
+"""The store on DuckDB."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ragfault.io.error_collector import IdSet
-from ragfault.server.storage.duckdb.connection import DuckDBConnection, open_database, translate_error
-from ragfault.server.storage.duckdb.schema import MIGRATIONS, apply_migration
-from ragfault.server.storage.duckdb.spot_checks import DuckDBSpotChecks
-from ragfault.server.storage.engine import DatabaseConnection, migrate
+from ragfault.server.storage.duckdb.connection import (
+    MIGRATIONS,
+    DuckDBConnection,
+    apply_migration,
+    open_database,
+    translate_error,
+)
+from ragfault.server.storage.engine import DatabaseConnection, WriteQueue, WriteRequest, migrate, run_requests
 from ragfault.server.storage.metadata import StoredNote, to_columns
 from ragfault.server.storage.outcome_rows import (
     SUM_COLUMNS,
@@ -24,10 +28,92 @@ from ragfault.server.storage.outcome_rows import (
     build_rollups,
     build_value_columns,
 )
-from ragfault.server.storage.records import TraceState
+from ragfault.server.storage.records import SpotCheckSample, TraceState
 from ragfault.server.storage.rollups import OutcomeBatch
+from ragfault.server.storage.spot_checks import SpotCheckStore
 from ragfault.server.storage.store import TraceStore
-from ragfault.server.storage.write_queue import WriteQueue, WriteRequest, run_requests
+
+COVERED_DRAWS = (
+    "WITH cut AS (SELECT floor(d.received / 86400) AS day, min(d.number) AS first FROM draws d WHERE d.taken "
+    "AND d.judge = $judge AND NOT EXISTS (SELECT 1 FROM checks c WHERE c.number = d.number AND c.judge = d.judge "
+    "AND c.state IN ('checked', 'failed')) GROUP BY day), "
+    "ours AS (SELECT d.number, d.chance, d.taken, d.conversation, c.cost, "
+    "cut.first IS NULL OR d.number < cut.first AS covered FROM draws d "
+    "LEFT JOIN cut ON cut.day = floor(d.received / 86400) "
+    "LEFT JOIN checks c ON c.number = d.number AND c.judge = d.judge WHERE d.judge = $judge) "
+)
+"""The draws for a judge, and which are covered: see `SpotCheckSample`. A draw is settled once the judge was asked,
+whatever its reply, and not when it was left out."""
+
+UNPAIRED_ROWS = "o.covered AND k.value IS NULL AND o.conversation = ''"
+"""Covered traces outside conversations without a value by the reference judge."""
+
+
+class DuckDBSpotChecks(SpotCheckStore):
+    """The spot checks of a store on DuckDB."""
+
+    def _insert_checks(
+        self, con: DatabaseConnection, columns: dict[str, list[Any]], values: Sequence[dict[str, float]]
+    ) -> None:
+        import pyarrow as pa
+
+        costs: Any = pa.array(columns["cost"], pa.float64())
+        con.insert("checks", columns | {"cost": costs})
+        rows = [
+            (number, judge, metric, value)
+            for number, judge, row in zip(columns["number"], columns["judge"], values, strict=True)
+            for metric, value in row.items()
+        ]
+        names = ("number", "judge", "metric", "value")
+        con.insert("check_values", {name: [row[at] for row in rows] for at, name in enumerate(names)})
+
+    def read_samples(
+        self, judge: str, since: float, until: float, metric: str | None = None, route: str | None = None
+    ) -> tuple[SpotCheckSample, ...]:
+        """Return the values by both judges, by metric and route, of traces from a time to before another."""
+        parameters: dict[str, Any] = {"judge": judge, "since": since, "until": until}
+        where = "s.time >= $since AND s.time < $until"
+        for name, value in (("metric", metric), ("route", route)):
+            if value is not None:
+                where, parameters[name] = f"{where} AND s.{name} = ${name}", value
+        values = (
+            "FROM scores s LEFT JOIN ours o ON o.number = s.number LEFT JOIN check_values k ON k.number = s.number "
+            f"AND k.judge = $judge AND k.metric = s.metric WHERE {where}"
+        )
+        with self._store.reader.cursor() as con:  # type: ignore[attr-defined]
+            con.begin()  # sums and rows are of one moment
+            sums = con.execute(
+                f"{COVERED_DRAWS} SELECT s.metric, s.route, count(*), count(*) FILTER (o.covered), "
+                "count(*) FILTER (o.covered AND o.taken AND k.value IS NULL), "
+                f"count(*) FILTER ({UNPAIRED_ROWS}), coalesce(sum(s.value) FILTER ({UNPAIRED_ROWS}), 0), "
+                f"coalesce(sum(s.value * s.value) FILTER ({UNPAIRED_ROWS}), 0) {values} GROUP BY ALL ORDER BY ALL",
+                parameters,
+            ).fetchall()
+            rows = con.sql(
+                f"{COVERED_DRAWS} SELECT s.metric || chr(0) || s.route AS key, s.value AS base, "
+                "k.value AS reference, o.chance AS chance, o.cost AS cost, "
+                "CASE WHEN o.conversation = '' THEN 0 ELSE hash(o.conversation) END::UBIGINT AS conversation "
+                f"{values} AND o.covered AND NOT ({UNPAIRED_ROWS})",
+                params=parameters,
+            ).to_arrow_table()
+            con.rollback()
+        return _build_samples(sums, rows)
+
+
+def _build_samples(sums: Sequence[tuple[Any, ...]], rows: Any) -> tuple[SpotCheckSample, ...]:
+    keys = rows.column("key").combine_chunks().dictionary_encode()
+    codes = keys.indices.to_numpy(zero_copy_only=False)
+    order = codes.argsort(kind="stable")
+    names = ("base", "reference", "chance", "cost", "conversation")
+    columns = [rows.column(name).to_numpy()[order] for name in names]
+    ranges = {key: codes[order].searchsorted([at, at + 1]) for at, key in enumerate(keys.dictionary.to_pylist())}
+    samples = []
+    for metric, route, scored, covered, failed, *remainder in sums:
+        first, last = ranges.get(f"{metric}\0{route}", (0, 0))
+        sides = (column[first:last] for column in columns)
+        samples.append(SpotCheckSample(metric, route, scored, covered, failed, tuple(remainder), *sides))
+    return tuple(samples)
+
 
 DATABASE_FILE = "ragfault.duckdb"
 
@@ -62,9 +148,7 @@ class DuckDBStore(TraceStore):
         self.reader = DuckDBConnection(self._database, shared=True)
         self.writer = DuckDBConnection(self._database.cursor(), shared=False)
         table = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER NOT NULL)"
-        self._schema = migrate(
-            self.writer, table, lambda number: apply_migration(self.writer, number), len(MIGRATIONS)
-        )
+        self._schema = migrate(self.writer, table, lambda number: apply_migration(self.writer, number), len(MIGRATIONS))
         self._known_ids = IdSet()
         self._database.execute("SELECT id FROM traces")
         while rows := self._database.fetchmany(ID_BATCH):
@@ -99,18 +183,13 @@ class DuckDBStore(TraceStore):
     def _insert_traces(self, columns: dict[str, list[Any]]) -> None:
         import pyarrow as pa
 
-        texts = {
-            name: pa.array(columns[name], pa.string())
-            for name in ("model", "conversation", "answer", "error")
-        }
+        texts = {name: pa.array(columns[name], pa.string()) for name in ("model", "conversation", "answer", "error")}
         self.writer.insert("traces", columns | texts)
         for id in columns["id"]:
             self._known_ids.add(id)
 
     def _release_pending(self, numbers: Sequence[int]) -> None:
-        self.writer.execute(
-            "DELETE FROM pending WHERE number IN {numbers:Array(Int64)}", numbers=list(numbers)
-        )
+        self.writer.execute("DELETE FROM pending WHERE number IN {numbers:Array(Int64)}", numbers=list(numbers))
 
     def _load_outcomes(self, numbers: Sequence[int]) -> dict[int, tuple[TraceState, dict[str, float]]]:
         query = "SELECT number, state FROM outcomes WHERE number IN {among:Array(Int64)}"
@@ -124,9 +203,7 @@ class DuckDBStore(TraceStore):
         return outcomes
 
     def _delete_older(self, bound: float) -> int:
-        deleted = int(
-            self.writer.fetch_value("SELECT count(*) FROM traces WHERE time < {bound:Float64}", bound=bound)
-        )
+        deleted = int(self.writer.fetch_value("SELECT count(*) FROM traces WHERE time < {bound:Float64}", bound=bound))
         if deleted:
             old = "FROM traces WHERE time < {bound:Float64})"
             for table in ("scores", "outcomes", "draws", "checks", "check_values"):
@@ -163,9 +240,7 @@ class DuckDBStore(TraceStore):
             f"CREATE TEMP TABLE merged AS SELECT {KEY_COLUMNS}, {sums} FROM all_rollups "
             f"WHERE minute IN (SELECT minute FROM touched) GROUP BY {KEY_COLUMNS}"
         )
-        con.execute(
-            f"CREATE TEMP TABLE summed AS SELECT metric, route, {sums} FROM all_sums GROUP BY metric, route"
-        )
+        con.execute(f"CREATE TEMP TABLE summed AS SELECT metric, route, {sums} FROM all_sums GROUP BY metric, route")
         con.execute("DELETE FROM rollups WHERE minute IN (SELECT minute FROM touched)")
         con.execute("INSERT INTO rollups SELECT * FROM merged ORDER BY minute, metric, route, cohort")
         con.execute("DELETE FROM sums")

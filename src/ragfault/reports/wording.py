@@ -1,33 +1,91 @@
-"""Sentences and figures about comparisons and bisections, for every report."""
+"""Sentences about scorecards and comparisons that all formats share."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ragfault.analysis import (
     Bisection,
     BranchDecision,
     Comparison,
     ExampleTrace,
+    Findings,
     LayerFault,
     MetricChange,
     MovedTrace,
 )
-from ragfault.reports.format import (
-    LAYER_TITLES,
-    clean_text,
-    clip_text,
-    describe_label_source,
-    format_width_ratio,
-)
+from ragfault.judges.cards import CardEntry, JudgeCard, lookup_card
+from ragfault.records import Usage
+from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text, describe_label_source, format_width_ratio
 from ragfault.text.number_format import (
+    format_cost,
     format_count,
     format_interval,
     format_number,
     format_p_value,
     format_percent,
 )
+
+
+def describe_judge_usage(findings: Findings) -> Iterator[str]:
+    """Describe the lines on a run whose judge asked a model; none for other runs."""
+    if findings.manifest.usage is not None:
+        yield format_usage(findings.manifest.usage)
+    if findings.suspected_injections:
+        hold = "hold" if findings.suspected_injections != 1 else "holds"
+        yield f"{format_count(findings.suspected_injections, 'trace')} {hold} text that looks like an order to the judge"
+
+
+def format_usage(usage: Usage) -> str:
+    """Format what calls to a model cost.
+
+    >>> format_usage(Usage(calls=1200, cached=30, prompt=1_000_000, completion=200_000, cost=0.27))
+    '1,200 calls to the model, 1,000,000 tokens sent and 200,000 received: US$ 0.2700; the cache answered 30 more'
+    """
+    calls = f"{usage.calls:,} call{'s' if usage.calls != 1 else ''} to the model"
+    tokens = f"{usage.prompt:,} tokens sent and {usage.completion:,} received"
+    cached = f"; the cache answered {usage.cached:,} more" if usage.cached else ""
+    return f"{calls}, {tokens}: {format_cost(usage.cost)}{cached}"
+
+
+MEASURE_COMMAND = "ragfault judge measure LABELS --card .ragfault/cards/NAME.json"
+"""What measures a judge so that its figures are shown."""
+
+
+def describe_judge_trust(fingerprint: str) -> str | None:
+    """Describe how far a judge agrees with people, by its card; None where there was no judge.
+
+    >>> describe_judge_trust("mine/1")
+    'mine/1: never measured against people (ragfault judge measure LABELS --card .ragfault/cards/NAME.json)'
+    """
+    name = clean_text(fingerprint).split(" ")[0]
+    if not name or name.startswith("none/"):
+        return None
+    card = lookup_card(fingerprint)
+    if card is None or not card.measured:
+        return f"{name}: never measured against people ({MEASURE_COMMAND})"
+    return f"{name}: {_describe_measurements(card)}"
+
+
+def _describe_measurements(card: JudgeCard) -> str:
+    """Describe the figures of the largest set, and how many more there are."""
+    best = max(card.measured, key=lambda entry: entry.n)
+    estimates = {"balanced accuracy": best.balanced_accuracy, "kappa": best.kappa}
+    figures = ", ".join(
+        f"{name} {format_interval(estimate)}"
+        for name, estimate in estimates.items()
+        if estimate is not None and estimate.value is not None
+    )
+    more = len(card.measured) - 1
+    rest = f"; {more:,} more set{'' if more == 1 else 's'} on its card" if more else ""
+    units = f"{best.n:,} {_format_units(best)} of {clip_text(best.set, 60)}"
+    return f"measured against people on {units}: {figures or 'no figures'}{rest}"
+
+
+def _format_units(entry: CardEntry) -> str:
+    return f"{entry.level}{'' if entry.n == 1 else 's'}"
+
 
 VERDICT_COLORS = {"worse": "red", "better": "green", "steady": "", "cannot tell": "yellow"}
 """What became of a metric → its colour in a terminal."""
@@ -129,10 +187,7 @@ def format_ruling_reason(ruling: BranchDecision) -> str:
 
 def group_changes(changes: Sequence[MetricChange]) -> list[tuple[str, list[MetricChange]]]:
     """Group the changes that are measured on some pair, by layer in the order of reports."""
-    groups = [
-        (layer, [change for change in changes if change.layer == layer and change.n])
-        for layer in LAYER_TITLES
-    ]
+    groups = [(layer, [change for change in changes if change.layer == layer and change.n]) for layer in LAYER_TITLES]
     return [(layer, part) for layer, part in groups if part]
 
 
@@ -147,9 +202,7 @@ def list_regressions(changes: Iterable[MetricChange]) -> list[MetricChange]:
     return sorted(regressions, key=lambda change: 1.0 if change.p is None else change.p)
 
 
-def split_movers(
-    change: MetricChange,
-) -> tuple[tuple[int, tuple[MovedTrace, ...]], tuple[int, tuple[MovedTrace, ...]]]:
+def split_movers(change: MetricChange) -> tuple[tuple[int, tuple[MovedTrace, ...]], tuple[int, tuple[MovedTrace, ...]]]:
     """Split the traces that got worse and those that got better, each with their number."""
     sides = (change.fell, change.drops), (change.rose, change.gains)
     return sides if change.better == "higher" else (sides[1], sides[0])
@@ -183,9 +236,7 @@ def describe_pairing(comparison: Comparison) -> list[str]:
     paired = f"{comparison.pairs:,} of {total:,} traces of {names[0]} paired by {comparison.paired_by}{share}"
     if not all_baseline:
         paired = f"{comparison.pairs:,} pairs by {comparison.paired_by}"
-    alone = [
-        f"{count:,} only in {name}" for count, name in zip(comparison.unpaired, names, strict=True) if count
-    ]
+    alone = [f"{count:,} only in {name}" for count, name in zip(comparison.unpaired, names, strict=True) if count]
     same = [
         f"the very same {what} on {'every pair' if count == comparison.pairs else f'{count:,}'}"
         for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, "answers"))
@@ -206,9 +257,7 @@ def summarize_comparison(comparison: Comparison) -> str:
     for verdict in VERDICT_COLORS:
         these = [clean_text(change.metric) for change in measured if change.verdict == verdict]
         if these:
-            listed = (
-                f" ({', '.join(these[:4])}{', …' if len(these) > 4 else ''})" if verdict == "worse" else ""
-            )
+            listed = f" ({', '.join(these[:4])}{', …' if len(these) > 4 else ''})" if verdict == "worse" else ""
             parts.append(f"{len(these)} {verdict}{listed}")
     count = f"{len(measured)} metric{'' if len(measured) == 1 else 's'}"
     return f"{count} on {comparison.pairs:,} paired traces: {', '.join(parts) or 'nothing measured'}"

@@ -1,10 +1,12 @@
-"""Options of commands that compare two runs: margins, a rejudged baseline and human labels."""
+"""Options of commands that write a run or read two of them."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,56 @@ import click
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from ragfault.analysis import HumanLabels
     from ragfault.io.runs import Run
+    from ragfault.records import Usage
+
+
+class JudgingProgress:
+    """What is shown while traces are judged: how many, how fast, and what was spent so far."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+
+    def __call__(self, done: int, total: int) -> None:
+        """Say how many traces are done."""
+        if self._progress is None:
+            return
+        speed = self._progress.tasks[0].speed
+        rate = "" if not speed else f"{speed:,.0f} traces/s" if speed >= 10 else f"{speed:.2g} traces/s"
+        self._progress.update(self._progress.tasks[0].id, completed=done, total=total, rate=rate)
+
+    def show_usage(self, usage: Usage) -> None:
+        """Say what was spent so far."""
+        if self._progress is None:
+            return
+        from ragfault.text.number_format import format_cost
+
+        self._progress.update(self._progress.tasks[0].id, spent=f"{format_cost(usage.cost)} in {usage.calls:,} calls")
+
+
+@contextlib.contextmanager
+def show_progress(quiet: bool) -> Iterator[JudgingProgress]:
+    """Show a progress bar with rate, time left and cost on standard error; nothing where that is no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield JudgingProgress(None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("judging"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[spent]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task("judging", total=None, rate="", spent="")
+        yield JudgingProgress(progress)
 
 
 PROFILE_PATTERN = re.compile(r" lens=([^\s:]+):")
@@ -37,9 +87,7 @@ def parse_margins(texts: Sequence[str]) -> dict[str, float]:
         except ValueError:
             margin = math.nan
         if not name.strip() or not 0 < margin < math.inf:
-            raise UsageError(
-                f"--margins {text}: write METRIC=VALUE with a value above 0, such as latency=50."
-            )
+            raise UsageError(f"--margins {text}: write METRIC=VALUE with a value above 0, such as latency=50.")
         margins[name.strip()] = margin
     return margins
 
@@ -76,9 +124,7 @@ def _explain_missing_judge(name: str, profile: re.Match[str] | None) -> str:
     if name == "llm":
         return "a judge that asks a model is paid for, and asks only where --judge names it"
     return (
-        f'there is none here with the domain profile "{profile[1]}"'
-        if profile
-        else f"there is none here called {name}"
+        f'there is none here with the domain profile "{profile[1]}"' if profile else f"there is none here called {name}"
     )
 
 
@@ -102,9 +148,7 @@ def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
     return load_human_scores(paths[0], run, notice=_print_notice) if paths else None
 
 
-def load_paired_labels(
-    paths: Sequence[str], old: Run, new: Run
-) -> tuple[HumanLabels | None, HumanLabels | None]:
+def load_paired_labels(paths: Sequence[str], old: Run, new: Run) -> tuple[HumanLabels | None, HumanLabels | None]:
     """Load what was said of a baseline and of a candidate: one file for both, or one for each."""
     from ragfault.evaluation.agreement.human_scores import load_paired_scores
 

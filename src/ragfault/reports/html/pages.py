@@ -1,0 +1,256 @@
+"""HTML pages of single results: agreement, bisection, clusters, judges and tuning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from ragfault.analysis import Bisection
+from ragfault.analysis.clusters import ClusterReport
+from ragfault.evaluation.agreement import AgreementCurves, JudgeComparison, JudgeMeasurement
+from ragfault.reports import wording
+from ragfault.reports.charts import vega
+from ragfault.reports.html.environment import render_page
+from ragfault.reports.output import write_report_file
+from ragfault.reports.terminal import clusters as text
+from ragfault.reports.terminal.agreement import (
+    METRIC_HEADINGS,
+    SLICE_FIGURES,
+    SLICE_HEADINGS,
+    build_figure_rows,
+    build_metric_cells,
+    describe_measurement,
+    format_view_title,
+    get_positive_name,
+    list_closing_notes,
+    summarize_agreement,
+)
+from ragfault.reports.terminal.bisection import SegmentBisections
+from ragfault.reports.terminal.judges import METRIC_HEADINGS as JUDGE_METRIC_HEADINGS
+from ragfault.reports.terminal.judges import (
+    VERDICT_HEADINGS,
+    build_metric_rows,
+    build_verdict_rows,
+    describe_judges,
+    format_reasons,
+    format_verdict_pair,
+    summarize_judges,
+)
+from ragfault.reports.terminal.tuning import (
+    PIPELINE_HEADINGS,
+    STEP_HEADINGS,
+    build_gain_cells,
+    build_pipeline_cells,
+    describe_tuning_terms,
+    summarize_tuning,
+)
+from ragfault.retrieval.pipeline_config import format_pipeline_config
+from ragfault.text.number_format import format_count, format_interval, format_number
+from ragfault.tuning import TuningResult
+
+
+def render_agreement_html(measurement: JudgeMeasurement) -> str:
+    """Render a measurement as one HTML page; texts of files and traces are escaped.
+
+    Raises MissingExtra where the packages that draw the charts are not installed.
+    """
+    bad, curves = get_positive_name(measurement), measurement.curves
+    slice_figures = [name for name in SLICE_FIGURES if measurement.overall.figure(name) is not None]
+    optional = (
+        ("metrics", "Metric by metric", measurement.metrics),
+        ("rows", f"By {measurement.by or ''}", measurement.slices),
+        ("charts", "Charts", curves),
+    )
+    return render_page(
+        "agreement.html",
+        ("page.css", "agreement.css"),
+        ("theme.js", "open_theme.js"),
+        name=summarize_agreement(measurement),
+        facts=[
+            f"from {', '.join(measurement.source)}",
+            *describe_measurement(measurement),
+            *list_closing_notes(measurement),
+        ],
+        sections=[("figures", "Figures"), *((id, title) for id, title, content in optional if content)],
+        figure_heads=["figure", *map(format_view_title, measurement.views)],
+        figure_rows=build_figure_rows(measurement),
+        metric_heads=METRIC_HEADINGS,
+        metric_rows=[build_metric_cells(metric) for metric in measurement.metrics],
+        by=measurement.by or "",
+        slice_heads=[measurement.by or "", "n", *(SLICE_HEADINGS[name].format(bad=bad) for name in slice_figures)],
+        slice_rows=[
+            [row.value or "", f"{row.n:,}", *(format_interval(row.figure(name), 3) for name in slice_figures)]
+            for row in measurement.slices
+        ],
+        charts=[] if curves is None else _build_charts(measurement, curves),
+        calibration_heads=("mean score", f"share {bad}", "n"),
+        calibration_rows=[
+            [format_number(point.mean, 3), format_number(point.share, 3), f"{point.n:,}"]
+            for point in (curves.calibration if curves else ())
+        ],
+    )
+
+
+def _build_charts(measurement: JudgeMeasurement, curves: AgreementCurves) -> list[tuple[str, Markup]]:
+    """Draw scores by label, calibration and ROC, each with a caption."""
+    relevance = measurement.task == "relevance"
+    bad, good = get_positive_name(measurement), "not relevant" if relevance else "good"
+    score = "relevance" if relevance else "score: the judge's probability that it is bad"
+    charts = [
+        (
+            f"Scores by label. The further apart {bad} (above) and {good} (below) lie, the better they are separated.",
+            vega.build_distribution_chart(curves, (bad, good), score),
+            "scores by label",
+        ),
+        (
+            "Calibration, in bins of about equal mass. On the dashed line a score equals the share of positives.",
+            vega.build_calibration_chart(curves, score, bad),
+            "calibration",
+        ),
+    ]
+    if curves.roc:
+        caption = "ROC: hits against false alarms at every threshold. The dashed line is guessing."
+        charts.append((caption, vega.build_roc_chart(curves), "ROC"))
+    return [(caption, vega.render_chart_svg(chart, title)) for caption, chart, title in charts]
+
+
+VERDICT_TINTS = {"fault": "bad", "no fault": "good", "cannot tell": "warn"}
+VERDICT_GLYPHS = {"fault": "✗", "no fault": "✓", "cannot tell": "?"}
+OUTCOME_TINTS = {
+    "fault": "bad",
+    "ruled out": "good",
+    "cannot tell": "warn",
+    "not reached": "none",
+    "not measured": "none",
+}
+
+
+def write_bisection_html(
+    bisection: Bisection | SegmentBisections, path: str | Path, *, by: str = "", force: bool = False
+) -> Path:
+    """Write a bisection, or those of segments, as one HTML page and return the path.
+
+    Raises OutputError where a file exists at the path (unless `force`) or it cannot be written.
+    """
+    return write_report_file(path, render_bisection_html(bisection, by=by), force=force)
+
+
+def render_bisection_html(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:
+    """Render a bisection as one HTML page; each of several segments (divided `by` a field) has its own section."""
+    context: dict[str, Any]
+    if isinstance(bisection, Bisection):
+        comparison = bisection.comparison
+        faults = [("faults", "Faults")] if bisection.faults else []
+        links = [("tree", "Tree"), ("differences", "Differences"), ("changes", "Table")]
+        context = {"bisection": bisection, "sections": [("verdict", "Verdict"), *faults, *links]}
+    else:
+        comparison = bisection[0][1].comparison
+        links = [
+            (f"segment-{index}", f"{by} {wording.format_segment(segment)}")
+            for index, (segment, _) in enumerate(bisection)
+        ]
+        context = {
+            "bisection": None,
+            "sections": [("verdict", "Verdict"), *links],
+            "segments": bisection,
+            "by": by,
+            "verdict": wording.combine_verdicts(part for _, part in bisection),
+            "sentence": wording.summarize_segments(bisection, by),
+        }
+    return render_page(
+        "bisection.html",
+        ("page.css", "bisection.css"),
+        ("theme.js", "open_theme.js"),
+        name=f"{comparison.baseline} → {comparison.candidate}",
+        comparison=comparison,
+        test_terms=wording.describe_test_terms(comparison),
+        TINTS=VERDICT_TINTS,
+        SIGNS=VERDICT_GLYPHS,
+        OUTCOMES=wording.BRANCH_OUTCOMES,
+        OUTCOME_TINTS=OUTCOME_TINTS,
+        describe_pairing=wording.describe_pairing,
+        describe_ppi=wording.describe_ppi,
+        group_changes=wording.group_changes,
+        list_unmeasured=wording.list_unmeasured,
+        **context,
+    )
+
+
+def render_clusters_html(clusters: ClusterReport) -> str:
+    """Render clusters as one HTML page, with queries and problems of their example traces."""
+    return render_page(
+        "clusters.html",
+        ("page.css",),
+        ("theme.js", "open_theme.js"),
+        name=text.summarize_clusters(clusters),
+        facts=[text.describe_clustering(clusters)],
+        clusters=[*clusters.clusters, *([clusters.ungrouped] if clusters.ungrouped else [])],
+        gone=clusters.gone,
+        format_trend=text.format_trend,
+        format_size=text.format_cluster_size,
+        describe_state=text.describe_cluster_state,
+        list_kinds=text.list_problem_kinds,
+    )
+
+
+def render_judges_html(comparison: JudgeComparison) -> str:
+    """Render a comparison of judges as one HTML page; texts of traces are escaped."""
+    count = format_count(comparison.disagreement_count, "item")
+    return render_page(
+        "judges.html",
+        ("page.css", "agreement.css"),
+        ("theme.js", "open_theme.js"),
+        name=summarize_judges(comparison),
+        facts=describe_judges(comparison),
+        sections=[
+            ("verdicts", "Verdicts"),
+            ("metrics", "Metrics"),
+            ("disagreements", f"Largest disagreements, of {count}"),
+        ],
+        verdict_heads=VERDICT_HEADINGS,
+        verdict_rows=build_verdict_rows(comparison),
+        metric_heads=JUDGE_METRIC_HEADINGS,
+        metric_rows=build_metric_rows(comparison),
+        disagreement_rows=[
+            [split.trace, format_verdict_pair(split), split.item, " ".join(format_reasons(split)) or "–"]
+            for split in comparison.disagreements
+        ],
+    )
+
+
+def render_tuning_html(result: TuningResult) -> str:
+    """Render a tuning as one HTML page; names of questions and documents do not appear on it.
+
+    Raises MissingExtra where the packages that draw the charts are not installed.
+    """
+    charts = [
+        (f"{result.metric} and {unit}", vega.render_chart_svg(vega.build_cost_chart(result, cost), f"frontier: {unit}"))
+        for cost, unit in vega.COST_LABELS.items()
+    ]
+    recall = vega.render_chart_svg(vega.build_recall_chart(result.frontier), "precision and recall")
+    return render_page(
+        "tuning.html",
+        ("page.css", "agreement.css"),
+        ("theme.js", "open_theme.js"),
+        name=summarize_tuning(result),
+        facts=(describe_tuning_terms(result), *result.notes),
+        sections=(
+            ("gain", "On the held-out questions"),
+            ("steps", "What each step brings"),
+            ("rejected", "Tried and not taken"),
+            ("frontier", "Frontier"),
+            ("words", "In words"),
+            ("recipe", "pipeline.toml"),
+        ),
+        result=result,
+        pipeline=format_pipeline_config(result.config),
+        pipeline_heads=[result.metric if head == "metric" else head for head in PIPELINE_HEADINGS],
+        pipeline_rows=[build_pipeline_cells(row) for row in result.measured],
+        step_heads=STEP_HEADINGS,
+        gain_rows=[build_gain_cells(gain) for gain in (*result.gains, *result.ablations)],
+        rejected_rows=[build_gain_cells(gain) for gain in result.rejected],
+        frontier_rows=[build_pipeline_cells(point.measured) for point in result.frontier],
+        charts=[*charts, ("precision and recall", recall)],
+    )
