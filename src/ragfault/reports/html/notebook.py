@@ -95,7 +95,7 @@ def draw_plain_interval(aggregate: MetricAggregate) -> Markup | None:
     def place(value: float) -> float:
         return round(INTERVAL_MARGIN + INTERVAL_WIDTH * min(1.0, max(0.0, (value - low) / (high - low))), 1)
 
-    line = {"y1": 6, "y2": 6, "stroke": "currentColor"}
+    line: dict[str, str | int | float | bool | None] = {"y1": 6, "y2": 6, "stroke": "currentColor"}
     return tag(
         "svg",
         tag("line", x1=INTERVAL_MARGIN, x2=INTERVAL_MARGIN + INTERVAL_WIDTH, stroke_opacity="0.25", **line),
