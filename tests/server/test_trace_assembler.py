@@ -35,5 +35,5 @@ def test_spans_come_in_any_order_twice_and_late(tmp_path: Path):
         assert [chunk["text"] for chunk in trace["chunks"]] == ["The ferry leaves at ten."]
         assert server.ask("/v1/traces", otlp(retrieve, llm), JSON).status == 200
         wait_for_metric(server, 'ragfault_ingest_total{outcome="late"} 2')
-        wait_for_metric(server, "ragfault_spans_held 0")
+        wait_for_metric(server, "ragfault_spans_pending 0")
         assert len(server.ask("/traces.json").json["lines"]) == 1

@@ -69,8 +69,8 @@ class DemoClock:
 class DemoTraffic:
     """Thread that writes the traces of the demo into the store of a server.
 
-    The history is stored first. The clock stands still while more than MAX_WAITING traces wait to be judged, so that the
-    demo raises the same alerts on a slow machine.
+    The history is stored first. The clock stands still while more than MAX_WAITING traces wait to be judged: the demo
+    raises the same alerts on a slow machine.
     """
 
     def __init__(self, server: ServerState, start_time: float, seed: int = 0, clock: DemoClock | None = None) -> None:

@@ -83,8 +83,8 @@ def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> Deliv
 def parse_retry_after(value: str | None) -> float:
     """Parse a `Retry-After` header, a number or a date, into seconds; 0 where it cannot be parsed.
 
-    >>> parse_retry_after("7"), parse_retry_after("soon"), parse_retry_after(None), parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), parse_retry_after("9999")
-    (7.0, 0.0, 0.0, 0.0, 300.0)
+    >>> [parse_retry_after(text) for text in ("7", "soon", None, "Wed, 21 Oct 2015 07:28:00 GMT", "9999")]
+    [7.0, 0.0, 0.0, 0.0, 300.0]
     """
     value = (value or "").strip()
     seconds = 0.0

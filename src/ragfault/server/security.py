@@ -46,7 +46,7 @@ INTERNAL_ERROR = "something failed that should not have. It is in the server's l
 class SecurityMiddleware:
     """Middleware that sets security headers, checks the origin of requests and turns crashes into problems.
 
-    On loopback, requests to foreign host names are rejected: a page elsewhere could otherwise reach the server through a
+    On loopback, requests to foreign host names are rejected: a page elsewhere could otherwise reach the server by a
     name of its own that resolves to this machine.
     """
 

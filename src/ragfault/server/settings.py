@@ -34,7 +34,7 @@ class RequestLimits(Struct, frozen=True, kw_only=True):
     pending_writes: int = 256
     """Requests waiting to be written above which ingest answers 429."""
     rate: float = 0.0
-    """Average requests per second of one client, with bursts of twice as many; 0: unlimited. Reading has the same limit."""
+    """Average requests per second of one client, bursts of twice as many; 0: unlimited. Reading has the same limit."""
     timeout: float = 60.0
     """Seconds within which the head of a request and its body must arrive."""
 
@@ -45,11 +45,11 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     store: str | Path
     """The folder of the store, created where there is none, or its address: `clickhouse://HOST/DATABASE`."""
     folder: Path | None = None
-    """The folder of runs and caches; None: the folder of the store, or ./ragfault-data where the store is an address."""
+    """The folder of runs and caches; None: that of the store, or ./ragfault-data where the store is an address."""
     host: str = "127.0.0.1"
     port: int = 4318
     token: str | None = None
-    """A token with the role admin, in addition to those of the store; required where other machines reach the server."""
+    """A token with the role admin, besides those of the store; required where other machines reach the server."""
     judge: str = judges.DEFAULT_JUDGE
     profile: str = "general"
     metrics: str | tuple[str, ...] = "default"
@@ -135,8 +135,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 def is_loopback(host: str) -> bool:
     """Return whether an address belongs to the loopback interface.
 
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("example.org")
-    (True, True, True, False, False)
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
     """
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback

@@ -86,7 +86,7 @@ def _format_slack(notice: AlertNotification) -> Any:
 
 
 def _format_alertmanager(notice: AlertNotification) -> Any:
-    """Format for Alertmanager, which identifies alerts by labels: only what stays the same until resolved is a label."""
+    """Format for Alertmanager, which identifies an alert by labels: only what stays until it is resolved is one."""
     labels = {
         "alertname": notice.rule,
         "severity": notice.severity,

@@ -32,7 +32,7 @@ def _render_server(server: ServerState) -> Iterator[str]:
     for name, kind, text, value in (
         ("traces_stored", "gauge", "Traces in the store.", totals.traces),
         ("traces_waiting", "gauge", "Traces that wait to be judged.", totals.waiting),
-        ("spans_held", "gauge", "Bodies whose traces are not whole yet.", totals.pending),
+        ("spans_pending", "gauge", "Bodies whose traces are not whole yet.", totals.pending),
         ("store_bytes", "gauge", "Bytes used on the disk.", totals.bytes),
         ("traces_scored_total", "counter", "Traces judged since the start.", int(scoring["scored"])),
         ("alerts_firing", "gauge", "Alerts that fire.", len(server.load_alert_state().firing)),
@@ -67,8 +67,9 @@ def _render_scores(server: ServerState) -> Iterator[str]:
         yield from _render_histogram(rollup, measures[rollup.metric])
     yield from _render_head("ragfault_score_missing_total", "counter", "Scores without a value.")
     for rollup in rollups:
+        labels = _format_labels(rollup, measures[rollup.metric])
         for state, n in (("undefined", rollup.undefined), ("failed", rollup.failed)):
-            yield f'ragfault_score_missing_total{{{_format_labels(rollup, measures[rollup.metric])},status="{state}"}} {n}'
+            yield f'ragfault_score_missing_total{{{labels},status="{state}"}} {n}'
 
 
 def _render_checks(server: ServerState) -> Iterator[str]:

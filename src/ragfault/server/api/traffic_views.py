@@ -1,4 +1,4 @@
-"""Views of live traffic: overview, one metric, traces, alerts and runs, as records that JSON API and dashboard share."""
+"""Views of live traffic that JSON API and dashboard share: overview, one metric, traces, alerts and runs."""
 
 from __future__ import annotations
 

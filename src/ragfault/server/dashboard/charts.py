@@ -60,6 +60,7 @@ def draw_trend(
         _draw_line(line, [(x(p.minute), y(p.mean or 0.0), p) for p in points], at)
         for at, (line, points) in enumerate(list(known.items())[:MAX_LINES])
     ]
+    name = clean_label(name or measure.name, 160)
     return tag(
         "svg",
         _draw_gridlines(low, high, y),
@@ -69,7 +70,7 @@ def draw_trend(
         class_="course",
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
-        aria_label=f"{clean_label(name or measure.name, 160)} over time, from {format_number(low)} to {format_number(high)}",
+        aria_label=f"{name} over time, from {format_number(low)} to {format_number(high)}",
     )
 
 

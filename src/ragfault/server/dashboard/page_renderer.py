@@ -93,6 +93,7 @@ def local_path(path: str) -> str:
 
 
 def get_server(request: Request) -> ServerState:
+    """Return the state of the server that received a request."""
     server: ServerState = request.app.state.server
     return server
 

@@ -48,7 +48,7 @@ class LayerMean(Struct, frozen=True, kw_only=True):
 def pool_metrics(trends: Iterable[MetricTrend], metrics: Sequence[str], window: int) -> LayerMean | None:
     """Pool the means of some metrics over all routes in a window; None without a value.
 
-    Routes are weighted by their values and taken as independent. The metrics have equal weights and are taken as perfectly
+    Routes are weighted by their values and taken as independent; metrics weigh the same and are taken as perfectly
     correlated, so that the interval is conservative.
     """
     selected = [part for part in trends if part.window == window and part.mean is not None and part.n]

@@ -83,8 +83,8 @@ def encode_logs(outcomes: Iterable[ScoredTrace], measures: MeasuresByMetric, now
 def encode_spans(outcomes: Iterable[ScoredTrace], now: int) -> bytes:
     """Encode an `ExportTraceServiceRequest` with one span per trace, below the one that wrote the answer.
 
-    A span that was sent cannot be changed, so the scores get a span of their own. Its id is derived from trace and judge,
-    so that sending it twice creates one span.
+    A span that was sent cannot be changed, so the scores get one of their own, whose id is derived from trace and
+    judge: sending it twice creates one span.
     """
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 

@@ -89,7 +89,7 @@ def estimate_ppi(sample: SpotCheckSample, measure: MetricInfo, judge: str) -> Pp
 
 
 def _number_conversations(codes: NDArray[np.uint64]) -> NDArray[np.int64] | None:
-    """Number traces so that turns of a conversation share a number; None without turns."""
+    """Assign numbers to traces, the same to all turns of a conversation; None without turns."""
     inside = codes != 0
     if not inside.any():
         return None

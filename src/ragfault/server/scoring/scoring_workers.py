@@ -171,8 +171,8 @@ class ScoringWorkers:
     def _store_with_retry(self, outcomes: list[ScoredTrace]) -> list[ScoredTrace]:
         """Store outcomes; return those that were stored.
 
-        While the store does not answer the write is retried. A batch that it rejects is logged; so is one that there is no
-        time for at shutdown: these traces wait in the store for the next start.
+        While the store does not answer the write is retried, but at shutdown; what it rejects is logged. These traces
+        wait in the store for the next start.
         """
         while True:
             try:

@@ -118,8 +118,8 @@ class SpotCheckProgress(Struct, frozen=True, kw_only=True):
 class SpotChecker:
     """Thread that checks drawn traces, several at once.
 
-    `clock` is the time of budgets: the real one, even where the demo's clock runs faster. Raises UsageError where the judge
-    has no price or the store keeps no checks, and what `load_judge` raises.
+    `clock` is the time of budgets: the real one, even in the demo. Raises UsageError where the judge has no price or
+    the store keeps no checks, and what `load_judge` raises.
     """
 
     def __init__(self, settings: ServerSettings, store: TraceStore, clock: Callable[[], float] = time.time) -> None:
@@ -271,8 +271,8 @@ class SpotChecker:
     def _build_check(self, queued: ReceivedTrace, verdicts: Verdicts, usage: Usage) -> SpotCheck | None:
         """Build the stored check; None where the trace is retried.
 
-        A trace fails for good when the judge fails on it again after answering for others; otherwise the judge is at fault and
-        the trace waits.
+        A trace fails for good when the judge fails on it again after answering for others; otherwise the judge is at
+        fault and the trace waits.
         """
         scores = tuple(compute_score(metric, queued.trace, verdicts) for metric in self._metrics)
         lost = bool(verdicts.failures) and all(score.value is None for score in scores)
