@@ -37,7 +37,7 @@ from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.reports.html.pages import render_clusters_html
 from ragfault.reports.terminal.clusters import encode_clusters, render_clusters_terminal
 from ragfault.retrieval.embedders import load_embedder
-from ran import Pair, pair, ran
+from sample_runs import Pair, evaluate_pairs, pair
 
 TOPICS = {
     "refund": ("the refund of a cancelled ticket", "a refund for a missed sailing", "the refund of a lost ticket"),
@@ -64,7 +64,7 @@ def make_report(place: Path, apiece: int, seed: int | None = None) -> ClusterRep
     failures = pairs(apiece)
     if seed is not None:
         random.Random(seed).shuffle(failures)
-    return cluster_runs([ran(place, failures)])
+    return cluster_runs([evaluate_pairs(place, failures)])
 
 
 def parts(report: ClusterReport) -> set[frozenset[str]]:
@@ -145,7 +145,7 @@ def test_grouping_by_words_depends_on_no_order(order: list[int]):
 def test_what_is_like_nothing_is_a_single_failure(tmp_path: Path):
     """A failure that shares neither kind nor word is in no cluster, and is counted among the single ones."""
     failures = [*pairs(3), pair("odd", "h", "s", query="Whence zeppelins?", error="out of memory")]
-    report = cluster_runs([ran(tmp_path, failures)])
+    report = cluster_runs([evaluate_pairs(tmp_path, failures)])
     assert report.ungrouped is not None
     assert report.ungrouped.members == ("odd",)
     assert report.ungrouped.name == "single failures"
@@ -153,7 +153,7 @@ def test_what_is_like_nothing_is_a_single_failure(tmp_path: Path):
 
 def test_a_run_without_failures_has_no_clusters(tmp_path: Path):
     """Nothing fails, nothing is clustered, and every rendering says so."""
-    report = cluster_runs([ran(tmp_path, [pair("a", "h", "s"), pair("b", "h", "s")])])
+    report = cluster_runs([evaluate_pairs(tmp_path, [pair("a", "h", "s"), pair("b", "h", "s")])])
     assert (report.failures, report.clusters, report.ungrouped) == (0, (), None)
     assert "None of 2 traces fails" in render_clusters_terminal(report)
     assert "None of 2 traces fails" in render_clusters_html(report)
@@ -161,14 +161,17 @@ def test_a_run_without_failures_has_no_clusters(tmp_path: Path):
 
 def test_single_irrelevant_chunks_are_no_failure(tmp_path: Path):
     """One irrelevant chunk among relevant ones, with all else well, is how retrieval is, and not a failure."""
-    run = ran(tmp_path, [pair("a", "hhn", "s"), pair("b", "hh", "c")])
+    run = evaluate_pairs(tmp_path, [pair("a", "hhn", "s"), pair("b", "hh", "c")])
     assert [cluster.trace for cluster in collect_failures(run)] == ["b"]
 
 
 def test_clusters_over_runs_have_a_course(tmp_path: Path):
     """Over several runs each cluster has a point for each, and rises where the last has certainly more of it."""
     quiet = [pair(f"{name}-{at}", "h", "s") for name in TOPICS for at in range(20)]
-    runs = [ran(tmp_path / "old", [*quiet, *pairs(1)]), ran(tmp_path / "new", [*quiet, *pairs(9)])]
+    runs = [
+        evaluate_pairs(tmp_path / "old", [*quiet, *pairs(1)]),
+        evaluate_pairs(tmp_path / "new", [*quiet, *pairs(9)]),
+    ]
     report = cluster_runs([runs[0].path, runs[1].path])
     assert len(report.clusters) == 3
     for cluster in report.clusters:
@@ -228,7 +231,7 @@ def test_density_leaves_out_what_lies_apart():
 def test_an_embedder_comes_by_its_port(tmp_path: Path):
     """Another embedder is fitted where it must be, and is named."""
     pytest.importorskip("scipy", reason="the latent embedder needs the extra retrieval")
-    report = cluster_runs([ran(tmp_path, pairs(3))], embedder=load_embedder("latent", dimensions=8))
+    report = cluster_runs([evaluate_pairs(tmp_path, pairs(3))], embedder=load_embedder("latent", dimensions=8))
     assert report.embedder.startswith("latent/1")
     assert "unfitted" not in report.embedder
 
@@ -238,7 +241,7 @@ def test_an_embedder_comes_by_its_port(tmp_path: Path):
 
 def test_reruns_change_nothing(tmp_path: Path):
     """The same run again has the same ids, and leaves the registry as it was."""
-    run = ran(tmp_path, pairs(4))
+    run = evaluate_pairs(tmp_path, pairs(4))
     report = cluster_runs([run])
     first, cluster = record_clusters(ClusterRegistry(), report, [load_population(run)], "2031-01-01")
     again, two = record_clusters(first, cluster_runs([run]), [load_population(run)], "2031-01-02")
@@ -340,7 +343,7 @@ def test_the_registry_comes_back_from_its_file(tmp_path: Path):
 
 def test_the_command_remembers_beside_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The registry lies beside the run; what is said of a cluster is shown the next time."""
-    ran(tmp_path, pairs(4))
+    evaluate_pairs(tmp_path, pairs(4))
     assert command(["clusters", f"{tmp_path}/run", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     name = first["clusters"][0]["id"]
@@ -358,8 +361,8 @@ def test_against_an_old_run_each_cluster_says_what_it_was(tmp_path: Path, capsys
     """What the old run had is told beside each cluster; what it had not is new, and what it alone had is gone."""
     refunds = [cluster for cluster in pairs(4) if "refund" in cluster[0].id or "fine" in cluster[0].id]
     others = [cluster for cluster in pairs(4) if "refund" not in cluster[0].id]
-    ran(tmp_path / "old", refunds + others[:4])
-    ran(tmp_path / "new", others)
+    evaluate_pairs(tmp_path / "old", refunds + others[:4])
+    evaluate_pairs(tmp_path / "new", others)
     arguments = ["clusters", f"{tmp_path}/new/run", "--against", f"{tmp_path}/old/run", "--json"]
     assert command(arguments) == 0
     report = json.loads(capsys.readouterr().out)
@@ -385,7 +388,7 @@ def test_the_page_carries_nothing_that_runs(tmp_path: Path):
 
 def test_the_page_replaces_nothing_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A file that stands there is refused before anything is clustered, and so is an ending that says no format."""
-    ran(tmp_path, pairs(2))
+    evaluate_pairs(tmp_path, pairs(2))
     out = tmp_path / "clusters.html"
     assert command(["clusters", f"{tmp_path}/run", "-o", str(out)]) == 0
     assert "single" in out.read_text() or "Clusters" in out.read_text()

@@ -17,7 +17,7 @@ from ragfault.errors import RunError, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Citation, CitationVerdict, FactVerdict, Gold, TruthVerdict
-from ran import Pair, Told, pair
+from sample_runs import FixedJudge, Pair, pair
 
 METRICS = (
     "context_relevance",
@@ -33,7 +33,7 @@ METRICS = (
 
 
 def whole(place: Path, pairs: Sequence[Pair], metrics: Sequence[str] = METRICS) -> Run:
-    return evaluate([t for t, _ in pairs], place, judge=Told([v for _, v in pairs]), metrics=metrics)
+    return evaluate([t for t, _ in pairs], place, judge=FixedJudge([v for _, v in pairs]), metrics=metrics)
 
 
 def system(n: int, seed: int, **faults: float) -> list[Pair]:
@@ -142,7 +142,7 @@ def test_other_judges_are_refused_unless_asked_for(baseline: Run, tmp_path: Path
     """Different fingerprints or parameters stop a comparison; told to go on, it warns."""
     pairs = system(200, 1)
 
-    class Other(Told):
+    class Other(FixedJudge):
         fingerprint = "other/2"
 
     other = evaluate([t for t, _ in pairs], tmp_path / "o", judge=Other([v for _, v in pairs]), metrics=METRICS)

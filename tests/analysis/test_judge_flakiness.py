@@ -27,12 +27,12 @@ from ragfault.protocols import VERDICT_KINDS, VerdictKind
 from ragfault.records import Trace, Verdicts
 from ragfault.reports.terminal.agreement import encode_report
 from ragfault.stats import paired_difference
-from ran import Told, pair, ran
+from sample_runs import FixedJudge, evaluate_pairs, pair
 
 MEASURE = MetricInfo("groundedness", "generation")
 
 
-class Moody(Told):
+class Moody(FixedJudge):
     """A judge that says something else each time it is asked."""
 
     fingerprint = "moody/1"
@@ -149,8 +149,8 @@ def test_compare_and_gate_take_the_flakiness_of_their_judge(tmp_path: Path, caps
     """A shown drop is no longer shown where the judge drifts as far; the flakiness of another judge is refused."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    old = ran(tmp_path / "a", [pair(f"q{at}", "h", "sss") for at in range(40)])
-    new = ran(tmp_path / "b", [pair(f"q{at}", "h", "ssu" if at % 2 else "sss") for at in range(40)])
+    old = evaluate_pairs(tmp_path / "a", [pair(f"q{at}", "h", "sss") for at in range(40)])
+    new = evaluate_pairs(tmp_path / "b", [pair(f"q{at}", "h", "ssu" if at % 2 else "sss") for at in range(40)])
     output = MetricFlakiness(metric="groundedness", n=40, deviation=0.1, drift=0.2, flips=0.3, reliability=0.8)
     comparison = JudgeFlakiness(judge="told/1", repeats=5, traces=40, metrics=(output,))
     path = tmp_path / "flakiness.json"

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pages import HOSTILE, built
 from ragfault.analysis import assess_rag
 from ragfault.analysis import compute_insights as insights_of
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
@@ -62,7 +61,8 @@ from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Trace, Verdicts
 from ragfault.stats import mean_interval, unpaired_difference
-from ran import pair, ran
+from sample_reports import HOSTILE, build_run
+from sample_runs import evaluate_pairs, pair
 
 SCORE = MetricInfo("groundedness", "generation")
 METRICS = ("context_relevance", "groundedness", "answer_relevance", "chunk_utilization", "triad")
@@ -416,13 +416,13 @@ def traffic(
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Traffic whose retrieval broke at trace 1,000."""
-    return ran(tmp_path_factory.mktemp("live"), traffic(1500, 1000), METRICS)
+    return evaluate_pairs(tmp_path_factory.mktemp("live"), traffic(1500, 1000), METRICS)
 
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Traffic in which nothing changed."""
-    return ran(tmp_path_factory.mktemp("calm"), traffic(900, seed=9), METRICS)
+    return evaluate_pairs(tmp_path_factory.mktemp("calm"), traffic(900, seed=9), METRICS)
 
 
 @pytest.mark.long
@@ -430,7 +430,7 @@ def test_the_layer_is_named_that_broke(live: Run, tmp_path: Path):
     """Retrieval that breaks is named retrieval, on the traces after it broke; generation is named generation."""
     for broken, layer, metric in (
         (live, "retrieval", "context_relevance"),
-        (ran(tmp_path, traffic(1500, 1000, "generation"), METRICS), "generation", "groundedness"),
+        (evaluate_pairs(tmp_path, traffic(1500, 1000, "generation"), METRICS), "generation", "groundedness"),
     ):
         known = collect_measures([broken])
         result = monitor(roll_up(observe_runs([broken], ()), known), known)
@@ -480,7 +480,7 @@ def test_longer_lists_are_over_fetching(tmp_path: Path):
         levels = "hhm" + ("nnnnn" if at >= 1000 else "")
         levels = ("n" + levels[1:]) if at % 7 == 0 else levels
         pairs.append(pair(trace.id, levels, "sss", used="yyy" + "-" * (len(levels) - 3), time=trace.time))
-    long = ran(tmp_path, pairs, METRICS)
+    long = evaluate_pairs(tmp_path, pairs, METRICS)
     known = collect_measures([long])
     result = monitor(roll_up(observe_runs([long], ()), known), known)
     mine = next(item for item in result.incidents if item.reference.metric == "context_relevance")
@@ -597,7 +597,7 @@ def test_the_page_is_one_file_and_harmless(live: Run, tmp_path: Path, capsys: py
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert")
     pairs = [(replace(t, route=HOSTILE, metadata={"release": HOSTILE}), v) for t, v in traffic(600, 300)]
-    hostile = ran(tmp_path, pairs, METRICS)
+    hostile = evaluate_pairs(tmp_path, pairs, METRICS)
     marks = tmp_path / "marks.jsonl"
     marks.write_bytes(msgspec.json.encode({"time": START + timedelta(minutes=149), "text": HOSTILE}) + b"\n")
     place = tmp_path / "page.html"
@@ -642,6 +642,6 @@ def test_what_cannot_be_is_one_message_and_exit_2(
 def test_traces_without_a_time_cannot_be_watched(calm: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A run without times says what is missing, and runs of two judges are refused."""
     pairs = [(replace(t, time=None), v) for t, v in traffic(5)]
-    assert "Give each trace its `time`" in run_monitor(capsys, ran(tmp_path, pairs, METRICS).path, code=2)
-    other = built(tmp_path / "other", traffic(5), judge="another")
+    assert "Give each trace its `time`" in run_monitor(capsys, evaluate_pairs(tmp_path, pairs, METRICS).path, code=2)
+    other = build_run(tmp_path / "other", traffic(5), judge="another")
     assert "could be the judges'" in run_monitor(capsys, calm.path, other.path, code=2)

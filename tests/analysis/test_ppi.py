@@ -35,7 +35,7 @@ from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import comparison as written
 from ragfault.reports.terminal import gate as gated
 from ragfault.reports.terminal import scorecard as terminal
-from ran import pair, ran
+from sample_runs import evaluate_pairs, pair
 
 METRICS = ("groundedness", "contradiction", "context_precision", "refusal")
 WORDS = {"s": "supported", "u": "unsupported", "c": "contradicted", "i": "inferred"}
@@ -58,7 +58,7 @@ def judged(place: Path, labels: list[str], salt: str = "") -> Run:
     answers = [pair(f"t{at}", "hm", lenient(item, at)) for at, item in enumerate(labels)]
     for at, (trace, seen) in enumerate(answers):
         answers[at] = replace(trace, answer=f"{trace.answer}{salt}"), seen
-    return ran(place, answers, METRICS)
+    return evaluate_pairs(place, answers, METRICS)
 
 
 def labels(result: Run, labels: list[str], n: int = 40, **more: object) -> list[HumanLabel]:
@@ -228,7 +228,7 @@ def test_labels_become_values_of_metrics(place: Path):
 
 def test_a_trace_without_chunks_is_labelled_where_chunks_were(tmp_path: Path):
     """Labels of chunks on some traces make a trace without any, of which something was said, one of 0 by convention."""
-    result = ran(tmp_path, [pair("full", "h", "s"), pair("empty", "", "s"), pair("bare", "", "s")], METRICS)
+    result = evaluate_pairs(tmp_path, [pair("full", "h", "s"), pair("empty", "", "s"), pair("bare", "", "s")], METRICS)
     claim = (ClaimLabel(start=0, end=14, support="supported"),)
     chunk = (ChunkLabel(chunk="full-0", level="high"),)
     labels = [
@@ -260,7 +260,7 @@ def test_a_stronger_judge_is_taken_for_true_on_the_same_answers(place: Path, tmp
     labels = truths(1, 0.9)
     pairs = [pair(f"t{at}", "hm", item) for at, item in enumerate(labels[:30])]
     pairs[0] = replace(pairs[0][0], answer="Another."), pairs[0][1]
-    strong = ran(tmp_path, pairs, METRICS)
+    strong = evaluate_pairs(tmp_path, pairs, METRICS)
     manifest = json.loads((strong.path / "manifest.json").read_text())
     with pytest.raises(InputError, match="can correct nothing"):
         load_human_scores(strong.path, old)

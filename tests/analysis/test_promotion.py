@@ -18,7 +18,7 @@ from ragfault.evaluation import evaluate
 from ragfault.io import read_traces
 from ragfault.io.runs import Run
 from ragfault.records import Gold, Trace
-from ran import pair, ran
+from sample_runs import evaluate_pairs, pair
 
 NOW = "2031-05-04T09:30:00+00:00"
 
@@ -34,7 +34,7 @@ def failing_run(tmp_path: Path) -> Run:
         pair("r2", "n", "s", query=QUERIES[1]),
         pair("d1", "h", "c", query=QUERIES[2]),
     ]
-    return ran(tmp_path, content)
+    return evaluate_pairs(tmp_path, content)
 
 
 def case_of(query: str, name: str = "x") -> Trace:
@@ -192,7 +192,7 @@ def test_the_command_promotes_a_cluster(failing_run: Run, tmp_path: Path, capsys
 def test_a_cluster_of_several_runs_is_promoted_from_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """What was found over two runs is known by its failures in each of them, however one run alone would be grouped."""
     content = [pair(name, "n", "s", query=QUERIES[at]) for at, name in enumerate(("r1", "r2"))]
-    old, new = (ran(tmp_path / name, content[at : at + 1]) for at, name in enumerate(("old", "new")))
+    old, new = (evaluate_pairs(tmp_path / name, content[at : at + 1]) for at, name in enumerate(("old", "new")))
     registry = ["--registry", str(tmp_path / "known.json")]
     assert command(["clusters", str(old.path), str(new.path), "--json", *registry]) == 0
     [refunds] = json.loads(capsys.readouterr().out)["clusters"]

@@ -21,7 +21,7 @@ from ragfault.records import Chunk, Gold, Latency
 from ragfault.reports import output as json_report
 from ragfault.reports.terminal import gate as report
 from ragfault.stats import Interval
-from ran import Told, pair, ran
+from sample_runs import FixedJudge, evaluate_pairs, pair
 
 shares = st.floats(0, 1)
 
@@ -100,7 +100,7 @@ def test_a_threshold_is_decided_on_the_ends_of_the_interval(low, high, value, si
 
 def test_pass_fail_and_cannot_tell(tmp_path):
     """40 supported answers pass 0.85, fail < 0.5, and cannot tell 0.99 from 1."""
-    run = ran(tmp_path, signs("s" * 40), ["groundedness", "refusal"])
+    run = evaluate_pairs(tmp_path, signs("s" * 40), ["groundedness", "refusal"])
     decision = gate(run, ["groundedness>=0.85", "groundedness<0.5", "groundedness>=0.99", "refusal<0.1"])
     assert [item.result for item in decision.decisions] == ["pass", "fail", "cannot tell", "pass"]
     assert (decision.result, decision.exit_code, decision.traces) == ("fail", 1, 40)
@@ -108,7 +108,7 @@ def test_pass_fail_and_cannot_tell(tmp_path):
 
 def test_the_code_of_the_whole(tmp_path):
     """0 where all pass, 3 where some cannot tell, 1 where any fails."""
-    run = ran(tmp_path, signs("s" * 40), ["groundedness"])
+    run = evaluate_pairs(tmp_path, signs("s" * 40), ["groundedness"])
     assert gate(run, ["groundedness>=0.85"]).exit_code == 0
     assert gate(run, ["groundedness>=0.85", "groundedness>=0.99"]).exit_code == 3
     assert gate(run, ["groundedness<0.85", "groundedness>=0.99"]).exit_code == 1
@@ -116,38 +116,41 @@ def test_the_code_of_the_whole(tmp_path):
 
 def test_cannot_tell_says_how_many_traces_would(tmp_path):
     """The number named narrows the interval, at the same shares, to about the distance of the threshold."""
-    run = ran(tmp_path, signs("su" * 10), ["groundedness"])
+    run = evaluate_pairs(tmp_path, signs("su" * 10), ["groundedness"])
     decision = gate(run, ["groundedness>=0.4"]).decisions[0]
     low = decision.aggregate.interval.low
     assert decision.result == "cannot tell"
     assert decision.needed == math.ceil(20 * ((0.5 - low) / 0.1) ** 2)
     assert f"about {decision.needed:,} scored traces" in decision.reason
     (tmp_path / "more").mkdir()
-    more = ran(tmp_path / "more", signs("su" * math.ceil(decision.needed * 0.6)), ["groundedness"])
+    more = evaluate_pairs(tmp_path / "more", signs("su" * math.ceil(decision.needed * 0.6)), ["groundedness"])
     assert gate(more, ["groundedness>=0.4"]).result == "pass"
 
 
 def test_all_perfect_needs_fewer_than_the_square(tmp_path):
     """Where every trace is perfect the interval shrinks with the number, and so does what is asked for."""
-    run = ran(tmp_path, signs("s" * 20), ["groundedness"])
+    run = evaluate_pairs(tmp_path, signs("s" * 20), ["groundedness"])
     needed = gate(run, ["groundedness>=0.9"]).decisions[0].needed
     assert 20 < needed < 40
     (tmp_path / "more").mkdir()
-    assert gate(ran(tmp_path / "more", signs("s" * 40), ["groundedness"]), ["groundedness>=0.9"]).result == "pass"
+    assert (
+        gate(evaluate_pairs(tmp_path / "more", signs("s" * 40), ["groundedness"]), ["groundedness>=0.9"]).result
+        == "pass"
+    )
 
 
 def test_a_mean_on_the_threshold_can_never_be_told(tmp_path):
     """No number of traces is named where the mean stands on the threshold, or where there is one trace."""
-    decision = gate(ran(tmp_path, signs("su" * 4), ["groundedness"]), ["groundedness>=0.5"]).decisions[0]
+    decision = gate(evaluate_pairs(tmp_path, signs("su" * 4), ["groundedness"]), ["groundedness>=0.5"]).decisions[0]
     assert (decision.result, decision.needed) == ("cannot tell", None)
     (tmp_path / "one").mkdir()
-    decision = gate(ran(tmp_path / "one", signs("s"), ["groundedness"]), ["groundedness>=0.5"]).decisions[0]
+    decision = gate(evaluate_pairs(tmp_path / "one", signs("s"), ["groundedness"]), ["groundedness>=0.5"]).decisions[0]
     assert (decision.result, decision.needed) == ("cannot tell", None)
 
 
 def test_low_coverage_cannot_pass_but_can_fail(tmp_path):
     """With 30 of 90 traces scored a threshold is not passed, unless less is asked for; one that fails still fails."""
-    run = ran(tmp_path, signs("s" * 30 + "-" * 60), ["groundedness"])
+    run = evaluate_pairs(tmp_path, signs("s" * 30 + "-" * 60), ["groundedness"])
     decision = gate(run, ["groundedness>=0.5"]).decisions[0]
     assert (decision.result, decision.coverage) == ("cannot tell", pytest.approx(1 / 3))
     assert "only 30 of 90 traces are scored (33%" in decision.reason
@@ -158,14 +161,14 @@ def test_low_coverage_cannot_pass_but_can_fail(tmp_path):
 
 def test_nothing_scored_cannot_be_told(tmp_path):
     """A metric without a value decides nothing, and the decision says why there is none."""
-    decision = gate(ran(tmp_path, signs("ss"), ["ndcg@10"]), ["ndcg@10>=0.5"], coverage=0).decisions[0]
+    decision = gate(evaluate_pairs(tmp_path, signs("ss"), ["ndcg@10"]), ["ndcg@10>=0.5"], coverage=0).decisions[0]
     assert decision.result == "cannot tell"
     assert decision.reason == "no trace is scored (no gold)"
 
 
 def test_a_metric_that_is_not_in_the_run_is_an_error(tmp_path):
     """The message offers the nearest that is."""
-    run = ran(tmp_path, signs("s"), ["groundedness", "ndcg@10"])
+    run = evaluate_pairs(tmp_path, signs("s"), ["groundedness", "ndcg@10"])
     with pytest.raises(UnknownName, match='Did you mean "groundedness"'):
         gate(run, ["groundednes>=0.5"])
     assert gate(run, ["ndcg @ 10>=0.5"]).decisions[0].threshold.metric == "ndcg@10"
@@ -174,14 +177,14 @@ def test_a_metric_that_is_not_in_the_run_is_an_error(tmp_path):
 @pytest.mark.parametrize("threshold", ["groundedness>=85", "groundedness>=-0.1", "latency<-1"])
 def test_a_threshold_outside_the_range_is_an_error(tmp_path, threshold):
     """A percentage for a share would always fail; it is refused instead."""
-    run = ran(tmp_path, signs("s"), ["groundedness", "latency"])
+    run = evaluate_pairs(tmp_path, signs("s"), ["groundedness", "latency"])
     with pytest.raises(UsageError, match="lies between 0 and"):
         gate(run, [threshold])
 
 
 def test_no_thresholds_and_no_share_are_errors(tmp_path):
     """A gate without thresholds would pass everything."""
-    run = ran(tmp_path, signs("s"), ["groundedness"])
+    run = evaluate_pairs(tmp_path, signs("s"), ["groundedness"])
     with pytest.raises(UsageError, match="no threshold"):
         gate(run, [])
     with pytest.raises(UsageError, match="coverage"):
@@ -191,7 +194,7 @@ def test_no_thresholds_and_no_share_are_errors(tmp_path):
 def test_a_metric_without_end_is_decided_too(tmp_path):
     """Latencies of 100 and 110 ms lie below 2,000 and above 50."""
     result = [pair(f"t{at}", "h", "s", latency=Latency(total=100.0 + 10 * (at % 2))) for at in range(20)]
-    decision = gate(ran(tmp_path, result, ["latency"]), ["latency<=2000", "latency<50"])
+    decision = gate(evaluate_pairs(tmp_path, result, ["latency"]), ["latency<=2000", "latency<50"])
     assert [item.result for item in decision.decisions] == ["pass", "fail"]
 
 
@@ -205,7 +208,7 @@ def run_of(place: Path, name: str, result, metrics=("groundedness",)) -> Run:
         (changed(trace, answer=f"{trace.answer} By {name}.") if trace.answer else trace, seen)
         for trace, seen in (signs(result) if isinstance(result, str) else result)
     ]
-    return ran(place / name, pairs, list(metrics))
+    return evaluate_pairs(place / name, pairs, list(metrics))
 
 
 def beside(place: Path, old, new, metrics=("groundedness",), **terms) -> GateResult:
@@ -377,7 +380,7 @@ def test_what_is_not_there_is_an_error(tmp_path):
         gate(bare[1], baseline=bare[0])
 
 
-class Other(Told):
+class Other(FixedJudge):
     """The same judge under another name."""
 
     fingerprint = "other/1"
@@ -420,7 +423,7 @@ def test_thresholds_and_baseline_are_decided_together(tmp_path):
 
 @pytest.fixture
 def decided(tmp_path) -> GateResult:
-    run = ran(tmp_path, signs("s" * 40), ["groundedness", "refusal"])
+    run = evaluate_pairs(tmp_path, signs("s" * 40), ["groundedness", "refusal"])
     return gate(run, ["groundedness>=0.85", "groundedness<0.5", "refusal<0.01"])
 
 
@@ -443,7 +446,7 @@ def test_junit_holds_any_text(tmp_path):
 
     trace, seen = pair("a", "h", "s")
     lost = replace(seen, claim=None, failures={"claim": "]]> <b>&\x1b[31m\x00\ufffe\x0b ende"})
-    decision = gate(ran(tmp_path, [(trace, lost)], ["groundedness"]), ["groundedness>=0.5"])
+    decision = gate(evaluate_pairs(tmp_path, [(trace, lost)], ["groundedness"]), ["groundedness>=0.5"])
     message = ElementTree.fromstring(report.render_gate_junit(decision)).find("testsuite/testcase/error").get("message")
     assert message == "no trace is scored (]]> <b>& ende)"
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from making import observed
 from ragfault.analysis import (
     PROBLEM_KINDS,
     Threshold,
@@ -45,7 +44,8 @@ from ragfault.records import (
     Verdicts,
 )
 from ragfault.stats import mean_interval
-from ran import pair, ran
+from sample_runs import evaluate_pairs, pair
+from sample_traces import judged_traces
 
 
 def only(card, metric):
@@ -63,7 +63,7 @@ def kinds(trace, verdicts):
 
 def test_an_aggregate_is_the_mean_over_the_scored_alone(tmp_path):
     """Two grounded shares, 1.0 and 0.5, and one answer without claims: mean 0.75 of 2, one undefined."""
-    run = ran(tmp_path, [pair("a", "h", "ss"), pair("b", "h", "su"), pair("c", "h", "")], ["groundedness"])
+    run = evaluate_pairs(tmp_path, [pair("a", "h", "ss"), pair("b", "h", "su"), pair("c", "h", "")], ["groundedness"])
     result = only(build_scorecard(run), "groundedness")
     assert (result.interval.mean, result.scored, result.undefined, result.failed) == (0.75, 2, 1, 0)
     assert result.why_undefined[0].text == "the answer makes no claim"
@@ -75,7 +75,8 @@ def test_what_a_judge_lost_is_counted_as_failed(tmp_path):
     trace, seen = pair("b", "h", "s")
     lost = replace(seen, claim=None, failures={"claim": "timed out"})
     result = only(
-        build_scorecard(ran(tmp_path, [pair("a", "h", "s"), (trace, lost)], ["groundedness"])), "groundedness"
+        build_scorecard(evaluate_pairs(tmp_path, [pair("a", "h", "s"), (trace, lost)], ["groundedness"])),
+        "groundedness",
     )
     assert (result.scored, result.failed) == (1, 1)
     assert [(reason.text, reason.count) for reason in result.why_failed] == [("timed out", 1)]
@@ -83,7 +84,7 @@ def test_what_a_judge_lost_is_counted_as_failed(tmp_path):
 
 def test_nothing_scored_has_no_interval(tmp_path):
     """A metric undefined on every trace has no mean at all, not zero."""
-    result = only(build_scorecard(ran(tmp_path, [pair("a", "h", "s")], ["ndcg@10"])), "ndcg@10")
+    result = only(build_scorecard(evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["ndcg@10"])), "ndcg@10")
     assert result.interval is None
     assert result.result is None
     assert result.undefined == 1
@@ -98,7 +99,7 @@ def test_turns_of_a_conversation_count_as_one_cluster(tmp_path):
         pair("d", "h", "u", conversation="y"),
         pair("e", "h", "s"),
     ]
-    result = only(build_scorecard(ran(tmp_path, run, ["groundedness"])), "groundedness").interval
+    result = only(build_scorecard(evaluate_pairs(tmp_path, run, ["groundedness"])), "groundedness").interval
     assert (result.n, result.clusters) == (5, 3)
     assert result == mean_interval([1, 1, 0, 0, 1], ["x", "x", "y", "y", "e"], bounds=(0, 1))
 
@@ -109,13 +110,13 @@ def test_a_target_is_met_only_with_all_of_the_interval(tmp_path):
         run = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
         place = tmp_path / result
         place.mkdir()
-        found = only(build_scorecard(ran(place, run, ["groundedness"])), "groundedness")
+        found = only(build_scorecard(evaluate_pairs(place, run, ["groundedness"])), "groundedness")
         assert (found.result, found.target) == (result, Threshold("groundedness", ">", 0.85))
 
 
 def test_a_target_for_a_name_goes_for_every_cut_off_unless_there_is_a_closer_one(tmp_path):
     """`recall>=0.5` goes for recall@5, and gives way to `recall@5>=0.1`; precision@k has none of its own."""
-    run = ran(tmp_path, [pair("a", "h", "s")], ["recall@5", "precision@5"])
+    run = evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["recall@5", "precision@5"])
     assert only(build_scorecard(run), "recall@5").target == Threshold("recall@5", ">=", 0.9)
     assert only(build_scorecard(run), "precision@5").target is None
     card = build_scorecard(run, ["recall>=0.5", "recall@5 >= 0.1"])
@@ -126,7 +127,7 @@ def test_an_unbounded_metric_keeps_an_unbounded_interval(tmp_path):
     """One latency says nothing of the spread: the interval runs from 0 without end."""
     from ragfault.records import Latency
 
-    run = ran(tmp_path, [pair("a", "h", "s", latency=Latency(total=120.0))], ["latency"])
+    run = evaluate_pairs(tmp_path, [pair("a", "h", "s", latency=Latency(total=120.0))], ["latency"])
     result = only(build_scorecard(run), "latency")
     assert (result.interval.mean, result.interval.low, result.interval.high) == (120.0, 0.0, math.inf)
     assert result.high is None
@@ -135,7 +136,7 @@ def test_an_unbounded_metric_keeps_an_unbounded_interval(tmp_path):
 def test_the_scorecard_equals_the_rows(tmp_path):
     """Means and counts are those of the score rows, for every metric of the default set."""
     made = [pair("a", "hn", "su"), pair("b", "", "s"), pair("c", "lmn", "", missing=("x",)), pair("d", "hh", "c")]
-    run = ran(tmp_path, made)
+    run = evaluate_pairs(tmp_path, made)
     rows = list(run.scores())
     for result in build_scorecard(run).aggregates:
         values = [row.value for row in rows if row.metric == result.metric and row.status == "scored"]
@@ -148,7 +149,7 @@ def test_a_run_whose_rows_are_not_the_whole_product_is_refused(tmp_path):
     """A scores table with a row missing is not silently averaged."""
     import pyarrow.parquet as pq
 
-    run = ran(tmp_path, [pair("a", "h", "s"), pair("b", "h", "s")], ["groundedness", "error"])
+    run = evaluate_pairs(tmp_path, [pair("a", "h", "s"), pair("b", "h", "s")], ["groundedness", "error"])
     pq.write_table(run.to_arrow().slice(1), run.path / "scores.parquet")
     with pytest.raises(RunError, match="one row for every trace and metric"):
         build_scorecard(run)
@@ -165,7 +166,7 @@ def test_segments_divide_the_traces(tmp_path):
         pair("c", "h", "s", route="faq"),
         pair("d", "h", "u"),
     ]
-    run = ran(tmp_path, made, ["groundedness"])
+    run = evaluate_pairs(tmp_path, made, ["groundedness"])
     cards = build_segments(run, "route", routes={"law": ["groundedness>=0.5"]})
     assert [(card.segment, card.traces) for card in cards] == [("faq", 2), ("law", 1), (None, 1)]
     assert [only(card, "groundedness").interval.mean for card in cards] == [1.0, 0.0, 0.0]
@@ -179,7 +180,7 @@ def test_segments_divide_the_traces(tmp_path):
 def test_segments_by_a_key_of_the_metadata(tmp_path):
     """`metadata.tier` divides by that key; a key that no trace has is an error that names those there are."""
     made = [pair("a", "h", "s", metadata={"tier": 1}), pair("b", "h", "s", metadata={"tier": "x"}), pair("c", "h")]
-    run = ran(tmp_path, made, ["error"])
+    run = evaluate_pairs(tmp_path, made, ["error"])
     assert {card.segment for card in build_segments(run, "metadata.tier")} == {"1", "x", None}
     with pytest.raises(UnknownName, match=r'Did you mean "metadata.tier"'):
         build_segments(run, "metadata.teir")
@@ -193,7 +194,7 @@ def test_segments_by_a_key_of_the_metadata(tmp_path):
 def test_the_health_of_a_layer_is_the_mean_of_the_means_of_its_parts(tmp_path):
     """Retrieval: relevance (1.0 + 0.0) / 2 and use (1.0 + 0.5) / 2 give (0.5 + 0.75) / 2, and attribution is absent."""
     run = [pair("a", "h", "s"), pair("b", "nn", "u", used="y-")]
-    retrieval, generation = assess_health(ran(tmp_path, run))
+    retrieval, generation = assess_health(evaluate_pairs(tmp_path, run))
     assert retrieval.interval.mean == pytest.approx(0.625)
     assert [part.metric for part in retrieval.parts] == ["context_relevance", "chunk_utilization"]
     assert retrieval.absent == ("chunk_attribution",)
@@ -207,7 +208,7 @@ def test_health_with_one_part_is_that_part(tmp_path):
     for place, signs in (("some", ["s", "u", "si", ""]), ("perfect", ["s", "s"])):
         (tmp_path / place).mkdir()
         made = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
-        run = ran(tmp_path / place, made, ["groundedness"])
+        run = evaluate_pairs(tmp_path / place, made, ["groundedness"])
         own, total = only(build_scorecard(run), "groundedness").interval, assess_health(run)[1].interval
         assert (total.mean, total.low, total.high, total.n) == pytest.approx((own.mean, own.low, own.high, own.n))
 
@@ -219,7 +220,7 @@ def test_parts_that_rise_and_fall_together_widen_the_interval(tmp_path):
     widths = []
     for name, run in (("together", together), ("odds", at_odds)):
         (tmp_path / name).mkdir()
-        result = assess_health(ran(tmp_path / name, run, ["groundedness", "answer_relevance"]))[1].interval
+        result = assess_health(evaluate_pairs(tmp_path / name, run, ["groundedness", "answer_relevance"]))[1].interval
         assert result.mean == pytest.approx(0.5)
         widths.append(result.high - result.low)
     assert widths[0] > widths[1]
@@ -227,7 +228,7 @@ def test_parts_that_rise_and_fall_together_widen_the_interval(tmp_path):
 
 def test_no_part_no_health(tmp_path):
     """Where no part is in the run a layer has no health, and all its parts are named absent."""
-    retrieval, _ = assess_health(ran(tmp_path, [pair("a", "h", "s")], ["error"]))
+    retrieval, _ = assess_health(evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["error"]))
     assert retrieval.interval is None
     assert len(retrieval.absent) == 3
 
@@ -240,7 +241,7 @@ def test_rag_health_by_hand(tmp_path):
         pair("c", "hmln", "s", used="----", missing=None),
         pair("d", "", "s"),
     ]
-    result = assess_rag(ran(tmp_path, run))
+    result = assess_rag(evaluate_pairs(tmp_path, run))
     assert result.relevance.mean == pytest.approx((0.9 + 0.1 + (0.9 + 0.6 + 0.3 + 0.1) / 4) / 3)
     assert (result.usage.mean, result.usage.n, result.usage.clusters) == (pytest.approx(2 / 8), 8, 3)
     assert (result.missing.mean, result.missing.n) == (pytest.approx(1 / 3), 3)
@@ -251,7 +252,7 @@ def test_rag_health_by_hand(tmp_path):
 
 def test_rag_health_without_verdicts_is_silent(tmp_path):
     """Where no judge looked, no figure is made up and nothing alarms."""
-    result = assess_rag(ran(tmp_path, [(Trace(id="a", query="q"), Verdicts(trace="a"))], ["error"]))
+    result = assess_rag(evaluate_pairs(tmp_path, [(Trace(id="a", query="q"), Verdicts(trace="a"))], ["error"]))
     assert (result.relevance, result.usage, result.missing, result.optimal, result.alerts) == (None,) * 4 + ((),)
 
 
@@ -275,7 +276,7 @@ def test_quality_levels(triad, name):
 def test_the_quality_levels_hold_every_trace_with_a_triad(tmp_path):
     """The counts of the levels and of the traces without a triad sum to all."""
     run = [pair("a", "h", "s"), pair("b", "n", "u", relevance=0.1), pair("c", "h", ""), pair("d", "m", "s")]
-    levels, unrated = count_quality(ran(tmp_path, run))
+    levels, unrated = count_quality(evaluate_pairs(tmp_path, run))
     assert [result.count for result in levels] == [2, 0, 0, 1]
     assert unrated == 1
     assert levels[0].share.mean == pytest.approx(2 / 3)
@@ -284,7 +285,7 @@ def test_the_quality_levels_hold_every_trace_with_a_triad(tmp_path):
 
 def test_trade_offs_are_shown_together(tmp_path):
     """A pair of which the run has one side names the other as absent; one without any value is left out."""
-    result = pair_tradeoffs(ran(tmp_path, [pair("a", "h", "s")], ["groundedness", "context_precision"]))
+    result = pair_tradeoffs(evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["groundedness", "context_precision"]))
     assert [(p.names, p.first is None, p.second is None) for p in result] == [
         (("context_recall", "context_precision"), True, False),
         (("groundedness", "completeness"), False, True),
@@ -305,7 +306,7 @@ def labelled(result, measure, by):
 def test_insights_by_number_position_and_turn(tmp_path):
     """Chunks fall into the bucket of their trace's count and turn and of their own place."""
     run = [pair("a", "hn", "s", used="y-", turn=1), pair("b", "hnnn", "s", used="y---", turn=7)]
-    result = compute_insights(ran(tmp_path, run))
+    result = compute_insights(evaluate_pairs(tmp_path, run))
     assert labelled(result, "relevance", "chunks") == {"1–3": (0.5, 2, 1), "4–6": (0.3, 4, 1)}
     assert labelled(result, "use", "position") == {"1": (1, 2, 2), "2": (0, 2, 2), "3": (0, 1, 1), "4": (0, 1, 1)}
     assert labelled(result, "use", "turn") == {"1": (0.5, 2, 1), "5+": (0.25, 4, 1)}
@@ -328,7 +329,9 @@ def test_insights_by_length_count_characters(tmp_path, size, label):
     """A length on an edge belongs to the bucket that begins there, 1000 to the third; é is one character."""
     trace, seen = pair("a", "h", "s")
     trace = replace(trace, chunks=(replace(trace.chunks[0], text="é" * size),))
-    assert set(labelled(compute_insights(ran(tmp_path, [(trace, seen)], ["error"])), "use", "length")) == {label}
+    assert set(labelled(compute_insights(evaluate_pairs(tmp_path, [(trace, seen)], ["error"])), "use", "length")) == {
+        label
+    }
 
 
 @pytest.mark.parametrize(
@@ -339,7 +342,9 @@ def test_insights_by_age(tmp_path, updated, label):
     """The age is counted in whole days from `updated_at` to the query."""
     trace, seen = pair("a", "h", "s", time=datetime(2026, 3, 2, 12, tzinfo=UTC))
     trace = replace(trace, chunks=(replace(trace.chunks[0], metadata={"updated_at": updated}),))
-    assert set(labelled(compute_insights(ran(tmp_path, [(trace, seen)], ["error"])), "use", "age")) == {label}
+    assert set(labelled(compute_insights(evaluate_pairs(tmp_path, [(trace, seen)], ["error"])), "use", "age")) == {
+        label
+    }
 
 
 @pytest.mark.parametrize("updated", ["2027-01-01", "soon", 7, None])
@@ -348,7 +353,7 @@ def test_an_age_that_cannot_be_told_is_unknown(tmp_path, updated):
     trace, seen = pair("a", "hh", "s", time=datetime(2026, 3, 2, tzinfo=UTC))
     dated = replace(trace.chunks[0], metadata={"updated_at": "2026-03-01"})
     vague = replace(trace.chunks[1], metadata={"updated_at": updated})
-    run = ran(tmp_path, [(replace(trace, chunks=(dated, vague)), seen)], ["error"])
+    run = evaluate_pairs(tmp_path, [(replace(trace, chunks=(dated, vague)), seen)], ["error"])
     result = next(item for item in compute_insights(run) if item.by == "age")
     assert (len(result.buckets), result.unknown) == (1, 1)
 
@@ -468,7 +473,7 @@ def test_bad_citations():
     ]
 
 
-@given(observed())
+@given(judged_traces())
 @pytest.mark.long
 def test_every_diagnosis_is_sound(case):
     """Each problem has the layer and remedies of its kind, in the order of kinds, and never more than was checked."""
@@ -484,7 +489,7 @@ def test_every_diagnosis_is_sound(case):
         )
 
 
-@given(observed())
+@given(judged_traces())
 @pytest.mark.long
 def test_the_diagnosis_agrees_with_the_metrics(case):
     """Problems and scores are two readings of the same verdicts."""
@@ -516,7 +521,7 @@ def test_the_worst_traces_come_first(tmp_path):
         pair("worse", "nn", "uu", relevance=0.0),
         pair("down", "h", "s", error="time-out"),
     ]
-    run = ran(tmp_path, made)
+    run = evaluate_pairs(tmp_path, made)
     result = worst_traces(run)
     assert [item.trace for item in result] == ["down", "worse", "bad", "half"]
     assert [item.trace for item in worst_traces(run, 2)] == ["down", "worse"]
@@ -526,14 +531,14 @@ def test_the_worst_traces_come_first(tmp_path):
 def test_without_a_triad_the_share_of_problems_ranks(tmp_path):
     """Where the run has no triad, 2 problems among 3 things are worse than 1."""
     run = [pair("one", "h", "su"), pair("two", "h", "uu")]
-    result = worst_traces(ran(tmp_path, run, ["groundedness"]))
+    result = worst_traces(evaluate_pairs(tmp_path, run, ["groundedness"]))
     assert [item.trace for item in result] == ["two", "one"]
     assert result[0].triad is None
 
 
 def test_single_traces_can_be_diagnosed(tmp_path):
     """By id, as in the whole run; an id that is not there is an error that offers the nearest."""
-    run = ran(tmp_path, [pair("one", "h", "su"), pair("two", "h", ""), pair("three", "n", "u")])
+    run = evaluate_pairs(tmp_path, [pair("one", "h", "su"), pair("two", "h", ""), pair("three", "n", "u")])
     everything = list(diagnose_run(run))
     assert [item.trace for item in everything] == ["one", "two", "three"]
     assert list(diagnose_run(run, ["three", "one"])) == [everything[0], everything[2]]
@@ -545,7 +550,7 @@ def test_single_traces_can_be_diagnosed(tmp_path):
 def test_remedies_count_problems_and_traces(tmp_path):
     """The kind on most traces comes first; its examples are the worst traces that show it."""
     run = [pair("a", "hnn", "s"), pair("b", "h", "uu"), pair("c", "h", "u"), pair("d", "h", "s")]
-    result = suggest_remedies(ran(tmp_path, run))
+    result = suggest_remedies(evaluate_pairs(tmp_path, run))
     assert [(item.kind, item.problems, item.traces) for item in result] == [
         ("unsupported_claim", 3, 2),
         ("irrelevant_chunk", 2, 1),
@@ -557,7 +562,7 @@ def test_remedies_count_problems_and_traces(tmp_path):
 
 def test_analyze_collects_all_results(tmp_path):
     """The whole is made of the parts, and a run of one route has no segments."""
-    run = ran(tmp_path, [pair("a", "hn", "su"), pair("b", "h", "s"), pair("c", "m", "c")])
+    run = evaluate_pairs(tmp_path, [pair("a", "hn", "su"), pair("b", "h", "s"), pair("c", "m", "c")])
     result = analyze(run, n=1)
     assert result.scorecard == build_scorecard(run)
     assert (result.health, result.rag, result.pairs) == (assess_health(run), assess_rag(run), pair_tradeoffs(run))
@@ -575,7 +580,7 @@ def test_analyze_collects_all_results(tmp_path):
 def test_the_matrix_has_every_score_in_its_place(tmp_path_factory, signs):
     """Row i, column j of the grid is trace i, metric j of the run."""
     made = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
-    run = ran(tmp_path_factory.mktemp("grid"), made, ["groundedness", "error", "triad"])
+    run = evaluate_pairs(tmp_path_factory.mktemp("grid"), made, ["groundedness", "error", "triad"])
     matrix = ScoreMatrix(run)
     for at, row in enumerate(run.scores()):
         value = matrix.values[at // 3, at % 3]

@@ -45,7 +45,7 @@ from ragfault.io.runs import Run
 from ragfault.records import Chunk, Citation, CitationVerdict, Evidence
 from ragfault.reports.terminal.annotation import render_item
 from ragfault.stats import ppi_mean
-from ran import Pair, pair, ran
+from sample_runs import Pair, evaluate_pairs, pair
 
 
 def pairs() -> list[Pair]:
@@ -61,7 +61,7 @@ def pairs() -> list[Pair]:
 
 @pytest.fixture
 def judged_run(tmp_path: Path) -> Run:
-    return ran(tmp_path, pairs())
+    return evaluate_pairs(tmp_path, pairs())
 
 
 def piped(arguments: list[str], keys: str, folder: Path) -> str:

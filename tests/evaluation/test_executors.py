@@ -19,7 +19,6 @@ import click
 import msgspec
 import pytest
 
-from clustered import Watched, some
 from ragfault.cli import cli
 from ragfault.errors import InputError, MissingExtra, OutputError, RunError, UsageError
 from ragfault.evaluation import ProcessExecutor, RayExecutor, evaluate, rescore
@@ -29,6 +28,7 @@ from ragfault.io.runs import PartialRun, Run, RunPlan
 from ragfault.io.slices import index_traces
 from ragfault.protocols import Executor
 from ragfault.records import Trace
+from ray_cluster import RecordingJudge, build_traces
 
 SUPPORT = Path(__file__).parents[1] / "support"
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,9 @@ def tables(run: Run) -> list[bytes]:
 @pytest.fixture(scope="module")
 def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run of 600 traces by one process."""
-    return evaluate(some(600), tmp_path_factory.mktemp("whole") / "run", judge=Watched(), metrics=METRICS)
+    return evaluate(
+        build_traces(600), tmp_path_factory.mktemp("whole") / "run", judge=RecordingJudge(), metrics=METRICS
+    )
 
 
 # --- slices ----------------------------------------------------------------------------------------
@@ -56,7 +58,7 @@ def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def inputs(folder: Path) -> dict[str, list[Path]]:
     """Write the same 2,500 traces to files that can be sliced."""
-    traces = some(2500)
+    traces = build_traces(2500)
     write_traces(traces, folder / "a.jsonl")
     write_traces(traces, folder / "a.parquet")
     write_traces(traces[:700], folder / "1.jsonl")
@@ -81,13 +83,13 @@ def test_slices_equal_the_full_input(kind: str, tmp_path: Path):
 
 def test_inputs_without_index_are_not_sliced(tmp_path: Path):
     """Compressed files, arrays, other shapes, tables of text, and counts that do not agree are read in order."""
-    write_traces(some(5), tmp_path / "t.jsonl")
+    write_traces(build_traces(5), tmp_path / "t.jsonl")
     packed = tmp_path / "packed.jsonl"
     packed.write_bytes(gzip.compress((tmp_path / "t.jsonl").read_bytes()))
     for name in ("t.csv", "t.json", "t.jsonl.gz"):
-        write_traces(some(5), tmp_path / name)
+        write_traces(build_traces(5), tmp_path / name)
         assert index_traces(tmp_path / name, 5) is None
-    write_traces(some(5), tmp_path / "ragas.jsonl", shape="ragas")
+    write_traces(build_traces(5), tmp_path / "ragas.jsonl", shape="ragas")
     assert index_traces(tmp_path / "ragas.jsonl", 5) is None
     assert index_traces(packed, 5) is None
     assert index_traces(tmp_path / "t.jsonl", 6) is None
@@ -97,7 +99,7 @@ def test_inputs_without_index_are_not_sliced(tmp_path: Path):
 @pytest.mark.parametrize(("batch", "done"), [(64, set()), (1, {3}), (7, {0, 1, 50, 357}), (5000, set())])
 def test_shards_hold_every_unfinished_batch_once(batch: int, done: set[int], tmp_path: Path):
     """Shards hold every unfinished batch exactly once, with the right traces."""
-    write_traces(some(2500), tmp_path / "t.jsonl")
+    write_traces(build_traces(2500), tmp_path / "t.jsonl")
     places = index_traces(tmp_path / "t.jsonl", 2500)
     plan = RunPlan(ragfault="1", judge="j", metrics=(), fingerprint="f", traces=2500, batch=batch)
     numbers = []
@@ -136,9 +138,11 @@ def test_executors_implement_the_protocol():
 @pytest.mark.parametrize("name", ["t.parquet", "t.jsonl.gz", "ragas.jsonl"])
 def test_workers_give_the_run_of_one_process(name: str, tmp_path: Path):
     """The run is the same whether workers read the input or receive it."""
-    write_traces(some(300), tmp_path / name, shape="ragas" if name.startswith("ragas") else "ragfault")
+    write_traces(build_traces(300), tmp_path / name, shape="ragas" if name.startswith("ragas") else "ragfault")
     first, two = (
-        evaluate(tmp_path / name, tmp_path / str(workers), judge=Watched(), metrics=METRICS, workers=workers, batch=7)
+        evaluate(
+            tmp_path / name, tmp_path / str(workers), judge=RecordingJudge(), metrics=METRICS, workers=workers, batch=7
+        )
         for workers in (1, 2)
     )
     assert tables(first) == tables(two)
@@ -152,9 +156,9 @@ def test_workers_without_the_files_receive_the_traces(
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    write_traces(some(600), "t.jsonl")
+    write_traces(build_traces(600), "t.jsonl")
     other = RemoteExecutor(tmp_path / "there")
-    run = evaluate("t.jsonl", "run", judge=Watched(), metrics=METRICS, executor=other)
+    run = evaluate("t.jsonl", "run", judge=RecordingJudge(), metrics=METRICS, executor=other)
     assert tables(run) == tables(complete_run)
     assert tables(rescore("run", "again", executor=other)) == tables(complete_run)
     assert not list((tmp_path / "there").iterdir())
@@ -182,14 +186,16 @@ def test_a_repeated_part_is_written_once(tmp_path: Path):
 def test_changed_input_raises(tmp_path: Path):
     """Writing to a file while workers read it raises InputError; no run is written."""
     path = tmp_path / "t.jsonl"
-    write_traces(some(400), path)
+    write_traces(build_traces(400), path)
 
     def touch(done: int, total: int) -> None:
         if done:
             path.write_bytes(path.read_bytes().replace(b"Berth", b"Birth"))
 
     with pytest.raises(InputError, match="the input changed while it was read"):
-        evaluate(path, tmp_path / "run", judge=Watched(), metrics=METRICS, workers=2, batch=20, on_progress=touch)
+        evaluate(
+            path, tmp_path / "run", judge=RecordingJudge(), metrics=METRICS, workers=2, batch=20, on_progress=touch
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -200,8 +206,8 @@ def test_changed_input_raises(tmp_path: Path):
 @needs_ray
 def test_lost_workers_and_nodes_change_nothing(complete_run: Run, tmp_path: Path):
     """On two nodes, one worker killed and one node removed: all traces are scored once, no statistics are sent."""
-    write_traces(some(600), tmp_path / "t.jsonl")
-    command = [sys.executable, str(SUPPORT / "clustered.py"), str(tmp_path / "t.jsonl"), str(tmp_path / "run")]
+    write_traces(build_traces(600), tmp_path / "t.jsonl")
+    command = [sys.executable, str(SUPPORT / "ray_cluster.py"), str(tmp_path / "t.jsonl"), str(tmp_path / "run")]
     paths = os.pathsep.join([str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": paths}, check=False
@@ -219,7 +225,7 @@ def test_lost_workers_and_nodes_change_nothing(complete_run: Run, tmp_path: Path
 @needs_ray
 def test_an_unreachable_cluster_is_a_usage_error(tmp_path: Path):
     """An address at which nothing answers is a usage error, with what to give instead."""
-    write_traces(some(3), tmp_path / "t.jsonl")
+    write_traces(build_traces(3), tmp_path / "t.jsonl")
     command = [sys.executable, "-m", "ragfault", "evaluate", "t.jsonl", "-o", "run", "--ray", "nonsense://here"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
@@ -229,7 +235,7 @@ def test_an_unreachable_cluster_is_a_usage_error(tmp_path: Path):
 
 def test_missing_ray_names_the_extra(tmp_path: Path):
     """--ray where Ray is not installed names the extra that brings it."""
-    write_traces(some(3), tmp_path / "t.jsonl")
+    write_traces(build_traces(3), tmp_path / "t.jsonl")
     code = "import sys; sys.modules['ray'] = None; from ragfault.cli import main; main()"
     command = [sys.executable, "-c", code, "evaluate", "t.jsonl", "-o", "run", "--ray", "local"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
@@ -277,16 +283,16 @@ def uploaded(bucket: str, path: Path) -> str:
 @pytest.mark.parametrize(("name", "workers"), [("t.jsonl.gz", 1), ("t.parquet", 2)])
 def test_object_store_input_and_output(bucket: str, complete_run: Run, tmp_path: Path, name: str, workers: int):
     """Input and output in an object store give the run of the disk; nothing else is written there."""
-    write_traces(some(600), tmp_path / name)
+    write_traces(build_traces(600), tmp_path / name)
     out = f"{bucket}/{name}/run"
-    run = evaluate(uploaded(bucket, tmp_path / name), out, judge=Watched(), metrics=METRICS, workers=workers)
+    run = evaluate(uploaded(bucket, tmp_path / name), out, judge=RecordingJudge(), metrics=METRICS, workers=workers)
     assert tables(run) == tables(complete_run)
     assert str(Run.open(out).path) == out
     assert list(Run.open(out).scores()) == list(complete_run.scores())
     there = {place.name for place in run.path.parent.iterdir()}
     assert there == {"run"}
     with pytest.raises(OutputError, match="exists already"):
-        evaluate(some(3), out, metrics="error")
+        evaluate(build_traces(3), out, metrics="error")
     assert tables(rescore(out, f"{bucket}/{name}/again", metrics=METRICS)) == tables(complete_run)
 
 
@@ -299,14 +305,14 @@ def test_a_run_in_an_object_store_resumes(bucket: str, complete_run: Run, tmp_pa
         if done >= 300:
             raise KeyboardInterrupt
 
-    write_traces(some(600), tmp_path / "r.jsonl")
+    write_traces(build_traces(600), tmp_path / "r.jsonl")
     where, out = uploaded(bucket, tmp_path / "r.jsonl"), f"{bucket}/resumed/run"
     with pytest.raises(KeyboardInterrupt):
-        evaluate(where, out, judge=Watched(), metrics=METRICS, batch=100, on_progress=stop)
+        evaluate(where, out, judge=RecordingJudge(), metrics=METRICS, batch=100, on_progress=stop)
     with pytest.raises(RunError, match="was never finished"):
         Run.open(out)
     notices: list[str] = []
-    run = evaluate(where, out, judge=Watched(), metrics=METRICS, batch=100, on_notice=notices.append)
+    run = evaluate(where, out, judge=RecordingJudge(), metrics=METRICS, batch=100, on_notice=notices.append)
     assert "resuming: 3 parts of 100 traces are done already" in notices
     assert tables(run) == tables(complete_run)
     other = evaluate([Trace(id="1", query="q")], out, metrics="error", force=True)
@@ -323,7 +329,7 @@ def test_object_store_errors_are_reported(bucket: str, tmp_path: Path):
     with pytest.raises(InputError, match="Protocol not known"):
         evaluate("nonsense://bucket/t.jsonl", tmp_path / "run")
     with pytest.raises(OutputError, match="cannot write to s3://no-such-bucket"):
-        evaluate(some(2), "s3://no-such-bucket/run", metrics="error")
+        evaluate(build_traces(2), "s3://no-such-bucket/run", metrics="error")
     (tmp_path / "bad.jsonl").write_text('{"id": "1", "query": "q"}\nnonsense\n')
     run = evaluate(uploaded(bucket, tmp_path / "bad.jsonl"), f"{bucket}/bad/run", metrics="error", skip_bad=True)
     assert run.path.with_name("run.bad.jsonl").read_bytes() == b"nonsense\n"

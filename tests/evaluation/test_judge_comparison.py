@@ -20,13 +20,13 @@ from ragfault.records import Verdicts
 from ragfault.reports.html.pages import render_judges_html
 from ragfault.reports.terminal.agreement import encode_report
 from ragfault.reports.terminal.judges import render_judges_terminal
-from ran import Pair, Told, pair
+from sample_runs import FixedJudge, Pair, pair
 
 
 def compared(pairs: Sequence[Pair], other: Sequence[Verdicts]) -> JudgeComparison:
     """Compare two judges with recorded verdicts."""
     traces = [trace for trace, _ in pairs]
-    return compare_judges(Told([seen for _, seen in pairs]), Told(other), traces, resamples=50)
+    return compare_judges(FixedJudge([seen for _, seen in pairs]), FixedJudge(other), traces, resamples=50)
 
 
 def again(item: Pair, levels: str, supports: str) -> Verdicts:
@@ -102,16 +102,16 @@ def test_claims_are_matched_by_where_they_stand():
 def test_two_runs_stand_for_their_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Runs of the same traces are compared without judging; traces with other answers do not count."""
     traces = [trace for trace, _ in FOUR]
-    evaluate(traces, tmp_path / "one", judge=Told([seen for _, seen in FOUR]))
+    evaluate(traces, tmp_path / "one", judge=FixedJudge([seen for _, seen in FOUR]))
     changed = [*traces[:3], replace(traces[3], answer="Something else.")]
-    evaluate(changed, tmp_path / "two", judge=Told(OTHER))
+    evaluate(changed, tmp_path / "two", judge=FixedJudge(OTHER))
     out, page = tmp_path / "beside.json", tmp_path / "beside.html"
     arguments = ["judge", "compare", str(tmp_path / "one"), str(tmp_path / "two")]
     assert command([*arguments, "-o", str(out), "--html", str(page)]) == 0
     assert "told/1 beside told/1: 3 traces" in capsys.readouterr().out
     assert json.loads(out.read_text(encoding="utf-8"))["traces"] == 3
     assert "<html" in page.read_text(encoding="utf-8")
-    evaluate([replace(item, answer="Not the same.") for item in traces], tmp_path / "three", judge=Told(OTHER))
+    evaluate([replace(item, answer="Not the same.") for item in traces], tmp_path / "three", judge=FixedJudge(OTHER))
     with pytest.raises(UsageError, match="share no trace with the same chunks and answer"):
         compare_run_judges(Run.open(tmp_path / "one"), Run.open(tmp_path / "three"))
 

@@ -28,7 +28,7 @@ from ragfault.reports.terminal import scorecard as terminal
 from ragfault.reports.wording import describe_judge_trust
 from ragfault.rules import RATE_METRICS, get_rate_metric
 from ragfault.stats import Interval, correct_share
-from ran import pair, ran
+from sample_runs import evaluate_pairs, pair
 
 
 def measured(corrects: str, se: float, sp: float, n: int = 400) -> CardEntry:
@@ -69,7 +69,7 @@ def some(place: Path, refused: int = 0, metrics: str | list[str] = "default") ->
     for at in range(refused):
         trace, seen = pairs[at]
         pairs[at] = trace, replace(seen, answer=AnswerVerdict(relevance=1.0, refused=True))
-    return ran(place, pairs, metrics)
+    return evaluate_pairs(place, pairs, metrics)
 
 
 def only(card, name):
@@ -260,7 +260,7 @@ def test_reports_say_nothing_of_correction_unasked(tmp_path: Path):
 
 def test_a_refuted_assumption_is_shown_instead_of_a_figure(tmp_path: Path):
     """Where fewer claims are called bad than the judge's error alone would make, the report says so."""
-    run = ran(tmp_path, [pair(f"t{at}", "h", "sssss") for at in range(60)], ["groundedness"])
+    run = evaluate_pairs(tmp_path, [pair(f"t{at}", "h", "sssss") for at in range(60)], ["groundedness"])
     result = analyze(run, corrected=CARD)
     assert only(result.scorecard, "groundedness").corrected.interval is None
     assert "the error here is another" in " ".join(terminal.render_scorecard_terminal(result, width=160).split())

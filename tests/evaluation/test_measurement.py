@@ -31,7 +31,7 @@ from ragfault.evaluation.agreement.label_parser import LabelRule, parse_grades, 
 from ragfault.io.field_values import InvalidRecord
 from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, ClaimVerdict, Gold, Trace, Verdicts
 from ragfault.reports.terminal.agreement import encode_report, render_agreement_terminal
-from ran import Told, pair, ran
+from sample_runs import FixedJudge, evaluate_pairs, pair
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 ANSWER = "The office opens at 7:30. It is closed on Sundays."
@@ -65,7 +65,7 @@ def label_trace(name: str, grounded: float | None, label: Any, claims: Sequence[
 def measure_recorded(pairs: Sequence[tuple[Trace, Verdicts]], **options: Any) -> JudgeMeasurement:
     """Measure a judge with recorded verdicts."""
     options = {"group": "id", "resamples": 50} | options
-    return measure_judge([trace for trace, _ in pairs], judge=Told([seen for _, seen in pairs]), **options)
+    return measure_judge([trace for trace, _ in pairs], judge=FixedJudge([seen for _, seen in pairs]), **options)
 
 
 def values(result: JudgeMeasurement) -> dict[str, float | None]:
@@ -218,7 +218,7 @@ def test_labels_speak_only_of_what_they_say():
 @pytest.mark.long
 def test_the_labels_of_a_run_measure_its_verdicts(tmp_path: Path):
     """What people said of the items of a run stands beside its verdicts: no judge looks again."""
-    run = ran(tmp_path, [pair(f"q{at}", "hn", "su") for at in range(4)])
+    run = evaluate_pairs(tmp_path, [pair(f"q{at}", "hn", "su") for at in range(4)])
     for at in range(4):
         verdicts_of = HumanVerdicts(
             claim=(
@@ -378,7 +378,7 @@ def test_support_is_measured_on_claims():
     trace, seen = label_trace("a", 0.1, None, (0.9, 0.1))
     trace = replace(trace, metadata={"claims": listed})
     apart = Verdicts(trace="a#claim-2", claim=(), answer=AnswerVerdict(relevance=1.0, grounded=0.2))
-    result = measure_judge([trace], judge=Told([seen, apart]), resamples=20)
+    result = measure_judge([trace], judge=FixedJudge([seen, apart]), resamples=20)
     assert (result.task, result.overall.n, values(result)["auroc"]) == ("support", 3, 1.0)
     assert result.notes == ("1 claims have no label and are left out",)
 

@@ -13,7 +13,7 @@ import pytest
 from ragfault.io import write_traces
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Trace
-from ran import pair, ran
+from sample_runs import evaluate_pairs, pair
 
 pytest_plugins = ("pytester",)
 
@@ -27,7 +27,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, claims in (("good", "s" * 200), ("bad", "s" * 170 + "u" * 30), ("few", "usss")):
         created = [pair(f"t{at}", "h", claim) for at, claim in enumerate(claims)]
         (folder / "made" / name).mkdir(parents=True)
-        ran(folder / "made" / name, created, ["groundedness", "answer_relevance"]).path.rename(folder / name)
+        evaluate_pairs(folder / "made" / name, created, ["groundedness", "answer_relevance"]).path.rename(folder / name)
     return folder
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from otlp_spans import ANSWER, QUERY, TEXTS
 from ragfault.io.otel import SpanBuffer, build_trace, decode_request
 from ragfault.records import TokenCounts, Trace
-from spanning import ANSWER, QUERY, TEXTS
 
 pytest.importorskip("opentelemetry.proto", reason="the extra otlp is not installed")
 pytest.importorskip("opentelemetry.sdk", reason="the SDK of OpenTelemetry is not installed")

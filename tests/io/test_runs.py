@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import observed
 from ragfault.errors import OutputError, RunError
 from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table, table_to_records
 from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
 from ragfault.records import Score, Trace, Verdicts
+from sample_traces import judged_traces
 
 METRIC = MetricInfo("error", "operation", "lower", 0.0, 1.0)
 
@@ -172,7 +172,7 @@ def test_a_damaged_table_is_named(tmp_path: Path):
             read()
 
 
-@given(st.lists(observed(), max_size=4))
+@given(st.lists(judged_traces(), max_size=4))
 def test_verdicts_round_trip_through_arrow(pairs: list[tuple[Trace, Verdicts]]):
     """Any verdicts come back equal; None and an empty tuple stay apart."""
     seen = [msgspec.convert(msgspec.to_builtins(verdicts), Verdicts) for _, verdicts in pairs]

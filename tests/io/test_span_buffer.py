@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otlp_spans import ANSWER, QUERY, TEXTS, ids, json_body, openinference, request, span
 from ragfault.errors import BadTraces, InputError
 from ragfault.io import read_traces
 from ragfault.io.otel import OtelSpan, SpanBuffer, SpanEvent, build_trace
-from spanning import ANSWER, QUERY, TEXTS, ids, json_body, openinference, request, span
 
 QUICK = settings(max_examples=60, deadline=None)
 

@@ -9,11 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.errors import InputError
-from ragfault.io.field_values import InvalidRecord
-from ragfault.io.otel import DEFAULT_LIMITS, OtelSpan, SpanEvent, build_trace, decode_request
-from ragfault.records import TokenCounts
-from spanning import (
+from otlp_spans import (
     ANSWER,
     MS,
     QUERY,
@@ -31,6 +27,10 @@ from spanning import (
     request,
     span,
 )
+from ragfault.errors import InputError
+from ragfault.io.field_values import InvalidRecord
+from ragfault.io.otel import DEFAULT_LIMITS, OtelSpan, SpanEvent, build_trace, decode_request
+from ragfault.records import TokenCounts
 
 JSON = "application/json"
 QUICK = settings(max_examples=60, deadline=None)

@@ -16,7 +16,7 @@ pytest.importorskip("onnx", reason="the tests build models with onnx")
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from exporting import classifier, marker, reranker
+from onnx_models import classifier, marker, reranker
 from ragfault.errors import RagfaultError, UnknownName, UsageError
 from ragfault.judges import load_judge
 from ragfault.judges.checks.passages import Passage

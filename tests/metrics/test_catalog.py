@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import claims, levels, observed
 from ragfault.errors import MissingExtra, UnknownName, UsageError
 from ragfault.metrics import (
     DEFAULT_METRICS,
@@ -39,6 +38,7 @@ from ragfault.records import (
     TruthVerdict,
     Verdicts,
 )
+from sample_traces import claims, judged_traces, levels
 
 CATALOGUE = sorted(name for name, d in get_definitions().items() if d.function.__module__.startswith("ragfault."))
 
@@ -155,7 +155,7 @@ def test_a_metric_without_its_packages_says_what_to_install(monkeypatch: pytest.
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", CATALOGUE)
-@given(pair=observed())
+@given(pair=judged_traces())
 def test_every_metric_stays_in_its_range_or_says_why_not(name: str, pair: tuple[Trace, Verdicts]):
     """A row is scored with a finite value inside the metric's range, or undefined with a reason; never failed."""
     definition = get_definitions()[name]
@@ -250,7 +250,7 @@ def test_chunks_without_text_are_not_judged():
 
 
 @pytest.mark.long
-@given(observed(), st.data())
+@given(judged_traces(), st.data())
 def test_a_better_chunk_never_lowers_context_relevance(pair: tuple[Trace, Verdicts], data: st.DataObject):
     """Raising the level of one chunk raises context_relevance or leaves it, and never hurts context_utility's base."""
     trace, verdicts = pair
@@ -264,7 +264,7 @@ def test_a_better_chunk_never_lowers_context_relevance(pair: tuple[Trace, Verdic
 
 
 @pytest.mark.long
-@given(observed(), st.data())
+@given(judged_traces(), st.data())
 def test_a_supported_claim_never_lowers_groundedness(pair: tuple[Trace, Verdicts], data: st.DataObject):
     """Turning one claim into a supported one never lowers groundedness or adherence, never raises contradiction."""
     trace, verdicts = pair

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pages import HOSTILE
 from ragfault import evaluate
 from ragfault.analysis import Bisection, bisect, bisect_segments, pair_runs
 from ragfault.errors import OutputError
@@ -22,6 +21,7 @@ from ragfault.io.datasets import write_handbook
 from ragfault.io.runs import Run
 from ragfault.reports.charts.svg import describe_forest_row, draw_forest_plot
 from ragfault.reports.html.pages import render_bisection_html, write_bisection_html
+from sample_reports import HOSTILE
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]

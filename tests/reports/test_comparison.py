@@ -9,7 +9,6 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from pages import HOSTILE
 from ragfault import evaluate
 from ragfault.analysis import Bisection, Comparison, bisect, bisect_segments, compare, compare_segments, pair_runs
 from ragfault.io.datasets import write_handbook
@@ -17,7 +16,8 @@ from ragfault.io.runs import Run
 from ragfault.records import Chunk
 from ragfault.reports import wording
 from ragfault.reports.terminal import bisection, comparison
-from ran import pair, ran
+from sample_reports import HOSTILE
+from sample_runs import evaluate_pairs, pair
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     sides = []
     for name, levels in (("old|<script>", "hh"), ("new", "nn")):
         (folder / name).mkdir()
-        sides.append(ran(folder / name, [attack(at, levels) for at in range(30)]))
+        sides.append(evaluate_pairs(folder / name, [attack(at, levels) for at in range(30)]))
     return sides[0], sides[1]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pages import HOSTILE, built, fair, mixed
 from ragfault.reports.html.report import write_run_html
+from sample_reports import HOSTILE, build_fair_trace, build_mixed_run, build_run
 
 pytest.importorskip("altair", reason="the report extra is not installed")
 pytest.importorskip("vl_convert", reason="the report extra is not installed")
@@ -30,7 +30,7 @@ FLAGS = [
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("report")
-    return write_run_html(mixed(place), place / "report.html")
+    return write_run_html(build_mixed_run(place), place / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def test_narrow(chromium: Any, report: Path) -> None:
 @pytest.mark.browser
 def test_five_thousand(chromium: Any, tmp_path: Path) -> None:
     """A run of 5,000 traces opens, draws few rows, and is filtered and read at once."""
-    run = built(tmp_path / "run", [fair(f"ship-{n}") for n in range(5000)])
+    run = build_run(tmp_path / "run", [build_fair_trace(f"ship-{n}") for n in range(5000)])
     with Visit(chromium, write_run_html(run, tmp_path / "report.html")) as visit:
         page = visit.page
         assert page.locator("#matches").inner_text() == "5,000 traces"

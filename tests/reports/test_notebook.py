@@ -12,7 +12,7 @@ import pytest
 from ragfault import bisect, compare, gate
 from ragfault.io.runs import Run
 from ragfault.reports.html import notebook
-from ran import pair, ran
+from sample_runs import evaluate_pairs, pair
 
 nbformat = pytest.importorskip("nbformat", reason="notebooks need the packages of the group test")
 
@@ -28,7 +28,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     for name, claims in (("good", "s" * 60), ("bad", "s" * 30 + "u" * 30)):
         made = [pair(f"<script>t{at}", "h", claim) for at, claim in enumerate(claims)]
         (folder / name).mkdir()
-        found.append(ran(folder / name, made, ["groundedness", "answer_relevance", "latency"]))
+        found.append(evaluate_pairs(folder / name, made, ["groundedness", "answer_relevance", "latency"]))
     return found[0], found[1]
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from pages import built, mixed
 from ragfault.errors import MissingExtra, OutputError
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Trace, Verdicts
 from ragfault.reports.html.report import render_run_html, write_run_html
+from sample_reports import build_mixed_run, build_run
 
 pytest.importorskip("altair", reason="the report extra is not installed")
 pytest.importorskip("vl_convert", reason="the report extra is not installed")
@@ -26,7 +26,7 @@ pytest.importorskip("vl_convert", reason="the report extra is not installed")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return mixed(tmp_path_factory.mktemp("runs"))
+    return build_mixed_run(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_every_metric_shown(run: Run, report: Path) -> None:
 def test_long_text_cut(tmp_path: Path) -> None:
     """A text too long for a page is cut, and the page says by how much."""
     trace = Trace(id="1", query="q", chunks=(Chunk(id="a", text="x" * 90_000),), answer="y")
-    [body] = carried(render_run_html(built(tmp_path / "r", [(trace, Verdicts(trace="1"))])))
+    [body] = carried(render_run_html(build_run(tmp_path / "r", [(trace, Verdicts(trace="1"))])))
     assert body["trace"]["chunks"][0]["text"].endswith("x… [40,000 characters more]")
 
 

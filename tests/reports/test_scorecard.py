@@ -20,7 +20,7 @@ from ragfault.reports import output as json_report
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import scorecard as terminal
 from ragfault.text.number_format import format_percent
-from ran import pair, ran
+from sample_runs import evaluate_pairs, pair
 
 NASTY = "\x1b[31m[red]evil[/red]\x1b]8;;http://x.example\x07 | <script>alert(1)</script>\n# *b* @you \u202e `c` &amp;"
 
@@ -34,7 +34,7 @@ def found(tmp_path_factory) -> Findings:
         pair("c", "h", "", route="law", latency=Latency(total=1200)),
         pair("d", "hn", "su", route="law"),
     ]
-    return analyze(ran(tmp_path_factory.mktemp("report"), made))
+    return analyze(evaluate_pairs(tmp_path_factory.mktemp("report"), made))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def nasty(tmp_path_factory) -> Findings:
     )
     other = pair("b", "h", "s", route="\x1b[2J@evil")
     trace = replace(trace, reference="x")
-    return analyze(ran(tmp_path_factory.mktemp("nasty"), [(trace, seen), other]))
+    return analyze(evaluate_pairs(tmp_path_factory.mktemp("nasty"), [(trace, seen), other]))
 
 
 # --- plain -----------------------------------------------------------------------------------------

@@ -38,8 +38,8 @@ from ragfault.server.counters import EventCounters
 from ragfault.server.request_limits import RateLimiter
 from ragfault.server.storage import open_store
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
+from server_process import Server, otlp, rag_spans, run_server, span
 from waiting import wait_until
-from watching import Server, otlp, rag_spans, serving, span
 
 TRACES = list(load_handbook().traces["v1"])
 METRICS = "context_relevance,groundedness,answer_relevance"
@@ -48,7 +48,7 @@ METRICS = "context_relevance,groundedness,answer_relevance"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory):
     """A server with the demo's traces, all judged."""
-    with serving(tmp_path_factory.mktemp("served") / "s", "--metrics", METRICS) as running:
+    with run_server(tmp_path_factory.mktemp("served") / "s", "--metrics", METRICS) as running:
         assert running.send(TRACES).status == 200
         running.settled(len(TRACES))
         yield running
@@ -77,7 +77,7 @@ def test_what_was_acknowledged_survives_kills_and_retries(tmp_path: Path):
         end.join()
         server.process.wait()
         server.process.stdout.close()
-    with serving(tmp_path / "s", "--metrics", METRICS) as server:
+    with run_server(tmp_path / "s", "--metrics", METRICS) as server:
         again = [Trace(id=name, query="When?", answer="Now.") for name in sorted(acknowledged)]
         for first in range(0, len(again), 1000):
             part = again[first : first + 1000]
@@ -106,7 +106,7 @@ def test_what_waited_is_judged_after_a_kill(tmp_path: Path):
     server = Server(tmp_path / "s", "--workers", "0")
     assert server.send(TRACES[:20]).json["taken"] == 20
     server.end(signal.SIGKILL)
-    with serving(tmp_path / "s", "--metrics", METRICS) as server:
+    with run_server(tmp_path / "s", "--metrics", METRICS) as server:
         server.settled(20)
         assert {line["state"] for line in server.ask("/traces.json").json["lines"]} == {"scored"}
 
@@ -119,7 +119,7 @@ def test_spans_that_were_acknowledged_survive_a_kill(tmp_path: Path):
     chain, retrieve, llm = rag_spans(name)
     assert post_spans(server, retrieve, llm).status == 200
     server.end(signal.SIGKILL)
-    with serving(tmp_path / "s", "--metrics", METRICS) as server:
+    with run_server(tmp_path / "s", "--metrics", METRICS) as server:
         assert post_spans(server, chain).status == 200
         server.settled(1)
         [line] = server.ask("/traces.json").json["lines"]
@@ -306,7 +306,7 @@ def test_tokens_open_what_their_role_is_for(tmp_path: Path, capsys):
         for token in tokens.values()
         for path in (tmp_path / "s").glob("ragfault.duckdb*")
     )
-    with serving(tmp_path / "s", "--workers", "0", "--token", "own") as server:
+    with run_server(tmp_path / "s", "--workers", "0", "--token", "own") as server:
         assert server.ask("/healthz").status == 200
         for token, look, send in (
             (None, 401, 401),
@@ -583,7 +583,7 @@ def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
 @pytest.mark.long
 def test_the_demo_streams(tmp_path: Path):
     """`ragfault serve --demo` brings traces of its own, past and present, and judges them."""
-    with serving(tmp_path / "s", "--demo", "--metrics", METRICS) as server:
+    with run_server(tmp_path / "s", "--demo", "--metrics", METRICS) as server:
         for _ in range(300):
             if server.ask("/overview.json").json["scoring"]["scored"] > 50:
                 break
@@ -594,7 +594,7 @@ def test_the_demo_streams(tmp_path: Path):
 @pytest.mark.long
 def test_spans_that_are_no_question_are_counted(tmp_path: Path):
     """A trace of other work is no trace of a RAG system: it is counted, and nothing of it is kept."""
-    with serving(tmp_path / "s", "--workers", "0") as server:
+    with run_server(tmp_path / "s", "--workers", "0") as server:
         assert post_spans(server, span("0" * 31 + "5", "GET /health")).status == 200
         wait_until(lambda: server.ask("/overview.json").json["totals"]["pending"] == 0)
         assert 'ragfault_ingest_total{outcome="not_rag"} 1' in server.ask("/metrics").body.decode()

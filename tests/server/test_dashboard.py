@@ -15,12 +15,12 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from pages import HOSTILE
+from dashboard_server import Client, DashboardServer
 from ragfault.evaluation.agreement.human_labels import fingerprint_answer
 from ragfault.server import issue_token
 from ragfault.server.dashboard.page_renderer import local_path, trace_url
 from ragfault.server.security import CONTENT_POLICY
-from watched import Client, Watched
+from sample_reports import HOSTILE
 
 PAGES = (
     "/",
@@ -49,9 +49,9 @@ SCRIPTS = {'<script src="/static/dashboard.js">', '<script src="/static/auto-ref
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, str]]:
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DashboardServer, str]]:
     """A server with two hours of traffic, of which the second is worse, and with alerts that fire."""
-    server = Watched(tmp_path_factory.mktemp("watched") / "s")
+    server = DashboardServer(tmp_path_factory.mktemp("watched") / "s")
     server.fill()
     server.watch()
     with server.serving() as url:
@@ -59,7 +59,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched,
 
 
 @pytest.fixture
-def client(watched: tuple[Watched, str]) -> Client:
+def client(watched: tuple[DashboardServer, str]) -> Client:
     return Client(watched[1])
 
 
@@ -116,7 +116,7 @@ def test_every_page_has_a_json_view(client: Client, path: str):
 
 def test_an_empty_server_says_what_to_do(tmp_path: Path):
     """Where nothing has come in, each page stands, and the first says how to send traces."""
-    with Watched(tmp_path / "s").serving() as url:
+    with DashboardServer(tmp_path / "s").serving() as url:
         client = Client(url)
         for path in PAGES:
             answer = client.ask(path)
@@ -169,7 +169,7 @@ def test_traces_are_searched_by_words_route_and_value(client: Client):
 # --- alerts ------------------------------------------------------------------------------------------
 
 
-def test_an_alert_is_shown_acknowledged_and_silenced(watched: tuple[Watched, str], client: Client):
+def test_an_alert_is_shown_acknowledged_and_silenced(watched: tuple[DashboardServer, str], client: Client):
     """A firing alert stands on the first page; who acknowledges or silences it is remembered."""
     server, _ = watched
     firing = server.app.state.server.load_alert_state().firing
@@ -192,7 +192,7 @@ def test_an_alert_is_shown_acknowledged_and_silenced(watched: tuple[Watched, str
 # --- labels, clusters, runs --------------------------------------------------------------------------
 
 
-def test_a_label_is_stored_in_the_form_of_runs(watched: tuple[Watched, str], client: Client):
+def test_a_label_is_stored_in_the_form_of_runs(watched: tuple[DashboardServer, str], client: Client):
     """Who disagrees with a verdict leaves a label with the opposite, on the very answer that was shown."""
     server, _ = watched
     stored = server.store.get_trace("v1/staff-02")
@@ -213,7 +213,7 @@ def test_a_label_is_stored_in_the_form_of_runs(watched: tuple[Watched, str], cli
 
 
 @pytest.mark.long
-def test_clusters_are_detected_changed_and_promoted(watched: tuple[Watched, str], client: Client):
+def test_clusters_are_detected_changed_and_promoted(watched: tuple[DashboardServer, str], client: Client):
     """Failing traces become clusters that keep their state, and cases of an evaluation set, each once."""
     pytest.importorskip("sklearn", reason="clusters of 30 failures and more need scikit-learn")
     server, _ = watched
@@ -238,7 +238,7 @@ def test_clusters_are_detected_changed_and_promoted(watched: tuple[Watched, str]
 
 
 @pytest.mark.long
-def test_live_traffic_is_bisected_and_comes_back(watched: tuple[Watched, str], client: Client):
+def test_live_traffic_is_bisected_and_comes_back(watched: tuple[DashboardServer, str], client: Client):
     """Two stretches of live traffic are exported as runs, reported, bisected, and taken in again."""
     server, _ = watched
     for name, since, until in (("before", "09:00", "10:00"), ("after", "10:00", "10:50")):
@@ -282,7 +282,7 @@ def test_forms_need_their_stamp(client: Client):
 
 def test_a_token_opens_the_pages(tmp_path: Path):
     """With a token needed, pages send to the sign-in, whose cookie no script reads; readers may look and not write."""
-    server = Watched(tmp_path / "s", token="rf_admin")
+    server = DashboardServer(tmp_path / "s", token="rf_admin")
     reader = issue_token(server.store, "reader", "read")
     with server.serving() as url:
         nobody = Client(url)

@@ -13,12 +13,12 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from browsing import COLOURS, Visit, axe, browser
-from pages import HOSTILE
+from browser import COLOURS, Visit, axe, launch_browser
+from dashboard_server import BEGAN, DashboardServer
 from ragfault.records import Trace
 from ragfault.server.dashboard.page_renderer import trace_url
 from ragfault.server.storage import TraceSelection, export_run
-from watched import BEGAN, Watched
+from sample_reports import HOSTILE
 
 WINDOWS = "since=2031-05-04T09:00&until=2031-05-04T10:00&since2=2031-05-04T10:00&until2=2031-05-04T11:00"
 PLACES = ["target-size", "scrollable-region-focusable"]
@@ -50,14 +50,14 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A Chromium that is started once."""
-    with browser() as started:
+    with launch_browser() as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, str]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DashboardServer, str]]:
     """A server with two hours of traffic, of which the second is worse, and with alerts that fire."""
-    server = Watched(tmp_path_factory.mktemp("served") / "s")
+    server = DashboardServer(tmp_path_factory.mktemp("served") / "s")
     server.fill()
     server.watch()
     hour = TraceSelection(since=BEGAN.timestamp(), until=BEGAN.timestamp() + 3600)
@@ -66,7 +66,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, 
         yield server, url
 
 
-def test_axe_finds_nothing(chromium: Any, served: tuple[Watched, str]):
+def test_axe_finds_nothing(chromium: Any, served: tuple[DashboardServer, str]):
     """By the rules of WCAG 2.2 AA nothing is wrong on any page, in light and dark, wide and narrow, nor too wide."""
     with Visit(chromium, served[1], color_scheme="light") as visit:
         page = visit.page
@@ -81,7 +81,7 @@ def test_axe_finds_nothing(chromium: Any, served: tuple[Watched, str]):
             page.set_viewport_size({"width": 1300, "height": 900})
 
 
-def test_keys_alone(chromium: Any, served: tuple[Watched, str]):
+def test_keys_alone(chromium: Any, served: tuple[DashboardServer, str]):
     """By keys: past the navigation, through the list, into a trace, to agree with its first claim, and elsewhere."""
     with Visit(chromium, served[1]) as visit:
         page = visit.page
@@ -119,7 +119,7 @@ def test_keys_alone(chromium: Any, served: tuple[Watched, str]):
         assert page.url.endswith("/help")
 
 
-def test_without_a_script(chromium: Any, served: tuple[Watched, str]):
+def test_without_a_script(chromium: Any, served: tuple[DashboardServer, str]):
     """Where no script runs, everything is there: figures, forms, drawings; only the theme and the keys are not."""
     with Visit(chromium, served[1], java_script_enabled=False) as visit:
         assert not visit.page.locator("#theme").is_visible()
@@ -135,7 +135,7 @@ def test_without_a_script(chromium: Any, served: tuple[Watched, str]):
         assert "people disagreed" in visit.page.locator("#claim-1").inner_text()
 
 
-def test_themes(chromium: Any, served: tuple[Watched, str]):
+def test_themes(chromium: Any, served: tuple[DashboardServer, str]):
     """The pages follow the reader's theme until the button says otherwise, and remember what it said."""
     light, dark = "rgb(255, 255, 255)", "rgb(21, 24, 28)"
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -148,7 +148,7 @@ def test_themes(chromium: Any, served: tuple[Watched, str]):
         assert visit.page.locator("#theme").get_attribute("aria-pressed") == "false"
 
 
-def test_a_citation_leads_to_its_words(chromium: Any, served: tuple[Watched, str]):
+def test_a_citation_leads_to_its_words(chromium: Any, served: tuple[DashboardServer, str]):
     """From a citation a link leads to the very words in the chunk, and from these one leads back."""
     with Visit(chromium, served[1], trace_url("v1/fleet-07")) as visit:
         visit.page.click("#citation-1 >> text=the quote in chunk")
@@ -161,7 +161,7 @@ def test_a_citation_leads_to_its_words(chromium: Any, served: tuple[Watched, str
 
 def test_a_browser_signs_in(chromium: Any, tmp_path: Path):
     """Where a token is needed, a browser is asked for it once, and its cookie is out of reach of scripts."""
-    server = Watched(tmp_path / "s", token="rf_secret")
+    server = DashboardServer(tmp_path / "s", token="rf_secret")
     server.now = BEGAN.timestamp()
     with server.serving() as url, Visit(chromium, url, "/alerts") as visit:
         assert visit.page.url == f"{url}/sign-in?next=%2Falerts"
@@ -180,13 +180,13 @@ def test_a_browser_signs_in(chromium: Any, tmp_path: Path):
 # --- pages that renew themselves ---------------------------------------------------------------------
 
 
-def _send(server: Watched, id_: str) -> None:
+def _send(server: DashboardServer, id_: str) -> None:
     """Store a trace that is not judged yet."""
     time = datetime.fromtimestamp(server.now, UTC)
     server.store.append_traces([Trace(id=id_, query=f"Is {id_} new?", route="website", time=time)]).result()
 
 
-def test_a_page_renews_itself(chromium: Any, served: tuple[Watched, str]):
+def test_a_page_renews_itself(chromium: Any, served: tuple[DashboardServer, str]):
     """What is new comes to the page by itself; the focus, the place and what was written stay as they were."""
     server, url = served
     with Visit(chromium, url) as visit:
@@ -211,7 +211,7 @@ def test_a_page_renews_itself(chromium: Any, served: tuple[Watched, str]):
         assert page.locator("text=waits to be judged").count() == 1
 
 
-def test_what_was_unfolded_stays_so(chromium: Any, served: tuple[Watched, str]):
+def test_what_was_unfolded_stays_so(chromium: Any, served: tuple[DashboardServer, str]):
     """Details that were opened are open when the page has renewed itself, and its figures are new."""
     server, url = served
     with Visit(chromium, url) as visit:
@@ -226,7 +226,7 @@ def test_what_was_unfolded_stays_so(chromium: Any, served: tuple[Watched, str]):
         assert page.locator("details[open]").count() == 1
 
 
-def test_updates_can_be_paused(chromium: Any, served: tuple[Watched, str]):
+def test_updates_can_be_paused(chromium: Any, served: tuple[DashboardServer, str]):
     """A button pauses the updates of all pages, for who prefers less motion they are paused, and it starts them."""
     server, url = served
     with Visit(chromium, url, reduced_motion="reduce") as visit:
@@ -248,7 +248,7 @@ def test_updates_can_be_paused(chromium: Any, served: tuple[Watched, str]):
         assert page.inner_text("#refresh-toggle") == "Resume updates"
 
 
-def test_a_stopped_server_is_reported(chromium: Any, served: tuple[Watched, str]):
+def test_a_stopped_server_is_reported(chromium: Any, served: tuple[DashboardServer, str]):
     """Where the server does not answer, the page says so and stays as it is, until it answers again."""
     with Visit(chromium, served[1]) as visit:
         page = visit.page

@@ -9,7 +9,6 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from pages import fair
 from ragfault.analysis.monitoring.alert_rules import AlertRule
 from ragfault.analysis.monitoring.alerts import Alert
 from ragfault.errors import UsageError
@@ -23,6 +22,7 @@ from ragfault.server.dashboard import charts as drawing
 from ragfault.server.dashboard import traffic_pages as layers
 from ragfault.server.dashboard.page_renderer import show_controls
 from ragfault.server.storage import StoredTrace
+from sample_reports import build_fair_trace
 
 
 def test_nothing_of_a_text_is_lost_by_cutting():
@@ -46,7 +46,7 @@ def test_quotes_are_located_whatever_the_white_space():
 
 def test_who_disagrees_says_something_else():
     """Of every verdict, agreeing and disagreeing are two different words on the same thing."""
-    trace, verdicts = fair("ship")
+    trace, verdicts = build_fair_trace("ship")
     stored = StoredTrace(trace=trace, received=0.0, state="scored", verdicts=verdicts)
     for part in ("claim", "chunk", "use", "citation", "aspect", "refused"):
         yes, no = (list_values(reading.build_labels(stored, part, 0, agree)) for agree in (True, False))

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
-from mailing import MailServer, certified, mail_server
+from mail_server import MailServer, create_certificate, run_mail_server
 from ragfault.cli import run_command as command
 from ragfault.errors import UsageError
 from ragfault.server import ServerSettings
@@ -82,7 +82,7 @@ def sent(
 
 def test_an_alert_comes_by_mail(tmp_path: Path):
     """Each receiver gets a message of plain text that says what broke, where, since when, and what to try."""
-    with mail_server() as server:
+    with run_mail_server() as server:
         assert sent(settings(tmp_path, server, ANN, BOB), NOTICE, count=2) == [None, None]
     assert sorted(taken.receivers for taken in server.taken) == [[ANN], [BOB]]
     message = server.taken[0].message
@@ -97,7 +97,7 @@ def test_an_alert_comes_by_mail(tmp_path: Path):
 
 def test_what_is_sent_of_one_alert_is_one_conversation(tmp_path: Path):
     """Firing and resolved refer to the same, and are two messages; another alert refers to something else."""
-    with mail_server() as server:
+    with run_mail_server() as server:
         over = replace(NOTICE, kind="resolved", since=600.0, time=600.0)
         assert sent(settings(tmp_path, server, ANN), NOTICE, over, replace(NOTICE, route="app")) == [None] * 3
     first, second, third = (taken.message for taken in server.taken)
@@ -113,7 +113,7 @@ def test_no_text_of_an_alert_becomes_a_line_of_its_own(tmp_path: Path, evil: str
     """Ends of lines, dots and odd signs in routes, rules and traces neither add heads nor end the message."""
     bad = f"web{evil}"
     notice = replace(NOTICE, rule=bad, route=bad, title=bad, traces=(bad,), remedies=(f".{evil}",), layer="retrieval")
-    with mail_server() as server:
+    with run_mail_server() as server:
         assert sent(settings(tmp_path, server, ANN), notice) == [None]
     [taken] = server.taken
     assert set(taken.message.keys()) == set(build_message(NOTICE, ANN, BOB).keys())
@@ -127,7 +127,7 @@ def test_no_text_of_an_alert_becomes_a_line_of_its_own(tmp_path: Path, evil: str
 )
 def test_mail_that_is_put_off_is_tried_again(tmp_path: Path, codes, failure, tries):
     """A server that says later is asked again, one that says no is not; what never came through is told."""
-    with mail_server(codes) as server:
+    with run_mail_server(codes) as server:
         [fault] = sent(settings(tmp_path, server, ANN), NOTICE)
     assert (fault is None) if failure is None else (failure in fault)
     assert server.tries == tries
@@ -136,7 +136,7 @@ def test_mail_that_is_put_off_is_tried_again(tmp_path: Path, codes, failure, tri
 
 def test_an_unreachable_mail_server_is_reported(tmp_path: Path):
     """Where nobody listens, that is what is said."""
-    with mail_server() as server:
+    with run_mail_server() as server:
         pass
     [fault] = sent(settings(tmp_path, server, ANN), NOTICE)
     assert "cannot be reached" in fault
@@ -146,9 +146,9 @@ def test_an_unreachable_mail_server_is_reported(tmp_path: Path):
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_mail_goes_over_tls_with_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapped: bool):
     """STARTTLS, or TLS from the start: the password is told and the message sent only within."""
-    context, cert = certified(tmp_path)
+    context, cert = create_certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(cert))
-    with mail_server(tls=context, user=("ann", "s3cret"), wrapped=wrapped) as server:
+    with run_mail_server(tls=context, user=("ann", "s3cret"), wrapped=wrapped) as server:
         scheme = "smtps" if wrapped else "smtp"
         asked = settings(tmp_path, server, ANN, smtp=f"{scheme}://ann@localhost:{server.port}", smtp_password="s3cret")
         assert sent(asked, NOTICE) == [None]
@@ -162,8 +162,8 @@ def test_mail_goes_over_tls_with_a_password(tmp_path: Path, monkeypatch: pytest.
 @needs_openssl
 def test_a_mail_server_that_nobody_vouches_for_gets_nothing(tmp_path: Path):
     """A certificate of unknown making ends the attempt, before any password."""
-    context, _ = certified(tmp_path)
-    with mail_server(tls=context, user=("ann", "s3cret")) as server:
+    context, _ = create_certificate(tmp_path)
+    with run_mail_server(tls=context, user=("ann", "s3cret")) as server:
         asked = settings(tmp_path, server, ANN, smtp=f"smtp://ann@localhost:{server.port}", smtp_password="s3cret")
         [fault] = sent(asked, NOTICE)
     assert "certificate" in fault.lower()
@@ -173,7 +173,7 @@ def test_a_mail_server_that_nobody_vouches_for_gets_nothing(tmp_path: Path):
 def test_beyond_this_machine_mail_is_never_sent_in_the_open(monkeypatch: pytest.MonkeyPatch):
     """A server elsewhere that offers no STARTTLS gets nothing."""
     monkeypatch.setattr("ragfault.server.settings.is_loopback", lambda _: False)
-    with mail_server() as server:
+    with run_mail_server() as server:
         attempt = MailReceiver.from_options(f"smtp://127.0.0.1:{server.port}", None, BOB, ANN)(NOTICE)
     assert "STARTTLS" in attempt.error
     assert not attempt.retryable
@@ -237,7 +237,7 @@ def hooking(*codes: tuple[int, dict[str, str]]) -> Iterator[HTTPServer]:
 
 def test_a_receiver_that_is_down_keeps_no_other_waiting(tmp_path: Path):
     """While the webhook is tried again for hours, the mail is there; closing ends the waiting."""
-    with mail_server() as server, hooking(*[(503, {})] * 9) as hook:
+    with run_mail_server() as server, hooking(*[(503, {})] * 9) as hook:
         asked = settings(tmp_path, server, ANN, webhook=f"http://127.0.0.1:{hook.server_port}/x")
         store, failures = open_store(asked.store), []
         sender = NotificationSender(

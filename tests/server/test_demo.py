@@ -19,7 +19,7 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from browsing import COLOURS, Visit, axe, browser
+from browser import COLOURS, Visit, axe, launch_browser
 from ragfault.server.demo import FAULTY_ROUTE
 
 SPEED = 300
@@ -48,7 +48,7 @@ class Demo(NamedTuple):
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A Chromium that is started once."""
-    with browser() as started:
+    with launch_browser() as started:
         yield started
 
 

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 
-from watched import Watched
+from dashboard_server import DashboardServer
 
 pytestmark = pytest.mark.long
 
@@ -34,7 +34,7 @@ def questions() -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def exposed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What Prometheus reads from a server with traffic."""
-    server = Watched(tmp_path_factory.mktemp("scraped") / "s")
+    server = DashboardServer(tmp_path_factory.mktemp("scraped") / "s")
     server.fill()
     server.app.state.server.counters.add("taken", 209)
     with server.serving() as url, urllib.request.urlopen(f"{url}/metrics") as answer:

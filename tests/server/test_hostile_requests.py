@@ -25,7 +25,7 @@ pytest.importorskip("opentelemetry.proto", reason="OTLP as protobuf needs the ex
 
 from ragfault.server.request_limits import MAX_MEMBERS
 from ragfault.server.settings import RequestLimits
-from watching import Server, rag_spans, serving
+from server_process import Server, rag_spans, run_server
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 PATHS = ("/v1/traces", "/v1/logs", "/v1/ragfault/traces", "/v1/ragfault/marks")
@@ -42,7 +42,7 @@ PEAK = 800
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("fuzzed") / "s", "--workers", "0") as running:
+    with run_server(tmp_path_factory.mktemp("fuzzed") / "s", "--workers", "0") as running:
         yield running
 
 
@@ -280,14 +280,14 @@ def test_connections_that_never_end_are_borne(server: Server):
 @pytest.mark.long
 def test_who_never_ends_is_let_go(tmp_path: Path):
     """A body that does not come is told so, a head that does not come ends the connection, both in a set time."""
+    from dashboard_server import serve_app
     from ragfault.server import ServerSettings, create_app
     from ragfault.server.request_limits import make_timeout_protocol
-    from watched import listening
 
     app = create_app(
         ServerSettings(store=tmp_path / "s", workers=0, judge="lexical", limits=RequestLimits(timeout=0.3))
     )
-    with listening(app, http=make_timeout_protocol(0.3)) as url:
+    with serve_app(app, http=make_timeout_protocol(0.3)) as url:
         server = object.__new__(Server)
         server.url = url
         with talking(server, HEAD + b"Content-Length: 10\r\n\r\n{") as connection:
@@ -314,7 +314,7 @@ def test_a_server_does_not_grow(tmp_path: Path):
     """Thousands of hostile requests later a server needs hardly more memory than after the first of each kind."""
     requests = random.Random(7)
     light = [sent for sent in HOSTILE.values() if len(sent.body) < 50_000]
-    with serving(tmp_path / "s", "--workers", "0") as server:
+    with run_server(tmp_path / "s", "--workers", "0") as server:
         for sent in HOSTILE.values():
             for path in PATHS:
                 post(server, path, sent)

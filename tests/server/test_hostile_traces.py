@@ -15,9 +15,9 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from attacked import attacked, texts
-from browsing import SCRIPTS, Visit, browser
-from pages import HOSTILE
+from browser import SCRIPTS, Visit, launch_browser
+from dashboard_server import DashboardServer
+from hostile_records import build_hostile_record, count_texts
 from ragfault.analysis.clusters import ClusterRegistry, ClusterReport
 from ragfault.analysis.monitoring.alerts import Alert, AlertState
 from ragfault.evaluation.agreement.human_labels import (
@@ -33,7 +33,7 @@ from ragfault.records import Score, Trace, Verdicts
 from ragfault.server.alerts.delivery import AlertNotification
 from ragfault.server.dashboard.page_renderer import trace_url
 from ragfault.server.storage import AccessToken, AlertEvent, TimelineMark, TraceSelection, export_run
-from watched import Watched
+from sample_reports import HOSTILE
 
 FOLDER = "<img src=x onerror='window.pwned=5'><script>window.pwned=6"
 """A run whose name is an attack: its folder can hold no slash."""
@@ -90,15 +90,15 @@ def test_the_attack_is_everywhere():
     """Each text of a trace, of verdicts, of alerts and of clusters that anybody could fill is an attack."""
     now = datetime(2031, 5, 4, tzinfo=UTC)
     for kind, least in ((Trace, 20), (Verdicts, 20), (Score, 2), (TimelineMark, 4), (Alert, 5), (ClusterReport, 15)):
-        places = msgspec.json.encode(attacked(kind, now)).decode()
-        assert texts(kind, now) >= least, kind
-        assert places.count("window.pwned=1") == texts(kind, now), kind
+        places = msgspec.json.encode(build_hostile_record(kind, now)).decode()
+        assert count_texts(kind, now) >= least, kind
+        assert places.count("window.pwned=1") == count_texts(kind, now), kind
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     """A Chromium that is started once."""
-    with browser() as started:
+    with launch_browser() as started:
         yield started
 
 
@@ -108,7 +108,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("hostile")
     rules = folder / "rules.toml"
     rules.write_text(f"[[rule]]\nname = {_toml(HOSTILE)}\nmetric = {_toml(HOSTILE)}\nbelow = 0.9\n", "utf-8")
-    server = Watched(folder / "s", rules=rules, token=TOKEN, by=("model", "release", f"metadata.{HOSTILE}"))
+    server = DashboardServer(folder / "s", rules=rules, token=TOKEN, by=("model", "release", f"metadata.{HOSTILE}"))
     _attack(server, datetime.fromtimestamp(server.now - 600, UTC))
     with server.serving() as url:
         yield url
@@ -118,11 +118,16 @@ def _toml(text: str) -> str:
     return msgspec.json.encode(text).decode().replace("\u2028", "\\u2028").replace("\x1b", "\\u001b")
 
 
-def _attack(server: Watched, time: datetime) -> None:
+def _attack(server: DashboardServer, time: datetime) -> None:
     """Store hostile traffic, marks, labels, alerts, clusters, tokens, counts and a run."""
     store, state = server.store, server.app.state.server
-    trace = replace(attacked(Trace, time), metadata={HOSTILE: HOSTILE, "release": HOSTILE, "prompt_version": HOSTILE})
-    verdicts, score = attacked(Verdicts, time), replace(attacked(Score, time), layer="generation")
+    trace = replace(
+        build_hostile_record(Trace, time), metadata={HOSTILE: HOSTILE, "release": HOSTILE, "prompt_version": HOSTILE}
+    )
+    verdicts, score = (
+        build_hostile_record(Verdicts, time),
+        replace(build_hostile_record(Score, time), layer="generation"),
+    )
     several = [
         (replace(trace, id=name), replace(verdicts, trace=name), replace(score, trace=name, metric=metric))
         for name, metric in ((HOSTILE, HOSTILE), *((f"{at}{HOSTILE}", "groundedness") for at in range(5)))
@@ -132,14 +137,17 @@ def _attack(server: Watched, time: datetime) -> None:
     measures = (MetricInfo(HOSTILE, "generation"), MetricInfo("groundedness", "generation"))
     store.add_outcomes(outcomes, measures, state.settings.by).result()
     store.append_traces([replace(trace, id=f"waiting {HOSTILE}")]).result()
-    store.add_marks([attacked(TimelineMark, time)], server.now).result()
+    store.add_marks([build_hostile_record(TimelineMark, time)], server.now).result()
     claim = ClaimLabel(start=0, end=len(HOSTILE), support="supported")
     text = HumanVerdicts(claim=(claim,), answer=AnswerLabel(refused=False))
     store.label(
         HumanLabel(trace=HOSTILE, verdicts=text, by=HOSTILE, time=time, answer=fingerprint_answer(trace))
     ).result()
     _alert(server, time)
-    clusters = {"found": attacked(ClusterReport, time), "registry": attacked(ClusterRegistry, time)}
+    clusters = {
+        "found": build_hostile_record(ClusterReport, time),
+        "registry": build_hostile_record(ClusterRegistry, time),
+    }
     saved = {"time": server.now, "since": 0.0, **clusters}
     store.save_setting("clusters", msgspec.to_builtins(saved)).result()
     store.save_token(AccessToken(name=HOSTILE, role="read", hash="0" * 64, created=server.now)).result()
@@ -149,12 +157,12 @@ def _attack(server: Watched, time: datetime) -> None:
     built.path.rename(state.settings.runs_folder / FOLDER)
 
 
-def _alert(server: Watched, time: datetime) -> None:
+def _alert(server: DashboardServer, time: datetime) -> None:
     """Build an alert of each state with its notification."""
-    alert = attacked(Alert, time)
+    alert = build_hostile_record(Alert, time)
     alerts = tuple(replace(alert, status=entry) for entry in ("firing", "pending", "resolved"))
-    state = replace(attacked(AlertState, time), alerts=alerts)
-    body = msgspec.to_builtins(replace(attacked(AlertNotification, time), kind="firing"))
+    state = replace(build_hostile_record(AlertState, time), alerts=alerts)
+    body = msgspec.to_builtins(replace(build_hostile_record(AlertNotification, time), kind="firing"))
     key = f"{alert.rule.name}/{alert.metric}/{alert.route}"
     events = [AlertEvent(alert=key, time=server.now, kind=kind, body=body) for kind in ("firing", HOSTILE)]
     server.store.add_events(events, {"alerts": msgspec.to_builtins(state)}).result()

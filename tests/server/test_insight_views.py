@@ -10,21 +10,21 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
+from dashboard_server import BEGAN, DashboardServer
 from ragfault.errors import UnknownName, UsageError
 from ragfault.server.api.insight_views import TRIAD, load_drift, load_insights
 from ragfault.server.api.traffic_views import MetricTrend
 from ragfault.server.dashboard.page_renderer import _build_environment
 from ragfault.server.scoring.ppi_estimates import PpiEstimate
 from ragfault.server.storage import TraceSelection, export_run
-from watched import BEGAN, Watched
 
 DAY = 24 * 60
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardServer]:
     """A server with two hours of traffic, of which the second is worse, and a run of the first."""
-    server = Watched(tmp_path_factory.mktemp("insights") / "s")
+    server = DashboardServer(tmp_path_factory.mktemp("insights") / "s")
     server.fill()
     hour = TraceSelection(since=BEGAN.timestamp(), until=BEGAN.timestamp() + 3600)
     export_run(server.store, hour, server.app.state.server.settings.runs_folder / "before")
@@ -33,7 +33,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 @pytest.mark.long
-def test_the_triad_is_complete(watched: Watched):
+def test_the_triad_is_complete(watched: DashboardServer):
     """Each part of the triad stands on each route, and its points hold every value of the window once."""
     view = load_insights(watched.app.state.server, None, DAY)
     assert {(trend.metric, trend.route) for trend in view.triad if trend.route == "website"} == {
@@ -47,7 +47,7 @@ def test_the_triad_is_complete(watched: Watched):
     assert part.correlations[0].n < view.correlations[0].n
 
 
-def test_outliers_lie_beyond_the_fence(watched: Watched):
+def test_outliers_lie_beyond_the_fence(watched: DashboardServer):
     """The traces that are named as outliers have values beyond the fence of their route, the worst first."""
     shapes = load_insights(watched.app.state.server, None, DAY)
     for shape in shapes.distributions:
@@ -56,7 +56,7 @@ def test_outliers_lie_beyond_the_fence(watched: Watched):
         assert all(shape.fence is not None and value < shape.fence for value in values)
 
 
-def test_cohorts_are_those_of_the_fields(watched: Watched):
+def test_cohorts_are_those_of_the_fields(watched: DashboardServer):
     """Cohorts are of the fields that were named, never of the places of chunks: these are insights."""
     cohorts = load_insights(watched.app.state.server, None, DAY)
     assert {(cohort.cohort or "").partition("=")[0] for cohort in cohorts.cohorts} == {"model", "version"}
@@ -65,7 +65,7 @@ def test_cohorts_are_those_of_the_fields(watched: Watched):
     }
 
 
-def test_drift_is_seen_and_only_where_it_is(watched: Watched):
+def test_drift_is_seen_and_only_where_it_is(watched: DashboardServer):
     """The worse hour has drifted from the run of the decent one in relevance, and not in topics: it asks the same."""
     state = watched.app.state.server
     drift = load_drift(state, "before", "website", 60)

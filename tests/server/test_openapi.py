@@ -17,7 +17,7 @@ pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from fastapi.routing import iter_route_contexts
 
-from watched import Watched
+from dashboard_server import DashboardServer
 
 pytestmark = pytest.mark.long
 
@@ -68,9 +68,9 @@ def before_call(context, case, kwargs):
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, str]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DashboardServer, str]]:
     """A server with two hours of traffic and with alerts that fire, where a token is needed."""
-    server = Watched(tmp_path_factory.mktemp("described") / "s", token=TOKEN)
+    server = DashboardServer(tmp_path_factory.mktemp("described") / "s", token=TOKEN)
     server.fill()
     server.watch()
     with server.serving() as url:
@@ -84,7 +84,7 @@ def described(url: str) -> dict[str, Any]:
         return dict(json.load(response))
 
 
-def test_everything_that_is_no_page_is_described(served: tuple[Watched, str]):
+def test_everything_that_is_no_page_is_described(served: tuple[DashboardServer, str]):
     """The description holds every route of the server but its pages, its forms and their files, with its methods."""
     server, url = served
     paths = described(url)["paths"]
@@ -99,7 +99,7 @@ def test_everything_that_is_no_page_is_described(served: tuple[Watched, str]):
     assert not [path for path in hidden if path.startswith("/v1") or path.endswith(".json")]
 
 
-def test_every_operation_says_what_it_takes_and_answers(served: tuple[Watched, str]):
+def test_every_operation_says_what_it_takes_and_answers(served: tuple[DashboardServer, str]):
     """Each operation has a summary, a good answer, its faults as problems, and a time to wait where it says 429."""
     document = described(served[1])
     assert document["openapi"].startswith("3.1")
@@ -120,7 +120,7 @@ def test_every_operation_says_what_it_takes_and_answers(served: tuple[Watched, s
     assert trace["required"] == ["id", "query"]
 
 
-def test_a_server_is_what_it_says(served: tuple[Watched, str], tmp_path: Path):
+def test_a_server_is_what_it_says(served: tuple[DashboardServer, str], tmp_path: Path):
     """Whatever is asked, status, type and shape of the answer are those of the description, and none is a failure."""
     pytest.importorskip("schemathesis", reason="schemathesis holds a server against its description")
     (tmp_path / "schemathesis.toml").write_text(CONFIG, "utf-8")

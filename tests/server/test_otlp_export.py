@@ -31,8 +31,8 @@ from ragfault.server import ServerSettings
 from ragfault.server.counters import EventCounters
 from ragfault.server.scoring.otlp_export import ScoreExporter, check_otlp_settings
 from ragfault.server.storage import open_store
+from server_process import otlp, rag_spans, run_server, span
 from waiting import wait_until
-from watching import otlp, rag_spans, serving, span
 
 NAME, ABOUT = "0" * 31 + "7", (b"llm".hex() + "0" * 16)[:16]
 JSON = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
@@ -329,7 +329,7 @@ def test_a_server_sends_scores_back_beside_the_spans(tmp_path: Path, monkeypatch
     """Spans in, scores out: each on the span of the model, with the secrets of the header, and counted."""
     monkeypatch.setenv("RAGFAULT_OTLP_HEADERS", "Authorization=Bearer%20s3cret,x-b=2")
     options = ("--metrics", "groundedness", "--otlp-spans", "--otlp-header", "x-c=3")
-    with collecting() as collector, serving(tmp_path / "s", "--otlp-endpoint", collector.url, *options) as server:
+    with collecting() as collector, run_server(tmp_path / "s", "--otlp-endpoint", collector.url, *options) as server:
         for number in range(1, 4):
             assert server.ask("/v1/traces", otlp(*rag_spans(f"{number:032x}")), JSON).status == 200
         assert server.send([Trace(id="native", query="When?", answer="Now.")]).status == 200
@@ -354,7 +354,7 @@ def test_a_server_sends_scores_back_beside_the_spans(tmp_path: Path, monkeypatch
 def test_what_was_sent_back_and_comes_in_again_is_no_trace(tmp_path: Path):
     """A collector that sends on to ragfault makes no circle: the spans and events of ragfault are passed over."""
     about = {"openinference.span.kind": "EVALUATOR", "ragfault.score.groundedness": 1.0}
-    with serving(tmp_path / "s", "--workers", "0") as server:
+    with run_server(tmp_path / "s", "--workers", "0") as server:
         chain, retrieve, llm = rag_spans(NAME)
         mine = span(NAME, "ragfault.evaluate", "llm", **about)
         assert server.ask("/v1/traces", otlp(chain, retrieve, llm, mine), JSON).status == 200

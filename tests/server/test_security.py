@@ -18,11 +18,11 @@ pytest.importorskip("jinja2", reason="the pages need the extra `server`")
 
 from fastapi.routing import iter_route_contexts
 
+from dashboard_server import Client, DashboardServer, serve_app
 from ragfault.cli import run_command as command
 from ragfault.errors import UsageError
 from ragfault.server import RequestLimits, ServerSettings, create_app, issue_token
 from ragfault.server.security import CONTENT_POLICY, TOKEN_COOKIE, AccessControl
-from watched import Client, Watched, listening
 
 OWN = "rf_the-servers-own"
 ROLES = ("nobody", "wrong", "read", "ingest", "admin")
@@ -46,16 +46,16 @@ def kind(method: str, path: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Watched, str, dict[str, str]]]:
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DashboardServer, str, dict[str, str]]]:
     """A server with traffic where tokens are needed, its address, and a token of each role."""
-    app = Watched(tmp_path_factory.mktemp("guarded") / "s", token=OWN)
+    app = DashboardServer(tmp_path_factory.mktemp("guarded") / "s", token=OWN)
     app.fill()
     tokens = {role: issue_token(app.store, role, role) for role in ("read", "ingest", "admin")}  # type: ignore[arg-type]
     with app.serving() as url:
         yield app, url, tokens | {"wrong": "rf_wrong"}
 
 
-def routes(server: Watched) -> list[tuple[str, str]]:
+def routes(server: DashboardServer) -> list[tuple[str, str]]:
     """List every method and path of the application."""
     pairs = iter_route_contexts(server.app.routes)
     return sorted({(method, str(route.path)) for route in pairs for method in route.methods or ()})
@@ -66,7 +66,7 @@ def filled(path: str) -> str:
 
 
 @pytest.mark.long
-def test_every_route_knows_who_may(guarded: tuple[Watched, str, dict[str, str]]):
+def test_every_route_knows_who_may(guarded: tuple[DashboardServer, str, dict[str, str]]):
     """Of all routes, pages, JSON views, forms and ingest, none opens to a token that is not for it."""
     server, url, tokens = guarded
     assert len(routes(server)) > 40
@@ -90,7 +90,7 @@ def test_every_route_knows_who_may(guarded: tuple[Watched, str, dict[str, str]])
                 assert answer.status == 403, there
 
 
-def test_what_is_open_tells_nothing(guarded: tuple[Watched, str, dict[str, str]]):
+def test_what_is_open_tells_nothing(guarded: tuple[DashboardServer, str, dict[str, str]]):
     """Without a token there is health, the sign-in and the files of its page, and nothing that was stored."""
     server, url, _ = guarded
     assert set(routes(server)) >= OPEN
@@ -100,7 +100,7 @@ def test_what_is_open_tells_nothing(guarded: tuple[Watched, str, dict[str, str]]
         assert "staff-02" not in text
 
 
-def test_a_cookie_looks_and_does_not_send(guarded: tuple[Watched, str, dict[str, str]]):
+def test_a_cookie_looks_and_does_not_send(guarded: tuple[DashboardServer, str, dict[str, str]]):
     """The cookie of a browser opens pages; what takes traces wants the token itself, and forms a stamp."""
     _, url, tokens = guarded
     browser = Client(url, f"{TOKEN_COOKIE}={tokens['admin']}")
@@ -112,7 +112,7 @@ def test_a_cookie_looks_and_does_not_send(guarded: tuple[Watched, str, dict[str,
 # --- forms -------------------------------------------------------------------------------------------
 
 
-def test_every_form_wants_a_stamp_of_its_own_page(guarded: tuple[Watched, str, dict[str, str]]):
+def test_every_form_wants_a_stamp_of_its_own_page(guarded: tuple[DashboardServer, str, dict[str, str]]):
     """No form is taken without a stamp, with one of somebody else, with any other text, or from elsewhere."""
     server, url, tokens = guarded
     browser = Client(url, f"{TOKEN_COOKIE}={tokens['admin']}")
@@ -145,7 +145,7 @@ def asked(client: Client, path: str, fields: dict[str, str], headers: dict[str, 
         connection.close()
 
 
-def test_other_pages_load_nothing(guarded: tuple[Watched, str, dict[str, str]]):
+def test_other_pages_load_nothing(guarded: tuple[DashboardServer, str, dict[str, str]]):
     """What a page of elsewhere loads from here is refused; a link from there is followed."""
     _, url, tokens = guarded
     browser = Client(url, f"{TOKEN_COOKIE}={tokens['read']}")
@@ -163,7 +163,7 @@ def test_other_pages_load_nothing(guarded: tuple[Watched, str, dict[str, str]]):
     ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "/\t/evil.example", "",
      "/%0d%0aSet-Cookie:x=1", "\r\nX: y", "/a\r\nX: y", "////evil.example", "http:/evil.example"],
 )  # fmt: skip
-def test_signing_in_leads_nowhere_else(guarded: tuple[Watched, str, dict[str, str]], there: str):
+def test_signing_in_leads_nowhere_else(guarded: tuple[DashboardServer, str, dict[str, str]], there: str):
     """Whatever the address says, who signs in stays on this server, and no header is smuggled in."""
     _, url, tokens = guarded
     answer = Client(url).send("/sign-in", token=tokens["read"], next=there)
@@ -176,7 +176,7 @@ def test_signing_in_leads_nowhere_else(guarded: tuple[Watched, str, dict[str, st
     assert "javascript:" not in page
 
 
-def test_a_cookie_is_for_this_server_alone(guarded: tuple[Watched, str, dict[str, str]]):
+def test_a_cookie_is_for_this_server_alone(guarded: tuple[DashboardServer, str, dict[str, str]]):
     """No script reads it, no other page sends it, and behind TLS it never goes over a plain connection."""
     _, url, tokens = guarded
     client = Client(url)
@@ -227,7 +227,7 @@ def test_no_secret_is_shown(tmp_path: Path):
         given |= {"otlp": "http://canary-user:canary-pass@127.0.0.1:9/v1?canary-query"}
         given |= {"otlp_headers": (("authorization", "Bearer canary-otlp"),)}
     app = create_app(ServerSettings(store=tmp_path / "s", workers=0, judge="lexical", **given))
-    with listening(app) as url:
+    with serve_app(app) as url:
         for path in ("/settings.json", "/settings", "/overview.json", "/metrics", "/openapi.json", "/", "/runs"):
             text = Client(url).ask(path, Authorization=f"Bearer {OWN}").text
             assert "canary" not in text, path
@@ -238,7 +238,7 @@ def test_no_secret_is_shown(tmp_path: Path):
             assert name in SHOWN or "…" in value, f"is {name} a secret? Say so here, or hide it"
 
 
-def test_faults_say_no_secrets_and_no_markup(guarded: tuple[Watched, str, dict[str, str]]):
+def test_faults_say_no_secrets_and_no_markup(guarded: tuple[DashboardServer, str, dict[str, str]]):
     """What is wrong is told without the token that was given, and whatever was asked for stays a text."""
     _, url, tokens = guarded
     attack = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
@@ -254,7 +254,7 @@ def test_faults_say_no_secrets_and_no_markup(guarded: tuple[Watched, str, dict[s
             assert answer.headers["content-security-policy"] == CONTENT_POLICY
 
 
-def test_runs_lie_in_their_folder_alone(guarded: tuple[Watched, str, dict[str, str]]):
+def test_runs_lie_in_their_folder_alone(guarded: tuple[DashboardServer, str, dict[str, str]]):
     """No name of a run leads out of the folder of runs, to look or to write."""
     server, url, tokens = guarded
     browser = Client(url, f"{TOKEN_COOKIE}={tokens['admin']}")
@@ -277,7 +277,7 @@ def test_a_failure_says_nothing_and_keeps_a_browser_in(tmp_path: Path, caplog: p
     def broken() -> None:
         raise RuntimeError("the reason, which is nobody's business")
 
-    with listening(app) as url:
+    with serve_app(app) as url:
         answer = Client(url).ask("/broken.json")
     assert answer.status == 500
     assert answer.headers["content-type"] == "application/problem+json"
@@ -289,7 +289,7 @@ def test_a_failure_says_nothing_and_keeps_a_browser_in(tmp_path: Path, caplog: p
 # --- tokens and rates --------------------------------------------------------------------------------
 
 
-def test_tokens_are_matched_by_their_hash_alone(guarded: tuple[Watched, str, dict[str, str]]):
+def test_tokens_are_matched_by_their_hash_alone(guarded: tuple[DashboardServer, str, dict[str, str]]):
     """A token counts whole: no part of one, no other case, no text of other letters, and not its hash."""
     server, _, tokens = guarded
     access: AccessControl = server.app.state.access
@@ -311,7 +311,7 @@ def test_a_token_that_others_can_try_is_long(tmp_path: Path):
 def test_rates_hold_on_every_route(tmp_path: Path):
     """A client that looks or sends too often is told when to come again; health is always told."""
     app = create_app(ServerSettings(store=tmp_path / "s", workers=0, judge="lexical", limits=RequestLimits(rate=0.5)))
-    with listening(app) as url:
+    with serve_app(app) as url:
         client = Client(url)
         assert client.ask("/traces.json").status == 200
         for path in ("/traces.json", "/openapi.json", "/settings", "/metrics"):

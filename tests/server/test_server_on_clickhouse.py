@@ -13,15 +13,15 @@ pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pi
 pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
-from clicking import PASSWORD, USER, fronted
+from clickhouse_server import PASSWORD, USER, serve_clickhouse
 from ragfault import evaluate
 from ragfault.cli import run_command as command
 from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import Run
 from ragfault.server import ServerSettings, create_app
 from ragfault.server.demo import FAULT_START, FAULTY_ROUTE, DemoTraffic
+from server_process import Server, otlp, rag_spans, run_server
 from waiting import wait_until
-from watching import Server, otlp, rag_spans, serving
 
 TRACES = list(load_handbook().traces["v1"])
 METRICS = "context_relevance,groundedness,answer_relevance"
@@ -52,7 +52,7 @@ def test_the_server_works_on_clickhouse(tmp_path: Path):
     assert server.ask("/v1/traces", spans, headers).status == 200
     server.process.kill()
     server.end()
-    with serving(place, *options) as server:
+    with run_server(place, *options) as server:
         server.settled(len(TRACES) + 1)
         overview = server.ask("/overview.json").json
         assert overview["totals"]["traces"] == len(TRACES) + 1
@@ -76,14 +76,14 @@ def test_the_server_works_on_clickhouse(tmp_path: Path):
 def test_a_database_that_goes_and_comes_back_is_waited_for(tmp_path: Path):
     """While no database answers, ingest says so; what was acknowledged before is joined and scored once it is back."""
     options = ("--metrics", METRICS, "--folder", str(tmp_path / "files"))
-    with fronted(tmp_path / "engine") as port:
+    with serve_clickhouse(tmp_path / "engine") as port:
         server = Server(f"clickhouse://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port}/d", *options)
         assert server.send(TRACES).json["taken"] == len(TRACES)
         spans = otlp(*rag_spans("0" * 31 + "7"))
         headers = {"content-type": "application/json", "content-encoding": "gzip"}
         assert server.ask("/v1/traces", spans, headers).status == 200
     assert server.send(TRACES[:1]).status == 503
-    with fronted(tmp_path / "engine", port):
+    with serve_clickhouse(tmp_path / "engine", port):
         server.settled(len(TRACES) + 1)
         more = [replace(trace, id=f"more/{trace.id}") for trace in TRACES[:5]]
         assert server.send(more).json["taken"] == len(more)

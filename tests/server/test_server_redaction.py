@@ -13,7 +13,7 @@ pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from ragfault.cli import run_command as command
 from ragfault.records import Chunk, Trace
-from watching import Server, otlp, rag_spans, serving
+from server_process import Server, otlp, rag_spans, run_server
 
 pytestmark = pytest.mark.long
 
@@ -46,7 +46,7 @@ def test_traces_are_redacted_before_storage(tmp_path: Path):
         chunks=(Chunk(id="c", text=f"The office is reached by mail at {MAIL}."),),
         answer=f"The office is reached by mail at {MAIL}.",
     )
-    with serving(tmp_path / "s", "--redact", "email,phone", "--metrics", "groundedness") as server:
+    with run_server(tmp_path / "s", "--redact", "email,phone", "--metrics", "groundedness") as server:
         assert server.send([trace]).status == 200
         server.settled(1)
         stored = server.ask("/traces/t.json").json
@@ -68,7 +68,7 @@ def test_spans_are_redacted_before_they_are_pending(tmp_path: Path):
     assert b"[email~" in pending
     assert MAIL.encode() not in pending
     assert b"7946" not in pending
-    with serving(tmp_path / "s", "--redact", "all", "--metrics", "groundedness") as server:
+    with run_server(tmp_path / "s", "--redact", "all", "--metrics", "groundedness") as server:
         assert server.ask("/v1/traces", otlp(*asking("0" * 31 + "8")), JSON).status == 200
         assert server.ask("/v1/traces", otlp(chain), JSON).status == 200
         server.settled(2)
@@ -96,7 +96,7 @@ def test_spans_pending_before_redaction_was_enabled_are_redacted(tmp_path: Path)
     server = Server(tmp_path / "s", "--metrics", "groundedness")
     assert server.ask("/v1/traces", otlp(retrieve, llm), JSON).status == 200
     server.end(signal.SIGKILL)
-    with serving(tmp_path / "s", "--redact", "email", "--metrics", "groundedness") as server:
+    with run_server(tmp_path / "s", "--redact", "email", "--metrics", "groundedness") as server:
         assert server.ask("/v1/traces", otlp(chain), JSON).status == 200
         server.settled(1)
         [line] = server.ask("/traces.json").json["lines"]
@@ -105,7 +105,7 @@ def test_spans_pending_before_redaction_was_enabled_are_redacted(tmp_path: Path)
 
 def test_nothing_is_redacted_unless_it_is_asked_for(tmp_path: Path, capsys):
     """Off by default; a kind that there is not is told before anything is made."""
-    with serving(tmp_path / "s", "--workers", "0") as server:
+    with run_server(tmp_path / "s", "--workers", "0") as server:
         server.send([Trace(id="t", query=MAIL)])
         assert server.ask("/traces/t.json").json["trace"]["query"] == MAIL
     assert command(["serve", "--store", str(tmp_path / "n"), "--redact", "emails"]) == 2

@@ -28,8 +28,8 @@ from ragfault.server.scoring.ppi_estimates import estimate_ppi
 from ragfault.server.scoring.spot_checks import SALT_SETTING
 from ragfault.server.state import ServerState
 from ragfault.server.storage import SpotCheck, SpotCheckCounts, SpotCheckSample, SpotCheckStore, TraceStore, open_store
+from server_process import Server
 from waiting import wait_until
-from watching import Server
 
 METRICS = "context_relevance,groundedness,answer_relevance"
 GROUNDEDNESS = MetricInfo("groundedness", "generation")

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("chdb", reason="the engine of ClickHouse in this process: pip install chdb")
 pytest.importorskip("clickhouse_connect", reason="ClickHouse needs the extra `clickhouse`")
 
-from clicking import PASSWORD, USER, fronted
+from clickhouse_server import PASSWORD, USER, serve_clickhouse
 from ragfault.errors import OutputError
 from ragfault.evaluation.agreement.human_labels import HumanLabel, HumanVerdicts
 from ragfault.records import Trace
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Where the engine answers."""
-    with fronted(tmp_path_factory.mktemp("engine")) as number:
+    with serve_clickhouse(tmp_path_factory.mktemp("engine")) as number:
         yield number
 
 
@@ -132,7 +132,7 @@ def test_what_fails_has_nothing_else_done_twice(at: Place, tmp_path: Path):
 
 def test_a_lost_server_is_reported_and_awaited(tmp_path: Path):
     """While no server answers, writing and reading say so; nothing is lost that was acknowledged."""
-    with fronted(tmp_path / "engine") as port:
+    with serve_clickhouse(tmp_path / "engine") as port:
         place = f"clickhouse://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port}/d"
         store = open_store(place)
         store.append_traces([Trace(id="a", query="q")]).result()
@@ -141,7 +141,7 @@ def test_a_lost_server_is_reported_and_awaited(tmp_path: Path):
     with pytest.raises(OutputError, match="does not answer"):
         store.compute_totals()
     store.close()
-    with fronted(tmp_path / "engine") as port:
+    with serve_clickhouse(tmp_path / "engine") as port:
         store = open_store(place.replace(place.rsplit(":", 1)[1], f"{port}/d"))
         assert pages(store, TraceSelection()) == ["a"]
         store.close()

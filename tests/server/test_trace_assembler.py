@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from server_process import Server, otlp, rag_spans, run_server
 from waiting import wait_until
-from watching import Server, otlp, rag_spans, serving
 
 pytestmark = pytest.mark.long
 
@@ -26,7 +26,7 @@ def test_spans_come_in_any_order_twice_and_late(tmp_path: Path):
     """Spans may come before their root and come again; those that come after their trace has gone out are counted."""
     name = "0" * 31 + "6"
     chain, retrieve, llm = rag_spans(name)
-    with serving(tmp_path / "s", "--metrics", METRICS) as server:
+    with run_server(tmp_path / "s", "--metrics", METRICS) as server:
         for spans in ((llm,), (retrieve, llm), (retrieve,), (chain, chain)):
             assert server.ask("/v1/traces", otlp(*spans), JSON).status == 200
         server.settled(1)

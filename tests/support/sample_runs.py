@@ -17,8 +17,8 @@ RELEVANCE = {"high": 0.9, "medium": 0.6, "low": 0.3, "none": 0.1}
 Pair = tuple[Trace, Verdicts]
 
 
-class Told:
-    """A judge that says what it was told to say."""
+class FixedJudge:
+    """A judge that returns the verdicts that it was given."""
 
     fingerprint = "told/1"
     offers: frozenset[VerdictKind] = frozenset(VERDICT_KINDS)
@@ -30,10 +30,10 @@ class Told:
         return [self._verdicts[trace.id] for trace in traces]
 
 
-def ran(place: Path, pairs: Sequence[Pair], metrics: str | Sequence[str] = "default") -> Run:
-    """The run of these traces with these verdicts."""
+def evaluate_pairs(place: Path, pairs: Sequence[Pair], metrics: str | Sequence[str] = "default") -> Run:
+    """Evaluate these traces with these verdicts."""
     return evaluate(
-        [trace for trace, _ in pairs], place / "run", judge=Told([seen for _, seen in pairs]), metrics=metrics
+        [trace for trace, _ in pairs], place / "run", judge=FixedJudge([seen for _, seen in pairs]), metrics=metrics
     )
 
 
@@ -47,7 +47,7 @@ def pair(
     relevance: float = 1.0,
     **fields: object,
 ) -> Pair:
-    """A trace and its verdicts: a letter for each chunk's level, each claim's support, each use.
+    """Build a trace and its verdicts: a letter for each chunk's level, each claim's support, each use.
 
     h, m, l, n: high, medium, low, none; s, i, u, c: supported, inferred, unsupported, contradicted; y: used.
     """

@@ -1,6 +1,6 @@
 """The engine of ClickHouse (chdb) behind HTTP, in a process of its own: as much of its interface as a client needs.
 
-`python clicking.py FOLDER PORT` tells the port; 0 is any. `GET /cut` has the next insert done and not answered, as if
+`python clickhouse_server.py FOLDER PORT` tells the port; 0 is any. `GET /cut` has the next insert done and not answered, as if
 the line broke.
 """
 
@@ -26,7 +26,7 @@ USER, PASSWORD = "ann", "s3cret/ä"
 SETTINGS = ("insert_deduplicate", "insert_deduplication_token")
 
 
-class Front(BaseHTTPRequestHandler):
+class ClickHouseHandler(BaseHTTPRequestHandler):
     """One connection of a client."""
 
     protocol_version = "HTTP/1.1"
@@ -38,7 +38,7 @@ class Front(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def do_GET(self) -> None:
-        Front.cut = self.path == "/cut"
+        ClickHouseHandler.cut = self.path == "/cut"
         self._answer(200, b"")
 
     def do_POST(self) -> None:
@@ -58,8 +58,8 @@ class Front(BaseHTTPRequestHandler):
             text = str(error)
             self._answer(500, text.encode(), int((re.findall(r"Code: (\d+)", text) or ["1"])[0]))
             return
-        if Front.cut and body.startswith(b"INSERT"):
-            Front.cut, self.close_connection = False, True
+        if ClickHouseHandler.cut and body.startswith(b"INSERT"):
+            ClickHouseHandler.cut, self.close_connection = False, True
             return
         self._answer(200, result)
 
@@ -119,7 +119,7 @@ class Front(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def fronted(folder: Path, port: int = 0) -> Iterator[int]:
+def serve_clickhouse(folder: Path, port: int = 0) -> Iterator[int]:
     """Run such a process until the end of the block; yields its port, a free one unless given."""
     command = [sys.executable, __file__, str(folder), str(port)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -136,8 +136,8 @@ def main() -> None:
     """Serve until killed."""
     import chdb
 
-    Front.engine = chdb.connect(sys.argv[1])
-    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Front)
+    ClickHouseHandler.engine = chdb.connect(sys.argv[1])
+    server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), ClickHouseHandler)
     sys.stdout.write(f"{server.server_port}\n")
     sys.stdout.flush()
     server.serve_forever()

@@ -89,7 +89,7 @@ def _headers(given: Any) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def serving(store: Path, *options: str, judge: str = "lexical") -> Iterator[Server]:
+def run_server(store: Path, *options: str, judge: str = "lexical") -> Iterator[Server]:
     """Run a server until the end of the block."""
     server = Server(store, *options, judge=judge)
     try:

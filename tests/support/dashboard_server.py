@@ -15,7 +15,6 @@ from urllib.parse import urlencode, urlsplit
 
 from msgspec.structs import replace
 
-from pages import hostile
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online import ScoredTrace
 from ragfault.evaluation.online.scorer import TraceScorer
@@ -23,13 +22,14 @@ from ragfault.io.datasets import load_handbook
 from ragfault.metrics import compute_score, select_metrics
 from ragfault.server import ServerSettings, create_app
 from ragfault.server.storage import TimelineMark
+from sample_reports import build_hostile_trace
 from waiting import wait_until
 
 BEGAN = datetime(2031, 5, 4, 9, 0, tzinfo=UTC)
 ROUTES = ("counter", "website")
 
 
-class Watched:
+class DashboardServer:
     """A server in a thread of this process, whose clock the test sets."""
 
     def __init__(self, place: Path, **options: Any) -> None:
@@ -46,7 +46,7 @@ class Watched:
             for hour, version in enumerate(("v1", "v2"))
             for at, trace in enumerate(load_handbook().traces[version])
         ]
-        trace, seen = hostile()
+        trace, seen = build_hostile_trace()
         trace, seen = replace(trace, time=_time(1, 90)), replace(seen, judge=outcomes[0].verdicts.judge)
         outcomes.append(
             ScoredTrace(trace, seen, tuple(compute_score(metric, trace, seen) for metric in select_metrics("default")))
@@ -65,7 +65,7 @@ class Watched:
 
     def serving(self) -> contextlib.AbstractContextManager[str]:
         """Serve until the end of the block; yields the address."""
-        return listening(self.app)
+        return serve_app(self.app)
 
 
 class Client:
@@ -101,7 +101,7 @@ class Client:
 
 
 @contextlib.contextmanager
-def listening(app: Any, http: Any = "h11") -> Iterator[str]:
+def serve_app(app: Any, http: Any = "h11") -> Iterator[str]:
     """Serve an application in a thread until the end of the block; yields the address."""
     import uvicorn
 

@@ -16,7 +16,7 @@ from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import NamedTuple
 
 
-class Taken(NamedTuple):
+class ReceivedMail(NamedTuple):
     """One message that was taken."""
 
     sender: str
@@ -34,7 +34,7 @@ class MailServer(ThreadingTCPServer):
     tls: ssl.SSLContext | None
     user: tuple[str, str] | None
     wrapped: bool
-    taken: list[Taken]
+    taken: list[ReceivedMail]
     tries = 0
 
     @property
@@ -45,7 +45,7 @@ class MailServer(ThreadingTCPServer):
         """Ignore broken connections, which are the client's fault."""
 
 
-class Talk(BaseRequestHandler):
+class MailConnection(BaseRequestHandler):
     """One connection."""
 
     server: MailServer
@@ -124,7 +124,7 @@ class Talk(BaseRequestHandler):
         body = self.until(b"\r\n.\r\n")[:-3].replace(b"\r\n..", b"\r\n.")
         message = message_from_bytes(body, policy=policy.default)
         assert isinstance(message, EmailMessage)
-        self.server.taken.append(Taken(self.sender, self.receivers, message, self.secret, self.user))
+        self.server.taken.append(ReceivedMail(self.sender, self.receivers, message, self.secret, self.user))
         return "250 taken"
 
     def on_quit(self, _: str) -> str:
@@ -135,14 +135,14 @@ class Talk(BaseRequestHandler):
 
 
 @contextlib.contextmanager
-def mail_server(
+def run_mail_server(
     codes: list[str] | None = None,
     tls: ssl.SSLContext | None = None,
     user: tuple[str, str] | None = None,
     wrapped: bool = False,
 ) -> Iterator[MailServer]:
     """Run a mail server that answers the first receivers with `codes`."""
-    server = MailServer(("127.0.0.1", 0), Talk)
+    server = MailServer(("127.0.0.1", 0), MailConnection)
     server.codes, server.tls, server.user, server.wrapped, server.taken = (list(codes or ()), tls, user, wrapped, [])
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -154,7 +154,7 @@ def mail_server(
         server.server_close()
 
 
-def certified(folder: Path, name: str = "localhost") -> tuple[ssl.SSLContext, Path]:
+def create_certificate(folder: Path, name: str = "localhost") -> tuple[ssl.SSLContext, Path]:
     """Create TLS for a server name, and the certificate that proves it."""
     key, cert = folder / "key.pem", folder / "cert.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]

@@ -30,7 +30,7 @@ HOSTILE = (
 )
 
 
-def built(out: Path, pairs: Sequence[tuple[Trace, Verdicts]], judge: str = "by hand") -> Run:
+def build_run(out: Path, pairs: Sequence[tuple[Trace, Verdicts]], judge: str = "by hand") -> Run:
     """Build a run of traces and verdicts with the scores of all default metrics."""
     metrics = select_metrics("default")
 
@@ -51,7 +51,7 @@ def built(out: Path, pairs: Sequence[tuple[Trace, Verdicts]], judge: str = "by h
     return partial.finish()
 
 
-def fair(name: str, route: str = "help") -> tuple[Trace, Verdicts]:
+def build_fair_trace(name: str, route: str = "help") -> tuple[Trace, Verdicts]:
     """Build a trace with a supported claim, an unsupported one, and an emoji before the evidence."""
     text = f"🚢 The {name} sails at nine. 🚢 It carries cars."
     at = text.index("It carries")
@@ -91,7 +91,7 @@ def fair(name: str, route: str = "help") -> tuple[Trace, Verdicts]:
     return trace, seen
 
 
-def hostile() -> tuple[Trace, Verdicts]:
+def build_hostile_trace() -> tuple[Trace, Verdicts]:
     """Build a trace in which every text is an attack."""
     n = len(HOSTILE)
     trace = Trace(
@@ -130,8 +130,8 @@ def hostile() -> tuple[Trace, Verdicts]:
     return trace, seen
 
 
-def mixed(place: Path) -> Run:
+def build_mixed_run(place: Path) -> Run:
     """Build twelve fair traces of two routes, a hostile one, and an empty one."""
-    pairs = [fair(f"ship-{n}", "help" if n % 3 else "sales") for n in range(12)]
+    pairs = [build_fair_trace(f"ship-{n}", "help" if n % 3 else "sales") for n in range(12)]
     bare = (Trace(id="bare", query="", chunks=()), Verdicts(trace="bare"))
-    return built(place / "<b>harbour", [*pairs, hostile(), bare], judge=HOSTILE)
+    return build_run(place / "<b>harbour", [*pairs, build_hostile_trace(), bare], judge=HOSTILE)

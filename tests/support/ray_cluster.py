@@ -1,6 +1,6 @@
 """An evaluation on a Ray cluster of two nodes, one of whose workers is killed and one of whose nodes is removed.
 
-    python tests/clustered.py TRACES OUT
+    python tests/support/ray_cluster.py TRACES OUT
 
 Run as a process of its own, since Ray leaves threads behind. Says what it saw as JSON.
 """
@@ -19,7 +19,7 @@ from ragfault.protocols import VerdictKind
 from ragfault.records import Chunk, ChunkVerdict, Trace, Verdicts
 
 
-class Watched:
+class RecordingJudge:
     """A judge that takes its time, and writes down which process on which node it was asked by."""
 
     offers: frozenset[VerdictKind] = frozenset({"chunk"})
@@ -45,7 +45,7 @@ class Watched:
         ]
 
 
-def some(count: int) -> list[Trace]:
+def build_traces(count: int) -> list[Trace]:
     """Return traces that differ in their chunks and answers."""
     return [
         Trace(
@@ -84,7 +84,7 @@ def main(traces: str, out: str) -> None:
     run = evaluate(
         traces,
         out,
-        judge=Watched(log, 0.004),
+        judge=RecordingJudge(log, 0.004),
         metrics=["context_relevance", "redundancy", "error"],
         batch=16,
         executor=RayExecutor(cluster.address),
@@ -105,6 +105,6 @@ def main(traces: str, out: str) -> None:
 if __name__ == "__main__":
     sys.path[0:0] = [str(Path(__file__).parent)]
     # The judge has to be known to the workers by the name of its module.
-    from clustered import main as named
+    from ray_cluster import main as run_main
 
-    named(*sys.argv[1:])
+    run_main(*sys.argv[1:])

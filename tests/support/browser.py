@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["COLOURS", "SCRIPTS", "Visit", "axe", "browser"]
+__all__ = ["COLOURS", "SCRIPTS", "Visit", "axe", "launch_browser"]
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -32,7 +32,7 @@ TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
 @contextlib.contextmanager
-def browser() -> Iterator[Any]:
+def launch_browser() -> Iterator[Any]:
     """Start Chromium; skip the test where it is not installed."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not CHROMIUM.exists():

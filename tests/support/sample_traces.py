@@ -124,7 +124,7 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 @st.composite
-def observed(draw: st.DrawFn) -> tuple[Trace, Verdicts]:
+def judged_traces(draw: st.DrawFn) -> tuple[Trace, Verdicts]:
     """Draw any trace with verdicts that fit it, as far as a judge offers them."""
     trace = draw(traces())
     chunks = trace.chunks or ()

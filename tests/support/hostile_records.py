@@ -8,21 +8,21 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from pages import HOSTILE
+from sample_reports import HOSTILE
 
-__all__ = ["attacked", "texts"]
+__all__ = ["build_hostile_record", "count_texts"]
 
 T = TypeVar("T")
 
 
-def attacked(kind: type[T], time: datetime, text: str = HOSTILE) -> T:
+def build_hostile_record(kind: type[T], time: datetime, text: str = HOSTILE) -> T:
     """Return a record with an attack in every text, one item in every list, and the first of every choice."""
     return msgspec.convert(_build_value(inspect.type_info(kind), time, text, ()), kind)
 
 
-def texts(kind: type, time: datetime) -> int:
+def count_texts(kind: type, time: datetime) -> int:
     """Count the texts of a record that users can fill freely."""
-    return msgspec.json.encode(attacked(kind, time, "\ue000")).decode().count("\ue000")
+    return msgspec.json.encode(build_hostile_record(kind, time, "\ue000")).decode().count("\ue000")
 
 
 def _build_value(kind: inspect.Type, time: datetime, text: str, within: tuple[type, ...]) -> Any:
