@@ -57,7 +57,6 @@ class NullJudge:
     fingerprint = "none"
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """Return verdicts without any part."""
         return [Verdicts(trace=trace.id, judge=self.fingerprint) for trace in traces]
 
 
@@ -81,7 +80,6 @@ def observe_traces(judge: Judge, traces: Sequence[Trace]) -> list[Verdicts]:
 
 
 def _check_order(traces: Sequence[Trace], results: Sequence[Verdicts]) -> None:
-    """Raise JudgeError unless there is one result for each trace, in order."""
     if [verdicts.trace for verdicts in results] != [trace.id for trace in traces]:
         raise JudgeError(f"it returned {len(results)} verdicts for {len(traces)} traces, or in another order")
 
@@ -95,7 +93,6 @@ def prepare_worker() -> None:
 
 
 def _exit_with_parent(parent: BaseProcess) -> None:
-    """End this process when its parent has ended."""
     parent.join()
     os._exit(1)
 
@@ -136,7 +133,6 @@ class ScorerJudge(ABC):
         """Open a session for one trace."""
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        """Return the verdicts on each trace; each depends on that trace alone."""
         return [assemble_verdicts(trace, self, self.levels) for trace in traces]
 
 
@@ -158,7 +154,6 @@ def grade_relevance(relevance: float, levels: RelevanceLevels = DEFAULT_LEVELS) 
 
 
 def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> dict[str, Any]:
-    """Assemble every part whose inputs are present."""
     chunks = [Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()]
     session = scorer.open_session(trace.query)
     parts: dict[str, Any] = {}
@@ -198,7 +193,6 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
 
 
 def _collect_groups(trace: Trace, chunks: Sequence[Passage], claims: Sequence[Claim]) -> list[EntailmentGroup]:
-    """Collect the claims that will be compared with passages."""
     groups: list[EntailmentGroup] = []
     texts = [claim.text for claim in claims]
     if trace.chunks is not None and not lack_text(chunks):
@@ -211,7 +205,6 @@ def _collect_groups(trace: Trace, chunks: Sequence[Passage], claims: Sequence[Cl
 
 
 def _get_references(trace: Trace) -> tuple[str, ...]:
-    """Return the references and expected facts."""
     return (*trace.references, *(trace.facts or ()))
 
 
@@ -241,7 +234,6 @@ def _judge_recall(trace: Trace, chunks: Sequence[Passage], session: ScorerSessio
 
 
 def _get_statements(trace: Trace) -> list[Sequence[str]]:
-    """Return the expected facts, else the sentences of each reference."""
     return [trace.facts] if trace.facts is not None else [split_statements(reference) for reference in trace.references]
 
 
@@ -353,7 +345,6 @@ def measure_chunk_overlap(text: str, answer_words: frozenset[str]) -> float:
 
 
 def _measure_share(part: frozenset[str], total: frozenset[str]) -> float:
-    """Return the share of some words in the total rarity."""
     if not part:
         return 0.0
     table = load_rarity()
@@ -361,7 +352,6 @@ def _measure_share(part: frozenset[str], total: frozenset[str]) -> float:
 
 
 def _join_evidence(entailments: Sequence[Entailment], chunks: Sequence[Passage]) -> str:
-    """Join the best evidence of the supported claims."""
     texts = {chunk.name: chunk.text for chunk in chunks}
     spans = {
         (evidence.chunk, evidence.start, evidence.end): None
@@ -373,7 +363,6 @@ def _join_evidence(entailments: Sequence[Entailment], chunks: Sequence[Passage])
 
 
 def _judge_facts(facts: Sequence[str], answer: str, query: str, session: ScorerSession) -> tuple[FactVerdict, ...]:
-    """Judge which expected facts the answer has."""
     entailments = session.score_entailment(facts, [Passage("answer", answer)])
     return tuple(
         FactVerdict(

@@ -109,9 +109,7 @@ def locate_citing_sentence(citation: Citation, position: int, answer: str) -> st
 
 
 MIN_SOURCE_SHARE = 0.5
-"""A claim comes from a chunk if one sentence of the chunk covers this share of it, and no other chunk clearly
-more.
-"""
+"""A claim comes from a chunk if one sentence of the chunk covers this share of it, and no other chunk clearly more."""
 MIN_RELEVANCE_RATIO = 0.6
 """A chunk is on topic with this share of the relevance of the best chunk."""
 MIN_QUERY_COVERAGE = 0.25
@@ -211,8 +209,7 @@ STATUS_BY_SUPPORT: dict[str, TruthStatus] = {
 MAX_TERSE_WORDS = 6
 """A reference of at most this many content words is an answer to the query, not a statement."""
 MIN_SHARED_WORDS = 3
-"""A claim with all words of a short statement except its figures, at least this many, has the same subject.
-"""
+"""A claim with all words of a short statement except its figures, at least this many, has the same subject."""
 MIN_QUERY_SHARE = 0.75
 """The share of the query that a claim must cover to be another answer to it."""
 

@@ -127,7 +127,6 @@ def is_personal(text: str) -> bool:
 
 
 def _has_specifics(text: str, content_words: Sequence[str]) -> bool:
-    """Return whether a sentence has a name or a number."""
     if any(word[0].isdigit() for word in content_words):
         return True
     return any(not GENERAL_STEMS.issuperset(split_words(item)) for item in extract_entities(text) if item != "i")
@@ -277,7 +276,6 @@ def is_refusal(answer: str) -> bool:
 
 
 def _is_claim(text: str) -> bool:
-    """Return whether a sentence claims something that can be checked."""
     plain = strip_marks(text).strip(" *_\"'")
     if not plain or plain.endswith("?") or FILLER_PHRASE.match(plain) or is_refusal_sentence(plain):
         return False

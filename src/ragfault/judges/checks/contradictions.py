@@ -112,7 +112,6 @@ def _detect_antonym(tokens: Sequence[str], sentence: PassageSentence) -> str | N
 
 
 def _get_context(tokens: Sequence[str], word: str) -> set[str]:
-    """Return the content words around a word."""
     words = [token for token in tokens if token == word or token not in STOP_WORDS]
     position = words.index(word)
     return set(words[max(0, position - 2) : position + 3]) - {word}

@@ -54,11 +54,9 @@ class RarityTable(NamedTuple):
     """Identifies the table in a judge's fingerprint."""
 
     def __call__(self, stem: str) -> float:
-        """Return the rarity of one stem."""
         return self.rarities.get(stem, self.default)
 
     def sum_rarity(self, stems: Iterable[str]) -> float:
-        """Return the total rarity of some stems."""
         get, unseen = self.rarities.get, self.default
         return sum([get(stem, unseen) for stem in stems])
 

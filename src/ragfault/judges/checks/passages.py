@@ -88,7 +88,6 @@ FLAG_POLARITY: dict[str, Polarity] = {"yes": "yes", "true": "yes", "no": "no", "
 
 
 def _split_prose(text: str, offset: int) -> Iterator[PassageSentence]:
-    """Yield the sentences of a running text."""
     headings: list[str] = []
     for start, end in split_sentences(text):
         sentence = text[start:end]
@@ -142,7 +141,6 @@ def _parse_literal(text: str) -> object:
 
 
 def _split_record(text: str, record: dict[object, object]) -> Iterator[PassageSentence]:
-    """Yield the fields of a record as sentences."""
     position = 0
     for path, value in _iterate_leaves(record, ()):
         key = path[-1] if path else ""
@@ -173,7 +171,6 @@ def _build_field(start: int, end: int, parent_key: str, key: str, value: str) ->
 
 
 def _iterate_leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield all values that are no containers, with the keys above them."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _iterate_leaves(inner, (*path, str(key)))
@@ -294,7 +291,6 @@ class SentenceIndex:
         return frozenset([stem[:6] for stem in self.postings if len(stem) >= 6 and stem.isalpha()])
 
     def get_source(self, position: int) -> str:
-        """Return the text of a sentence as it is in its passage."""
         sentence = self.sentences[position]
         return self.passages[self.passage_numbers[position]].text[sentence.start : sentence.end]
 

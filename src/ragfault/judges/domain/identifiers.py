@@ -18,8 +18,7 @@ NormalForm = tuple[str, ...]
 MIN_COVERED_SHARE = 0.6
 """A scope with this share of a claim's other words is about the same thing."""
 NEARLY_ALL_SHARE, MIN_OWN_RATIO = 0.8, 0.5
-"""An identifier is misplaced if another's scope has nearly all of the claim, and its own scope less than half
-of that.
+"""An identifier is misplaced if another's scope has nearly all of the claim, and its own scope less than half of that.
 """
 UNIT_PATTERN = re.compile(r"[ -]?([^\W\d_]+)")
 FIGURE_PATTERN = re.compile(r"\d[\d,]*(?:\.\d+)*")
@@ -193,7 +192,6 @@ def _check_mention(
 
 
 def _split_scopes(profile: DomainProfile, kind: IdentifierKind, texts: Sequence[str]) -> list[IdentifierScope]:
-    """Split texts into the scopes of a kind of identifier."""
     pieces = texts if kind.reach == "chunk" else [sentence.text for text in texts for sentence in split_passage(text)]
     return [
         IdentifierScope(prepare_text(text), text, extract_mentions(profile, text).get(kind.name, ())) for text in pieces
@@ -280,7 +278,6 @@ def _has_figure(form: str, mention: Mention, text: str) -> bool:
 
 
 def _has_no_unit(text: str, match: re.Match[str]) -> bool:
-    """Return whether a figure has no unit."""
     before, after = text[: match.start()][-1:], text[match.end() :][:14].lstrip(" -")
     return not (
         before.isalnum()
@@ -308,12 +305,10 @@ def _has_heading(mention: Mention, raw_text: str) -> bool:
 
 @cache
 def _compile_label(label: str, ends: str = "") -> re.Pattern[str]:
-    """Compile a pattern that matches a label as a word of its own."""
     return re.compile(rf"(?<!\w)(?<!\d\.){re.escape(label)}(?!\w|\.\d){ends}", re.IGNORECASE)
 
 
 def _remove_mentions(text: str, removed: Sequence[Mention]) -> str:
-    """Replace some mentions of a text by blanks."""
     text = prepare_text(text)
     for mention in removed:
         text = f"{text[: mention.start]}{' ' * (mention.end - mention.start)}{text[mention.end :]}"
@@ -321,6 +316,5 @@ def _remove_mentions(text: str, removed: Sequence[Mention]) -> str:
 
 
 def _join_mentions(mentions: Sequence[Mention]) -> str:
-    """List some mentions in words."""
     names = list(dict.fromkeys(mention.written for mention in mentions))
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

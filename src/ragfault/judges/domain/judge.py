@@ -18,8 +18,7 @@ from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore, Scorer, ScorerSession
 
 OTHER_SUBJECT_FACTOR, LEVEL_GAP = 0.4, 0.05
-"""A passage on another subject keeps this share of its relevance, and stays this far below the lowest level.
-"""
+"""A passage on another subject keeps this share of its relevance, and stays this far below the lowest level."""
 MAX_UNSUPPORTED, THRESHOLD_GAP = 0.5, 0.01
 """An unsupported claim has a probability below this, and this far below the threshold of the profile."""
 CONTRADICTION_FACTOR = 0.5
@@ -48,11 +47,9 @@ class ProfiledJudge(ScorerJudge):
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the scorer, and the name and digest of the profile."""
         return f"{self.scorer.fingerprint} lens={self.profile.name}:{self.profile.digest}"
 
     def open_session(self, query: str = "") -> ProfiledSession:
-        """Open a session for one trace."""
         return ProfiledSession(self.scorer.open_session(query), self.profile, query)
 
 
@@ -68,11 +65,9 @@ class ProfiledSession:
         return self._adjust_relevance(self._session.score_relevance, query, passages)
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """Return the scorer's coverage, lowered for texts about something else than the query asks for."""
         return self._adjust_relevance(self._session.score_coverage, query, passages)
 
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
-        """Prepare the groups in the scorer."""
         self._session.prefetch(groups)
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
@@ -97,7 +92,6 @@ class ProfiledSession:
         return min([groundedness, *(entailment.p for entailment in entailments if entailment in self._lowered)])
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """Return the scorer's similarity."""
         return self._session.measure_similarity(left, right)
 
     def _adjust_relevance(

@@ -106,7 +106,6 @@ def extract_mentions(profile: DomainProfile, text: str) -> dict[str, tuple[Menti
 
 
 def _extract_kind_mentions(kind: IdentifierKind, text: str) -> Iterator[Mention]:
-    """Yield the mentions of one kind."""
     parse = FORM_PARSERS[kind.form]
     spellings = _map_spellings(kind)
     for match in iterate_matches(kind.pattern or FORM_PATTERNS.get(kind.form) or _build_spelling_pattern(kind), text):
@@ -126,7 +125,6 @@ def _extract_kind_mentions(kind: IdentifierKind, text: str) -> Iterator[Mention]
 
 @lru_cache(maxsize=256)
 def _map_spellings(kind: IdentifierKind) -> dict[str, str]:
-    """Return spelling → canonical spelling."""
     return {spelling.casefold(): canonical.casefold() for spelling, canonical in kind.spellings}
 
 
@@ -139,13 +137,11 @@ def _build_spelling_pattern(kind: IdentifierKind) -> str:
 
 
 def _normalize_category(noun: str, spellings: dict[str, str]) -> str:
-    """Return the category of a mention in its canonical spelling."""
     word = noun.casefold().strip(" .")
     return spellings.get(word) or spellings.get(word.removesuffix("s").rstrip(".")) or word
 
 
 def _split_list(more: str) -> list[str]:
-    """Split a list of identifiers."""
     return [part.strip() for part in LIST_SEPARATOR.split(more) if part.strip()]
 
 
@@ -179,7 +175,6 @@ def _split_label(label: str) -> NormalForm:
 
 
 def _parse_roman(label: str) -> int:
-    """Return the value of a Roman numeral."""
     numeral_values = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
     values = [numeral_values[numeral] for numeral in label]
     return sum(-value if value < max(values[position:]) else value for position, value in enumerate(values))

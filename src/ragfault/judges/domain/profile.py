@@ -102,7 +102,6 @@ def _time_search(search: re.Pattern[str], tree: Any, repeat: Any, choice: int) -
 
 
 def _iterate_nodes(tree: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the nodes of a parsed pattern, each with its name."""
     for name, value in tree:
         yield str(name), value
 
@@ -158,7 +157,6 @@ def _choose_branch(branches: list[Any], repeat: Any, choice: int) -> Any:
 
 
 def _choose_character(name: str, value: Any) -> str:
-    """Return a character that matches a class."""
     if name != "IN":
         return next(character for character in SAMPLE_CHARACTERS if name == "ANY" or ord(character) != value)
     characters = SAMPLE_CHARACTERS + "".join(chr(part[1]) for part in value if str(part[0]) == "LITERAL")
@@ -167,13 +165,11 @@ def _choose_character(name: str, value: Any) -> str:
 
 
 def _class_accepts(value: Any, character: str) -> bool:
-    """Return whether a class accepts a character."""
     is_accepted = any(_part_accepts(str(name), inner, character) for name, inner in value)
     return is_accepted != any(str(name) == "NEGATE" for name, _ in value)
 
 
 def _part_accepts(name: str, argument: Any, character: str) -> bool:
-    """Return whether one part of a class accepts a character."""
     if name == "LITERAL":
         return bool(ord(character) == argument)
     if name == "RANGE":
@@ -322,7 +318,6 @@ def read_profile(name: str | Path) -> str:
 
 @cache
 def _load_packaged(name: str) -> DomainProfile:
-    """Load a packaged profile, once."""
     return _parse_profile(name, read_profile(name), name)
 
 
@@ -332,7 +327,6 @@ def _format_name(path: str | Path) -> str:
 
 
 def _parse_profile(name: str, text: str, source: str) -> DomainProfile:
-    """Parse a profile from the text of its file."""
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -361,7 +355,6 @@ def _parse_profile(name: str, text: str, source: str) -> DomainProfile:
 
 
 def _parse_identifier(table: Any, source: str) -> IdentifierKind:
-    """Parse a kind of identifier from its table."""
     name = table.get("name") if isinstance(table, dict) else None
     if not isinstance(name, str) or not name.strip():
         raise InputError(f'{source}: each [[identifier]] has a name, a text such as "section".')
@@ -404,14 +397,12 @@ def _parse_section(table: Any, record: type[Any], name: str, source: str) -> Any
 
 
 def _format_error(error: str) -> str:
-    """Return an error of msgspec with the key first."""
     problem, _, path = error.partition(" - at `$")
     key = path.strip("`.").partition("[")[0]
     return f"{key}: {problem[:1].lower()}{problem[1:]}." if key else f"{problem}."
 
 
 def _check_keys(kind: str, table: Any, allowed: Any) -> None:
-    """Raise UnknownName for a key that does not exist."""
     for key in table:
         if key not in allowed:
             raise UnknownName(kind, key, allowed)

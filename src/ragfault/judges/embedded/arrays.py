@@ -17,8 +17,7 @@ from ragfault.judges.lexical.features import extract_names
 from ragfault.text import STOP_WORDS, split_words
 
 MIN_LANGUAGE_WORDS, MIN_STOPLESS_WORDS = 4, 8
-"""A text of fewer words has no language; one of at least the second number without any stop word is foreign.
-"""
+"""A text of fewer words has no language; one of at least the second number without any stop word is foreign."""
 MAX_EXACT_WORDS = 1000
 """The weighted sum of at most this many words is exact in single precision."""
 MIN_UNKNOWN_SHARE, MAX_STOP_SHARE = 0.2, 0.25
@@ -91,7 +90,6 @@ class PassageArrays:
         return len(self.stem_numbers) + 1
 
     def get_ngrams(self, size: int) -> Array:
-        """Return all n-grams of this length, as sorted numbers."""
         return self._ngrams[size]
 
     @cached_property
@@ -113,12 +111,10 @@ class PassageArrays:
 
     @cached_property
     def negated_share(self) -> float:
-        """The share of negated sentences."""
         return np.count_nonzero(self.negated) / len(self.negated)
 
     @cached_property
     def record_share(self) -> float:
-        """The share of sentences that are fields of records."""
         return np.count_nonzero(self.is_field) / len(self.is_field)
 
     @cached_property
@@ -253,7 +249,6 @@ def encode_claims(
 
 
 def _build_mask(positions: Sequence[Sequence[int]], width: int) -> Array:
-    """Return a mask with the given positions of each row set."""
     mask = np.zeros((len(positions), width), bool)
     rows = np.arange(len(positions)).repeat([len(row_positions) for row_positions in positions])
     mask[rows, list(chain.from_iterable(positions))] = True

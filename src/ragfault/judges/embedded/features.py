@@ -67,7 +67,6 @@ def _number_words(claims: ClaimWords, batch: PassageBatch) -> Array:
 
 
 def _clip_unit(values: Array) -> Array:
-    """Clip values to [0, 1]."""
     unit: Array = np.minimum(np.maximum(values, 0), 1)
     return unit
 
@@ -170,7 +169,6 @@ def _compute_word_columns(
 
 
 def _compute_sentence_columns(claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch) -> ColumnsByName:
-    """Compute the features of a claim's best sentences."""
     weighted = claims.has_stem * claims.stem_weights
     total = np.maximum(np.add.reduce(weighted, axis=1), 1e-6)
     best = matches.best_sentences[0]
@@ -238,7 +236,6 @@ def _compute_adjacency_columns(claims: ClaimWords, matches: ClaimMatches) -> Col
 
 
 def _compute_style_columns(claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch) -> ColumnsByName:
-    """Compute the features of negation and style."""
     negated = np.array([not NEGATIONS.isdisjoint(words) for words in claims.words])
     best_negated = batch.negated[matches.best_sentences[0]]
     texts = [text.lower() for text in claims.texts]
@@ -252,7 +249,6 @@ def _compute_style_columns(claims: ClaimWords, matches: ClaimMatches, batch: Pas
 
 
 def _compute_check_columns(checks: Sequence[ClaimCheck | None]) -> ColumnsByName:
-    """Compute the features of the exact checks."""
     return {
         "clash": np.array([check is not None and check.contradiction is not None for check in checks]),
         "field": np.array(

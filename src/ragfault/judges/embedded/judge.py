@@ -122,8 +122,7 @@ def score_passages(question: WeightedQuery, arrays: PassageArrays) -> list[Relev
 
 VERSION = 1
 UNSURE_RANGE = (1 / 3, 2 / 3)
-"""Between these probabilities the judge is wrong more than one time in three, and marks the claim as unsure.
-"""
+"""Between these probabilities the judge is wrong more than one time in three, and marks the claim as unsure."""
 MIN_COPY_OVERLAP = 0.5
 """From this Jaccard index on, one different word is a contradiction; below, only for a claim that is
 improbable already.
@@ -146,18 +145,15 @@ class EmbeddedSession:
         self._weighed_by_claims: dict[tuple[str, ...], WeighedClaims] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """Return the probability that each passage is relevant; one on another subject stays low."""
         question = self._lexical.get_query(query)
         if question.is_task:
             return [RelevanceScore(1.0, "the query is about the passage itself")] * len(passages)
         return score_passages(question, self._get_passages(tuple(passages)))
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """Return how much of a query each text covers, by its words."""
         return self._lexical.score_coverage(query, passages)
 
     def prefetch(self, requested: Sequence[EntailmentGroup]) -> None:
-        """Weigh all groups at once."""
         groups_by_key = {}
         for key in ((tuple(claims), tuple(passages)) for claims, passages in requested):
             if key not in self._weighed:
@@ -169,7 +165,6 @@ class EmbeddedSession:
             self._weighed |= zip(groups_by_key, weigh_claims(list(groups_by_key.values()), self._query), strict=True)
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
-        """Return the support of each claim by the passages, with evidence."""
         weighed = self.weigh_claims(claims, passages)
         if weighed is None:
             return [Entailment("unsupported", 0.0, shares=(0.0,) * len(passages)) for _ in claims]
@@ -197,7 +192,6 @@ class EmbeddedSession:
         claims: Sequence[str],
         entailments: Sequence[Entailment],
     ) -> float:
-        """Return the probability that all claims are supported, 1 without claims."""
         weighed = self._weighed_by_claims.get(tuple(claims))
         if weighed is None:
             return get_lowest_probability(entailments)
@@ -217,7 +211,6 @@ class EmbeddedSession:
         return min(probability, get_lowest_probability(entailments)) if is_bounded else probability
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """Return the cosine of the rare words and letter 4-grams of two texts."""
         return self._lexical.measure_similarity(left, right)
 
     def _get_passages(self, passages: tuple[Passage, ...]) -> PassageArrays:
@@ -229,7 +222,6 @@ class EmbeddedSession:
         return arrays
 
     def decide_claim(self, weighed: WeighedClaims, number: int, p: float) -> Entailment:
-        """Return the verdict on one claim with this probability of support."""
         arrays, check, text = weighed.passages, weighed.checks[number], weighed.texts[number]
         if check is None:
             return Entailment("unsupported", 0.0, shares=(0.0,) * len(arrays.index.passages))
@@ -267,12 +259,10 @@ class EmbeddedJudge(ScorerJudge):
 
     @property
     def fingerprint(self) -> str:
-        """Version, weights and thresholds, in one line."""
         thresholds = self._thresholds
         return f"embedded/{VERSION} weights={digest_weights()} {thresholds}"
 
     def open_session(self, query: str = "") -> EmbeddedSession:
-        """Open a session for one trace."""
         return EmbeddedSession(query, self._thresholds)
 
 

@@ -63,7 +63,6 @@ class TreeEnsemble(NamedTuple):
         return TreeEnsemble(feature[nodes].astype(np.int64), threshold[nodes].astype(float), mask[nodes], values)
 
     def __call__(self, features: Array) -> Array:
-        """Return the log-odds for each row of features."""
         rows = range(0, len(features), BLOCK_ROWS)
         summed: Array = np.concatenate([self._score_block(features[row : row + BLOCK_ROWS]) for row in rows])
         return summed
@@ -235,7 +234,6 @@ class SupportNetwork(NamedTuple):
 
     @staticmethod
     def unpack(arrays: Mapping[str, Array], table: WordVectors) -> SupportNetwork:
-        """Unpack the network from a file of weights."""
         parameters = {name.removeprefix("network."): part for name, part in arrays.items()}
         own_vectors = np.zeros((len(table.table), parameters["own.weight"].shape[1]), np.int8)
         own_vectors[parameters["own.rows"]] = parameters["own.weight"]
@@ -249,7 +247,6 @@ class SupportNetwork(NamedTuple):
         return SupportNetwork(shared, own_vectors, parameters["own.scale"], **layers, mean=mean, deviation=deviation)
 
     def __call__(self, states: WordStates, features: Array) -> Array:
-        """Return the log-odds that each claim is unsupported."""
         claims = states.claim_numbers
         starts = claims.searchsorted(np.arange(len(features) + 1))
         rows, aligned_rows, values = states.rows, states.aligned_rows, states.values

@@ -234,7 +234,6 @@ def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: s
 
 
 def _detect_foreign_claims(claim_features: ClaimFeatures, groups: Sequence[PassageArrays]) -> list[bool]:
-    """Return whether each claim is in another language than its passages."""
     rows, _, values, claim_numbers = claim_features.word_states
     table = groups[0].table
     word_rows = np.concatenate([group.rows[group.tokens] for group in groups])

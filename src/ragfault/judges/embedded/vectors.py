@@ -46,7 +46,6 @@ class WordVectors(NamedTuple):
         return self.number_row if word[0].isdigit() else self.unknown_row
 
     def get_rows(self, words: Sequence[str]) -> Array:
-        """Return the rows of many words."""
         get, unknown = self.rows.get, self.unknown_row
         rows = [get(word, unknown) for word in words]
         if unknown in rows:
@@ -68,7 +67,6 @@ class WordVectors(NamedTuple):
         return weights
 
     def have_content(self, rows: Array) -> Array:
-        """Return which rows belong to content words."""
         return (rows < self.stem_count) | (rows >= self.number_row)
 
 

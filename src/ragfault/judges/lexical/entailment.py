@@ -51,7 +51,6 @@ class EntailmentThresholds(NamedTuple):
     inferred: float
 
     def __str__(self) -> str:
-        """Return the thresholds as a part of a fingerprint."""
         return f"supported={self.supported:g} inferred={self.inferred:g}"
 
 
@@ -168,7 +167,6 @@ def _choose_support(
 
 
 def _estimate_probability(values: Sequence[float]) -> float:
-    """Return the logistic of the weighted features."""
     return 1.0 / (1.0 + math.exp(BIAS + sum(w * v for w, v in zip(WEIGHTS, values, strict=True))))
 
 
@@ -180,7 +178,6 @@ def _grade_probability(
     thresholds: EntailmentThresholds,
     max_missing: float,
 ) -> tuple[ClaimSupport, str | None]:
-    """Return the label for a probability, and its reason."""
     absent = sum(statement.weights[word] for word in alignment.missing)
     if p < thresholds.inferred or absent > max_missing * alignment.total_weight:
         missing_words = sorted(alignment.missing, key=lambda word: (-statement.weights[word], word))[:3]
@@ -285,21 +282,18 @@ class LexicalSession:
         self._indexes: dict[tuple[Passage, ...], SentenceIndex] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """Return how much of the query each passage covers."""
         question = self.get_query(query)
         if question.is_task:
             return [RelevanceScore(1.0, "the query is about the passage itself")] * len(passages)
         return [score_relevance(question, self.get_index((passage,))) for passage in passages]
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """Return the relevance, which is coverage here."""
         return self.score_relevance(query, passages)
 
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
         """Do nothing: words are looked up when needed."""
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
-        """Return the support of each claim by the words of the passages."""
         index = self.get_index(tuple(passages))
         return [judge_claim(strip_marks(claim), index, self._rarity, self._thresholds) for claim in claims]
 
@@ -309,11 +303,9 @@ class LexicalSession:
         claims: Sequence[str],  # noqa: ARG002
         entailments: Sequence[Entailment],
     ) -> float:
-        """Return the lowest probability of a claim, 1 without claims."""
         return min((entailment.p for entailment in entailments), default=1.0)
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """Return the cosine of the rare words and letter 4-grams of two texts."""
         first, second = self._build_vector(left), self._build_vector(right)
         norm = math.sqrt(
             sum([value * value for value in first.values()]) * sum([value * value for value in second.values()])
@@ -322,14 +314,12 @@ class LexicalSession:
         return min(1.0, shared / norm) if norm else 0.0
 
     def get_query(self, query: str) -> WeightedQuery:
-        """Return the weighted query, from the cache if possible."""
         question = self._queries.get(query)
         if question is None:
             question = self._queries[query] = WeightedQuery(query, self._rarity)
         return question
 
     def get_index(self, passages: tuple[Passage, ...]) -> SentenceIndex:
-        """Return the index of some passages, from the cache if possible."""
         index = self._indexes.get(passages)
         if index is None:
             index = self._indexes[passages] = SentenceIndex(passages)
@@ -363,10 +353,8 @@ class LexicalJudge(ScorerJudge):
 
     @property
     def fingerprint(self) -> str:
-        """Version, rarity table and thresholds, in one line."""
         thresholds = self._thresholds
         return f"lexical/{VERSION} rarity={load_rarity().digest} {thresholds}"
 
     def open_session(self, query: str = "") -> LexicalSession:  # noqa: ARG002
-        """Open a session for one trace."""
         return LexicalSession(load_rarity(), self._thresholds)

@@ -170,7 +170,6 @@ def align_probability(item: Any) -> Any:
 
 
 def _check_reply(reply: ModelReply) -> None:
-    """Raise CallFailed for an empty reply or a refusal."""
     text = reply.text.strip()
     if not text:
         raise CallFailed("the model gave an empty reply")
@@ -196,9 +195,7 @@ BEST_KEYS: dict[str, Callable[[Any], Any]] = {
     "used": lambda item: item.used,
     "citations": lambda item: (item.supports, item.p),
 }
-"""Field → sort key of its items: of several items on the same id, each about other chunks, the greatest
-counts.
-"""
+"""Field → sort key of its items: of several items on the same id, each about other chunks, the greatest counts."""
 CAUTIOUS_ORDER: dict[str, tuple[Any, ...]] = {
     "support": SUPPORT_ORDER,
     "covered": (False, True),
@@ -227,8 +224,7 @@ class VoteResult(NamedTuple):
 def merge_groups(parts: Sequence[RequestResult]) -> RequestResult:
     """Merge the requests of one vote: of several items on the same id the best counts.
 
-    What failed in one request fails: the best item may have been there. The last list of missing information
-    counts.
+    What failed in one request fails: the best item may have been there. The last list of missing information counts.
     """
     items: dict[str, dict[str, Any]] = {}
     fields: dict[str, Any] = {}
@@ -283,7 +279,6 @@ def merge_votes(votes: Sequence[RequestResult]) -> VoteResult:
 
 
 def _loss_reason(votes: Sequence[RequestResult], name: str, item_id: str) -> str:
-    """Return the first reason of a failure."""
     return next(
         (reasons[item_id] for vote in votes if item_id in (reasons := vote.failures.get(name, {}))), AFTER_REPAIR
     )
@@ -322,7 +317,6 @@ def _majority_label(labels: Sequence[Any], cautious: Sequence[Any]) -> Any:
 
 
 def _merge_values(name: str, values: Sequence[Any], spread: dict[str, float]) -> Any:
-    """Merge the votes on a field without ids."""
     if name == "relevance":
         spread["relevance"] = pstdev(values)
         return fmean(values)

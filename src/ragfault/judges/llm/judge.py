@@ -108,7 +108,6 @@ def _count_tokens(call: ModelCall) -> int:
 
 
 def _sum_calls(kind: CallKind, rows: list[tuple[bool, int]], settings: LLMSettings) -> CallEstimate:
-    """Sum up the calls of one kind."""
     cost = load_cost_function(settings)
     sizes = [size for cached, size in rows if not cached]
     reply = min(REPLY_TOKENS[kind], settings.max_tokens)
@@ -188,8 +187,7 @@ class LLMJudge:
 
         Raises JudgeStopped where no further trace can be judged, UsageError for inconsistent settings.
 
-        Raises Stopped where no trace can be judged any more, UsageError where the settings do not hold
-        together.
+        Raises Stopped where no trace can be judged any more, UsageError where the settings do not hold together.
         """
         return self._open_session().run(lambda caller: self._judge_all(traces, caller))
 
@@ -224,7 +222,6 @@ class LLMJudge:
     # --- what is spent -----------------------------------------------------------------------------
 
     def begin(self, budget_id: str, *, fresh: bool) -> None:
-        """Charge what follows to a budget; what was spent on it before counts unless it is `fresh`."""
         with self._lock:
             self.end()
             self._budget_id, self._fresh_budget = budget_id, fresh
@@ -233,7 +230,6 @@ class LLMJudge:
 
     @property
     def usage(self) -> Usage:
-        """Return what was spent on this budget."""
         session = self._session
         return session.usage if session is not None else self._usage
 
@@ -259,12 +255,10 @@ class LLMJudge:
 
 
 def _rebuild_judge(settings: LLMSettings, profile: DomainProfile) -> LLMJudge:
-    """Rebuild the judge from a pickle."""
     return LLMJudge(settings=settings, profile=profile)
 
 
 def _build_fingerprint(settings: LLMSettings, prompts: str, profile: DomainProfile) -> str:
-    """Build one line of everything that affects the verdicts."""
     parts = [
         f"llm/{JUDGE_VERSION}",
         f"{settings.provider}/{settings.model}".replace(" ", "_"),
@@ -317,8 +311,7 @@ class LLMGenerator(LLMJudge):
     def generate(self, instructions: str, text: str) -> str:
         """Return what the model writes about a text, line by line; the text is fenced off.
 
-        Raises CallFailed for an unusable reply, JudgeStopped (BudgetExceeded) where nothing more can be
-        asked.
+        Raises CallFailed for an unusable reply, JudgeStopped (BudgetExceeded) where nothing more can be asked.
         """
         return self._open_session().run(lambda caller: _generate_lines(instructions, text, caller))
 
@@ -346,5 +339,4 @@ async def _generate_lines(instructions: str, text: str, caller: ModelCaller) -> 
 
 
 def _rebuild_generator(settings: LLMSettings, profile: DomainProfile) -> LLMGenerator:
-    """Rebuild the generator from a pickle."""
     return LLMGenerator(settings=settings, profile=profile)

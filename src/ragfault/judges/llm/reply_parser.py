@@ -122,7 +122,6 @@ def _repair_json(text: str, *, truncated: bool) -> Any:
 
 
 def _count_fields(value: Mapping[Any, Any]) -> int:
-    """Count the known fields of an object."""
     return sum(str(key).lower() in ITEM_FIELDS or str(key).lower() in PLAIN_FIELDS for key in value)
 
 
@@ -144,7 +143,6 @@ def _measure_nesting(text: str) -> tuple[int, bool]:
 
 
 def _drop_last_entry(value: Any) -> Any:
-    """Drop the last entry of the last field, or that field."""
     if isinstance(value, list):
         return value[:-1]
     if not isinstance(value, Mapping) or not value:
@@ -173,7 +171,6 @@ def _match_fields(reply: Any, requested: RequestedFields) -> dict[str, Any]:
 
 
 def _parse_items(item_type: type[ReplyItem], value: Any, ids: Sequence[str]) -> dict[str, Any]:
-    """Return the valid items of a field by id."""
     if isinstance(value, Mapping):
         value = (
             [value]
@@ -223,7 +220,6 @@ def _parse_struct(struct_type: type[Struct], value: Any) -> Any:
 
 
 def _field_types(struct_type: type[Struct]) -> dict[str, Any]:
-    """Return name and type of each field of a struct."""
     types = FIELD_TYPES.get(struct_type)
     if types is None:
         types = FIELD_TYPES[struct_type] = get_type_hints(struct_type)
@@ -235,7 +231,6 @@ FIELD_TYPES: dict[type[Struct], dict[str, Any]] = {}
 
 
 def _parse_value(kind: Any, value: Any) -> Any:
-    """Parse a value of a type in any spelling."""
     if kind is str:
         return _parse_text(value)
     if kind is float:

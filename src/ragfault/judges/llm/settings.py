@@ -118,7 +118,6 @@ class ApiKey:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the key itself, for the request header."""
         return self._text
 
     def __repr__(self) -> str:
@@ -141,11 +140,10 @@ class ModelEndpoint(NamedTuple):
 def resolve_endpoint(settings: LLMSettings) -> ModelEndpoint:
     """Resolve the endpoint of settings, with the key from the environment.
 
-    Raises UnknownName for an unknown provider; UsageError for a missing URL, a URL that holds a secret, or a
-    missing or unusable key.
+    Raises UnknownName for an unknown provider; UsageError for a missing URL, a URL that holds a secret, or a missing
+    or unusable key.
 
-    Raises UnknownName for a provider that does not exist; UsageError where the URL is none, holds a key, or a
-    key is
+    Raises UnknownName for a provider that does not exist; UsageError where the URL is none, holds a key, or a key is
     needed and there is none, or none that can be sent.
     """
     url = _split_url(settings)
@@ -169,8 +167,7 @@ def endpoint_host(settings: LLMSettings) -> str:
 def endpoint_location(settings: LLMSettings) -> str:
     """Return the endpoint as it is recorded: the host, and the hash of an unusual path.
 
-    One gateway may have several services behind it, each under a path of its own; the path itself may hold a
-    secret.
+    One gateway may have several services behind it, each under a path of its own; the path itself may hold a secret.
 
     >>> endpoint_location(LLMSettings(model="m", base_url="http://localhost:8000/v1"))
     'localhost:8000'
@@ -260,8 +257,7 @@ SECRET_PARAMETER = re.compile(r"(?:^|[_-])(?:api_?key|key|token|secret|authoriza
 def build_settings(name: str = "", **options: Any) -> LLMSettings:
     """Build settings from "MODEL" or "PROVIDER/MODEL", options and the environment.
 
-    Raises UsageError where no model is named or a value is wrong, UnknownName for an option that does not
-    exist.
+    Raises UsageError where no model is named or a value is wrong, UnknownName for an option that does not exist.
 
     >>> build_settings("anthropic/claude-x", votes=3).provider
     'anthropic'
@@ -290,7 +286,6 @@ def build_settings(name: str = "", **options: Any) -> LLMSettings:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse unknown options and keys."""
     for name in options:
         if "key" in name.lower():
             raise UsageError(

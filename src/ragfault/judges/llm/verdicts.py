@@ -85,7 +85,6 @@ def build_retrieval_verdicts(inputs: PromptInputs, result: VoteResult, profile: 
 
 
 def _missing_information(result: VoteResult) -> tuple[str, ...] | None:
-    """Return the distinct missing items; None where that failed."""
     missing = result.fields.get("missing")
     return None if missing is None else tuple(dict.fromkeys(text for text in missing if text))
 
@@ -114,7 +113,6 @@ def _chunk_verdicts(inputs: PromptInputs, result: VoteResult, profile: DomainPro
 
 
 def _recall_verdicts(inputs: PromptInputs, result: VoteResult, index: int) -> tuple[RecallVerdict, ...]:
-    """Return the verdicts on the facts or on the statements of one reference."""
     items = result.items.get("statements", {})
     verdicts = []
     for statement in inputs.statements[index]:

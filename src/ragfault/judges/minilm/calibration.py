@@ -48,12 +48,10 @@ class StackedCalibration(msgspec.Struct, frozen=True):
         return summed
 
     def predict_support(self, odds: Array, text_type: TextType) -> Array:
-        """Return the calibrated probability that each claim is supported."""
         slope, intercept = self.claim_lines[TEXT_TYPES.index(text_type)]
         return logistic(-(slope * odds + intercept))
 
     def predict_groundedness(self, answer_odds: float, odds: Array, text_type: TextType) -> float:
-        """Return the calibrated probability that all claims are supported."""
         stacked_odds = float(
             np.array([answer_odds, *summarize_odds(odds)]) @ np.array(self.answers[:-1]) + self.answers[-1]
         )
@@ -61,7 +59,6 @@ class StackedCalibration(msgspec.Struct, frozen=True):
         return float(logistic(-(slope * np.array(stacked_odds) + intercept)))
 
     def predict_relevance(self, logit: float, cosine: float) -> float:
-        """Return the probability that a passage is relevant to a query."""
         model, alike, intercept = self.relevance
         return float(logistic(np.array(model * logit + alike * cosine + intercept)))
 

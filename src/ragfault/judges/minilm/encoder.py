@@ -229,7 +229,6 @@ def _make_batches(rows: Sequence[TokenPair]) -> list[list[int]]:
 
 
 def _build_feed(rows: Sequence[TokenPair]) -> dict[str, Array]:
-    """Return rows of tokens as arrays, padded to the longest."""
     shape = len(rows), max(len(row.ids) for row in rows)
     ids, mask, kinds = (np.zeros(shape, np.int64) for _ in range(3))
     for number, row in enumerate(rows):

@@ -151,7 +151,6 @@ class MiniLMSession:
         self._embeddings: dict[str, Array] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """Return the relevance of each passage, by its best stretch and its embedding."""
         question = WeightedQuery(query, self._rarity)
         embedded_scores = self.embedded.score_relevance(query, passages)
         if question.is_task or not question.total_weight:
@@ -171,15 +170,12 @@ class MiniLMSession:
         return scores
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """Return how much of a query each text covers, by its words."""
         return self.embedded.score_coverage(query, passages)
 
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
-        """Prepare the groups in the embedded judge."""
         self.embedded.prefetch(groups)
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
-        """Return the support of each claim by the best sentences of the passages, read with it."""
         weighing = self.weigh_with_model(claims, passages)
         if weighing is None:
             return self.embedded.score_entailment(claims, passages)
@@ -222,7 +218,6 @@ class MiniLMSession:
         claims: Sequence[str],
         entailments: Sequence[Entailment],
     ) -> float:
-        """Return the probability that all claims are supported, 1 without claims."""
         weighing = self._weighed_odds.get(tuple(claims))
         if weighing is None:
             return get_lowest_probability(entailments)
@@ -237,7 +232,6 @@ class MiniLMSession:
         )
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """Return the cosine of the embeddings of two texts by the published model."""
         first, second = self._embed_text(left), self._embed_text(right)
         norm = float(np.linalg.norm(first) * np.linalg.norm(second))
         return round(min(1.0, max(0.0, float(first @ second) / norm)), PROBABILITY_DIGITS) if norm else 0.0
@@ -262,13 +256,11 @@ class MiniLMSession:
         return entailment._replace(reason=f"the chunks do not say “{span}”")
 
     def predict_logit(self, query: str, passage: Passage) -> float:
-        """Return the model's logit for a passage and a query, of its best stretch."""
         rows = self._build_query_rows(WeightedQuery(query, self._rarity), passage)
         logits = self._run_model(rows)
         return max((logits[row.ids].relevant for row in rows), default=0.0)
 
     def _build_query_rows(self, question: WeightedQuery, passage: Passage) -> list[TokenPair]:
-        """Build the rows in which a passage is read with a query."""
         stretches = self._select_stretches(question, self._get_index((passage,))) if passage.text.strip() else []
         return [
             encode_pair(self._tokenizer, question.text, [text], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS)
@@ -348,7 +340,6 @@ class MiniLMJudge(ScorerJudge):
 
     @property
     def fingerprint(self) -> str:
-        """Version, weights, rarity table and thresholds, in one line."""
         thresholds = self._thresholds
         return (
             f"minilm/{VERSION} weights={load_delta().digest} words={digest_weights()} "
@@ -356,5 +347,4 @@ class MiniLMJudge(ScorerJudge):
         )
 
     def open_session(self, query: str = "") -> MiniLMSession:
-        """Open a session for one trace."""
         return MiniLMSession(self._folder, self._thresholds, self._threads, query)

@@ -58,7 +58,6 @@ class OnnxSession:
         self._scores: dict[tuple[str, str], PairScore] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """Return the relevance of each passage, by its best window."""
         lexical_scores = self._lexical.score_relevance(query, passages)
         question = WeightedQuery(query, load_rarity())
         if self._model.config.task != "relevance" or question.is_task:
@@ -80,14 +79,12 @@ class OnnxSession:
         return results
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        """Return how much of a query each text covers, by its words."""
         return self._lexical.score_coverage(query, passages)
 
     def prefetch(self, groups: Sequence[EntailmentGroup]) -> None:
         """Do nothing: pairs are scored when needed."""
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
-        """Return the support of each claim by the window that supports it best."""
         if self._model.config.task != "entailment":
             return self._lexical.score_entailment(claims, passages)
         index = SentenceIndex(passages)
@@ -110,11 +107,9 @@ class OnnxSession:
         claims: Sequence[str],  # noqa: ARG002
         entailments: Sequence[Entailment],
     ) -> float:
-        """Return the lowest probability of a claim, 1 without claims."""
         return min((entailment.p for entailment in entailments), default=1.0)
 
     def measure_similarity(self, left: str, right: str) -> float:
-        """Return the similarity of two texts by their words."""
         return self._lexical.measure_similarity(left, right)
 
     def _build_pair(self, window: TextWindow, claim: str) -> tuple[str, str]:
@@ -204,7 +199,6 @@ class OnnxJudge(ScorerJudge):
 
     @property
     def fingerprint(self) -> str:
-        """Version, model, its task, and thresholds, in one line."""
         model, thresholds = self._model, self._thresholds
         return (
             f"onnx/{VERSION} model={model.name} digest={model.digest} serves={model.task} labels={model.label_count} "
@@ -213,5 +207,4 @@ class OnnxJudge(ScorerJudge):
         )
 
     def open_session(self, query: str = "") -> OnnxSession:
-        """Open a session for one trace."""
         return OnnxSession(load_model(self._model, self._threads), self._thresholds, query)

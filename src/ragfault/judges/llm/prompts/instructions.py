@@ -37,7 +37,6 @@ class PromptSet(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Return the hash of all instructions, for a fingerprint."""
         texts = (self.retrieval, self.generation, self.questions, self.relevance)
         return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:8]
 
@@ -50,8 +49,7 @@ class PromptSet(Struct, frozen=True, kw_only=True):
 def load_prompts(profile: DomainProfile) -> PromptSet:
     """Load the prompts of the package, with the guidance and the replacements of a domain profile.
 
-    Guidance is appended wherever something is judged, not to the request for questions that an answer
-    answers.
+    Guidance is appended wherever something is judged, not to the request for questions that an answer answers.
     """
     own = profile.prompts
     return PromptSet(
@@ -69,7 +67,6 @@ def _append_guidance(text: str, guidance: str) -> str:
 
 @cache
 def _read_prompt(name: str) -> str:
-    """Read a prompt file."""
     text = files("ragfault.judges.llm").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")
     return text.replace(CATEGORIES_PLACEHOLDER, ", ".join(HARM_CATEGORIES)).strip()
 

@@ -181,7 +181,6 @@ class PromptChunk(NamedTuple):
 
     @property
     def is_unsent_image(self) -> bool:
-        """Return True for an image that is not sent."""
         return self.is_blank and self.chunk.kind == "image"
 
 
@@ -216,7 +215,6 @@ class PromptInputs(NamedTuple):
 
     @property
     def visible_chunks(self) -> tuple[PromptChunk, ...]:
-        """Return the chunks that are not blank."""
         return tuple(chunk for chunk in self.chunks or () if not chunk.is_blank)
 
 
@@ -253,7 +251,6 @@ def number_texts(letter: str, texts: Sequence[str]) -> tuple[FencedText, ...]:
 
 
 def _number_lists(lists: Sequence[Sequence[str]]) -> tuple[tuple[FencedText, ...], ...]:
-    """Give the statements of several lists consecutive numbers."""
     numbered: list[tuple[FencedText, ...]] = []
     count = 0
     for texts in lists:

@@ -111,7 +111,6 @@ class ChunkPiece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the estimated tokens."""
         return estimate_fenced(self.text) + (IMAGE_TOKENS if self.chunk.image else 0)
 
 
@@ -288,12 +287,10 @@ def _format_citation(citation: PromptCitation, claim_group: ClaimGroup) -> list[
 
 
 def _chunk_names(group: Sequence[ChunkPiece]) -> tuple[str, ...]:
-    """Return the distinct names of the chunks of a group."""
     return tuple(dict.fromkeys(piece.chunk.name for piece in group))
 
 
 def _chunk_images(group: Sequence[ChunkPiece]) -> tuple[tuple[str, str], ...]:
-    """Return the distinct images of a group."""
     return tuple({piece.chunk.name: piece.chunk.image for piece in group if piece.chunk.image}.items())
 
 

@@ -144,8 +144,7 @@ class PromptLine(NamedTuple):
 def fence_texts(parts: Sequence[FencedText | PromptLine]) -> str:
     """Join all parts, each text between an opening and a closing line with a mark.
 
-    The mark is taken from a hash of all texts (of their lengths, names and words), and from another one as
-    long as a
+    The mark is taken from a hash of all texts (of their lengths, names and words), and from another one as long as a
     text holds it: so it is the same wherever the same is asked, and no text can hold it.
 
     >>> print(fence_texts([FencedText("query", "Who?"), PromptLine("Fields: chunks")]))
@@ -178,7 +177,6 @@ def parse_fences(message: str) -> list[FencedText]:
 
 
 def _choose_mark(parts: Iterable[FencedText]) -> str:
-    """Choose a mark that occurs in none of the texts."""
     parts = list(parts)
     digest = hashlib.sha256()
     for part in parts:
@@ -239,7 +237,6 @@ def _join_lines(pattern: str | list[str]) -> str:
 
 
 def _compile_patterns(table: Mapping[str, Any]) -> tuple[InjectionPattern, ...]:
-    """Compile the patterns of the data file with their fragments filled in."""
     fragments = {name: _join_lines(text) for name, text in table["fragments"].items()}
     texts = [
         (kind, FRAGMENT_NAME.sub(lambda match: fragments[match[1]], _join_lines(pattern)))
@@ -281,7 +278,6 @@ class FoldedText(NamedTuple):
     """Offset of each character in the original text; None where they are the same."""
 
     def locate(self, start: int, end: int) -> tuple[int, int]:
-        """Convert a span of this text to one of the original text."""
         if self.offsets is None or end <= start:
             return start, end
         return self.offsets[start], self.offsets[end - 1] + 1

@@ -30,8 +30,7 @@ CostFunction = Callable[[int, int], int | None]
 def load_cost_function(settings: LLMSettings) -> CostFunction:
     """Return the cost of calls to the model of settings.
 
-    Local models cost nothing unless a price is set. Raises UsageError for a budget in US$ without a known
-    price.
+    Local models cost nothing unless a price is set. Raises UsageError for a budget in US$ without a known price.
 
     >>> load_cost_function(LLMSettings(model="m", price=(0.15, 0.6)))(1000, 100)
     210000
@@ -207,12 +206,10 @@ class CallBudget:
             self._hits = 0
 
     def release(self, ticket: int) -> None:
-        """Release the reservation of a call that was not charged."""
         with self._file.transaction() as connection:
             connection.execute("delete from reservations where id = ?", (ticket,))
 
     def count_hit(self) -> None:
-        """Count a call that was answered by the cache."""
         self._hits += 1
 
     def save_hits(self) -> None:
@@ -223,7 +220,6 @@ class CallBudget:
                 self._hits = 0
 
     def usage(self) -> Usage:
-        """Return what was spent; reservations count as spent."""
         with self._file.connection() as connection:
             calls, cached, prompt, completion, cost, unpriced = _sum_spending(connection, self.name)
         return Usage(

@@ -29,8 +29,7 @@ MAX_REQUESTED_DELAY = 120.0
 class ConcurrencyLimiter:
     """Limit of calls in flight: halved on overload, raised by one for each good round of calls.
 
-    Acquire a slot for each attempt: `async with limiter.acquire_slot():`. First come, first served; retries
-    go first.
+    Acquire a slot for each attempt: `async with limiter.acquire_slot():`. First come, first served; retries go first.
     """
 
     def __init__(self, max_calls: int) -> None:
@@ -293,7 +292,6 @@ class EndpointClient:
         return error
 
     def _status_error(self, error: APIStatusError) -> Exception:
-        """Classify an error status."""
         status = error.status_code
         message = redact_secrets(error.message, self._endpoint.key).removeprefix(f"Error code: {status} - ")
         code = str(error.code or "")
@@ -313,7 +311,6 @@ class EndpointClient:
         return call_error
 
     def _fatal_message(self, status: int, message: str) -> str:
-        """Describe how to repair a fatal error."""
         where = self._endpoint.host
         if status in (401, 403):
             advice = (
@@ -379,7 +376,6 @@ def _create_client(endpoint: ModelEndpoint, settings: LLMSettings) -> AsyncOpenA
 
 
 def _error_chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes, the origin last."""
     current: BaseException | None = error
     while current is not None:
         yield current
@@ -414,5 +410,4 @@ def _read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:
-    """Return a JSON object; an empty one for anything else."""
     return value if isinstance(value, dict) else {}

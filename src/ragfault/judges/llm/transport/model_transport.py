@@ -136,7 +136,6 @@ class ModelTransport:
         raise CallFailed(f"{error.reason}, in {attempts} tries")
 
     async def _send_once(self, key: bytes, call: ModelCall, bound: CallCost) -> ModelReply:
-        """Reserve, send, settle."""
         ticket = await self._reserve_budget(bound)
         task = asyncio.create_task(self._client.send(call))
         self._in_flight.add(task)
@@ -162,7 +161,6 @@ class ModelTransport:
     def _settle_answer(
         self, ticket: int, key: bytes, call: ModelCall, bound: CallCost, answer: CompletionAnswer
     ) -> ModelReply:
-        """Settle the cost of an answer and store it."""
         self._limiter.increase()
         amount = bound
         if answer.prompt is not None and answer.completion is not None:
@@ -211,8 +209,7 @@ ENDED_MESSAGE = "the session was closed; finished replies are kept"
 class LLMSession:
     """Session that asks from any thread, on an event loop in a thread of its own.
 
-    Raises what `resolve_endpoint` and `load_cost_function` raise, InputError for an unusable file, and
-    MissingExtra.
+    Raises what `resolve_endpoint` and `load_cost_function` raise, InputError for an unusable file, and MissingExtra.
     """
 
     def __init__(self, settings: LLMSettings, budget_id: str, *, fresh: bool) -> None:
@@ -257,7 +254,6 @@ class LLMSession:
 
     @property
     def usage(self) -> Usage:
-        """Return what was spent."""
         if not self._closed:
             with suppress(JudgeStopped):
                 self._last_usage = self._budget.usage()
@@ -305,7 +301,6 @@ class LLMSession:
             self._loop.close()
 
     def _stop_loop(self) -> None:
-        """Stop the loop and its thread, and close the file."""
         self._closed = True
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -240,7 +240,6 @@ class CacheFile:
             raise JudgeStopped(f"{self._damaged_message()} ({error})") from None
 
     def vacuum(self) -> None:
-        """Return free space to the disk."""
         with self.connection() as connection:
             connection.execute("vacuum")
             connection.execute("pragma wal_checkpoint(truncate)")
@@ -251,7 +250,6 @@ class CacheFile:
 
 
 def _create_file(path: Path) -> None:
-    """Create the file, readable for its user alone."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
