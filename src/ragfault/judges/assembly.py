@@ -47,11 +47,7 @@ from ragfault.text import split_content_words, split_sentences
 
 
 class NullJudge:
-    """A judge without verdicts: every metric that needs one is undefined.
-
-    >>> NullJudge().observe([Trace(id="1", query="q")])[0].chunk is None
-    True
-    """
+    """A judge without verdicts: every metric that needs one is undefined."""
 
     offers: frozenset[VerdictKind] = frozenset()
     fingerprint = "none"

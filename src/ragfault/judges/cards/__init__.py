@@ -27,9 +27,7 @@ __all__ = [
 
 
 AnswerShape = Literal["long answer", "short claim", "dialogue turn", "summary", "structured data", "passage", "mixed"]
-"""Shape of the judged texts: answers of several sentences, single claims, replies, summaries, answers from
-records, passages.
-"""
+"""Shape of the judged texts; "long answer" has several sentences, "structured data" are answers from records."""
 
 CardUnit = Literal["answer", "claim", "chunk"]
 """Unit with one label: a whole answer (by its worst claim), a claim, or a chunk."""
@@ -107,10 +105,7 @@ class JudgeCard(Struct, frozen=True, kw_only=True):
     """Known errors."""
 
     def select_entry(self, kind: BinaryVerdict, shape: str | None = None) -> CardEntry | None:
-        """Select the entry that corrects a kind of verdict: for this shape, else the first.
-
-        None where the error of that kind was not measured.
-        """
+        """Select the entry that corrects a kind of verdict: for this shape, else the first; None without any."""
         entries = [entry for entry in self.measured if entry.corrects == kind]
         return next((entry for entry in entries if entry.shape == shape), entries[0] if entries else None)
 
@@ -155,10 +150,7 @@ def load_card(name: str = "embedded") -> JudgeCard:
 
 
 def read_card(path: str | Path) -> JudgeCard:
-    """Read a card from a JSON file.
-
-    Raises InputError where there is none.
-    """
+    """Read a card from a JSON file; InputError where there is none."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=JudgeCard)
     except OSError as error:

@@ -121,10 +121,7 @@ def _iterate_repeats(tree: Any) -> Iterator[Any]:
 
 
 def _build_sample(tree: Any, repeat: Any, count: int, choice: int) -> tuple[str, bool]:
-    """Build a text that matches a pattern up to a repeat, repeated `count` times.
-
-    Also return whether the repeat was reached.
-    """
+    """Build a text that matches up to a repeat, repeated `count` times; also return whether it was reached."""
     text = ""
     for name, value in _iterate_nodes(tree):
         more, reached = "", False
@@ -234,9 +231,7 @@ class IdentifierKind(Struct, frozen=True, kw_only=True):
     form: str = "text"
     """One of `IDENTIFIER_FORMS`."""
     pattern: str = ""
-    """The pattern: group `id` is the identifier, `what` its category, `more` others listed after it. Empty:
-    that of the form or the spellings.
-    """
+    """Group `id` is the identifier, `what` its category, `more` others after it. Empty: by form or spellings."""
     must: Literal["equal", "within"] = "equal"
     """"equal", or "within" if it may also be a part of the expected one: 12(b) is within 12."""
     where: tuple[AgreementScope, ...] = ("relevance", "support")

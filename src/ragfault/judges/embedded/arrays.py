@@ -51,10 +51,7 @@ def encode_ngrams(tokens: Array, radix: int) -> dict[int, Array]:
 
 
 class PassageArrays:
-    """Arrays of some passages: their words by number, their n-grams, their sentences as vectors.
-
-    Every array depends on the passages alone.
-    """
+    """Arrays of some passages: their words by number, their n-grams, their sentences as vectors."""
 
     def __init__(self, index: SentenceIndex, table: WordVectors, rarity: RarityTable) -> None:
         self.index, self.table, self.rarity = index, table, rarity

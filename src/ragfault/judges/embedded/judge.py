@@ -99,10 +99,7 @@ def predict_relevance(features: Array) -> Array:
 
 
 def score_passages(question: WeightedQuery, arrays: PassageArrays) -> list[RelevanceScore]:
-    """Return the probability that each passage is relevant, and which words of the query it lacks.
-
-    A passage about another section, version or code than the query has is not relevant.
-    """
+    """Return the probability that each passage is relevant, low for another section or code, and missing words."""
     passages = arrays.index.passages
     if not question.total_weight or not len(arrays.tokens):
         return [RelevanceScore(0.0, "nothing to compare")] * len(passages)
@@ -124,13 +121,9 @@ VERSION = 1
 UNSURE_RANGE = (1 / 3, 2 / 3)
 """Between these probabilities the judge is wrong more than one time in three, and marks the claim as unsure."""
 MIN_COPY_OVERLAP = 0.5
-"""From this Jaccard index on, one different word is a contradiction; below, only for a claim that is
-improbable already.
-"""
+"""From this Jaccard index on, one different word is a contradiction; below, only for an improbable claim."""
 SHORT_TYPES = ("claim", "dialogue")
-"""Types of text in which an answer is no more probable than its worst claim; in longer ones exact checks are
-often wrong.
-"""
+"""In these an answer is no more probable than its worst claim; in longer ones exact checks are often wrong."""
 FOREIGN_PROBABILITY, FOREIGN_REASON = 0.5, "written in another language than the chunks"
 
 
@@ -186,12 +179,7 @@ class EmbeddedSession:
             self._weighed_by_claims.setdefault(key[0], weighed)  # against all chunks first, later against single ones
         return weighed
 
-    def score_groundedness(
-        self,
-        answer: str,  # noqa: ARG002
-        claims: Sequence[str],
-        entailments: Sequence[Entailment],
-    ) -> float:
+    def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
         weighed = self._weighed_by_claims.get(tuple(claims))
         if weighed is None:
             return get_lowest_probability(entailments)

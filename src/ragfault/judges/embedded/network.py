@@ -26,9 +26,7 @@ class TreeEnsemble(NamedTuple):
     """
 
     feature: Array
-    """The feature of each node: the first node of each tree, then the second of each, and so on; a tree with
-    fewer nodes repeats its last.
-    """
+    """The feature of each node: the first nodes of all trees, then the second; a shorter tree repeats its last."""
     threshold: Array
     mask: Array
     """The leaves of its tree that are not on the left of each node, as bits."""
@@ -122,10 +120,7 @@ def _look_up_rows(claims: ClaimWords, batch: PassageBatch, ngrams: NgramMatches)
 
 
 def _align_words(claims: ClaimWords, matches: ClaimMatches, batch: PassageBatch, ngrams: NgramMatches) -> Array:
-    """Return, for each word of the claims, the position of the most similar word of their best sentences, or -1.
-
-    Of several equal words the one with the same neighbours is chosen.
-    """
+    """Return the position of the word in the best sentences most similar to each claim word, best in context, or -1."""
     best_sentences = matches.best_sentences.T
     sizes = batch.sizes[best_sentences] * ~matches.is_repeat.T
     ends = np.add.reduce(sizes, axis=1)

@@ -61,20 +61,13 @@ ALL_COLUMNS = np.arange(len(FEATURE_COLUMNS))
 
 
 def logistic(odds: Array) -> Array:
-    """Return the probability of log-odds.
-
-    >>> logistic(np.array([0.0])).tolist()
-    [0.5]
-    """
+    """Return the probability of log-odds."""
     p: Array = 1 / (1 + np.exp(-np.minimum(np.maximum(odds, -30), 30)))
     return p
 
 
 def summarize_answer(odds: Array, features: Array, *, style: bool = False) -> Array:
-    """Return one row for an answer: its worst claims, their mean, and the range of the features of all.
-
-    Without `style` the length and the style of the answer have no influence.
-    """
+    """Summarize an answer in a row: worst claims, mean, range of all features; length and style only with `style`."""
     p = logistic(odds).round(5)
     worst = np.zeros(3)
     ranked = np.sort(p)[::-1][:3]
@@ -96,9 +89,7 @@ class ClaimFeatures(NamedTuple):
     word_states: WordStates
     """The words of all claims in order."""
     stem_matches: tuple[Array, Array, Array]
-    """Each content word of each claim once: the claim, the row of the word, and its match: 0 in the best
-    sentence, 1 elsewhere, 2 in another form, 3 nowhere.
-    """
+    """Each content word: claim, row, and match (0 in the best sentence, 1 elsewhere, 2 in another form, 3 nowhere)."""
     checks: tuple[ClaimCheck | None, ...]
     """The exact checks of each claim."""
     group_numbers: Array
@@ -106,11 +97,7 @@ class ClaimFeatures(NamedTuple):
 
 
 def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: str) -> ClaimFeatures:
-    """Compare claims without marks with the passages of their groups, all at once.
-
-    The features of a claim depend on the claims of its own group alone; each group has claims, and passages
-    with words.
-    """
+    """Compare claims without marks with the passages of their groups, all at once; no group is empty."""
     batch = PassageBatch([passages for _, passages in groups])
     checks = [[check_claim(claim, passages.index, passages.rarity) for claim in claims] for claims, passages in groups]
     query_words = frozenset(split_words(query))
@@ -206,10 +193,7 @@ class WeighedClaims(NamedTuple):
 
 
 def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: str) -> list[WeighedClaims]:
-    """Weigh claims without marks against the passages of their groups, all at once.
-
-    Each group has claims, and passages with words.
-    """
+    """Weigh claims without marks against the passages of their groups, all at once; no group is empty."""
     features = extract_features(groups, query)
     odds, foreign = (
         load_support_model().predict_odds(features),

@@ -22,9 +22,7 @@ class WordVectors(NamedTuple):
     rows: dict[str, int]
     """Stem or stop word → its row."""
     table: Array
-    """Integers from -127 to 127, so that their products are exact on every machine; a zero row is a word
-    without meaning of its own.
-    """
+    """Integers from -127 to 127: products are exact on every machine. A zero row is a word without meaning."""
     norms: Array
     """The norm of each row, 1 for a zero row."""
     rarities: Array

@@ -103,10 +103,7 @@ def decide_support(
     *,
     max_missing: float = MAX_MISSING_SHARE,
 ) -> Entailment:
-    """Return the label for a probability of support, after the exact checks, with reason and evidence.
-
-    A claim with a larger share than `max_missing` in no passage is unsupported, whatever its probability.
-    """
+    """Return the label for a probability, after exact checks; a claim that lacks over `max_missing` is unsupported."""
     support, reason = _choose_support(check, index, p, thresholds, max_missing)
     if support in {"contradicted", "unsupported"}:
         p = min(p, thresholds.inferred - 0.01) * (CONTRADICTION_FACTOR if support == "contradicted" else 1.0)
@@ -297,12 +294,7 @@ class LexicalSession:
         index = self.get_index(tuple(passages))
         return [judge_claim(strip_marks(claim), index, self._rarity, self._thresholds) for claim in claims]
 
-    def score_groundedness(
-        self,
-        answer: str,  # noqa: ARG002
-        claims: Sequence[str],  # noqa: ARG002
-        entailments: Sequence[Entailment],
-    ) -> float:
+    def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
         return min((entailment.p for entailment in entailments), default=1.0)
 
     def measure_similarity(self, left: str, right: str) -> float:

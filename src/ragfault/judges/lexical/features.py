@@ -29,10 +29,7 @@ FEATURE_NAMES = (
     "field",
     "nowhere",
 )
-"""The features in order. All except `opinion` and `size` are 0 for a claim that is copied from one sentence.
-The last three come from exact checks: a conflict with a sentence, with a field of a record, and a name or
-number that no passage has.
-"""
+"""In order; all except `opinion` and `size` are 0 for a copied claim. The last three come from exact checks."""
 
 CAPITALIZED_WORD = re.compile(r"[ /(-](?<![.!?:\"'•*\n].)(?:(?<! )|(?<=[\w,;)] ))([A-Z][\w'’]*)")
 OPENING_WORD = re.compile(r"([A-Z][\w'’]+)(?=(?: (is|was|has|had)\b| ([A-Z]))?)")

@@ -222,10 +222,7 @@ class VoteResult(NamedTuple):
 
 
 def merge_groups(parts: Sequence[RequestResult]) -> RequestResult:
-    """Merge the requests of one vote: of several items on the same id the best counts.
-
-    What failed in one request fails: the best item may have been there. The last list of missing information counts.
-    """
+    """Merge the requests of one vote: of items on one id the best counts; what failed in one request fails."""
     items: dict[str, dict[str, Any]] = {}
     fields: dict[str, Any] = {}
     failures: dict[str, dict[str, str]] = {}
@@ -247,11 +244,7 @@ def merge_groups(parts: Sequence[RequestResult]) -> RequestResult:
 
 
 def merge_votes(votes: Sequence[RequestResult]) -> VoteResult:
-    """Merge votes: the majority of the labels and the mean of the numbers, with their spread.
-
-    An item that at most half of the votes contain fails. Lists without ids are those of the vote nearest to
-    the median length.
-    """
+    """Merge votes: majority of labels, mean of numbers with spread; an item in at most half of the votes fails."""
     if len(votes) == 1:
         return VoteResult(*votes[0], {})
     items: dict[str, dict[str, Any]] = {}

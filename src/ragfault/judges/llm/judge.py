@@ -186,8 +186,6 @@ class LLMJudge:
         """Return the verdicts on each trace, in order; from any thread, also within an event loop.
 
         Raises JudgeStopped where no further trace can be judged, UsageError for inconsistent settings.
-
-        Raises Stopped where no trace can be judged any more, UsageError where the settings do not hold together.
         """
         return self._open_session().run(lambda caller: self._judge_all(traces, caller))
 
@@ -309,10 +307,7 @@ class LLMGenerator(LLMJudge):
         return _rebuild_generator, (self.settings, self.profile)
 
     def generate(self, instructions: str, text: str) -> str:
-        """Return what the model writes about a text, line by line; the text is fenced off.
-
-        Raises CallFailed for an unusable reply, JudgeStopped (BudgetExceeded) where nothing more can be asked.
-        """
+        """Return what the model writes about a fenced text; raises CallFailed, or JudgeStopped at the end."""
         return self._open_session().run(lambda caller: _generate_lines(instructions, text, caller))
 
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:

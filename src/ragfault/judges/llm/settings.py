@@ -39,9 +39,7 @@ PROVIDERS = {
     "lmstudio": ModelProvider("http://localhost:1234/v1", ()),
     "vllm": ModelProvider("http://localhost:8000/v1", ()),
 }
-"""Provider → URL and key variables. A model is named PROVIDER/MODEL; MODEL alone is OpenAI's, or the one at
-the given URL.
-"""
+"""Provider → URL and key variables. MODEL alone, without PROVIDER/, is OpenAI's or the one at the given URL."""
 
 
 class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,9 +67,7 @@ class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     images: Literal["none", "data", "url"] = "data"
     """Images of chunks to send: none, those embedded in the trace, or also https addresses."""
     structured: Literal["auto", "schema", "object", "none"] = "auto"
-    """Enforcement of the reply schema: by the service (schema, or object: any JSON) or by the prompt alone;
-    auto tries.
-    """
+    """Enforcement of the reply schema: by the service (schema, or object: any JSON) or the prompt alone; auto tries."""
     reverse: bool = False
     """Derive answer relevance from questions that the answer answers, with a third call."""
 
@@ -140,11 +136,7 @@ class ModelEndpoint(NamedTuple):
 def resolve_endpoint(settings: LLMSettings) -> ModelEndpoint:
     """Resolve the endpoint of settings, with the key from the environment.
 
-    Raises UnknownName for an unknown provider; UsageError for a missing URL, a URL that holds a secret, or a missing
-    or unusable key.
-
-    Raises UnknownName for a provider that does not exist; UsageError where the URL is none, holds a key, or a key is
-    needed and there is none, or none that can be sent.
+    Raises UnknownName for an unknown provider; UsageError for a missing URL, one that holds a secret, or a bad key.
     """
     url = _split_url(settings)
     trusted = _is_trusted(settings, url)

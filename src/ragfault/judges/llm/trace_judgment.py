@@ -149,10 +149,7 @@ async def judge_trace(
 
 
 def plan_calls(trace: Trace, settings: LLMSettings, prompts: PromptSet) -> list[ModelCall]:
-    """List the calls for a trace, all votes and splits included, repair calls not.
-
-    Later calls of a chain are those for the case that nothing is missing.
-    """
+    """List the calls for a trace with all votes and splits, as if nothing is missing; repair calls are left out."""
     plan = _plan_judgment(trace, settings, prompts)
     requests = [request for chain in plan.retrieval_chains for request in chain] + plan.generation_requests
     return [build_call(request, prompts, vote) for request in requests for vote in range(settings.votes)]

@@ -279,10 +279,7 @@ def _answer_verdict(inputs: PromptInputs, result: VoteResult, *, blank: bool) ->
 
 
 def _set_grounded(answer: AnswerVerdict, claims: tuple[ClaimVerdict, ...], count: int) -> AnswerVerdict:
-    """Set groundedness to the least probability of the claims, 1 without claims.
-
-    It stays undefined where a claim failed.
-    """
+    """Set groundedness to the least probability of the claims, 1 without; undefined where one failed."""
     if len(claims) < count:
         return answer
     return replace(answer, grounded=min((claim.p for claim in claims if claim.p is not None), default=1.0))

@@ -79,11 +79,7 @@ def _read_packed() -> bytes:
 
 
 def build_claim_inputs(odds: float, logits: Logits) -> tuple[float, ...]:
-    """Return the numbers of the embedded judge and the model for a claim.
-
-    >>> build_claim_inputs(-1.0, Logits(0.5, 0.0, (1.0, -1.0)))
-    (-1.0, 0.5, 1.0, 0.0)
-    """
+    """Return the numbers of the embedded judge and the model for a claim."""
     tokens = logits.tokens or (logits.bad,)
     return odds, logits.bad, max(tokens), sum(tokens) / len(tokens)
 

@@ -100,11 +100,7 @@ class WeightDelta(NamedTuple):
 
 
 def locate_weights() -> Path:
-    """Return the folder of the published weights and their tokenizer.
-
-    Raises MissingExtra if there is none: they are too large for this package, and the one that has them
-    requires more than is needed.
-    """
+    """Return the folder of the published weights and their tokenizer, which the package lacks; MissingExtra without."""
     spec = find_spec(WEIGHTS_PACKAGE)
     for folder in spec.submodule_search_locations or () if spec else ():
         if (Path(folder) / "model" / "model.safetensors").is_file():

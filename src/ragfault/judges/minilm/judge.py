@@ -212,12 +212,7 @@ class MiniLMSession:
         logits = self._run_model(rows)
         return weighed, [logits[row.ids] for row in rows], rows
 
-    def score_groundedness(
-        self,
-        answer: str,  # noqa: ARG002
-        claims: Sequence[str],
-        entailments: Sequence[Entailment],
-    ) -> float:
+    def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
         weighing = self._weighed_odds.get(tuple(claims))
         if weighing is None:
             return get_lowest_probability(entailments)

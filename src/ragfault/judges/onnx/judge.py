@@ -101,12 +101,7 @@ class OnnxSession:
             for claim in stripped
         ]
 
-    def score_groundedness(
-        self,
-        answer: str,  # noqa: ARG002
-        claims: Sequence[str],  # noqa: ARG002
-        entailments: Sequence[Entailment],
-    ) -> float:
+    def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
         return min((entailment.p for entailment in entailments), default=1.0)
 
     def measure_similarity(self, left: str, right: str) -> float:

@@ -88,9 +88,7 @@ class OnnxModelConfig(NamedTuple):
 
 
 def load_model_config(address: str) -> OnnxModelConfig:
-    """Load the configuration of the model at an address.
-
-    A folder, an .onnx file or a name on the hub, with settings after a "?".
+    """Load the configuration of a model: a folder, an .onnx file or a name on the hub, with settings after a "?".
 
     Raises UsageError if files are missing or invalid, or the labels have no meaning.
     """
@@ -244,11 +242,7 @@ def _read_labels(config: dict[str, Any], setting: str | None) -> list[str]:
 
 
 def _assign_labels(location: str, labels: list[str], kind: ModelKind) -> tuple[int, int | None]:
-    """Return the label of support, and that of contradiction.
-
-    Of two labels, one with a known meaning determines the other. Of two nameless token labels the second
-    marks hallucination.
-    """
+    """Return the labels of support and contradiction; one of two determines the other, nameless tokens the second."""
     if kind == "pair" and len(labels) == 1:
         return 0, None
     roles = [LABEL_ROLES.get(_normalize_label(label)) for label in labels]

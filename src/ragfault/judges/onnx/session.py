@@ -119,10 +119,7 @@ class PairScore(NamedTuple):
 
 
 class OnnxModel:
-    """A model with its tokenizer.
-
-    Raises UsageError if the files cannot be loaded, or have other inputs or outputs than configured.
-    """
+    """A model with its tokenizer; UsageError if its files cannot be loaded or do not fit the configuration."""
 
     def __init__(self, config: OnnxModelConfig, threads: int = 1) -> None:
         self.config = config

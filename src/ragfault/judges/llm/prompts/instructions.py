@@ -47,10 +47,7 @@ class PromptSet(Struct, frozen=True, kw_only=True):
 
 
 def load_prompts(profile: DomainProfile) -> PromptSet:
-    """Load the prompts of the package, with the guidance and the replacements of a domain profile.
-
-    Guidance is appended wherever something is judged, not to the request for questions that an answer answers.
-    """
+    """Load the packaged prompts with the replacements of a profile, and its guidance wherever something is judged."""
     own = profile.prompts
     return PromptSet(
         retrieval=_append_guidance(own.retrieval or _read_prompt("retrieval"), own.guidance),

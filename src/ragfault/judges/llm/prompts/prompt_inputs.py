@@ -29,11 +29,7 @@ IMAGE_URL = re.compile(r"https://[^\s<>\"'\\\x00-\x20]{1,2000}\Z")
 
 
 def select_image(chunk: Chunk, allowed: Literal["none", "data", "url"]) -> str | None:
-    """Return the image of a chunk of the kind "image"; None where none may be sent.
-
-    Embedded images (`data:`) are allowed by "data" and "url", https addresses by "url" alone. Files are never
-    read and nothing is fetched.
-    """
+    """Return the image of a chunk: embedded ones for "data" and "url", https ones for "url"; nothing is fetched."""
     if chunk.kind != "image" or allowed == "none":
         return None
     for source in (*(chunk.metadata.get(key) for key in IMAGE_KEYS), chunk.text):
@@ -51,10 +47,7 @@ MAX_TABLE_LENGTH = 500_000
 
 
 def format_table(text: str) -> str:
-    """Format a table or record as Markdown: JSON, HTML, or values separated by commas, semicolons or tabs.
-
-    Other text, Markdown included, is returned unchanged.
-    """
+    """Format a table or record (JSON, HTML, separated values) as Markdown; other text is returned unchanged."""
     bare = text.strip()
     if not bare or len(bare) > MAX_TABLE_LENGTH:
         return text

@@ -128,10 +128,9 @@ class TokenLimits(NamedTuple):
 
 
 def plan_retrieval(inputs: PromptInputs, settings: LLMSettings, prompts: PromptSet) -> list[list[PromptRequest]]:
-    """Plan the requests about the retrieval: chains, each of which shows all chunks group by group.
+    """Plan chains of requests, each showing all chunks; the first grades them and asks what is missing.
 
-    The first chain grades the chunks and asks what is missing; statements that do not fit there get chains of
-    their own. Raises CallFailed where the query leaves no room for a chunk.
+    Statements that do not fit there get chains of their own. Raises CallFailed where no chunk fits beside the query.
     """
     if not inputs.visible_chunks:
         return []
@@ -171,11 +170,7 @@ def list_requested(inputs: PromptInputs, settings: LLMSettings) -> tuple[Request
 
 
 def plan_generation(inputs: PromptInputs, settings: LLMSettings, prompts: PromptSet) -> list[PromptRequest]:
-    """Plan the requests about the answer: each group of claims with each group of chunks.
-
-    Fields about the answer alone are part of the first request. Raises CallFailed where query, facts and
-    references leave no room.
-    """
+    """Plan the requests about the answer: each group of claims with each group of chunks; CallFailed without room."""
     if not (inputs.trace.answer or "").strip():
         return []
     truth_texts = [*inputs.facts, *inputs.references]
@@ -300,10 +295,7 @@ def _chunk_images(group: Sequence[ChunkPiece]) -> tuple[tuple[str, str], ...]:
 def compute_limits(
     kind: CallKind, fixed: Sequence[FencedText], settings: LLMSettings, prompts: PromptSet
 ) -> TokenLimits:
-    """Compute the room beside the instructions and the texts that every request contains.
-
-    Raises CallFailed where hardly any is left.
-    """
+    """Compute the room beside the instructions and texts of every request; CallFailed where hardly any is left."""
     reply = max(MIN_CHUNK_TOKENS, 0.9 * settings.max_tokens - OTHER_TOKENS)
     if settings.context is None:
         return TokenLimits(math.inf, reply)

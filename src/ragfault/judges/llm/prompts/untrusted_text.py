@@ -88,11 +88,7 @@ def remove_hidden(text: str) -> str:
 
 
 def detect_hidden(text: str) -> list[HiddenSpan]:
-    """Return the spans of a text that hide something on purpose, in order.
-
-    Leftovers of word processors, web pages and scripts are ignored: soft hyphens, a byte order mark,
-    direction marks, joiners, a single zero-width space.
-    """
+    """Return the spans that hide something on purpose, in order; soft hyphens, direction marks etc. are ignored."""
     if text.isascii() and "\x1b" not in text and "\x08" not in text:
         return []
     bare = REGION_FLAG.sub(lambda match: "\U0001f3f4" * len(match.group()), text)

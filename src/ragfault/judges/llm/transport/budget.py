@@ -156,10 +156,7 @@ def bound_cost(call: ModelCall, settings: LLMSettings, cost: CostFunction) -> Ca
 
 
 class CallBudget:
-    """Spending under one id, killed commands included, and its limits.
-
-    Reservations are stored in the file, so that those of a killed command stay reserved.
-    """
+    """Spending under one id, and its limits; reservations of a killed command stay reserved, as the file has them."""
 
     def __init__(self, file: CacheFile, name: str, settings: LLMSettings) -> None:
         self._file, self.name = file, name

@@ -27,10 +27,7 @@ MAX_REQUESTED_DELAY = 120.0
 
 
 class ConcurrencyLimiter:
-    """Limit of calls in flight: halved on overload, raised by one for each good round of calls.
-
-    Acquire a slot for each attempt: `async with limiter.acquire_slot():`. First come, first served; retries go first.
-    """
+    """Limit of calls in flight: halved on overload, raised by one for each good round; first come, first served."""
 
     def __init__(self, max_calls: int) -> None:
         self.max_calls, self.limit, self.busy = max_calls, float(max_calls), 0

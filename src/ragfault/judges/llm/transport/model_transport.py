@@ -207,10 +207,7 @@ ENDED_MESSAGE = "the session was closed; finished replies are kept"
 
 
 class LLMSession:
-    """Session that asks from any thread, on an event loop in a thread of its own.
-
-    Raises what `resolve_endpoint` and `load_cost_function` raise, InputError for an unusable file, and MissingExtra.
-    """
+    """Session that asks from any thread, on an event loop in a thread of its own."""
 
     def __init__(self, settings: LLMSettings, budget_id: str, *, fresh: bool) -> None:
         endpoint = resolve_endpoint(settings)
@@ -239,10 +236,7 @@ class LLMSession:
             raise
 
     def run(self, work: Callable[[ModelCaller], Coroutine[Any, Any, T]]) -> T:
-        """Run the coroutine on the loop and return its result; the calling thread waits.
-
-        Raises JudgeStopped where the session is closed meanwhile.
-        """
+        """Return the result of a coroutine on the loop; raises JudgeStopped where the session is closed meanwhile."""
         with self._lock:
             if self._ended:
                 raise JudgeStopped(ENDED_MESSAGE)
@@ -260,10 +254,7 @@ class LLMSession:
         return self._last_usage
 
     def close(self) -> None:
-        """Wait for calls in flight, store their replies, and close everything.
-
-        A second interrupt does not wait.
-        """
+        """Wait for calls in flight (a second interrupt does not), store their replies, and close everything."""
         if self._closed:
             return
         try:

@@ -21,9 +21,7 @@ from ragfault.judges.llm.settings import LLMSettings, endpoint_location
 from ragfault.records import Usage
 
 CallKind = Literal["retrieval", "generation", "questions", "relevance", "writing"]
-"""Purpose of a call: verdicts on the retrieval, verdicts on the answer, questions that an answer answers,
-relevance of passages, or text.
-"""
+"""Verdicts on the retrieval or the answer, questions that the answer answers, relevance of passages, or text."""
 
 
 class ModelMessage(Struct, frozen=True):
@@ -141,10 +139,7 @@ def resolve_cache_path(name: str | None) -> Path | None:
 
 
 class CacheFile:
-    """Open cache file, or one in memory (`None`), for several threads.
-
-    Raises InputError where the file is damaged, of another layout, or not a cache.
-    """
+    """Cache file, or one in memory (`None`), for several threads; InputError where it is damaged or another kind."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -345,10 +340,7 @@ def summarize_cache(file: CacheFile) -> list[CacheGroup]:
 
 
 def prune_cache(file: CacheFile, *, older: float | None = None, model: str | None = None) -> int:
-    """Delete replies: those older than so many seconds, of one model, or all. Returns their number.
-
-    Spending of runs is kept, so that their budgets hold.
-    """
+    """Delete old replies, those of one model, or all, and return their number; spending of runs is kept."""
     before = int(time.time() - older) if older is not None else None
     with file.transaction() as connection:
         cursor = connection.execute(
