@@ -76,7 +76,7 @@ class Measured(msgspec.Struct):
 
 
 def distinct(count: int) -> Iterator[Trace]:
-    """Traces of which no two share a chunk or an answer."""
+    """Yield traces of which no two share a chunk or an answer."""
     for number, trace in enumerate(varied(count)):
         chunks = trace.chunks and tuple(
             replace(chunk, text=f"{chunk.text} Noted {number}-{at}.") for at, chunk in enumerate(trace.chunks)
@@ -85,7 +85,7 @@ def distinct(count: int) -> Iterator[Trace]:
 
 
 def spent(folder: Path, judge: str, count: int) -> tuple[float, float]:
-    """Processor seconds of the driver and of the workers."""
+    """Return the processor seconds of the driver and of the workers."""
     write_traces(distinct(count), folder / "traces.jsonl", force=True)
     metrics = UNJUDGED if judge == "none" else []
     script = folder / "evaluate.py"
@@ -97,7 +97,7 @@ def spent(folder: Path, judge: str, count: int) -> tuple[float, float]:
 
 
 def measured(folder: Path, judge: str, least: int) -> Cost:
-    """The cost of a trace, as a slope."""
+    """Return the cost of a trace, as the slope between two counts."""
     small, large = (spent(folder, judge, count) for count in (least, 3 * least))
     driver, worker = (1000 * (large[at] - small[at]) / (2 * least) for at in (0, 1))
     sizes = {name: (folder / "run" / f"{name}.parquet").stat().st_size for name in ("verdicts", "scores")}
@@ -106,7 +106,7 @@ def measured(folder: Path, judge: str, least: int) -> Cost:
 
 
 def measure(where: Path) -> None:
-    """Measure every judge, and write down what was found."""
+    """Measure every judge and write the figures."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         costs = {}
@@ -122,35 +122,35 @@ def measure(where: Path) -> None:
 
 
 def price(model: str) -> float:
-    """US$ of a trace by a model."""
+    """Return the price of a trace by a model in US$."""
     from genai_prices import Usage, calc_price
 
     return float(calc_price(Usage(input_tokens=PROMPT, output_tokens=COMPLETION), model).total_price)
 
 
-def each(found: Measured, asked: argparse.Namespace) -> Iterator[tuple[str, float, float, float]]:
-    """Every tier: its name, the driver's and the workers' milliseconds, US$ of a model for a trace."""
-    for judge, cost in found.costs.items():
-        yield f"`{judge}`", same(cost, found), cost.worker, 0.0
+def list_judges(figures: Measured, asked: argparse.Namespace) -> Iterator[tuple[str, float, float, float]]:
+    """Yield the name of every judge, the driver's and the workers' milliseconds, and a model's US$ for a trace."""
+    for judge, cost in figures.costs.items():
+        yield f"`{judge}`", same(cost, figures), cost.worker, 0.0
     for model in asked.models:
-        yield f"`llm:{model}`", same(found.costs["lexical"], found) + ASKING, 0.0, price(model)
+        yield f"`llm:{model}`", same(figures.costs["lexical"], figures) + ASKING, 0.0, price(model)
 
 
-def same(cost: Cost, found: Measured) -> float:
-    """The driver's cost; where it was not measured that with the embedded judge."""
-    other = found.costs["embedded"].driver
+def same(cost: Cost, figures: Measured) -> float:
+    """Return the driver's cost, or that with the embedded judge where it was not measured."""
+    other = figures.costs["embedded"].driver
     assert other is not None
     return other if cost.driver is None else cost.driver
 
 
 def money(amount: float) -> str:
-    """US$ with as many digits as say something."""
+    """Format US$ with the digits that are significant."""
     return f"{amount:,.0f}" if amount >= 100 else f"{amount:,.2f}"
 
 
-def tables(found: Measured, asked: argparse.Namespace) -> None:
-    """The cost of a trace, and of a day."""
-    rows = list(each(found, asked))
+def tables(figures: Measured, asked: argparse.Namespace) -> None:
+    """Print the cost of a trace and of a day."""
+    rows = list(list_judges(figures, asked))
     print("| judge | worker, CPU ms | driver, CPU ms | a model, US$ | US$ for a million |\n|---|---|---|---|---|")
     for name, driver, worker, model in rows:
         compute = 1e6 * (driver + worker) / 1000 / asked.utilisation / 3600 * asked.cpu_hour
@@ -166,22 +166,22 @@ def tables(found: Measured, asked: argparse.Namespace) -> None:
             f"| {name} | {volume} | {busy:,.2f} | {max(1, -(-busy // asked.cores)):,.0f} | {drivers:,.0f} | "
             f"{money(busy * 24 * asked.cpu_hour)} | {money(count * model)} |"
         )
-    stored(found, asked)
+    stored(figures, asked)
 
 
-def stored(found: Measured, asked: argparse.Namespace) -> None:
-    """What is laid down a day."""
-    cost = found.costs["embedded"]
-    size = found.text / asked.packing + cost.verdicts + cost.scores
+def stored(figures: Measured, asked: argparse.Namespace) -> None:
+    """Print the storage of a day."""
+    cost = figures.costs["embedded"]
+    size = figures.text / asked.packing + cost.verdicts + cost.scores
     print(
-        f"\nA trace is {found.text:,.0f} bytes of JSON; in a run {found.text / asked.packing:,.0f} of it, "
+        f"\nA trace is {figures.text:,.0f} bytes of JSON; in a run {figures.text / asked.packing:,.0f} of it, "
         f"{cost.verdicts:,.0f} of verdicts and {cost.scores:,.0f} of scores: {size:,.0f} together."
     )
     print(f"\n| traces a day | GB a day | GB kept {asked.days} days | US$ a month |\n|---|---|---|---|")
     for volume, count in VOLUMES.items():
         day = count * size / 1e9
-        kept = day * asked.days
-        print(f"| {volume} | {day:,.1f} | {kept:,.0f} | {money(kept * asked.gb_month)} |")
+        retained = day * asked.days
+        print(f"| {volume} | {day:,.1f} | {retained:,.0f} | {money(retained * asked.gb_month)} |")
 
 
 def main() -> None:

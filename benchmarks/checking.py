@@ -1,4 +1,4 @@
-"""What checks of a better judge on a sample say of all traffic, drawn unequally and within a budget: coverage, width.
+"""Simulate estimates from checks of a sample by a better judge, drawn unequally and within a budget: coverage, width.
 
     python -m benchmarks.checking
     python -m benchmarks.checking --traces 20000 --days 200
@@ -47,7 +47,7 @@ class Day(NamedTuple):
 
 
 def traffic(rng: np.random.Generator, traces: int, right: float, drop: float) -> Day:
-    """A day on which quality falls at noon."""
+    """Simulate a day on which quality falls at noon."""
     claims = rng.integers(1, 9, size=traces)
     level = np.clip(rng.beta(6, 1.5, size=traces) - drop * (np.arange(traces) >= traces / 2), 0, 1)
     better = rng.binomial(claims, level)
@@ -57,20 +57,23 @@ def traffic(rng: np.random.Generator, traces: int, right: float, drop: float) ->
     return Day(judged / claims, better / claims, unsure, claims.astype(float))
 
 
-def drawn(day: Day, salt: str) -> tuple[FloatArray, np.ndarray]:
-    """The chance of each trace, and whether it is taken."""
+def draw_sample(day: Day, salt: str) -> tuple[FloatArray, np.ndarray]:
+    """Return the chance of each trace, and whether it is taken."""
     sampler = TraceSampler(SamplingPolicy(), salt, "better")
-    found = []
+    draws = []
     for at, value in enumerate(day.judged.tolist()):
         name = str(at)
         seen = Verdicts(trace=name, claim=(UNSURE,) if day.unsure[at] else ())
         scores = (Score(name, "groundedness", "generation", "scored", value),)
-        found.append(sampler.draw(ScoredTrace(Trace(id=name, query=""), seen, scores)))
-    return np.array([each.chance for each in found]), np.array([each.taken for each in found])
+        draws.append(sampler.draw(ScoredTrace(Trace(id=name, query=""), seen, scores)))
+    return np.array([draw.chance for draw in draws]), np.array([draw.taken for draw in draws])
 
 
 def checked(day: Day, taken: np.ndarray, budget: float) -> tuple[np.ndarray, np.ndarray]:
-    """Who is asked about, and who is covered: money is spent in the order of arrival until a draw does not fit."""
+    """Return which traces are checked and which are covered.
+
+    The budget is spent in the order of arrival until a check does not fit.
+    """
     spent = np.cumsum(np.where(taken, day.cost, 0.0))
     late = np.flatnonzero(taken & (spent > budget))
     before = np.arange(taken.size) < (late[0] if late.size else taken.size)
@@ -78,7 +81,7 @@ def checked(day: Day, taken: np.ndarray, budget: float) -> tuple[np.ndarray, np.
 
 
 def sample(day: Day, chance: FloatArray, asked: np.ndarray, covered: np.ndarray) -> SpotCheckSample:
-    """The sample as the store gives it."""
+    """Return the sample in the form of the store."""
     rest = day.judged[covered & ~asked]
     return SpotCheckSample(
         metric="groundedness",
@@ -104,37 +107,37 @@ class Seen(NamedTuple):
     """Whether the truth of what is covered is in the interval."""
     alike: bool
     """Whether it is, with every check counted alike, whatever its chance."""
-    whole: bool
+    full_day: bool
     """Whether the truth of the whole day is in the interval that all checks and all traces would give."""
     error: float
     gain: float
 
 
 def seen(traces: int, right: float, short: bool, seed: int) -> Seen:
-    """One day."""
+    """Simulate one day."""
     rng = np.random.default_rng([seed, int(10 * right), short])
     day = traffic(rng, traces, right, 0.2 if short else 0.0)
     budget = 0.25 * traces if short else np.inf
-    chance, taken = drawn(day, rng.bytes(16).hex())
+    chance, taken = draw_sample(day, rng.bytes(16).hex())
     asked, covered = checked(day, taken, budget)
     ones, truth = np.ones(traces), float(day.better[covered].mean())
-    found, alike, whole = (
-        estimate_ppi(sample(day, *each), MEASURE, "better")
-        for each in ((chance, asked, covered), (ones, asked, covered), (chance, asked, ones > 0))
+    estimate, alike, full_day = (
+        estimate_ppi(sample(day, *arguments), MEASURE, "better")
+        for arguments in ((chance, asked, covered), (ones, asked, covered), (chance, asked, ones > 0))
     )
     return Seen(
-        checks=found.checks,
-        covered=found.covered,
-        inside=_inside(found, truth),
+        checks=estimate.checks,
+        covered=estimate.covered,
+        inside=_inside(estimate, truth),
         alike=_inside(alike, truth),
-        whole=_inside(whole, float(day.better.mean())),
-        error=(found.mean or 0.0) - truth,
-        gain=found.gain or 1.0,
+        full_day=_inside(full_day, float(day.better.mean())),
+        error=(estimate.mean or 0.0) - truth,
+        gain=estimate.gain or 1.0,
     )
 
 
-def _inside(found: PpiEstimate, truth: float) -> bool:
-    return found.low is not None and found.high is not None and found.low <= truth <= found.high
+def _inside(estimate: PpiEstimate, truth: float) -> bool:
+    return estimate.low is not None and estimate.high is not None and estimate.low <= truth <= estimate.high
 
 
 def main() -> None:
@@ -148,14 +151,14 @@ def main() -> None:
     with ProcessPoolExecutor(2) as pool:
         for short in (False, True):
             for right in RIGHT:
-                one = partial(seen, given.traces, right, short)
-                days = list(pool.map(one, range(given.days), chunksize=10))
-                checks, covered, inside, alike, whole, error, gain = (
-                    float(np.mean([each[at] for each in days])) for at in range(7)
+                simulate = partial(seen, given.traces, right, short)
+                days = list(pool.map(simulate, range(given.days), chunksize=10))
+                checks, covered, inside, alike, full_day, error, gain = (
+                    float(np.mean([outcome[at] for outcome in days])) for at in range(7)
                 )
                 print(
                     f"| {'short' if short else 'even'} | {right:.0%} | {checks:.0f} | {covered:.0%} | {inside:.1%} | "
-                    f"{error:+.4f} | {alike:.1%} | {whole:.1%} | {gain:.2f} |",
+                    f"{error:+.4f} | {alike:.1%} | {full_day:.1%} | {gain:.2f} |",
                     flush=True,
                 )
 

@@ -22,7 +22,7 @@ HARD = {
     "empty lines": "\n",
     "small sentences": "a. ",
     "open quotes": '"',
-    "bars": "| ",
+    "pipes": "| ",
     "table": "| a | b |\n|---|---|\n",
     "headings": "# a\n",
     "open code": "```\n\n",

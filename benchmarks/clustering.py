@@ -236,7 +236,7 @@ def main() -> None:
 
 def gathered(run: Run) -> tuple[list[FailingTrace], TracePopulation]:
     """Return the failures of a run, and the run as a whole."""
-    failures = sorted(collect_failures(run), key=lambda one: one.trace)
+    failures = sorted(collect_failures(run), key=lambda failure: failure.trace)
     return failures, TracePopulation("run", "run", "", "", run.manifest.traces)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.judge import held, rows, trace
+from benchmarks.judge import is_reserved, rows, trace
 
 from ragfault.judges import load_judge
 from ragfault.stats import Interval, correct_share, mean_interval
@@ -28,8 +28,8 @@ HOLDS = ("supported", "inferred")
 TASKS = {"QA": "questions and answers", "Summary": "summaries", "Data2txt": "records to text"}
 
 
-def drawn(text: str) -> int:
-    """A number drawn by a text."""
+def number_of(text: str) -> int:
+    """Return a number that depends on a text alone."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big")
 
 
@@ -45,26 +45,26 @@ class Answer(NamedTuple):
     @property
     def half(self) -> int:
         """The half of the sources that it belongs to."""
-        return drawn(f"half {self.source}") % 2
+        return number_of(f"half {self.source}") % 2
 
 
 def answers(folder: Path, name: str) -> Iterator[Answer]:
-    """Every held-out answer that makes a claim, as the judge and as people see it."""
-    kept = [row for row in rows(folder, "ragtruth_train") if held(row)]
-    for row, one in zip(kept, load_judge(name).observe([trace(row) for row in kept]), strict=True):
-        claims = one.claim or ()
+    """Yield every held-out answer that makes a claim, as the judge and as people see it."""
+    selected = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
+    for row, verdicts in zip(selected, load_judge(name).observe([trace(row) for row in selected]), strict=True):
+        claims = verdicts.claim or ()
         if claims:
             marked = (any(c.start < s["end"] and s["start"] < c.end for s in row["spans"]) for c in claims)
             called = (claim.support not in HOLDS for claim in claims)
             yield Answer(row["source_id"], row["task"], row["model"], tuple(called), tuple(marked))
 
 
-def rates(found: Iterable[Answer]) -> tuple[Interval, Interval]:
-    """Sensitivity and specificity by claim, with intervals over sources."""
+def rates(reported: Iterable[Answer]) -> tuple[Interval, Interval]:
+    """Return sensitivity and specificity by claim, with intervals over sources."""
     sides: dict[bool, list[tuple[bool, str]]] = {True: [], False: []}
-    for one in found:
-        for called, marked in zip(one.called, one.marked, strict=True):
-            sides[marked].append((called is marked, one.source))
+    for answer in reported:
+        for called, marked in zip(answer.called, answer.marked, strict=True):
+            sides[marked].append((called is marked, answer.source))
     bad, good = (
         mean_interval([right for right, _ in side], [source for _, source in side], bounds=(0, 1))
         for side in (sides[True], sides[False])
@@ -74,34 +74,34 @@ def rates(found: Iterable[Answer]) -> tuple[Interval, Interval]:
 
 def main(folder: Path, name: str) -> None:
     """Print the table."""
-    found = list(answers(folder, name))
+    reported = list(answers(folder, name))
     known = {
-        (task, half): rates(one for one in found if (one.task, one.half) == (task, half))
+        (task, half): rates(answer for answer in reported if (answer.task, answer.half) == (task, half))
         for task in TASKS
         for half in (0, 1)
     }
     single: Runs = defaultdict(list)
     mixed: Runs = defaultdict(list)
-    for one in found:
-        single[one.task, one.half, one.model].append(one)
-        mixed[one.task, one.half, str(drawn(f"part {one.source}") % 6)].append(one)
+    for answer in reported:
+        single[answer.task, answer.half, answer.model].append(answer)
+        mixed[answer.task, answer.half, str(number_of(f"part {answer.source}") % 6)].append(answer)
     heads = ("run", "error measured on", "runs", "distance as judged", "corrected", "held as judged", "corrected")
     print(f"| {' | '.join(heads)} | undefined |\n{'|---' * 8}|")
     for title, runs in (("all generators", mixed), ("one generator", single)):
         for task, words in TASKS.items():
-            for other in sorted(TASKS, key=lambda each: each != task):
+            for other in sorted(TASKS, key=lambda candidate: candidate != task):
                 print(line(f"{words}, {title}", task, other, runs, known))
 
 
 def line(title: str, task: str, other: str, runs: Runs, known: dict[tuple[str, int], tuple[Interval, Interval]]) -> str:
-    """The runs of a task, corrected by the error on a task."""
-    apart, held_in, count, undefined = [0.0, 0.0], [0, 0], 0, 0
+    """Format the runs of one task, corrected by the error rates measured on another."""
+    apart, contains, count, undefined = [0.0, 0.0], [0, 0], 0, 0
     for (of, half, _), these in runs.items():
         if of != task:
             continue
-        truth = sum(sum(one.marked) / len(one.marked) for one in these) / len(these)
-        sources = [one.source for one in these]
-        raw = mean_interval([sum(one.called) / len(one.called) for one in these], sources, bounds=(0, 1))
+        truth = sum(sum(answer.marked) / len(answer.marked) for answer in these) / len(these)
+        sources = [answer.source for answer in these]
+        raw = mean_interval([sum(answer.called) / len(answer.called) for answer in these], sources, bounds=(0, 1))
         fixed = correct_share(raw, *known[other, 1 - half]).interval
         count += 1
         if fixed is None:
@@ -109,11 +109,11 @@ def line(title: str, task: str, other: str, runs: Runs, known: dict[tuple[str, i
             continue
         for at, span in enumerate((raw, fixed)):
             apart[at] += abs(span.mean - truth)
-            held_in[at] += span.low <= truth <= span.high
-    told = max(1, count - undefined)
+            contains[at] += span.low <= truth <= span.high
+    defined = max(1, count - undefined)
     return (
-        f"| {title} | {'the same' if task == other else TASKS[other]} | {count} | {apart[0] / told:.3f} | "
-        f"{apart[1] / told:.3f} | {held_in[0]} | {held_in[1]} | {undefined} |"
+        f"| {title} | {'the same' if task == other else TASKS[other]} | {count} | {apart[0] / defined:.3f} | "
+        f"{apart[1] / defined:.3f} | {contains[0]} | {contains[1]} | {undefined} |"
     )
 
 

@@ -13,7 +13,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.judge import is_held_out, rows, trace
+from benchmarks.judge import is_reserved, rows, trace
 
 from ragfault.judges import load_judge
 from ragfault.judges.domain.identifiers import explain_query_conflict
@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     folder = parser.parse_args().data
-    retained = [row for row in rows(folder, "ragtruth_train") if is_held_out(row)]
+    retained = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
     traces = [trace(row) for row in retained]
     start = time.process_time()
     plain = load_judge("lexical").observe(traces)

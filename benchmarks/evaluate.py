@@ -28,18 +28,18 @@ ROUNDS = 5
 
 
 def sample(where: str | None, maps: dict[str, str] | None) -> list[Trace]:
-    """The traces to repeat."""
+    """Return the traces to repeat."""
     return list(read_traces(where, map=maps)) if where else list(load_handbook().traces["v1"])
 
 
 def repeated(traces: list[Trace], count: int) -> Iterator[Trace]:
-    """So many traces, under ids of their own."""
+    """Yield the traces again and again, under ids of their own, up to a count."""
     for number, trace in zip(range(count), itertools.cycle(traces), strict=False):
         yield replace(trace, id=f"{number}")
 
 
 def evaluate(path: Path, out: Path, workers: int) -> float:
-    """Wall seconds of one evaluation."""
+    """Return the wall-clock seconds of one evaluation."""
     command = [sys.executable, "-m", "ragfault", "evaluate", str(path), "-o", str(out), "-q", "--force"]
     start = time.perf_counter()
     subprocess.run([*command, "--workers", str(workers)], check=True)
@@ -47,7 +47,7 @@ def evaluate(path: Path, out: Path, workers: int) -> float:
 
 
 def peak(path: Path, out: Path) -> float:
-    """MiB of the largest process of one evaluation, by a process that runs nothing else."""
+    """Return the MiB of the largest process of one evaluation, measured by a process that runs nothing else."""
     code = (
         "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)"

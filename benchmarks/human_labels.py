@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks.judge import held, rows, trace
+from benchmarks.judge import is_reserved, rows, trace
 
 from ragfault.judges import load_judge
 from ragfault.metrics import compute_score, parse_metric
@@ -166,7 +166,7 @@ def table() -> None:
 def answers(folder: Path, name: str, size: int) -> tuple[LabelSample, list[str]]:
     """Return groundedness by judge and humans, claim by claim, with the task of each answer."""
     metric = parse_metric("groundedness")
-    selected = [row for row in rows(folder, "ragtruth_train") if held(row)]
+    selected = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
     selected = [selected[at] for at in np.random.default_rng(1).permutation(len(selected))[:size]]
     judged, people, sources, tasks = [], [], [], []
     for row, seen in zip(selected, load_judge(name).observe([trace(row) for row in selected]), strict=True):

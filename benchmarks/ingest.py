@@ -98,21 +98,21 @@ def ingest(seconds: float, clients: int, batch: int, judge: str) -> None:
 
 
 def _row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, clients: int) -> None:
-    """One line: while it is flooded, and as long again after that."""
+    """Print one line: during the load, and for as long again after it."""
     before, spent = server.overview()["scoring"]["scored"], server.spent()
     begin = time.monotonic()
-    found = flood(server.place, seconds, clients, bodies)
+    outcome = flood(server.place, seconds, clients, bodies)
     scored, between = server.overview()["scoring"]["scored"], time.monotonic()
     own, work = server.spent()
-    cost = 1000 * (own - spent[0]) / max(1, len(found.took) * bodies.batch)
+    cost = 1000 * (own - spent[0]) / max(1, len(outcome.took) * bodies.batch)
     judging = 1000 * (work - spent[1]) / max(1, scored - before)
     after = 0.0
     if name != "off":
         time.sleep(seconds)
         after = (server.overview()["scoring"]["scored"] - scored) / (time.monotonic() - between)
-    p50, p95, p99 = np.percentile(found.took, [50, 95, 99])
+    p50, p95, p99 = np.percentile(outcome.took, [50, 95, 99])
     print(
-        f"{form:7} {name:9} {found.rate:8,.0f} {p50:7.1f} {p95:7.1f} {p99:7.1f} {found.refused:8,} "
+        f"{form:7} {name:9} {outcome.rate:8,.0f} {p50:7.1f} {p95:7.1f} {p99:7.1f} {outcome.refused:8,} "
         f"{(scored - before) / (between - begin):9,.0f} {after:8,.0f} "
         f"{cost:11.2f} {judging:10.2f} {server.memory:4,.0f}",
         flush=True,
@@ -133,7 +133,7 @@ def stored(count: int, light: bool) -> None:
 
 
 def pages(folder: Path) -> None:
-    """Print the same of a store that is there."""
+    """Print how long each page of an existing store takes."""
     begin = time.monotonic()
     with serving(folder, "--workers", "0") as server:
         print(f"opened in {time.monotonic() - begin:.1f} s, {server.memory:,.0f} MB", flush=True)
@@ -154,7 +154,7 @@ def pages(folder: Path) -> None:
 # --- kills -------------------------------------------------------------------------------------------
 
 
-class Told(NamedTuple):
+class Acknowledged(NamedTuple):
     """What was acknowledged before a kill."""
 
     native: set[str]
@@ -162,19 +162,19 @@ class Told(NamedTuple):
 
 
 def kills(rounds: int) -> bool:
-    """Kill a server during load so many times; whether every acknowledged trace is there, once."""
-    folder, told = Path(tempfile.mkdtemp()), Told(set(), set())
-    bodies, made = Bodies("native", 10, "k"), traces("", 10, datetime.now(UTC))
+    """Kill a server during load so many times; return whether every acknowledged trace is stored once."""
+    folder, acknowledged = Path(tempfile.mkdtemp()), Acknowledged(set(), set())
+    bodies, prepared = Bodies("native", 10, "k"), traces("", 10, datetime.now(UTC))
     print("round  killed after s  native acknowledged  spans acknowledged", flush=True)
     for turn in range(rounds):
-        server, before = serve(folder, "--judge", "lexical"), (len(told.native), len(told.spans))
+        server, before = serve(folder, "--judge", "lexical"), (len(acknowledged.native), len(acknowledged.spans))
         threads = [
-            threading.Thread(target=_natively, args=(server, turn, told, bodies)),
-            threading.Thread(target=_by_spans, args=(server, turn, told, made)),
+            threading.Thread(target=_natively, args=(server, turn, acknowledged, bodies)),
+            threading.Thread(target=_by_spans, args=(server, turn, acknowledged, prepared)),
         ]
         for thread in threads:
             thread.start()
-        while (len(told.native), len(told.spans)) == before:
+        while (len(acknowledged.native), len(acknowledged.spans)) == before:
             time.sleep(0.01)
         delay = random.Random(turn).uniform(0.1, 3.0)
         time.sleep(delay)
@@ -182,15 +182,15 @@ def kills(rounds: int) -> bool:
         for thread in threads:
             thread.join()
         server.process.wait()
-        now = len(told.native) - before[0], len(told.spans) - before[1]
+        now = len(acknowledged.native) - before[0], len(acknowledged.spans) - before[1]
         print(f"{turn + 1:5} {delay:15.2f} {now[0]:20,} {now[1]:19,}", flush=True)
     _settled(folder)
-    found = _verdict(folder, told)
+    intact = _verdict(folder, acknowledged)
     shutil.rmtree(folder)
-    return found
+    return intact
 
 
-def _natively(server: Serving, turn: int, told: Told, bodies: Bodies) -> None:
+def _natively(server: Serving, turn: int, acknowledged: Acknowledged, bodies: Bodies) -> None:
     """Send traces as JSON until the server is gone."""
     connection, at = server.connection(), 10_000 * turn
     while True:
@@ -200,21 +200,21 @@ def _natively(server: Serving, turn: int, told: Told, bodies: Bodies) -> None:
         except (OSError, http.client.HTTPException):
             return
         if status == 200:
-            told.native.update(ids)
+            acknowledged.native.update(ids)
         at += 1
 
 
-def _by_spans(server: Serving, turn: int, told: Told, made: list[Trace]) -> None:
+def _by_spans(server: Serving, turn: int, acknowledged: Acknowledged, prepared: list[Trace]) -> None:
     """Send traces as spans, the children of each in one request and its root in another."""
     connection, at, (path, content) = server.connection(), 0, FORMS["otlp"]
     while True:
-        part = [replace(each, id=f"{turn:04}{at:06}{n:02}") for n, each in enumerate(made)]
+        part = [replace(trace, id=f"{turn:04}{at:06}{n:02}") for n, trace in enumerate(prepared)]
         try:
             for spans in (("llm", "rewrite", "retrieve"), ("chain",)):
                 if ask(connection, path, export(part, spans), content)[0] != 200:
                     break
             else:
-                told.spans.update(traced(each.id.encode()).hex() for each in part)
+                acknowledged.spans.update(traced(trace.id.encode()).hex() for trace in part)
         except (OSError, http.client.HTTPException):
             return
         at += 1
@@ -230,9 +230,9 @@ def _settled(folder: Path) -> None:
             time.sleep(0.5)
 
 
-def _verdict(folder: Path, told: Told) -> bool:
-    """Print what of it is there, how often, and how whole."""
-    store, met, whole, after = open_store(folder), Counter[str](), 0, None
+def _verdict(folder: Path, acknowledged: Acknowledged) -> bool:
+    """Print how many acknowledged traces are stored, how often, and how complete they are."""
+    store, met, complete, after = open_store(folder), Counter[str](), 0, None
     try:
         while True:
             page = store.list_traces(TraceSelection(limit=1000, after=after))
@@ -240,18 +240,20 @@ def _verdict(folder: Path, told: Told) -> bool:
             after = page.next
             if after is None:
                 break
-        for name in told.spans:
-            found = store.get_trace(name)
-            whole += found is not None and len(found.trace.chunks or ()) == 5 and found.state == "scored"
+        for name in acknowledged.spans:
+            entry = store.get_trace(name)
+            complete += entry is not None and len(entry.trace.chunks or ()) == 5 and entry.state == "scored"
         waiting = store.compute_totals().waiting
     finally:
         store.close()
-    lost = {"native": told.native - met.keys(), "spans": told.spans - met.keys()}
+    lost = {"native": acknowledged.native - met.keys(), "spans": acknowledged.spans - met.keys()}
     twice = sum(1 for n in met.values() if n > 1)
-    print(f"acknowledged: {len(told.native):,} native, {len(told.spans):,} by spans; stored {met.total():,}")
+    print(
+        f"acknowledged: {len(acknowledged.native):,} native, {len(acknowledged.spans):,} by spans; stored {met.total():,}"
+    )
     print(f"lost: {len(lost['native'])} native, {len(lost['spans'])} by spans; twice: {twice}; not judged: {waiting}")
-    print(f"whole with five chunks and scores: {whole:,} of {len(told.spans):,} by spans")
-    return not (lost["native"] or lost["spans"] or twice or waiting or whole < len(told.spans))
+    print(f"whole with five chunks and scores: {complete:,} of {len(acknowledged.spans):,} by spans")
+    return not (lost["native"] or lost["spans"] or twice or waiting or complete < len(acknowledged.spans))
 
 
 def main() -> None:

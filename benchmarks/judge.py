@@ -41,7 +41,7 @@ def rows(folder: Path, name: str) -> list[Row]:
         return [json.loads(line) for line in lines]
 
 
-def is_held_out(row: Row) -> bool:
+def is_reserved(row: Row) -> bool:
     """Return whether a source is kept for measuring; one in five is."""
     return zlib.crc32(row["source_id"].encode()) % 5 == 0
 
@@ -61,7 +61,7 @@ def doubts(verdicts: Sequence[Verdicts]) -> dict[str, list[float]]:
 
 def ragtruth(folder: Path) -> None:
     """Measure the answers of six models with human labels."""
-    retained = [row for row in rows(folder, "ragtruth_train") if is_held_out(row)]
+    retained = [row for row in rows(folder, "ragtruth_train") if is_reserved(row)]
     judge = load_judge("lexical")
     traces = [trace(row) for row in retained]
     judge.observe(traces[:5])
@@ -129,7 +129,7 @@ def measure_answer_focus(folder: Path) -> None:
     """Measure the focus of answers to questions, by length."""
     shares: defaultdict[str, list[float]] = defaultdict(list)
     for first in map(
-        trace, (row for row in rows(folder, "ragtruth_train") if is_held_out(row) and row["task"] == "QA")
+        trace, (row for row in rows(folder, "ragtruth_train") if is_reserved(row) and row["task"] == "QA")
     ):
         reading = LexicalJudge().open_session()
         chunks = [Passage(chunk.id, chunk.text) for chunk in first.chunks or ()]

@@ -123,7 +123,7 @@ def passed(tool: str, folder: Path, file: Path, spoil: int) -> Passed:
         message = json.loads(done.stdout)
         if message["refused"]:
             print(f"{tool} asked in vain for {message['refused']}", file=sys.stderr)
-        return Passed(message["version"], message["metrics"], endpoint.told())
+        return Passed(message["version"], message["metrics"], endpoint.get_counts())
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -76,7 +76,7 @@ def traffic(rng: np.random.Generator, scores: FloatArray, rate: int, minutes: in
 
 def sequential(margin: float) -> Callable[[Traffic], np.ndarray]:
     """Return a drop is called by the sequential test and not over."""
-    return lambda whole: _sequential(whole, margin)
+    return lambda sums: _sequential(sums, margin)
 
 
 def _sequential(traffic_sums: Traffic, margin: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What other tools do on cases that need no model: each case is run by the tool's own functions.
+"""Run cases that need no model through the functions of other tools and of ragfault.
 
 python -m benchmarks.peers --install DIR     virtual environments, as benchmarks.judge_cost makes them
 python -m benchmarks.peers --run DIR         the table of docs/peers.md
@@ -64,11 +64,11 @@ print(held / 2000)
 
 OURS_TIED = """
 from ragfault import Chunk, Gold, Trace
-from ragfault.metrics import choose, score
+from ragfault.metrics import compute_score, select_metrics
 from ragfault.records import Verdicts
 chunks = tuple(Chunk(id=name, text=name, score=0.5) for name in "abcd")
 trace = Trace(id="1", query="q", chunks=chunks, gold=Gold(chunks={"a": 1.0}))
-print(score(choose(["precision@1"])[0], trace, Verdicts(trace="1")).value)
+print(compute_score(select_metrics(["precision@1"])[0], trace, Verdicts(trace="1")).value)
 """
 
 OURS_NO_CLAIMS = """
@@ -79,11 +79,11 @@ print(found.scores[0].status, "-", found.scores[0].reason)
 
 OURS_CORRECTED = """
 import numpy as np
-from ragfault.stats import holm, sign_flip
+from ragfault.stats import holm_adjust, sign_flip_test
 random, alarms = np.random.default_rng(0), 0
 for _ in range(300):
     metrics = random.normal(size=(8, 60)) * 0.3
-    alarms += min(holm([sign_flip(one * 0, one, resamples=1000).p for one in metrics])) < 0.05
+    alarms += min(holm_adjust([sign_flip_test(row * 0, row, resamples=1000).p for row in metrics])) < 0.05
 print(alarms / 300)
 """
 
@@ -106,42 +106,42 @@ CASES = (
 
 
 def install(place: Path) -> None:
-    """A virtual environment for each tool, and one for ragfault's core."""
+    """Make a virtual environment for each tool, and one for ragfault's core."""
     judge_cost.install(place, tuple(PEERS))
     venv.create(place / "ragfault", with_pip=True)
     command = [place / "ragfault" / "bin/python", "-m", "pip", "install", "-q", judge_cost.ROOT]
-    subprocess.run([str(each) for each in command], check=True)
+    subprocess.run([str(part) for part in command], check=True)
 
 
-def said(python: Path | str, code: str) -> str:
-    """The last line that a program prints, or how it ended."""
+def last_line(python: Path | str, code: str) -> str:
+    """Return the last line that a program prints, or how it ended."""
     done = subprocess.run([str(python), "-W", "ignore", "-c", code], check=False, capture_output=True, text=True)
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
     return lines[-1] if lines else f"exit {done.returncode}"
 
 
 def weight(python: Path | str) -> tuple[int, float]:
-    """How many packages an environment has, and their megabytes."""
+    """Return the number of packages of an environment, and their megabytes."""
     code = (
         "import importlib.metadata as m, json, os\n"
         "found = list(m.distributions())\n"
         "size = sum(f.locate().stat().st_size for d in found for f in (d.files or ()) if f.locate().is_file())\n"
         "print(json.dumps([len(found), size / 1e6]))"
     )
-    count, size = json.loads(said(python, code))
+    count, size = json.loads(last_line(python, code))
     return count, size
 
 
 def start(python: Path | str, module: str) -> float:
-    """Seconds to import a module, the median of five, warm; NaN where it cannot be imported."""
-    found = []
+    """Return the seconds to import a module (median of five, warm), or NaN where it cannot be imported."""
+    seconds = []
     for _ in range(6):
         begin = time.perf_counter()
         done = subprocess.run([str(python), "-W", "ignore", "-c", f"import {module}"], check=False, capture_output=True)
         if done.returncode:
             return float("nan")
-        found.append(time.perf_counter() - begin)
-    return sorted(found[1:])[2]
+        seconds.append(time.perf_counter() - begin)
+    return sorted(seconds[1:])[2]
 
 
 def main() -> None:
@@ -156,7 +156,9 @@ def main() -> None:
         return
     print("| case | tool | it says | ragfault says |\n|---|---|---|---|")
     for title, tool, code, ours in CASES:
-        print(f"| {title} | {tool} | {said(given.run / tool / 'bin/python', code)} | {said(sys.executable, ours)} |")
+        print(
+            f"| {title} | {tool} | {last_line(given.run / tool / 'bin/python', code)} | {last_line(sys.executable, ours)} |"
+        )
     print("\n| tool | packages | MB installed | seconds to import |\n|---|---|---|---|")
     for tool in PEERS:
         python = given.run / tool / "bin/python"

@@ -84,7 +84,7 @@ class Row(NamedTuple):
 
 
 def labels(peer: str) -> list[str]:
-    """The names that a peer has for the metrics, in their order."""
+    """Return a peer's names of the metrics, in the order of METRICS."""
     return [NAMES[peer][name].format(k) for name, k in METRICS]
 
 
@@ -109,11 +109,11 @@ def write(queries: int, folder: Path) -> tuple[str, str]:
 
 
 def load(run_file: str, qrels_file: str) -> Data:
-    """The same data in the three shapes."""
+    """Load the same data in the three forms."""
     columns = read_run(run_file), read_qrels(qrels_file)
     run, qrels = (nest(*(column.to_pylist() for column in table.columns)) for table in columns)
-    whole = {query: {chunk: int(grade) for chunk, grade in grades.items()} for query, grades in qrels.items()}
-    return Data(run_file, qrels_file, run, whole, columns)
+    graded = {query: {chunk: int(grade) for chunk, grade in grades.items()} for query, grades in qrels.items()}
+    return Data(run_file, qrels_file, run, graded, columns)
 
 
 def nest(queries: list[str], chunks: list[str], values: list[float]) -> Dicts:
@@ -135,8 +135,8 @@ def ours(ranking: Ranking) -> Means:
 def pytrec_eval(run: Dicts, qrels: Dicts) -> Dicts:
     import pytrec_eval as peer
 
-    wanted = {"map", "recip_rank", "ndcg_cut.5,10,100", "P.5,10,100", "recall.5,10,100", "success.1,5,10"}
-    results: Dicts = peer.RelevanceEvaluator(qrels, wanted).evaluate(run)
+    measures = {"map", "recip_rank", "ndcg_cut.5,10,100", "P.5,10,100", "recall.5,10,100", "success.1,5,10"}
+    results: Dicts = peer.RelevanceEvaluator(qrels, measures).evaluate(run)
     return results
 
 
@@ -229,8 +229,8 @@ class Race:
         ]
 
 
-def agree(who: str, found: Means, truth: Means) -> None:
-    for (name, k), value, expected in zip(METRICS, found, truth, strict=True):
+def agree(who: str, values: Means, truth: Means) -> None:
+    for (name, k), value, expected in zip(METRICS, values, truth, strict=True):
         if abs(value - expected) > 1e-6:
             raise SystemExit(f"{who}: {name}@{k} is {value}, and ragfault has {expected}")
 
@@ -255,7 +255,7 @@ def compete(data: Data, race: Race, peers: list[str]) -> None:
 
 
 def against_ranx(data: Data, race: Race) -> None:
-    """ranx compiles at its first call: that is done on a few queries, outside the clock."""
+    """Enter ranx, which compiles at its first call: a few queries are evaluated before the clock starts."""
     few = list(data.run)[:10]
     start = time.perf_counter()
     ranx(*ranx_dicts({q: data.run[q] for q in few}, {q: data.qrels[q] for q in few}))
@@ -267,7 +267,7 @@ def against_ranx(data: Data, race: Race) -> None:
 
 
 def table(rows: list[Row]) -> str:
-    """The results as Markdown; from columns the peers' times from dicts stand in for comparison."""
+    """Format the results as Markdown; columns are compared with the peers' times from dicts."""
     own = {row.entrance: row.seconds for row in rows if row.who == "ragfault"}
     lines = ["| from | | seconds | times ragfault | |", "|---|---|--:|--:|---|"]
     for entrance in ("files", "columns", "dicts"):

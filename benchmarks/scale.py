@@ -48,7 +48,7 @@ TABLES = ("traces", "verdicts", "scores")
 
 
 def varied(count: int) -> Iterator[Trace]:
-    """So many traces: those of the demo, with other numbers, chunks in other orders, and times of their own."""
+    """Yield traces of the demo with other numbers, chunks in other orders and ids of their own."""
     chance = random.Random(0)
     traces = [trace for version in load_handbook().traces.values() for trace in version]
     for number, trace in zip(range(count), itertools.cycle(traces), strict=False):
@@ -100,7 +100,7 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """Take down what every process of the tree has taken so far."""
+        """Record the processor time and the peak memory of every process of the tree."""
         parents: dict[int, int] = {}
         times: dict[int, float] = {}
         for place in Path("/proc").iterdir():
@@ -116,7 +116,7 @@ class Watch:
             self.peak[pid] = max(self.peak.get(pid, 0), high(pid))
 
     def stop(self) -> Seen:
-        """What was taken since the watch began."""
+        """Return the resources used since the watch began."""
         seconds = time.perf_counter() - self.start
         self._stop.set()
         self._thread.join()
@@ -126,25 +126,25 @@ class Watch:
 
 
 def tree(parents: dict[int, int], root: int) -> set[int]:
-    """A process and all below it."""
-    found = {root} & parents.keys()
-    while more := {pid for pid, above in parents.items() if above in found} - found:
-        found |= more
-    return found
+    """Return a process and all its descendants."""
+    processes = {root} & parents.keys()
+    while more := {pid for pid, above in parents.items() if above in processes} - processes:
+        processes |= more
+    return processes
 
 
 def high(pid: int) -> float:
-    """MiB of a process at its peak."""
+    """Return the peak memory of a process in MiB."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
-    found = re.search(r"VmHWM:\s+(\d+) kB", text)
-    return int(found[1]) / 1024 if found else 0
+    match = re.search(r"VmHWM:\s+(\d+) kB", text)
+    return int(match[1]) / 1024 if match else 0
 
 
 def command(path: Path, out: Path, judge: str, workers: int) -> list[str]:
-    """The command line that evaluates."""
+    """Return the command line of an evaluation."""
     metrics = UNJUDGED if judge == "none" else DEFAULT_METRICS
     flags = [part for name in metrics for part in ("-m", str(name))]
     start = [sys.executable, "-m", "ragfault", "evaluate", str(path), "-o", str(out), "-q", "--force"]
@@ -152,7 +152,7 @@ def command(path: Path, out: Path, judge: str, workers: int) -> list[str]:
 
 
 def evaluated(path: Path, out: Path, judge: str, workers: int) -> Seen:
-    """What evaluating by a process of its own takes."""
+    """Measure an evaluation in a process of its own."""
     process = subprocess.Popen(command(path, out, judge, workers))
     watch = Watch(process.pid)
     process.wait()
@@ -163,10 +163,10 @@ def evaluated(path: Path, out: Path, judge: str, workers: int) -> Seen:
 
 
 def row(name: str, count: int, seen: Seen) -> str:
-    """A line of the table."""
-    rate, each = count / seen.seconds, 1000 * seen.cpu / count
+    """Format a line of the table."""
+    rate, milliseconds = count / seen.seconds, 1000 * seen.cpu / count
     return (
-        f"| {name} | {count:,} | {seen.seconds:,.1f} | {rate:,.0f} | {each:.2f} | {seen.driver:,.0f} | "
+        f"| {name} | {count:,} | {seen.seconds:,.1f} | {rate:,.0f} | {milliseconds:.2f} | {seen.driver:,.0f} | "
         f"{seen.largest:,.0f} |"
     )
 
@@ -177,11 +177,11 @@ HEAD = (
 )
 
 
-# --- the three deeds -------------------------------------------------------------------------------
+# --- the three tasks -------------------------------------------------------------------------------
 
 
 def linear(asked: argparse.Namespace, folder: Path) -> None:
-    """The cost of a trace at each count."""
+    """Measure the cost of a trace at each count."""
     print(f"judge {asked.judge}, load {os.getloadavg()[0]:.1f}\n\n{HEAD}", flush=True)
     for count in asked.counts:
         path = folder / "traces.jsonl"
@@ -193,7 +193,7 @@ def linear(asked: argparse.Namespace, folder: Path) -> None:
 
 
 def two_nodes() -> Any:
-    """A Ray cluster of two nodes on this machine, one processor each, and the second node."""
+    """Start a Ray cluster of two nodes on this machine, one processor each; return it and the second node."""
     # Ray gives its workers a low priority; on a machine that others share, that would be measured.
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     from ray.cluster_utils import Cluster
@@ -208,7 +208,7 @@ def two_nodes() -> Any:
 def on_ray(
     address: str, path: Path, out: Path, judge: str, progress: Callable[[int, int], None] = lambda *_: None
 ) -> Seen:
-    """What evaluating on a cluster takes, the cluster's own processes counted in."""
+    """Measure an evaluation on a cluster, including the cluster's own processes."""
     from ragfault.evaluation import RayExecutor, evaluate
 
     watch = Watch(os.getpid())
@@ -224,37 +224,37 @@ def on_ray(
     return watch.stop()
 
 
-def alike(one: Path, two: Path) -> bool:
-    """Whether two runs are the same, byte for byte."""
-    return all((one / f"{n}.parquet").read_bytes() == (two / f"{n}.parquet").read_bytes() for n in TABLES)
+def alike(first: Path, second: Path) -> bool:
+    """Return whether two runs are equal, byte for byte."""
+    return all((first / f"{n}.parquet").read_bytes() == (second / f"{n}.parquet").read_bytes() for n in TABLES)
 
 
 def cluster(asked: argparse.Namespace, folder: Path) -> None:
-    """The price of a cluster over plain worker processes."""
+    """Compare a Ray cluster with plain worker processes."""
     path = folder / "traces.jsonl"
     write_traces(varied(asked.count), path)
     begin = time.perf_counter()
-    made, _ = two_nodes()
+    ray_cluster, _ = two_nodes()
     print(f"two nodes are there after {time.perf_counter() - begin:.1f} s; judge {asked.judge}\n\n{HEAD}", flush=True)
     ratios: list[tuple[float, float]] = []
     for _ in range(asked.rounds):
         pool = evaluated(path, folder / "pool", asked.judge, 2)
         print(row("2 processes", asked.count, pool), flush=True)
-        far = on_ray(made.address, path, folder / "ray", asked.judge)
+        far = on_ray(ray_cluster.address, path, folder / "ray", asked.judge)
         print(row("2 Ray nodes", asked.count, far), flush=True)
         ratios.append((far.seconds / pool.seconds, far.cpu / pool.cpu))
-    made.shutdown()
+    ray_cluster.shutdown()
     wall, cpu = (statistics.median(pair[at] for pair in ratios) for at in (0, 1))
     print(f"\nRay takes {wall:.2f} × the seconds and {cpu:.2f} × the processor time of two processes (medians).")
     print(f"The tables are {'the same' if alike(folder / 'pool', folder / 'ray') else 'DIFFERENT'}.")
 
 
 def lost(asked: argparse.Namespace, folder: Path) -> None:
-    """A worker killed and a node removed while they work."""
+    """Kill a worker and remove a node during an evaluation."""
     path = folder / "traces.jsonl"
     write_traces(varied(asked.count), path)
     evaluated(path, folder / "one", asked.judge, 1)
-    made, second = two_nodes()
+    ray_cluster, second = two_nodes()
     done: list[str] = []
 
     def progress(count: int, total: int) -> None:
@@ -263,32 +263,32 @@ def lost(asked: argparse.Namespace, folder: Path) -> None:
             os.kill(worker(), signal.SIGKILL)
         elif len(done) == 1 and count > total / 2:
             done.append(f"a node removed after {count:,}")
-            made.remove_node(second, allow_graceful=False)
+            ray_cluster.remove_node(second, allow_graceful=False)
 
-    seen = on_ray(made.address, path, folder / "ray", asked.judge, progress)
-    made.shutdown()
+    seen = on_ray(ray_cluster.address, path, folder / "ray", asked.judge, progress)
+    ray_cluster.shutdown()
     print(f"{HEAD}\n{row('2 Ray nodes, then 1', asked.count, seen)}\n\n{'; '.join(done)}.")
     print(f"The tables are {'the same' if alike(folder / 'one', folder / 'ray') else 'DIFFERENT'}.")
 
 
 def worker() -> int:
-    """A process that is at work on a task."""
-    found = subprocess.run(["pgrep", "-f", "ray::_do"], capture_output=True, text=True, check=True).stdout
-    return int(found.split()[-1])
+    """Return the process id of a worker that runs a task."""
+    listing = subprocess.run(["pgrep", "-f", "ray::_do"], capture_output=True, text=True, check=True).stdout
+    return int(listing.split()[-1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("deed", choices=["linear", "cluster", "lost"])
+    parser.add_argument("task", choices=["linear", "cluster", "lost"])
     parser.add_argument("--counts", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--judge")
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
-    asked.judge = asked.judge or ("none" if asked.deed == "linear" else "embedded")
+    asked.judge = asked.judge or ("none" if asked.task == "linear" else "embedded")
     with tempfile.TemporaryDirectory() as folder:
-        {"linear": linear, "cluster": cluster, "lost": lost}[asked.deed](asked, Path(folder))
+        {"linear": linear, "cluster": cluster, "lost": lost}[asked.task](asked, Path(folder))
 
 
 if __name__ == "__main__":

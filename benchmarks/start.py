@@ -27,7 +27,7 @@ COMMANDS = {
 
 
 def seconds(arguments: list[str]) -> float:
-    """CPU seconds, user and system, of one process."""
+    """Return the CPU seconds, user and system, of one process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -35,12 +35,12 @@ def seconds(arguments: list[str]) -> float:
 
 
 def size(folder: Path) -> float:
-    """MiB of the files below a folder."""
+    """Return the MiB of the files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
 
 
 def core() -> dict[str, float]:
-    """MiB that installing the core adds, by package folder."""
+    """Return the MiB that installing the core adds, by package folder."""
     with tempfile.TemporaryDirectory() as place:
         venv.create(place, with_pip=True)
         [site] = Path(place).glob("lib/python*/site-packages")
@@ -62,9 +62,9 @@ def main() -> None:
         bare = bare or spent
         print(f"| `{name}` | {spent:.3f} | {spent - bare:.3f} |")
     if asked.size:
-        found = core()
-        print(f"\nThe core adds {sum(found.values()):,.0f} MiB; the largest parts:")
-        for name, mebibytes in sorted(found.items(), key=lambda item: -item[1])[:6]:
+        sizes = core()
+        print(f"\nThe core adds {sum(sizes.values()):,.0f} MiB; the largest parts:")
+        for name, mebibytes in sorted(sizes.items(), key=lambda item: -item[1])[:6]:
             print(f"  {name:<20}{mebibytes:6.1f}")
 
 

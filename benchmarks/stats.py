@@ -50,20 +50,20 @@ class Pairs(NamedTuple):
 
 
 def binary(rng: np.random.Generator, n: int, shift: float) -> Pairs:
-    """0/1 scores, 80 % ones; three in ten are judged anew in the candidate."""
+    """Draw 0/1 scores, 80 % ones; in the candidate three in ten are drawn again."""
     before = (rng.uniform(size=n) < 0.8).astype(float)
     anew = (rng.uniform(size=n) < 0.8 + shift / 0.3).astype(float)
     return Pairs(before, np.where(rng.uniform(size=n) < 0.3, anew, before), None)
 
 
 def skewed(rng: np.random.Generator, n: int, shift: float) -> Pairs:
-    """Scores near 1 with a long tail below; half of them are scored anew in the candidate."""
+    """Draw scores near 1 with a long lower tail; in the candidate half of them are drawn again."""
     before, anew = (0.06 + 0.94 * rng.beta(4, 1, size=n) for _ in range(2))
     return Pairs(before, np.where(rng.uniform(size=n) < 0.5, anew, before) + shift, None)
 
 
 def lopsided(rng: np.random.Generator, n: int, shift: float) -> Pairs:
-    """The hard case: rare large drops (15 % of traces), and small rises that make up for them in the mean."""
+    """Draw the hard case: rare large drops (15 % of traces) and small rises that balance them in the mean."""
     drop = rng.uniform(size=n) < 0.15
     change = np.where(drop, -0.6 * rng.beta(2, 2, size=n), 0.09 / 0.85 * rng.uniform(size=n))
     before = rng.uniform(0.66, 0.8, size=n)
@@ -71,7 +71,7 @@ def lopsided(rng: np.random.Generator, n: int, shift: float) -> Pairs:
 
 
 def clustered(rng: np.random.Generator, n: int, shift: float) -> Pairs:
-    """Scores of conversations of 1 to 5 turns; more than half of the variance is the conversation's."""
+    """Draw scores of conversations of 1 to 5 turns that share more than half of their variance."""
     turns = rng.integers(1, 6, size=n)
     shared = np.repeat(rng.uniform(-0.17, 0.17, size=n), turns)
     before = rng.uniform(0.3, 0.7, size=turns.sum())
@@ -88,31 +88,31 @@ KINDS: dict[str, Callable[[np.random.Generator, int, float], Pairs]] = {
 
 
 def simulate(kind: str, n: int, simulations: int) -> tuple[Counter[str], Counter[str]]:
-    """How often intervals hold the truth, and tests reject what is true."""
-    held: Counter[str] = Counter()
+    """Count how often intervals contain the true difference and how often tests reject a true hypothesis."""
+    coverage: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
     draw = KINDS[kind]
     for number in range(simulations):
         rng = np.random.default_rng([n, number])
-        _intervals(draw, rng, n, held)
+        _intervals(draw, rng, n, coverage)
         _tests(draw, rng, n, rejected)
-    return held, rejected
+    return coverage, rejected
 
 
-def _intervals(draw: Callable[..., Pairs], rng: np.random.Generator, n: int, held: Counter[str]) -> None:
-    one, two = draw(rng, n, 0.0), draw(rng, n, 0.0)
-    sides = None if one.clusters is None else (one.clusters, two.clusters)
-    found = {
-        "mean": mean_interval(one.after - TRUTH[draw], one.clusters, bounds=_moved(TRUTH[draw])),
-        "paired": paired_difference(*one, bounds=(0, 1), resamples=RESAMPLES),
-        "paired, t": paired_difference(*one, resamples=0),
-        "unpaired": unpaired_difference(one.before, two.after, sides, bounds=(0, 1), resamples=RESAMPLES),
+def _intervals(draw: Callable[..., Pairs], rng: np.random.Generator, n: int, coverage: Counter[str]) -> None:
+    first, second = draw(rng, n, 0.0), draw(rng, n, 0.0)
+    sides = None if first.clusters is None else (first.clusters, second.clusters)
+    intervals = {
+        "mean": mean_interval(first.after - TRUTH[draw], first.clusters, bounds=_moved(TRUTH[draw])),
+        "paired": paired_difference(*first, bounds=(0, 1), resamples=RESAMPLES),
+        "paired, t": paired_difference(*first, resamples=0),
+        "unpaired": unpaired_difference(first.before, second.after, sides, bounds=(0, 1), resamples=RESAMPLES),
     }
-    for name, interval in found.items():
-        held[name] += interval.low <= 0 <= interval.high
-    if one.clusters is None:
-        band = difference_sequence(one.before, one.after)
-        held["confidence sequence"] += bool(band.low[-1] <= 0 <= band.high[-1])
+    for name, interval in intervals.items():
+        coverage[name] += interval.low <= 0 <= interval.high
+    if first.clusters is None:
+        band = difference_sequence(first.before, first.after)
+        coverage["confidence sequence"] += bool(band.low[-1] <= 0 <= band.high[-1])
 
 
 TRUTH = {binary: 0.8, skewed: 0.812, lopsided: 0.73, clustered: 0.5}
@@ -123,23 +123,23 @@ def _moved(truth: float) -> tuple[float, float]:
 
 
 def _tests(draw: Callable[..., Pairs], rng: np.random.Generator, n: int, rejected: Counter[str]) -> None:
-    one, two = draw(rng, n, 0.0), draw(rng, n, 0.0)
-    sides = None if one.clusters is None else (one.clusters, two.clusters)
-    rejected["sign flip"] += sign_flip_test(*one, resamples=RESAMPLES).p <= 0.05
-    labels = label_permutation_test(one.before, two.after, sides, resamples=RESAMPLES)
+    first, second = draw(rng, n, 0.0), draw(rng, n, 0.0)
+    sides = None if first.clusters is None else (first.clusters, second.clusters)
+    rejected["sign flip"] += sign_flip_test(*first, resamples=RESAMPLES).p <= 0.05
+    labels = label_permutation_test(first.before, second.after, sides, resamples=RESAMPLES)
     rejected["labels"] += labels.p <= 0.05
-    eight = [draw(rng, n, 0.0) for _ in range(8)] if one.clusters is None else []
+    eight = [draw(rng, n, 0.0) for _ in range(8)] if first.clusters is None else []
     if eight:
         before, after = (np.stack([pairs[side] for pairs in eight], axis=1) for side in (0, 1))
         tests = sign_flip_tests(before, after, resamples=2 * RESAMPLES + 1)
         rejected["Holm, 8 metrics"] += min(holm_adjust([test.p for test in tests if test])) <= 0.05
     for name, shift in (("equivalence, true drop = margin", -MARGIN), ("equivalence, no change", 0.0)):
-        found = paired_difference(*draw(rng, n, shift), bounds=(0, 1), resamples=0)
-        rejected[name] += equivalence_test(found, MARGIN).p < 0.05
+        difference = paired_difference(*draw(rng, n, shift), bounds=(0, 1), resamples=0)
+        rejected[name] += equivalence_test(difference, MARGIN).p < 0.05
 
 
 def sequences(simulations: int) -> Iterator[str]:
-    """How often bands looked at after every value ever miss the mean, and how often changes are seen in nothing."""
+    """Yield how often a band checked after every value ever misses the mean."""
     yield "| population | confidence sequence ever misses | t interval ever misses | width at 1,000 |"
     yield "|---|---|---|---|"
     for name, draw in (
@@ -161,7 +161,7 @@ def sequences(simulations: int) -> Iterator[str]:
 
 
 def changes(simulations: int) -> Iterator[str]:
-    """How often a change is seen in nothing, and how often it is found where it is."""
+    """Yield how often a change is reported where there is none, and how often a real step is located."""
     yield "| sequence | nothing changed: p ≤ 0.05 | a fall by one deviation: p ≤ 0.05 | true step in the interval |"
     yield "|---|---|---|---|"
     for name, rows, steps, at in (("40 values", 1, 40, 25), ("5 runs of 30 traces", 30, 5, 4)):
@@ -171,14 +171,14 @@ def changes(simulations: int) -> Iterator[str]:
             table = rng.beta(8, 2, size=(rows, steps))
             alarms += detect_change_point(table, resamples=199).p <= 0.05
             table[:, at:] -= 0.12
-            found = detect_change_point(table, resamples=199)
-            seen += found.p <= 0.05
-            inside += found.low <= at <= found.high
+            change = detect_change_point(table, resamples=199)
+            seen += change.p <= 0.05
+            inside += change.low <= at <= change.high
         yield f"| {name} | {_share(alarms, count)} | {_share(seen, count)} | {_share(inside, count)} |"
 
 
 def agreement() -> Iterator[str]:
-    """How far BCa is from Student's t as samples grow, beside how far BCa is from itself with another seed."""
+    """Yield the distance of BCa from Student's t as samples grow, and from BCa with another seed."""
     yield "| pairs | BCa to t | BCa to BCa of another seed |"
     yield "|---|---|---|"
     for n in (200, 2000, 20_000, 50_000):
@@ -186,9 +186,9 @@ def agreement() -> Iterator[str]:
         for number in range(8):
             pairs = lopsided(np.random.default_rng([n, number]), n, 0.0)
             t = paired_difference(*pairs, resamples=0)
-            one, two = (paired_difference(*pairs, resamples=2000, seed=seed) for seed in (0, 1))
-            for place, other in enumerate((t, two)):
-                gap = max(abs(one.low - other.low), abs(one.high - other.high)) / (t.high - t.low)
+            first, second = (paired_difference(*pairs, resamples=2000, seed=seed) for seed in (0, 1))
+            for place, other in enumerate((t, second)):
+                gap = max(abs(first.low - other.low), abs(first.high - other.high)) / (t.high - t.low)
                 apart[place] += gap / 8
         yield f"| {n:,} | {100 * apart[0]:.1f} % | {100 * apart[1]:.1f} % |"
 
@@ -198,7 +198,7 @@ TRUE = (0.0, 0.05, 0.2, 0.5, 0.9)
 
 
 def corrections(simulations: int) -> Iterator[str]:
-    """How often a share corrected for a judge's error holds the truth, beside the share as it was judged."""
+    """Yield how often a share corrected for a judge's error contains the truth, and how often the uncorrected one does."""
     yield (
         "| judge: sensitivity and specificity | run | labelled | "
         + " | ".join(f"{100 * truth:.0f} % bad" for truth in TRUE)
@@ -208,39 +208,39 @@ def corrections(simulations: int) -> Iterator[str]:
     for name, (se, sp) in JUDGES.items():
         for n, labelled in ((30, 30), (100, 100), (1000, 100), (1000, 1000)):
             cells = [_corrected(se, sp, n, labelled, truth, simulations) for truth in TRUE]
-            held = [_share(inside, told) for inside, told, _ in cells]
-            untold = 1 - sum(told for _, told, _ in cells) / (simulations * len(TRUE))
+            coverage = [_share(inside, defined) for inside, defined, _ in cells]
+            undefined = 1 - sum(defined for _, defined, _ in cells) / (simulations * len(TRUE))
             raw = _share(cells[TRUE.index(0.2)][2], simulations)
-            yield f"| {name} | {n} | {labelled} + {labelled} | {' | '.join(held)} | {raw} | {100 * untold:.1f} % |"
+            yield f"| {name} | {n} | {labelled} + {labelled} | {' | '.join(coverage)} | {raw} | {100 * undefined:.1f} % |"
 
 
 def _corrected(se: float, sp: float, n: int, labelled: int, truth: float, simulations: int) -> tuple[int, int, int]:
-    """Intervals that hold the truth, intervals (and errors shown to be others), uncorrected ones that hold it."""
+    """Count corrected intervals that contain the truth, defined results, and uncorrected intervals that contain it."""
     rng = np.random.default_rng([n, labelled, round(1000 * truth), round(100 * se)])
     called = rng.binomial(n, truth * se + (1 - truth) * (1 - sp), simulations)
-    found = rng.binomial(labelled, se, simulations), rng.binomial(labelled, sp, simulations)
-    held = told = raw = 0
-    for rate, x, y in zip(called / n, *found, strict=True):
+    correct_labels = rng.binomial(labelled, se, simulations), rng.binomial(labelled, sp, simulations)
+    coverage = defined = raw = 0
+    for rate, x, y in zip(called / n, *correct_labels, strict=True):
         sizes = {"sensitivity_n": labelled, "specificity_n": labelled}
         corrected = rogan_gladen(float(rate), n, x / labelled, y / labelled, **sizes)
         span = corrected.interval
-        told += span is not None or "another" in str(corrected.reason)
-        held += span is not None and span.low <= truth <= span.high
+        defined += span is not None or "another" in str(corrected.reason)
+        coverage += span is not None and span.low <= truth <= span.high
         low, high = wilson_interval(float(rate) * n, n)
         raw += low <= truth <= high
-    return held, told, raw
+    return coverage, defined, raw
 
 
 def _share(count: int, of: int) -> str:
     return f"{100 * count / of:.1f} %"
 
 
-def _table(title: str, found: dict[tuple[str, int], Counter[str]], simulations: int) -> None:
-    names = list(dict.fromkeys(name for counts in found.values() for name in counts))
+def _table(title: str, counts_by_case: dict[tuple[str, int], Counter[str]], simulations: int) -> None:
+    names = list(dict.fromkeys(name for case_counts in counts_by_case.values() for name in case_counts))
     print(f"\n| {title} | " + " | ".join(names) + " |")
     print("|---" * (len(names) + 1) + "|")
-    for (kind, n), counts in found.items():
-        cells = [_share(counts[name], simulations) if name in counts else "-" for name in names]
+    for (kind, n), case_counts in counts_by_case.items():
+        cells = [_share(case_counts[name], simulations) if name in case_counts else "-" for name in names]
         print(f"| {kind}, n = {n} | " + " | ".join(cells) + " |")
 
 
@@ -252,9 +252,9 @@ def main() -> None:
     cases = [(kind, n) for n in reversed(SIZES) for kind in KINDS]
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         waiting = {case: pool.submit(simulate, *case, simulations) for case in cases}
-        found = {(kind, n): waiting[kind, n].result() for kind in KINDS for n in SIZES}
-    _table("coverage of 95 % intervals", {case: held for case, (held, _) in found.items()}, simulations)
-    _table("rejections at 5 %", {case: tests for case, (_, tests) in found.items()}, simulations)
+        results = {(kind, n): waiting[kind, n].result() for kind in KINDS for n in SIZES}
+    _table("coverage of 95 % intervals", {case: coverage for case, (coverage, _) in results.items()}, simulations)
+    _table("rejections at 5 %", {case: tests for case, (_, tests) in results.items()}, simulations)
     for lines in (sequences(simulations), changes(simulations), agreement(), corrections(simulations)):
         print("\n" + "\n".join(lines))
     print(f"\n{simulations} simulations, {time.perf_counter() - start:.0f} s.")

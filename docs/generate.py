@@ -31,13 +31,13 @@ from ragfault.reports.terminal import agreement, bisection
 from ragfault.reports.terminal.judges import build_figure_lines
 
 HERE = Path(__file__).parent
-MADE = "<!-- made by docs/generate.py: change the code, then run `make docs` -->\n"
+GENERATED = "<!-- made by docs/generate.py: change the code, then run `make docs` -->\n"
 LAYERS = {"retrieval": "Retrieval", "generation": "Generation", "crosscut": "Cross-cut", "operation": "Operation"}
 
 
 def reference() -> str:
-    """The page of the command line: what --help says of every verb."""
-    parts = ["# Command line\n", MADE, *_help(["ragfault"], cli)]
+    """Return the page of the command line: the --help of every command."""
+    parts = ["# Command line\n", GENERATED, *_help(["ragfault"], cli)]
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
@@ -59,8 +59,8 @@ def _help(path: list[str], command: click.Command) -> Iterator[str]:
 
 
 def catalogue() -> str:
-    """The page of the metrics: every one with its definition."""
-    parts = ["# Metrics\n", MADE]
+    """Return the page of the metrics: every one with its definition."""
+    parts = ["# Metrics\n", GENERATED]
     parts.append(
         "Each metric is a pure function of a trace and its verdicts. A score is *scored*, *undefined* (with the\n"
         "reason) or *failed*; undefined scores never enter a mean. Metrics in **bold** are computed by default.\n"
@@ -86,8 +86,8 @@ def _entry(entry: MetricDefinition, default: bool) -> Iterator[str]:
 
 
 def columns() -> str:
-    """The page of the tables of a run."""
-    parts = ["# The tables of a run\n", MADE]
+    """Return the page of the tables of a run."""
+    parts = ["# The tables of a run\n", GENERATED]
     parts.append(
         "A run is a directory: `manifest.json`, `traces.parquet`, `verdicts.parquet`, `scores.parquet`. Any Parquet\n"
         "reader opens it:\n\n```sql\n"
@@ -101,48 +101,50 @@ def columns() -> str:
     )
     for name, record in tables:
         parts += [f"\n## {name}\n", "| field | what it holds |", "|---|---|"]
-        said = describe_fields(record)
+        descriptions = describe_fields(record)
         for field in msgspec.structs.fields(record):
-            parts.append(f"| `{field.name}` | {said.get(field.name, '').replace('|', '∣')} |")
+            parts.append(f"| `{field.name}` | {descriptions.get(field.name, '').replace('|', '∣')} |")
     return "\n".join(parts) + "\n"
 
 
 def python() -> str:
-    """The page of the library: every name of its public face with its docstring."""
-    parts = ["# Python\n", MADE]
+    """Return the page of the library: every public name with its docstring."""
+    parts = ["# Python\n", GENERATED]
     parts.append(
         "Everything here is `from ragfault import …`; what a page of a verb names beyond it lies in its room.\n"
     )
     for name in sorted(ragfault.__all__, key=str.lower):
-        found = getattr(ragfault, name)
-        shown = f"{name}{_signature(found)}" if inspect.isroutine(found) else f"class {name}"
-        parts += [f"\n## {name}\n", f"```text\n{shown}\n```\n", _docstring(found)]
-        if not inspect.isroutine(found):
-            said = describe_fields(found) if hasattr(found, "__struct_fields__") else {}
-            parts += [f"- `{field}`{f': {told}' if told else ''}" for field, told in said.items() if field]
+        value = getattr(ragfault, name)
+        shown = f"{name}{_signature(value)}" if inspect.isroutine(value) else f"class {name}"
+        parts += [f"\n## {name}\n", f"```text\n{shown}\n```\n", _docstring(value)]
+        if not inspect.isroutine(value):
+            descriptions = describe_fields(value) if hasattr(value, "__struct_fields__") else {}
+            parts += [f"- `{field}`{f': {text}' if text else ''}" for field, text in descriptions.items() if field]
             parts += [
-                f"\n### {name}.{each}\n\n{_docstring(method)}"
-                for each, method in vars(found).items()
-                if not each.startswith("_") and callable(getattr(found, each)) and inspect.getdoc(getattr(found, each))
+                f"\n### {name}.{member}\n\n{_docstring(method)}"
+                for member, method in vars(value).items()
+                if not member.startswith("_")
+                and callable(getattr(value, member))
+                and inspect.getdoc(getattr(value, member))
             ]
     return "\n".join(parts) + "\n"
 
 
 def _signature(function: Callable[..., object]) -> str:
-    """What a function takes: names and defaults, without types."""
+    """Return the signature of a function: names and defaults, without types."""
     taken = inspect.signature(function).parameters.values()
-    bare = [each.replace(annotation=inspect.Parameter.empty) for each in taken]
+    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in taken]
     return re.sub(r"<function \w+ at 0x\w+>", "…", str(inspect.Signature(bare)))
 
 
-def _docstring(found: object) -> str:
-    """A docstring with its example as a block of its own."""
-    text, mark, example = (inspect.getdoc(found) or "").partition(">>>")
+def _docstring(value: object) -> str:
+    """Return a docstring with its example as a block of its own."""
+    text, mark, example = (inspect.getdoc(value) or "").partition(">>>")
     return text.strip() + (f"\n\n```pycon\n{mark}{example.rstrip()}\n```" if mark else "") + "\n"
 
 
 def readme() -> str:
-    """The README with the real output of its command."""
+    """Return the README with the real output of its command."""
     text = (HERE.parent / "README.md").read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         write_handbook(Path(folder, "handbook"))
@@ -153,7 +155,7 @@ def readme() -> str:
 
 
 def judge() -> str:
-    """The page of the judges, with the figures of each card."""
+    """Return the page of the judges, with the figures of each card."""
     text = (HERE / "judge.md").read_text(encoding="utf-8")
     for name in list_cards():
         begin, end = f"<!-- card {name}: made by docs/generate.py -->\n", f"<!-- end of card {name} -->"
@@ -165,7 +167,7 @@ def judge() -> str:
 
 
 def integrations() -> str:
-    """The page of the integrations, with what answers the metrics of other tools."""
+    """Return the page of the integrations, with the equivalents of the metrics of other tools."""
     text = (HERE / "integrations.md").read_text(encoding="utf-8")
     begin, end = "<!-- aliases: made by docs/generate.py -->\n", "<!-- end of aliases -->"
     lines = ["| elsewhere | of | here | how it differs |", "|---|---|---|---|"]
@@ -177,7 +179,7 @@ def integrations() -> str:
 
 
 def measured() -> str:
-    """The page of `judge measure` with the real output of its example, save the speed."""
+    """Return the page of `judge measure` with the real output of its example, save the speed."""
     text = (HERE / "measure.md").read_text(encoding="utf-8")
     shown = (
         agreement.render_agreement_terminal(measure_judge(HERE / "labelled.jsonl"), width=110)

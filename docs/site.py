@@ -34,12 +34,12 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Names in place of links to what is no page."""
+    """Replace links to files that are no pages by their names."""
     return OUTSIDE.sub(r"\1", markdown)
 
 
 def page(notebook: Any) -> str:
-    """A notebook as Markdown: prose as it is, code in fences, what it printed and showed below."""
+    """Return a notebook as Markdown: prose as it is, code in fences, the outputs below."""
     parts = []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":

@@ -36,8 +36,8 @@ def main() -> None:
         "datasets": datasets.Dataset.from_list(ROWS),
     }
     with tempfile.TemporaryDirectory() as folder:
-        for name, frame in frames.items():
-            run: Run = evaluate(frame, f"{folder}/{name}", metrics=["context_relevance", "groundedness"])
+        for name, table in frames.items():
+            run: Run = evaluate(table, f"{folder}/{name}", metrics=["context_relevance", "groundedness"])
             print(f"{name} {version(name)}: {run.manifest.source[0]}")
         print(run.to_polars().pivot("metric", index="trace", values="value"))
 

@@ -57,19 +57,19 @@ class Labelled(NamedTuple):
     note: str = ""
 
 
-def is_held_out(row: Row) -> bool:
+def is_reserved(row: Row) -> bool:
     """Return whether a source of RAGTruth is kept for measuring; one in five is."""
     return zlib.crc32(row["source_id"].encode()) % 5 == 0
 
 
 def of_task(task: str) -> Callable[[Row], bool]:
     """Return the held-out rows of a task."""
-    return lambda row: is_held_out(row) and row["task"] == task
+    return lambda row: is_reserved(row) and row["task"] == task
 
 
 RAGTRUTH = "one source in five of the training file, never fitted on"
 SETS = (
-    Labelled("RAGTruth", "ragtruth_train", "ragtruth", "mixed", RAGTRUTH, keep=is_held_out, within=("task", "model"),
+    Labelled("RAGTruth", "ragtruth_train", "ragtruth", "mixed", RAGTRUTH, keep=is_reserved, within=("task", "model"),
              note="An answer is bad where people marked a stretch of it, a claim where it touches one."),
     Labelled("RAGTruth QA", "ragtruth_train", "ragtruth", "long answer", RAGTRUTH, keep=of_task("QA"),
              within=("model",), corrects=(("claim", "claim"),)),

@@ -28,7 +28,7 @@ class Graph:
 
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
-        self.held: list[TensorProto] = []
+        self.initializers: list[TensorProto] = []
 
     def weight(self, name: str, *shape: int) -> str:
         """Return a weight that is named here and given at load."""
@@ -38,12 +38,12 @@ class Graph:
         for key, value in (("location", "given"), ("offset", "0"), ("length", str(4 * math.prod(shape)))):
             entry = tensor.external_data.add()
             entry.key, entry.value = key, value
-        self.held.append(tensor)
+        self.initializers.append(tensor)
         return name
 
     def constant(self, name: str, value: Any) -> str:
         """Return a number that is part of the graph."""
-        self.held.append(numpy_helper.from_array(np.asarray(value), name))
+        self.initializers.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def node(self, kind: str, taken: list[str], *given: str, **settings: Any) -> str:
@@ -134,7 +134,7 @@ def model() -> ModelProto:
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in (("logits", ("batch", 2)), ("tokens", full), ("mean", ("batch", WIDTH)))
     ]
-    built = helper.make_graph(graph.nodes, "encoder", taken, given, graph.held)
+    built = helper.make_graph(graph.nodes, "encoder", taken, given, graph.initializers)
     return helper.make_model(built, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 

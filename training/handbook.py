@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 from handbook_retriever import Index, by_section, by_sentence, chance
-from handbook_writer import Question, Said, Version, answer
+from handbook_writer import AnswerSentence, Question, Version, answer
 
 from ragfault.records import Chunk, Citation, Gold, Latency, Span, TokenCounts, Trace
 
@@ -80,7 +80,9 @@ def ask(documents: dict[str, str], questions: list[Question]) -> list[Trace]:
     return asked
 
 
-def finish(version: Version, trace: Trace, time: datetime, chunks: tuple[Chunk, ...], message: list[Said]) -> Trace:
+def finish(
+    version: Version, trace: Trace, time: datetime, chunks: tuple[Chunk, ...], message: list[AnswerSentence]
+) -> Trace:
     """Return the trace with its answer and what it took."""
     error = version.errors.get(trace.id)
     if error:

@@ -37,7 +37,7 @@ class Version(NamedTuple):
     errors: dict[str, str]
 
 
-class Said(NamedTuple):
+class AnswerSentence(NamedTuple):
     """A sentence of an answer and what it points to."""
 
     text: str
@@ -95,7 +95,7 @@ def is_complete(chunks: tuple[Chunk, ...], span: Span) -> bool:
     return len(inside) >= 0.9 * (span.end - span.start)
 
 
-def by_hand(script: str, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]) -> list[Said]:
+def by_hand(script: str, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]) -> list[AnswerSentence]:
     """Return an answer that a person wrote, its marks turned into sources."""
     message = []
     for part in re.findall(r".+?(?:[.!?](?: \[\d+\])*(?= |$))", script):
@@ -104,7 +104,7 @@ def by_hand(script: str, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]) -> 
         for mark in re.findall(r"\[(\d+)\]", part):
             chunk, quote = get_content(chunks, spans[int(mark) - 1]) or (chunks[0], lead(chunks[0]))
             sources.append((chunk.id, quote))
-        message.append(Said(text, tuple(sources)))
+        message.append(AnswerSentence(text, tuple(sources)))
     return message
 
 
@@ -114,18 +114,21 @@ def lead(chunk: Chunk) -> str:
     return chunk.text[start:end]
 
 
-def by_machine(version: Version, question: Question, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]) -> list[Said]:
+def by_machine(
+    version: Version, question: Question, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]
+) -> list[AnswerSentence]:
     """Return the sentences of the chunks that answer best, rephrased; or a refusal."""
     result = [hit for span in spans if (hit := get_content(chunks, span))]
     if not result and chance(version.name, question["id"], "decline") < version.refuses:
-        return [Said(pick(REFUSALS, version.name, question["id"], "refusal"))]
+        return [AnswerSentence(pick(REFUSALS, version.name, question["id"], "refusal"))]
     taken = [(chunk, surrounding(chunk, quote)) for chunk, quote in result] or closest(question, chunks)
     taken = [item for i, item in enumerate(taken) if item not in taken[:i]]
     message = [
-        Said(phrase(version, question, i, chunk, text), ((chunk.id, text),)) for i, (chunk, text) in enumerate(taken)
+        AnswerSentence(phrase(version, question, i, chunk, text), ((chunk.id, text),))
+        for i, (chunk, text) in enumerate(taken)
     ]
     if version.name == "v1" and 0 < len(result) < len(spans):
-        message.append(Said("The sections I was given do not cover the rest of the question."))
+        message.append(AnswerSentence("The sections I was given do not cover the rest of the question."))
     return message
 
 
@@ -153,8 +156,8 @@ def phrase(version: Version, question: Question, place: int, chunk: Chunk, text:
     if text.startswith("|"):
         return verbalise(chunk, text)
     if not text[0].isupper() or text[-1] not in ".!?":
-        frame = FRAGMENTS[0] if version.name == "v1" else pick(FRAGMENTS, question["id"], place, "fragment")
-        return frame.format(text.rstrip(".,;"))
+        fragment = FRAGMENTS[0] if version.name == "v1" else pick(FRAGMENTS, question["id"], place, "fragment")
+        return fragment.format(text.rstrip(".,;"))
     for old, new in SWAPS:
         if chance(question["id"], old) < 0.6:
             text = text.replace(old, new)
@@ -175,13 +178,15 @@ def verbalise(chunk: Chunk, line: str) -> str:
     return f"For {name}, the table gives " + ", ".join(f"{c} ({h})" for h, c in zip(heads, cells, strict=True)) + "."
 
 
-def slip(version: Version, question: Question, message: list[Said], elaborations: list[str]) -> list[Said]:
+def slip(
+    version: Version, question: Question, message: list[AnswerSentence], elaborations: list[str]
+) -> list[AnswerSentence]:
     """Return what the writer said, with the slips of its version."""
     name = question["id"]
     if chance(version.name, name, "number") < version.alters:
         message = [message[0]._replace(text=alter(message[0].text)), *message[1:]]
     if chance(version.name, name, "embroider") < version.embroiders:
-        message = [*message, Said(pick(elaborations, version.name, name, "elaboration"))]
+        message = [*message, AnswerSentence(pick(elaborations, version.name, name, "elaboration"))]
     slipped = []
     for i, first in enumerate(message):
         sources = tuple(
@@ -213,7 +218,7 @@ def misquote(quote: str, *parts: object) -> str:
 
 def answer(
     version: Version, question: Question, trace: Trace, chunks: tuple[Chunk, ...], extra: list[str]
-) -> list[Said]:
+) -> list[AnswerSentence]:
     """Return what the version answers."""
     spans = trace.gold.spans if trace.gold else ()
     best = max((span.grade for span in spans), default=0.0)

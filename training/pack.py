@@ -114,9 +114,9 @@ def rounded(added: dict[str, Array], published: dict[str, Array], step: float) -
     return {name: first(name, tensor) for name, tensor in added.items()}
 
 
-def packed(tensors: dict[str, Array], said_of: dict[str, str]) -> bytes:
+def packed(tensors: dict[str, Array], notes: dict[str, str]) -> bytes:
     """Return the safetensors layout, compressed."""
-    head: dict[str, Any] = {"__metadata__": said_of}
+    head: dict[str, Any] = {"__metadata__": notes}
     at = 0
     for name, tensor in tensors.items():
         kind = NAMES[str(tensor.dtype)]

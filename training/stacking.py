@@ -36,7 +36,7 @@ FOLDS = (0, 1)
 PRIOR = 0.4
 
 
-class Told(NamedTuple):
+class JudgedAnswer(NamedTuple):
     """An answer, and what both say of its claims."""
 
     set: str
@@ -44,7 +44,7 @@ class Told(NamedTuple):
     group: str
     shape: int
     bad: int
-    whole: float
+    answer_score: float
     """What the embedded judge says of the answer."""
     sides: Array
     marks: Array
@@ -59,7 +59,7 @@ def chosen(folder: Path, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from ((name.split("_")[0], row) for row in some)
 
 
-def tell(folder: Path, retained: Path, count: int) -> Iterator[Told]:
+def tell(folder: Path, retained: Path, count: int) -> Iterator[JudgedAnswer]:
     """Yield what both say of each answer."""
     with np.load(retained) as packed:
         place = {name: at for at, name in enumerate(packed["ids"].tolist())}
@@ -87,7 +87,7 @@ def tell(folder: Path, retained: Path, count: int) -> Iterator[Told]:
             marks = [
                 int(any(item.start < span["end"] and span["start"] < item.end for span in spans)) for item in message
             ]
-        yield Told(
+        yield JudgedAnswer(
             name, fold(row["source_id"]), f"{row.get('task')} {row.get('model')}", TEXT_TYPES.index(looked[0].text_type),
             int(row["label"]), float(full[at]), np.array(both), np.array(marks),
         )  # fmt: skip
@@ -116,7 +116,7 @@ class Fitted(NamedTuple):
     answers: tuple[float, ...]
 
 
-def fit(reported: list[Told]) -> Fitted:
+def fit(reported: list[JudgedAnswer]) -> Fitted:
     """Fit claims, then answers."""
     values, marks = (
         np.concatenate([item.sides for item in reported]),
@@ -131,12 +131,12 @@ def fit(reported: list[Told]) -> Fitted:
     )
 
 
-def answers(reported: list[Told], of_claims: tuple[float, ...]) -> Array:
+def answers(reported: list[JudgedAnswer], of_claims: tuple[float, ...]) -> Array:
     """Return what is weighed of each answer."""
-    return np.array([[item.whole, *summarize_odds(put(item.sides, of_claims))] for item in reported])
+    return np.array([[item.answer_score, *summarize_odds(put(item.sides, of_claims))] for item in reported])
 
 
-def report(reported: list[Told]) -> tuple[Array, Array]:
+def report(reported: list[JudgedAnswer]) -> tuple[Array, Array]:
     """Print the figures on each fold by what was fitted on the other; return the odds of claims and answers."""
     folds = np.array([item.fold for item in reported])
     of_claims: list[Array] = [np.zeros(0)] * len(reported)
@@ -148,18 +148,18 @@ def report(reported: list[Told]) -> tuple[Array, Array]:
         for at in np.flatnonzero(folds == first):
             of_claims[at] = put(reported[at].sides, created.claims)
     bad, sets = np.array([item.bad for item in reported]), np.array([item.set for item in reported])
-    full = np.array([item.whole for item in reported])
+    full = np.array([item.answer_score for item in reported])
     for name in dict.fromkeys(sets):
-        held_ = sets == name
+        inside = sets == name
         groups = [item.group for item in reported if item.set == name]
         for label, score in (("embedded", full), ("minilm", of_answers)):
-            inner = auroc_within_groups(score[held_], bad[held_], groups)
-            print(f"{name:16} {label:9} n {held_.sum():5,}  AUROC {auroc(score[held_], bad[held_]):.3f}  "
+            inner = auroc_within_groups(score[inside], bad[inside], groups)
+            print(f"{name:16} {label:9} n {inside.sum():5,}  AUROC {auroc(score[inside], bad[inside]):.3f}  "
                   f"within {inner.value if inner else float('nan'):.3f}")  # fmt: skip
     return np.concatenate(of_claims), of_answers
 
 
-def lines(reported: list[Told], of_claims: Array, of_answers: Array) -> dict[str, list[tuple[float, float]]]:
+def lines(reported: list[JudgedAnswer], of_claims: Array, of_answers: Array) -> dict[str, list[tuple[float, float]]]:
     """Return the calibration of each shape."""
     shapes, bad = np.array([item.shape for item in reported]), np.array([item.bad for item in reported])
     marks = np.concatenate([item.marks for item in reported])

@@ -1,4 +1,4 @@
-"""What the counting endpoint answers: whatever a request's schema or its wording asks for, about the trace at hand.
+"""Answer the requests at the counting endpoint by their schema or their wording, about the current trace.
 
 A reply has an item for each thing that is asked about: each claim of the answer, each chunk, each statement of the
 reference. All explanations have one and the same length, whoever asks for them; all verdicts are favourable, and
@@ -35,41 +35,41 @@ class Scene(NamedTuple):
 
 
 def schema_of(request: dict[str, Any], prompt: str) -> dict[str, Any] | None:
-    """The JSON schema that a request carries: as a format, as a tool, or in its text."""
+    """Return the JSON schema that a request carries: as a format, as a tool, or in its text."""
     form = (request.get("response_format") or {}).get("json_schema") or (request.get("text") or {}).get("format") or {}
     if form.get("schema"):
         return dict(form["schema"])
     for tool in request.get("tools") or ():
-        held = tool.get("function") or tool
-        if held.get("parameters"):
-            return dict(held["parameters"])
+        function = tool.get("function") or tool
+        if function.get("parameters"):
+            return dict(function["parameters"])
     return _written(prompt)
 
 
 def _written(prompt: str) -> dict[str, Any] | None:
-    """The first JSON schema that stands in a text."""
+    """Return the first JSON schema in a text."""
     decoder, place = json.JSONDecoder(), prompt.find("{")
     while place >= 0:
         try:
-            found, end = decoder.raw_decode(prompt, place)
+            schema, end = decoder.raw_decode(prompt, place)
         except ValueError:
             end = place + 1
         else:
-            if isinstance(found, dict) and isinstance(found.get("properties"), dict):
-                return found
+            if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
+                return schema
         place = prompt.find("{", end)
     return None
 
 
 def reply(schema: dict[str, Any] | None, prompt: str, scene: Scene) -> str:
-    """The text of a reply."""
+    """Return the text of a reply."""
     if schema is None:
         return _unbound(prompt, scene)
     return json.dumps(_filled(schema, schema, "", 0, (prompt, scene)), ensure_ascii=False)
 
 
 def _unbound(prompt: str, scene: Scene) -> str:
-    """A reply in the form that the words of a prompt ask for."""
+    """Return a reply in the form that the words of a prompt ask for."""
     if "python list" in prompt:
         return repr(scene.trace["said"])
     if "/SOURCE TEXT/" in prompt:
@@ -81,12 +81,16 @@ def _unbound(prompt: str, scene: Scene) -> str:
 
 
 def _filled(node: dict[str, Any], root: dict[str, Any], key: str, place: int, about: tuple[str, Scene]) -> Any:
-    """A value that fits a schema; `place` is the number of the item that it is in."""
-    if _explains(key) and any(one.get("type") == "null" for one in node.get("anyOf", ())):
+    """Return a value that fits a schema; `place` is the number of the item that contains it."""
+    if _explains(key) and any(option.get("type") == "null" for option in node.get("anyOf", ())):
         return None
     node = _resolved(node, root)
     if "const" in node or "enum" in node:
-        return node["const"] if "const" in node else next((one for one in node["enum"] if one in GOOD), node["enum"][0])
+        return (
+            node["const"]
+            if "const" in node
+            else next((option for option in node["enum"] if option in GOOD), node["enum"][0])
+        )
     kind = node.get("type")
     if kind == "object":
         inner = node.get("properties", {})
@@ -99,7 +103,7 @@ def _filled(node: dict[str, Any], root: dict[str, Any], key: str, place: int, ab
 
 
 def _listed(item: dict[str, Any], root: dict[str, Any], key: str, about: tuple[str, Scene]) -> list[Any]:
-    """The items of a list: one for each id where they go by ids, else one for each thing that the list is about."""
+    """Return the items of a list: one for each id, or one for each thing that the list is about."""
     if "id" in item.get("properties", {}):
         names = enumerate(_ids(key, about[0]))
         return [{**_filled(item, root, key, number, about), "id": name} for number, name in names]
@@ -110,24 +114,24 @@ def _listed(item: dict[str, Any], root: dict[str, Any], key: str, about: tuple[s
 
 
 def _ids(field: str, prompt: str) -> list[str]:
-    """The ids that a field of ragfault's is asked for: those that are named, else those of the texts in sight."""
+    """Return the ids that a field of ragfault's schema asks for: those listed, or those of the texts in the prompt."""
     named = re.findall(rf"\b{field} \(of ([^)]*)\)", prompt)
     if named:
         return str(named[-1]).split(", ")
     letter = LETTERS[field]
-    found = re.findall(rf"^(?:<<[0-9a-f]{{16}} )?({letter}\d+)(?:>>$|: )", prompt, re.MULTILINE)
-    return list(dict.fromkeys(found))
+    matches = re.findall(rf"^(?:<<[0-9a-f]{{16}} )?({letter}\d+)(?:>>$|: )", prompt, re.MULTILINE)
+    return list(dict.fromkeys(matches))
 
 
 def _resolved(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
-    """A schema without references and alternatives: the first that is not null."""
+    """Return a schema without references and alternatives: the first that is not null."""
     while True:
         if "$ref" in node:
             _, shelf, name = node["$ref"].split("/")
             node = root[shelf][name]
         elif node.get("anyOf") or node.get("oneOf") or node.get("allOf"):
             several = node.get("anyOf") or node.get("oneOf") or node["allOf"]
-            node = next(one for one in several if one.get("type") != "null")
+            node = next(option for option in several if option.get("type") != "null")
         elif isinstance(node.get("type"), list):
             node = {**node, "type": next(kind for kind in node["type"] if kind != "null")}
         else:
@@ -135,7 +139,7 @@ def _resolved(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
 
 
 def _worded(key: str, place: int, about: tuple[str, Scene]) -> str:
-    """The text of a field."""
+    """Return the text of a field."""
     if _explains(key):
         return REASON
     if key == "verdict":
@@ -151,12 +155,12 @@ def _worded(key: str, place: int, about: tuple[str, Scene]) -> str:
 
 
 def _explains(key: str) -> bool:
-    """Whether a field is an explanation."""
+    """Return whether a field is an explanation."""
     return any(part in key for part in EXPLAINS)
 
 
 def _units(key: str, prompt: str, scene: Scene) -> list[str]:
-    """What a list is about, item by item."""
+    """Return what a list is about, item by item."""
     trace = scene.trace
     if key == "truths":
         return [text for passage in trace["passages"] for text in passage]

@@ -19,7 +19,7 @@ from deepeval.test_case import LLMTestCase
 
 
 def make(url: str) -> tuple[str, Metrics]:
-    """The metrics; none for the use of chunks, citations, or whether an answer says all that it should."""
+    """Return the metrics; none for the use of chunks, citations or completeness."""
     model = OpenAIModel(model=MODEL, base_url=url, api_key="none")
     reasons = os.environ.get("WITH_REASONS", "yes") == "yes"
 
@@ -33,8 +33,8 @@ def make(url: str) -> tuple[str, Metrics]:
                 expected_output=trace["reference"],
                 retrieval_context=trace["chunks"],
             )
-            found = metric.measure(case, _show_indicator=False)
-            return None if found is None else float(found)
+            value = metric.measure(case, _show_indicator=False)
+            return None if value is None else float(value)
 
         return score
 

@@ -12,10 +12,10 @@ from phoenix.evals.metrics import CompletenessEvaluator, FaithfulnessEvaluator, 
 
 
 def make(url: str) -> tuple[str, Metrics]:
-    """The metrics; none for context recall, answer relevance, the use of chunks, or citations.
+    """Return the metrics; none for context recall, answer relevance, the use of chunks, or citations.
 
-    Each chunk is labelled by itself, as it says to do for verdicts by document; precision is computed from the same
-    labels and costs nothing more. Completeness is about the requests of the user, without the reference.
+    Each chunk is labelled by itself, as its documentation recommends for verdicts by document; precision is computed
+    from the same labels and costs nothing more. Completeness is about the requests of the user, without the reference.
     """
     model = LLM(provider="openai", model=MODEL, base_url=url, api_key="none")
     faithful, relevant = FaithfulnessEvaluator(llm=model), RetrievalRelevanceEvaluator(llm=model)
@@ -25,9 +25,9 @@ def make(url: str) -> tuple[str, Metrics]:
         return float(evaluator.evaluate(given)[0].score)
 
     def relevance(trace: dict[str, Any]) -> float:
-        found = [score(relevant, input=trace["query"], context=chunk) for chunk in trace["chunks"]]
-        labels[trace["id"]] = mean(found)
-        return mean(found)
+        scores = [score(relevant, input=trace["query"], context=chunk) for chunk in trace["chunks"]]
+        labels[trace["id"]] = mean(scores)
+        return mean(scores)
 
     return f"arize-phoenix-evals {version('arize-phoenix-evals')}", {
         "faithfulness": lambda trace: score(

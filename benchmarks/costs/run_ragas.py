@@ -24,15 +24,15 @@ QUERY, ANSWER, CHUNKS, REFERENCE = "user_input", "response", "retrieved_contexts
 
 
 def make(url: str) -> tuple[str, Metrics]:
-    """The metrics; whether an answer says all that it should is `FactualCorrectness` by recall. None for citations."""
+    """Return the metrics; completeness is `FactualCorrectness` by recall, and there is none for citations."""
     client = AsyncOpenAI(base_url=url, api_key="none")
     model, embeddings = llm_factory(MODEL, client=client), OpenAIEmbeddings(client=client)
     loop = asyncio.new_event_loop()
 
     def scorer(metric: Any, *fields: str) -> Any:
         def score(trace: dict[str, Any]) -> float:
-            held = {QUERY: "query", ANSWER: "answer", CHUNKS: "chunks", REFERENCE: "reference"}
-            given = {field: trace[held[field]] for field in fields}
+            fields_of_trace = {QUERY: "query", ANSWER: "answer", CHUNKS: "chunks", REFERENCE: "reference"}
+            given = {field: trace[fields_of_trace[field]] for field in fields}
             return float(loop.run_until_complete(metric.ascore(**given)).value)
 
         return score

@@ -28,12 +28,12 @@ METRICS = (
 
 
 def make(url: str) -> tuple[str, Metrics]:
-    """All metrics at once: a trace is observed once for all of them. Replies are kept, as they are by default."""
+    """Return all metrics as one: a trace is observed once for all of them, and replies are cached as by default."""
     file = Path(sys.argv[1])
     cache = file.with_name(f"replies-{urlsplit(url).port}.sqlite")
     judge = load_judge(f"llm:{MODEL}", base_url=url, cache=str(cache))
-    held = msgspec.json.decode(file.with_suffix(".whole.json").read_bytes(), type=list[Trace])
-    traces, metrics = {trace.id: trace for trace in held}, [parse_metric(name) for name in METRICS]
+    loaded = msgspec.json.decode(file.with_suffix(".whole.json").read_bytes(), type=list[Trace])
+    traces, metrics = {trace.id: trace for trace in loaded}, [parse_metric(name) for name in METRICS]
 
     def values(trace: dict[str, Any]) -> list[float | None]:
         (verdicts,) = judge.observe([traces[trace["id"]]])

@@ -13,11 +13,10 @@ from trulens.providers.openai import OpenAI
 
 
 def make(url: str) -> tuple[str, Metrics]:
-    """The metrics; none for context precision and recall with a model, nor for the use of chunks.
+    """Return the metrics; none for context precision and recall with a model, nor for the use of chunks.
 
-    It sends 60 calls a minute unless it is told otherwise; here it is.
-    It splits an answer with a model of nltk that it fetches from the network each time; here a pattern does that. What
-    it has for summaries, comprehensiveness, answers whether an answer says all that the reference does.
+    The limit of 60 calls a minute is raised. Answers are split by a pattern instead of a model of nltk that would be
+    downloaded each time. Its metric for summaries, comprehensiveness, serves for completeness.
     """
     llm_provider.nltk.download = lambda *_, **__: True
     llm_provider.sent_tokenize = lambda text: re.split(r"(?<=[.!?]) +", text)

@@ -32,14 +32,14 @@ where one piece of work serves several metrics."""
 
 
 def alone() -> Counter[str]:
-    """Refuse all hosts but this one, from here on; returns what is asked for in vain."""
+    """Refuse connections to all hosts but this one; return a counter of the refused names."""
     refused: Counter[str] = Counter()
-    find = socket.getaddrinfo
+    resolve = socket.getaddrinfo
 
     def guarded(host: Any, *rest: Any, **more: Any) -> Any:
         name = host.decode() if isinstance(host, bytes) else host
         if name is None or name in LOCAL:
-            return find(host, *rest, **more)
+            return resolve(host, *rest, **more)
         refused[str(name)] += 1
         raise socket.gaierror(f"{name} is out of bounds")
 
@@ -48,7 +48,7 @@ def alone() -> Counter[str]:
 
 
 def mark(url: str, trace: int, metric: str) -> None:
-    """Tell the endpoint what comes next."""
+    """Tell the endpoint which trace and metric come next."""
     body = json.dumps({"trace": trace, "metric": metric}).encode()
     asked = urllib.request.Request(f"{url}/mark", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(asked) as answer:
@@ -56,12 +56,12 @@ def mark(url: str, trace: int, metric: str) -> None:
 
 
 def ended(value: float | None) -> str:
-    """What came of a trace, by its value."""
+    """Return the outcome of a trace, by its value."""
     return "lost" if value is None or not math.isfinite(value) or value < 0 else "scored"
 
 
 def measured(metric: str, score: Callable[[dict[str, Any]], Any], traces: list[dict[str, Any]], url: str) -> Any:
-    """Seconds of the processor, and what came of the traces."""
+    """Measure the processor seconds of a metric, and count the outcomes of the traces."""
     spent, ends, raised = 0.0, Counter[str](), Counter[str]()
     values: list[list[float | None]] = []
     for place, trace in enumerate(traces):
@@ -91,8 +91,8 @@ def run(make: Callable[[str], tuple[str, Metrics]]) -> None:
     mark(url, len(traces), WARMING)
     for score in metrics.values():
         score(first)
-    found = {name: measured(name, score, traces, url) for name, score in metrics.items()}
-    result = json.dumps({"version": version, "metrics": found, "refused": dict(refused)})
+    figures = {name: measured(name, score, traces, url) for name, score in metrics.items()}
+    result = json.dumps({"version": version, "metrics": figures, "refused": dict(refused)})
     with os.fdopen(out, "w", encoding="utf-8") as file:
         file.write(result)
     os._exit(0)  # some leave threads behind that wait

@@ -45,12 +45,12 @@ class Counts:
 
 
 def tokens(text: str) -> int:
-    """Four characters to a token."""
+    """Count tokens: four characters are one."""
     return -(-len(text) // 4)
 
 
 def texts(node: Any) -> list[str]:
-    """All texts in the messages of a request, without the names of roles and types."""
+    """Return all texts in the messages of a request, without the names of roles and types."""
     if isinstance(node, str):
         return [node]
     if isinstance(node, list):
@@ -83,49 +83,49 @@ class Endpoint:
         self.server.shutdown()
         self.server.server_close()
 
-    def told(self) -> dict[str, dict[str, int]]:
-        """The counts by metric, but for those of warming."""
-        return {metric: asdict(found) for metric, found in self.counts.items() if metric != WARMING}
+    def get_counts(self) -> dict[str, dict[str, int]]:
+        """Return the counts by metric, without those of warming."""
+        return {metric: asdict(counts) for metric, counts in self.counts.items() if metric != WARMING}
 
     def mark(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Note what comes next."""
+        """Note which trace and metric come next."""
         self.scene = Scene(sent["metric"], self.traces[sent["trace"]])
         return {}
 
     def embed(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Embeddings in which every text is the same."""
+        """Return embeddings in which every text is the same."""
         asked = sent["input"] if isinstance(sent["input"], list) else [sent["input"]]
         with self.lock:
-            found = self.counts[self.scene.metric]
-            found.embeddings += 1
-            found.embedded += sum(tokens(str(text)) for text in asked)
-        held = [{"object": "embedding", "index": place, "embedding": [0.125] * SIZE} for place in range(len(asked))]
+            counts = self.counts[self.scene.metric]
+            counts.embeddings += 1
+            counts.embedded += sum(tokens(str(text)) for text in asked)
+        vectors = [{"object": "embedding", "index": place, "embedding": [0.125] * SIZE} for place in range(len(asked))]
         return {
             "object": "list",
             "model": sent["model"],
-            "data": held,
+            "data": vectors,
             "usage": {"prompt_tokens": 1, "total_tokens": 1},
         }
 
     def answer(self, sent: dict[str, Any], messages: Any) -> tuple[str, int, int]:
-        """The text of a reply, and the tokens both ways."""
+        """Return the text of a reply, and the tokens of request and reply."""
         prompt = "\n".join(texts(messages))
         form = [sent[key] for key in ("tools", "response_format", "text") if sent.get(key)]
         carried = sum(tokens(json.dumps(part, separators=(",", ":"))) for part in form)
         text = self.replies(schema_of(sent, prompt), prompt, self.scene)
         with self.lock:
-            found = self.counts[self.scene.metric]
+            counts = self.counts[self.scene.metric]
             if self.spoil and self.scene.metric != WARMING and next(self.numbers) % self.spoil == 0:
                 text = text[: len(text) // 2] if text.startswith(("{", "[")) else "I would rather not say."
-                found.spoilt += 1
-            found.calls += 1
-            found.prompt += tokens(prompt) + carried
-            found.schema += carried
-            found.completion += tokens(text)
+                counts.spoilt += 1
+            counts.calls += 1
+            counts.prompt += tokens(prompt) + carried
+            counts.schema += carried
+            counts.completion += tokens(text)
         return text, tokens(prompt) + carried, tokens(text)
 
     def chat(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """A chat completion."""
+        """Return a chat completion."""
         text, prompt, completion = self.answer(sent, sent["messages"])
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if sent.get("tools"):
@@ -140,10 +140,10 @@ class Endpoint:
         }  # fmt: skip
 
     def respond(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """A response in the manner of OpenAI's newer interface."""
+        """Return a reply in the form of OpenAI's Responses interface."""
         text, prompt, completion = self.answer(sent, [sent.get("instructions") or "", sent["input"]])
-        said = {"type": "output_text", "text": text, "annotations": []}
-        message = {"type": "message", "id": "said", "role": "assistant", "status": "completed", "content": [said]}
+        content = {"type": "output_text", "text": text, "annotations": []}
+        message = {"type": "message", "id": "said", "role": "assistant", "status": "completed", "content": [content]}
         usage = {
             "input_tokens": prompt, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": completion,
             "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": prompt + completion,

@@ -20,7 +20,7 @@ HEADING = re.compile(r"^## Section \d+\. (.*)$", re.MULTILINE)
 
 
 def traces(count: int) -> list[Trace]:
-    """The answers with most claims; the chunks that were retrieved, and others of the corpus up to five.
+    """Return the answers with most claims, each with its retrieved chunks and others of the corpus up to five.
 
     Line breaks are taken out of the chunks, and behind each cited sentence stands the number of its chunk, in
     brackets: one tool reads them there.
@@ -32,33 +32,35 @@ def traces(count: int) -> list[Trace]:
 
 
 def flat(chunk: Chunk) -> Chunk:
-    """A chunk in one line, its heading without the number of the section."""
+    """Return a chunk in one line, its heading without the number of the section."""
     return replace(chunk, text=" ".join(HEADING.sub(r"\1:", chunk.text).split()))
 
 
 def filled(trace: Trace, pool: list[Chunk], place: int) -> Trace:
-    """A trace with five chunks: its own first, then others, not the same for every trace."""
-    held = {chunk.id: flat(chunk) for chunk in (trace.chunks or ())[:CHUNKS]}
+    """Return a trace with five chunks: its own first, then others, not the same for every trace."""
+    chunks = {chunk.id: flat(chunk) for chunk in (trace.chunks or ())[:CHUNKS]}
     for chunk in pool[place:] + pool[:place]:
-        if len(held) < CHUNKS:
-            held.setdefault(chunk.id, replace(chunk, score=None))
-    return replace(trace, chunks=tuple(held.values()))
+        if len(chunks) < CHUNKS:
+            chunks.setdefault(chunk.id, replace(chunk, score=None))
+    return replace(trace, chunks=tuple(chunks.values()))
 
 
 def marked(trace: Trace) -> Trace:
-    """A trace whose answer bears the numbers of the chunks that it cites."""
+    """Return a trace whose answer carries the numbers of the chunks that it cites."""
     order = [chunk.id for chunk in trace.chunks or ()]
     answer, cited = trace.answer or "", []
     for citation in trace.citations or ():
-        said = citation.claim or ""
-        numbered = f"{said[:-1]} [{order.index(citation.chunk) + 1}]{said[-1]}" if said in answer and said else said
-        answer = answer.replace(said, numbered, 1) if said else answer
+        claim = citation.claim or ""
+        numbered = (
+            f"{claim[:-1]} [{order.index(citation.chunk) + 1}]{claim[-1]}" if claim in answer and claim else claim
+        )
+        answer = answer.replace(claim, numbered, 1) if claim else answer
         cited.append(replace(citation, claim=numbered))
     return replace(trace, answer=answer, citations=tuple(cited) if trace.citations else trace.citations)
 
 
 def plain(trace: Trace) -> dict[str, Any]:
-    """A trace as the other tools read it, with its texts in sentences for the endpoint."""
+    """Return a trace in the form of the other tools, with its texts in sentences for the endpoint."""
     chunks = [chunk.text for chunk in trace.chunks or ()]
     reference = trace.reference if isinstance(trace.reference, str) else " ".join(trace.reference or ())
     return {
@@ -74,5 +76,5 @@ def plain(trace: Trace) -> dict[str, Any]:
 
 
 def parts(text: str) -> Iterator[str]:
-    """The sentences of a text."""
+    """Yield the sentences of a text."""
     return (text[start:end].strip() for start, end in split_sentences(text))

@@ -39,7 +39,7 @@ def sample(corpus: Corpus, n: int, seed: int = 0) -> tuple[Trace, ...]:
     """
     if n > len(corpus.questions):
         raise ValueError(f"{n} questions asked for, the corpus {corpus.name} has {len(corpus.questions)}.")
-    return tuple(sorted(corpus.questions, key=lambda one: chance(seed, "sample", one.id))[:n])
+    return tuple(sorted(corpus.questions, key=lambda question: chance(seed, "sample", question.id))[:n])
 
 
 def handbook_corpus() -> Corpus:
@@ -68,9 +68,9 @@ def squad_corpus(folder: str | Path) -> Corpus:
         documents[name] = f"{before}\n\n{text}" if before is not None else text
         places[question["pid"]] = (name, start, start + len(text))
     questions = [
-        made
+        trace
         for question in _rows(Path(folder, "squad2_questions.jsonl.gz"))
-        if (made := _asked(question, documents, places))
+        if (trace := _asked(question, documents, places))
     ]
     return Corpus("squad", documents, tuple(questions))
 
@@ -90,10 +90,10 @@ def _asked(
     name, start, end = places[question["gold_pid"]]
     text = documents[name]
     at = start + question["answer_start"][0]
-    told = next((answer for answer in question["answers"] if text.startswith(answer, at)), None)
-    if told is None:
+    answer_text = next((answer for answer in question["answers"] if text.startswith(answer, at)), None)
+    if answer_text is None:
         return None
-    around = [(a, b) for a, b in sentences(text, start, end) if a <= at and at + len(told) <= b]
+    around = [(a, b) for a, b in sentences(text, start, end) if a <= at and at + len(answer_text) <= b]
     if not around:
         return None
     a, b = around[0]
@@ -101,7 +101,7 @@ def _asked(
         id=question["id"],
         query=question["query"].strip(),
         reference=tuple(dict.fromkeys(question["answers"])),
-        facts=(fact(text[a:b], at - a, at - a + len(told)),),
+        facts=(fact(text[a:b], at - a, at - a + len(answer_text)),),
         gold=Gold(spans=(Span(document=name, start=a, end=b),)),
         route=name,
     )

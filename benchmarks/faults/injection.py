@@ -271,8 +271,8 @@ def _digressing(config: Config, share: float) -> Config:
 
 def inject(config: Config, name: str, strength: Strength = "medium") -> Config:
     """Return the configuration with a fault in it."""
-    one = FAULTS[name]
-    return one.change(config, one.sizes[STRENGTHS.index(strength)])
+    fault = FAULTS[name]
+    return fault.change(config, fault.sizes[STRENGTHS.index(strength)])
 
 
 def configs(name: str, strength: Strength, seed: int) -> tuple[Config, Config]:

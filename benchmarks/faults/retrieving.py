@@ -28,11 +28,11 @@ Vector = NDArray[np.float32]
 class Sentence:
     """A sentence of a chunk and the words it holds."""
 
-    __slots__ = ("said", "terms", "text")
+    __slots__ = ("terms", "text", "tokens")
 
     def __init__(self, text: str, tokens: str) -> None:
         self.text = text
-        self.said = tokens
+        self.tokens = tokens
         self.terms = frozenset(words(tokens))
 
 
@@ -73,10 +73,10 @@ class Index:
         self.documents = sorted({chunk.document or "" for chunk in self.chunks})
         self.inside = {name: np.array([chunk.document == name for chunk in self.chunks]) for name in self.documents}
         posting = [words(chunk.text) for chunk in self.chunks]
-        self.terms = [frozenset(one) for one in posting]
+        self.terms = [frozenset(terms) for terms in posting]
         self.idf = _rarity(self.terms)
         self.postings = _postings(posting, self.idf)
-        self.vectors = np.stack([self._vector(i, one) for i, one in enumerate(posting)])
+        self.vectors = np.stack([self._vector(i, terms) for i, terms in enumerate(posting)])
         self._sentences: dict[int, list[Sentence]] = {}
         self._gold: dict[tuple[Span, ...], Gold] = {}
 
@@ -169,7 +169,7 @@ def search(query: str, index: Index, how: Search, seed: object) -> tuple[Chunk, 
     ]
     if chance(how.seed, "unranked", seed) >= how.unranked:
         seen = [(_rerank(terms, i, index) + 0.3 * s, i) for s, i in selected[: how.pool]]
-        selected = [*sorted(seen, key=lambda one: -one[0]), *selected[how.pool :]]
+        selected = [*sorted(seen, key=lambda item: -item[0]), *selected[how.pool :]]
     return _room([replace(index.chunks[i], score=round(s, 4)) for s, i in selected[: how.top_k]], how.budget)
 
 
@@ -204,7 +204,7 @@ def _room(chunks: Sequence[Chunk], budget: int) -> tuple[Chunk, ...]:
     """Return the first chunks that fit."""
     selected: list[Chunk] = []
     for chunk in chunks:
-        if selected and sum(len(one.text) for one in selected) + len(chunk.text) > budget:
+        if selected and sum(len(item.text) for item in selected) + len(chunk.text) > budget:
             break
         selected.append(chunk)
     return tuple(selected)

@@ -41,14 +41,14 @@ class System:
     def answer(self, question: Trace) -> Trace:
         """Return the trace of a question: chunks, answer, citations, circumstances, and the answer key of this index."""
         chunks = self.retrieve(question)
-        said = write(question.query, chunks, self.index, self.config.generation, question.id)
-        text = " ".join(item.text for item in said)
+        sentences = write(question.query, chunks, self.index, self.config.generation, question.id)
+        text = " ".join(item.text for item in sentences)
         prompt = _tokens(question.query) + sum(_tokens(chunk.text) for chunk in chunks)
         return replace(
             question,
             chunks=chunks,
             answer=text,
-            citations=cited(said),
+            citations=cited(sentences),
             gold=self.index.gold(question.gold.spans) if question.gold else None,
             model="extractive",
             latency=self._latency(question.id, prompt, _tokens(text)),

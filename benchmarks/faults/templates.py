@@ -85,7 +85,7 @@ def of_tables(documents: Mapping[str, str]) -> Iterator[Trace]:
 
 def combined(questions: Sequence[Trace]) -> Iterator[Trace]:
     """Return questions about two things at once, each told in another sentence."""
-    order = sorted(questions, key=lambda one: chance("combined", one.id))
+    order = sorted(questions, key=lambda question: chance("combined", question.id))
     half = len(order) // 2
     for left, right in list(zip(order, [*order[half:], *order[:half]], strict=True))[:COMBINATIONS]:
         query = f"{left.query[:-1]}, and {right.query[0].lower()}{right.query[1:]}"

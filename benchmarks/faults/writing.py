@@ -71,16 +71,16 @@ def _sober(query: str, chunks: Sequence[Chunk], index: Index, how: Generation, n
             continue
         first = int(len(ranked) > 1 and _hit(how, 0.07 * how.slips, "second", name))
         best = ranked[first][0]
-        near = [one for one in ranked[first : first + 3] if one[0] >= 0.8 * best]
+        near = [item for item in ranked[first : first + 3] if item[0] >= 0.8 * best]
         taken += [(place, chunk, sentence) for place, (_, chunk, sentence) in enumerate(near)]
     remaining: list[tuple[Chunk, Sentence]] = []
-    for _, chunk, sentence in sorted(taken, key=lambda one: one[0]):
+    for _, chunk, sentence in sorted(taken, key=lambda item: item[0]):
         if all(sentence.text != other.text for _, other in remaining):
             remaining.append((chunk, sentence))
     remaining = remaining[: how.sentences]
     if len(remaining) > 1 and _hit(how, 0.04 * how.slips, "short", name):
         remaining = remaining[:-1]
-    return [WrittenSentence(_phrased(s.said, how, name, i), c.id, s.text) for i, (c, s) in enumerate(remaining)]
+    return [WrittenSentence(_phrased(s.tokens, how, name, i), c.id, s.text) for i, (c, s) in enumerate(remaining)]
 
 
 def _ranked(part: str, chunks: Sequence[Chunk], index: Index) -> list[tuple[float, Chunk, Sentence]]:
@@ -97,7 +97,7 @@ def _ranked(part: str, chunks: Sequence[Chunk], index: Index) -> list[tuple[floa
             bonus = 0.08 if figures and NUMBER.search(sentence.text) else 0.0
             score = own + bonus + 0.25 * titled if own else 0.0
             match.append((score - 0.015 * rank, chunk, sentence))
-    return sorted(match, key=lambda one: -one[0])
+    return sorted(match, key=lambda item: -item[0])
 
 
 def _phrased(text: str, how: Generation, name: str, place: int) -> str:
@@ -182,7 +182,7 @@ def _digression(sentences: Sequence[WrittenSentence], chunks: Sequence[Chunk], i
     """Return the first sentences of the last two chunks that the answer does not draw on, word for word and uncited."""
     choices = {sentence.chunk for sentence in sentences}
     others = [chunk for chunk in chunks if chunk.id not in choices][-2:]
-    topics = [next((sentence.said for sentence in index.sentences(chunk.id)), "") for chunk in others]
+    topics = [next((sentence.tokens for sentence in index.sentences(chunk.id)), "") for chunk in others]
     return [WrittenSentence(text if text[-1] in ".!?" else f"{text}.") for text in topics if text]
 
 

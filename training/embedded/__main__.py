@@ -26,8 +26,8 @@ from training.embedded.fitting import (
     calibrate,
     fit,
     halfway,
+    score_answers,
     weights,
-    whole,
 )  # fmt: skip
 from training.embedded.reporting import report
 
@@ -51,7 +51,7 @@ def crossed(data: Data, inner: Array) -> Array:
 
 def stacked(data: Data, odds: Array, chosen: Array, at: Array, *, style: bool = False) -> Array:
     """Return the log-odds of some answers by trees fitted on the chosen ones."""
-    rows = whole(data, odds, style=style)
+    rows = score_answers(data, odds, style=style)
     bad = np.array([answer.bad for answer in data.answers])
     trees = boosting.boost(rows[chosen], bad[chosen], weights(data)[chosen], ANSWER_ROUNDS, **boosting.ANSWERS)
     return trees.predict(rows[at], raw_score=True)
@@ -93,20 +93,20 @@ def lines(data: Data, odds: Array, reported: Array) -> dict[str, Array]:
     bad = np.array([answer.bad for answer in data.answers])
     real = np.array([answer.set != "invented" for answer in data.answers])
     marks = data.claims.marks
-    claims, whole_ = [], []
+    claims, of_answers = [], []
     for kind in range(len(TEXT_TYPES)):
         inside = (kinds[data.owner] == kind) & (marks >= 0) & real[data.owner]
         claims.append(calibrate(odds[inside], marks[inside], PRIOR))
         content = (kinds == kind) & real
-        whole_.append(calibrate(reported[content], bad[content], halfway(bad[content])))
-    return {"claim_line": np.array(claims), "answer_line": np.array(whole_)}
+        of_answers.append(calibrate(reported[content], bad[content], halfway(bad[content])))
+    return {"claim_line": np.array(claims), "answer_line": np.array(of_answers)}
 
 
 def write(data: Data, inner: Array, odds: Array, reported: Array) -> None:
     """Fit on everything and write the weights."""
     every = np.ones(len(data.owner), bool)
     parts = fit(data, every, inner)
-    rows = whole(data, odds)
+    rows = score_answers(data, odds)
     bad = np.array([answer.bad for answer in data.answers])
     trees = boosting.boost(rows, bad, weights(data), ANSWER_ROUNDS, **boosting.ANSWERS)
     seen = np.unique(np.concatenate(data.claims.rows))

@@ -24,8 +24,8 @@ __all__ = [
     "calibrate",
     "fit",
     "halfway",
+    "score_answers",
     "weights",
-    "whole",
 ]
 
 OTHERS = 3.0
@@ -126,7 +126,7 @@ def apply(parts: Parts, data: Data, at: Array) -> Array:
     return (trees + network.predict(parts.network, data.claims.pick(at))) / 2
 
 
-def whole(data: Data, odds: Array, *, style: bool = False) -> Array:
+def score_answers(data: Data, odds: Array, *, style: bool = False) -> Array:
     """Return what is summed up of the claims of each answer (see `summing.summed`)."""
     parts = [slice(*pair) for pair in pairwise(data.start)]
     return np.array([summarize_answer(odds[part], data.features[part], style=style) for part in parts])

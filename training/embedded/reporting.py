@@ -36,5 +36,5 @@ def _line(name: str, answers: Sequence[Answer], bad: Array, reported: Array, con
         "AUROC": auroc(score, label), "within": inner and inner.value, "best F1": f1 and f1.value,
         "best balanced accuracy": balanced and balanced.value,
     }  # fmt: skip
-    told_ = "  ".join(f"{key} {value:.3f}" for key, value in figures.items() if value is not None)
-    print(f"  {name:18} n {content.sum():6,}  bad {label.mean():.2f}  {told_}", flush=True)
+    listed = "  ".join(f"{key} {value:.3f}" for key, value in figures.items() if value is not None)
+    print(f"  {name:18} n {content.sum():6,}  bad {label.mean():.2f}  {listed}", flush=True)

@@ -35,7 +35,7 @@ class Example(NamedTuple):
 
     kind: str
     """`marked` and `unmarked` claims of RAGTruth, `altered` ones, those of `other` sets, and `relevance`."""
-    one: str
+    subject: str
     """A claim or a query."""
     others: tuple[str, ...]
     """The sentences that are evidence, or one passage."""

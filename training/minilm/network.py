@@ -77,7 +77,7 @@ def encoded(example: Example, split: Tokenizer) -> Row:
     """Return an example in tokens, cut as at run time; of a long passage the opening is read."""
     asked = example.kind == "relevance"
     room, rest = (MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS) if asked else (MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
-    created = encode_pair(split, example.one, example.others, room, rest)
+    created = encode_pair(split, example.subject, example.others, room, rest)
     marks = None
     if example.spans is not None:
         marks = tuple(
