@@ -77,7 +77,7 @@ def topic(question: Trace) -> str:
 
 
 def broken(corpus: Corpus, questions: Sequence[Trace], confined: bool) -> Iterator[Trace]:
-    """Return the answers of seven systems, each with a fault, in its share of the questions; with what was done to each."""
+    """Yield the answers of seven systems, each with a fault, in its share of the questions, labelled by the fault."""
     names = sorted({topic(item) for item in questions})
     place = {name: at for at, name in enumerate(names)}
     plain = {item.id: item for item in answers(corpus, Config(), questions)}

@@ -248,11 +248,10 @@ def _verdict(folder: Path, acknowledged: Acknowledged) -> bool:
         store.close()
     lost = {"native": acknowledged.native - met.keys(), "spans": acknowledged.spans - met.keys()}
     twice = sum(1 for n in met.values() if n > 1)
-    print(
-        f"acknowledged: {len(acknowledged.native):,} native, {len(acknowledged.spans):,} by spans; stored {met.total():,}"
-    )
+    native, spans = len(acknowledged.native), len(acknowledged.spans)
+    print(f"acknowledged: {native:,} native, {spans:,} by spans; stored {met.total():,}")
     print(f"lost: {len(lost['native'])} native, {len(lost['spans'])} by spans; twice: {twice}; not judged: {waiting}")
-    print(f"whole with five chunks and scores: {complete:,} of {len(acknowledged.spans):,} by spans")
+    print(f"whole with five chunks and scores: {complete:,} of {spans:,} by spans")
     return not (lost["native"] or lost["spans"] or twice or waiting or complete < len(acknowledged.spans))
 
 

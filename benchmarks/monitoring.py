@@ -58,7 +58,7 @@ def pool(rng: np.random.Generator, mean: float) -> FloatArray:
 
 
 def traffic(rng: np.random.Generator, scores: FloatArray, rate: int, minutes: int, turns: int = 1) -> Traffic:
-    """Return traffic of so many minutes, drawn from the scores; of several turns a conversation, nine in ten are alike."""
+    """Draw traffic of so many minutes from the scores; of several turns of a conversation nine in ten are alike."""
     counts = rng.poisson(rate / turns, size=minutes)
     values = scores[rng.integers(0, POOL, size=int(counts.sum()))]
     if turns > 1:
@@ -75,7 +75,7 @@ def traffic(rng: np.random.Generator, scores: FloatArray, rate: int, minutes: in
 
 
 def sequential(margin: float) -> Callable[[Traffic], np.ndarray]:
-    """Return a drop is called by the sequential test and not over."""
+    """Return the rule: a drop is reported by the sequential test and has not ended."""
     return lambda sums: _sequential(sums, margin)
 
 
@@ -93,7 +93,7 @@ def _sequential(traffic_sums: Traffic, margin: float) -> np.ndarray:
 
 
 def _windows(traffic_sums: Traffic, window: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Count, mean and variance of the window that ends with each minute after the reference."""
+    """Return count, mean and variance of the window that ends with each minute after the reference."""
     sums = [np.concatenate([[0.0], np.cumsum(column)]) for column in traffic_sums]
     n, total, squares = (column[WEEK + 1 :] - column[WEEK + 1 - window : -window] for column in sums)
     n = np.maximum(n, 1)
@@ -101,13 +101,13 @@ def _windows(traffic_sums: Traffic, window: int) -> tuple[FloatArray, FloatArray
 
 
 def _before(traffic_sums: Traffic) -> tuple[float, float, float]:
-    """Return the same of the reference."""
+    """Return count, mean and variance of the reference."""
     n, total, squares = (float(column[:WEEK].sum()) for column in traffic_sums)
     return n, total / n, squares / n - (total / n) ** 2
 
 
 def threshold(window: int, lasting: int = 0) -> Callable[[Traffic], np.ndarray]:
-    """Return the rolling mean is 2 points below the reference, for so many minutes."""
+    """Return the rule: the rolling mean is 2 points below the reference, for so many minutes."""
 
     def rule(traffic_sums: Traffic) -> np.ndarray:
         below = _windows(traffic_sums, window)[1] <= _before(traffic_sums)[1] - 0.02
@@ -122,7 +122,7 @@ def threshold(window: int, lasting: int = 0) -> Callable[[Traffic], np.ndarray]:
 
 
 def t_test(window: int, p: float) -> Callable[[Traffic], np.ndarray]:
-    """Return Welch's t of the window against the reference is significant, one-sided."""
+    """Return the rule: Welch's t of the window against the reference is significant, one-sided."""
 
     def rule(traffic_sums: Traffic) -> np.ndarray:
         n, mean, variance = _windows(traffic_sums, window)

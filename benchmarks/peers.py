@@ -156,9 +156,8 @@ def main() -> None:
         return
     print("| case | tool | it says | ragfault says |\n|---|---|---|---|")
     for title, tool, code, ours in CASES:
-        print(
-            f"| {title} | {tool} | {last_line(given.run / tool / 'bin/python', code)} | {last_line(sys.executable, ours)} |"
-        )
+        theirs = last_line(given.run / tool / "bin/python", code)
+        print(f"| {title} | {tool} | {theirs} | {last_line(sys.executable, ours)} |")
     print("\n| tool | packages | MB installed | seconds to import |\n|---|---|---|---|")
     for tool in PEERS:
         python = given.run / tool / "bin/python"

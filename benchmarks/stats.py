@@ -198,7 +198,7 @@ TRUE = (0.0, 0.05, 0.2, 0.5, 0.9)
 
 
 def corrections(simulations: int) -> Iterator[str]:
-    """Yield how often a share corrected for a judge's error contains the truth, and how often the uncorrected one does."""
+    """Yield how often shares corrected for a judge's error, and uncorrected ones, contain the truth."""
     yield (
         "| judge: sensitivity and specificity | run | labelled | "
         + " | ".join(f"{100 * truth:.0f} % bad" for truth in TRUE)
@@ -211,7 +211,8 @@ def corrections(simulations: int) -> Iterator[str]:
             coverage = [_share(inside, defined) for inside, defined, _ in cells]
             undefined = 1 - sum(defined for _, defined, _ in cells) / (simulations * len(TRUE))
             raw = _share(cells[TRUE.index(0.2)][2], simulations)
-            yield f"| {name} | {n} | {labelled} + {labelled} | {' | '.join(coverage)} | {raw} | {100 * undefined:.1f} % |"
+            shares = " | ".join(coverage)
+            yield f"| {name} | {n} | {labelled} + {labelled} | {shares} | {raw} | {100 * undefined:.1f} % |"
 
 
 def _corrected(se: float, sp: float, n: int, labelled: int, truth: float, simulations: int) -> tuple[int, int, int]:

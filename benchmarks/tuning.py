@@ -107,8 +107,9 @@ def table(
         figures = [f"{compute_figure(name, outcomes):.3f}" for name in ("recall", "iou")]
         costs = f"{compute_figure('latency', outcomes):.1f} | {compute_figure('tokens', outcomes):,.0f}"
         less = "–" if recipe == default else f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
+        reranker = recipe.get_stage("rerank") or "–"
         print(
-            f"| {recipe.chunker} | {retrieval} | {recipe.get_stage('rerank') or '–'} | {fmean(pairs[at]):.3f} | {less} | "
+            f"| {recipe.chunker} | {retrieval} | {reranker} | {fmean(pairs[at]):.3f} | {less} | "
             f"{adjusted[at]:.3f} | {' | '.join(figures)} | {costs} |"
         )
 
@@ -121,7 +122,7 @@ def splits(
     tokens: int,
     count: int,
 ) -> None:
-    """Return how near the tuner's choice comes to the best row on questions that did not choose, in which share of time."""
+    """Print how near the tuner's choice comes to the best row on the other questions, and its share of the time."""
     recipes = enumerate_configs(space, default)
     place = {question.id: at for at, question in enumerate(questions)}
     values = np.array([[item.value for item in bench.measure(recipe, questions)] for recipe in recipes])
@@ -206,9 +207,8 @@ def main() -> None:
     bench.cache.flush()
     groups = [question.group for question in gathered.questions]
     print(f"{len(gathered.questions)} questions, {len(documents)} documents; grouped by {gathered.grouped_by}")
-    print(
-        f"{len(recipes)} rows in {bench.uncached_seconds:.0f} s ({time.perf_counter() - begin:.0f} s with what was kept)\n"
-    )
+    elapsed = time.perf_counter() - begin
+    print(f"{len(recipes)} rows in {bench.uncached_seconds:.0f} s ({elapsed:.0f} s with what was kept)\n")
     table(result, recipes, default, groups)
     print()
     splits(bench, gathered.questions, space, default, tokens, given.splits)

@@ -2,8 +2,8 @@
 
     python training/card.py DATA_FOLDER --judge NAME [--limit N] [-w PROCESSES]
 
-The words of the card stand in training/cards.toml; the figures come from `ragfault.evaluation.agreement`, on each of SETS. The
-card is written to src/ragfault/cards/NAME.json; `make docs` then brings it into docs/judge.md.
+The words of the card are in training/cards.toml; the figures come from `ragfault.evaluation.agreement`, on each of
+SETS. The card is written to src/ragfault/cards/NAME.json; `make docs` then brings it into docs/judge.md.
 """
 
 from __future__ import annotations

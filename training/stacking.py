@@ -51,7 +51,7 @@ class JudgedAnswer(NamedTuple):
 
 
 def chosen(folder: Path, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the answers that are looked at."""
+    """Yield the selected answers."""
     for name in SETS:
         for first in FOLDS:
             content = [row for row in rows(folder, name) if fold(row["source_id"]) == first]
@@ -88,8 +88,8 @@ def tell(folder: Path, retained: Path, count: int) -> Iterator[JudgedAnswer]:
                 int(any(item.start < span["end"] and span["start"] < item.end for span in spans)) for item in message
             ]
         yield JudgedAnswer(
-            name, fold(row["source_id"]), f"{row.get('task')} {row.get('model')}", TEXT_TYPES.index(looked[0].text_type),
-            int(row["label"]), float(full[at]), np.array(both), np.array(marks),
+            name, fold(row["source_id"]), f"{row.get('task')} {row.get('model')}",
+            TEXT_TYPES.index(looked[0].text_type), int(row["label"]), float(full[at]), np.array(both), np.array(marks),
         )  # fmt: skip
         if done % 200 == 0:
             print(f"{done:,} answers", flush=True)
@@ -132,7 +132,7 @@ def fit(reported: list[JudgedAnswer]) -> Fitted:
 
 
 def answers(reported: list[JudgedAnswer], of_claims: tuple[float, ...]) -> Array:
-    """Return what is weighed of each answer."""
+    """Return the features of each answer."""
     return np.array([[item.answer_score, *summarize_odds(put(item.sides, of_claims))] for item in reported])
 
 

@@ -43,7 +43,7 @@ def sample(corpus: Corpus, n: int, seed: int = 0) -> tuple[Trace, ...]:
 
 
 def handbook_corpus() -> Corpus:
-    """Return the demo handbook with its 104 questions and more than 400 made from its sentences and tables by templates."""
+    """Return the demo handbook with its 104 questions and more than 400 made by templates from its text."""
     data = load_handbook()
     plain = list(of_sentences(data.documents))
     questions = [*plain, *of_tables(data.documents), *combined(plain)]
@@ -54,7 +54,7 @@ def handbook_corpus() -> Corpus:
 
 
 def squad_corpus(folder: str | Path) -> Corpus:
-    """Return the corpus of `squad2_paragraphs.jsonl.gz` and `squad2_questions.jsonl.gz` in a folder, one document a title.
+    """Return the corpus of `squad2_paragraphs.jsonl.gz` and `squad2_questions.jsonl.gz`, one document a title.
 
     An answerable question has its answers as references, the sentence of the paragraph that holds the answer
     as gold span, and as its fact that sentence, or the clauses around the answer where it is long.

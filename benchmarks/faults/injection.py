@@ -85,13 +85,13 @@ def writing(config: Config, **settings: Any) -> Config:
 
 @fault("none", "none", 0, 1.0, 1.0, 1.0)
 def _none(config: Config, slips: float) -> Config:
-    """Return the same configuration asked again: the writer slips elsewhere at the same rate. Nothing should move."""
+    """Ask the same configuration again: the writer slips elsewhere at the same rate. Nothing should move."""
     return writing(config, slips=slips)
 
 
 @fault("none-rebuilt", "none", 0, 1, 2, 3)
 def _rebuilt(config: Config, seed: int) -> Config:
-    """Return the same, and the approximate index was rebuilt: it overlooks other candidates, 2 in 100. Nothing should move."""
+    """Rebuild the approximate index: it misses other candidates, 2 in 100. Nothing should move."""
     return searching(config, seed=config.search.seed + 1000 * seed)
 
 
@@ -100,7 +100,7 @@ def _rebuilt(config: Config, seed: int) -> Config:
 
 @fault("chunks-small", "retrieval", 1, 220, 120, 70)
 def _small(config: Config, size: int) -> Config:
-    """Return windows of so many characters instead of sections.
+    """Cut the documents into windows of so many characters instead of sections.
 
     context_relevance, context_recall and span_recall should drop, completeness after them; groundedness should not
     move much, for the writer still says what it was given. Chunk ids change: old labels no longer fit.
@@ -110,7 +110,7 @@ def _small(config: Config, size: int) -> Config:
 
 @fault("chunks-large", "retrieval", 1, 2500, 4500, 8000)
 def _large(config: Config, size: int) -> Config:
-    """Return windows of so many characters, while the prompt has room for 8,000: fewer and blurred chunks.
+    """Cut the documents into large windows; the prompt has room for 8,000 characters: fewer, less specific chunks.
 
     span_precision should drop, and context_recall and span_recall as far as the fewer chunks hold less;
     context_relevance may even rise, because a long chunk holds more of the words of any query; groundedness should not
@@ -130,7 +130,7 @@ def _rotated(config: Config, angle: float) -> Config:
 
 @fault("index-mismatch", "retrieval", 1, 0.25, 0.5, 1.0)
 def _mismatch(config: Config, share: float) -> Config:
-    """Return a share of the index was built with another model than the one that embeds the queries.
+    """Build a share of the index with another model than the one that embeds the queries.
 
     Every retrieval metric should drop, completeness after them; groundedness and citation_validity should not.
     """
@@ -139,7 +139,7 @@ def _mismatch(config: Config, share: float) -> Config:
 
 @fault("reranker-removed", "retrieval", 1, 0.35, 0.7, 1.0)
 def _unranked(config: Config, share: float) -> Config:
-    """Return a share of the queries gets the order of the first stage, because the reranker does not answer.
+    """Leave a share of the queries in the order of the first stage, because the reranker does not answer.
 
     context_relevance, recall@5 and context_precision should drop; groundedness should not.
     """
@@ -148,7 +148,7 @@ def _unranked(config: Config, share: float) -> Config:
 
 @fault("wrong-filter", "retrieval", 1, 0.1, 0.25, 0.5)
 def _filter(config: Config, share: float) -> Config:
-    """Return a share of the queries is confined to a document that was not meant.
+    """Restrict a share of the queries to a document that was not meant.
 
     Every retrieval metric and completeness should drop, refusals rise; groundedness should not move.
     """
@@ -157,7 +157,7 @@ def _filter(config: Config, share: float) -> Config:
 
 @fault("duplicates", "retrieval", 1, 0.3, 0.6, 1.0)
 def _duplicates(config: Config, share: float) -> Config:
-    """Return a share of the documents was taken in four times, so that copies fill the list.
+    """Index a share of the documents four times, so that copies fill the list.
 
     redundancy should rise; context_recall and recall@5 should drop for queries that need two passages; the mean
     context_relevance may rise, since four copies of a good chunk are four good chunks. The labels know only originals.
@@ -167,7 +167,7 @@ def _duplicates(config: Config, share: float) -> Config:
 
 @fault("top-k", "retrieval", 6, 8, 20, 30)
 def _top_k(config: Config, k: int) -> Config:
-    """Return so many chunks instead of 5; the first 5 stay the same and the prompt has room for all.
+    """Retrieve so many chunks instead of 5; the first 5 stay the same and the prompt has room for all.
 
     chunk_utilization should drop; so does the mean context_relevance over all chunks, which is no fault of the ranking:
     context_relevance@5 and recall@5 should not move, context_recall can only rise.
@@ -180,7 +180,7 @@ def _top_k(config: Config, k: int) -> Config:
 
 @fault("stale-documents", "source", 3, 0.25, 0.5, 0.9)
 def _stale(config: Config, share: float) -> Config:
-    """Return the figures in a share of the sections are out of date; no character moves, so that spans and ids stay true.
+    """Replace the figures in a share of the sections by outdated ones of the same length; spans and ids stay valid.
 
     factual_accuracy should drop, completeness and context_recall with it, for the expected figures are nowhere;
     groundedness, context_relevance, recall@5, span_recall and citation_validity should not move.
@@ -193,7 +193,7 @@ def _stale(config: Config, share: float) -> Config:
 
 @fault("invented-claims", "generation", 2, 0.15, 0.35, 0.7)
 def _invented(config: Config, share: float) -> Config:
-    """Return a share of the answers ends in one or two statements that no source makes (baseline 0.04).
+    """Append one or two statements that no source makes to a share of the answers (baseline 0.04).
 
     groundedness should drop; retrieval metrics are the same to the bit, completeness should not move.
     """
@@ -221,7 +221,7 @@ def _truncated(config: Config, most: int) -> Config:
 
 @fault("over-refusal", "generation", 4, 0.1, 0.25, 0.5)
 def _refusing(config: Config, share: float) -> Config:
-    """Return a share of the queries is refused whatever the chunks hold (baseline 0.02).
+    """Refuse a share of the queries whatever the chunks contain (baseline 0.02).
 
     completeness, answer_relevance and chunk_utilization should drop, wrong_refusal rise; a refusal has no groundedness
     and no citations, which leaves those of the others as they were; retrieval metrics are the same to the bit.
@@ -231,7 +231,7 @@ def _refusing(config: Config, share: float) -> Config:
 
 @fault("fabricated-quotes", "generation", 5, 0.15, 0.35, 0.7)
 def _fabricated(config: Config, share: float) -> Config:
-    """Return a share of the citations quotes words that stand nowhere (baseline 0.03).
+    """Quote words that occur nowhere in a share of the citations (baseline 0.03).
 
     citation_validity should drop and nothing else: claims and cited chunks are the right ones.
     """
@@ -249,7 +249,7 @@ def _shifted(config: Config, share: float) -> Config:
 
 @fault("wandering-preamble", "generation", 7, 0.25, 0.6, 1.0)
 def _wandering(config: Config, share: float) -> Config:
-    """Return a share of the answers begins with three sentences of small talk that claim nothing about the documents.
+    """Begin a share of the answers with three sentences of small talk that claim nothing about the documents.
 
     answer_relevance should drop and nothing else, context_adherence aside; groundedness should not move as long as the
     judge sees that small talk is no claim.
@@ -259,7 +259,7 @@ def _wandering(config: Config, share: float) -> Config:
 
 @fault("wandering-digression", "generation", 7, 0.25, 0.6, 1.0)
 def _digressing(config: Config, share: float) -> Config:
-    """Return a share of the answers begins with two sentences of the last chunks, which are true there and were not asked for.
+    """Begin a share of the answers with two sentences of the last chunks, which are true but were not asked for.
 
     answer_relevance should drop and nothing else: what is said is grounded. chunk_utilization may rise.
     """
@@ -284,20 +284,20 @@ def configs(name: str, strength: Strength, seed: int) -> tuple[Config, Config]:
 def pair(
     corpus: Corpus, name: str, strength: Strength = "medium", *, n: int = 200, seed: int = 0
 ) -> tuple[list[Trace], list[Trace]]:
-    """Return the traces of baseline and candidate on the same n questions; another seed draws other questions and slips."""
+    """Return the traces of baseline and candidate on the same n questions; the seed draws questions and slips."""
     questions = sample(corpus, n, seed)
     base, broken = configs(name, strength, seed)
     return answers(corpus, base, questions), answers(corpus, broken, questions)
 
 
 def halves(corpus: Corpus, *, n: int = 200, seed: int = 0) -> tuple[list[Trace], list[Trace]]:
-    """Return a/A without pairs: one configuration on two sets of n questions that share none."""
+    """Return the traces of one configuration on two sets of n questions that share none (A/A without pairs)."""
     questions = sample(corpus, 2 * n, seed)
     base, again = configs("none", "medium", seed)
     return answers(corpus, base, questions[:n]), answers(corpus, again, questions[n:])
 
 
 def with_key_of(baseline: Sequence[Trace], candidate: Sequence[Trace]) -> list[Trace]:
-    """Return the candidate under the baseline's labels, as where nobody labelled anew after the chunks were cut otherwise."""
+    """Return the candidate with the baseline's labels, as if nobody had labelled again after the new chunking."""
     keys: dict[str, Gold | None] = {trace.id: trace.gold for trace in baseline}
     return [replace(trace, gold=keys[trace.id]) for trace in candidate]

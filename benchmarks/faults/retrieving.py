@@ -154,7 +154,7 @@ def verbalised(line: str, rows: Sequence[str]) -> str:
 
 
 def search(query: str, index: Index, how: Search, seed: object) -> tuple[Chunk, ...]:
-    """Return the chunks for a query: found by words and vectors, filtered, reranked, cut to k and to the prompt's room."""
+    """Return the chunks for a query: found by words and vectors, filtered, reranked, cut to k and the prompt."""
     terms = sorted(set(words(query)))
     scores = _fused(terms, index, how)
     if how.misfiltered and chance(how.seed, "filter", seed) < how.misfiltered:

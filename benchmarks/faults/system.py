@@ -39,7 +39,7 @@ class System:
         return search(question.query, self.index, self.config.search, question.id)
 
     def answer(self, question: Trace) -> Trace:
-        """Return the trace of a question: chunks, answer, citations, circumstances, and the answer key of this index."""
+        """Return the trace of a question: chunks, answer, citations, metadata, and the answer key of this index."""
         chunks = self.retrieve(question)
         sentences = write(question.query, chunks, self.index, self.config.generation, question.id)
         text = " ".join(item.text for item in sentences)

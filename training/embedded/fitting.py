@@ -127,7 +127,7 @@ def apply(parts: Parts, data: Data, at: Array) -> Array:
 
 
 def score_answers(data: Data, odds: Array, *, style: bool = False) -> Array:
-    """Return what is summed up of the claims of each answer (see `summing.summed`)."""
+    """Return the features of each answer, summed up over its claims (see `summarize_answer`)."""
     parts = [slice(*pair) for pair in pairwise(data.start)]
     return np.array([summarize_answer(odds[part], data.features[part], style=style) for part in parts])
 

@@ -32,7 +32,7 @@ def altered(claim: str, texts: Sequence[str], chance: Random) -> str | None:
 
 
 def number(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
-    """Return one digit of one number is another."""
+    """Return the claim with one digit of one number changed."""
     result = list(NUMBER.finditer(claim))
     if not result:
         return None
@@ -43,7 +43,7 @@ def number(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # n
 
 
 def name(claim: str, texts: Sequence[str], chance: Random) -> str | None:
-    """Return one name is another of the passages."""
+    """Return the claim with one name replaced by another of the passages."""
     result = list(NAME.finditer(claim))
     if not result:
         return None
@@ -54,7 +54,7 @@ def name(claim: str, texts: Sequence[str], chance: Random) -> str | None:
 
 
 def negation(claim: str, texts: Sequence[str], chance: Random) -> str | None:  # noqa: ARG001
-    """Return what is, is not."""
+    """Return the claim with its verb negated."""
     result = VERB.search(claim)
     if result is None or " not" in claim:
         return None
