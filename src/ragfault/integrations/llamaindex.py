@@ -57,10 +57,9 @@ def _get_query_text(query: QueryType) -> str:
 class LlamaIndexTraceHandler:
     """A handler that makes a trace of each outermost query, retrieval or chat of LlamaIndex, from its instrumentation.
 
-    `with LlamaIndexTraceHandler(background): engine.query(…)`, or
-    `LlamaIndexTraceHandler("traces.jsonl").attach()` for the whole program. The trace has query, nodes,
-    answer, model, times and errors, of plain and async calls. A streamed answer is not recorded: score it
-    with `ragfault.evaluation.online.score_response` when it is complete.
+    `with LlamaIndexTraceHandler(background): engine.query(…)`, or `LlamaIndexTraceHandler("traces.jsonl").attach()` for
+    the whole program. The trace has query, nodes, answer, model, times and errors, of plain and async calls. A streamed
+    answer is not recorded: score it with `ragfault.evaluation.online.score_response` when it is complete.
     """
 
     def __init__(self, sink: TraceSink, *, route: str | None = None) -> None:

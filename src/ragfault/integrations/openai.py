@@ -30,11 +30,10 @@ def measure_client(
 ) -> Client:
     """Return a copy of a client whose calls become traces, for a background scorer, a function or a file.
 
-    `chat.completions.create` and `responses.create`, plain, async and streamed, take three more arguments,
-    which are not sent: `contexts`, the passages in the prompt; `query`, the question of the user, else the
-    last message of the user; `reference`, a correct answer. `contexts` of this function retrieves the
-    passages of a query for calls without any. Results and errors of the client are unchanged; Azure's clients
-    are copied alike.
+    `chat.completions.create` and `responses.create`, plain, async and streamed, take three more arguments, which are
+    not sent: `contexts`, the passages in the prompt; `query`, the question of the user, else the last message of the
+    user; `reference`, a correct answer. `contexts` of this function retrieves the passages of a query for calls without
+    any. Results and errors of the client are unchanged; Azure's clients are copied alike.
     """
     copied = client.copy()
     calls = _CallRecorder(TraceDelivery(sink, route), contexts, isinstance(client, AsyncOpenAI))

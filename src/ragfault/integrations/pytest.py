@@ -1,8 +1,7 @@
 """The pytest plugin: tests assert thresholds of a run, or no regression against a baseline.
 
-pytest loads it if ragfault is installed. It provides the fixtures `ragfault` and `scored`, the markers
-`ragfault` and `ragfault_traces`, and the options `--ragfault-…`; heavy modules are imported when a test first
-needs them.
+pytest loads it if ragfault is installed. It provides the fixtures `ragfault` and `scored`, the markers `ragfault` and
+`ragfault_traces`, and the options `--ragfault-…`; heavy modules are imported when a test first needs them.
 """
 
 from __future__ import annotations
@@ -131,9 +130,7 @@ def ragfault(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def scored(request: pytest.FixtureRequest, ragfault: RagfaultFixture) -> ScoredTrace:
-    """One trace of the marker `ragfault_traces` with its verdicts, scores and values, which are attached to
-    the test.
-    """
+    """One trace of the marker `ragfault_traces` with its verdicts, scores and values, attached to the test."""
     if not hasattr(request, "param"):
         raise UsageError('which traces? Mark the test: @pytest.mark.ragfault_traces("traces.jsonl").')
     if isinstance(request.param, str):
@@ -213,9 +210,8 @@ class RagfaultFixture:
     ) -> GateResult:
         """Assert that no metric of a run got worse than in a baseline by more than its margin.
 
-        `baseline` is a run, or None for that of `--ragfault-baseline`; without one the test is skipped.
-        `terms` are those of `ragfault gate --baseline`: metrics, margins, alpha, power, coverage, anyway,
-        seed.
+        `baseline` is a run, or None for that of `--ragfault-baseline`; without one the test is skipped. `terms` are
+        those of `ragfault gate --baseline`: metrics, margins, alpha, power, coverage, anyway, seed.
         """
         __tracebackhide__ = True
         return self._check_run(run, (), True if baseline is None else baseline, unsure, max_drop=max_drop, **terms)

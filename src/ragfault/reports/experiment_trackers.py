@@ -41,7 +41,7 @@ def collect_parameters(run: Run) -> dict[str, str]:
 
 
 def collect_metrics(findings: Findings) -> dict[str, float]:
-    """Collect the figures of a run: of each metric its mean, the ends of its interval, and how many scores it rests on."""
+    """Collect the figures of a run: of each metric its mean, its interval's ends, and how many scores it rests on."""
     figures: dict[str, float] = {}
     for item in findings.scorecard.aggregates:
         name = item.metric

@@ -143,9 +143,9 @@ def explain_corrections(card: Scorecard) -> list[str]:
     if card.label_source is None:
         return []
     return [
-        f"By {describe_label_source(card.label_source)}. The judge's mean over all traces, corrected by how it differs from the "
-        "labels (PPI++): this assumes that the labelled traces are a random draw of all. Targets are decided on "
-        "the corrected figures; metrics without labels stand as judged.",
+        f"By {describe_label_source(card.label_source)}. The judge's mean over all traces, corrected by how it differs "
+        "from the labels (PPI++): this assumes that the labelled traces are a random draw of all. Targets are decided "
+        "on the corrected figures; metrics without labels stand as judged.",
         *_warn_nonrandom_labels(card),
     ]
 
@@ -157,17 +157,18 @@ def _warn_nonrandom_labels(card: Scorecard) -> list[str]:
     if not metrics:
         return []
     return [
-        f"Beware: by {join_names(metrics)} the judge has the labelled traces otherwise than all (p < {NONRANDOM_P:g}). They do not "
-        "look like a random draw, and then the corrected figures can be wrong."
+        f"Beware: by {join_names(metrics)} the judge has the labelled traces otherwise than all (p < {NONRANDOM_P:g}). "
+        "They do not look like a random draw, and then the corrected figures can be wrong."
     ]
 
 
 def explain_judge_correction(correction: CardCorrection) -> list[str]:
     """Explain what figures were corrected by, and what that assumes, in sentences."""
     lines = [
-        f"By the card of {clean_text(correction.judge)}, {entry.corrects} verdicts: sensitivity {format_interval(entry.sensitivity)} "
-        f"on {entry.sensitivity.n:,}, specificity {format_interval(entry.specificity)} on {entry.specificity.n:,}, "
-        f"measured on {clean_text(entry.set)} ({entry.shape}; {clean_text(entry.split)}); positive is what is bad."
+        f"By the card of {clean_text(correction.judge)}, {entry.corrects} verdicts: sensitivity "
+        f"{format_interval(entry.sensitivity)} on {entry.sensitivity.n:,}, specificity "
+        f"{format_interval(entry.specificity)} on {entry.specificity.n:,}, measured on {clean_text(entry.set)} "
+        f"({entry.shape}; {clean_text(entry.split)}); positive is what is bad."
         for entry in correction.figures
         if entry.sensitivity and entry.specificity
     ]

@@ -34,7 +34,8 @@ def describe_judge_usage(findings: Findings) -> Iterator[str]:
         yield format_usage(findings.manifest.usage)
     if findings.suspected_injections:
         hold = "hold" if findings.suspected_injections != 1 else "holds"
-        yield f"{format_count(findings.suspected_injections, 'trace')} {hold} text that looks like an order to the judge"
+        traces = format_count(findings.suspected_injections, "trace")
+        yield f"{traces} {hold} text that looks like an order to the judge"
 
 
 def format_usage(usage: Usage) -> str:
@@ -142,7 +143,9 @@ def _describe_metric_ppi(change: MetricChange) -> str:
     if change.judge_difference is None or put is None:
         return f"{name} stands as judged: {'it was not labelled' if put is None else put.reason}"
     labels, what = change.evidence_count
-    return f"{name} {format_change(change)} by {labels:,} {what}{format_width_ratio(put.width_ratio)}; as judged {format_interval(change.judge_difference, signed=True)}"
+    evidence = f"{labels:,} {what}{format_width_ratio(put.width_ratio)}"
+    judged = format_interval(change.judge_difference, signed=True)
+    return f"{name} {format_change(change)} by {evidence}; as judged {judged}"
 
 
 def describe_verdict(change: MetricChange) -> str:

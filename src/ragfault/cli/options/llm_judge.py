@@ -54,7 +54,7 @@ def add_llm_options(function: F) -> F:
 
 
 def resolve_judge_options(judge: str | None, flags: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Resolve the options of a named judge: flags before the table [llm] of the settings; none for one that asks no model.
+    """Resolve the options of a named judge, flags before the settings' table [llm]; none if it asks no model.
 
     Raises UsageError where flags are given to a judge that asks no model, or cannot be read.
     """
@@ -168,8 +168,9 @@ def _format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
     return (
         f"Nothing was sent. {estimate.traces:,} traces, judged by {' '.join(who)}:\n\n"
         + "\n".join(line.rstrip() for line in lines)
-        + f"\n\nTokens are estimated: {CHARACTERS_PER_TOKEN} characters to one, and replies of {size}. At the most: were every "
-        f"reply as long as --max-tokens. What a reply lacks is asked for once more, which comes on top.{lost}"
+        + f"\n\nTokens are estimated: {CHARACTERS_PER_TOKEN} characters to one, and replies of {size}. At the most: "
+        "were every reply as long as --max-tokens. What a reply lacks is asked for once more, which comes on "
+        f"top.{lost}"
     )
 
 

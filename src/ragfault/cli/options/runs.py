@@ -133,7 +133,8 @@ human_labels_option = click.option(
     multiple=True,
     type=click.Path(exists=True),
     metavar="PATH",
-    help="Correct scores with labels of some traces (prediction-powered): human labels, or the run of a stronger judge.",
+    help="Correct scores with labels of some traces (prediction-powered): human labels, or the run of a stronger "
+    "judge.",
 )
 
 

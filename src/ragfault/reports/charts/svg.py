@@ -179,7 +179,8 @@ def describe_forest_row(change: MetricChange) -> str:
     elif difference.low >= -margin and difference.high <= margin:
         where = "lies within the margin of"
     else:
-        where = f"{'leaves out' if difference.low > 0 or difference.high < 0 else 'takes in'} zero and reaches over the margin of"
+        zero = "leaves out" if difference.low > 0 or difference.high < 0 else "takes in"
+        where = f"{zero} zero and reaches over the margin of"
     ends = f"{format_signed(difference.low)} to {format_signed(difference.high)}"
     return f"{clean_label(change.metric, 80)}: the whole interval, {ends}, {where} {format_number(margin)}"
 

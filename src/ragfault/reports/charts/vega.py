@@ -184,6 +184,7 @@ def _build_diagonal() -> Any:
 
 
 def build_calibration_chart(curves: AgreementCurves, score: str, bad: str) -> LayerChart:
+    """Build the curve of the share of bad items over the mean score."""
     alt = import_altair()
     rows = [{"mean": point.mean, "share": point.share, "n": point.n} for point in curves.calibration]
     base = alt.Chart(alt.Data(values=rows)).encode(
@@ -196,6 +197,7 @@ def build_calibration_chart(curves: AgreementCurves, score: str, bad: str) -> La
 
 
 def build_roc_chart(curves: AgreementCurves) -> LayerChart:
+    """Build the ROC curve: hits over false alarms."""
     alt = import_altair()
     rows = [{"alarms": x, "hits": y, "at": at} for at, (x, y) in enumerate(curves.roc)]
     line = (
@@ -215,22 +217,21 @@ def build_roc_chart(curves: AgreementCurves) -> LayerChart:
 
 
 def _build_points(points: Sequence[FrontierPoint], x: str, y: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "x": getattr(point.measured, x),
-            "y": getattr(point.measured, y),
-            "chosen": point.recommended,
-            "tip": f"{clean_label(point.measured.name, 120)}: {getattr(point.measured, y):.3f}, {getattr(point.measured, x):,.1f}",
-        }
-        for point in points
-    ]
+    rows = []
+    for point in points:
+        across, up = getattr(point.measured, x), getattr(point.measured, y)
+        tip = f"{clean_label(point.measured.name, 120)}: {up:.3f}, {across:,.1f}"
+        rows.append({"x": across, "y": up, "chosen": point.recommended, "tip": tip})
+    return rows
 
 
 def build_cost_chart(result: TuningResult, cost: str) -> LayerChart:
+    """Build the frontier of a tuning: value over a cost."""
     return _build_scatter_chart(_build_points(result.frontier, cost, "value"), COST_LABELS[cost], result.metric)
 
 
 def build_recall_chart(points: Sequence[FrontierPoint]) -> LayerChart:
+    """Build the frontier of precision over recall."""
     return _build_scatter_chart(_build_points(points, "recall", "precision"), "recall", "precision")
 
 
@@ -250,6 +251,7 @@ def _build_scatter_chart(rows: list[dict[str, Any]], across: str, up: str) -> La
 
 
 def build_line_chart(monitor: MonitorReport, line: RollingLine) -> LayerChart:
+    """Build a rolling mean with its band, deployments and starts of drops."""
     alt = import_altair()
     rows = [
         {"time": MINUTE_MS * minute, "mean": mean, "low": low, "high": high}

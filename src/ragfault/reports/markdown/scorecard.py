@@ -59,7 +59,8 @@ def build_markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]])
 def render_scorecard_markdown(findings: Findings) -> str:
     """Render the findings as one Markdown page."""
     manifest = findings.manifest
-    facts = f"{format_count(manifest.traces, 'trace')} · judge {escape_markdown(manifest.judge)} · {escape_markdown(manifest.created)}"
+    origin = f"judge {escape_markdown(manifest.judge)} · {escape_markdown(manifest.created)}"
+    facts = f"{format_count(manifest.traces, 'trace')} · {origin}"
     if manifest.failed:
         facts += f" · {manifest.failed:,} scores failed"
     if manifest.skipped:
@@ -237,9 +238,8 @@ def _build_worst_traces(diagnoses: Sequence[Diagnosis]) -> list[str]:
     lines = []
     for diagnosis in diagnoses:
         triad = "" if diagnosis.triad is None else f", triad {format_number(diagnosis.triad)} ({diagnosis.quality})"
-        lines.append(
-            f"- **{escape_markdown(clip_text(diagnosis.trace, 60))}**{triad}: {escape_markdown(clip_text(diagnosis.query, 200))}"
-        )
+        query = escape_markdown(clip_text(diagnosis.query, 200))
+        lines.append(f"- **{escape_markdown(clip_text(diagnosis.trace, 60))}**{triad}: {query}")
         for title, count, text in summarize_problems(diagnosis):
             lines.append(f"  - {title}{f' ×{count}' if count > 1 else ''}: {escape_markdown(text)}")
     return _build_section("Worst traces", lines)

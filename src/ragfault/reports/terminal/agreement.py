@@ -93,7 +93,8 @@ def summarize_agreement(measurement: JudgeMeasurement) -> str:
     name = clean_text(measurement.judge).split(" ")[0]
     units = f"{format_count(overall.n, overall.unit)} of {format_count(measurement.traces, 'trace')}"
     units = format_count(overall.n, overall.unit) if overall.unit == "answer" else units
-    return f"{name} against people: {units}, {overall.positives:,} {get_positive_name(measurement)} ({clip_text(measurement.positive, 80)})"
+    positives = f"{overall.positives:,} {get_positive_name(measurement)} ({clip_text(measurement.positive, 80)})"
+    return f"{name} against people: {units}, {positives}"
 
 
 def get_positive_name(measurement: JudgeMeasurement) -> str:
@@ -135,13 +136,15 @@ def list_closing_notes(measurement: JudgeMeasurement) -> list[str]:
     if measurement.span_agreement is not None:
         spans = {figure.name: format_interval(figure, 3) for figure in measurement.span_agreement.figures}
         lines.append(
-            f"{format_count(measurement.span_agreement.spans, 'marked span')}: {spans['found']} are touched by a claim that it calls bad; "
-            f"of characters precision {spans['precision']}, recall {spans['recall']}, F1 {spans['f1']}"
+            f"{format_count(measurement.span_agreement.spans, 'marked span')}: {spans['found']} are touched by a claim "
+            f"that it calls bad; of characters precision {spans['precision']}, recall {spans['recall']}, F1 "
+            f"{spans['f1']}"
         )
     if measurement.cells:
         names = ", ".join(clip_text(name, 40) for name in measurement.within)
         lines.append(f"AUROC within {names}: {format_count(measurement.cells, 'group')} with both kinds")
-    shown = f"{100 * measurement.confidence:g} % intervals over groups, {measurement.resamples:,} resamples, seed {measurement.seed}"
+    draws = f"{measurement.resamples:,} resamples, seed {measurement.seed}"
+    shown = f"{100 * measurement.confidence:g} % intervals over groups, {draws}"
     return [*lines, shown, format_speed(measurement.speed)]
 
 

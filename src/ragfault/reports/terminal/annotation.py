@@ -65,7 +65,7 @@ def render_item(
     width: int | None = None,
     color: bool = False,
 ) -> str:
-    """Render one item with all that is needed to judge it; what the judge says of it stays hidden unless it is asked for.
+    """Render one item with all that is needed to judge it; what the judge says stays hidden unless asked for.
 
     Chunks are shown without the answer, as they are to be judged. Evidence that the judge found is marked. Texts of
     the trace cannot steer the terminal.

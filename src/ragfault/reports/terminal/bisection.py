@@ -212,7 +212,8 @@ def render_bisection_markdown(bisection: Bisection | SegmentBisections, *, by: s
 
 def _build_markdown_heading(bisection: Bisection) -> list[str]:
     return [
-        f"### {VERDICT_SIGNS[bisection.verdict]} {bisection.verdict}: {md.escape_markdown(summarize_verdict(bisection))}",
+        f"### {VERDICT_SIGNS[bisection.verdict]} {bisection.verdict}: "
+        + md.escape_markdown(summarize_verdict(bisection)),
         "",
     ]
 

@@ -84,14 +84,15 @@ def describe_cluster_state(cluster: Cluster) -> str:
 
 
 def format_trend(cluster: Cluster) -> str:
-    """Format the share of a cluster over runs or time as a sparkline, with the first and last figure; nothing without a course."""
+    """Format the share of a cluster over runs or time as a sparkline with the first and last figure, or nothing."""
     if not cluster.shares:
         return ""
     means = [point.share.mean for point in cluster.shares]
     top = max(means) or 1.0
     sparkline = "".join(SPARK_LEVELS[round(mean / top * (len(SPARK_LEVELS) - 1))] for mean in means)
     ends = f"{format_percent(means[0])} → {format_percent(means[-1])}"
-    return f"{sparkline} {ends} ({clip_text(cluster.shares[0].label, 40)} → {clip_text(cluster.shares[-1].label, 40)}), {cluster.trend}"
+    labels = " → ".join(clip_text(cluster.shares[at].label, 40) for at in (0, -1))
+    return f"{sparkline} {ends} ({labels}), {cluster.trend}"
 
 
 def list_problem_kinds(cluster: Cluster) -> str:

@@ -188,7 +188,7 @@ def _format_verdict_note(change: MetricChange) -> str:
 
 
 def _build_markdown_section(comparison: Comparison) -> list[str]:
-    names = f"{md.escape_markdown(clip_text(comparison.baseline, 60))} → {md.escape_markdown(clip_text(comparison.candidate, 60))}"
+    names = " → ".join(md.escape_markdown(clip_text(run, 60)) for run in (comparison.baseline, comparison.candidate))
     part = (
         ""
         if comparison.by is None

@@ -85,7 +85,7 @@ def _count_results(gate: GateResult) -> str:
 
 
 def render_gate_junit(gate: GateResult) -> str:
-    """Render the gate as JUnit XML: a threshold or metric is a test case, failed a failure, one that cannot be told an error."""
+    """Render the gate as JUnit XML: thresholds and metrics are test cases; one that cannot be told is an error."""
     results = [result for result, _, _ in _list_decisions(gate)]
     numbers = {
         "tests": str(len(results)),

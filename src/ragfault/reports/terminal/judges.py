@@ -234,6 +234,7 @@ def _build_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Rendera
 
 
 def summarize_judges(comparison: JudgeComparison) -> str:
+    """Summarize which judges were compared, and on how many traces."""
     names = [clean_text(name).split(" ")[0] for name in comparison.judges]
     return f"{names[0]} beside {names[1]}: {format_count(comparison.traces, 'trace')}"
 
@@ -251,6 +252,7 @@ def describe_judges(comparison: JudgeComparison) -> list[str]:
 
 
 def build_verdict_rows(comparison: JudgeComparison) -> list[list[str]]:
+    """Build a row of each kind of verdict."""
     return [
         [
             VERDICT_TITLES[agreement.kind],
@@ -265,6 +267,7 @@ def build_verdict_rows(comparison: JudgeComparison) -> list[list[str]]:
 
 
 def build_metric_rows(comparison: JudgeComparison) -> list[list[str]]:
+    """Build a row of each metric."""
     rows = []
     for metric in comparison.metrics:
         means = [f"{mean.mean:.3f}" for mean in metric.means]
@@ -282,5 +285,6 @@ def format_verdict_pair(split: JudgeDisagreement) -> str:
 
 
 def format_reasons(split: JudgeDisagreement) -> list[str]:
+    """Format the reasons that the judges give."""
     places = zip(("first", "second"), split.reasons, strict=True)
     return [f"{place}: {clip_text(reason, 300)}" for place, reason in places if reason]

@@ -79,8 +79,8 @@ def describe_monitoring_terms(monitor: MonitorReport) -> str:
     reference = monitor.incidents[0].reference if monitor.incidents else None
     until = f", the reference until {format_minute(reference.last)}" if reference else ""
     return (
-        f"{format_minute(monitor.first)} to {format_minute(monitor.last)} UTC{until}; at most {monitor.options.rate:g} false alarms of the "
-        "sequential test per metric and route in a month, however often one looks"
+        f"{format_minute(monitor.first)} to {format_minute(monitor.last)} UTC{until}; at most {monitor.options.rate:g} "
+        "false alarms of the sequential test per metric and route in a month, however often one looks"
     )
 
 
@@ -166,8 +166,9 @@ def describe_topic_drift(drift: TrafficDrift) -> str:
     less = f" Less of: {join_names(topics.fallen_stems)}." if topics.fallen_stems else ""
     old, new = topics.queries
     return (
-        f"Topics of {new:,} live queries lie {format_number(topics.distance)} from those of {old:,} evaluated ones; chance "
-        f"alone gives {format_number(topics.low)} to {format_number(topics.high)} (p {topics.p:.3f}).{more}{less}"
+        f"Topics of {new:,} live queries lie {format_number(topics.distance)} from those of {old:,} evaluated ones; "
+        f"chance alone gives {format_number(topics.low)} to {format_number(topics.high)} (p "
+        f"{topics.p:.3f}).{more}{less}"
     )
 
 
@@ -196,7 +197,7 @@ def draw_sparkline(means: Sequence[float | None], cells: int = SPARKLINE_CELLS) 
 
 
 def render_monitor_terminal(monitor: MonitorReport, *, width: int | None = None, color: bool = False) -> str:
-    """Render what broke first, then the rolling means of each route, alerts, cohorts and drift, as text for a terminal."""
+    """Render for a terminal what broke first, then each route's rolling means, alerts, cohorts and drift."""
     width = width or shutil.get_terminal_size((110, 24)).columns
     style = "red" if monitor.incidents or monitor.fired else "green"
     parts: list[RenderableType] = [

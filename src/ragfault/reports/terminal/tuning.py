@@ -61,8 +61,9 @@ def describe_tuning_terms(result: TuningResult) -> str:
     """Describe on how many questions it rests, and what it took."""
     bounds = f" subject to {', '.join(map(str, result.bounds))}" if result.bounds else ""
     return (
-        f"{clean_text(result.metric)}{bounds} · {result.selection_questions:,} questions chose, {result.holdout_questions:,} others measured · "
-        f"grouped by {clean_text(result.grouped_by)} · {result.seconds:,.0f} s"
+        f"{clean_text(result.metric)}{bounds} · {result.selection_questions:,} questions chose, "
+        f"{result.holdout_questions:,} others measured · grouped by {clean_text(result.grouped_by)} · "
+        f"{result.seconds:,.0f} s"
     )
 
 
