@@ -2,8 +2,8 @@
 
 from ragfault.analysis.chunk_insights import compute_insights
 from ragfault.analysis.comparison.bisection import MetricHistory, RunHistory, bisect, bisect_segments, history
-from ragfault.analysis.comparison.compare import ALPHA, MARGIN, POWER, compare, compare_segments
-from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.analysis.comparison.compare import compare, compare_segments
+from ragfault.analysis.comparison.paired_runs import pair_runs
 from ragfault.analysis.comparison.records import (
     Bisection,
     BranchDecision,
@@ -12,36 +12,24 @@ from ragfault.analysis.comparison.records import (
     LayerFault,
     MetricChange,
     MovedTrace,
-    RunDifference,
 )
 from ragfault.analysis.correction import CardCorrection, HumanLabels, LabelProvenance
-from ragfault.analysis.diagnosis import PROBLEM_KINDS, ProblemDefinition, diagnose
+from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose
 from ragfault.analysis.quality_gate import MIN_COVERAGE, gate
 from ragfault.analysis.records import (
-    ChunkBucket,
     ChunkInsight,
     Diagnosis,
     Findings,
     GateOutcome,
     GateResult,
     HealthAlert,
-    LayerHealth,
     MetricAggregate,
-    ProblemKind,
-    QualityCount,
-    RagHealth,
-    ReasonCount,
-    Remedy,
     Scorecard,
     ThresholdDecision,
-    TraceProblem,
-    TradeoffPair,
 )
 from ragfault.analysis.run_analysis import analyze, diagnose_run, suggest_remedies, worst_traces
 from ragfault.analysis.scorecard import (
-    QUALITY_LEVELS,
     TARGETS,
-    TRADEOFF_PAIRS,
     assess_health,
     assess_rag,
     build_scorecard,
@@ -53,18 +41,12 @@ from ragfault.analysis.scorecard import (
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_threshold
 
 __all__ = [
-    "ALPHA",
-    "MARGIN",
     "MIN_COVERAGE",
-    "POWER",
     "PROBLEM_KINDS",
-    "QUALITY_LEVELS",
     "TARGETS",
-    "TRADEOFF_PAIRS",
     "Bisection",
     "BranchDecision",
     "CardCorrection",
-    "ChunkBucket",
     "ChunkInsight",
     "Comparison",
     "Diagnosis",
@@ -76,25 +58,14 @@ __all__ = [
     "HumanLabels",
     "LabelProvenance",
     "LayerFault",
-    "LayerHealth",
     "MetricAggregate",
     "MetricChange",
     "MetricHistory",
     "MovedTrace",
-    "PairedRuns",
-    "ProblemDefinition",
-    "ProblemKind",
-    "QualityCount",
-    "RagHealth",
-    "ReasonCount",
-    "Remedy",
-    "RunDifference",
     "RunHistory",
     "Scorecard",
     "Threshold",
     "ThresholdDecision",
-    "TraceProblem",
-    "TradeoffPair",
     "analyze",
     "assess_health",
     "assess_rag",

@@ -25,8 +25,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Columns = dict[str, NDArray[Any]]
 
-BATCH_ROWS = 4096
-"""Traces in memory at once while the texts of chunks are measured."""
+BATCH_ROWS = 4096  # traces in memory at once while the texts of chunks are measured
 
 DAY_SECONDS = 86_400.0
 
@@ -40,16 +39,13 @@ class ChunkTable:
     def __init__(self, run: Run, clusters: Ints | None = None) -> None:
         shapes = _concatenate(_read_chunks(run))
         sights = _concatenate(_read_verdicts(run))
-        self.counts: Ints = shapes["counts"]
-        """Chunks of each trace; −1: not recorded."""
+        self.counts: Ints = shapes["counts"]  # chunks of each trace; −1: not recorded
         self.trace_count = len(self.counts)
         sizes = np.maximum(self.counts, 0)
-        self.trace_index: Ints = np.repeat(np.arange(self.trace_count), sizes)
-        """The trace of each chunk."""
+        self.trace_index: Ints = np.repeat(np.arange(self.trace_count), sizes)  # the trace of each chunk
         begin = np.concatenate([[0], np.cumsum(sizes)])[:-1]
         self.position: Ints = np.arange(len(self.trace_index)) - np.repeat(begin, sizes) + 1
-        self.length: Ints = shapes["length"]
-        """Characters."""
+        self.length: Ints = shapes["length"]  # characters
         self.age: Floats = (shapes["time"][self.trace_index] - shapes["updated"]) / DAY_SECONDS
         """Days from `updated_at` to the query; NaN: not known."""
         self.judged, places = _match_verdicts(self.counts, sights["chunk"], self.trace_index)
@@ -60,8 +56,7 @@ class ChunkTable:
         self.use_judged, places = _match_verdicts(self.counts, sights["use"], self.trace_index)
         self.used: Mask = np.zeros(len(self.trace_index), dtype=bool)
         self.used[self.use_judged] = sights["used"][places]
-        self.missing: Ints = sights["missing"]
-        """Missing items of each trace; −1: nobody looked."""
+        self.missing: Ints = sights["missing"]  # missing items of each trace; −1: nobody looked
         self.clusters: Ints = self.trace_index if clusters is None else clusters[self.trace_index]
         """The cluster of each chunk: its conversation, else its trace."""
 
@@ -160,8 +155,7 @@ def _read_verdicts(run: Run) -> Iterator[Columns]:
 ChunkProperty = Literal["chunks", "position", "length", "turn", "age", "route"]
 Codes = NDArray[np.int64]
 
-BucketCodes = tuple[Codes, list[str]]
-"""A bucket's number for each chunk, or NONE, and the labels of the buckets."""
+BucketCodes = tuple[Codes, list[str]]  # a bucket's number for each chunk, or NONE, and the labels of the buckets
 
 
 def compute_insights(run: Run, chunks: ChunkTable | None = None) -> tuple[ChunkInsight, ...]:

@@ -48,10 +48,8 @@ class LabelProvenance(Struct, frozen=True, kw_only=True):
 class LabelValues(NamedTuple):
     """Human label values of one metric."""
 
-    values: Floats
-    """NaN where there is no label."""
-    probabilities: Floats
-    """Sampling probability of each trace."""
+    values: Floats  # NaN where there is no label
+    probabilities: Floats  # sampling probability of each trace
 
     def select(self, rows: Codes | Mask) -> LabelValues:
         """Return the values of some traces."""
@@ -139,8 +137,7 @@ def correct_difference(
 
 
 CardChoice = bool | str | JudgeCard
-"""Correction by the card of the run's judge (True), by its figures for a shape of answers, or by a given
-card.
+"""Correction by the card of the run's judge (True), by its figures for a shape of answers, or by a given card.
 """
 
 

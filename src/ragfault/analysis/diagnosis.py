@@ -113,8 +113,7 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
 
 SUPPORTED = ("supported", "inferred")
 
-LOW_SCORE = 0.5
-"""Below this, the relevance of an answer and each of the triad's parts is low."""
+LOW_SCORE = 0.5  # below this, the relevance of an answer and each of the triad's parts is low
 
 KIND_ORDER = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}
 

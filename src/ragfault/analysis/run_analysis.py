@@ -28,8 +28,7 @@ from ragfault.analysis.scorecard import (
 from ragfault.errors import RunError, UnknownName
 from ragfault.io.runs import Run
 
-MAX_EXAMPLES = 5
-"""How many traces a remedy names."""
+MAX_EXAMPLES = 5  # how many traces a remedy names
 
 
 def diagnose_run(source: Run | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
@@ -73,9 +72,8 @@ def _check_ids(run: Run, ids: Sequence[str]) -> None:
 def worst_traces(source: Run | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...]:
     """Return the `n` worst traces, worst first, without those that have no problem.
 
-    Traces whose pipeline failed come first. Else a trace is as bad as 1 − its triad, or, where it has
-    none, as the share of the things looked at that are problems; then by the number of problems, then in the
-    order of the run.
+    Traces whose pipeline failed come first. Else a trace is as bad as 1 − its triad, or, where it has none, as the
+    share of the things looked at that are problems; then by the number of problems, then in the order of the run.
     """
     return DiagnosisSummary(diagnose_run(source), n).worst_traces()
 
@@ -161,9 +159,8 @@ def analyze(
 ) -> Findings:
     """Analyze a run in one pass over its data.
 
-    `n` is the number of worst traces, `by` what the scorecard is divided by (left out where all traces are of
-    one segment), `targets` and `routes` as `segments` takes them,
-    `corrected` and `people` as `scorecard` does.
+    `n` is the number of worst traces, `by` what the scorecard is divided by (left out where all traces are of one
+    segment), `targets` and `routes` as `segments` takes them, `corrected` and `people` as `scorecard` does.
 
     Raises UnknownName for another field than there is, RunError where the run is not whole, UsageError where the
     judge has no card to correct by.

@@ -22,16 +22,12 @@ if TYPE_CHECKING:
 SCORED, UNDEFINED, FAILED = range(3)
 STATUSES = ("scored", "undefined", "failed")
 
-NO_CODE = -1
-"""The code of what is not there."""
+NO_CODE = -1  # the code of what is not there
 
-TEXT_COLUMNS = ("metric", "status", "reason")
-"""Columns of the scores that hold few texts, many times."""
+TEXT_COLUMNS = ("metric", "status", "reason")  # columns of the scores that hold few texts, many times
 
-SmallInts = NDArray[Any]
-"""Small whole numbers, in as few bytes as they need."""
-CodedTexts = tuple[Codes, list[str]]
-"""A code for each trace, or NONE, and the texts that the codes stand for."""
+SmallInts = NDArray[Any]  # small whole numbers, in as few bytes as they need
+CodedTexts = tuple[Codes, list[str]]  # a code for each trace, or NONE, and the texts that the codes stand for
 
 
 class ScoreMatrix:

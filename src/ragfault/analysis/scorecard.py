@@ -48,9 +48,8 @@ TARGETS = (
     Threshold("recall", ">=", 0.9),
     Threshold("chunk_utilization", ">=", 0.25),
 )
-"""The targets where none are given: of gold `recall` at any cut-off; of gold `precision` without one, since
-precision@k cannot reach 0.8 where fewer chunks than that are relevant; utilisation below its target is
-over-fetching."""
+"""The targets where none are given: of gold `recall` at any cut-off; of gold `precision` without one, since precision@k
+cannot reach 0.8 where fewer chunks than that are relevant; utilisation below its target is over-fetching."""
 
 TRADEOFF_PAIRS = (
     ("context_recall", "context_precision"),
@@ -59,8 +58,7 @@ TRADEOFF_PAIRS = (
 )
 """Metrics that trade off against each other."""
 
-MAX_REASONS = 3
-"""Maximum number of reasons of one kind in an aggregate."""
+MAX_REASONS = 3  # maximum number of reasons of one kind in an aggregate
 
 
 def build_scorecard(
@@ -72,10 +70,9 @@ def build_scorecard(
 ) -> Scorecard:
     """Aggregate every metric over all traces of a run, in the run's order.
 
-    The mean is over the traces that are scored, never over the others; its 95 % interval resamples the
-    traces of one conversation together. `targets` are thresholds, as records or texts; one for a metric's name
-    ("recall>=0.9") applies with any cut-off and parameters, except for `precision`, unless there is one for
-    the exact text.
+    The mean is over the traces that are scored, never over the others; its 95 % interval resamples the traces of one
+    conversation together. `targets` are thresholds, as records or texts; one for a metric's name ("recall>=0.9")
+    applies with any cut-off and parameters, except for `precision`, unless there is one for the exact text.
 
     With `corrected` the metrics that are a rate of one kind of verdict are given a second time, corrected for the
     error of the run's judge by its card: by what was measured on long answers, or on the shape that is named
@@ -223,10 +220,9 @@ HEALTH_PARTS: tuple[tuple[str, Layer, tuple[str, ...]], ...] = (
 def assess_health(source: Run | ScoreMatrix) -> tuple[LayerHealth, ...]:
     """Assess the health of the retrieval and of the generation layer; there is no global figure.
 
-    A layer's health is the mean of the means of its parts, each over the traces where it is defined. A part that
-    the run lacks, or that has no value on any trace, is left out and named as absent. The interval is that of
-    the linearised mean: every trace counts with its pull on all parts at once, the traces of a conversation
-    together.
+    A layer's health is the mean of the means of its parts, each over the traces where it is defined. A part that the
+    run lacks, or that has no value on any trace, is left out and named as absent. The interval is that of the
+    linearised mean: every trace counts with its pull on all parts at once, the traces of a conversation together.
     """
     matrix = open_matrix(source)
     return tuple(_assess_layer(matrix, name, layer, parts) for name, layer, parts in HEALTH_PARTS)
@@ -277,8 +273,7 @@ QUALITY_LEVELS = (
 )
 """The quality levels by triad, best first."""
 
-ROUNDING_SLACK = 1e-9
-"""Tolerance of a level's limit for rounding of a weighted sum."""
+ROUNDING_SLACK = 1e-9  # tolerance of a level's limit for rounding of a weighted sum
 
 
 def quality_level(triad: float) -> QualityLevel:
@@ -315,8 +310,7 @@ def count_quality(source: Run | ScoreMatrix) -> tuple[tuple[QualityCount, ...], 
 
 # --- RAG health ------------------------------------------------------------------------------------
 
-OPTIMAL_CHUNKS = (3, 5)
-"""Range of the number of relevant chunks of a good context."""
+OPTIMAL_CHUNKS = (3, 5)  # range of the number of relevant chunks of a good context
 
 HEALTH_ALERTS = (
     ("LOW_RELEVANCE", "high", "relevance", 0.6),

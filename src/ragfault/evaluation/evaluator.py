@@ -71,8 +71,7 @@ def _describe_progress(partial: PartialRun) -> str:
 
 DEFAULT_BATCH, MAX_BATCH = 64, 1024
 """Traces to a part, here and on a cluster: at most so many are lost, for each worker, when an evaluation is killed."""
-MIN_CLUSTER_BATCHES = 256
-"""Parts that a cluster's work is cut into at the least, before they are made larger than here."""
+MIN_CLUSTER_BATCHES = 256  # parts that a cluster's work is cut into at the least, before they are made larger than here
 
 
 def _ignore(*_: object) -> None:

@@ -152,10 +152,8 @@ def choose_free_path(path: AnyPath) -> AnyPath:
     return candidate
 
 
-MAX_SHARD_TRACES = 2048
-"""Most traces of a shard."""
-MIN_SHARDS = 64
-"""Least number of shards of an input, if it has as many batches."""
+MAX_SHARD_TRACES = 2048  # most traces of a shard
+MIN_SHARDS = 64  # least number of shards of an input, if it has as many batches
 
 
 class InlineBatch(Struct, frozen=True):
@@ -228,8 +226,7 @@ def make_changed_error() -> InputError:
 
 MAX_TRACES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT = 1024, 32
 """Of a judge that waits, so many traces are under way at once, in so many parts at the most."""
-POLL_SECONDS = 0.5
-"""Seconds after which usage is reported, also if no batch is finished."""
+POLL_SECONDS = 0.5  # seconds after which usage is reported, also if no batch is finished
 
 
 class EvaluationJob(Struct, frozen=True, kw_only=True):

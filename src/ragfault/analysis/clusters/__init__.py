@@ -2,18 +2,8 @@
 
 from ragfault.analysis.clusters.clustering import cluster_failures, cluster_runs
 from ragfault.analysis.clusters.description import TracePopulation, collect_failures, load_population
-from ragfault.analysis.clusters.promotion import PromotionResult, accept_cases, build_cases, promote_cases
-from ragfault.analysis.clusters.records import (
-    Cluster,
-    ClusterEvent,
-    ClusterExample,
-    ClusterRegistry,
-    ClusterReport,
-    ClusterShare,
-    ClusterSighting,
-    FailingTrace,
-    KnownCluster,
-)
+from ragfault.analysis.clusters.promotion import accept_cases, build_cases, promote_cases
+from ragfault.analysis.clusters.records import Cluster, ClusterRegistry, ClusterReport, FailingTrace
 from ragfault.analysis.clusters.registry import (
     assign_cluster,
     load_registry,
@@ -25,15 +15,9 @@ from ragfault.analysis.clusters.registry import (
 
 __all__ = [
     "Cluster",
-    "ClusterEvent",
-    "ClusterExample",
     "ClusterRegistry",
     "ClusterReport",
-    "ClusterShare",
-    "ClusterSighting",
     "FailingTrace",
-    "KnownCluster",
-    "PromotionResult",
     "TracePopulation",
     "accept_cases",
     "assign_cluster",

@@ -29,11 +29,9 @@ from ragfault.io.runs import Run
 from ragfault.protocols import Embedder, Generator
 from ragfault.text import split_content_words
 
-DIMENSIONS = 20
-"""To so many dimensions failures are brought before they are clustered."""
+DIMENSIONS = 20  # to so many dimensions failures are brought before they are clustered
 
-WORD_VECTORS = "word vectors"
-"""The name of the embedding that needs no embedder."""
+WORD_VECTORS = "word vectors"  # the name of the embedding that needs no embedder
 
 Array = np.ndarray[Any, Any]
 
@@ -89,20 +87,15 @@ def reduce_dimensions(meaning: Array, kinds: Array) -> Array:
     return np.round(components, 6)
 
 
-DENSITY_MINIMUM = 30
-"""Below so many failures density says nothing, and they are grouped by kind and words."""
+DENSITY_MINIMUM = 30  # below so many failures density says nothing, and they are grouped by kind and words
 
-NO_CLUSTER = -1
-"""The label of a failure that belongs to no group."""
+NO_CLUSTER = -1  # the label of a failure that belongs to no group
 
-NEIGHBORS = 3
-"""The neighbours by which the density at a failure is measured, itself among them."""
+NEIGHBORS = 3  # the neighbours by which the density at a failure is measured, itself among them
 
-MERGE_SIMILARITY = 0.8
-"""From this cosine of their middles on, two clusters are one."""
+MERGE_SIMILARITY = 0.8  # from this cosine of their middles on, two clusters are one
 
-MIN_WORD_GROUP = 2
-"""The least size of a group by words."""
+MIN_WORD_GROUP = 2  # the least size of a group by words
 
 
 def minimum_size(failures: int) -> int:
@@ -193,11 +186,9 @@ def _share_word(
     return [place for place in candidates if ranked[0] in words_by_failure[place]]
 
 
-UNGROUPED_NAME = "single failures"
-"""What failures are called that are like no others."""
+UNGROUPED_NAME = "single failures"  # what failures are called that are like no others
 
-MAX_LISTED = 20
-"""So many queries of a cluster a generator is shown."""
+MAX_LISTED = 20  # so many queries of a cluster a generator is shown
 
 
 def cluster_runs(

@@ -23,11 +23,9 @@ from ragfault.protocols import Generator
 from ragfault.stats import Interval, mean_interval, unpaired_differences
 from ragfault.text import STOP_WORDS, normalize_answer, stem_word
 
-LOW_TRIAD = 0.5
-"""A trace whose triad is below this fails, whatever else is said of it."""
+LOW_TRIAD = 0.5  # a trace whose triad is below this fails, whatever else is said of it
 
-MAX_TEXT = 400
-"""Characters of a problem that are kept."""
+MAX_TEXT = 400  # characters of a problem that are kept
 
 CAUSE_ORDER: tuple[ProblemKind, ...] = (
     "pipeline_error",
@@ -166,11 +164,9 @@ def open_run(path: str | Path | Run) -> Run:
 
 WORD_PATTERN = re.compile(r"[^\W_]+(?:['’-][^\W\d_]+)*")
 
-MAX_NAME_WORDS = 4
-"""So many words stand in a name."""
+MAX_NAME_WORDS = 4  # so many words stand in a name
 
-MAX_TERMS = 40
-"""So many terms of a cluster are kept, to recognise it by."""
+MAX_TERMS = 40  # so many terms of a cluster are kept, to recognise it by
 
 NAMING_PROMPT = """\
 You name a cluster of failures of a question-answering system. The text lists queries that failed alike,
@@ -183,10 +179,8 @@ MAX_TOPIC = 80
 class ClusterTerms(NamedTuple):
     """Distinctive words of a cluster."""
 
-    words: tuple[str, ...]
-    """As they are mostly written, those that tell most first."""
-    terms: dict[str, float]
-    """Stem → weight; of length 1."""
+    words: tuple[str, ...]  # as they are mostly written, those that tell most first
+    terms: dict[str, float]  # stem → weight; of length 1
 
 
 def distinctive_terms(groups: Sequence[Sequence[FailingTrace]]) -> list[ClusterTerms]:
@@ -269,14 +263,10 @@ def _generate_topic(generator: Generator, queries: Sequence[str]) -> str:
 
 
 MEDOIDS = 3
-MAX_PERIODS = 8
-"""Into at most so many stretches of time a run is divided, and"""
-MIN_PERIOD_TRACES = 10
-"""at most so many that each would hold this many traces if they came evenly."""
-STEADY_CHANGE = 0.05
-"""A change of share that is certainly smaller than this is none."""
-DAY_MICROSECONDS = 86_400_000_000
-"""Microseconds."""
+MAX_PERIODS = 8  # into at most so many stretches of time a run is divided
+MIN_PERIOD_TRACES = 10  # at most so many stretches that each would hold this many traces if they came evenly
+STEADY_CHANGE = 0.05  # a change of share that is certainly smaller than this is none
+DAY_MICROSECONDS = 86_400_000_000  # microseconds
 
 
 class RunPeriod(NamedTuple):
@@ -284,8 +274,7 @@ class RunPeriod(NamedTuple):
 
     label: str
     run: int
-    rows: Array
-    """The rows of the run that lie in it."""
+    rows: Array  # the rows of the run that lie in it
 
 
 def failure_key(failure: FailingTrace) -> str:
@@ -411,8 +400,9 @@ def _period_label(moment: int, span: int) -> str:
 def compute_trends(
     groups: Sequence[Sequence[FailingTrace]], populations: Sequence[TracePopulation], seed: int = 0
 ) -> list[tuple[tuple[ClusterShare, ...], ClusterTrend]]:
-    """Compute the shares of each group over runs or time, and its trend: the last run against the first, or
-    the later half of the time against the earlier, by the interval of the difference of shares.
+    """Compute the shares of each group over runs or time, and its trend by the interval of their difference.
+
+    The trend compares the last run with the first, or the later half of the time with the earlier.
     """
     over = split_periods(populations)
     if len(over) < 2:

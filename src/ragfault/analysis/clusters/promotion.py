@@ -22,8 +22,7 @@ from ragfault.io.runs import Run
 from ragfault.records import Trace
 from ragfault.text import make_shingles, normalize_answer
 
-DUPLICATE_SIMILARITY = 0.8
-"""Queries are duplicates from this Jaccard similarity of their three-word shingles on."""
+DUPLICATE_SIMILARITY = 0.8  # queries are duplicates from this Jaccard similarity of their three-word shingles on
 
 
 class PromotionResult(NamedTuple):
@@ -40,9 +39,8 @@ class PromotionResult(NamedTuple):
 def promote_cases(cases: Iterable[Trace], path: str | Path) -> PromotionResult:
     """Append cases to an evaluation set; existing lines stay byte for byte.
 
-    A case whose query is already in the file, normalized or nearly so, is left out. The file is replaced
-    atomically. Raises InputError where the file cannot be read as traces,
-    OutputError where it cannot be written.
+    A case whose query is already in the file, normalized or nearly so, is left out. The file is replaced atomically.
+    Raises InputError where the file cannot be read as traces, OutputError where it cannot be written.
     """
     path = _check_jsonl(path)
     added, doubles = [], []

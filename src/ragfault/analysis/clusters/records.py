@@ -13,8 +13,7 @@ from ragfault.stats import Interval
 ClusterState = Literal["open", "muted", "resolved"]
 """How a cluster stands: to be looked at, not to be told of, or fixed."""
 
-ClusterTrend = Literal["rising", "falling", "steady", "cannot tell"]
-"""Where the share of a cluster is going."""
+ClusterTrend = Literal["rising", "falling", "steady", "cannot tell"]  # where the share of a cluster is going
 
 
 class ClusterRecord(Struct, frozen=True, kw_only=True):

@@ -31,8 +31,7 @@ from ragfault.io.atomic_files import write_atomically
 from ragfault.io.runs import Run
 from ragfault.stats import mean_interval
 
-MATCH_THRESHOLD = 0.5
-"""From this similarity on a cluster is the known one."""
+MATCH_THRESHOLD = 0.5  # from this similarity on a cluster is the known one
 
 
 def cluster_similarity(cluster: Cluster, known: KnownCluster, embedder: str = "") -> float:
@@ -92,8 +91,7 @@ def match_clusters(
     return matches
 
 
-MAX_REMEMBERED = 8
-"""Number of the newest sightings whose failure keys are stored."""
+MAX_REMEMBERED = 8  # number of the newest sightings whose failure keys are stored
 
 
 # --- recording ----------------------------------------------------------------------------------
@@ -104,9 +102,8 @@ def record_clusters(
 ) -> tuple[ClusterRegistry, ClusterReport]:
     """Record a report in the registry; return the registry, and the report under the known ids.
 
-    A cluster takes the id of the known one that it is most similar to, else a new id. A resolved one that has failures in a
-    run that it was not seen in, and that is not older than the last in which it had been, is open again. Runs that were
-    seen before change nothing.
+    A cluster takes the id of the known one that it is most similar to, else a new id. A resolved one is open again if
+    it has failures in a run that is new and not older than its last. Runs that were seen before change nothing.
     """
     known = match_clusters(report.clusters, registry.clusters, report.embedder)
     entries = {known_entry.id: known_entry for known_entry in registry.clusters}

@@ -32,8 +32,7 @@ from ragfault.records import Layer, Trace, Verdicts
 from ragfault.rules import RELEVANT_LEVELS, quote_matches
 from ragfault.stats import detect_change_point, holm_adjust
 
-MAX_CHARACTERS = 400
-"""Maximum length of a text in an example."""
+MAX_CHARACTERS = 400  # maximum length of a text in an example
 
 JudgedTrace = tuple[Trace, Verdicts]
 
@@ -129,11 +128,9 @@ def _truncate(text: str | None) -> str | None:
     return text if text is None or len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
 
 
-SECOND_LOOK = "again: generation"
-"""Branch name of the check of generation on the traces with unaffected retrieval."""
+SECOND_LOOK = "again: generation"  # branch name of the check of generation on the traces with unaffected retrieval
 
-LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}
-"""Weights of context_relevance."""
+LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
 
 
 def bisect(
@@ -343,9 +340,8 @@ def history(
 ) -> RunHistory:
     """Find the run at which each metric broke, in a sequence of runs over the same queries.
 
-    Of each metric the change point of its mean over the runs is sought (one change, by CUSUM, with a
-    permutation test over the traces), corrected by Holm over the metrics. Traces pair by id, else by query,
-    over all runs.
+    Of each metric the change point of its mean over the runs is sought (one change, by CUSUM, with a permutation test
+    over the traces), corrected by Holm over the metrics. Traces pair by id, else by query, over all runs.
 
     Raises UsageError for fewer than three runs (two are bisected), RunError where the judges differ or no
     trace is in all.

@@ -39,11 +39,9 @@ ALPHA, POWER = 0.05, 0.8
 MARGIN = 0.02
 """The smallest change that matters for a metric with a range from 0 to 1."""
 
-RELATIVE_MARGIN = 0.05
-"""The same for an unbounded metric, as a share of the baseline's mean."""
+RELATIVE_MARGIN = 0.05  # the same for an unbounded metric, as a share of the baseline's mean
 
-MAX_MOVED = 5
-"""Number of traces in a list of those that moved most."""
+MAX_MOVED = 5  # number of traces in a list of those that moved most
 
 ANSWER_FREE_FIELDS = frozenset({"query", "chunks", "reference", "facts", "gold"})
 """Fields of a trace that do not depend on the answer."""

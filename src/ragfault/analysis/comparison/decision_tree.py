@@ -13,8 +13,7 @@ from ragfault.analysis.score_matrix import metric_name
 EQUAL_DEPTH = "context_relevance at equal depth"
 """context_relevance over as many chunks as both runs retrieved: a longer list alone does not lower it."""
 
-GOLD_METRICS = ("recall", "ndcg", "span_recall")
-"""Metrics of retrieval by gold labels."""
+GOLD_METRICS = ("recall", "ndcg", "span_recall")  # metrics of retrieval by gold labels
 
 TREE_METRICS = (
     *GOLD_METRICS,
@@ -118,9 +117,7 @@ class TreeWalk:
 
     @property
     def retrieval_steady(self) -> bool:
-        """Return whether retrieval is shown not to have dropped: the same chunks, or every metric steady or
-        better.
-        """
+        """Return whether retrieval is shown not to have dropped: the same chunks, or every metric steady or better."""
         if self.retrieval_unaffected or self.comparison.same_chunks == self.comparison.pairs:
             return True
         known = [self.changes[name] for name in (*GOLD_METRICS, EQUAL_DEPTH) if self.state_of(name) is not None]

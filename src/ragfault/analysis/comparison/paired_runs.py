@@ -151,8 +151,7 @@ def _widen(difference: Difference, drift: float, df: int, measure: MetricInfo) -
 RowIndices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-MIN_PAIRED_SHARE = 0.5
-"""Least share of the smaller run that must pair by id; otherwise queries are used."""
+MIN_PAIRED_SHARE = 0.5  # least share of the smaller run that must pair by id; otherwise queries are used
 
 
 class TracePairing(Struct, frozen=True):
@@ -283,8 +282,7 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
     return tuple(warnings)
 
 
-PairedLabels = tuple[HumanLabels | None, HumanLabels | None]
-"""Human labels of the baseline and of the candidate."""
+PairedLabels = tuple[HumanLabels | None, HumanLabels | None]  # human labels of the baseline and of the candidate
 
 
 class PairedRuns:

@@ -18,8 +18,7 @@ from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import Run
 from ragfault.stats import equivalence_test, required_pairs
 
-MAX_NEEDED = 1_000_000
-"""Larger numbers of needed traces are not reported."""
+MAX_NEEDED = 1_000_000  # larger numbers of needed traces are not reported
 
 
 def check_regression(  # noqa: PLR0913 - the options of one verb

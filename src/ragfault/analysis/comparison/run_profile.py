@@ -11,8 +11,7 @@ from ragfault.analysis.comparison.records import RunDifference
 from ragfault.io.runs import Run
 from ragfault.records import Trace
 
-SHARED_IDS_LIMIT = 0.2
-"""Below this share of chunk ids in common, the corpus was cut anew."""
+SHARED_IDS_LIMIT = 0.2  # below this share of chunk ids in common, the corpus was cut anew
 
 GOLD_ID_METRICS = frozenset(
     {

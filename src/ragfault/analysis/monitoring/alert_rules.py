@@ -20,8 +20,7 @@ from ragfault.io.runs import MetricInfo
 
 Severity = Literal["critical", "high", "medium", "warning"]
 
-SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "warning")
-"""The most urgent first."""
+SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "warning")  # the most urgent first
 
 DROP_CONFIDENCE = 0.999
 """The confidence with which a drop must be one: rules are looked at again and again, and 95 % would cry wolf."""
@@ -328,9 +327,7 @@ def _check_limit(rule: AlertRule, series: MetricSeries, measure: MetricInfo) -> 
 def _check_drop(
     rule: AlertRule, before: MetricSeries, series: MetricSeries, measure: MetricInfo
 ) -> tuple[float | None, bool, bool]:
-    """Return how much worse a window is than the day before it, whether that is a breach, and whether it has
-    recovered.
-    """
+    """Return how much worse a window is than the day before it, whether it is a breach, and whether it recovered."""
     if before.mean is None or series.mean is None or before.value_count < rule.min_values:
         return None, False, False
     assert rule.drop is not None

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis.monitoring.alert_rules import AlertRule, RuleReading
 
-AlertKey = tuple[str, str, str]
-"""Rule, metric, route; no route is the empty text."""
+AlertKey = tuple[str, str, str]  # rule, metric, route; no route is the empty text
 
 
 class Alert(Struct, frozen=True, kw_only=True):

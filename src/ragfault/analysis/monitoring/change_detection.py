@@ -36,26 +36,19 @@ from ragfault.stats import Difference, detect_change_point, equivalence_test, ho
 from ragfault.stats.bootstrap import ClusterTable
 from ragfault.stats.distributions import t_cdf
 
-MONTH_MINUTES = 30 * 24 * 60
-"""Minutes."""
+MONTH_MINUTES = 30 * 24 * 60  # minutes
 
-FALSE_ALARM_RATE = 0.05
-"""False alarms per metric and route in a month, at most."""
+FALSE_ALARM_RATE = 0.05  # false alarms per metric and route in a month, at most
 
-MIN_DROP = 0.005
-"""A drop smaller than this, as a share of the metric's range, is not looked for."""
+MIN_DROP = 0.005  # a drop smaller than this, as a share of the metric's range, is not looked for
 
-BET_DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)
-"""The drops, as shares of the range, that bets are placed for."""
+BET_DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)  # the drops, as shares of the range, that bets are placed for
 
-MIN_VALUES = 30
-"""Fewer values than this are no reference."""
+MIN_VALUES = 30  # fewer values than this are no reference
 
-BLOCK_MINUTES = 30
-"""Minutes within which values may move together: turns of a conversation, a busy half-hour."""
+BLOCK_MINUTES = 30  # minutes within which values may move together: turns of a conversation, a busy half-hour
 
-RECOVERY_MINUTES = 90
-"""Minutes, at least, over which the mean must be back at the floor before watching begins anew."""
+RECOVERY_MINUTES = 90  # minutes, at least, over which the mean must be back at the floor before watching begins anew
 
 CHANGE_POINT_BLOCKS = 160
 """Into how many stretches of as many values each the time around a drop is cut, to find when it began."""
@@ -239,8 +232,8 @@ def advance_test(test: SequentialTest, series: MetricSeries, limit: float = math
     >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
     >>> from ragfault.analysis.monitoring.windows import build_series
     >>> values = [Observation(metric="m", trace=str(at), time=540.0 + 60 * at, value=0.4) for at in range(10)]
-    >>> period = ReferencePeriod(metric="m", route=None, first=0, last=9, n=99, mean=0.8, floor=0.79, bets=(0.2, 0.4), low=0.0,
-    ...     high=1.0, higher_is_better=True)
+    >>> period = ReferencePeriod(metric="m", route=None, first=0, last=9, n=99, mean=0.8, floor=0.79, bets=(0.2, 0.4),
+    ...     low=0.0, high=1.0, higher_is_better=True)
     >>> test = advance_test(start_test(period, 9), build_series(roll_up(values))["m", None, None])
     >>> test.minute, test.likely_onset, test.log_evidence > 0
     (18, 9, True)

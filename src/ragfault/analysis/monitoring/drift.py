@@ -26,15 +26,12 @@ from ragfault.io.runs import MetricInfo, Run
 from ragfault.stats import Difference, holm_adjust
 from ragfault.text import split_content_words
 
-MAX_QUERIES = 4000
-"""Of so many queries of a side at most topics are compared; of more, a random draw."""
+MAX_QUERIES = 4000  # of so many queries of a side at most topics are compared; of more, a random draw
 
 RESAMPLES = 499
 MAX_STEMS = 8
-MIN_QUERIES = 3
-"""Stems in fewer queries than this say nothing of a topic."""
-BATCH_TRACES = 256
-"""Traces of the evaluation set that are in memory at once."""
+MIN_QUERIES = 3  # stems in fewer queries than this say nothing of a topic
+BATCH_TRACES = 256  # traces of the evaluation set that are in memory at once
 
 
 class ScoreDrift(Struct, frozen=True, kw_only=True):

@@ -88,23 +88,18 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
     return tuple(marks)
 
 
-WATCHED_METRICS = (*TREE_METRICS, "triad")
-"""Metrics that are tested for drops, by bare name."""
+WATCHED_METRICS = (*TREE_METRICS, "triad")  # metrics that are tested for drops, by bare name
 
 CORRELATED_PAIRS = tuple(combinations(("context_relevance", "groundedness", "answer_relevance", "completeness"), 2))
 """The pairs of metrics whose products are summed: the triad's parts and completeness."""
 
-MAX_REFERENCE = 7 * DAY_MINUTES
-"""Maximum length of the reference."""
+MAX_REFERENCE = 7 * DAY_MINUTES  # maximum length of the reference
 
-MAX_REPLAY_STEPS, REPLAY_MINUTES = 2000, 5
-"""Alert rules are replayed every five minutes, and at most this many times."""
+MAX_REPLAY_STEPS, REPLAY_MINUTES = 2000, 5  # alert rules are replayed every five minutes, and at most this many times
 
-LINE_POINTS = 96
-"""Number of points of a line over time."""
+LINE_POINTS = 96  # number of points of a line over time
 
-CHUNK_COHORTS = ("position=", "chunks=")
-"""Cohorts of chunks, which are shown as insights."""
+CHUNK_COHORTS = ("position=", "chunks=")  # cohorts of chunks, which are shown as insights
 
 
 class MonitorOptions(Struct, frozen=True, kw_only=True):
@@ -196,8 +191,8 @@ def monitor(
     """Monitor traffic from its roll-ups, as if minute by minute, up to the last.
 
     The report has rolling means over each window of `options`, drops detected by the sequential test with their onset
-    and the layer at fault, and alerts by rule, replayed over time. The figures of cohorts, distributions, correlations and
-    insights are of the longest window.
+    and the layer at fault, and alerts by rule, replayed over time. Cohorts, distributions, correlations and insights
+    are of the longest window.
 
     Raises UsageError where there are no roll-ups, or nothing is left to watch after the reference.
 

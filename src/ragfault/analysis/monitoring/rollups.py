@@ -17,11 +17,9 @@ from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Score, ScoreStatus, Trace, Verdicts
 
-BINS = 20
-"""How many bins a histogram has."""
+BINS = 20  # how many bins a histogram has
 
-MAX_WORST = 5
-"""How many of its worst traces a roll-up names."""
+MAX_WORST = 5  # how many of its worst traces a roll-up names
 
 VALUE_GRAIN = 1 << 16
 """Values are kept to one part in so many: sums of such, and of their squares, are exact in floating point for up to
@@ -104,9 +102,8 @@ def merge_rollups(first: Rollup, second: Rollup) -> Rollup:
     Associative and commutative: exactly so for values from 0 to 1, to rounding for others. Raises ValueError for
     roll-ups of different things.
 
-    >>> first, second = roll_up([Observation(metric="m", trace=t, time=60.0, value=v) for t, v in (("a", 1.0), ("b", 0.5))]
-    ...     )[0], Rollup(metric="m", minute=2, undefined=1)
-    >>> found = merge_rollups(first, second)
+    >>> seen = [Observation(metric="m", trace=name, time=60.0, value=value) for name, value in (("a", 1.0), ("b", 0.5))]
+    >>> found = merge_rollups(roll_up(seen)[0], Rollup(metric="m", minute=2, undefined=1))
     >>> found.minute, found.n, found.sum, found.undefined, found.worst[0].trace
     (1, 2, 1.5, 1, 'b')
     """

@@ -19,14 +19,11 @@ from ragfault.stats import Difference, Interval, t_quantile
 from ragfault.stats.bootstrap import ClusterTable
 
 DAY_MINUTES = 24 * 60
-WINDOW_MINUTES = (30, 90, DAY_MINUTES)
-"""The windows of rolling means, in minutes."""
+WINDOW_MINUTES = (30, 90, DAY_MINUTES)  # the windows of rolling means, in minutes
 
-OUTLIER_FENCE = 1.5
-"""How many interquartile ranges beyond a quartile a value is an outlier (Tukey 1977)."""
+OUTLIER_FENCE = 1.5  # how many interquartile ranges beyond a quartile a value is an outlier (Tukey 1977)
 
-SeriesKey = tuple[str, str | None, str | None]
-"""Metric, route, cohort."""
+SeriesKey = tuple[str, str | None, str | None]  # metric, route, cohort
 
 
 class MetricSeries(Struct, frozen=True, eq=False):
@@ -146,8 +143,7 @@ def window_mean(series: MetricSeries, measure: MetricInfo, confidence: float = 0
 def window_difference(
     before: MetricSeries, after: MetricSeries, measure: MetricInfo, confidence: float = 0.95
 ) -> Difference | None:
-    """Return the mean of one window less that of another, with Welch's interval (Welch 1947); None where one
-    is empty.
+    """Return the mean of one window less that of another, with Welch's interval (Welch 1947); None where one is empty.
 
     Degrees of freedom are rounded down.
 

@@ -28,14 +28,13 @@ def replay(
 ) -> Ablation:
     """Decide between retrieval and generation from stored traces, by running the generator on the other's chunks.
 
-    `baseline` and `candidate` are runs (or their paths) or traces; they pair by id, else by query, and
-    what pairs with nothing is left out with a warning. `generator` is a function of query and chunks: the
-    baseline's and the candidate's as a pair, or the candidate's alone. With both, the answers are made anew in
-    all four configurations, and the result is that of `ablate` with retrievers that return the stored
-    chunks. With one, the baseline's generator cannot be run on the candidate's chunks: the baseline keeps its
-    stored answers, the generator is swapped first and retrieval second, and their interaction (which then
-    counts as retrieval's) cannot be measured. The gold goes with the chunks. `options` are those of `ablate`, without
-    `permutations`.
+    `baseline` and `candidate` are runs (or their paths) or traces; they pair by id, else by query, and what pairs with
+    nothing is left out with a warning. `generator` is a function of query and chunks: the baseline's and the
+    candidate's as a pair, or the candidate's alone. With both, the answers are made anew in all four configurations,
+    and the result is that of `ablate` with retrievers that return the stored chunks. With one, the baseline's generator
+    cannot be run on the candidate's chunks: the baseline keeps its stored answers, the generator is swapped first and
+    retrieval second, and their interaction (which then counts as retrieval's) cannot be measured. The gold goes with
+    the chunks. `options` are those of `ablate`, without `permutations`.
 
     >>> from ragfault import Chunk
     >>> chunk = Chunk(id="a", text="The ferry leaves at noon.")

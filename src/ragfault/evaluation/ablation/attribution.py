@@ -34,8 +34,7 @@ from ragfault.stats.bootstrap import Clusters, FloatArray
 from ragfault.stats.significance import MAX_PERMUTATION_CLUSTERS
 from ragfault.stats.significance import RESAMPLES as FLIPS
 
-MAX_FACTORIAL_PARTS = 4
-"""Up to so many parts all 2^k configurations are run, unless orders are asked for."""
+MAX_FACTORIAL_PARTS = 4  # up to so many parts all 2^k configurations are run, unless orders are asked for
 
 
 class ExperimentDesign(Struct, frozen=True, kw_only=True):
@@ -234,8 +233,7 @@ def _keeps_chunks(part: int, retrieval_hashes: Mapping[int, tuple[int, ...]]) ->
     )
 
 
-ROUNDING_SLACK = 1e-12
-"""Relative size below which an effect on a query is rounding."""
+ROUNDING_SLACK = 1e-12  # relative size below which an effect on a query is rounding
 
 Mask = NDArray[np.bool_]
 
@@ -280,19 +278,19 @@ def attribute_change(
 ) -> tuple[MetricAttribution, ...]:
     """Divide the change of every metric among the parts.
 
-    `values` are configurations by queries by metrics, NaN where a query is not scored; only queries that are
-    scored in every configuration count. Every effect is computed query by query; its interval is that of
-    a paired difference (BCa over resampled clusters, the same resamples for all effects and metrics) and its
-    p that of the sign-flip test. Holm's correction takes the whole changes of all metrics as one family, and
-    the shares and interactions of all metrics as another; effects that are 0 on every query cannot be
-    significant whatever the signs, and are not counted (Tarone 1990). `same` names, for each metric, the parts
-    that cannot move it.
+    `values` are configurations by queries by metrics, NaN where a query is not scored; only queries that are scored in
+    every configuration count. Every effect is computed query by query; its interval is that of a paired difference (BCa
+    over resampled clusters, the same resamples for all effects and metrics) and its p that of the sign-flip test.
+    Holm's correction takes the whole changes of all metrics as one family, and the shares and interactions of all
+    metrics as another; effects that are 0 on every query cannot be significant whatever the signs, and are not counted
+    (Tarone 1990). `same` names, for each metric, the parts that cannot move it.
 
     >>> from ragfault.evaluation.ablation.attribution import factorial_design
     >>> rng = np.random.default_rng(0)
     >>> queries = rng.normal(0.5, 0.1, size=(1, 50, 1))
     >>> effects = np.array([0.0, 0.0, -0.2, -0.2])[:, None, None] + rng.normal(0, 0.01, size=(4, 50, 1))
-    >>> found = attribute_change(queries + effects, [MetricInfo("m", "generation")], ["r", "g"], factorial_design(2), None)[0]
+    >>> measures, design = [MetricInfo("m", "generation")], factorial_design(2)
+    >>> found = attribute_change(queries + effects, measures, ["r", "g"], design, None)[0]
     >>> found.moving_parts, [round(share.difference.mean, 2) for share in found.shares]
     (('g',), [0.0, -0.2])
     """

@@ -114,12 +114,11 @@ def ablate(  # noqa: PLR0913 - the options of one verb
 ) -> Ablation:
     """Decide by experiment which part of a RAG system made the change from `baseline` to `candidate`.
 
-    A system maps part names to callables `Trace -> Trace` in the order in which they run (`retriever` and
-    `generator` make them from plain functions); both have the same names. Up to four parts all 2^k
-    configurations are run over the `queries` (texts, or traces of which query, answer key and circumstances
-    are used). With more parts, or where a number of `orders` is given, the parts are swapped in that many
-    random orders (as many as there are parts, by default), balanced so that each part comes about
-    equally often at each place.
+    A system maps part names to callables `Trace -> Trace` in the order in which they run (`retriever` and `generator`
+    make them from plain functions); both have the same names. Up to four parts all 2^k configurations are run over the
+    `queries` (texts, or traces of which query, answer key and circumstances are used). With more parts, or where a
+    number of `orders` is given, the parts are swapped in that many random orders (as many as there are parts, by
+    default), balanced so that each part comes about equally often at each place.
 
     Each part's share of a metric's change is its Shapley value (Shapley 1953): the shares sum to the whole
     change, and a part that does nothing has none. For two parts the shares are the main effects of the 2 × 2
@@ -248,7 +247,8 @@ def _build_plan(
 def _failure_warnings(configurations: Iterable[SystemConfiguration], queries: int) -> Iterator[str]:
     for configuration in configurations:
         if configuration.errors:
-            yield f"{configuration.name}: a part failed on {configuration.errors:,} of {queries:,} queries, first with: {configuration.error}"
+            failed = f"{configuration.errors:,} of {queries:,} queries"
+            yield f"{configuration.name}: a part failed on {failed}, first with: {configuration.error}"
 
 
 class _ConfigurationRuns:

@@ -148,8 +148,7 @@ SystemPart = Callable[[Trace], Trace]
 System = Mapping[str, SystemPart]
 """Part name → part, in the order in which they run."""
 
-AnswerFunction = Callable[[str, tuple[Chunk, ...]], str | Trace]
-"""A generator as a plain function of query and chunks."""
+AnswerFunction = Callable[[str, tuple[Chunk, ...]], str | Trace]  # a generator as a plain function of query and chunks
 
 RESERVED_NAMES = ("baseline", "candidate", "made")
 
@@ -173,8 +172,7 @@ def retriever(function: Callable[[str], Iterable[Chunk | str]]) -> SystemPart:
 def generator(function: AnswerFunction) -> SystemPart:
     """Wrap a function from query and chunks to an answer as a part of a system.
 
-    It may return a trace instead of a text; answer, citations, model, latency, tokens and error are taken
-    from it.
+    It may return a trace instead of a text; answer, citations, model, latency, tokens and error are taken from it.
 
     >>> part = generator(lambda query, chunks: chunks[0].text)
     >>> part(Trace(id="1", query="When?", chunks=(Chunk(id="a", text="At noon."),))).answer
@@ -262,9 +260,8 @@ class _PartCall(Struct, frozen=True):
 class PartRunner:
     """Runner of the parts of two systems, with a log of each call.
 
-    A part that gets the same trace in another configuration is not run again, nor when an experiment that
-    was killed goes on: parts that draw at random draw the same there, so that they add no noise to the
-    effect of others.
+    A part that gets the same trace in another configuration is not run again, nor when an experiment that was killed
+    goes on: parts that draw at random draw the same there, so that they add no noise to the effect of others.
     """
 
     def __init__(self, baseline: System, candidate: System, calls_path: Path) -> None:

@@ -25,8 +25,7 @@ from ragfault.stats.classification import RankedScores, assign_bins, rank_within
 
 FOLDS = 5
 HISTOGRAM_BINS = 20
-ROC_POINTS = 200
-"""Points of the ROC curve."""
+ROC_POINTS = 200  # points of the ROC curve
 
 Statistic = Callable[[FloatArray], FloatArray]
 
@@ -123,8 +122,7 @@ FIGURE_ORDER = (
 
 SIGNED_FIGURES = ("balanced_accuracy_lost", "kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal")
 """Figures that may be negative."""
-THRESHOLD_FIGURES = ("f1", "precision", "recall")
-"""Figures at the threshold."""
+THRESHOLD_FIGURES = ("f1", "precision", "recall")  # figures at the threshold
 INFLATED_FIGURES = ("best_balanced_accuracy", "balanced_accuracy_lost", "calibration_error")
 """Figures that chance inflates."""
 CALIBRATION_NOISE = "noise"

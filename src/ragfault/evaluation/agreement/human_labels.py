@@ -35,11 +35,9 @@ from ragfault.records import (
     UseVerdict,
 )
 
-VerdictKey = tuple[str | int, ...]
-"""Part of the verdicts and name of the item: `("claim", 0, 27)`."""
+VerdictKey = tuple[str | int, ...]  # part of the verdicts and name of the item: `("claim", 0, 27)`
 
-VerdictValue = str | float | bool | tuple[str, ...]
-"""Label of one item."""
+VerdictValue = str | float | bool | tuple[str, ...]  # label of one item
 
 ANSWER_INDEPENDENT = ("chunk", "missing", "recall")
 """Parts that are judged without the answer: their labels hold with any answer."""
@@ -55,8 +53,7 @@ class LabelRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ClaimLabel(LabelRecord, frozen=True):
     """Label of a claim of the answer."""
 
-    start: int
-    """Offset of the claim in the answer, as in the verdict of the run."""
+    start: int  # offset of the claim in the answer, as in the verdict of the run
     end: int
     support: ClaimSupport
 
@@ -78,15 +75,13 @@ class AnswerLabel(LabelRecord, frozen=True):
 
     relevance: UnitFloat | None = None
     refused: bool | None = None
-    aspects: tuple[Aspect, ...] = ()
-    """Reviewed aspects of the query, in the words of the run's verdict."""
+    aspects: tuple[Aspect, ...] = ()  # reviewed aspects of the query, in the words of the run's verdict
 
 
 class HumanVerdicts(LabelRecord, frozen=True):
     """Verdicts of one annotator on one trace.
 
-    A part that was not reviewed is None; one that was reviewed and has no items (a trace without chunks) is
-    empty.
+    A part that was not reviewed is None; one that was reviewed and has no items (a trace without chunks) is empty.
     """
 
     claim: tuple[ClaimLabel, ...] | None = None
@@ -108,32 +103,24 @@ class HumanVerdicts(LabelRecord, frozen=True):
 class HumanLabel(LabelRecord, frozen=True):
     """Label of a trace by one annotator at one time."""
 
-    trace: str
-    """Trace id."""
+    trace: str  # trace id
     verdicts: HumanVerdicts
-    by: str = ""
-    """Annotator."""
+    by: str = ""  # annotator
     time: datetime | None = None
     answer: str | None = None
     """Fingerprint of the answer that was shown: for another one only labels of the retrieval hold."""
-    chance: Probability | None = None
-    """Probability of the trace to be sampled; None: uniform."""
+    chance: Probability | None = None  # probability of the trace to be sampled; None: uniform
 
 
 class LabelConsensus(NamedTuple):
     """Consensus of the annotators of one trace."""
 
     values: Mapping[VerdictKey, VerdictValue]
-    reviewed_parts: frozenset[str]
-    """Parts that some annotator reviewed."""
-    annotators: tuple[str, ...]
-    """Annotators, in the order of their first label."""
-    disputed: int
-    """Items on which annotators differ, with or without a majority."""
-    answer: str | None
-    """Fingerprint of the answer they saw; None where it was not recorded."""
-    chance: float | None
-    """Probability of the trace to be sampled."""
+    reviewed_parts: frozenset[str]  # parts that some annotator reviewed
+    annotators: tuple[str, ...]  # annotators, in the order of their first label
+    disputed: int  # items on which annotators differ, with or without a majority
+    answer: str | None  # fingerprint of the answer they saw; None where it was not recorded
+    chance: float | None  # probability of the trace to be sampled
 
 
 def fingerprint_answer(trace: Trace) -> str:

@@ -40,8 +40,7 @@ LabelForm = Literal["run", "labels", "values", "traces"]
 MetricValues = dict[str, dict[str, float]]
 LabelSource = str | Path
 
-MAX_AUTHORS = 3
-"""Annotators that are named."""
+MAX_AUTHORS = 3  # annotators that are named
 
 
 def load_human_scores(
@@ -49,12 +48,11 @@ def load_human_scores(
 ) -> HumanLabels:
     """Load human labels of a run as values of its metrics.
 
-    `source` has one of four forms: another run over some of these traces, whose scores are taken as true (a
-    stronger judge); labels as `ragfault label` writes them; a table (JSON Lines or CSV) with the column
-    `trace` or `id` and columns named as metrics; or labeled traces as `measure_judge` takes them: claims or
-    spans of the answer, grades of chunks. Labels replace the judge's verdicts, and a metric has a value on a
-    trace where everything it reads was labeled. Where two runs share the file, labels of an answer count only
-    where the answer is known.
+    `source` has one of four forms: another run over some of these traces, whose scores are taken as true (a stronger
+    judge); labels as `ragfault label` writes them; a table (JSON Lines or CSV) with the column `trace` or `id` and
+    columns named as metrics; or labeled traces as `measure_judge` takes them: claims or spans of the answer, grades of
+    chunks. Labels replace the judge's verdicts, and a metric has a value on a trace where everything it reads was
+    labeled. Where two runs share the file, labels of an answer count only where the answer is known.
 
     Raises InputError for an unreadable file, with all its faults, or one in which nothing matches the run;
     UsageError for a table of values shared by two runs.
@@ -184,12 +182,9 @@ class LoadedScores(NamedTuple):
 
     labelers: str
     values: MetricValues
-    labeled: list[str]
-    """Ids of all traces in the file."""
-    disputed: int = 0
-    """Items on which annotators differ."""
-    probabilities: Mapping[str, float] = {}
-    """Sampling probabilities of the traces."""
+    labeled: list[str]  # ids of all traces in the file
+    disputed: int = 0  # items on which annotators differ
+    probabilities: Mapping[str, float] = {}  # sampling probabilities of the traces
 
 
 def _load_run(source: LabelSource, run: Run, _: bool) -> LoadedScores:

@@ -40,21 +40,18 @@ VERDICT_ORDER: dict[ComparedKind, tuple[Any, ...]] = {
 }
 """Kind of verdict → labels; those of chunks are ranked."""
 
-MIN_CLAIM_OVERLAP = 0.5
-"""Share of the shorter claim that two matching claims have in common."""
+MIN_CLAIM_OVERLAP = 0.5  # share of the shorter claim that two matching claims have in common
 
 
 class VerdictPair(NamedTuple):
     """Verdicts of two judges on one item."""
 
     kind: ComparedKind
-    trace_index: int
-    """Index of the trace."""
+    trace_index: int  # index of the trace
     item: str
     values: tuple[Any, Any]
     reasons: tuple[str | None, str | None] = (None, None)
-    gap: float = 0.0
-    """Distance of their probabilities, in [0, 1]."""
+    gap: float = 0.0  # distance of their probabilities, in [0, 1]
 
 
 def pair_verdicts(trace_index: int, trace: Trace, first: Verdicts, second: Verdicts) -> Iterator[VerdictPair]:
@@ -135,8 +132,7 @@ def _overlap_share(first: ClaimVerdict, second: ClaimVerdict) -> float:
     return max(0, min(first.end, second.end) - max(first.start, second.start)) / shorter if shorter > 0 else 0.0
 
 
-MAX_DISAGREEMENTS = 20
-"""Disagreements that are listed."""
+MAX_DISAGREEMENTS = 20  # disagreements that are listed
 
 
 class KindAgreement(Struct, frozen=True, kw_only=True):

@@ -90,8 +90,7 @@ class RecordedJudge:
 class RunLabels(NamedTuple):
     """Human labels of a run."""
 
-    traces: list[Trace]
-    """Labeled traces, with the labels in their metadata as `claims` and `grades`."""
+    traces: list[Trace]  # labeled traces, with the labels in their metadata as `claims` and `grades`
     readings: Mapping[str, LabelReading]
     judge: RecordedJudge
     task: LabelTask
@@ -151,11 +150,9 @@ def _label_columns(values: Mapping[VerdictKey, VerdictValue]) -> dict[str, Any]:
     return {"claims": claims or None, "grades": grades or None}
 
 
-MAX_SLICES = 100
-"""Values of a column with a row each; the largest, where there are more."""
+MAX_SLICES = 100  # values of a column with a row each; the largest, where there are more
 
-TASK_PARTS = {"answer": "claim", "support": "claim", "relevance": "chunk"}
-"""Task → part of the verdicts it needs."""
+TASK_PARTS = {"answer": "claim", "support": "claim", "relevance": "chunk"}  # task → part of the verdicts it needs
 
 
 class JudgedLabels(NamedTuple):
@@ -163,8 +160,7 @@ class JudgedLabels(NamedTuple):
 
     labeled: Sequence[LabeledTrace]
     verdicts: Sequence[Verdicts]
-    claim_verdicts: Sequence[Verdicts]
-    """On labeled claims that are not in their answers."""
+    claim_verdicts: Sequence[Verdicts]  # on labeled claims that are not in their answers
     readings: Mapping[str, LabelReading] | None = None
     """Labels of the items of a run, by trace; None: only the labels of traces."""
 
@@ -346,19 +342,17 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
 ) -> JudgeMeasurement:
     """Measure how far a judge agrees with human labels.
 
-    `judge` is a name (loaded with `options`) or an object, with a domain `profile`; None: the default judge.
-    With a `run`, `source` is a file of labels that `ragfault label` wrote for it, and without a judge its
-    recorded verdicts are measured. `source` and `reading` are what `read_traces` takes; `map` has four more
-    keys, `label`, `spans`, `claims` and `grades`, for the label columns, which are else detected by their
-    names. `task` is "answer" (labels of whole answers, with `spans` also of claims and sentences), "support"
-    (of single claims) or "relevance" (of chunks); None: inferred from the columns. `positive` names the
-    labels that are bad (relevance: the lowest relevant grade).
+    `judge` is a name (loaded with `options`) or an object, with a domain `profile`; None: the default judge. With a
+    `run`, `source` is a file of labels that `ragfault label` wrote for it, and without a judge its recorded verdicts
+    are measured. `source` and `reading` are what `read_traces` takes; `map` has four more keys, `label`, `spans`,
+    `claims` and `grades`, for the label columns, which are else detected by their names. `task` is "answer" (labels of
+    whole answers, with `spans` also of claims and sentences), "support" (of single claims) or "relevance" (of chunks);
+    None: inferred from the columns. `positive` names the labels that are bad (relevance: the lowest relevant grade).
 
-    Scores are 1 minus the probability of support, or the relevance of a chunk. Intervals resample whole
-    groups: values of the column `group`. AUROC is also computed `within` columns; `by` a column gives figures
-    for each of its values. F1 is computed at a `threshold`: "cv", the best of the other folds; "own", the
-    judge's own; or a number. `limit` samples whole groups up to so many traces. Figures do not depend on the
-    order of lines or the number of `workers`.
+    Scores are 1 minus the probability of support, or the relevance of a chunk. Intervals resample whole groups: values
+    of the column `group`. AUROC is also computed `within` columns; `by` a column gives figures for each of its values.
+    F1 is computed at a `threshold`: "cv", the best of the other folds; "own", the judge's own; or a number. `limit`
+    samples whole groups up to so many traces. Figures do not depend on the order of lines or the number of `workers`.
 
     Raises BadTraces for unreadable lines and labels, all at once (`on_bad` as for `read_traces`), InputError,
     UsageError, UnknownName; JudgeError where the judge has no verdict on any trace.

@@ -25,8 +25,7 @@ from ragfault.records import Trace, Usage, Verdicts
 
 BATCH_SIZE = 64
 WALL_CLOCK, PROCESSOR_CLOCK = time.perf_counter, time.process_time
-WARMUP_TRACES = 5
-"""Traces of each process that are not timed, as they load models and tables."""
+WARMUP_TRACES = 5  # traces of each process that are not timed, as they load models and tables
 
 
 class JudgedBatch(NamedTuple):

@@ -33,8 +33,7 @@ RELEVANT_LABELS = frozenset(
     {"relevant", "highly relevant", "partially relevant", "perfectly relevant", "high", "medium"}
 )
 IRRELEVANT_LABELS = frozenset({"not relevant", "irrelevant", "non relevant", "nonrelevant", "low", "none"})
-LEVEL_GRADES = {"none": 0, "low": 1, "medium": 2, "high": 3}
-"""Relevance levels as grades."""
+LEVEL_GRADES = {"none": 0, "low": 1, "medium": 2, "high": 3}  # relevance levels as grades
 BOOLEAN_NUMBERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 INVERTED_COLUMNS = frozenset(
     {
@@ -45,8 +44,7 @@ INVERTED_COLUMNS = frozenset(
 )
 """Columns in which 1 is the good value."""
 
-MAX_LABELS_SHOWN = 12
-"""Distinct labels named in a message."""
+MAX_LABELS_SHOWN = 12  # distinct labels named in a message
 
 
 def normalize_label(value: Any) -> str:
@@ -95,8 +93,7 @@ class LabelRule:
         self.threshold = (
             _parse_number(positive_labels[0]) if task == "relevance" and len(positive_labels) == 1 else None
         )
-        self.labels: dict[str, bool] = {}
-        """The labels that were met, and whether they are positive."""
+        self.labels: dict[str, bool] = {}  # the labels that were met, and whether they are positive
 
     def is_positive(self, value: Any) -> bool:
         """Decide whether a label is positive; raises InvalidRecord for an unknown one."""
@@ -198,8 +195,7 @@ class LabeledClaim(NamedTuple):
     """Claim with its human label."""
 
     text: str
-    start: int
-    """Offset in the answer; -1 where the answer does not contain it."""
+    start: int  # offset in the answer; -1 where the answer does not contain it
     end: int
     positive: bool
 
@@ -235,10 +231,8 @@ class ChunkGrade(NamedTuple):
     """Human label of the relevance of a chunk."""
 
     relevant: bool
-    grade: int | None
-    """From 0 on; None where the label is no grade."""
-    max_grade: int = 0
-    """Highest grade, as far as this label tells: 3 for words."""
+    grade: int | None  # from 0 on; None where the label is no grade
+    max_grade: int = 0  # highest grade, as far as this label tells: 3 for words
 
 
 def parse_grades(value: Any, chunks: tuple[Chunk, ...], rule: LabelRule, column: str) -> dict[str, ChunkGrade]:

@@ -28,8 +28,7 @@ from ragfault.io.formats.record_shapes import load_column_map
 from ragfault.io.normalization import describe_missing_column as no_column
 from ragfault.records import Trace
 
-LABEL_KEYS = ("label", "spans", "claims", "grades")
-"""Map keys of the label columns."""
+LABEL_KEYS = ("label", "spans", "claims", "grades")  # map keys of the label columns
 
 COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "label": (
@@ -46,8 +45,7 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
 """Key → known column names, the most specific first."""
 
 GROUP_COLUMNS = ("source_id", "group", "group_id", "conversation", "query")
-TRACE_FIELDS = ("id", "query", "model", "route", "conversation", "turn")
-"""Trace fields that can be named as a column."""
+TRACE_FIELDS = ("id", "query", "model", "route", "conversation", "turn")  # trace fields that can be named as a column
 
 
 def split_map(map: Mapping[str, str] | str | Path | None) -> tuple[dict[str, str], dict[str, str]]:
@@ -202,8 +200,7 @@ class LabeledTrace(NamedTuple):
 
     trace: Trace
     group: str
-    positive: bool | None = None
-    """Label of the whole answer."""
+    positive: bool | None = None  # label of the whole answer
     spans: tuple[tuple[int, int], ...] | None = None
     claims: tuple[LabeledClaim, ...] | None = None
     grades: Mapping[str, ChunkGrade] | None = None

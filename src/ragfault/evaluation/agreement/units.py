@@ -14,12 +14,9 @@ from ragfault.records import ClaimVerdict, Trace, Verdicts
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.text import split_sentences
 
-OWN_THRESHOLD = 0.5
-"""Threshold of the judge itself: from this score on it calls an answer bad and a chunk relevant."""
-MAX_GRADE = 10
-"""Agreement on grades is computed up to this highest grade."""
-BAD_SUPPORT = ("unsupported", "contradicted")
-"""Labels of a bad claim."""
+OWN_THRESHOLD = 0.5  # threshold of the judge itself: from this score on it calls an answer bad and a chunk relevant
+MAX_GRADE = 10  # agreement on grades is computed up to this highest grade
+BAD_SUPPORT = ("unsupported", "contradicted")  # labels of a bad claim
 
 Bools = NDArray[np.bool_]
 
@@ -27,12 +24,9 @@ Bools = NDArray[np.bool_]
 class JudgedUnit(NamedTuple):
     """Unit as the judge sees it."""
 
-    score: float
-    """Probability of the positive class (bad, or relevant), in [0, 1]."""
-    called: bool
-    """The judge calls it positive."""
-    unsure: bool | None
-    """The judge is unsure; None where it does not say."""
+    score: float  # probability of the positive class (bad, or relevant), in [0, 1]
+    called: bool  # the judge calls it positive
+    unsure: bool | None  # the judge is unsure; None where it does not say
 
 
 class ScoredUnits(NamedTuple):
@@ -43,10 +37,8 @@ class ScoredUnits(NamedTuple):
     label: Bools
     called: Bools
     unsure: Bools | None
-    trace: NDArray[np.intp]
-    """Index of each unit's trace."""
-    grades: NDArray[np.intp] | None = None
-    """Human and judge grades, where there are more than two."""
+    trace: NDArray[np.intp]  # index of each unit's trace
+    grades: NDArray[np.intp] | None = None  # human and judge grades, where there are more than two
 
     def select(self, mask: Bools) -> ScoredUnits:
         """Select the units of a mask."""
@@ -128,8 +120,7 @@ def iterate_chunks(
 def build_chunk_units(labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]) -> ScoredUnits:
     """Build the units of every chunk with a grade and a verdict, with the grades where they are graded.
 
-    The judge's grade is its relevance cut into as many equal parts as there are grades; of four these are the
-    levels.
+    The judge's grade is its relevance cut into as many equal parts as there are grades; of four these are the levels.
     """
     units = build_units("chunk", list(iterate_chunks(labeled, verdicts_by_trace)))
     labels = [
@@ -213,10 +204,8 @@ class SpanOverlap(NamedTuple):
     """Overlap of the labeled spans of one answer with the claims that the judge calls bad."""
 
     trace: int
-    touched: tuple[bool, ...]
-    """For each span whether such a claim overlaps it."""
-    shared: int
-    """Characters that are labeled and in such a claim."""
+    touched: tuple[bool, ...]  # for each span whether such a claim overlaps it
+    shared: int  # characters that are labeled and in such a claim
     called: int
     marked: int
 

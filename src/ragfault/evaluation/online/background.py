@@ -30,8 +30,7 @@ from ragfault.records import Trace, Verdicts
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 """One thread in each of several worker processes: more would only compete."""
 MESSAGE_HEADER = struct.Struct("<I")
-END_MESSAGE = b""
-"""The last message."""
+END_MESSAGE = b""  # the last message
 ScoreCallback = Callable[[int, ScoredTrace], None]
 
 
@@ -212,23 +211,19 @@ def run_worker(input_stream: IO[bytes], output_stream: IO[bytes]) -> None:
 
 ScoreSink = Callable[[ScoredTrace], object]
 """The receiver of scores; called on a thread of the background scorer, one at a time."""
-MAX_ATTEMPTS = 2
-"""The number of workers that a trace may crash."""
-POLL_SECONDS = 0.05
-"""Seconds between checks for pending traces at the end."""
+MAX_ATTEMPTS = 2  # the number of workers that a trace may crash
+POLL_SECONDS = 0.05  # seconds between checks for pending traces at the end
 CRASH_REASON = "the worker process died of this trace, twice"
-WORKER_DIED = "died"
-"""A message in the queue: a worker has ended."""
+WORKER_DIED = "died"  # a message in the queue: a worker has ended
 
 
 class BackgroundScorer:
     """A scorer in the background: `submit` returns at once, and `sink` is called with each outcome.
 
-    A worker process judges, so that the caller is not slowed; a judge object works on a thread of this
-    process. At most `capacity` traces wait; further ones are dropped, counted in `dropped`, and warned of
-    once. Nothing else is lost: `close`, or the end of the program, waits for every score, a worker that dies
-    is replaced, and a trace that crashes two workers, or that cannot be sent, has `failed` scores. A forked
-    process starts anew with its first trace.
+    A worker process judges, so that the caller is not slowed; a judge object works on a thread of this process. At most
+    `capacity` traces wait; further ones are dropped, counted in `dropped`, and warned of once. Nothing else is lost:
+    `close`, or the end of the program, waits for every score, a worker that dies is replaced, and a trace that crashes
+    two workers, or that cannot be sent, has `failed` scores. A forked process starts anew with its first trace.
 
     >>> results = []
     >>> with BackgroundScorer(results.append, judge="lexical", metrics=["context_relevance"]) as background:

@@ -21,9 +21,8 @@ Retrieved = TypeVar("Retrieved", bound=Iterable[Any])
 class MeasuredRetriever(Generic[Retrieved]):
     """A callable that takes a query and returns the result of the retriever, unchanged, at once.
 
-    The result is scored in the background: relevance, ranking, redundancy and any other metrics. For
-    LangChain and LlamaIndex, whose chains need their own class, see `ragfault.integrations.langchain` and
-    `.llamaindex`.
+    The result is scored in the background: relevance, ranking, redundancy and any other metrics. For LangChain and
+    LlamaIndex, whose chains need their own class, see `ragfault.integrations.langchain` and `.llamaindex`.
 
     >>> results = []
     >>> with BackgroundScorer(results.append, judge="lexical", metrics=["context_relevance"]) as background:

@@ -2,21 +2,16 @@
 
 from ragfault.evaluation.agreement.annotation.items import (
     ITEM_KINDS,
-    AnnotationChoice,
     AnnotationItem,
     AnnotatorAgreement,
-    AnnotatorDispute,
     ItemKind,
-    create_label,
     describe_verdict,
     list_choices,
     list_items,
     measure_annotators,
 )
 from ragfault.evaluation.agreement.annotation.session import (
-    METRIC_VERDICTS,
     AnnotationSession,
-    SuggestedTrace,
     read_suggestions,
     shuffle_ids,
     suggest_traces,
@@ -24,15 +19,10 @@ from ragfault.evaluation.agreement.annotation.session import (
 
 __all__ = [
     "ITEM_KINDS",
-    "METRIC_VERDICTS",
-    "AnnotationChoice",
     "AnnotationItem",
     "AnnotationSession",
     "AnnotatorAgreement",
-    "AnnotatorDispute",
     "ItemKind",
-    "SuggestedTrace",
-    "create_label",
     "describe_verdict",
     "list_choices",
     "list_items",

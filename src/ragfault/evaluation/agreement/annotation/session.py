@@ -29,11 +29,9 @@ from ragfault.io.runs import Run
 from ragfault.records import Verdicts
 from ragfault.stats.bootstrap import FloatArray
 
-UNIFORM_SHARE = 0.5
-"""Share of the sample drawn uniformly: it bounds the weights."""
+UNIFORM_SHARE = 0.5  # share of the sample drawn uniformly: it bounds the weights
 
-SURE_ERROR = 0.1
-"""Assumed error of a verdict without a probability, where the judge is sure."""
+SURE_ERROR = 0.1  # assumed error of a verdict without a probability, where the judge is sure
 
 METRIC_VERDICTS = {"groundedness": "claim", "context_relevance": "chunk", "chunk_attribution": "citation"}
 """Metric → verdicts whose uncertainty it shares."""
@@ -61,8 +59,7 @@ def shuffle_ids(ids: Sequence[str], seed: int = 0) -> list[str]:
 def estimate_uncertainty(verdicts: Verdicts, metric: str) -> float | None:
     """Estimate the error of the judge on one trace; None where the metric has no verdict.
 
-    The standard deviation of a mean of independent verdicts that are each right with the judge's own
-    probability.
+    The standard deviation of a mean of independent verdicts that are each right with the judge's own probability.
 
     >>> from ragfault.records import ChunkVerdict
     >>> halves = tuple(ChunkVerdict(chunk=name, relevance=0.5, level="medium") for name in "abcd")
@@ -88,9 +85,8 @@ def _correct_probability(p: float | None, unsure: bool) -> float:
 def compute_chances(uncertainty: FloatArray, n: int) -> FloatArray:
     """Compute the sampling probability of each trace: half uniform, half by the judge's uncertainty.
 
-    Labels narrow the corrected interval by how far the judge errs, and the best probabilities are
-    proportional to that error (Zrnic & Candès 2024). None is above 1, nor below half of that of a uniform
-    sample.
+    Labels narrow the corrected interval by how far the judge errs, and the best probabilities are proportional to that
+    error (Zrnic & Candès 2024). None is above 1, nor below half of that of a uniform sample.
 
     >>> compute_chances(np.array([0.0, 0.1, 0.3, 0.4]), 2).round(3)
     array([0.25 , 0.375, 0.625, 0.75 ])
@@ -170,8 +166,7 @@ class AnnotationSession:
         self, items: Iterable[AnnotationItem], path: str | Path, by: str, chances: Mapping[str, float] | None = None
     ) -> None:
         self.path, self.by, self._chances = Path(path), by, chances or {}
-        self.label_count = 0
-        """Words of this sitting, those that were taken back not counted."""
+        self.label_count = 0  # words of this sitting, those that were taken back not counted
         self._values = _read_previous(self.path, by)
         self._remaining: Iterator[AnnotationItem] = iter(items)
         self._shown: list[AnnotationItem] = []
