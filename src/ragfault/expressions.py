@@ -37,10 +37,8 @@ class Expression(NamedTuple):
 def parse_expression(text: str, kind: str = "") -> Expression:
     """Parse `name`, `name(value, key=value)` or either with a cut-off `@k`; nothing is evaluated.
 
-    Values are whole numbers, decimals, true, false, none, words, quoted texts, and lists of these.
-    `kind` ("metric", "stage") is what messages call the expression.
-
-    Raises UsageError for a text that does not follow the syntax.
+    Values are whole numbers, decimals, true, false, none, words, quoted texts, and lists of these. `kind` ("metric",
+    "stage") is what messages call the expression. Raises UsageError for a text that does not follow the syntax.
 
     >>> parse_expression("hybrid(50, method=rrf)")
     Expression(name='hybrid', arguments=(50,), options={'method': 'rrf'}, cutoff=None)

@@ -339,10 +339,9 @@ class Usage(FrozenRecord, frozen=True):
 class Verdicts(FrozenRecord, frozen=True):
     """All that a judge observed of one trace.
 
-    A part is None where the judge does not offer it or the trace lacks what it is made from, and a
-    (possibly empty) tuple where the judge looked. `chunk` and `use` follow the order of the trace's
-    chunks, `citation` that of its citations, `claim` that of the answer; `truth` has one entry for
-    each claim.
+    A part is None where the judge does not offer it or the trace lacks what it is made from, and a (possibly empty)
+    tuple where the judge looked. `chunk` and `use` follow the order of the trace's chunks, `citation` that of its
+    citations, `claim` that of the answer; `truth` has one entry for each claim.
     """
 
     trace: str

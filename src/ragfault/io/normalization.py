@@ -217,9 +217,8 @@ def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
 def normalize_trace(trace: Trace, check: bool = False) -> Trace:
     """Give the time an offset, unwrap a tuple of one reference, and replace an empty error by None.
 
-    A time without an offset is taken as UTC.
-
-    `check` also looks at its numbers and texts, for records that no JSON reader has seen.
+    A time without an offset is taken as UTC. `check` also looks at its numbers and texts, for records that no JSON
+    reader has seen.
     """
     if check:
         check_values(trace)

@@ -41,12 +41,11 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     pandas or polars, a dataset of Hugging Face, a table of Arrow. Files are JSON Lines
     (plain, gzip, Zstandard), a JSON array, CSV, TSV, Parquet, or a TREC run (with `qrels`).
 
-    `map` says which foreign column is which field (a dict, or the path of a TOML file); without it the
-    shape is recognised from the first record and reported to `notice`, or forced by `shape`. Without a map,
-    columns that no field takes are kept in `metadata`; with one, only what it names and what the shape
-    knows is read, unless `rest` is set. A chunk without an id is named by its text, a trace without one
-    by its query: `q-`, 12 hex digits, and from the second trace of the same query on `#2`, `#3` … in their
-    order. A time without an offset is taken as UTC.
+    `map` says which foreign column is which field (a dict, or the path of a TOML file); without it the shape is
+    recognised from the first record and reported to `notice`, or forced by `shape`. Without a map, columns that no
+    field takes are kept in `metadata`; with one, only what it names and what the shape knows is read, unless `rest` is
+    set. A chunk without an id is named by its text, a trace without one by its query: `q-`, 12 hex digits, and from the
+    second trace of the same query on `#2`, `#3` … in their order. A time without an offset is taken as UTC.
 
     Faults of single lines never stop the reading. `on_bad="raise"` gives every good trace and then raises
     `BadTraces`, with the first 20 faults and the count of all; a callable gets each fault as it comes, with

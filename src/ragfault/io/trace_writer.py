@@ -139,11 +139,10 @@ def write_traces(
 ) -> int:
     """Write traces to a file and return their number.
 
-    The ending of the name tells the format: `.jsonl`, `.ndjson`, `.json` (one array), `.csv`, `.tsv` – each
-    also with `.gz` or `.zst` behind – `.parquet`, or `.run` and `.trec` for a TREC run, with the gold chunks
-    in `qrels`; `-` is standard output as JSON Lines. `shape` is `ragfault`, which loses nothing, `ragas`,
-    `deepeval`, `ragchecker`, `trulens`, or `trec`. Traces are taken one by one: the memory it
-    takes does not grow with them.
+    The ending of the name tells the format: `.jsonl`, `.ndjson`, `.json` (one array), `.csv`, `.tsv` – each also with
+    `.gz` or `.zst` behind – `.parquet`, or `.run` and `.trec` for a TREC run, with the gold chunks in `qrels`; `-` is
+    standard output as JSON Lines. `shape` is `ragfault`, which loses nothing, `ragas`, `deepeval`, `ragchecker`,
+    `trulens`, or `trec`. Traces are taken one by one: the memory it takes does not grow with them.
 
     In CSV and TSV, lists and objects stand as JSON, and a text that a spreadsheet would run as a formula
     (`=`, `+`, `-`, `@` first) gets an apostrophe in front, which `read_traces` takes away again.

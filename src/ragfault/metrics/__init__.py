@@ -91,9 +91,8 @@ def select_metrics(requested: str | Iterable[str]) -> tuple[Metric, ...]:
     """Return the requested metrics, each once, in the order requested.
 
     A name of a set stands for several metrics: "default"; "all" that are installed; a layer's name for the metrics of
-    the default set in that layer. Anything else is a metric expression, or another tool's name for a metric.
-
-    Raises UnknownName, UsageError or MissingExtra as `parse_metric` does; UsageError if nothing is requested.
+    the default set in that layer. Anything else is a metric expression, or another tool's name for a metric. Raises
+    UnknownName, UsageError or MissingExtra as `parse_metric` does; UsageError if nothing is requested.
 
     >>> [str(metric) for metric in select_metrics(["operation", "ndcg@3"])]
     ['latency', 'tokens', 'context_waste', 'error', 'empty_retrieval', 'ndcg@3']

@@ -241,10 +241,9 @@ def _get_definition(name: str) -> MetricDefinition:
 def parse_metric(text: str) -> Metric:
     """Parse a metric expression: `name`, `name@k`, `name(parameter=value, …)@k`.
 
-    Nothing is evaluated. Values are whole numbers, decimals, true, false, none, words or quoted texts.
-
-    Raises UnknownName for an unknown metric or parameter, UsageError for a malformed expression, a value of the wrong
-    kind, or a cut-off of a metric without one; MissingExtra if the metric needs packages that are not installed.
+    Nothing is evaluated. Values are whole numbers, decimals, true, false, none, words or quoted texts. Raises
+    UnknownName for an unknown metric or parameter, UsageError for a malformed expression, a value of the wrong kind, or
+    a cut-off of a metric without one; MissingExtra if the metric needs packages that are not installed.
 
     >>> parse_metric("ndcg@10") == parse_metric(" ndcg(gain=linear) @ 10 ")
     True

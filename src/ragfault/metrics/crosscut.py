@@ -87,10 +87,9 @@ def context_utility(  # noqa: PLR0913 - each rate of the formula is a parameter
 ) -> MetricResult:
     """How useful the context was: relevant, used, and nothing missing.
 
-    max(0, mean level weight − `unused` × unused highly relevant chunks − min(`missing` × missing items,
-    `cap`)) × `scale`, rounded to 2 decimals. In [0, scale]. An empty context counts as 1.0 × scale, by the
-    source's convention, and the row says so. Undefined without an answer or where the judge does not offer
-    the parts.
+    max(0, mean level weight − `unused` × unused highly relevant chunks − min(`missing` × missing items, `cap`)) ×
+    `scale`, rounded to 2 decimals. In [0, scale]. An empty context counts as 1.0 × scale, by the source's convention,
+    and the row says so. Undefined without an answer or where the judge does not offer the parts.
     """
     if trace.chunks is not None and not trace.chunks:
         return AnnotatedValue(scale, f"an empty context counts as {scale:g}")

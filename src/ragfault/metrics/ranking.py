@@ -91,9 +91,7 @@ def f1(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValu
 
 
 def hit(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
-    """Return 1 if a relevant chunk is among the first k, else 0.
-
-    Undefined as `recall`. As trec_eval's `success`.
+    """Return 1 if a relevant chunk is among the first k, else 0. Undefined as `recall`. As trec_eval's `success`.
 
     >>> hit(ranking_from_lists(["x", "a"], {"a": 1}), k=1)[0].tolist()
     [0.0]
@@ -136,11 +134,10 @@ def average_precision(ranking: Ranking, k: int | None = None, relevant: float = 
 def ndcg(ranking: Ranking, k: int | None = None, relevant: float = 1, gain: str = "linear") -> QueryValues:
     """Compute the discounted cumulative gain of the first k over that of a perfect ranking.
 
-    In [0, 1]. The gain at rank r is divided by log2(r + 1); the perfect ranking is made of all gold and cut
-    at k as well. `gain="linear"` takes the grade (Järvelin & Kekäläinen 2002, and trec_eval's `ndcg` and
-    `ndcg_cut`), `"exponential"` 2^grade − 1 (Burges et al. 2005). Grades of 0 and below gain nothing;
-    `relevant` is taken for the sake of a common face and changes nothing. Undefined for a query without a
-    positive grade.
+    In [0, 1]. The gain at rank r is divided by log2(r + 1); the perfect ranking is made of all gold and cut at k as
+    well. `gain="linear"` takes the grade (Järvelin & Kekäläinen 2002, and trec_eval's `ndcg` and `ndcg_cut`),
+    `"exponential"` 2^grade − 1 (Burges et al. 2005). Grades of 0 and below gain nothing; `relevant` is taken for the
+    sake of a common face and changes nothing. Undefined for a query without a positive grade.
 
     >>> ndcg(ranking_from_lists(["b", "a"], {"a": 2, "b": 1}))[0].round(4).tolist()
     [0.8597]

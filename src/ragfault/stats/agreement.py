@@ -46,9 +46,6 @@ def _index_categories(values: Sequence[Any], order: Sequence[Hashable] | None) -
 class TwoRaterRatings:
     """Two raters' ratings of the same units, tabulated once; each method takes one row of weights per resample.
 
-    `tables` gives for each row how much weight each pair of categories has; the other methods read these and
-    give one number for each row, NaN where it is undefined.
-
     >>> crossed = TwoRaterRatings(["a", "a", "b", "b"], ["a", "b", "b", "b"])
     >>> crossed.kappa(crossed.confusion_matrices(np.ones((1, 4))))
     array([0.5])
@@ -105,11 +102,9 @@ def cohen_kappa(
 ) -> AgreementCoefficient:
     """Compute Cohen's kappa: the agreement of two raters beyond chance, given their shares (Cohen 1960).
 
-    At most 1; 0 is chance. Weighted, a miss by several categories counts for more (Cohen 1968): by their
-    distance in `order` (sorted, where it is not given), or by its square. Undefined without units, and where both
-    say one and the same of every unit.
-
-    Raises ValueError where there is not one rating of each for each unit, or one is not in `order`.
+    At most 1; 0 is chance. Weighted, a miss by several categories counts for more (Cohen 1968): by their distance in
+    `order` (sorted, where it is not given), or by its square. Undefined without units, and where both say one and the
+    same of every unit. Raises ValueError where there is not one rating of each for each unit, or one is not in `order`.
 
     >>> cohen_kappa([1, 1, 0, 0], [1, 0, 0, 0]).value, cohen_kappa([1, 2, 3], [1, 3, 3], "linear").value
     (0.5, 0.666...)

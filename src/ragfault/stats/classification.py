@@ -35,9 +35,6 @@ class GroupedAuroc(NamedTuple):
 class RankedScores:
     """Scores and labels in order, sorted once; each method takes a row of weights for each resample.
 
-    `class_weights` gives for each row the weight of positives and of negatives at every distinct score, the lowest
-    first; the other methods read these and give one number for each row, NaN where a class has no weight.
-
     >>> ranked = RankedScores([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
     >>> positives, negatives = ranked.class_weights(np.ones((1, 4)))
     >>> ranked.auroc(positives, negatives)
@@ -129,9 +126,8 @@ def _compute_area(
 def choose_threshold(scores: ArrayLike, labels: ArrayLike, goal: ThresholdGoal = "f1") -> BestThreshold | None:
     """Choose the threshold with the best F1 of the positives, or the best balanced accuracy.
 
-    It lies halfway to the next lower score, so that it carries over to others; of several that are equally good
-    it is the highest. The value is what fitting reaches, and more than what other scores will. None where a class
-    is absent.
+    It lies halfway to the next lower score, so that it carries over to others; of several that are equally good it is
+    the highest. The value is what fitting reaches, and more than what other scores will. None where a class is absent.
 
     >>> choose_threshold([0.25, 0.75, 0.5, 1.0], [0, 0, 1, 1])
     BestThreshold(threshold=0.375, value=0.8)

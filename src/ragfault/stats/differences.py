@@ -124,11 +124,9 @@ def paired_differences(
     clusters differ from the usual and most are alike) a pair at each end is added before Student's t is
     taken (Bonett & Price 2012), so that "no difference in ten pairs" is not reported as certain.
 
-    Intervals are cut at what the bounds allow. With one cluster, or with unbounded differences that are
-    all alike, the data say nothing about spread: the interval is all there can be.
-
-    Assumes that clusters (else pairs) are drawn independently from the traffic. Raises ValueError
-    where shapes differ or a value that exists is not finite.
+    Intervals are cut at what the bounds allow. With one cluster, or with unbounded differences that are all alike, the
+    data say nothing about spread: the interval is all there can be. Assumes that clusters (else pairs) are drawn
+    independently from the traffic. Raises ValueError where shapes differ or a value that exists is not finite.
 
     >>> baseline = [[0.9, 1], [0.8, 1], [0.7, 0], [0.9, 1]]
     >>> candidate = [[0.7, 1], [0.8, 0], [0.6, 0], [0.5, 1]]
@@ -178,13 +176,10 @@ def unpaired_differences(
 ) -> tuple[Difference | None, ...]:
     """Return the differences of the means of many metrics between two samples that share no traces.
 
-    As `paired_differences`, with both sides resampled apart, Welch's degrees of freedom (Welch 1947) for
-    Student's t, and one value at each end of the bounds added to either side where a metric has only values
-    at its ends or hardly any that differ (Agresti & Caffo 2000). `clusters` and `defined` are given as (of the
-    baseline, of the candidate).
-
-    Assumes that the clusters (else values) of both sides are drawn independently, within a side and
-    between the sides.
+    As `paired_differences`, with both sides resampled apart, Welch's degrees of freedom (Welch 1947) for Student's t,
+    and one value at each end of the bounds added to either side where a metric has only values at its ends or hardly
+    any that differ (Agresti & Caffo 2000). `clusters` and `defined` are given as (of the baseline, of the candidate).
+    Assumes that the clusters (else values) of both sides are drawn independently, within a side and between the sides.
 
     >>> baseline, candidate = [[1.0], [2.0], [3.0]], [[2.0], [5.0]]
     >>> unpaired_differences(baseline, candidate)[0].mean

@@ -39,18 +39,15 @@ def mean_interval(
 ) -> Interval:
     """Return the mean of a sample with its confidence interval.
 
-    Values that are all at an end of `bounds` (0/1 outcomes, but also ten perfect scores) get Wilson's
-    score interval, so that "all perfect" is never reported as certain; with clusters its n is divided
-    by the design effect. All other values get Student's t with the standard error of the mean, or with the
-    clustered standard error and one degree of freedom less than there are clusters. Where most values
-    are alike and fewer than ten differ, rare values may be unseen as yet: the interval then also holds the one
-    of the sample with a value added at each end of `bounds`. The interval is cut at `bounds`. With a single value, a
-    single cluster, or fewer than thirty values that are all alike and have no bounds, the data say nothing about
-    spread: the interval is then all of `bounds`.
+    Values that are all at an end of `bounds` (0/1 outcomes, but also ten perfect scores) get Wilson's score interval,
+    so that "all perfect" is never reported as certain; with clusters its n is divided by the design effect. All other
+    values get Student's t with the standard error of the mean, or with the clustered standard error and one degree of
+    freedom less than there are clusters. Where most values are alike and fewer than ten differ, rare values may be
+    unseen as yet: the interval then also holds the one of the sample with a value added at each end of `bounds`. The
+    interval is cut at `bounds`. With a single value, a single cluster, or fewer than thirty values that are all alike
+    and have no bounds, the data say nothing about spread: the interval is then all of `bounds`.
 
-    Assumes that clusters (else values) are drawn independently from the traffic.
-
-    Raises ValueError on no values.
+    Assumes that clusters (else values) are drawn independently from the traffic. Raises ValueError on no values.
 
     >>> mean_interval([1, 1, 1, 1, 1, 0, 1, 1], bounds=(0, 1))
     Interval(mean=0.875, low=0.529..., high=0.97..., n=8, clusters=8)

@@ -1,9 +1,8 @@
 """Power, the smallest detectable effect, and the required number of pairs.
 
-The deviation is that of one pair's difference, clusters included: `Difference.deviation` gives it as the standard
-error times the root of n, which is the plain standard deviation times the root of the design effect (Kish 1965).
-`size` is the number of pairs per cluster; degrees of freedom are clusters less 1. For m tests under
-Holm, plan with alpha / m.
+The deviation is that of one pair's difference, clusters included: `Difference.deviation` gives it as the standard error
+times the root of n, which is the plain standard deviation times the root of the design effect (Kish 1965). `size` is
+the number of pairs per cluster; degrees of freedom are clusters less 1. For m tests under Holm, plan with alpha / m.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ def compute_power(
     """Compute the power of a paired comparison: the chance that a true difference of `effect` is significant.
 
     Of the two-sided paired t test, by the noncentral t distribution (Cohen 1988); the sign-flip test has about the
-    same. Null hypothesis of the planned test: no difference. Assumes differences near normal in the mean.
-
-    Raises ValueError below two clusters or where the deviation is not above 0.
+    same. Null hypothesis of the planned test: no difference. Assumes differences near normal in the mean. Raises
+    ValueError below two clusters or where the deviation is not above 0.
 
     >>> round(compute_power(0.05, 0.2, 100), 4)
     0.697

@@ -246,9 +246,8 @@ def ppi_paired_difference(
 
     Each side is (judge values, human values) as in `ppi_mean`, one value for each pair. The result is the corrected
     mean of the differences, so that labels count if both sides have one. If these, or the judge's errors on them, are
-    nearly all equal, one at each end of `bounds` is added.
-
-    Undefined below ten pairs, or ten clusters, with labels on both sides. Assumes and raises what `ppi_mean` does.
+    nearly all equal, one at each end of `bounds` is added. Undefined below ten pairs, or ten clusters, with labels on
+    both sides. Assumes and raises what `ppi_mean` does.
 
     >>> before = [0.9, 0.8, 0.9, 0.4, 1.0, 0.7, 0.8, 0.3, 0.9, 0.6] * 20
     >>> after = [value - shift for value, shift in zip(before, [0.1, 0.2, 0.0, 0.1] * 50)]
@@ -277,10 +276,9 @@ def ppi_unpaired_difference(
 ) -> PpiDifference:
     """Estimate the human difference of two samples with labels of their own, candidate less baseline (PPI++).
 
-    Errors add up as for independent sides: too wide for two runs over similar traces, and never too narrow
-    unless one rises where the other falls. `clusters` and `sampling_probabilities` are (baseline's, candidate's).
-
-    Undefined below ten labels, or ten clusters of them, on either side.
+    Errors add up as for independent sides: too wide for two runs over similar traces, and never too narrow unless one
+    rises where the other falls. `clusters` and `sampling_probabilities` are (baseline's, candidate's). Undefined below
+    ten labels, or ten clusters of them, on either side.
 
     >>> judge, human = [0.2, 0.8] * 50, [0.3, 0.7, 0.4, 0.8] * 5 + [None] * 80
     >>> estimate = ppi_unpaired_difference((judge, human), (judge, [None] * 80 + [0.1, 0.5, 0.2, 0.6] * 5))

@@ -145,11 +145,10 @@ def confidence_sequence(
 ) -> ConfidenceSequence:
     """Compute the confidence sequence of a mean of bounded values (Waudby-Smith & Ramdas 2024).
 
-    With the stated confidence the true mean lies within the band at every n at once, so that one may look after
-    every trace and stop when one likes. Up to 20,000 values it is the paper's hedged capital process (bets
-    capped at half, means tried on a grid of 1,000 and rounded outwards); longer sequences go on with its
-    predictable plug-in empirical Bernstein band (theorem 2), each of the two at half of 1 - confidence.
-    Bands are intersected with all earlier ones.
+    With the stated confidence the true mean lies within the band at every n at once, so that one may look after every
+    trace and stop when one likes. Up to 20,000 values it is the paper's hedged capital process (bets capped at half,
+    means tried on a grid of 1,000 and rounded outwards); longer sequences go on with its predictable plug-in empirical
+    Bernstein band (theorem 2), each of the two at half of 1 - confidence. Bands are intersected with all earlier ones.
 
     Assumes that each value has the same mean given those before it (independent values do); neither a
     distribution nor a variance. For clustered values give one mean per cluster. Raises ValueError on no values, on

@@ -94,13 +94,12 @@ def sign_flip_tests(
 ) -> tuple[SignificanceTest | None, ...]:
     """Test many metrics over the same paired traces by sign flips (Fisher 1935; Pitman 1937).
 
-    Null hypothesis: baseline and candidate are exchangeable within each cluster (else pair), so that the
-    sum of its differences is symmetric about 0. The statistic is the mean difference. All sign patterns
-    are counted where there are at most `resamples` + 1 of them, or where all sums that are not 0 have the
-    same size (0/1 metrics without clusters: McNemar's exact test); else random ones, the same for all
-    metrics, with p = (as large + 1) / (resamples + 1) (Phipson & Smyth 2010). Above 20,000 clusters,
-    unless `resamples` is given, p is that of the normal limit. None stands for a metric without a
-    pair; a metric without any difference has p = 1.
+    Null hypothesis: baseline and candidate are exchangeable within each cluster (else pair), so that the sum of its
+    differences is symmetric about 0. The statistic is the mean difference. All sign patterns are counted where there
+    are at most `resamples` + 1 of them, or where all sums that are not 0 have the same size (0/1 metrics without
+    clusters: McNemar's exact test); else random ones, the same for all metrics, with p = (as large + 1) / (resamples +
+    1) (Phipson & Smyth 2010). Above 20,000 clusters, unless `resamples` is given, p is that of the normal limit. None
+    stands for a metric without a pair; a metric without any difference has p = 1.
 
     Assumes independent clusters. Raises ValueError where shapes differ or a value that exists is not finite.
 

@@ -2,9 +2,6 @@
 
 Version 2 is the worse release: its chunks are too small, and its prompt makes the model invent details.
 `training/handbook.py` records the traces; every text is written for this purpose.
-
-The second version is the release that got worse: its chunks are too small, and its prompt makes it embroider.
-The traces are recorded by `training/handbook.py`; every text is written for this purpose.
 """
 
 from __future__ import annotations
@@ -41,8 +38,6 @@ class Handbook(Struct, frozen=True, kw_only=True):
 
 def load_handbook() -> Handbook:
     """Return the demo data: 71 sections in 11 documents, 104 questions, two versions of a RAG system.
-
-    It reads only files of the package and raises nothing of its own.
 
     >>> data = load_handbook()
     >>> question = data.questions[1]

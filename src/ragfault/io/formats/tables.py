@@ -116,10 +116,7 @@ def _build_row(header: list[str], row: list[str]) -> dict[str, Any] | InvalidRec
 
 
 def _decode_lines(body: io.BufferedReader, limit: int, buffer: list[str]) -> Iterator[str]:
-    """Yield lines as text and append each to `buffer`, with `END_OF_FILE` after the last.
-
-    A line longer than the limit comes in pieces, and its cell is then refused by `csv`.
-    """
+    """Yield lines as text and append each to `buffer`, with `END_OF_FILE` after the last."""
     first = True
     while line := body.readline(limit + 1):
         if first:

@@ -1,7 +1,5 @@
 """TREC files: a run (`query Q0 chunk rank score tag`) and its qrels (`query 0 chunk grade`).
 
-Arrow parses regular files; a file with other white space or bad lines falls back to a slower line reader.
-
 Lines separated by single spaces or tabs are read as columns by Arrow, a few million a second; any other
 white space, and any line that is wrong, sends the file through a slower reader that looks at each line and
 can say which ones cannot be read. Names that end in .gz, .zst or .bz2 are compressed.
@@ -185,11 +183,10 @@ def _parse_line(line: bytes, layout: TrecLayout) -> TrecRow:
 def read_trec(run: FilePath, qrels: FilePath | None = None, faults: list[InputFault] | None = None) -> Iterator[Trace]:
     """Read a run, and its qrels if there are any, as traces: one for each query.
 
-    The id of the query stands for its text, and the chunks have an id and a score and no text; they are in
-    trec_eval's order: by score as a 32-bit float, the highest first, and equal scores by id, the last in the
-    alphabet first. Queries come in the order of the run, then those that only the qrels name, with no
-    chunks. Raises, and takes `faults`, as `read_run` does; `InputError` for a chunk judged twice with
-    different grades.
+    The id of the query stands for its text, and the chunks have an id and a score and no text; they are in trec_eval's
+    order: by score as a 32-bit float, the highest first, and equal scores by id, the last in the alphabet first.
+    Queries come in the order of the run, then those that only the qrels name, with no chunks. Raises, and takes
+    `faults`, as `read_run` does; `InputError` for a chunk judged twice with different grades.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")

@@ -1,8 +1,4 @@
-"""Content of spans: questions, answers, prompts, messages, models and tokens that instrumentations record.
-
-Inputs and outputs are a text, or the JSON of whatever a function took and gave: the names below are those under
-which frameworks keep a question or an answer.
-"""
+"""Content of spans: questions, answers, prompts, messages, models and tokens that instrumentations record."""
 
 from __future__ import annotations
 

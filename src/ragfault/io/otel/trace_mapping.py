@@ -58,10 +58,7 @@ def get_trace_attribute(tree: SpanTree, names: Sequence[str]) -> Any:
 
 
 def collect_metadata(tree: SpanTree, events: Sequence[SpanEvent]) -> dict[str, Any]:
-    """Collect user, tags, release, service, environment, prompt, the system's own metadata and ratings.
-
-    What the system's metadata says under one of these names goes before what was found elsewhere.
-    """
+    """Collect user, tags, release, service, environment, prompt, the system's own metadata and ratings."""
     metadata: dict[str, Any] = {}
     for key, names in METADATA_ATTRIBUTES.items():
         safe = get_trace_attribute(tree, names)
