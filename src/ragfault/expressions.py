@@ -157,6 +157,4 @@ def _format_value(value: Any) -> str:
     if isinstance(value, str):
         is_plain = _NAME.fullmatch(value) and value.lower() not in _LITERALS
         return value if is_plain else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_format_value, value))}]"
-    return repr(value)
+    return f"[{', '.join(map(_format_value, value))}]" if isinstance(value, (list, tuple)) else repr(value)

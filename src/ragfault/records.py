@@ -31,9 +31,6 @@ class FrozenRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The common shape of all records: immutable, by keyword, silent about defaults."""
 
 
-# --- the trace -------------------------------------------------------------------------------------
-
-
 class Chunk(FrozenRecord, frozen=True):
     """A passage that the retriever handed to the generator."""
 
@@ -191,9 +188,6 @@ class Trace(FrozenRecord, frozen=True):
         if self.reference is None:
             return ()
         return (self.reference,) if isinstance(self.reference, str) else self.reference
-
-
-# --- the verdicts ----------------------------------------------------------------------------------
 
 
 class Evidence(FrozenRecord, frozen=True):
@@ -366,9 +360,6 @@ class Verdicts(FrozenRecord, frozen=True):
     failures: dict[str, str] = field(default_factory=dict)
     """Part → reason, for the parts that the judge tried and lost; `"*"` stands for all of them. Of a part that is
     named here some items may be there: those that the judge did judge."""
-
-
-# --- the score -------------------------------------------------------------------------------------
 
 
 class Score(FrozenRecord, frozen=True):

@@ -265,9 +265,6 @@ NUMBER_PATTERN = re.compile(r"-?(?:0|[1-9]\d{0,15})(\.\d{1,15})?")
 LITERAL_WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
-# --- records ---------------------------------------------------------------------------------------
-
-
 def decode_object(line: bytes) -> dict[str, Any]:
     """Parse a JSON object. Raises `InvalidRecord`."""
     try:
@@ -347,9 +344,6 @@ def format_chat(turns: Any) -> str | None:
             return None
         text.append(f"{who}: {what.strip()}")
     return "\n\n".join(text)
-
-
-# --- the head of Markdown --------------------------------------------------------------------------
 
 
 class MarkdownHeader(NamedTuple):

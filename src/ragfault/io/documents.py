@@ -229,9 +229,6 @@ def _check_document(document: Document) -> str:
     return ""
 
 
-# --- what a file gives -----------------------------------------------------------------------------
-
-
 def _read_file(file: CorpusFile, options: DocumentOptions) -> Iterator[tuple[int, Any]]:
     """Yield line numbers with the documents that begin there, or with their faults."""
     kind = DOCUMENT_KINDS[files.get_format_suffix(file.path)]
@@ -372,9 +369,6 @@ def _read_table(
             f"{file.path}: read as one table, as none of its columns is {', '.join(document_parsers.TEXT_COLUMNS)}"
         )
     yield (1, Document(id=file.id, text=document_parsers.format_markdown_table(cells) if len(cells) > 1 else ""))
-
-
-# --- encodings -------------------------------------------------------------------------------------
 
 
 def _look_up_codec(name: str) -> str | None:

@@ -311,8 +311,6 @@ FIELD_NORMALIZERS = {
 """Normalizers of fields that accept more than one form."""
 
 
-# --- cells of text ---------------------------------------------------------------------------------
-
 NESTED_FIELDS = ("chunks", "citations", "facts", "gold", "latency", "steps", "history", "tokens", "metadata")
 
 

@@ -62,9 +62,6 @@ class InputStream(NamedTuple):
         return self.raw.read_error
 
 
-# --- which files -----------------------------------------------------------------------------------
-
-
 def describe_input(where: object) -> tuple[str, ...]:
     """Return an input as it was named: files, or traces in memory.
 
@@ -184,9 +181,6 @@ def _get_stem(path: Path) -> str:
     return path.name.split(".", 1)[0]
 
 
-# --- which form ------------------------------------------------------------------------------------
-
-
 def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
     """Detect the format of an open file by its name, else by its first bytes.
 
@@ -215,9 +209,6 @@ def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
 def _peek_head(body: io.BufferedReader) -> bytes:
     head = body.peek(4096)
     return head.removeprefix(b"\xef\xbb\xbf")
-
-
-# --- bytes -----------------------------------------------------------------------------------------
 
 
 class _ReadErrorGuard(io.RawIOBase):

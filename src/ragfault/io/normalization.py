@@ -121,9 +121,6 @@ def has_path(record: RawRecord, path: str) -> bool:
     return True
 
 
-# --- columns to fields -----------------------------------------------------------------------------
-
-
 def _extract_values(record: RawRecord, columns: ColumnMap) -> tuple[dict[str, Any], set[str]]:
     """Return the value of each field, and the names of the columns that were used as a field."""
     values: dict[str, Any] = {}
@@ -209,9 +206,6 @@ def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
         for row, value in zip(rows, column, strict=True):
             row[part] = value
     return rows
-
-
-# --- checks ----------------------------------------------------------------------------------------
 
 
 def normalize_trace(trace: Trace, check: bool = False) -> Trace:

@@ -119,9 +119,6 @@ class Redactor:
         return f"[{match.kind}~{blake2b(value, key=self._key, digest_size=8).hexdigest()}]"
 
 
-# --- the parts of spans that are walked ------------------------------------------------------------
-
-
 def _extract_span_parts(span: OtelSpan) -> list[Any]:
     return [[span.name, span.message], span.attributes, span.resource, [*map(_extract_event_parts, span.events)]]
 
@@ -144,9 +141,6 @@ def _replace_span_parts(span: OtelSpan, parts: list[Any]) -> OtelSpan:
 
 def _replace_event_parts(event: SpanEvent, parts: list[Any]) -> SpanEvent:
     return msgspec.structs.replace(event, name=parts[0], attributes=parts[1])
-
-
-# --- masks -----------------------------------------------------------------------------------------
 
 
 class _TextMasker:
@@ -212,9 +206,6 @@ def map_texts(value: Any, change: TextFunction, depth: int = 0, *, numbers: bool
     return value
 
 
-# --- numbers ---------------------------------------------------------------------------------------
-
-
 class _MaskNumbering:
     """Numbers the masks of a trace by kind, in order of occurrence."""
 
@@ -241,9 +232,7 @@ class _MaskNumbering:
                 else self.replace_masks(part, keep_ids and key != "metadata")
                 for key, part in value.items()
             }
-        if isinstance(value, list):
-            return [self.replace_masks(part, keep_ids) for part in value]
-        return value
+        return [self.replace_masks(part, keep_ids) for part in value] if isinstance(value, list) else value
 
     def _get_placeholder(self, match: re.Match[str]) -> str:
         kind = match[1]

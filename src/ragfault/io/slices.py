@@ -183,9 +183,6 @@ def _index_row_groups(name: str, traces_before: int) -> tuple[bool, tuple[SeekPo
     return True, tuple(anchors), count
 
 
-# --- reading a slice -------------------------------------------------------------------------------
-
-
 def _read_file(file: IndexedFile, skip: int) -> Iterator[Trace]:
     """Yield the traces of a file from its seek point on, without the first `skip`."""
     decoder = TraceDecoder(file.name, ReadOptions({}, record_shapes.NATIVE_SHAPE, None, files.MAX_LINE))

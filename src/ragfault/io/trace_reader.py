@@ -142,9 +142,6 @@ def _read_trec_file(name: str, qrels: Any, collector: ErrorCollector, options: R
         collector.add_fault(fault)
 
 
-# --- what a file gives -----------------------------------------------------------------------------
-
-
 def _iterate_payloads(
     name: str, file_format: str, stream: files.InputStream, options: ReadOptions
 ) -> Iterator[tuple[int, Any]]:

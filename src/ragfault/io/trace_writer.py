@@ -227,9 +227,6 @@ def _open_compressed(path: Path, suffix: str) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
 
 
-# --- formats ---------------------------------------------------------------------------------------
-
-
 def _write_json_lines(traces: Iterable[Trace], out: IO[bytes], shape: str) -> int:
     encode, row = msgspec.json.Encoder().encode, EXPORT_SHAPES[shape][0]
     count = 0

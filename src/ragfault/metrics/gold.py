@@ -109,9 +109,6 @@ def r_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> M
     return _score_ranking("r_precision", trace, None, relevant)
 
 
-# --- spans of the source documents -----------------------------------------------------------------
-
-
 def _measure_overlap(trace: Trace) -> tuple[int, int, int] | Undefined:
     """Count the characters that are both retrieved and gold, gold, and retrieved."""
     if trace.gold is None or not trace.gold.spans:
@@ -197,9 +194,6 @@ def span_iou(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """
     overlap = _measure_overlap(trace)
     return overlap if isinstance(overlap, Undefined) else overlap[0] / (overlap[1] + overlap[2] - overlap[0])
-
-
-# --- citations -------------------------------------------------------------------------------------
 
 
 def _get_cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Undefined:

@@ -138,6 +138,4 @@ def semantic_similarity(trace: Trace, verdicts: Verdicts) -> MetricResult:
         return Undefined("no answer")
     if not trace.references:
         return Undefined("no reference")
-    if verdicts.similarity is None:
-        return Undefined("the judge offers no similarity")
-    return verdicts.similarity
+    return Undefined("the judge offers no similarity") if verdicts.similarity is None else verdicts.similarity

@@ -120,9 +120,6 @@ def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Ma
     return _build_ranking(queries, side.query, hits, gold.query, gold.value)
 
 
-# --- ranks -----------------------------------------------------------------------------------------
-
-
 def _make_sort_keys(query: IntArray, score: FloatArray, queries: Sequence[str]) -> KeyArray:
     """Return integers that sort by query, then by score as a 32-bit float, highest first."""
     with np.errstate(over="ignore"):
@@ -197,9 +194,6 @@ def _build_ranking(
     )
 
 
-# --- dicts -----------------------------------------------------------------------------------------
-
-
 def _flatten(maps: Sequence[Mapping[str, float]], value_name: str) -> tuple[IntArray, FloatArray]:
     """Return the map's index and the value of every entry."""
     lengths = np.fromiter(map(len, maps), np.int64, len(maps))
@@ -222,9 +216,6 @@ def _match_dicts(results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[
                 chunks.append(chunk)
                 values.append((retrieved[chunk], grade))
     return np.array(places, np.int64), chunks, np.array(values, np.float64).reshape(-1, 2)
-
-
-# --- columns ---------------------------------------------------------------------------------------
 
 
 def _read_columns(

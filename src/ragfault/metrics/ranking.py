@@ -49,9 +49,6 @@ class Ranking(NamedTuple):
     """All gold, as a perfect ranking would show it: the highest grade first."""
 
 
-# --- the formulas ----------------------------------------------------------------------------------
-
-
 def recall(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
     """Recall is the share of the relevant chunks that stand among the first k.
 
@@ -237,9 +234,6 @@ def _compute_dcg(hits: GradedHits, k: int | None, gain: str, size: int) -> Float
         keep = rank <= k
         query, rank, grade = query[keep], rank[keep], grade[keep]
     return np.bincount(query, GAIN_FUNCTIONS[gain](grade) / np.log2(rank + 1), size).astype(np.float64, copy=False)
-
-
-# --- one trace --------------------------------------------------------------------------------------
 
 
 def ranking_from_lists(ids: Iterable[str], gold: Mapping[str, float], query: str = "") -> Ranking:

@@ -40,9 +40,6 @@ def _index_categories(values: Sequence[Any], order: Sequence[Hashable] | None) -
     return [index[value] for value in values], names
 
 
-# --- two raters ------------------------------------------------------------------------------------
-
-
 class TwoRaterRatings:
     """Two raters' ratings of the same units, tabulated once; each method takes one row of weights per resample.
 
@@ -116,9 +113,6 @@ def cohen_kappa(
         return AgreementCoefficient(None, "there are no units")
     value = float(crossed.kappa(crossed.confusion_matrices(np.ones((1, len(first)))), weighting)[0])
     return AgreementCoefficient(None, ALL_RATINGS_EQUAL) if math.isnan(value) else AgreementCoefficient(value)
-
-
-# --- any number of raters --------------------------------------------------------------------------
 
 
 class MultiRaterRatings:

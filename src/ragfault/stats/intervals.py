@@ -124,9 +124,7 @@ def standard_error(values: Values) -> float:
     0.957
     """
     sample = np.asarray(values, dtype=np.float64)
-    if sample.size < 2:
-        return math.inf
-    return float(sample.std(ddof=1) / math.sqrt(sample.size))
+    return math.inf if sample.size < 2 else float(sample.std(ddof=1) / math.sqrt(sample.size))
 
 
 def clustered_standard_error(values: Values, clusters: Clusters) -> float:

@@ -326,9 +326,6 @@ def _compute_difference(sides: list[PpiSample], ends: Bounds, reach: float, conf
     )
 
 
-# --- the estimate ----------------------------------------------------------------------------------
-
-
 class _PpiFit(NamedTuple):
     """A corrected mean with its error."""
 

@@ -192,9 +192,7 @@ def _format_version(match: re.Match[str]) -> str:
 
 def _format_code(match: re.Match[str]) -> str | None:
     code = match.group()
-    if ORDINARY_CODE.fullmatch(code) or DIGITS_WITH_UNIT.fullmatch(code):
-        return None
-    return code.lower()
+    return None if ORDINARY_CODE.fullmatch(code) or DIGITS_WITH_UNIT.fullmatch(code) else code.lower()
 
 
 DIGITS_WITH_UNIT = re.compile(r"\d+[A-Za-zµ]{1,4}\d?|\d+-\d+[a-z]*|\d{4}-\d\d-\d\dT.*")

@@ -81,8 +81,6 @@ def _resolve_overlaps(spans: list[SensitiveSpan], masked_spans: list[tuple[int, 
     return resolved
 
 
-# --- e-mail ----------------------------------------------------------------------------------------
-
 EMAIL_DOMAIN = re.compile(
     r"(?:@|%40)(?!\d{1,5}\.\d)(?!\dx\.(?:png|jpe?g|gif|webp|svg|avif)\b)"
     r"((?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}(?:xn--[a-z0-9-]{2,59}|[^\W\d_]{2,24}))(?![\w@-])",
@@ -116,8 +114,6 @@ def _detect_emails(text: str) -> Iterator[SensitiveSpan]:
         floor = match.end()
         yield SensitiveSpan(start, match.end(), "email", f"{local}@{match[1]}".lower())
 
-
-# --- cards -----------------------------------------------------------------------------------------
 
 DIGIT_SEPARATOR = "[ \u00a0\u202f.\u2010\u2011\u2013-]"
 """Characters between groups of digits."""
@@ -181,8 +177,6 @@ def passes_luhn_check(digits: str) -> bool:
     doubled = str.maketrans("0123456789", "0246813579")
     return (sum(map(int, digits[-1::-2])) + sum(map(int, digits[-2::-2].translate(doubled)))) % 10 == 0
 
-
-# --- phones ----------------------------------------------------------------------------------------
 
 PHONE_SEPARATOR = "[ \u00a0\u202f./\u2010\u2011\u2013-]"
 PHONE_START = r"(?:(?<![\w~])|(?<=\\[nrt]))(?<![0-9][.+:/-])(?<![A-Za-z][/-])"
@@ -248,8 +242,6 @@ def _parse_phone(text: str, start: int, end: int, *, national: bool) -> str | No
         return None
     return digits[1:] if len(digits) == 11 and digits[0] == "1" else digits
 
-
-# --- keys ------------------------------------------------------------------------------------------
 
 KEY_START = r"(?<![A-Za-z0-9_-])"
 KEY_PATTERN = re.compile(

@@ -161,9 +161,6 @@ def table_to_traces(table: pa.Table) -> Iterator[Trace]:
         yield from _read_batch(batch)
 
 
-# --- from records to columns -----------------------------------------------------------------------
-
-
 def _build_batches(traces: Sequence[Trace]) -> list[pa.RecordBatch]:
     """Build one batch, or several where the texts exceed the 2 GiB that one array can hold."""
     try:
@@ -263,9 +260,6 @@ def _encode_metadata(metadata: dict[str, Any]) -> str | None:
 
 def _convert_to_utc(time: datetime | None) -> datetime | None:
     return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
-
-
-# --- from columns to records -----------------------------------------------------------------------
 
 
 def _read_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
@@ -377,9 +371,7 @@ def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
     if pa.types.is_map(kind):
         return pa.array([None if value is None else list(value.items()) for value in values], kind)
-    if pa.types.is_list(kind):
-        return _build_list_column(values, kind)
-    return pa.array(values, kind)
+    return _build_list_column(values, kind) if pa.types.is_list(kind) else pa.array(values, kind)
 
 
 def _build_list_column(values: list[Any], kind: pa.DataType) -> pa.Array:

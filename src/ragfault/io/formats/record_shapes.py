@@ -91,8 +91,6 @@ def _parse_signatures(*sets: str) -> tuple[frozenset[str], ...]:
     return tuple(frozenset(names.split()) for names in sets)
 
 
-# --- TruLens ---------------------------------------------------------------------------------------
-
 RETRIEVAL_WORDS = ("retriev", "search", "context", "relevant_documents")
 
 
@@ -153,9 +151,6 @@ def _parse_object(value: object) -> RawRecord:
     return value if isinstance(value, dict) else {}
 
 
-# --- DeepEval --------------------------------------------------------------------------------------
-
-
 def _flatten_deepeval(record: RawRecord) -> RawRecord:
     """Split the passages that a CSV holds in one cell, and convert seconds to milliseconds."""
     flat = dict(record)
@@ -167,8 +162,6 @@ def _flatten_deepeval(record: RawRecord) -> RawRecord:
             flat[name] = {"generation": seconds * 1000}
     return flat
 
-
-# --- the table -------------------------------------------------------------------------------------
 
 SPAN_SHAPES = ("otlp", "langfuse", "langsmith")
 """Shapes whose records are spans, which are collected to traces."""
@@ -319,8 +312,6 @@ def detect_shape(names: Iterable[str]) -> RecordShape | None:
             return shape
     return None
 
-
-# --- the map of a user -----------------------------------------------------------------------------
 
 NESTED_RECORDS = {"chunks": Chunk, "latency": Latency, "tokens": TokenCounts, "gold": Gold}
 MAP_KEYS = (

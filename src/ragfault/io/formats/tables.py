@@ -42,9 +42,6 @@ def unescape_formula(text: str) -> str | None:
     return text[1:] if text[0] == "'" and ESCAPED_FORMULA.match(text) else text
 
 
-# --- CSV and TSV -----------------------------------------------------------------------------------
-
-
 def read_csv_rows(body: io.BufferedReader, name: str, tab_separated: bool, limit: int) -> Iterator[tuple[int, Any]]:
     """Yield the header as line 0, then each row with its first line; an `InvalidRecord` replaces a bad row.
 
@@ -124,9 +121,6 @@ def _decode_lines(body: io.BufferedReader, limit: int, buffer: list[str]) -> Ite
         buffer.append(line.decode("utf-8", "surrogateescape"))
         yield buffer[-1]
     buffer.append(END_OF_FILE)
-
-
-# --- Parquet ---------------------------------------------------------------------------------------
 
 
 def read_parquet_rows(name: str, from_group: int = 0, skip: int = 0) -> Iterator[tuple[int, Any]]:

@@ -47,9 +47,6 @@ RUN_LAYOUT = TrecLayout("run", ("query", "iteration", "chunk", "rank", "score", 
 QRELS_LAYOUT = TrecLayout("qrels", ("query", "iteration", "chunk", "grade"), "grade", 4, 4)
 
 
-# --- columns ---------------------------------------------------------------------------------------
-
-
 def read_run(path: FilePath, faults: list[InputFault] | None = None) -> pa.Table:
     """Read a run file as columns `query`, `chunk` and `score`, in the order of its lines.
 
@@ -175,9 +172,6 @@ def _parse_line(line: bytes, layout: TrecLayout) -> TrecRow:
     if math.isnan(value) or "_" in text:
         raise ValueError(f'the {layout.value_field} "{text}" is not a number')
     return fields[0], fields[2], value
-
-
-# --- traces ----------------------------------------------------------------------------------------
 
 
 def read_trec(run: FilePath, qrels: FilePath | None = None, faults: list[InputFault] | None = None) -> Iterator[Trace]:

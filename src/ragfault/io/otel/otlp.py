@@ -83,9 +83,6 @@ STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
 INT64_LIMIT = 2**63
 
 
-# --- the messages ----------------------------------------------------------------------------------
-
-
 class OtlpMessage(Struct, gc=False, rename="camel"):
     """A message of OTLP in JSON; unknown fields are ignored, as the protocol demands."""
 
@@ -244,9 +241,6 @@ def _decode_envelope(body: bytes, checker: LimitChecker) -> _ExportRequestMessag
         raise InputError(f"the request is no OTLP message in JSON: {error}") from None
     except RecursionError:
         raise InputError("the request is nested too deeply to be an OTLP message") from None
-
-
-# --- from messages to records ----------------------------------------------------------------------
 
 
 def _build_span(span: _SpanMessage, resource: dict[str, Any], checker: LimitChecker) -> OtelSpan | None:

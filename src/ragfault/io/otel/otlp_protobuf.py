@@ -89,9 +89,6 @@ def _load_message_types() -> _ProtobufMessageTypes:
     return LOADED_TYPES[0]
 
 
-# --- the frame -------------------------------------------------------------------------------------
-
-
 def _walk_request(
     body: bytes, checker: LimitChecker, take: Callable[[bytes, dict[str, Any]], None], resource_type: Any
 ) -> None:
@@ -179,9 +176,6 @@ def _read_varint(body: bytes, position: int, end: int) -> tuple[int, int]:
             return value, position
         shift += 7
     raise MalformedMessage
-
-
-# --- its messages ----------------------------------------------------------------------------------
 
 
 def _build_span(span: Any, resource: dict[str, Any], checker: LimitChecker) -> OtelSpan | None:

@@ -107,9 +107,6 @@ def collect_numbered(attributes: dict[str, Any], prefix: str) -> list[dict[str, 
     return [objects[place] for place in sorted(objects)] if len(objects) > 1 else list(objects.values())
 
 
-# --- messages --------------------------------------------------------------------------------------
-
-
 def extract_messages(value: Any, depth: int = 0) -> list[RecordedMessage]:
     """Extract the messages of a value: a list, nested lists, or an object around them.
 
@@ -159,9 +156,6 @@ def _extract_text(body: Any, depth: int = 0) -> str:
 def get_last_text(messages: Sequence[RecordedMessage], roles: tuple[str, ...]) -> str | None:
     """Return the last text of one of these roles."""
     return next((message.text for message in reversed(messages) if message.role in roles), None)
-
-
-# --- questions and answers -------------------------------------------------------------------------
 
 
 def extract_question(value: Any, depth: int = 0) -> str | None:
@@ -281,9 +275,6 @@ def _join_json_texts(raw: str) -> str:
     return "\n".join(texts)
 
 
-# --- messages, in attributes and in events ---------------------------------------------------------
-
-
 def _get_prompt_messages(span: OtelSpan) -> list[RecordedMessage]:
     messages = _collect_messages(span.attributes, PROMPT_ATTRIBUTES, PROMPT_PREFIXES, "user")
     if messages or not span.events:
@@ -352,9 +343,6 @@ def _get_event_text(event: SpanEvent) -> str | None:
         if value and (text := extract_answer(value)):
             return text
     return None
-
-
-# --- figures ---------------------------------------------------------------------------------------
 
 
 def get_model(step: SpanStep) -> str | None:

@@ -69,9 +69,6 @@ def _drop_duplicates(chunks: list[Chunk]) -> tuple[Chunk, ...]:
     return tuple(c for c in chunks if not ((c.id, c.text) in met or met.add((c.id, c.text))))  # type: ignore[func-returns-value]
 
 
-# --- where they stand ------------------------------------------------------------------------------
-
-
 def _read_numbered_documents(attributes: dict[str, Any], role: str) -> list[Any] | None:
     """Read the numbered documents of OpenInference, with ids from the output where they lack them."""
     for prefix in (DOCUMENT_PREFIXES.get(role, ""), *DOCUMENT_PREFIXES.values()):
@@ -163,9 +160,6 @@ def _is_passage(part: Any) -> bool:
     inner = part.get("node")
     part = inner if isinstance(inner, dict) else part
     return _get_field(part, TEXT_KEYS) is not None or _get_field(part, ID_KEYS) is not None
-
-
-# --- one of them -----------------------------------------------------------------------------------
 
 
 def _get_field(value: dict[str, Any], names: tuple[str, ...]) -> Any:

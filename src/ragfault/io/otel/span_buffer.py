@@ -152,8 +152,6 @@ class SpanBuffer:
             rooted = self._open_traces[name].root_seen is not None
             yield self._release(name, "settled" if rooted else "expired")
 
-    # --- one of them ---------------------------------------------------------------------------
-
     def _get_open_trace(self, name: str, now: float) -> OpenTrace | None:
         """Return the open trace of that name; None for one that was released."""
         trace = self._open_traces.get(name)
@@ -245,9 +243,7 @@ def _estimate_value_size(value: object) -> int:
         return 64 + len(value)
     if isinstance(value, dict):
         return 64 + sum(len(name) + _estimate_value_size(part) for name, part in value.items())
-    if isinstance(value, list):
-        return 64 + sum(map(_estimate_value_size, value))
-    return 64
+    return 64 + sum(map(_estimate_value_size, value)) if isinstance(value, list) else 64
 
 
 SETTLE_SPANS, MAX_WAIT_SPANS = 50_000, 200_000

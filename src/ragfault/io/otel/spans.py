@@ -168,9 +168,7 @@ class LimitChecker:
 
 def choose_fuller_span(first: OtelSpan, second: OtelSpan) -> OtelSpan:
     """Choose the record of a span that ended later; ties do not depend on the order."""
-    if first == second:
-        return first
-    return max(first, second, key=lambda record: (record.end, repr(record)))
+    return first if first == second else max(first, second, key=lambda record: (record.end, repr(record)))
 
 
 def check_span_ids(trace_id: str, span_id: str) -> str | None:

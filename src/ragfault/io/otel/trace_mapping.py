@@ -208,9 +208,6 @@ def _get_end_order(step: SpanStep) -> tuple[int, int, str]:
     return step.span.end, step.span.start, step.span.id
 
 
-# --- question and answer ---------------------------------------------------------------------------
-
-
 def _get_trace_query(tree: SpanTree) -> str | None:
     given = extract_question(get_trace_attribute(tree, TRACE_INPUT_ATTRIBUTES))
     if given:
@@ -232,9 +229,6 @@ def _get_trace_answer(tree: SpanTree, writers: Sequence[SpanStep]) -> str | None
         if answer := get_output(step):
             return answer
     return None
-
-
-# --- chunks ----------------------------------------------------------------------------------------
 
 
 def _get_step_chunks(step: SpanStep) -> tuple[Chunk, ...] | None:
@@ -296,9 +290,6 @@ def _drop_known_chunks(chunks: Sequence[Chunk], known: set[str]) -> tuple[Chunk,
 def _is_in_prompt(prompt: str, chunk: Chunk) -> bool:
     text = chunk.text.strip()
     return len(text) >= MIN_QUOTE_LENGTH and text in prompt
-
-
-# --- time and tokens -------------------------------------------------------------------------------
 
 
 def _convert_to_datetime(nanoseconds: int) -> datetime | None:

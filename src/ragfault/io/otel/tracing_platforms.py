@@ -266,9 +266,6 @@ def _unwrap_document(value: Any) -> Any:
     return value["kwargs"] if isinstance(value, dict) and isinstance(value.get("kwargs"), dict) else value
 
 
-# --- calls of models -------------------------------------------------------------------------------
-
-
 def _build_model_attributes(
     record: dict[str, Any], inputs: Any, outputs: Any, metadata: dict[str, Any]
 ) -> dict[str, Any]:
