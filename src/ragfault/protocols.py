@@ -34,7 +34,6 @@ class Judge(Protocol):
     @property
     def offers(self) -> frozenset[VerdictKind]:
         """The kinds of verdict it can make."""
-        ...
 
     @property
     def fingerprint(self) -> str:
@@ -42,7 +41,6 @@ class Judge(Protocol):
 
         One line, e.g. ``lexical/2 rarity=3f9c inferred=0.55``.
         """
-        ...
 
     def observe(self, traces: Sequence[Trace]) -> Sequence[Verdicts]:
         """Return the verdicts on each trace, in the same order and number.
@@ -50,7 +48,6 @@ class Judge(Protocol):
         A part that was tried and lost is named in `Verdicts.failures`. A judge that can do nothing for
         the whole batch raises JudgeError; the caller then asks again trace by trace.
         """
-        ...
 
 
 @runtime_checkable
@@ -65,16 +62,13 @@ class MeteredJudge(Protocol):
 
         Usage that killed commands charged to the same budget counts, unless `fresh`.
         """
-        ...
 
     @property
     def usage(self) -> Usage:
         """Usage charged to the budget so far, killed commands included."""
-        ...
 
     def end(self) -> None:
         """Close connections, files and threads. `begin` opens them again."""
-        ...
 
 
 @runtime_checkable
@@ -84,19 +78,16 @@ class Embedder(Protocol):
     @property
     def fingerprint(self) -> str:
         """Name, version and weights. An index is only searched with the fingerprint that built it."""
-        ...
 
     @property
     def dimensions(self) -> int:
         """The length of its vectors."""
-        ...
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> np.ndarray[Any, Any]:
         """Return one float32 row of length 1 for each text, zeros for a text without content; `query` marks questions.
 
         A row depends on its own text alone.
         """
-        ...
 
 
 @runtime_checkable
@@ -106,11 +97,9 @@ class Reranker(Protocol):
     @property
     def fingerprint(self) -> str:
         """Name, version, weights."""
-        ...
 
     def relevance(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """Return the relevance of each text, in the same order; higher is better, in [0, 1] if possible."""
-        ...
 
 
 @runtime_checkable
@@ -120,11 +109,9 @@ class Generator(Protocol):
     @property
     def fingerprint(self) -> str:
         """Name and parameters."""
-        ...
 
     def generate(self, instructions: str, text: str) -> str:
         """Write a text by the instructions; `text` is data and never holds instructions."""
-        ...
 
 
 @runtime_checkable
@@ -138,4 +125,3 @@ class Executor(Protocol):
         memory does not grow with them. Tasks are idempotent: one is repeated if its worker is lost. Errors of the
         task are raised here; RunError if the work cannot be done at all.
         """
-        ...

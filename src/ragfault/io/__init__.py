@@ -2,13 +2,12 @@
 
 from ragfault.io.documents import read_documents
 from ragfault.io.files import MAX_LINE
-from ragfault.io.formats.record_shapes import SHAPES, build_trace_schema
+from ragfault.io.formats.record_shapes import build_trace_schema
 from ragfault.io.trace_reader import InputSummary, TraceDigest, read_traces, summarize_input
 from ragfault.io.trace_writer import write_traces
 
 __all__ = [
     "MAX_LINE",
-    "SHAPES",
     "InputSummary",
     "TraceDigest",
     "build_trace_schema",

@@ -16,20 +16,7 @@ JsonElement = tuple[int, bytes | InvalidRecord, bool]
 """First line number, text, and whether the text is complete."""
 
 READ_BLOCK_BYTES = 2**18
-LIST_KEYS = frozenset(
-    {
-        b"results",
-        b"data",
-        b"traces",
-        b"records",
-        b"samples",
-        b"rows",
-        b"examples",
-        b"test_cases",
-        b"testCases",
-        b"goldens",
-    }
-)
+LIST_KEYS = frozenset(b"results data traces records samples rows examples test_cases testCases goldens".split())
 """Keys under which a document holds its list of records."""
 
 MAX_KEYS = 256

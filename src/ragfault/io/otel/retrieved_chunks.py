@@ -21,21 +21,8 @@ ID_KEYS = ("id", "document.id", "_id", "id_", "chunk_id", "node_id", "doc_id", "
 TEXT_KEYS = ("content", "page_content", "text", "document.content", "chunk", "passage", "body", "document")
 SCORE_KEYS = ("score", "document.score", "relevance_score", "similarity", "_score", "@search.score")
 LIST_KEYS = (
-    "documents",
-    "results",
-    "chunks",
-    "nodes",
-    "matches",
-    "source_nodes",
-    "retrieved_documents",
-    "hits",
-    "contexts",
-    "passages",
-    "output",
-    "result",
-    "data",
-    "outputs",
-    "context",
+    *("documents", "results", "chunks", "nodes", "matches", "source_nodes", "retrieved_documents", "hits"),
+    *("contexts", "passages", "output", "result", "data", "outputs", "context"),
 )
 DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id", "source", "file_path", "file_name", "filename", "file", "url")
 METADATA_ID_KEYS = ("chunk_id", "passage_id", "node_id")
