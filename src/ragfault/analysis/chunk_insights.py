@@ -26,7 +26,6 @@ Mask = NDArray[np.bool_]
 Columns = dict[str, NDArray[Any]]
 
 BATCH_ROWS = 4096  # traces in memory at once while the texts of chunks are measured
-
 DAY_SECONDS = 86_400.0
 
 

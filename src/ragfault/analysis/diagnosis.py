@@ -16,8 +16,7 @@ class ProblemDefinition(Struct, frozen=True):
 
     title: str
     layer: Layer
-    steps: tuple[str, ...]
-    """The cheapest first."""
+    steps: tuple[str, ...]  # the cheapest first
 
 
 RANKING_REMEDIES = (
@@ -112,7 +111,6 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
 
 
 SUPPORTED = ("supported", "inferred")
-
 LOW_SCORE = 0.5  # below this, the relevance of an answer and each of the triad's parts is low
 
 KIND_ORDER = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}

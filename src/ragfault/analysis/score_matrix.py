@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 SCORED, UNDEFINED, FAILED = range(3)
 STATUSES = ("scored", "undefined", "failed")
-
 NO_CODE = -1  # the code of what is not there
-
 TEXT_COLUMNS = ("metric", "status", "reason")  # columns of the scores that hold few texts, many times
 
 SmallInts = NDArray[Any]  # small whole numbers, in as few bytes as they need

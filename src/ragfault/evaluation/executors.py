@@ -16,7 +16,6 @@ from ragfault.judges.assembly import prepare_worker
 
 P = TypeVar("P")
 R = TypeVar("R")
-
 ITEMS_PER_WORKER = 3  # items in flight for each worker: one in work, the others so that it never waits
 
 

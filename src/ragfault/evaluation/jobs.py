@@ -166,8 +166,7 @@ class InlineBatch(Struct, frozen=True):
 class TraceShard(Struct, frozen=True):
     """Consecutive batches, whose traces the worker reads."""
 
-    number: int
-    """Number of the first batch."""
+    number: int  # number of the first batch
     slice: TraceSlice
 
 
@@ -235,8 +234,7 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
     partial_run: PartialRun
     judge: Judge
     metrics: tuple[str, ...]
-    modules: tuple[str, ...]
-    """The modules that define the metrics; a fresh process must import them."""
+    modules: tuple[str, ...]  # the modules that define the metrics; a fresh process must import them
 
     @classmethod
     def create(cls, partial_run: PartialRun, judge: Judge, metrics: Iterable[Metric]) -> EvaluationJob:
@@ -342,12 +340,10 @@ def _pack_shard(shard: TraceShard, batch_size: int) -> Iterator[WorkItem]:
 class WorkResult(Struct, frozen=True):
     """The result of a work item."""
 
-    trace_count: int = 0
-    """Number of scored traces."""
+    trace_count: int = 0  # number of scored traces
     pending_batches: tuple[tuple[int, TableBlobs], ...] = ()
     """Batches that are still to be written, if the worker cannot reach the run."""
-    unavailable_shard: TraceShard | None = None
-    """The item itself, if the worker cannot read its files."""
+    unavailable_shard: TraceShard | None = None  # the item itself, if the worker cannot read its files
 
 
 def _distribute_items(

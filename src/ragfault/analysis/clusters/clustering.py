@@ -30,7 +30,6 @@ from ragfault.protocols import Embedder, Generator
 from ragfault.text import split_content_words
 
 DIMENSIONS = 20  # to so many dimensions failures are brought before they are clustered
-
 WORD_VECTORS = "word vectors"  # the name of the embedding that needs no embedder
 
 Array = np.ndarray[Any, Any]
@@ -88,13 +87,9 @@ def reduce_dimensions(meaning: Array, kinds: Array) -> Array:
 
 
 DENSITY_MINIMUM = 30  # below so many failures density says nothing, and they are grouped by kind and words
-
 NO_CLUSTER = -1  # the label of a failure that belongs to no group
-
 NEIGHBORS = 3  # the neighbours by which the density at a failure is measured, itself among them
-
 MERGE_SIMILARITY = 0.8  # from this cosine of their middles on, two clusters are one
-
 MIN_WORD_GROUP = 2  # the least size of a group by words
 
 
@@ -187,7 +182,6 @@ def _share_word(
 
 
 UNGROUPED_NAME = "single failures"  # what failures are called that are like no others
-
 MAX_LISTED = 20  # so many queries of a cluster a generator is shown
 
 

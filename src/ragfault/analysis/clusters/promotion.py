@@ -28,12 +28,9 @@ DUPLICATE_SIMILARITY = 0.8  # queries are duplicates from this Jaccard similarit
 class PromotionResult(NamedTuple):
     """Result of a promotion: cases added, duplicates left out, and the size of the file."""
 
-    added: tuple[str, ...]
-    """The ids of the cases that were written."""
-    duplicates: tuple[tuple[str, str], ...]
-    """Traces left out, each with the id of the case that asks the same."""
-    total: int
-    """Cases in the file now."""
+    added: tuple[str, ...]  # the ids of the cases that were written
+    duplicates: tuple[tuple[str, str], ...]  # traces left out, each with the id of the case that asks the same
+    total: int  # cases in the file now
 
 
 def promote_cases(cases: Iterable[Trace], path: str | Path) -> PromotionResult:

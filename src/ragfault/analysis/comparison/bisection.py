@@ -129,7 +129,6 @@ def _truncate(text: str | None) -> str | None:
 
 
 SECOND_LOOK = "again: generation"  # branch name of the check of generation on the traces with unaffected retrieval
-
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
 
 

@@ -35,12 +35,8 @@ from ragfault.stats import (
 )
 
 ALPHA, POWER = 0.05, 0.8
-
-MARGIN = 0.02
-"""The smallest change that matters for a metric with a range from 0 to 1."""
-
+MARGIN = 0.02  # the smallest change that matters for a metric with a range from 0 to 1
 RELATIVE_MARGIN = 0.05  # the same for an unbounded metric, as a share of the baseline's mean
-
 MAX_MOVED = 5  # number of traces in a list of those that moved most
 
 ANSWER_FREE_FIELDS = frozenset({"query", "chunks", "reference", "facts", "gold"})
@@ -177,13 +173,10 @@ class MetricSample(Struct, frozen=True, eq=False, kw_only=True):
     """Scores of one metric on the compared pairs."""
 
     measure: MetricInfo
-    baseline: Floats
-    """0 where the pair is not scored on both sides."""
+    baseline: Floats  # 0 where the pair is not scored on both sides
     candidate: Floats
-    defined: Mask
-    """Pairs that are scored on both sides."""
-    identical: bool
-    """All inputs of the metric, and its values, are the same in both runs."""
+    defined: Mask  # pairs that are scored on both sides
+    identical: bool  # all inputs of the metric, and its values, are the same in both runs
 
 
 def _sample_metric(paired: PairedRuns, measure: MetricInfo, mask: Mask) -> MetricSample:
@@ -220,14 +213,10 @@ def ignores_answer(definition: MetricDefinition) -> bool:
 class MetricTest(Struct, frozen=True, kw_only=True):
     """Difference of one metric with its test; None where no pair is scored on both sides."""
 
-    judge_difference: Difference | None
-    """By the judge's scores alone."""
-    ppi: PpiDifference | None
-    """Corrected by human labels; None where there are none."""
-    p: float | None
-    """Of the label-corrected difference where there is one, else of the sign-flip test."""
-    adjusted: float | None = None
-    """By Holm over all metrics whose inputs differ."""
+    judge_difference: Difference | None  # by the judge's scores alone
+    ppi: PpiDifference | None  # corrected by human labels; None where there are none
+    p: float | None  # of the label-corrected difference where there is one, else of the sign-flip test
+    adjusted: float | None = None  # by Holm over all metrics whose inputs differ
 
     @property
     def difference(self) -> Difference | None:

@@ -38,13 +38,10 @@ class TreeBranch(Struct, frozen=True, kw_only=True):
     name: str
     layer: Literal["retrieval", "generation", "source data"]
     title: str
-    match: Callable[[TreeWalk], list[MetricChange]]
-    """Return the changes that make the branch match; empty: no match."""
-    reads: tuple[str, ...]
-    """The metrics it rests on."""
+    match: Callable[[TreeWalk], list[MetricChange]]  # return the changes that make the branch match; empty: no match
+    reads: tuple[str, ...]  # the metrics it rests on
     suspects: tuple[str, ...]
-    differences: tuple[str, ...]
-    """Names of the run differences that point to it."""
+    differences: tuple[str, ...]  # names of the run differences that point to it
     remedies: tuple[str, ...]
 
 

@@ -31,14 +31,10 @@ class MetricFlakiness(Struct, frozen=True, kw_only=True):
     """Spread of a metric when the same judge judges the same traces again."""
 
     metric: str
-    n: int
-    """Traces that have a value in every repeat."""
-    deviation: float
-    """The standard deviation within a trace, over repeats."""
-    drift: float
-    """The standard deviation of the mean of a whole repeat beyond what the traces by themselves make."""
-    flips: float
-    """The share of traces whose value is not the same in all repeats."""
+    n: int  # traces that have a value in every repeat
+    deviation: float  # the standard deviation within a trace, over repeats
+    drift: float  # the standard deviation of the mean of a whole repeat beyond what the traces by themselves make
+    flips: float  # the share of traces whose value is not the same in all repeats
     reliability: float | None
     """The intraclass correlation: the share of the variance that is between traces; None where there is no variance."""
 
@@ -46,8 +42,7 @@ class MetricFlakiness(Struct, frozen=True, kw_only=True):
 class JudgeFlakiness(Struct, frozen=True, kw_only=True):
     """Flakiness of a judge, metric by metric."""
 
-    judge: str
-    """Its fingerprint."""
+    judge: str  # its fingerprint
     repeats: int
     traces: int
     metrics: tuple[MetricFlakiness, ...]
@@ -157,19 +152,15 @@ MIN_PAIRED_SHARE = 0.5  # least share of the smaller run that must pair by id; o
 class TracePairing(Struct, frozen=True):
     """Paired traces of two runs, as rows of each."""
 
-    paired_by: Literal["id", "query"]
-    """Key of the pairing."""
+    paired_by: Literal["id", "query"]  # key of the pairing
     baseline: RowIndices
     candidate: RowIndices
     clusters: RowIndices | None
     """A code for each pair, shared within a conversation, else by pairs of one query with the same chunks; None: all
     independent. An instruction given with other chunks each time is not one query."""
-    unpaired: tuple[int, int]
-    """Traces without a partner, of the baseline and of the candidate."""
-    same_chunks: Mask
-    """Pairs on which both runs retrieved the same chunks in the same order."""
-    same_answers: Mask
-    """Pairs with the same answer and the same citations."""
+    unpaired: tuple[int, int]  # traces without a partner, of the baseline and of the candidate
+    same_chunks: Mask  # pairs on which both runs retrieved the same chunks in the same order
+    same_answers: Mask  # pairs with the same answer and the same citations
 
     def __len__(self) -> int:
         return len(self.baseline)

@@ -85,12 +85,9 @@ class _RegressionOptions(Struct, frozen=True):
     alpha: float
     power: float
     coverage: float
-    tests: int
-    """Number of metrics corrected together."""
-    lost_gold: float | None
-    """Share of missing gold ids, where the gold no longer describes the corpus."""
-    low_coverage: str | None
-    """Message where too little of the smaller run is paired."""
+    tests: int  # number of metrics corrected together
+    lost_gold: float | None  # share of missing gold ids, where the gold no longer describes the corpus
+    low_coverage: str | None  # message where too little of the smaller run is paired
 
 
 # --- selection of metrics ---------------------------------------------------------------------------------

@@ -33,19 +33,13 @@ GOLD_ID_METRICS = frozenset(
 class RunProfile(Struct):
     """Properties of a RAG system that the traces of a run show."""
 
-    chunks: dict[str, int]
-    """Chunk id → a hash of its text."""
+    chunks: dict[str, int]  # chunk id → a hash of its text
     documents: set[str]
-    gold: dict[str, frozenset[str]]
-    """Trace id → the chunk ids of its gold."""
-    chunk_counts: list[int]
-    """Chunks of each trace."""
-    chunk_lengths: list[int]
-    """Characters of the chunks."""
-    answer_lengths: list[int]
-    """Characters of the answers."""
-    citation_counts: list[int]
-    """Citations of the answers."""
+    gold: dict[str, frozenset[str]]  # trace id → the chunk ids of its gold
+    chunk_counts: list[int]  # chunks of each trace
+    chunk_lengths: list[int]  # characters of the chunks
+    answer_lengths: list[int]  # characters of the answers
+    citation_counts: list[int]  # citations of the answers
     refusals: list[bool]
     models: set[str]
 

@@ -33,33 +33,23 @@ class AlertRule(Struct, frozen=True, kw_only=True):
     """Alert rule: the rolling mean of a metric beyond a limit, for a duration."""
 
     name: str
-    metric: str
-    """As it prints or its bare name; "*": every metric of the decision tree, and the triad."""
-    route: str | None = None
-    """None: every route, each by itself."""
-    window: int = 30
-    """Minutes."""
-    below: float | None = None
-    """The rolling mean is below this …"""
-    above: float | None = None
-    """… or above this …"""
+    metric: str  # as it prints or its bare name; "*": every metric of the decision tree, and the triad
+    route: str | None = None  # none: every route, each by itself
+    window: int = 30  # minutes
+    below: float | None = None  # the rolling mean is below this …
+    above: float | None = None  # … or above this …
     drop: float | None = None
     """… or at least so much worse than the day that ended where the window begins, in the metric's units …"""
-    drop_detected: bool = False
-    """… or the sequential test has called a drop."""
+    drop_detected: bool = False  # … or the sequential test has called a drop
     severity: Severity = "high"
-    duration: int = 0
-    """How many minutes it must be so before it fires, and be well again before it resolves."""
-    hysteresis: float = 0.0
-    """How far back over its limit the mean must be to count as well again (hysteresis)."""
-    cooldown: int = 0
-    """Minutes after resolving in which it does not fire again."""
+    duration: int = 0  # how many minutes it must be so before it fires, and be well again before it resolves
+    hysteresis: float = 0.0  # how far back over its limit the mean must be to count as well again (hysteresis)
+    cooldown: int = 0  # minutes after resolving in which it does not fire again
     repeat: int | None = None
     """After so many minutes of firing that nobody acknowledged it is told again; None: once is enough."""
     certain: bool = False
     """Whether the whole 95 % interval must be beyond the limit; of a drop, the 99.9 % interval must leave out none."""
-    min_values: int = 1
-    """Windows with fewer values say nothing."""
+    min_values: int = 1  # windows with fewer values say nothing
 
 
 class RuleReading(Struct, frozen=True, kw_only=True):
@@ -68,14 +58,10 @@ class RuleReading(Struct, frozen=True, kw_only=True):
     rule: AlertRule
     metric: str
     route: str | None
-    value: float | None
-    """The figure that is held against the limit; None: too few values to say."""
-    breach: bool = False
-    """Beyond the limit."""
-    recovered: bool = False
-    """Back over it by as much as resolving asks for; never together with `breach`."""
-    traces: tuple[str, ...] = ()
-    """The worst traces of the window."""
+    value: float | None  # the figure that is held against the limit; None: too few values to say
+    breach: bool = False  # beyond the limit
+    recovered: bool = False  # back over it by as much as resolving asks for; never together with `breach`
+    traces: tuple[str, ...] = ()  # the worst traces of the window
 
 
 def _level_rules() -> Iterator[AlertRule]:

@@ -20,16 +20,11 @@ class Alert(Struct, frozen=True, kw_only=True):
     metric: str
     route: str | None
     status: Literal["pending", "firing", "resolved"]
-    since: float
-    """When it came to be so, in seconds since 1970."""
-    well_since: float | None = None
-    """Since when a firing alert is well again without a break; None: it is not."""
-    notified: bool = False
-    """Whether the outside was told that it fires, and not yet that it resolved."""
-    last_notified: float | None = None
-    """When the outside was last told."""
-    acknowledged: str | None = None
-    """By whom; None: by nobody."""
+    since: float  # when it came to be so, in seconds since 1970
+    well_since: float | None = None  # since when a firing alert is well again without a break; None: it is not
+    notified: bool = False  # whether the outside was told that it fires, and not yet that it resolved
+    last_notified: float | None = None  # when the outside was last told
+    acknowledged: str | None = None  # by whom; None: by nobody
     value: float | None = None
     traces: tuple[str, ...] = ()
 
@@ -43,8 +38,7 @@ class AlertSilence(Struct, frozen=True, kw_only=True):
     """Silence: no notification of the alerts it covers until a time."""
 
     until: float
-    rule: str | None = None
-    """None: of every rule."""
+    rule: str | None = None  # none: of every rule
     metric: str | None = None
     route: str | None = None
 
@@ -60,8 +54,7 @@ class AlertSilence(Struct, frozen=True, kw_only=True):
 class AlertState(Struct, frozen=True, kw_only=True):
     """Alerts and silences; can be stored as JSON."""
 
-    alerts: tuple[Alert, ...] = ()
-    """Ordered by rule, metric and route."""
+    alerts: tuple[Alert, ...] = ()  # ordered by rule, metric and route
     silences: tuple[AlertSilence, ...] = ()
 
     @property
@@ -79,8 +72,7 @@ class AlertTransition(Struct, frozen=True, kw_only=True):
     severity: str
     metric: str
     route: str | None
-    since: float
-    """When the alert began to fire, or resolved."""
+    since: float  # when the alert began to fire, or resolved
     value: float | None
     traces: tuple[str, ...] = ()
 

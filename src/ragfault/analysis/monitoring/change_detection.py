@@ -37,17 +37,11 @@ from ragfault.stats.bootstrap import ClusterTable
 from ragfault.stats.distributions import t_cdf
 
 MONTH_MINUTES = 30 * 24 * 60  # minutes
-
 FALSE_ALARM_RATE = 0.05  # false alarms per metric and route in a month, at most
-
 MIN_DROP = 0.005  # a drop smaller than this, as a share of the metric's range, is not looked for
-
 BET_DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)  # the drops, as shares of the range, that bets are placed for
-
 MIN_VALUES = 30  # fewer values than this are no reference
-
 BLOCK_MINUTES = 30  # minutes within which values may move together: turns of a conversation, a busy half-hour
-
 RECOVERY_MINUTES = 90  # minutes, at least, over which the mean must be back at the floor before watching begins anew
 
 CHANGE_POINT_BLOCKS = 160
@@ -60,20 +54,16 @@ class ReferencePeriod(Struct, frozen=True, kw_only=True):
     metric: str
     route: str | None
     first: int
-    last: int
-    """The minute at which it ends, exclusive."""
+    last: int  # the minute at which it ends, exclusive
     n: int
-    mean: float
-    """In the metric's own units."""
+    mean: float  # in the metric's own units
     floor: float
     """What the mean is held against, from 0 to 1 where 1 is best: the lower limit of the reference, less at least
     the margin."""
-    bets: tuple[float, ...]
-    """The λ of the mixture."""
+    bets: tuple[float, ...]  # the λ of the mixture
     low: float
     high: float
-    higher_is_better: bool
-    """Whether higher values are better."""
+    higher_is_better: bool  # whether higher values are better
     design_effect: float = 1.0
     """How many values count as one, since those near each other in time move together: evidence is divided by it."""
 
@@ -82,14 +72,10 @@ class SequentialTest(Struct, frozen=True, kw_only=True):
     """State of a sequential test, of constant size."""
 
     period: ReferencePeriod
-    log_sums: tuple[float, ...]
-    """The logarithm of the Shiryaev-Roberts sum of each bet."""
-    log_peaks: tuple[float, ...]
-    """The logarithm of each bet's capital since its best beginning."""
-    starts: tuple[int, ...]
-    """That beginning, a minute."""
-    minute: int
-    """The last minute taken in."""
+    log_sums: tuple[float, ...]  # the logarithm of the Shiryaev-Roberts sum of each bet
+    log_peaks: tuple[float, ...]  # the logarithm of each bet's capital since its best beginning
+    starts: tuple[int, ...]  # that beginning, a minute
+    minute: int  # the last minute taken in
     log_evidence: float = -math.inf
     """The logarithm of the e-detector: the mean of the sums. A drop is detected where it reaches `log_threshold`."""
 
@@ -102,17 +88,12 @@ class SequentialTest(Struct, frozen=True, kw_only=True):
 class DropDetection(Struct, frozen=True, kw_only=True):
     """Detected drop."""
 
-    detected_at: int
-    """The minute at which there was evidence enough."""
-    onset: int
-    """When it began, by the change point of the values around it."""
+    detected_at: int  # the minute at which there was evidence enough
+    onset: int  # when it began, by the change point of the values around it
     earliest: int
-    latest: int
-    """Between which minutes that was, at 95 %."""
-    log_evidence: float
-    """The logarithm of the e-detector when it was called."""
-    recovered_at: int | None = None
-    """The minute at which the mean was back at the floor; None where it has not been."""
+    latest: int  # between which minutes that was, at 95 %
+    log_evidence: float  # the logarithm of the e-detector when it was called
+    recovered_at: int | None = None  # the minute at which the mean was back at the floor; None where it has not been
 
 
 def measure_reference(
@@ -268,10 +249,8 @@ class SeriesWatch(Struct, frozen=True, kw_only=True):
 
     metric: str
     route: str | None
-    test: SequentialTest | None = None
-    """None: the reference is still being collected."""
-    detection: DropDetection | None = None
-    """Drop that has not recovered."""
+    test: SequentialTest | None = None  # none: the reference is still being collected
+    detection: DropDetection | None = None  # drop that has not recovered
 
 
 def advance_watch(
@@ -363,11 +342,9 @@ def _equal_blocks(series: MetricSeries) -> Iterator[tuple[int, float]]:
 class FaultLocation(Struct, frozen=True, kw_only=True):
     """Result of the decision tree on two windows of one route."""
 
-    fault: LayerFault | None
-    """None where no branch matches."""
+    fault: LayerFault | None  # none where no branch matches
     decisions: tuple[BranchDecision, ...]
-    changes: tuple[MetricChange, ...]
-    """The metrics of the tree on the two windows, corrected among themselves."""
+    changes: tuple[MetricChange, ...]  # the metrics of the tree on the two windows, corrected among themselves
 
 
 class _WindowComparison(Struct, frozen=True, kw_only=True):

@@ -27,7 +27,6 @@ from ragfault.stats import Difference, holm_adjust
 from ragfault.text import split_content_words
 
 MAX_QUERIES = 4000  # of so many queries of a side at most topics are compared; of more, a random draw
-
 RESAMPLES = 499
 MAX_STEMS = 8
 MIN_QUERIES = 3  # stems in fewer queries than this say nothing of a topic
@@ -38,14 +37,11 @@ class ScoreDrift(Struct, frozen=True, kw_only=True):
     """Drift of one metric: the evaluation set against live traffic."""
 
     metric: str
-    difference: Difference
-    """Live less evaluated."""
+    difference: Difference  # live less evaluated
     distance: float
     """The largest gap between the two distribution functions, at the edges of the bins (Kolmogorov-Smirnov)."""
-    p: float
-    """That both are draws of one distribution; somewhat large for values in few bins."""
-    adjusted: float
-    """Corrected by Holm for all metrics."""
+    p: float  # that both are draws of one distribution; somewhat large for values in few bins
+    adjusted: float  # corrected by Holm for all metrics
 
 
 class TopicDrift(Struct, frozen=True, kw_only=True):
@@ -53,14 +49,11 @@ class TopicDrift(Struct, frozen=True, kw_only=True):
 
     distance: float
     """The Jensen-Shannon distance between the two distributions of stems, from 0 (alike) to 1 (none in common)."""
-    low: float
-    """95 % interval of the distance under random divisions of the same queries."""
+    low: float  # 95 % interval of the distance under random divisions of the same queries
     high: float
     p: float
-    queries: tuple[int, int]
-    """Of the evaluation set, and live."""
-    risen_stems: tuple[str, ...]
-    """Stems more frequent in live traffic, the most significant first."""
+    queries: tuple[int, int]  # of the evaluation set, and live
+    risen_stems: tuple[str, ...]  # stems more frequent in live traffic, the most significant first
     fallen_stems: tuple[str, ...]
 
 
@@ -69,8 +62,7 @@ class TrafficDrift(Struct, frozen=True, kw_only=True):
 
     run: str
     scores: tuple[ScoreDrift, ...]
-    topics: TopicDrift | None
-    """None where one side has no query with a word."""
+    topics: TopicDrift | None  # none where one side has no query with a word
 
 
 def build_evaluation_series(run: Run) -> dict[SeriesKey, MetricSeries]:

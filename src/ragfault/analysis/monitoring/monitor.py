@@ -53,10 +53,8 @@ class MonitorMark(Struct, frozen=True, kw_only=True):
     """Event on the timeline, such as a release."""
 
     time: datetime
-    text: str
-    """In words: "release 7"."""
-    route: str | None = None
-    """None: to all routes."""
+    text: str  # in words: "release 7"
+    route: str | None = None  # none: to all routes
 
     @property
     def minute(self) -> int:
@@ -94,23 +92,18 @@ CORRELATED_PAIRS = tuple(combinations(("context_relevance", "groundedness", "ans
 """The pairs of metrics whose products are summed: the triad's parts and completeness."""
 
 MAX_REFERENCE = 7 * DAY_MINUTES  # maximum length of the reference
-
 MAX_REPLAY_STEPS, REPLAY_MINUTES = 2000, 5  # alert rules are replayed every five minutes, and at most this many times
-
 LINE_POINTS = 96  # number of points of a line over time
-
 CHUNK_COHORTS = ("position=", "chunks=")  # cohorts of chunks, which are shown as insights
 
 
 class MonitorOptions(Struct, frozen=True, kw_only=True):
     """Options of the monitor."""
 
-    windows: tuple[int, ...] = WINDOW_MINUTES
-    """Of the rolling means, in minutes; lines over time have the first."""
+    windows: tuple[int, ...] = WINDOW_MINUTES  # of the rolling means, in minutes; lines over time have the first
     reference: int | None = None
     """How many minutes from the beginning are the reference; None: a third of the time, at most seven days."""
-    rate: float = FALSE_ALARM_RATE
-    """Maximum rate of false alarms per metric and route in a month."""
+    rate: float = FALSE_ALARM_RATE  # maximum rate of false alarms per metric and route in a month
     margin: float = MIN_DROP
     rules: tuple[AlertRule, ...] = DEFAULT_RULES
     seed: int = 0
@@ -122,10 +115,8 @@ class RollingLine(Struct, frozen=True, kw_only=True):
     metric: str
     route: str | None
     window: int
-    minutes: tuple[int, ...]
-    """At which the windows end."""
-    means: tuple[float | None, ...]
-    """None: no value in the window."""
+    minutes: tuple[int, ...]  # at which the windows end
+    means: tuple[float | None, ...]  # none: no value in the window
     lows: tuple[float | None, ...]
     highs: tuple[float | None, ...]
 
@@ -135,41 +126,31 @@ class DropIncident(Struct, frozen=True, kw_only=True):
 
     reference: ReferencePeriod
     detection: DropDetection
-    until: int
-    """End of the described time: the recovery, else the last minute."""
+    until: int  # end of the described time: the recovery, else the last minute
     difference: Difference
     """Since the onset, against the reference. The onset was estimated from the same values, so that a small drop that
     was only just detected looks somewhat larger than it is."""
-    location: FaultLocation
-    """Result of the decision tree on the reference and the time since the onset."""
-    traces: tuple[str, ...]
-    """Worst traces since the onset."""
+    location: FaultLocation  # result of the decision tree on the reference and the time since the onset
+    traces: tuple[str, ...]  # worst traces since the onset
 
 
 class MonitorReport(Struct, frozen=True, kw_only=True):
     """Live traffic over time; the data of every monitor report."""
 
     first: int
-    last: int
-    """The minute after the last trace."""
-    traces: int
-    """Largest number of values of any metric."""
+    last: int  # the minute after the last trace
+    traces: int  # largest number of values of any metric
     options: MonitorOptions
-    rolling_means: tuple[RollingMean, ...]
-    """At the end, for each metric, route and window; then for each cohort."""
-    lines: tuple[RollingLine, ...]
-    """Lines of the watched metrics."""
-    incidents: tuple[DropIncident, ...]
-    """In order of detection."""
+    rolling_means: tuple[RollingMean, ...]  # at the end, for each metric, route and window; then for each cohort
+    lines: tuple[RollingLine, ...]  # lines of the watched metrics
+    incidents: tuple[DropIncident, ...]  # in order of detection
     unwatched: tuple[tuple[str, str | None], ...]
     """Metrics and routes with too few values in the reference to be tested."""
     distributions: tuple[MetricDistribution, ...]
     correlations: tuple[MetricCorrelation, ...]
     insights: tuple[ChunkInsight, ...]
-    events: tuple[AlertTransition, ...]
-    """Notifications that would have been sent, in order of time."""
-    alert_state: AlertState
-    """The alerts as they stand at the end."""
+    events: tuple[AlertTransition, ...]  # notifications that would have been sent, in order of time
+    alert_state: AlertState  # the alerts as they stand at the end
     marks: tuple[MonitorMark, ...] = ()
     drift: TrafficDrift | None = None
 

@@ -18,7 +18,6 @@ from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Score, ScoreStatus, Trace, Verdicts
 
 BINS = 20  # how many bins a histogram has
-
 MAX_WORST = 5  # how many of its worst traces a roll-up names
 
 VALUE_GRAIN = 1 << 16
@@ -33,23 +32,18 @@ class Observation(Struct, frozen=True, kw_only=True):
 
     metric: str
     trace: str
-    time: float
-    """Seconds since 1970, UTC."""
+    time: float  # seconds since 1970, UTC
     status: ScoreStatus = "scored"
-    value: float | None = None
-    """A number exactly where `status` is "scored"."""
+    value: float | None = None  # a number exactly where `status` is "scored"
     route: str | None = None
-    cohorts: tuple[str, ...] = ()
-    """What else it is counted under: "release=7", "position=3"."""
-    counts_for_route: bool = True
-    """Whether it counts for its route as well, or for its cohorts only."""
+    cohorts: tuple[str, ...] = ()  # what else it is counted under: "release=7", "position=3"
+    counts_for_route: bool = True  # whether it counts for its route as well, or for its cohorts only
 
 
 class WorstTrace(Struct, frozen=True, order=True):
     """Trace with its value; the worse sorts first."""
 
-    badness: float
-    """The value where lower is better, negated: the least of these is the worst."""
+    badness: float  # the value where lower is better, negated: the least of these is the worst
     trace: str
     value: float
 
@@ -58,22 +52,17 @@ class Rollup(Struct, frozen=True, kw_only=True):
     """Summary of the values of one metric on one route within a minute, or within any merged stretch."""
 
     metric: str
-    route: str | None = None
-    """None: the traces that name no route."""
+    route: str | None = None  # none: the traces that name no route
     cohort: str | None = None
     """None: all traces of the route; else those of one cohort, such as "release=7", over all routes."""
-    minute: int
-    """Minutes since 1970, UTC; of merged roll-ups the first."""
-    n: int = 0
-    """Values."""
+    minute: int  # minutes since 1970, UTC; of merged roll-ups the first
+    n: int = 0  # values
     sum: float = 0.0
     squares: float = 0.0
-    bins: tuple[int, ...] = (0,) * BINS
-    """How many values are in each bin of `bin_edges`."""
+    bins: tuple[int, ...] = (0,) * BINS  # how many values are in each bin of `bin_edges`
     undefined: int = 0
     failed: int = 0
-    worst: tuple[WorstTrace, ...] = ()
-    """The traces with the worst values, the worst first, at most five."""
+    worst: tuple[WorstTrace, ...] = ()  # the traces with the worst values, the worst first, at most five
 
     @property
     def key(self) -> tuple[str, str, str, int]:

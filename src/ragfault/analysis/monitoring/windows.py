@@ -20,7 +20,6 @@ from ragfault.stats.bootstrap import ClusterTable
 
 DAY_MINUTES = 24 * 60
 WINDOW_MINUTES = (30, 90, DAY_MINUTES)  # the windows of rolling means, in minutes
-
 OUTLIER_FENCE = 1.5  # how many interquartile ranges beyond a quartile a value is an outlier (Tukey 1977)
 
 SeriesKey = tuple[str, str | None, str | None]  # metric, route, cohort
@@ -34,8 +33,7 @@ class MetricSeries(Struct, frozen=True, eq=False):
     sum: NDArray[np.float64]
     squares: NDArray[np.float64]
     bins: NDArray[np.int64]
-    unscored: NDArray[np.int64]
-    """Undefined and failed values of each minute, as two columns."""
+    unscored: NDArray[np.int64]  # undefined and failed values of each minute, as two columns
     worst: tuple[tuple[WorstTrace, ...], ...]
 
     def between(self, first: int, last: int) -> MetricSeries:
@@ -179,14 +177,10 @@ class RollingMean(Struct, frozen=True, kw_only=True):
     metric: str
     route: str | None
     cohort: str | None = None
-    window: int
-    """Minutes."""
-    end: int
-    """The minute at which it ends, exclusive."""
-    interval: Interval | None
-    """None: no value in the window."""
-    delta: Difference | None
-    """Against the window of the same length before it; None where one of them is empty."""
+    window: int  # minutes
+    end: int  # the minute at which it ends, exclusive
+    interval: Interval | None  # none: no value in the window
+    delta: Difference | None  # against the window of the same length before it; None where one of them is empty
     undefined: int
     failed: int
 
@@ -232,12 +226,9 @@ class MetricDistribution(Struct, frozen=True, kw_only=True):
     n: int
     edges: tuple[float, ...]
     bins: tuple[int, ...]
-    quartiles: tuple[float, float, float]
-    """Within the width of a bin."""
-    fence: float | None
-    """Beyond it a value is an outlier on the worse side; None where that lies outside the range."""
-    outliers: tuple[WorstTrace, ...]
-    """The worst traces beyond it, at most five."""
+    quartiles: tuple[float, float, float]  # within the width of a bin
+    fence: float | None  # beyond it a value is an outlier on the worse side; None where that lies outside the range
+    outliers: tuple[WorstTrace, ...]  # the worst traces beyond it, at most five
 
 
 def describe_distribution(key: SeriesKey, series: MetricSeries, measure: MetricInfo) -> MetricDistribution | None:
@@ -283,8 +274,7 @@ class MetricCorrelation(Struct, frozen=True, kw_only=True):
     first: str
     second: str
     n: int
-    r: float
-    """Pearson's."""
+    r: float  # pearson's
     low: float
     high: float
 

@@ -40,16 +40,11 @@ MAX_FACTORIAL_PARTS = 4  # up to so many parts all 2^k configurations are run, u
 class ExperimentDesign(Struct, frozen=True, kw_only=True):
     """Configurations of an experiment and the weights of its effects on them."""
 
-    masks: tuple[int, ...]
-    """The configurations, by how many parts they take from the candidate."""
-    total: FloatArray
-    """Weights of the whole change."""
-    shares: FloatArray
-    """Parts by configurations: weights of the Shapley shares."""
-    interactions: tuple[tuple[int, int, FloatArray], ...]
-    """Weights of the interaction of two parts, for each pair."""
-    permutations: int | None
-    """How many orders of swapping the shares are a mean of; None: all."""
+    masks: tuple[int, ...]  # the configurations, by how many parts they take from the candidate
+    total: FloatArray  # weights of the whole change
+    shares: FloatArray  # parts by configurations: weights of the Shapley shares
+    interactions: tuple[tuple[int, int, FloatArray], ...]  # weights of the interaction of two parts, for each pair
+    permutations: int | None  # how many orders of swapping the shares are a mean of; None: all
 
 
 def factorial_design(k: int) -> ExperimentDesign:
@@ -243,8 +238,7 @@ class EffectTest(Struct, frozen=True):
 
     difference: Difference
     sign_flip: SignificanceTest
-    testable: bool
-    """Whether it is other than 0 on some query, so that it could be significant."""
+    testable: bool  # whether it is other than 0 on some query, so that it could be significant
 
 
 class EffectOptions(Struct, frozen=True, kw_only=True):

@@ -97,8 +97,7 @@ class ExperimentPlan(Struct, frozen=True, kw_only=True):
     """What the parts call themselves, those of the baseline first; a change within a part is not seen."""
     judge: str
     metrics: tuple[MetricInfo, ...]
-    queries: str
-    """A hash of the queries with their answer keys."""
+    queries: str  # a hash of the queries with their answer keys
 
 
 class ExperimentFolder:

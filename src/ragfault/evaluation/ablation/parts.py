@@ -28,18 +28,12 @@ from ragfault.stats import Difference
 class SystemConfiguration(Struct, frozen=True, kw_only=True):
     """System of parts from the baseline and the candidate, and how it ran."""
 
-    name: str
-    """"baseline", "candidate", or the parts taken from the candidate joined by "+"."""
-    parts: tuple[str, ...]
-    """The parts taken from the candidate; the others are the baseline's."""
-    errors: int = 0
-    """Queries on which a part failed."""
-    error: str | None = None
-    """The first of these errors."""
-    reused: bool = False
-    """Whether it was found finished in the folder and not run again."""
-    run: str | None = None
-    """Where its run lies; None where no folder was given."""
+    name: str  # "baseline", "candidate", or the parts taken from the candidate joined by "+"
+    parts: tuple[str, ...]  # the parts taken from the candidate; the others are the baseline's
+    errors: int = 0  # queries on which a part failed
+    error: str | None = None  # the first of these errors
+    reused: bool = False  # whether it was found finished in the folder and not run again
+    run: str | None = None  # where its run lies; None where no folder was given
 
 
 class PartEffect(Struct, frozen=True, kw_only=True):
@@ -145,8 +139,7 @@ class Ablation(Struct, frozen=True, kw_only=True):
 SystemPart = Callable[[Trace], Trace]
 """A part that can be run: it takes the trace as the parts before it left it, and returns it with its own work added."""
 
-System = Mapping[str, SystemPart]
-"""Part name → part, in the order in which they run."""
+System = Mapping[str, SystemPart]  # part name → part, in the order in which they run
 
 AnswerFunction = Callable[[str, tuple[Chunk, ...]], str | Trace]  # a generator as a plain function of query and chunks
 

@@ -31,8 +31,7 @@ class LabelReading(Struct, frozen=True):
     """Possible interpretation of the labels of a trace."""
 
     values: VerdictValues
-    reviewed_parts: frozenset[str]
-    """Parts of the verdicts that were reviewed."""
+    reviewed_parts: frozenset[str]  # parts of the verdicts that were reviewed
 
 
 class _PartialRecord:

@@ -139,15 +139,11 @@ class KindAgreement(Struct, frozen=True, kw_only=True):
     """Agreement of two judges on verdicts of one kind."""
 
     kind: ComparedKind
-    n: int
-    """Items with a verdict of both."""
-    unmatched: tuple[int, int]
-    """Items with a verdict of only the first, or only the second."""
+    n: int  # items with a verdict of both
+    unmatched: tuple[int, int]  # items with a verdict of only the first, or only the second
     accuracy: BootstrapEstimate
-    kappa: BootstrapEstimate
-    """Cohen's; linear for relevance levels. None where both always give the same single label."""
-    alpha: BootstrapEstimate
-    """Krippendorff's; ordinal for relevance levels."""
+    kappa: BootstrapEstimate  # cohen's; linear for relevance levels. None where both always give the same single label.
+    alpha: BootstrapEstimate  # krippendorff's; ordinal for relevance levels
 
 
 class JudgeMetricComparison(Struct, frozen=True, kw_only=True):
@@ -155,11 +151,9 @@ class JudgeMetricComparison(Struct, frozen=True, kw_only=True):
 
     metric: str
     layer: Layer
-    n: int
-    """Traces with a value of both."""
+    n: int  # traces with a value of both
     means: tuple[Interval, Interval]
-    difference: Difference
-    """Mean of the second minus that of the first."""
+    difference: Difference  # mean of the second minus that of the first
     correlation: BootstrapEstimate
 
 

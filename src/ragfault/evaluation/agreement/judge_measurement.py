@@ -151,7 +151,6 @@ def _label_columns(values: Mapping[VerdictKey, VerdictValue]) -> dict[str, Any]:
 
 
 MAX_SLICES = 100  # values of a column with a row each; the largest, where there are more
-
 TASK_PARTS = {"answer": "claim", "support": "claim", "relevance": "chunk"}  # task → part of the verdicts it needs
 
 

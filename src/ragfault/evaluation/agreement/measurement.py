@@ -20,16 +20,12 @@ UnitKind = Literal["answer", "claim", "sentence", "chunk"]
 class AgreementFigure(Struct, frozen=True, kw_only=True):
     """Statistic with its interval."""
 
-    name: str
-    """`auroc`, `f1`, `sensitivity`, …"""
+    name: str  # `auroc`, `f1`, `sensitivity`, …
     value: float | None
-    low: float | None = None
-    """None where the data do not determine the spread."""
+    low: float | None = None  # none where the data do not determine the spread
     high: float | None = None
-    n: int = 0
-    """Units, or those of them that it is a share of."""
-    reason: str | None = None
-    """Reason of a missing value."""
+    n: int = 0  # units, or those of them that it is a share of
+    reason: str | None = None  # reason of a missing value
 
 
 class ScoreBin(Struct, frozen=True, kw_only=True):
@@ -70,8 +66,7 @@ class UnitAgreement(Struct, frozen=True, kw_only=True):
 class SpanAgreement(Struct, frozen=True, kw_only=True):
     """Overlap of the claims that the judge calls bad with the labeled spans."""
 
-    spans: int
-    """Labeled spans."""
+    spans: int  # labeled spans
     figures: tuple[AgreementFigure, ...]
     """`found`: share of the spans that such a claim touches; `precision`, `recall` and `f1` of characters."""
 
@@ -115,8 +110,7 @@ class LabelColumns(Struct, frozen=True, kw_only=True):
     spans: str | None = None
     claims: str | None = None
     grades: str | None = None
-    group: str | None = None
-    """None: every trace is its own group."""
+    group: str | None = None  # none: every trace is its own group
 
 
 class JudgeMeasurement(Struct, frozen=True, kw_only=True):

@@ -57,8 +57,7 @@ class WorkerConfig(Struct, frozen=True):
     judge: str
     profile: str
     metrics: tuple[str, ...]
-    judge_object: Any = None
-    """A judge object; a thread works with it."""
+    judge_object: Any = None  # a judge object; a thread works with it
 
     @classmethod
     def create(cls, judge: str | Judge, profile: str, metrics: str | Sequence[str]) -> WorkerConfig:

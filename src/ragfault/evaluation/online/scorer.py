@@ -31,16 +31,11 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     A trace to which several factors apply has the largest of their chances.
     """
 
-    share: float = 0.05
-    """The chance of any trace, above 0, so that no sampling weight is infinite."""
-    failing: float = 4.0
-    """The factor of a trace that fails (`FAILURE_THRESHOLDS`) or whose judging failed."""
-    unsure: float = 2.0
-    """The factor of a trace that the judge is unsure of."""
-    fresh: float = 4.0
-    """The factor of the first traces of a route."""
-    first: int = 100
-    """The number of first traces of a route."""
+    share: float = 0.05  # the chance of any trace, above 0, so that no sampling weight is infinite
+    failing: float = 4.0  # the factor of a trace that fails (`FAILURE_THRESHOLDS`) or whose judging failed
+    unsure: float = 2.0  # the factor of a trace that the judge is unsure of
+    fresh: float = 4.0  # the factor of the first traces of a route
+    first: int = 100  # the number of first traces of a route
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -71,8 +66,7 @@ class SamplingDraw(Struct, frozen=True):
     """The draw of a trace; stored for every trace, taken or not."""
 
     trace: str
-    judge: str
-    """The fingerprint of the judge that scores the taken traces."""
+    judge: str  # the fingerprint of the judge that scores the taken traces
     chance: float
     taken: bool
 

@@ -167,8 +167,7 @@ class AnnotatorDispute(Struct, frozen=True, kw_only=True):
 
     trace: str
     key: VerdictKey
-    values: dict[str, VerdictValue]
-    """Annotator → value."""
+    values: dict[str, VerdictValue]  # annotator → value
 
 
 class AnnotatorAgreement(Struct, frozen=True, kw_only=True):

@@ -30,7 +30,6 @@ from ragfault.records import Verdicts
 from ragfault.stats.bootstrap import FloatArray
 
 UNIFORM_SHARE = 0.5  # share of the sample drawn uniformly: it bounds the weights
-
 SURE_ERROR = 0.1  # assumed error of a verdict without a probability, where the judge is sure
 
 METRIC_VERDICTS = {"groundedness": "claim", "context_relevance": "chunk", "chunk_attribution": "citation"}
@@ -41,10 +40,8 @@ class SuggestedTrace(Struct, frozen=True, kw_only=True):
     """Trace that is worth a label."""
 
     trace: str
-    chance: float
-    """Probability with which it was sampled."""
-    uncertainty: float
-    """Expected error of the judge on it, as a standard deviation of the metric."""
+    chance: float  # probability with which it was sampled
+    uncertainty: float  # expected error of the judge on it, as a standard deviation of the metric
 
 
 def shuffle_ids(ids: Sequence[str], seed: int = 0) -> list[str]:
