@@ -410,9 +410,9 @@ def test_what_is_forgotten_waits_no_more(tmp_path: Path):
     with threaded(app) as server:
         old = [replace(trace, time=datetime(2001, 1, 1, tzinfo=UTC)) for trace in TRACES[:3]]
         assert server.send([*old, replace(TRACES[3], time=None)]).json["taken"] == 4
-        assert app.state.server.summarize_scoring()["waiting"] == 4
+        assert app.state.server.scoring_workers.summarize()["waiting"] == 4
         app.state.scheduler.run_round()
-        assert app.state.server.summarize_scoring()["waiting"] == 1
+        assert app.state.server.scoring_workers.summarize()["waiting"] == 1
 
 
 def test_an_export_over_http_is_the_run_of_evaluate(server: Server, tmp_path: Path, capsys):

@@ -18,6 +18,7 @@ from ragfault.server import request_limits
 from ragfault.server.alerts.delivery import build_receivers
 from ragfault.server.alerts.scheduler import AlertScheduler
 from ragfault.server.api import json_api
+from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.dashboard import pages
 from ragfault.server.demo import DemoClock, DemoTraffic
 from ragfault.server.ingest import endpoints
@@ -57,7 +58,7 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
         settings.data_folder.mkdir(parents=True, exist_ok=True)
     server = ServerState(settings, open_store(settings.store), clock)
     scheduler = AlertScheduler(server)
-    workers: list[AlertScheduler | DemoTraffic] = [scheduler]
+    workers: list[BackgroundThread] = [scheduler]
     if settings.demo:
         workers.append(DemoTraffic(server, clock(), clock=clock if isinstance(clock, DemoClock) else None))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from ragfault.io.datasets import load_handbook
 from ragfault.records import Trace
+from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark
 
@@ -66,7 +66,7 @@ class DemoClock:
         return self._now
 
 
-class DemoTraffic:
+class DemoTraffic(BackgroundThread):
     """Thread that writes the traces of the demo into the store of a server.
 
     The history is stored first. The clock stands still while more than MAX_WAITING traces wait to be judged: the demo
@@ -77,18 +77,7 @@ class DemoTraffic:
         self._server, self._start_time, self._clock = server, start_time, clock
         self._random = random.Random(seed)
         self._healthy_traces = load_handbook().traces["v1"]
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ragfault-demo", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop the thread and wait for it."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().__init__("ragfault-demo")
 
     def make_minute(self, minute: int) -> Iterator[Trace]:
         """Yield the traces of a minute of the demo; minutes of the history are negative."""
@@ -112,9 +101,8 @@ class DemoTraffic:
             while self._start_time + 60 * (minute + 1) <= self._server.now():
                 if minute == FAULT_START:
                     moment = datetime.fromtimestamp(self._start_time + 60 * FAULT_START, UTC)
-                    self._server.store.add_marks(
-                        [TimelineMark(text="release index-2", time=moment)], self._server.now()
-                    )
+                    mark = TimelineMark(text="release index-2", time=moment)
+                    self._server.store.add_marks([mark], self._server.now())
                 self._store_traces(list(self.make_minute(minute)))
                 minute += 1
 
@@ -122,7 +110,7 @@ class DemoTraffic:
         """Advance the clock unless the judge has fallen behind."""
         if self._clock is None:
             return
-        if self._server.settings.workers and self._server.summarize_scoring()["waiting"] > MAX_WAITING:
+        if self._server.settings.workers and self._server.scoring_workers.summarize()["waiting"] > MAX_WAITING:
             self._clock.pause()
         else:
             self._clock.tick()

@@ -52,9 +52,8 @@ class ServerState:
         self.spot_checker = None if settings.check is None else SpotChecker(settings, store)
         """Asks a stronger judge about a sample; None without spot checks."""
         self.ppi_estimator = None if self.spot_checker is None else PpiEstimator(store, self.spot_checker, clock)
-        self.scoring_workers = ScoringWorkers(
-            settings, store, None if self.spot_checker is None else self.spot_checker.draw_sample
-        )
+        draw_sample = None if self.spot_checker is None else self.spot_checker.draw_sample
+        self.scoring_workers = ScoringWorkers(settings, store, draw_sample)
         self.alert_lock = threading.Lock()
         """Guards changes of the state of the alerts."""
         self.registry_lock = threading.Lock()
@@ -99,10 +98,6 @@ class ServerState:
                 self._cached.pop(name, None)
         finally:
             self._refreshing.discard(name)
-
-    def summarize_scoring(self) -> dict[str, float]:
-        """Return throughput, latency and backlog of scoring."""
-        return self.scoring_workers.summarize()
 
     @property
     def measures(self) -> dict[str, MetricInfo]:

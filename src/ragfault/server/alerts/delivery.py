@@ -8,7 +8,6 @@ import hmac
 import re
 import smtplib
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import UnknownName, UsageError
+from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.counters import EventCounters
 from ragfault.server.http_client import POST_TIMEOUT, DeliveryAttempt, post
 from ragfault.server.settings import ServerSettings, is_loopback
@@ -87,12 +87,8 @@ def _format_slack(notice: AlertNotification) -> Any:
 
 def _format_alertmanager(notice: AlertNotification) -> Any:
     """Format for Alertmanager, which identifies an alert by labels: only what stays until it is resolved is one."""
-    labels = {
-        "alertname": notice.rule,
-        "severity": notice.severity,
-        "metric": notice.metric,
-        "route": notice.route or "",
-    }
+    labels = {"alertname": notice.rule, "severity": notice.severity, "metric": notice.metric}
+    labels["route"] = notice.route or ""
     annotations = {"summary": notice.sentence, "layer": notice.layer, "traces": ", ".join(notice.traces)}
     if notice.kind == "resolved":
         times = {"endsAt": _format_iso(notice.since)}
@@ -336,9 +332,8 @@ class NotificationSender:
         on_delivered: DeliveryCallback,
         retry_delays: tuple[float, ...] = RETRY_DELAYS,
     ) -> None:
-        self._queues = [
-            ReceiverQueue(receiver, counters, on_delivered, retry_delays) for receiver in build_receivers(settings)
-        ]
+        receivers = build_receivers(settings)
+        self._queues = [ReceiverQueue(receiver, counters, on_delivered, retry_delays) for receiver in receivers]
 
     def start(self) -> None:
         """Start the threads."""
@@ -358,7 +353,7 @@ class NotificationSender:
             line.close()
 
 
-class ReceiverQueue:
+class ReceiverQueue(BackgroundThread):
     """Thread that sends notifications to one receiver in order, and reports the result of each."""
 
     def __init__(
@@ -368,21 +363,12 @@ class ReceiverQueue:
         on_delivered: DeliveryCallback,
         retry_delays: tuple[float, ...],
     ) -> None:
-        self._receiver, self._counters, self._on_delivered, self._retry_delays = (
-            receiver,
-            counters,
-            on_delivered,
-            retry_delays,
-        )
+        self._receiver, self._counters = receiver, counters
+        self._on_delivered, self._retry_delays = on_delivered, retry_delays
         self._queue: Queue[AlertNotification] = Queue(QUEUE_SIZE)
         self._unreachable = False
         """The last notification could not be delivered."""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ragfault-sender", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        super().__init__("ragfault-sender")
 
     def send(self, notice: AlertNotification) -> None:
         """Enqueue a notification."""
@@ -395,12 +381,6 @@ class ReceiverQueue:
     def stop(self) -> None:
         """Skip the delays between attempts from now on."""
         self._stopping.set()
-
-    def close(self) -> None:
-        """Stop after what waits."""
-        self.stop()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def _run(self) -> None:
         while True:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import logging
 import math
-import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
@@ -35,6 +34,7 @@ from ragfault.analysis.monitoring.monitor import select_watched
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series
 from ragfault.io.runs import MetricInfo
 from ragfault.server.alerts.delivery import AlertNotification, NotificationSender
+from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.state import ALERTS_SETTING, ServerState
 from ragfault.server.storage import AlertEvent
 from ragfault.server.storage.outcome_rows import get_trace_time
@@ -108,9 +108,8 @@ def _start_watch(
     if not series.minutes.size or until - int(series.minutes[0]) < reference_minutes:
         return watch
     first = int(series.minutes[0])
-    period = measure_reference(
-        (watch.metric, watch.route), series.between(first, first + reference_minutes), measure, rate=rate
-    )
+    part = series.between(first, first + reference_minutes)
+    period = measure_reference((watch.metric, watch.route), part, measure, rate=rate)
     return watch if period is None else replace(watch, test=start_test(period, period.last))
 
 
@@ -144,7 +143,7 @@ TraceIds = tuple[str, ...]
 FaultFinder = Callable[[str | None, int, int], LayerFault | None]
 
 
-class AlertScheduler:
+class AlertScheduler(BackgroundThread):
     """Thread that runs rounds of change detection, alert rules, notification and retention."""
 
     def __init__(self, server: ServerState) -> None:
@@ -152,19 +151,16 @@ class AlertScheduler:
         self._rules = DEFAULT_RULES if server.settings.rules is None else load_rules(server.settings.rules)
         self._sender = NotificationSender(server.settings, server.counters, self._record_delivery)
         self._round_count = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ragfault-scheduler", daemon=True)
+        super().__init__("ragfault-scheduler")
 
     def start(self) -> None:
         """Start the thread."""
         self._sender.start()
-        self._thread.start()
+        super().start()
 
     def close(self) -> None:
         """Stop after the round in progress; waiting notifications are tried once more."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().close()
         self._sender.close()
 
     def run_round(self) -> tuple[AlertNotification, ...]:
@@ -212,28 +208,18 @@ class AlertScheduler:
         if not series:
             return ()
         detector = decode_state(server.store.read_setting(DETECTOR_SETTING, ""))
-        detector, drops = detect_changes(
-            detector,
-            series,
-            measures,
-            self._compute_scored_until(until),
-            server.settings.reference_minutes,
-            FALSE_ALARM_RATE,
-        )
+        scored, reference = self._compute_scored_until(until), server.settings.reference_minutes
+        detector, drops = detect_changes(detector, series, measures, scored, reference, FALSE_ALARM_RATE)
         dropped = [(watch.metric, watch.route) for watch in detector.watches.values() if watch.detection is not None]
         before = server.load_alert_state()
         shown = {alert.key: alert.traces for alert in before.alerts}
-        readings = [
-            self._attach_traces(reading, until, shown)
-            for reading in evaluate_rules(self._rules, series, measures, until, dropped)
-        ]
+        read = evaluate_rules(self._rules, series, measures, until, dropped)
+        readings = [self._attach_traces(reading, until, shown) for reading in read]
         state, transitions = advance_alerts(before, readings, now)
         find_fault = lru_cache(partial(locate_live_fault, series, measures))
         notices = tuple(self._build_notification(event, measures, detector, until, find_fault) for event in transitions)
-        events = [
-            *(_detection_event(drop, now) for drop in drops),
-            *(_notification_event(notice) for notice in notices),
-        ]
+        events = [_detection_event(drop, now) for drop in drops]
+        events += [_notification_event(notice) for notice in notices]
         settings = {ALERTS_SETTING: msgspec.to_builtins(state), DETECTOR_SETTING: encode_state(detector)}
         server.store.add_events(events, settings).result()
         return notices
@@ -249,9 +235,8 @@ class AlertScheduler:
     def _compute_scored_until(self, until: int) -> int:
         """Return the minute before which no trace waits to be judged."""
         oldest = self._server.store.list_unscored(limit=1)
-        return min(
-            [until, *(math.floor(get_trace_time(received.trace, received.received) / 60) for received in oldest)]
-        )
+        times = (get_trace_time(received.trace, received.received) for received in oldest)
+        return min([until, *(math.floor(time / 60) for time in times)])
 
     def _attach_traces(
         self, reading: RuleReading, until: int, known_traces: Mapping[tuple[str, str, str], TraceIds]
@@ -312,9 +297,5 @@ def _notification_event(notice: AlertNotification) -> AlertEvent:
 def _detection_event(drop: DropEvent, now: float) -> AlertEvent:
     """Build the event of a drop that was detected or recovered."""
     alert = f"DROP/{drop.metric}/{drop.route or ''}"
-    return AlertEvent(
-        alert=alert,
-        time=now,
-        kind="called" if drop.detection.recovered_at is None else "over",
-        body=msgspec.to_builtins(drop.detection),
-    )
+    kind = "called" if drop.detection.recovered_at is None else "over"
+    return AlertEvent(alert=alert, time=now, kind=kind, body=msgspec.to_builtins(drop.detection))

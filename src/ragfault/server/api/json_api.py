@@ -28,7 +28,7 @@ def render_metrics(server: ServerState) -> str:
 
 
 def _render_server(server: ServerState) -> Iterator[str]:
-    totals, scoring = server.store.compute_totals(), server.summarize_scoring()
+    totals, scoring = server.store.compute_totals(), server.scoring_workers.summarize()
     for name, kind, text, value in (
         ("traces_stored", "gauge", "Traces in the store.", totals.traces),
         ("traces_waiting", "gauge", "Traces that wait to be judged.", totals.waiting),

@@ -157,7 +157,7 @@ def load_overview(server: ServerState) -> TrafficOverview:
         alerts=tuple(alert for alert in server.load_alert_state().alerts if alert.status != "resolved"),
         marks=store.read_marks(now - DAY_MINUTES * 60),
         counts=_sum_counts(store.read_counts(until - DAY_MINUTES)),
-        scoring=server.summarize_scoring(),
+        scoring=server.scoring_workers.summarize(),
         judge=server.settings.judge,
         checking=None if server.ppi_estimator is None else server.ppi_estimator.progress,
     )

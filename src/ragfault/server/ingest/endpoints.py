@@ -131,7 +131,7 @@ async def post_traces(request: Request, server: Server) -> Annotated[Response, T
 
 def _parse_traces(server: ServerState, body: bytes) -> ParsedTraces:
     parsed = read_traces(body, server.settings.limits)
-    return parsed._replace(traces=server.redaction.redact_traces(parsed.traces))
+    return parsed._replace(traces=tuple(map(server.redaction.redact_trace, parsed.traces)))
 
 
 @router.post("/v1/ragfault/marks", openapi_extra=_describe_body({JSON: _one_or_list("SentMark")}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, NamedTuple
 
@@ -170,15 +170,12 @@ class IncomingRedactor:
         self._counters = counters
 
     def redact_trace(self, trace: Trace) -> Trace:
+        """Redact a trace before storage."""
         if self._redactor is None:
             return trace
         redacted = self._redactor.redact_trace(trace)
         self._count(redacted.counts)
         return redacted.trace
-
-    def redact_traces(self, traces: Iterable[Trace]) -> tuple[Trace, ...]:
-        """Redact traces before storage."""
-        return tuple(map(self.redact_trace, traces))
 
     def redact_spans(self, spans: DecodedRequest) -> DecodedRequest:
         """Redact spans and log records before storage."""

@@ -6,7 +6,6 @@ Pending spans are stored before they are acknowledged, so that a killed server l
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from ragfault.io.field_values import InvalidRecord
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.otel import CollectedTrace, OtelSpan, SpanBuffer, SpanEvent, build_trace, locate_origin
 from ragfault.records import Trace
+from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.counters import EventCounters
 from ragfault.server.ingest.incoming_traces import validate_trace
 from ragfault.server.scoring.otlp_export import ORIGIN_KEY
@@ -47,8 +47,8 @@ class SpanBatch(msgspec.Struct, frozen=True):
     events: tuple[SpanEvent, ...] = ()
 
 
-class TraceAssembler:
-    """Collects spans until their trace is complete, then stores the trace."""
+class TraceAssembler(BackgroundThread):
+    """Collects spans until their trace is complete, then stores it; at the end, other spans stay pending."""
 
     def __init__(
         self,
@@ -67,8 +67,7 @@ class TraceAssembler:
         self._incoming: SimpleQueue[tuple[int, SpanBatch]] = SimpleQueue()
         self._pending_numbers: dict[str, list[int]] = {}
         """Numbers of the pending bodies of a trace in the store."""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ragfault-assembler", daemon=True)
+        super().__init__("ragfault-assembler")
 
     def start(self) -> None:
         """Resume with the spans that were pending at the last stop, and start the thread."""
@@ -78,7 +77,7 @@ class TraceAssembler:
                 self._incoming.put((pending.number, msgspec.msgpack.decode(pending.body, type=SpanBatch)))
                 after = pending.number
             self._release_pending(self._add_incoming(time.monotonic()))
-        self._thread.start()
+        super().start()
 
     def add_spans(self, operations: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> Future[tuple[int, ...]]:
         """Store spans and log events as pending; the Future resolves when they would survive a kill."""
@@ -102,12 +101,6 @@ class TraceAssembler:
     def incomplete(self) -> int:
         """The number of incomplete traces."""
         return len(self._window)
-
-    def close(self) -> None:
-        """Stop the thread; incomplete traces stay pending in the store."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     # --- on the thread -----------------------------------------------------------------------------
 

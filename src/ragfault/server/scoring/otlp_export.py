@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from ragfault.io.otel import TraceOrigin
 from ragfault.io.runs import MetricInfo
 from ragfault.judges.assembly import grade_relevance
 from ragfault.records import Score, Trace
+from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.counters import EventCounters
 from ragfault.server.http_client import DeliveryAttempt, post
 from ragfault.server.settings import ServerSettings
@@ -208,7 +208,7 @@ def check_otlp_settings(settings: ServerSettings) -> None:
     require_otlp()
 
 
-class ScoreExporter:
+class ScoreExporter(BackgroundThread):
     """Thread that sends scores in batches; beyond QUEUE_SIZE they are dropped and counted."""
 
     def __init__(
@@ -220,23 +220,19 @@ class ScoreExporter:
         queue_size: int = QUEUE_SIZE,
     ) -> None:
         self._url, self._spans = settings.otlp, settings.otlp_spans
-        self._headers = {
-            "Content-Type": "application/x-protobuf",
-            "Content-Encoding": "gzip",
-            **dict(settings.otlp_headers),
-        }
+        self._headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+        self._headers |= dict(settings.otlp_headers)
         self._counters, self._retry_delays = counters, retry_delays
         self._measures: Mapping[str, MetricInfo] = {measure.name: measure for measure in measures}
         self._queue: Queue[ScoredTrace] = Queue(queue_size)
         self._unreachable = False
         """The last request reached nobody."""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ragfault-export", daemon=True)
+        super().__init__("ragfault-export")
 
     def start(self) -> None:
-        """Start the thread where an endpoint is set."""
+        """Start the thread where an endpoint is set; `close` sends what waits, trying once more."""
         if self._url is not None:
-            self._thread.start()
+            super().start()
 
     def enqueue_scores(self, outcomes: Sequence[ScoredTrace]) -> None:
         """Enqueue the scores of traces that were received as spans; returns at once."""
@@ -248,12 +244,6 @@ class ScoreExporter:
                     self._queue.put_nowait(scored)
                 except Full:
                     self._counters.add("scores_unreturned", sum(1 for _ in select_scores(scored)))
-
-    def close(self) -> None:
-        """Send what waits, trying once more, and stop."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     # --- on the thread -----------------------------------------------------------------------------
 

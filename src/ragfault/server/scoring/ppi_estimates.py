@@ -12,7 +12,6 @@ before that one and not on its own check, so that the probabilities hold; `cover
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from ragfault.analysis.correction import LabelValues, correct_mean
 from ragfault.analysis.monitoring.windows import DAY_MINUTES
 from ragfault.io.runs import MetricInfo
+from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.scoring.spot_checks import SpotChecker, SpotCheckProgress
 from ragfault.server.storage import SpotCheckSample, TraceStore
 from ragfault.stats import UnlabeledSums
@@ -100,7 +100,7 @@ def _number_conversations(codes: NDArray[np.uint64]) -> NDArray[np.int64] | None
     return dense.astype(np.int64)
 
 
-class PpiEstimator:
+class PpiEstimator(BackgroundThread):
     """Thread that refreshes the estimates of the last day, so that readers never wait for them."""
 
     def __init__(self, store: TraceStore, checker: SpotChecker, now: Callable[[], float]) -> None:
@@ -108,18 +108,7 @@ class PpiEstimator:
         self._daily: dict[tuple[str, str], PpiEstimate] = {}
         self._window_cache: dict[tuple[str, int, str | None], tuple[float, Mapping[str, PpiEstimate]]] = {}
         self._progress: SpotCheckProgress | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ragfault-estimates", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop after the refresh in progress."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().__init__("ragfault-estimates")
 
     @property
     def progress(self) -> SpotCheckProgress:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -24,6 +23,7 @@ from ragfault.judges import load_judge
 from ragfault.judges.llm.judge import LLMJudge
 from ragfault.metrics import compute_score, select_metrics
 from ragfault.records import Usage, Verdicts
+from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.settings import ServerSettings
 from ragfault.server.storage import ReceivedTrace, SpotCheck, SpotCheckStore, TraceStore
 
@@ -115,7 +115,7 @@ class SpotCheckProgress(Struct, frozen=True, kw_only=True):
     """The last failure, where the judge has not answered since."""
 
 
-class SpotChecker:
+class SpotChecker(BackgroundThread):
     """Thread that checks drawn traces, several at once.
 
     `clock` is the time of budgets: the real one, even in the demo. Raises UsageError where the judge has no price or
@@ -135,10 +135,9 @@ class SpotChecker:
         self._failed_checks: dict[int, FailedCheck] = {}
         self._answer_count = self._error_count = self._pause_count = 0
         self._last_error: str | None = None
-        self._stopping = threading.Event()
         self._concurrency = self._judge.settings.concurrency
         self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="ragfault-check")
-        self._thread = threading.Thread(target=self._run, name="ragfault-checks", daemon=True)
+        super().__init__("ragfault-checks")
 
     def start(self) -> None:
         """Start with the traces drawn before."""
@@ -149,7 +148,7 @@ class SpotChecker:
         self._salt = salt
         sampling = SamplingPolicy(share=self._settings.share)
         self._sampler = TraceSampler(sampling, salt, self.fingerprint, self.check_store.count_draws())
-        self._thread.start()
+        super().start()
 
     def draw_sample(self, outcomes: Sequence[ScoredTrace]) -> Future[None]:
         """Draw a sample of scored traces; the Future resolves when it is stored."""
@@ -180,8 +179,7 @@ class SpotChecker:
         """Store the replies to requests in progress and stop; other traces wait for the next start."""
         self._stopping.set()
         self._judge.end()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().close()
         self._pool.shutdown()
         self._judge.end()
 
