@@ -138,15 +138,8 @@ def grade_relevance(relevance: float, levels: RelevanceLevels = DEFAULT_LEVELS) 
     >>> grade_relevance(0.75), grade_relevance(0.74), grade_relevance(0.3), grade_relevance(0.1)
     ('high', 'medium', 'low', 'none')
     """
-    return (
-        "high"
-        if relevance >= levels.high
-        else "medium"
-        if relevance >= levels.medium
-        else "low"
-        if relevance >= levels.low
-        else "none"
-    )
+    bounds: dict[RelevanceLevel, float] = {"high": levels.high, "medium": levels.medium, "low": levels.low}
+    return next((level for level, bound in bounds.items() if relevance >= bound), "none")
 
 
 def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> dict[str, Any]:
@@ -292,15 +285,9 @@ def _judge_focused_answer(
 
 def _build_claim_verdict(claim: Claim, entailment: Entailment) -> ClaimVerdict:
     return ClaimVerdict(
-        claim=claim.text,
-        start=claim.start,
-        end=claim.end,
-        support=entailment.support,
-        p=entailment.p,
-        unsure=entailment.unsure,
-        evidence=entailment.evidence,
-        reason=entailment.reason,
-    )
+        claim=claim.text, start=claim.start, end=claim.end, support=entailment.support, p=entailment.p,
+        unsure=entailment.unsure, evidence=entailment.evidence, reason=entailment.reason,
+    )  # fmt: skip
 
 
 def _judge_use(
@@ -375,14 +362,10 @@ def _judge_citations(trace: Trace, chunks: Sequence[Passage], session: ScorerSes
     verdicts = []
     for citation, claim, chunk in _resolve_citations(trace, chunks):
         entailment = session.score_entailment([claim], [chunk])[0] if chunk and claim else None
+        scored = entailment or Entailment("unsupported", 0.0)
+        supports = scored.support in SUPPORTING_LABELS
         verdicts.append(
-            CitationVerdict(
-                chunk=citation.chunk,
-                claim=claim,
-                supports=entailment is not None and entailment.support in SUPPORTING_LABELS,
-                p=entailment.p if entailment else 0.0,
-                unsure=entailment is not None and entailment.unsure,
-            )
+            CitationVerdict(chunk=citation.chunk, claim=claim, supports=supports, p=scored.p, unsure=scored.unsure)
         )
     return tuple(verdicts)
 

@@ -14,16 +14,9 @@ from ragfault.rules import BinaryVerdict
 from ragfault.stats import BootstrapEstimate, Interval
 
 __all__ = [
-    "AnswerShape",
-    "CardEntry",
-    "CardUnit",
-    "JudgeCard",
-    "list_cards",
-    "load_card",
-    "lookup_card",
-    "read_card",
+    "AnswerShape", "CardEntry", "CardUnit", "JudgeCard", "list_cards", "load_card", "lookup_card", "read_card",
     "require_card",
-]
+]  # fmt: skip
 
 
 AnswerShape = Literal["long answer", "short claim", "dialogue turn", "summary", "structured data", "passage", "mixed"]

@@ -244,11 +244,8 @@ def _combine_statuses(statement_status: TruthStatus, terse_status: TruthStatus, 
     """Combine two statuses: support wins; once a claim gives the answer, no other claim is another answer."""
     if "supported" in (statement_status, terse_status):
         return "supported"
-    return (
-        "contradicted"
-        if statement_status == "contradicted" or (terse_status == "contradicted" and not is_answered)
-        else "unknown"
-    )
+    is_other = terse_status == "contradicted" and not is_answered
+    return "contradicted" if statement_status == "contradicted" or is_other else "unknown"
 
 
 def _judge_terse(query: str, claim: str, answers: Sequence[str], session: ScorerSession) -> TruthStatus:
@@ -289,10 +286,7 @@ def _restates_differently(query: str, claim: str, answer: str) -> bool:
 def _is_other_answer(query: str, claim: str, answer: str) -> bool:
     """Return whether a claim gives another answer of the same kind: another number, date or name."""
     query_entities = extract_entities(query)
-    claim_entities, answer_entities = (
-        extract_entities(claim) - query_entities,
-        extract_entities(answer) - query_entities,
-    )
+    claim_entities, answer_entities = (extract_entities(text) - query_entities for text in (claim, answer))
     if claim_entities & answer_entities:
         return False
     literals = extract_literals(answer).keys() & answer_entities
@@ -303,10 +297,8 @@ def _is_other_answer(query: str, claim: str, answer: str) -> bool:
             for answer_item in literals
         )
     claim_prefixes = {word[:5] for word in split_content_words(claim)}
-    if any(
-        word[:5] in claim_prefixes
-        for word in frozenset(split_content_words(answer)) - frozenset(split_content_words(query))
-    ):
+    answer_words = frozenset(split_content_words(answer)) - frozenset(split_content_words(query))
+    if any(word[:5] in claim_prefixes for word in answer_words):
         return False
     return bool(answer_entities) and any(
         not any(character.isdigit() for character in claim_item) for claim_item in claim_entities

@@ -69,15 +69,9 @@ def _build_sentence(start: int, end: int, text: str, polarity: Polarity = "", ke
     tokens = split_words(normalize_spelling(text))
     words = frozenset(tokens)
     return PassageSentence(
-        start,
-        end,
-        tokens,
-        words - STOP_WORDS,
-        polarity == "no" or not NEGATIONS.isdisjoint(words),
-        polarity,
-        frozenset(split_words(key)) - STOP_WORDS if key else NO_STEMS,
-        text,
-    )
+        start, end, tokens, words - STOP_WORDS, polarity == "no" or not NEGATIONS.isdisjoint(words), polarity,
+        frozenset(split_words(key)) - STOP_WORDS if key else NO_STEMS, text,
+    )  # fmt: skip
 
 
 # --- prose and tables ------------------------------------------------------------------------------

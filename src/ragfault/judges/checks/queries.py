@@ -25,21 +25,11 @@ TASK_QUERY = re.compile(
 IDENTIFIER_PATTERN = re.compile(
     r"(?:section|article|chapter|clause|rule|step|figure|table|part|appendix|annex|page) |v\d|(?=\D*\d)[a-z]+\d*-?\d"
 )
-ANSWER_KINDS = (
-    (
-        "number",
-        re.compile(
-            r"\bhow (?:many|much|long|old|far|tall|big|large|high|fast|often|deep|heavy)\b|\bwhat (?:number|age)", re.I
-        ),
-    ),
-    ("date", re.compile(r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|time|century)\b", re.I)),
-    (
-        "name",
-        re.compile(
-            r"\bwhos?e?\b|\bwhere\b|\b(?:what|which) (?:city|country|state|company|person|team|actor|place)\b", re.I
-        ),
-    ),
-)
+ANSWER_KINDS = {
+    "number": r"\bhow (?:many|much|long|old|far|tall|big|large|high|fast|often|deep|heavy)\b|\bwhat (?:number|age)",
+    "date": r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|time|century)\b",
+    "name": r"\bwhos?e?\b|\bwhere\b|\b(?:what|which) (?:city|country|state|company|person|team|actor|place)\b",
+}
 NUMBER_PATTERN = re.compile(r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|hundred|thousand|million)\b", re.I)
 DATE_PATTERN = re.compile(
     r"\b[12]\d{3}\b|\b(?:january|february|march|april|june|july|august|september|october|november|december|monday|friday)\b|\d(?:st|nd|rd|th)\b|\d:\d\d",
@@ -79,7 +69,7 @@ def classify_answer_kind(query: str) -> str | None:
     >>> classify_answer_kind("How many people live in Oslo?"), classify_answer_kind("Why?")
     ('number', None)
     """
-    return next((kind for kind, pattern in ANSWER_KINDS if pattern.search(query)), None)
+    return next((kind for kind, pattern in ANSWER_KINDS.items() if re.search(pattern, query, re.I)), None)
 
 
 def score_relevance(question: WeightedQuery, index: SentenceIndex) -> RelevanceScore:

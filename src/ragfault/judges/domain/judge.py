@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from ragfault.judges.assembly import SUPPORTING_LABELS, ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
@@ -16,6 +17,7 @@ from ragfault.judges.domain.identifiers import (
 )
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore, Scorer, ScorerSession
+from ragfault.records import ClaimSupport
 
 OTHER_SUBJECT_FACTOR, LEVEL_GAP = 0.4, 0.05
 """A passage on another subject keeps this share of its relevance, and stays this far below the lowest level."""
@@ -80,7 +82,7 @@ class ProfiledSession:
             self._session.score_entailment([aligned[position] for position in changed], passages) if changed else ()
         )
         for position, entailment in zip(changed, rescored, strict=True):
-            entailments[position] = max(entailments[position], entailment, key=_get_probability)
+            entailments[position] = max(entailments[position], entailment, key=attrgetter("p"))
         return [
             self._check_identifiers(claim, texts, entailment)
             for claim, entailment in zip(claims, entailments, strict=True)
@@ -107,7 +109,7 @@ class ProfiledSession:
         for position, passage in enumerate(passages):
             aligned = align_spelling(self._profile, query, [passage.text])
             if aligned != query:
-                scores[position] = max(scores[position], score(aligned, [passage])[0], key=_get_value)
+                scores[position] = max(scores[position], score(aligned, [passage])[0], key=attrgetter("value"))
         return [
             self._check_subject(query, passage, passage_score)
             for passage, passage_score in zip(passages, scores, strict=True)
@@ -140,19 +142,7 @@ class ProfiledSession:
         p = min(entailment.p, max(thresholds.inferred, MAX_UNSUPPORTED) - THRESHOLD_GAP) * (
             CONTRADICTION_FACTOR if conflict.is_contradiction else 1.0
         )
-        lowered = entailment._replace(
-            support="contradicted" if conflict.is_contradiction else "unsupported",
-            p=p,
-            reason=conflict.reason,
-            unsure=False,
-        )
+        support: ClaimSupport = "contradicted" if conflict.is_contradiction else "unsupported"
+        lowered = entailment._replace(support=support, p=p, reason=conflict.reason, unsure=False)
         self._lowered.add(lowered)
         return lowered
-
-
-def _get_value(score: RelevanceScore) -> float:
-    return score.value
-
-
-def _get_probability(entailment: Entailment) -> float:
-    return entailment.p

@@ -140,11 +140,7 @@ def _compute_word_columns(
         keys = [group.record_keys[polarity] for group in batch.groups]
         word_values[polarity] = (
             np.array(
-                [
-                    stem in keys_of_group
-                    for keys_of_group, stems in zip(keys, claims.stems, strict=True)
-                    for stem in stems
-                ]
+                [stem in group_keys for group_keys, stems in zip(keys, claims.stems, strict=True) for stem in stems]
             )
             if any(keys)
             else np.zeros(len(weights))

@@ -247,12 +247,7 @@ class SupportNetwork(NamedTuple):
         rows, aligned_rows, values = states.rows, states.aligned_rows, states.values
         if (starts[1:] - starts[:-1]).max() > MAX_CLAIM_WORDS:
             in_limit = np.arange(len(claims)) - starts[claims] < MAX_CLAIM_WORDS
-            claims, rows, aligned_rows, values = (
-                claims[in_limit],
-                rows[in_limit],
-                aligned_rows[in_limit],
-                values[in_limit],
-            )
+            claims, rows, aligned_rows, values = (part[in_limit] for part in (claims, rows, aligned_rows, values))
             starts = claims.searchsorted(np.arange(len(features) + 1))
         positions = np.arange(len(claims)) + CLAIM_GAP * (claims + 1)
         vectors, aligned_vectors = self.shared_vectors[rows], self.shared_vectors[aligned_rows]
@@ -264,15 +259,8 @@ class SupportNetwork(NamedTuple):
         words = hidden @ self.word[0] + self.word[1]
         starts, sizes = starts[:-1], (starts[1:] - starts[:-1])[:, None]
         scaled = np.minimum(np.maximum((features.astype(np.float32) - self.mean) / self.deviation, -4), 4)
-        pooled = np.concatenate(
-            [
-                np.maximum.reduceat(hidden, starts),
-                np.add.reduceat(hidden, starts) / sizes,
-                np.maximum.reduceat(words, starts),
-                scaled,
-            ],
-            axis=1,
-        )
+        maxima, means = np.maximum.reduceat(hidden, starts), np.add.reduceat(hidden, starts) / sizes
+        pooled = np.concatenate([maxima, means, np.maximum.reduceat(words, starts), scaled], axis=1)
         middle = np.maximum(pooled @ self.middle[0] + self.middle[1], 0)
         odds: Array = (middle @ self.last[0] + self.last[1])[:, 0]
         return odds

@@ -111,10 +111,8 @@ def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], quer
     return ClaimFeatures(
         compute_features(claim_words, matches, batch, ngrams, query_words, all_checks),
         encode_words(claim_words, matches, batch, ngrams, query_words),
-        (claim, claim_words.stem_rows[stem], match_states),
-        all_checks,
-        claim_words.group_numbers,
-    )
+        (claim, claim_words.stem_rows[stem], match_states), all_checks, claim_words.group_numbers,
+    )  # fmt: skip
 
 
 class SupportModel(NamedTuple):
@@ -162,18 +160,13 @@ class SupportModel(NamedTuple):
 def load_support_model() -> SupportModel:
     """Load the packaged weights, once."""
     packed = load_arrays("support.npz")
+    network = {key: part for key, part in packed.items() if key.startswith("network.")}
     return SupportModel(
-        SupportNetwork.unpack(
-            {key: part for key, part in packed.items() if key.startswith("network.")}, load_vectors()
-        ),
-        TreeEnsemble.unpack(packed, "claims"),
-        TreeEnsemble.unpack(packed, "answers"),
-        packed["bag.codes"].astype(np.int64),
-        packed["bag.weights"].astype(float) * float(packed["bag.scale"]),
-        float(packed["bag.bias"]),
-        packed["claim_line"],
-        packed["answer_line"],
-    )
+        SupportNetwork.unpack(network, load_vectors()),
+        TreeEnsemble.unpack(packed, "claims"), TreeEnsemble.unpack(packed, "answers"),
+        packed["bag.codes"].astype(np.int64), packed["bag.weights"].astype(float) * float(packed["bag.scale"]),
+        float(packed["bag.bias"]), packed["claim_line"], packed["answer_line"],
+    )  # fmt: skip
 
 
 class WeighedClaims(NamedTuple):
@@ -195,26 +188,18 @@ class WeighedClaims(NamedTuple):
 def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: str) -> list[WeighedClaims]:
     """Weigh claims without marks against the passages of their groups, all at once; no group is empty."""
     features = extract_features(groups, query)
-    odds, foreign = (
-        load_support_model().predict_odds(features),
-        _detect_foreign_claims(features, [passages for _, passages in groups]),
-    )
+    odds = load_support_model().predict_odds(features)
+    foreign = _detect_foreign_claims(features, [passages for _, passages in groups])
     ends = np.cumsum([len(claims) for claims, _ in groups]).tolist()
     parts = [slice(end - len(claims), end) for end, (claims, _) in zip(ends, groups, strict=True)]
     answer_odds = load_support_model().predict_answer_odds([(odds[part], features.features[part]) for part in parts])
     return [
         WeighedClaims(
-            claims,
-            passages,
-            features.features[part],
-            features.checks[part],
-            odds[part],
-            some_odds,
-            classify_text(query, claims, passages.record_share),
-            foreign[part],
+            claims, passages, features.features[part], features.checks[part], odds[part], some_odds,
+            classify_text(query, claims, passages.record_share), foreign[part],
         )
         for (claims, passages), part, some_odds in zip(groups, parts, answer_odds, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _detect_foreign_claims(claim_features: ClaimFeatures, groups: Sequence[PassageArrays]) -> list[bool]:

@@ -111,12 +111,9 @@ def decide_support(
     if support in {"contradicted", "supported"}:
         evidence = evidence[:1]
     return Entailment(
-        support,
-        p,
-        evidence,
-        _spell_reason(reason, claim, check.alignment, index),
+        support, p, evidence, _spell_reason(reason, claim, check.alignment, index),
         _measure_shares(check.alignment, index),
-    )
+    )  # fmt: skip
 
 
 def _mark_key(key: str) -> str:

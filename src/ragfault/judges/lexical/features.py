@@ -12,23 +12,8 @@ from ragfault.judges.checks.lexicon import LINKING_STEMS, RarityTable
 from ragfault.judges.checks.passages import SentenceIndex, normalize_spelling
 from ragfault.text import NEGATIONS, STOP_WORDS, extract_literals, split_words, stem_word
 
-FEATURE_NAMES = (
-    "absent",
-    "rarest",
-    "apart",
-    "apart2",
-    "bigrams",
-    "trigrams",
-    "numbers",
-    "names",
-    "denied",
-    "opinion",
-    "pairs",
-    "size",
-    "clash",
-    "field",
-    "nowhere",
-)
+FEATURE_LIST = "absent rarest apart apart2 bigrams trigrams numbers names denied opinion pairs size clash field nowhere"
+FEATURE_NAMES = tuple(FEATURE_LIST.split())
 """In order; all except `opinion` and `size` are 0 for a copied claim. The last three come from exact checks."""
 
 CAPITALIZED_WORD = re.compile(r"[ /(-](?<![.!?:\"'•*\n].)(?:(?<! )|(?<=[\w,;)] ))([A-Z][\w'’]*)")
@@ -106,12 +91,9 @@ def align_statement(statement: ClaimStatement, index: SentenceIndex) -> ClaimAli
     if any(word[0].isdigit() for word in missing) and _has_equal_quantities(statement.text, best_sentences, index):
         missing = {word for word in missing if not word[0].isdigit()}
     return ClaimAlignment(
-        total,
-        frozenset(missing),
-        tuple(best_sentences),
-        shared_weights[best_sentences[0]] / total if best_sentences else 0.0,
-        shared_weights,
-    )
+        total, frozenset(missing), tuple(best_sentences),
+        shared_weights[best_sentences[0]] / total if best_sentences else 0.0, shared_weights,
+    )  # fmt: skip
 
 
 def _has_equal_quantities(text: str, order: list[int], index: SentenceIndex) -> bool:

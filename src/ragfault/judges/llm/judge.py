@@ -113,15 +113,8 @@ def _sum_calls(kind: CallKind, rows: list[tuple[bool, int]], settings: LLMSettin
     reply = min(REPLY_TOKENS[kind], settings.max_tokens)
     prices = [(cost(size, reply), cost(size, settings.max_tokens)) for size in sizes]
     costs, max_costs = ([price[at] for price in prices] for at in (0, 1))
-    return CallEstimate(
-        kind,
-        len(rows),
-        len(rows) - len(sizes),
-        sum(sizes),
-        reply * len(sizes),
-        _total_cost(costs),
-        _total_cost(max_costs),
-    )
+    cached, completion = len(rows) - len(sizes), reply * len(sizes)
+    return CallEstimate(kind, len(rows), cached, sum(sizes), completion, _total_cost(costs), _total_cost(max_costs))
 
 
 def _total_cost(prices: list[int | None]) -> float | None:
@@ -258,13 +251,11 @@ def _rebuild_judge(settings: LLMSettings, profile: DomainProfile) -> LLMJudge:
 
 def _build_fingerprint(settings: LLMSettings, prompts: str, profile: DomainProfile) -> str:
     parts = [
-        f"llm/{JUDGE_VERSION}",
-        f"{settings.provider}/{settings.model}".replace(" ", "_"),
-        f"at={endpoint_location(settings)}",
-        f"prompts={prompts}",
+        f"llm/{JUDGE_VERSION}", f"{settings.provider}/{settings.model}".replace(" ", "_"),
+        f"at={endpoint_location(settings)}", f"prompts={prompts}",
         f"temperature={'own' if settings.temperature is None else format(settings.temperature, 'g')}",
         f"tokens={settings.max_tokens}",
-    ]
+    ]  # fmt: skip
     if settings.votes > 1:
         parts.append(f"votes={settings.votes}")
     if settings.context is not None:
@@ -288,11 +279,9 @@ OUTPUT_INSTRUCTIONS = (
     'Reply with one JSON object, {"lines": [...]}, each line of the reply as a text of its own.'
 )
 LINES_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"lines": {"type": "array", "items": {"type": "string"}}},
-    "required": ["lines"],
+    "type": "object", "properties": {"lines": {"type": "array", "items": {"type": "string"}}}, "required": ["lines"],
     "additionalProperties": False,
-}
+}  # fmt: skip
 
 
 class LLMGenerator(LLMJudge):

@@ -60,12 +60,8 @@ async def grade_passages(
     sizes = [
         max(estimate_fenced(piece) / limits.request, estimate_entries(["passages"]) / limits.reply) for piece in pieces
     ]
-    results = await gather_all(
-        [
-            converse(_build_passage_request(query_text, group), caller, prompts)
-            for group in pack_groups(pieces, sizes, 1.0)
-        ]
-    )
+    requests = [_build_passage_request(query_text, group) for group in pack_groups(pieces, sizes, 1.0)]
+    results = await gather_all([converse(request, caller, prompts) for request in requests])
     values = _best_relevance(results)
     missing = [part.name for part in parts if part.name not in values]
     if missing:
@@ -140,12 +136,9 @@ async def judge_trace(
         plan.inputs, generation, prompts.profile
     )
     return Verdicts(
-        trace=trace.id,
-        judge=fingerprint,
-        **parts,
-        injections=detect_injections(trace),
+        trace=trace.id, judge=fingerprint, **parts, injections=detect_injections(trace),
         failures=list_failures(retrieval, generation),
-    )
+    )  # fmt: skip
 
 
 def plan_calls(trace: Trace, settings: LLMSettings, prompts: PromptSet) -> list[ModelCall]:

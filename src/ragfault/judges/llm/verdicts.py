@@ -32,18 +32,10 @@ from ragfault.text import split_content_words
 from ragfault.text.similarity import locate_quote
 
 PARTS_BY_FIELD = {
-    "chunks": "chunk",
-    "statements": "recall",
-    "claims": "claim",
-    "used": "use",
-    "citations": "citation",
-    "facts": "fact",
-    "aspects": "answer",
-    "relevance": "answer",
-    "refused": "answer",
-    "questions": "answer",
+    "chunks": "chunk", "statements": "recall", "claims": "claim", "used": "use", "citations": "citation",
+    "facts": "fact", "aspects": "answer", "relevance": "answer", "refused": "answer", "questions": "answer",
     "noncommittal": "answer",
-}
+}  # fmt: skip
 """Field → part of the verdicts, where the names differ."""
 UNSURE_RANGE = (1 / 3, 2 / 3)
 """Probabilities in this range are unsure."""
@@ -57,11 +49,8 @@ def list_failures(*results: VoteResult) -> dict[str, str]:
         for name, reasons in result.failures.items():
             for reason in dict.fromkeys(reasons.values()):
                 ids = ", ".join(key for key, cause in reasons.items() if cause == reason and key)
-                text = (
-                    f"no verdict on {name}{' ' if ids else ''}{ids} {AFTER_REPAIR}"
-                    if reason == AFTER_REPAIR
-                    else reason
-                )
+                lost = f"no verdict on {name}{' ' if ids else ''}{ids} {AFTER_REPAIR}"
+                text = lost if reason == AFTER_REPAIR else reason
                 reasons_by_part.setdefault(PARTS_BY_FIELD.get(name, name), {})[text] = None
     return {part: "; ".join(reasons) for part, reasons in reasons_by_part.items()}
 
@@ -188,11 +177,8 @@ def _apply_thresholds(item: ClaimItem, thresholds: SupportThresholds) -> tuple[C
     if item.support not in {"supported", "inferred"}:
         return item.support, item.p, ""
     if item.p < thresholds.inferred:
-        return (
-            "unsupported",
-            min(item.p, BELOW_THRESHOLD),
-            f"p = {item.p:.2f} is below {thresholds.inferred:g}, the threshold of the profile",
-        )
+        reason = f"p = {item.p:.2f} is below {thresholds.inferred:g}, the threshold of the profile"
+        return "unsupported", min(item.p, BELOW_THRESHOLD), reason
     if item.support == "supported" and item.p < thresholds.supported:
         return ("inferred", item.p, f"p = {item.p:.2f} is below {thresholds.supported:g}, the threshold of the profile")
     return item.support, item.p, ""

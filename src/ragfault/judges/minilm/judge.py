@@ -162,11 +162,8 @@ class MiniLMSession:
                 scores.append(embedded_score)
                 continue
             logit = self.predict_logit(query, passage)
-            value = round(
-                load_calibration().predict_relevance(logit, self.measure_similarity(query, passage.text)),
-                PROBABILITY_DIGITS,
-            )
-            scores.append(self._check_relevance(question, passage, value, embedded_score))
+            value = load_calibration().predict_relevance(logit, self.measure_similarity(query, passage.text))
+            scores.append(self._check_relevance(question, passage, round(value, PROBABILITY_DIGITS), embedded_score))
         return scores
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
@@ -185,16 +182,11 @@ class MiniLMSession:
         )
         self._weighed_odds.setdefault(tuple(claims), (weighed, odds))
         if len(odds) == 1:  # then what is said of the answer as a whole is better informed
-            probabilities = [
-                round(
-                    load_calibration().predict_groundedness(weighed.answer_odds, odds, weighed.text_type),
-                    PROBABILITY_DIGITS,
-                )
-            ]
+            grounded = load_calibration().predict_groundedness(weighed.answer_odds, odds, weighed.text_type)
+            probabilities = [round(grounded, PROBABILITY_DIGITS)]
         else:
-            probabilities = (
-                load_calibration().predict_support(odds, weighed.text_type).round(PROBABILITY_DIGITS).tolist()
-            )
+            supported = load_calibration().predict_support(odds, weighed.text_type)
+            probabilities = supported.round(PROBABILITY_DIGITS).tolist()
         return [
             self._decide_claim(weighed, number, probabilities[number], row, claim_logits)
             for number, (row, claim_logits) in enumerate(zip(rows, logits, strict=True))
@@ -217,14 +209,8 @@ class MiniLMSession:
         if weighing is None:
             return get_lowest_probability(entailments)
         weighed, odds = weighing
-        return self.embedded.bound_groundedness(
-            round(
-                load_calibration().predict_groundedness(weighed.answer_odds, odds, weighed.text_type),
-                PROBABILITY_DIGITS,
-            ),
-            weighed,
-            entailments,
-        )
+        p = load_calibration().predict_groundedness(weighed.answer_odds, odds, weighed.text_type)
+        return self.embedded.bound_groundedness(round(p, PROBABILITY_DIGITS), weighed, entailments)
 
     def measure_similarity(self, left: str, right: str) -> float:
         first, second = self._embed_text(left), self._embed_text(right)

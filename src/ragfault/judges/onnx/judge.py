@@ -153,14 +153,10 @@ class OnnxSession:
 def _select_window(windows: Sequence[TextWindow], index: SentenceIndex, position: int) -> int:
     """Return the window that contains a sentence."""
     passage, start = index.passage_numbers[position], index.sentences[position].start
-    return next(
-        (
-            window_number
-            for window_number, window in enumerate(windows)
-            if any(number == passage and left <= start < right for number, left, right in window.parts)
-        ),
-        0,
-    )
+    for window_number, window in enumerate(windows):
+        if any(number == passage and left <= start < right for number, left, right in window.parts):
+            return window_number
+    return 0
 
 
 def _select_evidence(window: TextWindow, order: Sequence[int], index: SentenceIndex) -> tuple[Evidence, ...]:

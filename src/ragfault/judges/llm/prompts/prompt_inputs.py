@@ -223,15 +223,10 @@ def build_prompt_inputs(trace: Trace, settings: LLMSettings) -> PromptInputs:
         [trace.facts] if trace.facts is not None else [split_statements(reference) for reference in trace.references]
     )
     return PromptInputs(
-        trace=trace,
-        chunks=chunks,
-        claims=claims,
-        answer_parts=_split_answer(answer, claims),
-        citations=_resolve_citations(trace, chunks or (), claims),
-        facts=facts,
-        references=number_texts("r", trace.references),
-        statements=_number_lists(expected),
-    )
+        trace=trace, chunks=chunks, claims=claims, answer_parts=_split_answer(answer, claims),
+        citations=_resolve_citations(trace, chunks or (), claims), facts=facts,
+        references=number_texts("r", trace.references), statements=_number_lists(expected),
+    )  # fmt: skip
 
 
 def number_texts(letter: str, texts: Sequence[str]) -> tuple[FencedText, ...]:

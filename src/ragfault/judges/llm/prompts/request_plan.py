@@ -21,15 +21,9 @@ FENCE_TOKENS = 32
 IMAGE_TOKENS = 1_500
 """Tokens of an image."""
 ENTRY_TOKENS = {
-    "chunks": 45,
-    "statements": 60,
-    "claims": 90,
-    "used": 16,
-    "citations": 26,
-    "facts": 24,
-    "truth": 18,
+    "chunks": 45, "statements": 60, "claims": 90, "used": 16, "citations": 26, "facts": 24, "truth": 18,
     "passages": 18,
-}
+}  # fmt: skip
 """Tokens of one entry of a reply."""
 CUT_SLACK = 500
 """Characters by which a piece of a chunk may be shorter, to end at a word."""
@@ -160,12 +154,10 @@ def list_requested(inputs: PromptInputs, settings: LLMSettings) -> tuple[Request
     claims = tuple(f"s{number}" for number in range(1, len(inputs.claims) + 1))
     has_truth = bool(inputs.facts or inputs.references)
     generation: RequestedFields = {
-        "claims": claims if chunk_names else (),
-        "used": chunk_names,
+        "claims": claims if chunk_names else (), "used": chunk_names,
         "citations": tuple(item.name for item in inputs.citations if item.chunk_name and item.claim),
-        "facts": tuple(item.name for item in inputs.facts),
-        "truth": claims if has_truth else (),
-    }
+        "facts": tuple(item.name for item in inputs.facts), "truth": claims if has_truth else (),
+    }  # fmt: skip
     return retrieval, {name: ids for name, ids in generation.items() if ids} | _answer_fields(settings)
 
 
@@ -253,12 +245,9 @@ def _build_claim_request(
         return None
     truth_texts = (*inputs.facts, *inputs.references) if "truth" in fields or "facts" in fields else ()
     parts = (
-        FencedText("query", inputs.trace.query),
-        *(item.text for item in group),
-        *claim_group.context,
-        *(part for item in cited for part in _format_citation(item, claim_group)),
-        *truth_texts,
-    )
+        FencedText("query", inputs.trace.query), *(item.text for item in group), *claim_group.context,
+        *(part for item in cited for part in _format_citation(item, claim_group)), *truth_texts,
+    )  # fmt: skip
     claims_shown = sum(item.name != "answer" for item in claim_group.context)
     partial = frozenset(("claims", "truth")) if claims_shown > len(claim_group.claims) else frozenset()
     return PromptRequest("generation", fields, parts, _chunk_images(group), partial)

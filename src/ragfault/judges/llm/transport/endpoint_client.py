@@ -360,12 +360,9 @@ def _create_client(endpoint: ModelEndpoint, settings: LLMSettings) -> AsyncOpenA
     except ImportError:
         raise MissingExtra("a judge that asks a model", "llm") from None
     client = AsyncOpenAI(
-        api_key=endpoint.key.reveal() if endpoint.key else "none",
-        base_url=endpoint.base_url,
-        max_retries=0,
-        timeout=settings.timeout,
-        http_client=DefaultAioHttpClient(follow_redirects=False, timeout=settings.timeout),
-    )
+        api_key=endpoint.key.reveal() if endpoint.key else "none", base_url=endpoint.base_url, max_retries=0,
+        timeout=settings.timeout, http_client=DefaultAioHttpClient(follow_redirects=False, timeout=settings.timeout),
+    )  # fmt: skip
     if not endpoint.trusted or settings.provider != "openai":
         client.organization = client.project = None
         client._custom_headers = {}

@@ -84,12 +84,10 @@ class CountingCaller:
         reply = await self._caller.ask(call)
         total, usage = self.usage, reply.usage
         self.usage = Usage(
-            calls=total.calls + usage.calls,
-            cached=total.cached + usage.cached,
-            prompt=total.prompt + usage.prompt,
+            calls=total.calls + usage.calls, cached=total.cached + usage.cached, prompt=total.prompt + usage.prompt,
             completion=total.completion + usage.completion,
             cost=None if total.cost is None or usage.cost is None else total.cost + usage.cost,
-        )
+        )  # fmt: skip
         return reply
 
 
@@ -291,14 +289,9 @@ class CacheGroup(NamedTuple):
 def create_key_builder(settings: LLMSettings) -> CacheKeyBuilder:
     """Create the builder of cache keys for calls under these settings."""
     fields = (
-        settings.provider,
-        endpoint_location(settings),
-        settings.model,
-        settings.temperature,
-        settings.max_tokens,
-        settings.parameters,
-        settings.structured,
-    )
+        settings.provider, endpoint_location(settings), settings.model, settings.temperature, settings.max_tokens,
+        settings.parameters, settings.structured,
+    )  # fmt: skip
     return CacheKeyBuilder(hashlib.sha256(msgspec.json.encode(fields, order="deterministic")))
 
 
