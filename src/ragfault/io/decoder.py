@@ -1,7 +1,6 @@
 """Decoder of trace records: the first record of a file decides the shape, and all records are decoded by it.
 
-A native line goes straight through msgspec; only a line that fails there takes the slow path, which accepts
-other forms and names the fault.
+A native line goes straight through msgspec; only one that fails there takes the slow path, which names the fault.
 """
 
 from __future__ import annotations

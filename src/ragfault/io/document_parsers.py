@@ -1,7 +1,6 @@
 """Parsers for documents: HTML to Markdown, records and chats to documents, and Markdown front matter.
 
-HTML tags are matched by one pattern of our own because the parser of the standard library takes quadratic time on
-unclosed markup.
+HTML tags are matched by one pattern: the standard parser takes quadratic time on unclosed markup.
 """
 
 from __future__ import annotations
@@ -359,8 +358,8 @@ class MarkdownHeader(NamedTuple):
 def parse_markdown_header(text: str) -> MarkdownHeader:
     r"""Parse the front matter of a Markdown text: `key: value` lines between two `---` lines at its start.
 
-    Numbers, true, false, `[lists, of, words]` and lists of lines `- word` are taken as such, all else as text. Nothing
-    is taken where the second line of dashes is missing, or where no line is a pair.
+    Numbers, true, false and lists are read as such, all else as text. Nothing is taken without a closing line of
+    dashes.
 
     >>> parse_markdown_header("---\nlanguage: en\nyear: 2024\ntags: [fares, dogs]\n---\n# Fares\n")
     MarkdownHeader(metadata={'language': 'en', 'year': 2024, 'tags': ['fares', 'dogs']}, end=52, unparsed_lines=())

@@ -1,7 +1,6 @@
 """Collection of the faults of an input: bad lines and duplicate ids, reported together at the end.
 
-Ids are kept as 64-bit hashes, about nine bytes each: recent ones in a set, the rest in 256 sorted arrays. Two ids
-among a hundred million collide with a chance of about 1 in 4,000.
+Ids are kept as 64-bit hashes; two among a hundred million collide with a chance of about 1 in 4,000.
 """
 
 from __future__ import annotations

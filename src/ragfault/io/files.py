@@ -1,7 +1,6 @@
 """Input files: expand paths, detect formats, and open byte streams.
 
-Compression (gzip, Zstandard) is recognized by its first bytes. A stream that breaks off ends quietly and
-records the error, so that everything before it is kept.
+Compression is recognized by its first bytes. A stream that breaks off ends quietly and records the error.
 """
 
 from __future__ import annotations
@@ -78,11 +77,9 @@ def describe_input(where: object) -> tuple[str, ...]:
 def expand_paths(where: InputPaths) -> list[str]:
     """Expand a path, a glob, a directory, or a list of these to files, as they were named.
 
-    A directory stands for its files (and those below it) of a known ending, in the order of their names;
-    hidden files are passed over, and so is what belongs to another file: the `source_info` of RAGTruth, and
-    the bad lines that were kept of an input (`*.bad.jsonl`). A run stands for its traces where it is named;
-    runs below a directory are passed over. What begins as `s3://`, `gs://` or `az://` is looked for in that
-    store. Raises `InputError` where nothing is there.
+    A directory stands for its files of a known ending, in the order of their names; hidden files, sources of RAGTruth,
+    kept bad lines (`*.bad.jsonl`) and runs below it are passed over. A named run stands for its traces; `s3://`,
+    `gs://` and `az://` name stores. Raises `InputError` where nothing is there.
     """
     parts = [where] if isinstance(where, (str, os.PathLike)) else where
     names: list[str] = []

@@ -1,7 +1,6 @@
 """Redaction of personal data and secrets in traces and spans.
 
-Values are replaced by masks with a keyed fingerprint, so that parts of a trace can be masked separately and still
-agree; the masks of a complete trace are then numbered. Equal values get equal placeholders.
+Masks carry a keyed fingerprint, so that parts of a trace agree; those of a complete trace are then numbered.
 """
 
 from __future__ import annotations
@@ -73,9 +72,8 @@ class MaskedSpans(NamedTuple):
 class Redactor:
     """Redactor of every text of a trace, for these kinds of values: email, phone, card, key.
 
-    Equal values of one trace become equal placeholders, `[email 1]`, `[email 2]`; ids become masks such as
-    `[email~0c5f…]`, which are equal across traces as long as the secret is. Without a secret one is drawn, so that
-    nobody can ever find out by trying which value a mask stands for. Raises UnknownName for a kind that there is not.
+    Equal values of a trace become equal placeholders, `[email 1]`; ids become masks, `[email~0c5f…]`, equal across
+    traces under one secret (drawn at random by default). Raises UnknownName for an unknown kind.
 
     >>> trace = Trace(id="1", query="Who is ann@example.org?", answer="Ann (ann@example.org, not bob@example.org).")
     >>> redacted = Redactor("email").redact_trace(trace)
@@ -186,8 +184,7 @@ class _TextMasker:
 def map_texts(value: Any, change: TextFunction, depth: int = 0, *, numbers: bool = True) -> Any:
     """Apply a function to every text of a value, keys included; long integers count as texts.
 
-    Without `numbers` those are left that do not stand in metadata: fields that are numbers stay so. What is nested
-    deeper than `MAX_DEPTH` becomes the text of its JSON, and is changed as such.
+    Without `numbers`, number fields stay so. What is nested deeper than `MAX_DEPTH` is changed as the text of its JSON.
     """
     if isinstance(value, str):
         return change(value)

@@ -1,7 +1,6 @@
 """Paths in object stores (`s3://`, `gs://`, `az://`) with the methods of `pathlib.Path` that ragfault needs.
 
-Stores are reached through fsspec and the package of each store (s3fs, gcsfs, adlfs). Nothing is renamed there:
-a file appears by one put, complete or not at all.
+Stores are reached through fsspec. Nothing is renamed there: a file appears by one put, complete or not at all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Slices of an input: read traces n to m without reading those before them.
 
-A worker reads its own share: a byte range of JSON Lines or row groups of Parquet. This needs uncompressed files
-of the native shape in which every trace has an id of its own.
+A worker reads its own byte range of JSON Lines or row groups of Parquet: uncompressed, native shape, unique ids.
 """
 
 from __future__ import annotations

@@ -223,8 +223,8 @@ def summarize_input(
 ) -> InputSummary:
     """Count, check and fingerprint the traces of an input in one pass.
 
-    Takes the input as `read_traces` does, and like it raises `InputError` and `UnknownName`, but hands the
-    faults of single lines back. Standard input is spent afterwards.
+    Takes and raises what `read_traces` does, but returns the faults of single lines. Standard input is spent
+    afterwards.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"

@@ -1,7 +1,6 @@
 """Build a `Ranking` from a run and its relevance judgments (qrels).
 
-Only retrieved gold needs a rank, and counting the higher scores of its query gives it: no run is sorted by
-chunk id, and ids are only compared if scores tie.
+Only retrieved gold needs a rank, which counting the higher scores of its query gives: no run is sorted by id.
 """
 
 from __future__ import annotations
@@ -54,10 +53,9 @@ class RankingColumns(NamedTuple):
 def ranking_from_dicts(run: QueryScores, qrels: QueryScores) -> Ranking:
     """Judge a run (query → chunk → score) by qrels (query → chunk → grade).
 
-    Chunks are ranked by score, the highest first, as 32-bit floats, and equal scores by chunk id, the last
-    in the alphabet first: that is trec_eval's order. A query that only one side names is kept: without
-    results it scores 0.0, without qrels it is undefined. Raises `InputError` for a score that is not a
-    number and for a grade that is not finite.
+    Chunks are in trec_eval's order: by score as 32-bit float, highest first, equal scores by id, last first. A query
+    without results scores 0.0, one without qrels is undefined. Raises `InputError` for a score that is not a number and
+    a grade that is not finite.
 
     >>> from ragfault.metrics.ranking import reciprocal_rank
     >>> ranking = ranking_from_dicts({"q1": {"a": 0.9, "b": 0.9}}, {"q1": {"a": 1}, "q2": {"a": 1}})
@@ -91,10 +89,9 @@ def ranking_from_dicts(run: QueryScores, qrels: QueryScores) -> Ranking:
 def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[str, Any]) -> Ranking:
     """Judge a run given as columns `query`, `chunk`, `score` by qrels given as `query`, `chunk`, `grade`.
 
-    Each is an Arrow table or a mapping of names to Arrow or numpy arrays, with rows in any order; ids are
-    strings (plain or dictionary-encoded) or integers. The order is that of `from_dicts`. A chunk that a
-    query retrieved twice counts once, at its better score. Raises `InputError` for a column that is missing,
-    has nulls or is not numeric, and for a chunk judged twice with different grades.
+    Each is an Arrow table or a mapping of names to arrays, rows in any order; ids are strings or integers. Order as in
+    `ranking_from_dicts`; a chunk retrieved twice counts once, at its better score. Raises `InputError` for a column
+    that is missing, has nulls or is not numeric, and for a chunk judged twice with different grades.
 
     >>> from ragfault.metrics.ranking import recall
     >>> run = {"query": ["q", "q", "q"], "chunk": ["a", "b", "a"], "score": [3.0, 2.0, 1.0]}

@@ -1,9 +1,7 @@
 """Formulas of ranked retrieval (recall, nDCG, …) as in trec_eval, for one trace or for many queries at once.
 
-A `Ranking` holds what the formulas need and nothing else: where the chunks with a positive grade were
-found, and the grades that a perfect ranking would have found. The formulas are those of trec_eval.
-`from_lists` makes one of a trace; `qrels` makes one of a whole run. Each formula is called with it, gives the
-values and a mask of where they are defined, and is also found by name in `FORMULAS`.
+A `Ranking` holds where chunks of positive grade were found, and the grades of a perfect ranking. Each formula returns
+the values and a mask of where they are defined. The formulas are those of trec_eval.
 """
 
 from __future__ import annotations
@@ -131,10 +129,9 @@ def average_precision(ranking: Ranking, k: int | None = None, relevant: float = 
 def ndcg(ranking: Ranking, k: int | None = None, relevant: float = 1, gain: str = "linear") -> QueryValues:
     """Compute the discounted cumulative gain of the first k over that of a perfect ranking.
 
-    In [0, 1]. The gain at rank r is divided by log2(r + 1); the perfect ranking is made of all gold and cut at k as
-    well. `gain="linear"` takes the grade (Järvelin & Kekäläinen 2002, and trec_eval's `ndcg` and `ndcg_cut`),
-    `"exponential"` 2^grade − 1 (Burges et al. 2005). Grades of 0 and below gain nothing; `relevant` is taken for the
-    sake of a common face and changes nothing. Undefined for a query without a positive grade.
+    In [0, 1]. The gain at rank r is divided by log2(r + 1); the perfect ranking is cut at k as well. `gain="linear"`
+    takes the grade (Järvelin & Kekäläinen 2002, trec_eval), `"exponential"` 2^grade − 1 (Burges et al. 2005).
+    `relevant` changes nothing. Undefined for a query without a positive grade.
 
     >>> ndcg(ranking_from_lists(["b", "a"], {"a": 2, "b": 1}))[0].round(4).tolist()
     [0.8597]
@@ -239,8 +236,8 @@ def _compute_dcg(hits: GradedHits, k: int | None, gain: str, size: int) -> Float
 def ranking_from_lists(ids: Iterable[str], gold: Mapping[str, float], query: str = "") -> Ranking:
     """Judge the chunks of one trace, in the order in which they were retrieved.
 
-    A chunk that is retrieved again counts once: its first place stands, and the chunks after the repetition
-    move up. An empty `gold` leaves the query unjudged. Raises `InputError` for a grade that is not finite.
+    A chunk retrieved again counts once, at its first place. An empty `gold` leaves the query unjudged. Raises
+    `InputError` for a grade that is not finite.
 
     >>> ranking = ranking_from_lists(["a", "a", "b"], {"b": 1})
     >>> ranking.retrieved_counts.tolist(), ranking.retrieved.rank.tolist()

@@ -181,10 +181,9 @@ def krippendorff_alpha(
 ) -> AgreementCoefficient:
     """Compute Krippendorff's alpha: agreement beyond chance of any number of raters, with missing ratings (2004).
 
-    `ratings` are units by raters, None where one said nothing. 1 is perfect, 0 is chance. `scale` says what a
-    miss costs: "nominal", the same for any two values; "ordinal", the square of the ratings that lie between
-    them in `order` (sorted, where it is not given); "interval", the square of their difference. Undefined where no
-    unit has two ratings (one rater alone), and where all ratings are the same.
+    `ratings` are units by raters, None where one said nothing. 1 is perfect, 0 is chance. `scale` weighs a miss:
+    "nominal" all alike; "ordinal" by the square of the ratings between them in `order`; "interval" by squared distance.
+    Undefined where no unit has two ratings, and where all ratings are the same.
 
     >>> krippendorff_alpha([[1, 1, 1], [0, 0, None], [1, 1, 0], [0, None, None]]).value
     0.533...

@@ -159,11 +159,9 @@ BATCH_CELLS = 1 << 20
 def resample_means(table: ClusterTable, resamples: int, rng: np.random.Generator) -> FloatArray:
     """Return the means of bootstrap resamples, resamples by metrics; all metrics share the drawn clusters.
 
-    How often each cluster was drawn is a row of exact multinomial counts, and the resampled sums of all
-    metrics are a matrix product of those counts. Up to 65,536 clusters the draws are those of
-    `rng.integers(clusters, size=(resamples, clusters))`. Above, the number of draws that fall into each
-    block of clusters is drawn first (multinomial), then the draws within the block: the same
-    distribution in little memory. A resample without any value of a metric repeats that metric's mean.
+    Resampled sums are the product of exact multinomial counts with the table. Above 65,536 clusters the draws per block
+    are drawn first, then those within it: the same distribution in little memory. A resample without any value of a
+    metric repeats that metric's mean.
 
     >>> table = ClusterTable(np.arange(5.0)[:, None], np.ones((5, 1)))
     >>> resample_means(table, 3, np.random.default_rng(0)).ravel()
@@ -236,8 +234,7 @@ def jackknife_influences(table: ClusterTable, metric: int) -> FloatArray:
 def expand_confidence(confidence: float, df: float) -> float:
     """Return the confidence at which a normal percentile interval is as wide as Student's (Hesterberg 2015).
 
-    The bootstrap knows the deviation of the sample with n below it, and the normal quantile; Student's
-    interval has n - 1, and Student's quantile. Asking the bootstrap for this confidence makes up for both.
+    Student's interval divides by n - 1 and uses Student's quantile; this confidence makes the bootstrap do as much.
 
     >>> round(expand_confidence(0.95, 9), 4), round(expand_confidence(0.95, 999), 4)
     (0.9829, 0.9504)
@@ -251,8 +248,7 @@ def bca_interval(
 ) -> tuple[float, float] | None:
     """Compute the bias-corrected and accelerated bootstrap interval of one statistic (Efron 1987).
 
-    `replicates` are the statistic of the resamples, `influences` the jackknife influences of each
-    sample. None where it is undefined: all replicates on one side of the estimate, or all alike.
+    `influences` are jackknife influences. None where all replicates are alike or on one side of the estimate.
 
     >>> values = np.random.default_rng(1).exponential(size=40)
     >>> table = ClusterTable(values[:, None], np.ones((40, 1)))

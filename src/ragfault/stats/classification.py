@@ -126,8 +126,7 @@ def _compute_area(
 def choose_threshold(scores: ArrayLike, labels: ArrayLike, goal: ThresholdGoal = "f1") -> BestThreshold | None:
     """Choose the threshold with the best F1 of the positives, or the best balanced accuracy.
 
-    It lies halfway to the next lower score, so that it carries over to others; of several that are equally good it is
-    the highest. The value is what fitting reaches, and more than what other scores will. None where a class is absent.
+    It lies halfway to the next lower score; the highest of equally good ones. None where a class is absent.
 
     >>> choose_threshold([0.25, 0.75, 0.5, 1.0], [0, 0, 1, 1])
     BestThreshold(threshold=0.375, value=0.8)

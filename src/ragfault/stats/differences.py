@@ -83,7 +83,7 @@ def paired_difference(
 ) -> Difference:
     """Return the mean of the differences of paired values, with its interval.
 
-    One metric of `paired_differences`, which see. Raises ValueError on no pairs.
+    One metric of `paired_differences`. Raises ValueError on no pairs.
 
     >>> baseline = [0.9, 0.8, 0.7, 0.9, 0.6, 0.8, 0.9, 0.7, 0.8, 0.9]
     >>> candidate = [0.7, 0.8, 0.6, 0.5, 0.6, 0.6, 0.8, 0.7, 0.5, 0.8]
@@ -149,7 +149,7 @@ def unpaired_difference(
 ) -> Difference:
     """Return the difference of the means of two samples that share no traces, with its interval.
 
-    One metric of `unpaired_differences`, which see. Raises ValueError where a side has no value.
+    One metric of `unpaired_differences`. Raises ValueError where a side has no value.
 
     >>> found = unpaired_difference([1, 1, 0, 1] * 5, [1, 0, 0, 1] * 4, bounds=(0, 1))
     >>> found.mean, found.n, round(found.low, 2), round(found.high, 2)

@@ -36,8 +36,7 @@ def normal_quantile(p: float) -> float:
 def t_quantile(p: float, df: float) -> float:
     """Return the quantile of Student's t distribution.
 
-    Found by bisection on the distribution function, which is the regularised incomplete beta function
-    (continued fraction of Lentz). Accurate to about 1e-10 relative.
+    By bisection on the distribution function (continued fraction of Lentz); accurate to about 1e-10 relative.
 
     >>> round(t_quantile(0.975, 9), 6)
     2.262157

@@ -130,8 +130,7 @@ def standard_error(values: Values) -> float:
 def clustered_standard_error(values: Values, clusters: Clusters) -> float:
     """Return the standard error of the mean of values that are correlated within clusters.
 
-    Residuals are summed within each cluster before they are squared (Liang & Zeger 1986), with the
-    finite-cluster correction g / (g − 1). Infinite for fewer than two clusters.
+    Liang & Zeger 1986, with the finite-cluster correction g / (g − 1). Infinite for fewer than two clusters.
 
     >>> round(clustered_standard_error(range(20), [0, 1, 2, 3] * 5), 3)
     0.645
@@ -183,9 +182,9 @@ def rogan_gladen(
     `rate` is the share of `n` things that the test calls positive; `sensitivity` the share of `sensitivity_n`
     true positives that it finds, `specificity` the share of `specificity_n` true negatives that it passes. All
     shares are in [0, 1]; a size may be a fraction (an effective n), and infinite where the share is known.
-    The interval joins Wilson's intervals of the three as `correct` does.
+    The interval joins Wilson's intervals of the three as `correct_share` does.
 
-    Undefined where `correct` is. Raises ValueError for a share outside [0, 1] or a size that is not above 0.
+    Undefined where `correct_share` is. Raises ValueError for a share outside [0, 1] or a size that is not above 0.
 
     >>> rogan_gladen(0.3, 200, 0.8, 0.9, sensitivity_n=100, specificity_n=150).interval
     Interval(mean=0.2857..., low=0.175..., high=0.398..., n=200, clusters=200)

@@ -62,7 +62,7 @@ def detectable_effect(
 ) -> float:
     """Return the smallest detectable effect: the true difference that n pairs find with the given power.
 
-    The inverse of `power`, which see (Bloom 1995). Infinite below two clusters, or where the deviation is.
+    The inverse of `compute_power` (Bloom 1995). Infinite below two clusters, or where the deviation is.
 
     >>> round(detectable_effect(0.2, 100), 4)
     0.0566
@@ -86,8 +86,7 @@ def required_pairs(
 ) -> int | None:
     """Return the number of pairs that find a true difference of `effect` with the given power.
 
-    The inverse of `detectable`. None where the deviation is unknown (infinite) or no number is enough.
-    Raises ValueError on an effect of 0.
+    The inverse of `detectable_effect`. None where no number is enough. Raises ValueError on an effect of 0.
 
     >>> required_pairs(0.05, 0.2)
     128
@@ -105,8 +104,7 @@ def required_equivalence_pairs(
 ) -> int | None:
     """Return the number of pairs that show equivalence within `margin` with the given power, if it holds.
 
-    None where the deviation is unknown (infinite) or no number is enough. Raises ValueError where the margin is
-    not above 0.
+    None where no number is enough. Raises ValueError where the margin is not above 0.
 
     >>> required_equivalence_pairs(0.05, 0.2)
     139

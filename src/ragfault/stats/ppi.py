@@ -338,8 +338,7 @@ class _PpiFit(NamedTuple):
 def _fit_mean(sample: PpiSample, judge_weight: float | None = None) -> _PpiFit:
     """Return the mean of the labels, each less the slope times the judge's deviation from its mean.
 
-    The error has two parts: the residuals of the labels, and the judge's mean over all traces; both parts of one
-    cluster are added before they are squared.
+    The error is that of the labels' residuals plus that of the judge's mean, added per cluster before squaring.
     """
     weights, judge_mean, labeled_count = sample.label_weights, sample.judge_mean, sample.labeled_cluster_count
     if judge_weight is None and sample.human_values.size < sample.trace_count:

@@ -49,7 +49,7 @@ def mcnemar_test(improved: int, regressed: int) -> float:
 
     Null hypothesis: a pair of 0/1 values that differs is as likely to rise as to fall. The p value is the
     two-sided binomial one, valid at every count; neither the mid-p nor the chi-squared approximation is
-    used. Without a changed pair it is 1. Assumes independent pairs: for clusters use `sign_flip`, which
+    used. Without a changed pair it is 1. Assumes independent pairs: for clusters use `sign_flip_test`, which
     without them gives this same p value for 0/1 metrics.
 
     Raises ValueError on negative counts.
@@ -72,7 +72,7 @@ def sign_flip_test(
 ) -> SignificanceTest:
     """Test the paired differences of one metric against random swaps of baseline and candidate.
 
-    One metric of `sign_flips`, which see. Raises ValueError on no pairs.
+    One metric of `sign_flip_tests`. Raises ValueError on no pairs.
 
     >>> sign_flip_test([0.1, 0.3, 0.4, 0.2, 0.6, 0.7, 0.3, 0.2], [0.6, 0.7, 0.9, 0.8, 0.7, 0.9, 0.6, 0.4]).p
     0.0078125
@@ -173,7 +173,7 @@ def label_permutation_test(
 ) -> SignificanceTest:
     """Test the difference of the means of one metric against randomly mixed runs.
 
-    One metric of `label_permutations`, which see. Raises ValueError where a side has no value.
+    One metric of `label_permutation_tests`. Raises ValueError where a side has no value.
 
     >>> label_permutation_test([0.9, 0.8, 0.9, 0.7], [0.2, 0.1, 0.4, 0.3]).p
     0.0285714...

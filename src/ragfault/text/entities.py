@@ -112,8 +112,7 @@ def mentions_entity(entity: str, text: str) -> bool:
 class EntityIndex:
     """All entities that a text mentions: `entity in EntityIndex(text)`.
 
-    It holds more than `extract_entities`: also the year and month of a date, the number of an amount,
-    and every run of words, so that names are found whatever their capitals.
+    Beyond `extract_entities`: year and month of a date, the number of an amount, and every run of words.
 
     >>> index = EntityIndex("the nigerian fund paid 5 kg of gold on 2024-03-14 in niger")
     >>> [entity in index for entity in ("niger", "nigeria", "5 kg", "5", "50", "2024-03", "fund paid")]

@@ -89,8 +89,7 @@ _stemmer = Stemmer.Stemmer("english")
 def split_words(text: str) -> tuple[str, ...]:
     """Split a text into normalized words, in order.
 
-    Lower case, no accents, straight quotes, contractions of "not" written out, numbers in one spelling,
-    possessives dropped, everything but stop words stemmed.
+    Lower case, no accents, negations written out, numbers in one spelling, all but stop words stemmed.
 
     >>> split_words("She didn’t sell the 1,234 boxes; three were Anna's.")
     ('she', 'did', 'not', 'sell', 'the', '1234', 'box', '3', 'were', 'anna')

@@ -48,9 +48,9 @@ class WordPosition(NamedTuple):
 def score_quote_match(quote: str, text: str) -> float:
     """Score how well the best span of a text matches a quote, in [0, 1]; 1 for a verbatim match.
 
-    White space, quotation marks and dashes do not count. An omission ("…") splits the quote, and the
-    worst part decides. A changed word costs its share of the words, a slip inside a long word only its
-    letters; a changed number or negation never passes for a slip.
+    White space, quotation marks and dashes do not count; an omission ("…") splits the quote, and the worst part
+    decides. A changed word costs its share of the words, a slip in a long word its letters; numbers and negations must
+    agree.
 
     >>> text = "The fund was founded in Oslo in 1921 by three brothers from Bergen."
     >>> score_quote_match("founded in  Oslo in 1921", text)

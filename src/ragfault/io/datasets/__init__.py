@@ -58,9 +58,8 @@ def load_handbook() -> Handbook:
 def write_handbook(folder: str | PathLike[str], *, force: bool = False) -> list[Path]:
     """Write the demo data as plain files into a folder, which is made where it is missing, and return their paths.
 
-    The documents lie in its folder `documents`, beside `questions.jsonl`, `traces-v1.jsonl` and `traces-v2.jsonl`.
-    Raises `OutputError` when one of the files exists and `force` is not set, or when one cannot be written; in the
-    first case nothing is written.
+    Raises OutputError, and writes nothing, where a file exists and `force` is not set; also where one cannot be
+    written.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:

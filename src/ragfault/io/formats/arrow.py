@@ -1,8 +1,7 @@
 """Arrow tables of traces, verdicts and scores: the schemas of the Parquet files, and conversion both ways.
 
-A record becomes a struct, a tuple a list, a dict of texts a map; metadata is one column of JSON text. A round trip
-changes three things: a `time` comes back in UTC, a `reference` that is a tuple of one comes back as a string, and
-metadata that JSON cannot hold comes back as msgspec writes it.
+A record becomes a struct, a tuple a list, a dict of texts a map, metadata JSON text. A round trip returns a `time` in
+UTC, a tuple of one `reference` as a string, and metadata as msgspec writes it.
 """
 
 from __future__ import annotations
@@ -139,8 +138,8 @@ def traces_to_table(traces: Iterable[Trace]) -> pa.Table:
 def table_to_traces(table: pa.Table) -> Iterator[Trace]:
     """Yield the traces of a table in `TRACE_SCHEMA`, in order.
 
-    A column that is absent reads as absent in every trace, columns of other names are passed over.
-    Raises `InputError` where `id` or `query` is absent or null, or a column is of another type.
+    Absent columns read as absent in every trace. Raises `InputError` where `id` or `query` is missing or a type
+    differs.
 
     >>> trace = Trace(id="1", query="When?", answer="In 1040.", metadata={"shop": 3})
     >>> list(table_to_traces(traces_to_table([trace]))) == [trace]

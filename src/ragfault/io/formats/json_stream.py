@@ -230,9 +230,8 @@ def iterate_elements(
 ) -> Iterator[JsonElement]:
     r"""Yield the elements of the array that a JSON document is, or holds under a key such as `results`.
 
-    Each comes with the number of the line it begins on and whether it is whole; of one longer than `limit`
-    only the beginning comes. An object that `is_record` knows, or keeps no such list, is one element. Any
-    number of documents may follow one another. Where the text breaks off, a `InvalidRecord` comes last.
+    Each comes with its first line number and whether it is complete; of one longer than `limit` only the beginning
+    comes. Several documents may follow one another. Where the text breaks off, an `InvalidRecord` comes last.
 
     >>> list(iterate_elements(io.BufferedReader(io.BytesIO(b'[{"id": "],"},\n 2]')), limit=99))
     [(1, b'{"id": "],"}', True), (2, b'2', True)]

@@ -323,10 +323,9 @@ MAP_KEYS = (
 def parse_column_map(mapping: Mapping[str, str] | str | Path | None) -> ColumnMap:
     """Parse a column map: field → column, or the path of a TOML file with the same content.
 
-    A field is one of a trace, `metadata.NAME`, or a part such as `latency.total`; `chunks.id` and its like
-    name a column of lists that runs parallel to the chunks. A column may be a path with dots into nested
-    objects and lists (`retrieved.docs`, `choices.0.text`). Tables in the map stand for the dots on the left.
-    Raises `UnknownName` for a field that does not exist, `InputError` for a file that cannot be read.
+    A field is one of a trace, `metadata.NAME`, or a part such as `latency.total`; `chunks.id` names a column of lists
+    parallel to the chunks. A column may be a path with dots (`choices.0.text`), which nested tables stand for too.
+    Raises `UnknownName` for an unknown field, `InputError` for an unreadable file.
 
     >>> parse_column_map({"query": "question", "metadata.task": "task"})
     {'query': ('question',), 'metadata.task': ('task',)}
@@ -377,8 +376,7 @@ PASSAGE_PREFIX = re.compile(r"\s*\bpassage \d+:\s*")
 def make_ragtruth_flattener(name: str, limit: int) -> Callable[[RawRecord], RawRecord]:
     """Return a function that joins a RAGTruth response to its source.
 
-    The sources are held in memory, as they stand in their file: each serves several responses. Raises
-    `InputError` where the second file is not there or cannot be read.
+    The sources are held in memory. Raises `InputError` where their file cannot be read.
     """
     sources = _load_ragtruth_sources(Path(name), limit)
 

@@ -1,7 +1,6 @@
 """Rows of tables: CSV, TSV and Parquet files, and tables in memory (pandas, polars, Arrow, Hugging Face).
 
-Text that a spreadsheet would run as a formula is escaped with an apostrophe on writing and unescaped on reading;
-an empty text becomes a lone apostrophe, which tells it from an absent cell.
+Text that a spreadsheet would run as a formula is escaped with an apostrophe; an empty text is a lone apostrophe.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ def _iterate_csv_cells(
 ) -> Iterator[tuple[int, list[str] | InvalidRecord]]:
     """Yield the cells of each row with its line.
 
-    A quote that is followed by more than a delimiter is a mere character where the row is one line; where the
-    row goes over several, it is more likely that one was left open, and rows after it were taken for a cell.
+    A quote followed by more than a delimiter is a character in a row of one line; in a longer row it was left open.
     """
     csv.field_size_limit(max(csv.field_size_limit(), min(limit, 2**31 - 1)))
     lines: list[str] = []

@@ -1,8 +1,6 @@
 """TREC files: a run (`query Q0 chunk rank score tag`) and its qrels (`query 0 chunk grade`).
 
-Lines separated by single spaces or tabs are read as columns by Arrow, a few million a second; any other
-white space, and any line that is wrong, sends the file through a slower reader that looks at each line and
-can say which ones cannot be read. Names that end in .gz, .zst or .bz2 are compressed.
+Arrow reads regular files, a slower reader the others. Names that end in .gz, .zst or .bz2 are compressed.
 """
 
 from __future__ import annotations
@@ -50,10 +48,8 @@ QRELS_LAYOUT = TrecLayout("qrels", ("query", "iteration", "chunk", "grade"), "gr
 def read_run(path: FilePath, faults: list[InputFault] | None = None) -> pa.Table:
     """Read a run file as columns `query`, `chunk` and `score`, in the order of its lines.
 
-    The rank and the tag are passed over, as trec_eval does: the order of a run is that of its scores. The
-    tag may be absent. Raises `InputError` where the file cannot be opened or is empty, and `BadTraces` with
-    every line that is not a run line or whose score is not a number; with a list for `faults`, they are put
-    there instead and the good lines are returned.
+    Rank and tag are ignored, as trec_eval does. Raises `InputError` where the file cannot be opened or is empty, and
+    `BadTraces` with every bad line; with a list for `faults`, they are put there and the good lines are returned.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")
@@ -177,9 +173,8 @@ def _parse_line(line: bytes, layout: TrecLayout) -> TrecRow:
 def read_trec(run: FilePath, qrels: FilePath | None = None, faults: list[InputFault] | None = None) -> Iterator[Trace]:
     """Read a run, and its qrels if there are any, as traces: one for each query.
 
-    The id of the query stands for its text, and the chunks have an id and a score and no text; they are in trec_eval's
-    order: by score as a 32-bit float, the highest first, and equal scores by id, the last in the alphabet first.
-    Queries come in the order of the run, then those that only the qrels name, with no chunks. Raises, and takes
+    The id of the query stands for its text. Chunks are in trec_eval's order: by score as a 32-bit float, highest first,
+    equal scores by id, last first. Queries that only the qrels name come last, without chunks. Raises, and takes
     `faults`, as `read_run` does; `InputError` for a chunk judged twice with different grades.
 
     >>> import pathlib, tempfile
@@ -228,10 +223,9 @@ def _rank_chunks(run: pa.Table) -> Iterator[tuple[str, tuple[Chunk, ...]]]:
 def write_trec(traces: Iterable[Trace], run: FilePath, qrels: FilePath | None = None, tag: str = "ragfault") -> None:
     """Write the chunks of the traces as a run file, and their gold as a qrels file.
 
-    Readers of TREC files order a run by its scores. Where the scores of a trace are absent or would put its
-    chunks in another order, descending whole numbers are written for them. Traces without chunks leave no
-    line in the run, and traces without gold none in the qrels. Raises `OutputError` where a file cannot be
-    written or an id is empty or has white space.
+    Where scores are absent or would order the chunks otherwise, descending whole numbers are written. Traces without
+    chunks or gold leave no line. Raises `OutputError` for a file that cannot be written or an id that is empty or has
+    white space.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")

@@ -52,8 +52,8 @@ def read_exported_spans(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
 def read_exported_span(record: dict[str, Any]) -> OtelSpan:
     """Convert the record of a span. Raises `InvalidRecord` where it names no trace or span.
 
-    Ids stand in `context`, in `trace_id` and `span_id`, or in columns such as `context.trace_id`; attributes
-    are flat, nested, or columns `attributes.…`; times are ISO texts or nanoseconds.
+    Ids stand in `context` or in columns, flat or dotted; attributes are flat, nested or columns; times ISO or
+    nanoseconds.
 
     >>> record = {"name": "chat", "context": {"trace_id": "0x" + "a" * 32, "span_id": "b" * 16}, "span_kind": "LLM"}
     >>> span = read_exported_span(record | {"attributes": {"llm": {"model_name": "m"}}})

@@ -37,9 +37,8 @@ MAX_MEMBERS = 64
 def decompress_body(body: bytes, encoding: str | None, limit: int) -> bytes:
     """Decompress the body of a request.
 
-    `encoding` is that of the request: gzip, deflate, identity or none; a body that begins as gzip is taken for
-    it in any case. No more than `limit` bytes are ever unpacked. Raises `InputError` where it is longer than
-    that, broken, or packed in another way.
+    `encoding` is gzip, deflate, identity or none; what begins as gzip is taken for it. Raises `InputError` for a body
+    that is broken, packed in another way or longer than `limit` bytes.
 
     >>> import gzip
     >>> decompress_body(gzip.compress(b"spans"), "gzip", limit=100)
@@ -379,11 +378,9 @@ def decode_request(
 ) -> DecodedRequest:
     """Decode an export request to spans, or to the events of its log records.
 
-    `content_type` and `encoding` are the headers of the request: protobuf (which needs the extra `otlp`) or JSON,
-    gzip or not. A span without ids, too long, malformed, or beyond the number allowed is counted by its reason
-    in `rejected`, and the others are taken; embedding vectors are dropped; values beyond the limits are cut
-    and counted. Raises `InputError` for a body that is too long, nested too deeply or no such request,
-    `MissingExtra` where protobuf cannot be read.
+    `content_type` and `encoding` are the headers of the request. Spans that are malformed, too long or too many are
+    counted by reason in `rejected`; embedding vectors are dropped, values beyond the limits cut and counted. Raises
+    `InputError` for a body that is too long, too deep or no such request, `MissingExtra` where protobuf cannot be read.
 
     >>> span = '{"traceId": "0000000000000000000000000000000a", "spanId": "000000000000000b", "name": "chat"}'
     >>> body = '{"resourceSpans": [{"scopeSpans": [{"spans": [%s, {}]}]}]}' % span

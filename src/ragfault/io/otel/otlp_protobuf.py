@@ -1,7 +1,6 @@
 """OTLP as protobuf: walk the envelope by hand and parse each span alone.
 
-A malformed span then costs one span and not the request, parsing holds one span in memory at a time, and spans
-beyond the limit cost nothing.
+A malformed span then costs one span, not the request, and parsing holds one span in memory at a time.
 """
 
 from __future__ import annotations

@@ -35,8 +35,7 @@ ZERO_COUNTS = (0, "0")
 def extract_chunks(span: OtelSpan, role: str) -> tuple[Chunk, ...] | None:
     """Extract the chunks of a span in order; empty where it retrieved none, None where not recorded.
 
-    An id is that of the passage, else one in its metadata, else made of its text. Of two passages of the
-    same id and text the first is kept.
+    An id is the passage's, else one in its metadata, else made of its text. Equal passages with one id are kept once.
 
     >>> held = {"retrieval.documents.0.document.content": "Oslo, 1040", "retrieval.documents.0.document.score": 2}
     >>> [chunk] = extract_chunks(OtelSpan(trace="a", id="b", attributes=held), "retriever")

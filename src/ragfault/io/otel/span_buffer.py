@@ -83,10 +83,9 @@ class OpenTrace(Struct):
 class SpanBuffer:
     """Buffer in which spans wait for the others of their trace.
 
-    A trace is released `settle_time` seconds after its root came, or `max_wait` seconds after its first span. Where
-    the open traces exceed `max_bytes`, the oldest is released early, those with a root first. A trace keeps at most
-    `max_spans` spans. The ids of the last `max_released` traces are kept, so that spans that follow count as late.
-    Times are given, never taken from a clock: the same calls make the same traces.
+    A trace is released `settle_time` seconds after its root came, or `max_wait` after its first span, or early where
+    the open traces exceed `max_bytes`; it keeps at most `max_spans` spans. Spans of the last `max_released` traces
+    count as late. Times are given, never taken from a clock: the same calls make the same traces.
 
     >>> buffer = SpanBuffer(settle_time=5)
     >>> buffer.add([OtelSpan(trace="a", id="2", parent="1", start=3)], now=0)

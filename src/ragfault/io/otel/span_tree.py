@@ -1,7 +1,6 @@
 """Tree of spans: the steps of a trace without duplicate records, and the span that wrote the answer.
 
-Instrumentations often record the same work twice: LlamaIndex a `_retrieve` inside `retrieve`, others a model call
-by the framework and again by its client. Such a span is merged into the step around it.
+Instrumentations often record the same work twice; such a span is merged into the step around it.
 """
 
 from __future__ import annotations

@@ -72,8 +72,7 @@ class OtelSpan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 class DecodeLimits(NamedTuple):
     """Limits of one request.
 
-    What passes `body`, `depth` of the message or `marks` is refused whole; spans beyond `spans` and those
-    longer than `span` are rejected one by one; of the rest, what is too much is cut and counted.
+    A request beyond `body`, `depth` or `marks` is refused, a span beyond `spans` or `span` rejected; the rest is cut.
     """
 
     body: int = 20 * 2**20

@@ -147,11 +147,9 @@ RetrievalStage = tuple[SpanStep, tuple[Chunk, ...] | None]
 def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> Trace | None:
     """Build a trace from the spans of one trace; None where none has to do with RAG.
 
-    The query is the input of the outermost chain, else the retriever's, else what the user last said to the
-    model; the chunks are the last that a retriever or reranker gave before the model answered, and those of
-    earlier ones that its prompt shows; the answer is the output of the outermost chain, else the model's. What
-    was recorded twice counts once. `events` are records of a log that name spans of the trace. Raises `InvalidRecord`
-    where the operations hold no query.
+    The query is the input of the outermost chain, else the retriever's, else the last user message; the chunks are the
+    last retrieved before the model answered, and earlier ones that its prompt shows; the answer is the output of the
+    outermost chain, else the model's. `events` are log records of its spans. Raises `InvalidRecord` without a query.
 
     >>> held = {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": "When?"}
     >>> trace = build_trace([OtelSpan(trace="a", id="b", name="search", end=2_000_000, attributes=held)])

@@ -1,7 +1,6 @@
 """Exports of tracing platforms as spans: traces of Langfuse and runs of LangSmith.
 
-Names come in camelCase (API, UI) and in snake_case (bucket); a trace may hold its observations, or they stand in
-rows of their own, which are joined by the trace that they name. Inputs and outputs are values, or texts of JSON.
+Names come in camelCase (API, UI) or snake_case (bucket); observations may stand in the trace or in rows of their own.
 """
 
 from __future__ import annotations

@@ -90,9 +90,8 @@ def _has_run_manifest(path: AnyPath) -> bool:
 def lock_run(out: AnyPath) -> Iterator[AnyPath]:
     """Yield the folder in which the run for `out` is built; on a disk it is locked for this process.
 
-    In an object store nothing can be held: two evaluations of the same traces, judge and metrics write the very same
-    parts there, and one of anything else is refused by its plan. Raises OutputError where another evaluation is at
-    work there, or the folder holds what is not ragfault's.
+    In an object store nothing can be locked: equal evaluations write equal parts, others are refused by their plan.
+    Raises OutputError where another evaluation is at work, or the folder holds what is not ragfault's.
     """
     place = get_partial_path(out)
     with convert_write_errors(place):

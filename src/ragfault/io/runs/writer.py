@@ -84,8 +84,7 @@ class PartialRun:
     def begin(cls, out: str | AnyPath, plan: RunPlan, *, force: bool = False) -> PartialRun:
         """Begin a run, or resume one with the same plan.
 
-        Raises OutputError where the place is taken or cannot be written, and RunError where a run with
-        another plan was begun here and some of it is done (`force` drops it).
+        Raises OutputError for a place that is taken, RunError where another plan was begun here (`force` drops it).
         """
         out = parse_output(out)
         check_free(out, force=force)
@@ -148,8 +147,7 @@ class PartialRun:
     def finish(self, *, force: bool = False, usage: Usage | None = None) -> Run:
         """Concatenate the parts, write the manifest, and move the run to its place.
 
-        In an object store the tables are written where they will stand, and the manifest last: a run is there when
-        its manifest is. `usage` is what the calls of a judge came to that is paid for.
+        In an object store the manifest is written last. `usage` is that of a judge that is paid for.
         """
         count = -(-self.plan.traces // self.plan.batch)
         missing = count - len(self.list_finished_parts())
