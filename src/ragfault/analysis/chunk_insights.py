@@ -30,10 +30,7 @@ DAY_SECONDS = 86_400.0
 
 
 class ChunkTable:
-    """Table of every chunk of every trace: one entry each, in order.
-
-    Verdicts that are not one for each chunk of their trace are left out.
-    """
+    """Table of every chunk of every trace, in order; verdicts that are not one for each chunk are left out."""
 
     def __init__(self, run: Run, clusters: Ints | None = None) -> None:
         shapes = _concatenate(_read_chunks(run))
@@ -160,11 +157,8 @@ BucketCodes = tuple[Codes, list[str]]  # a bucket's number for each chunk, or NO
 def compute_insights(run: Run, chunks: ChunkTable | None = None) -> tuple[ChunkInsight, ...]:
     """Compute the mean relevance and the share used of the chunks in each bucket of each property.
 
-    The properties: the number of chunks of the trace (1–3, 4–6, 7–10, 11+), the position (1 to 10, 11+),
-    the length in characters (< 100, 100–500, 500–1000, > 1000), the turn of the conversation (1 to 4, 5+), the
-    age in days at the time of the query (0–30, 31–90, 91–365, > 365; from `updated_at`), and the route.
-    Everything is counted over chunks, those of one trace or conversation taken together; buckets that
-    are empty, and properties that no chunk has, are left out.
+    Age is in days at the time of the query, from `updated_at`. Everything is counted over chunks, those of one trace or
+    conversation taken together; buckets that are empty, and properties that no chunk has, are left out.
     """
     seen = chunks or load_chunks(run)
     insights = []

@@ -115,8 +115,7 @@ def correct_difference(
 ) -> PpiDifference | None:
     """Correct the difference of a metric on scored pairs by human labels; None where neither run is labelled.
 
-    Pairs with labels on both sides are used where there are enough and both were sampled with the same probability;
-    otherwise the labels of each side by itself.
+    Pairs labelled on both sides are used where there are enough, sampled alike; otherwise each side by itself.
     """
     old, new = baseline.labels, candidate.labels
     if old is None or new is None:

@@ -167,10 +167,7 @@ def _reason_text(aggregate: MetricAggregate) -> str:
 
 
 def _needed_traces(threshold: Threshold, interval: Interval, aggregate: MetricAggregate) -> int | None:
-    """Return about how many scored traces would decide.
-
-    The interval shrinks with the root of their number; where every value is at one end of the range, with their number.
-    """
+    """Return about how many scored traces would decide; the interval shrinks with their root, or number at an end."""
     gap = abs(interval.mean - threshold.value)
     reach = interval.mean - interval.low if interval.mean > threshold.value else interval.high - interval.mean
     if interval.clusters < 2 or gap == 0 or not math.isfinite(reach):

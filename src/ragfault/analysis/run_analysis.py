@@ -32,9 +32,7 @@ MAX_EXAMPLES = 5  # how many traces a remedy names
 
 
 def diagnose_run(source: Run | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
-    """Diagnose every trace, in order, with its triad and quality level where the run has them.
-
-    With `ids`, only those of these traces.
+    """Diagnose every trace (of `ids`) in order, with its triad and quality level where the run has them.
 
     Raises UnknownName for an id that no trace has.
     """

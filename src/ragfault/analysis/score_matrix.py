@@ -117,10 +117,7 @@ def _to_floats(column: pa.Array) -> Floats:
 
 
 def _read_scores(run: Run) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
-    """Read statuses, values and reason codes, traces × metrics, checked to be complete and in order; and the reasons.
-
-    13 bytes for each trace and metric, and no more: the file is read a piece at a time.
-    """
+    """Read statuses, values and reason codes, traces × metrics, and the reasons, a piece of the file at a time."""
     names = [measure.name for measure in run.manifest.metrics]
     shape = (run.manifest.traces, len(names))
     status, values, why = np.empty(shape, np.int8), np.empty(shape), np.empty(shape, np.int32)

@@ -37,10 +37,7 @@ from ragfault.version import __version__
 
 @contextmanager
 def track_spending(judge: Judge, partial: PartialRun) -> Iterator[None]:
-    """Charge the judge's usage to the partial run; do nothing for judges without costs.
-
-    Raises what stopped it, with how much is done and how to go on.
-    """
+    """Charge a metered judge's usage to the partial run; raise what stopped it, with how to go on."""
     if not isinstance(judge, MeteredJudge):
         yield
         return

@@ -97,10 +97,7 @@ def _make_input_folder(run_folder: Path) -> Path:
 
 
 class BadLineWriter:
-    """The side file of bad lines, created with the first one; it never replaces another file.
-
-    It gets its name at the end; if that is taken, a number is added.
-    """
+    """The side file of bad lines, created with the first one and named at the end; it never replaces another file."""
 
     def __init__(self, path: AnyPath, on_notice: Callable[[str], None]) -> None:
         self.path, self.on_notice, self.count = path, on_notice, 0
@@ -252,11 +249,7 @@ def run_job(
     executor: Executor | None,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Score every part that is not done yet.
-
-    Without an executor the traces are worked on here; with one, by those it has, who read them themselves where
-    there is an `index` of them.
-    """
+    """Score every part that is not done yet, here or on an executor whose workers read the traces by an `index`."""
     total, size = job.partial_run.plan.traces, job.partial_run.plan.batch
     ready = job.partial_run.list_finished_parts()
     done = min(len(ready) * size, total)

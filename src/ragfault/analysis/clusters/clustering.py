@@ -70,10 +70,7 @@ def encode_kinds(failures: Sequence[FailingTrace]) -> Array:
 
 
 def reduce_dimensions(meaning: Array, kinds: Array) -> Array:
-    """Reduce meaning and kinds, side by side, to at most DIMENSIONS (principal components: Hotelling 1933).
-
-    Raises MissingExtra without scikit-learn.
-    """
+    """Reduce meaning and kinds, side by side, to at most DIMENSIONS (principal components: Hotelling 1933)."""
     from ragfault.errors import MissingExtra
 
     try:
@@ -106,8 +103,6 @@ def cluster_by_density(vectors: Array, smallest: int) -> list[int]:
     """Label each row by density clustering, NO_CLUSTER for noise (HDBSCAN: Campello, Moulavi & Sander 2013).
 
     The leaves of its tree are the clusters: where most traces fail, the most stable node is often nearly all of them.
-
-    Raises MissingExtra without scikit-learn.
     """
     try:
         from sklearn.cluster import HDBSCAN
@@ -142,9 +137,8 @@ def merge_similar(labels: Sequence[int], vectors: Array) -> list[int]:
 def group_by_words(failures: Sequence[FailingTrace]) -> list[int]:
     """Group failures of one kind whose queries share a distinctive word; NO_CLUSTER for the others.
 
-    Within a kind, the word that most of the queries share makes a group (of several, the one that fewest of
-    the other kinds' queries have, then by alphabet), until no two of the rest share one. A word of most queries and of
-    three kinds or more tells nothing.
+    A kind is divided by the word that most of its queries share (of several, the one rarest in other kinds) until none
+    is shared. A word of most queries and of three kinds or more tells nothing.
     """
     words_by_failure = [frozenset(split_content_words(failure.query)) for failure in failures]
     spread = Counter(word for words in words_by_failure for word in words)

@@ -182,9 +182,7 @@ class ClusterTerms(NamedTuple):
 def distinctive_terms(groups: Sequence[Sequence[FailingTrace]]) -> list[ClusterTerms]:
     """Find the terms that distinguish each group, by c-TF-IDF over the words of the queries (Grootendorst 2022).
 
-    A word weighs its share of the words of the group × log(1 + words a group on average / its count in all groups), and
-    × how rare it is in English, so that a few queries are not named by chance words. A word of one query alone names no
-    group of several.
+    Weights are multiplied by how rare a word is in English. A word of one query alone names no group of several.
     """
     written: dict[str, Counter[str]] = {}
     counts = [_count_terms(group, written) for group in groups]

@@ -37,9 +37,8 @@ MATCH_THRESHOLD = 0.5  # from this similarity on a cluster is the known one
 def cluster_similarity(cluster: Cluster, known: KnownCluster, embedder: str = "") -> float:
     """Return how similar a cluster is to a known one, in [0, 1]; from MATCH_THRESHOLD on they are the same.
 
-    The maximum of three: the shared failures over the root of the product of the sizes (Ochiai 1957); the similarity of
-    the words × that of the kinds of problem; and, where both have the same embedder, the cosine of the centroids,
-    shifted so that clusters that would be merged within a run match.
+    The maximum of three: shared failures (Ochiai 1957); words × kinds of problem; and, with the same embedder, the
+    cosine of the centroids, shifted so that clusters that would be merged within a run match.
     """
     kinds = {kind: count / cluster.size for kind, count in cluster.kinds.items()}
     word_similarity = cosine_similarity(cluster.terms, known.terms) * cosine_similarity(kinds, known.kinds)
@@ -285,10 +284,7 @@ def track_clusters(
 def track_changes(
     registry: ClusterRegistry, runs: Sequence[Run], baseline: Run, time: str, **options: Any
 ) -> tuple[ClusterRegistry, ClusterReport]:
-    """Cluster runs against a baseline run: each cluster with its size there; `new` and `gone` are relative to it.
-
-    The baseline run is recorded first.
-    """
+    """Cluster runs against a baseline run, recorded first; `new` and `gone` are relative to it."""
     updated, before = track_clusters(registry, [baseline], time, **options)
     updated, after = track_clusters(updated, runs, time, **options)
     there = {cluster.id: cluster for cluster in before.clusters}

@@ -78,11 +78,7 @@ class TreeWalk:
         self.decisions.sort(key=lambda ruling: ruling.branch)
 
     def _order_branches(self) -> list[TreeBranch]:
-        """Return the branches in the order of the tree.
-
-        A drop of context_relevance is the tree's first question; where it shows only because the list grew, the
-        cause is over-fetching, which is then evaluated right after the first branch.
-        """
+        """Return the branches in the order of the tree, over-fetching right after the first if the list grew."""
         order = list(BRANCHES)
         if not self.retrieval_down and self.state_of(EQUAL_DEPTH) is not None and self.dropped("context_relevance"):
             order.insert(
@@ -168,10 +164,7 @@ class TreeWalk:
             self._record(branch, "not reached", f"{text}, which an earlier branch explains")
 
     def _is_separable(self, evidence: Sequence[MetricChange]) -> bool:
-        """Return whether a drop can be separated from one that retrieval caused.
-
-        It is where retrieval is steady, or where no metric of it points to the worse as strongly.
-        """
+        """Return whether a drop is not retrieval's: it is steady, or none of its metrics worsened as strongly."""
         if self.retrieval_steady:
             return True
         strongest = min(change.p if change.p is not None else 1.0 for change in evidence)

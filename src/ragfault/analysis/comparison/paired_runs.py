@@ -106,11 +106,9 @@ def widen_intervals(
 ) -> list[Difference | None]:
     """Widen the intervals of differences by the drift of the judge between whole runs.
 
-    Noise within a trace is in the spread of the paired differences already, and so in their intervals: it is
-    independent from trace to trace, and adds 2σ²/n to the variance of the mean where each run judged each trace once.
-    A shift that all traces of a run share is not: it adds twice the squared drift. Degrees of
-    freedom are Satterthwaite's, with one less than there were repeats for the drift. An interval is stretched about
-    its mean by as much as Student's is, and is never narrower.
+    Noise within a trace is in the spread of the paired differences already. A shift that all traces of a run share is
+    not: it adds twice the squared drift, with Satterthwaite's degrees of freedom. An interval is stretched about its
+    mean by as much as Student's is, and is never narrower.
     """
     if flakiness is None:
         return list(differences)
@@ -241,10 +239,7 @@ def _fingerprint(value: object) -> int:
 
 
 def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> tuple[str, ...]:
-    """Refuse runs scored by different judges or metric parameters; with `anyway` return warnings instead.
-
-    Raises RunError.
-    """
+    """Raise RunError for runs of different judges or metric parameters; with `anyway` return warnings instead."""
     old, new = baseline.manifest, candidate.manifest
     warnings = []
     if old.judge != new.judge:

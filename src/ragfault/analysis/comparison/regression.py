@@ -212,9 +212,7 @@ def _worst_bound(change: MetricChange, alpha: float) -> tuple[float | None, bool
 def _needed_pairs(change: MetricChange, bound: float | None, options: _RegressionOptions) -> tuple[int | None, str]:
     """Return about how many pairs would decide, and what they would decide.
 
-    Where the interval points to the worse: those that would make it significant with the same mean and spread. Else
-    those that would pass an unchanged metric; where there are as many already, those that would rule out a worsening
-    of the margin with the same mean. Where no trace changed, the bound shrinks with their number.
+    They would show a worsening of the present size, pass an unchanged metric, or rule out a worsening of the margin.
     """
     difference = change.difference
     if difference is None or bound is None:

@@ -140,11 +140,7 @@ def measure_reference(
 
 
 def _design_effects(series: MetricSeries) -> tuple[float, float]:
-    """Return the design effect by minute, and the larger of that and the one by half-hour; at least 1.
-
-    The squared standard error of the mean with values near each other in time taken together, by that without. Fewer
-    than 30 stretches do not tell.
-    """
+    """Return the design effect by minute, and the larger of that and the one by half-hour; at least 1."""
     plain = series.variance / max(1, series.value_count)
     effects = [1.0]
     for stretch in (1, BLOCK_MINUTES):
@@ -186,10 +182,7 @@ def start_test(period: ReferencePeriod, minute: int) -> SequentialTest:
 def compute_gains(
     period: ReferencePeriod, n: NDArray[np.float64], total: NDArray[np.float64], squares: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the log factor of each bet's capital in each minute: minutes × bets.
-
-    From the count, sum and sum of squares of a minute's values, in the metric's units.
-    """
+    """Return the log factor of each bet's capital, minutes × bets, from each minute's count, sum and sum of squares."""
     width = period.high - period.low
     unit = (total - n * period.low) / width
     square = (squares - 2 * period.low * total + n * period.low**2) / width**2
@@ -367,9 +360,8 @@ def locate_fault(
 ) -> FaultLocation:
     """Walk the decision tree on two windows of a route.
 
-    The windows share no traces: changes are tested by Welch's t, corrected by Holm, and "steady" is shown by an
-    equivalence test within the margin. Relevance at equal depth is that of the first three chunks; where nobody
-    recorded it, context_relevance stands for it, as if the number of chunks had not moved.
+    The windows share no traces: changes are tested by Welch's t, corrected by Holm. Relevance at equal depth is that of
+    the first three chunks, else context_relevance as if the number of chunks had not moved.
     """
     compared: list[tuple[MetricInfo, Difference, tuple[MetricSeries, MetricSeries]]] = []
     for name in _tree_metrics(series_by_key, measures, route):

@@ -356,9 +356,7 @@ def _size_bucket(size: int) -> str:
 
 
 def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> list[Observation]:
-    """Yield the observations of all timed traces of some runs, in order of time.
-
-    Routes are told apart where `by` names route; its other fields are those of cohorts.
+    """Yield the observations of all timed traces of some runs, in order of time; by route where `by` names it.
 
     Raises UnknownName for a field that does not exist, UsageError where no trace has a time.
     """

@@ -96,10 +96,9 @@ def _build_columns(rollups: Sequence[Rollup]) -> MetricSeries:
 
 @lru_cache(maxsize=4)  # a window is asked for its mean, and again for its difference to the one before
 def _estimate_moments(series: MetricSeries, measure: MetricInfo) -> tuple[float, float, float, float]:
-    """Return count, mean, standard error and degrees of freedom.
+    """Return count, mean, standard error (the larger of that by minute and by value) and degrees of freedom.
 
-    The values of a minute are taken together, or apart where that gives the larger error. Where they are all alike,
-    or at an end of a bounded range, one value at each end is added.
+    Where all values are alike, or at an end of a bounded range, one value at each end is added.
     """
     n = float(series.n.sum())
     if not n:

@@ -212,8 +212,8 @@ def list_fixed_parts(
 ) -> list[list[int]]:
     """Return for each metric the parts that cannot move it.
 
-    A part that is one and the same callable in both systems moves nothing. A part whose swap never changed a
-    chunk moves no metric that reads query, chunks and answer key alone.
+    Those are callables that both systems share and, for a metric blind to the answer, parts whose swap changed no
+    chunk.
     """
     shared = {at for at, name in enumerate(baseline) if baseline[name] is candidate[name]}
     blind = {at for at in range(len(baseline)) if _keeps_chunks(at, retrieval_hashes)}

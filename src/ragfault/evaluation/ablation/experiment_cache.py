@@ -21,11 +21,9 @@ from ragfault.records import Trace, Verdicts
 
 
 class CachedJudge:
-    """Judge that asks another one once for each query, chunks and answer.
+    """Judge that asks another one once for each query, chunks and answer; lost verdicts are not kept.
 
-    Verdicts on the chunks are made without sight of the answer, so those on the same query and chunks are
-    kept across answers: a judge that is noisy adds no noise to what a generator cannot change. A verdict
-    that was lost to a failure is not kept.
+    Verdicts on chunks are kept across answers: a noisy judge adds no noise to what a generator cannot change.
     """
 
     def __init__(self, judge: Judge) -> None:

@@ -79,10 +79,7 @@ class AnswerLabel(LabelRecord, frozen=True):
 
 
 class HumanVerdicts(LabelRecord, frozen=True):
-    """Verdicts of one annotator on one trace.
-
-    A part that was not reviewed is None; one that was reviewed and has no items (a trace without chunks) is empty.
-    """
+    """Verdicts of one annotator on one trace; None: not reviewed, empty: reviewed, and there are no items."""
 
     claim: tuple[ClaimLabel, ...] | None = None
     chunk: tuple[ChunkLabel, ...] | None = None
@@ -172,10 +169,7 @@ def format_faults(faults: Sequence[InputFault], good: int, noun: str) -> str:
 
 
 def append_label(path: str | Path, label: HumanLabel) -> None:
-    """Append a label to a file and sync it to disk; the file is created where there is none.
-
-    A half-written line of a killed process is ended first.
-    """
+    """Append a label to a file, made if missing, and sync it to disk; a half-written last line is ended first."""
     path = Path(path)
     with convert_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -62,9 +62,8 @@ def compute_values(
 ) -> Iterator[tuple[str, float | None]]:
     """Compute each metric from the labels of a trace, where everything it reads was labeled.
 
-    Whether a metric has a value depends on the reviewed parts, never on the labels themselves: otherwise
-    traces would be selected by their outcome. The value is None where the `readings` disagree: the labels do
-    not determine the metric, on this trace or on others.
+    That depends on the reviewed parts, never on the labels: otherwise traces would be selected by their outcome. The
+    value is None where the `readings` disagree.
     """
     overlays: list[Any] = [overlay_labels(verdicts, overlay) for overlay in readings]
     reviewed = readings[0].reviewed_parts

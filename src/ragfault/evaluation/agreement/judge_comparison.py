@@ -55,10 +55,7 @@ class VerdictPair(NamedTuple):
 
 
 def pair_verdicts(trace_index: int, trace: Trace, first: Verdicts, second: Verdicts) -> Iterator[VerdictPair]:
-    """Yield every item of a trace with a verdict of both judges.
-
-    Chunks are matched by id, claims by their span in the answer, citations and facts by their order.
-    """
+    """Yield the items with a verdict of both: chunks by id, claims by span, citations and facts by order."""
     for left, right in _match_by_name(first.chunk, second.chunk, "chunk"):
         gap = abs(left.relevance - right.relevance)
         yield VerdictPair("chunk", trace_index, left.chunk, (left.level, right.level), (left.reason, right.reason), gap)

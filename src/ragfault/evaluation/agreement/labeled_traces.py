@@ -296,10 +296,7 @@ def _read_labels(
     rule: LabelRule,
     faults_and_locations: tuple[_LabelFaults, TraceLocations],
 ) -> tuple[list[LabeledTrace], int, int]:
-    """Return the labeled traces, and the numbers of traces and of claims without a label.
-
-    Raises all faults together.
-    """
+    """Return the labeled traces, and the numbers of traces and claims without a label; raise all faults together."""
     faults, locations = faults_and_locations
     labeled: list[LabeledTrace] = []
     unlabeled = unlabeled_claims = 0

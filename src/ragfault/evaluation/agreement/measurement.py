@@ -170,10 +170,7 @@ CORRECTED_VERDICTS: dict[str, BinaryVerdict] = {"claim": "claim", "chunk": "chun
 
 
 def build_card(measurement: JudgeMeasurement, command: str, previous: JudgeCard | None = None) -> JudgeCard:
-    """Build a card from a measurement; entries are added to a `previous` card of the very same judge.
-
-    An entry of the same set, level and part replaces the previous one.
-    """
+    """Build a card from a measurement; entries replace the like ones on the same judge's `previous` card."""
     entries = tuple(build_entries(measurement, command))
     if previous is not None and previous.fingerprint == measurement.judge:
         replaced = {(entry.set, entry.level, entry.split) for entry in entries}

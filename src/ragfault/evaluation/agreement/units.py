@@ -118,10 +118,7 @@ def iterate_chunks(
 
 
 def build_chunk_units(labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[Verdicts]) -> ScoredUnits:
-    """Build the units of every chunk with a grade and a verdict, with the grades where they are graded.
-
-    The judge's grade is its relevance cut into as many equal parts as there are grades; of four these are the levels.
-    """
+    """Build the units of every chunk with a grade and a verdict; the judge's grade is its relevance in equal parts."""
     units = build_units("chunk", list(iterate_chunks(labeled, verdicts_by_trace)))
     labels = [
         item.grades[verdict.chunk]

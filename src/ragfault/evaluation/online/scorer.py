@@ -26,10 +26,7 @@ FAILURE_THRESHOLDS = {
 
 
 class SamplingPolicy(Struct, frozen=True, kw_only=True):
-    """The share of the traffic to sample, and the factors for some traces.
-
-    A trace to which several factors apply has the largest of their chances.
-    """
+    """The share of the traffic to sample, and factors for some traces, of which the largest counts."""
 
     share: float = 0.05  # the chance of any trace, above 0, so that no sampling weight is infinite
     failing: float = 4.0  # the factor of a trace that fails (`FAILURE_THRESHOLDS`) or whose judging failed
@@ -134,9 +131,7 @@ METADATA_TYPES = (str, int, float, bool, type(None))
 
 
 def to_chunks(retrieved: Iterable[Any]) -> tuple[Chunk, ...]:
-    """Convert the result of a retriever to chunks.
-
-    Texts, mappings, documents of LangChain or Haystack, nodes of LlamaIndex.
+    """Convert a retriever's result to chunks: texts, mappings, LangChain or Haystack documents, LlamaIndex nodes.
 
     A chunk without an id gets one from its text. Raises UsageError for an item without text.
 
