@@ -141,15 +141,11 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
     picks = read_suggestions(options["picks"]) if options["picks"] is not None else None
     items = _collect_items(traces, **{**options, "picks": picks})
     chances = {pick.trace: pick.chance for pick in picks or ()}
-    session = AnnotationSession(items, out, by if by is not None else _get_user(), chances)
+    by = by if by is not None else os.environ.get("USER") or os.environ.get("USERNAME") or ""
+    session = AnnotationSession(items, out, by, chances)
     with open_key_reader() as read:
         left = _run_session(session, read, show_judge)
     _finish_session(session, left)
-
-
-def _get_user() -> str:
-    """Return the name of the user, as the system tells it."""
-    return os.environ.get("USER") or os.environ.get("USERNAME") or ""
 
 
 # --- what is asked ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ragfault.analysis import (
     MetricChange,
     MovedTrace,
 )
-from ragfault.judges.cards import CardEntry, JudgeCard, lookup_card
+from ragfault.judges.cards import JudgeCard, lookup_card
 from ragfault.records import Usage
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text, describe_label_source, format_width_ratio
 from ragfault.text.number_format import (
@@ -80,12 +80,8 @@ def _describe_measurements(card: JudgeCard) -> str:
     )
     more = len(card.measured) - 1
     rest = f"; {more:,} more set{'' if more == 1 else 's'} on its card" if more else ""
-    units = f"{best.n:,} {_format_units(best)} of {clip_text(best.set, 60)}"
+    units = f"{best.n:,} {best.level}{'' if best.n == 1 else 's'} of {clip_text(best.set, 60)}"
     return f"measured against people on {units}: {figures or 'no figures'}{rest}"
-
-
-def _format_units(entry: CardEntry) -> str:
-    return f"{entry.level}{'' if entry.n == 1 else 's'}"
 
 
 VERDICT_COLORS = {"worse": "red", "better": "green", "steady": "", "cannot tell": "yellow"}

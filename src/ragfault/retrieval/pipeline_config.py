@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,12 +150,8 @@ def load_config_embedder(config: PipelineConfig) -> Any:
         raise UsageError(f'the embedder "{config.embedder}" cannot be made: {error}.') from None
 
 
-def build_index(config: PipelineConfig, corpus: Iterable[Document]) -> ChunkIndex:
-    """Return the index of a configuration: documents chunked and embedded.
-
-    Raises InputError where the corpus is empty, has no text, or two documents have one id.
-    """
-    documents = tuple(corpus)
+def check_corpus(documents: Sequence[Document]) -> None:
+    """Refuse documents of one id, and a corpus without any."""
     seen: set[str] = set()
     for document in documents:
         if document.id in seen:
@@ -163,6 +159,15 @@ def build_index(config: PipelineConfig, corpus: Iterable[Document]) -> ChunkInde
         seen.add(document.id)
     if not documents:
         raise InputError("the corpus holds no document.")
+
+
+def build_index(config: PipelineConfig, corpus: Iterable[Document]) -> ChunkIndex:
+    """Return the index of a configuration: documents chunked and embedded.
+
+    Raises InputError where the corpus is empty, has no text, or two documents have one id.
+    """
+    documents = tuple(corpus)
+    check_corpus(documents)
     cut = load_chunker(config.chunker)
     chunks = [chunk for document in documents for chunk in cut(document)]
     return ChunkIndex.build(chunks, load_config_embedder(config), chunker=config.chunker)

@@ -192,11 +192,10 @@ def _order_thirds(hits: Hits) -> Hits:
     return hits if len(hits) <= 2 else hits[:third] + hits[two:] + hits[third:two]
 
 
-def _order_ends(hits: Hits) -> Hits:
-    return hits[::2] + hits[1::2][::-1]
-
-
-REORDERINGS: dict[str, Callable[[Hits], Hits]] = {"thirds": _order_thirds, "ends": _order_ends}
+REORDERINGS: dict[str, Callable[[Hits], Hits]] = {
+    "thirds": _order_thirds,
+    "ends": lambda hits: hits[::2] + hits[1::2][::-1],
+}
 
 
 def _score_or_zero(hit: Chunk) -> float:

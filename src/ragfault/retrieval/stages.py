@@ -153,21 +153,17 @@ def _make_compress(_: ChunkIndex, threshold: float = 0.5, neighbors: int = 0, by
     return compress(load_reranker(by) if by else None, threshold=threshold, neighbors=neighbors)
 
 
-def _make_restrict(_: ChunkIndex, **filters: Any) -> Stage:
-    return require_metadata(**filters)
-
-
-def _make_infer(_: ChunkIndex, *fields: str) -> Stage:
-    return infer_conditions(fields) if fields else infer_conditions()
-
-
 STAGES: dict[str, StageFactory] = {
     "rewrite": StageFactory("query", _make_rewrite, "adds words of the user's context to a short query"),
     "shorten": StageFactory("query", _make_shorten, "simplifies an over-long query"),
     "decompose": StageFactory("query", _make_decompose, "searches for the parts of a query, too"),
     "expand": StageFactory("query", _make_expand, "adds words that the first hits share"),
-    "infer": StageFactory("filter", _make_infer, "reads conditions out of the query"),
-    "restrict": StageFactory("filter", _make_restrict, "asks for metadata"),
+    "infer": StageFactory(
+        "filter",
+        lambda _, *fields: infer_conditions(fields) if fields else infer_conditions(),
+        "reads conditions out of the query",
+    ),
+    "restrict": StageFactory("filter", lambda _, **filters: require_metadata(**filters), "asks for metadata"),
     "sparse": StageFactory("retrieve", lambda index, k=100: index.retrieve("sparse", k), "finds by words"),
     "dense": StageFactory("retrieve", lambda index, k=100: index.retrieve("dense", k), "finds by meaning"),
     "hybrid": StageFactory("retrieve", _make_hybrid, "finds by words and by meaning, and fuses"),

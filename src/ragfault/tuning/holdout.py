@@ -85,7 +85,7 @@ def _explain_unusable(trace: Trace, sizes: Mapping[str, int]) -> str | None:
     gold = trace.gold
     if not trace.query.strip():
         return "without a query"
-    if gold is None or not any(grade > 0 for grade in _list_grades(gold)):
+    if gold is None or not any(grade > 0 for grade in (*gold.chunks.values(), *(span.grade for span in gold.spans))):
         return "without gold"
     if gold.spans:
         if any(span.document not in sizes for span in gold.spans):
@@ -95,10 +95,6 @@ def _explain_unusable(trace: Trace, sizes: Mapping[str, int]) -> str | None:
     elif any(name not in sizes for name in gold.chunks):
         return "gold by ids that are not documents of the corpus (chunks are cut anew: give spans)"
     return None
-
-
-def _list_grades(gold: Gold) -> list[float]:
-    return [*gold.chunks.values(), *(span.grade for span in gold.spans)]
 
 
 def _list_documents(trace: Trace) -> list[str]:

@@ -20,7 +20,7 @@ from ragfault.records import Chunk, Document, Gold, Span, Trace, Verdicts
 from ragfault.retrieval.chunking import load_chunker
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Query, Stage, StageResult
-from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, load_config_embedder
+from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, check_corpus, load_config_embedder
 from ragfault.retrieval.selection import ELLIPSIS
 from ragfault.retrieval.stages import get_stage_kind, make_stage
 from ragfault.tuning.results import QuestionOutcome, TuningQuestion
@@ -63,13 +63,7 @@ class TuningCache:
     """
 
     def __init__(self, folder: Path | None, documents: Sequence[Document]) -> None:
-        seen: set[str] = set()
-        for document in documents:
-            if document.id in seen:
-                raise InputError(f'two documents have the id "{document.id}": give each its own.')
-            seen.add(document.id)
-        if not documents:
-            raise InputError("the corpus holds no document.")
+        check_corpus(documents)
         self.folder, self.documents = folder, tuple(documents)
         digest = hashlib.sha256(__version__.encode())
         for document in documents:

@@ -10,7 +10,7 @@ the labels of the marks, shown by a few lines of the page's own script.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from xml.etree import ElementTree
 
 from markupsafe import Markup
@@ -89,8 +89,7 @@ def build_insight_chart(insight: ChunkInsight) -> LayerChart:
     )
     rules = base.mark_rule(color="var(--ink)", strokeWidth=1.5).encode(x="low:Q", x2="high:Q")
     text = base.mark_text(align="left", color="var(--muted)", x=268, fontSize=11).encode(text="figure:N")
-    layers: LayerChart = (columns + rules + text).properties(width=260, height=alt.Step(26))
-    return layers
+    return cast("LayerChart", (columns + rules + text).properties(width=260, height=alt.Step(26)))
 
 
 def render_chart_svg(drawing: LayerChart, title: str) -> Markup:
@@ -172,8 +171,7 @@ def build_distribution_chart(curves: AgreementCurves, names: tuple[str, str], sc
         )
     )
     zero = alt.Chart(alt.Data(values=[{"at": 0}])).mark_rule(color="var(--edge)").encode(y="at:Q")
-    layers: LayerChart = (columns + zero).properties(width=SQUARE_SIZE, height=SQUARE_SIZE)
-    return layers
+    return cast("LayerChart", (columns + zero).properties(width=SQUARE_SIZE, height=SQUARE_SIZE))
 
 
 def _build_diagonal() -> Any:
@@ -192,8 +190,7 @@ def build_calibration_chart(curves: AgreementCurves, score: str, bad: str) -> La
     )
     line = base.mark_line(color="var(--relevance)", strokeWidth=2)
     points = base.mark_circle(color="var(--relevance)", size=60, opacity=1)
-    layers: LayerChart = (_build_diagonal() + line + points).properties(width=SQUARE_SIZE, height=SQUARE_SIZE)
-    return layers
+    return cast("LayerChart", (_build_diagonal() + line + points).properties(width=SQUARE_SIZE, height=SQUARE_SIZE))
 
 
 def build_roc_chart(curves: AgreementCurves) -> LayerChart:
@@ -209,8 +206,7 @@ def build_roc_chart(curves: AgreementCurves) -> LayerChart:
             order="at:Q",
         )
     )
-    layers: LayerChart = (_build_diagonal() + line).properties(width=SQUARE_SIZE, height=SQUARE_SIZE)
-    return layers
+    return cast("LayerChart", (_build_diagonal() + line).properties(width=SQUARE_SIZE, height=SQUARE_SIZE))
 
 
 # --- tuning ----------------------------------------------------------------------------------------
@@ -243,8 +239,7 @@ def _build_scatter_chart(rows: list[dict[str, Any]], across: str, up: str) -> La
     )
     open_ = base.mark_point(color="var(--relevance)", size=60).encode(description="tip:N")
     full = base.transform_filter("datum.chosen").mark_circle(color="var(--use)", size=90).encode(description="tip:N")
-    layers: LayerChart = (open_ + full).properties(width=SQUARE_SIZE, height=200)
-    return layers
+    return cast("LayerChart", (open_ + full).properties(width=SQUARE_SIZE, height=200))
 
 
 # --- metrics over time -----------------------------------------------------------------------------
@@ -270,8 +265,7 @@ def build_line_chart(monitor: MonitorReport, line: RollingLine) -> LayerChart:
         )
         if moments
     ]
-    layers: LayerChart = alt.layer(band, mean, *upright).properties(width=480, height=150)
-    return layers
+    return cast("LayerChart", alt.layer(band, mean, *upright).properties(width=480, height=150))
 
 
 def _list_deployment_marks(monitor: MonitorReport, line: RollingLine) -> list[dict[str, Any]]:

@@ -69,7 +69,10 @@ def build_trace_browser(run: Run, diagnoses: Iterable[Diagnosis]) -> TraceBrowse
         "routes": list(routes),
         "levels": list(QUALITY_LEVELS),
         "kinds": list(kinds),
-        "scores": {name: [_round_score(value) for value in column] for name, column in present.items()},
+        "scores": {
+            name: [None if value is None else float(f"{value:.4g}") for value in column]
+            for name, column in present.items()
+        },
         "blocks": bodies.starts,
     }
     return TraceBrowserData(index=index, blocks=tuple(bodies.close()), scores=present)
@@ -146,7 +149,3 @@ def _clip_texts(value: Any) -> Any:
 
 def _make_snippet(text: str) -> str:
     return " ".join(text[: 2 * SNIPPET_LENGTH].split())[:SNIPPET_LENGTH]
-
-
-def _round_score(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")

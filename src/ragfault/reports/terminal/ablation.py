@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 from ragfault.evaluation.ablation import Ablation, MetricAttribution, PartEffect
@@ -36,7 +35,7 @@ def render_ablation_terminal(ablation: Ablation, *, width: int | None = None, co
     if silent:
         names = join_names(item.metric for item in silent)
         parts.append(Text(f"\nNot scored on any query in every configuration: {names}", style="dim"))
-    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
+    return render_rich(parts, width=width, color=color)
 
 
 def _summarize_blame(ablation: Ablation) -> str:

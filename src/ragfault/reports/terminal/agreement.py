@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -84,7 +83,7 @@ def render_agreement_terminal(measurement: JudgeMeasurement, *, width: int | Non
             _build_slice_table(measurement),
         ]
     parts += [Text(line, style="dim") for line in ("", *list_closing_notes(measurement))]
-    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
+    return render_rich(parts, width=width, color=color)
 
 
 def summarize_agreement(measurement: JudgeMeasurement) -> str:

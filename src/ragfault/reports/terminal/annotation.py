@@ -199,7 +199,7 @@ def render_raters_terminal(
             f"{clip_text(name, 20)}: {_format_label(word)}" for name, word in sorted(dispute.values.items())
         )
         parts.append(Text(f"  {clip_text(dispute.trace, 40)}  {kind} {_format_item_key(dispute.key)}: {labels}"))
-    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
+    return render_rich(parts, width=width, color=color)
 
 
 def _format_item_key(key: Sequence[str | int]) -> str:

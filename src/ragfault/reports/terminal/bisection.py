@@ -13,16 +13,14 @@ from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
 from ragfault.reports.markdown import scorecard as md
 from ragfault.reports.terminal.comparison import (
     build_change_table,
-    build_line,
     build_markdown_list,
     build_markdown_rows,
     build_ppi_notes,
     build_warnings,
     convert_change,
     convert_comparison,
-    indent_line,
 )
-from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
 from ragfault.reports.wording import (
     BRANCH_OUTCOMES,
     combine_verdicts,
@@ -171,18 +169,11 @@ def _build_tree(bisection: Bisection) -> list[RenderableType]:
 def _build_clues(bisection: Bisection) -> list[RenderableType]:
     if not bisection.differences:
         return []
-    heading = build_line(("\nDifferences between the runs", "bold cyan"))
-    return [
-        heading,
-        *(
-            indent_line(2, f"{clean_text(clue.text)}", _format_suspects(clue.suspects))
-            for clue in bisection.differences
-        ),
-    ]
-
-
-def _format_suspects(suspects: Sequence[str]) -> tuple[str, str]:
-    return (f"   → {', '.join(suspects)}" if suspects else "", "dim")
+    lines: list[RenderableType] = [build_line(("\nDifferences between the runs", "bold cyan"))]
+    for clue in bisection.differences:
+        suspects = f"   → {', '.join(clue.suspects)}" if clue.suspects else ""
+        lines.append(indent_line(2, clean_text(clue.text), (suspects, "dim")))
+    return lines
 
 
 def render_bisection_markdown(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:

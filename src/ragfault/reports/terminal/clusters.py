@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,7 @@ def render_clusters_terminal(clusters: ClusterReport, *, width: int | None = Non
         ]
     if clusters.gone:
         parts.append(Text(f"\nNot seen any more: {'; '.join(clip_text(name, 100) for name in clusters.gone)}"))
-    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
+    return render_rich(parts, width=width, color=color)
 
 
 def summarize_clusters(clusters: ClusterReport) -> str:

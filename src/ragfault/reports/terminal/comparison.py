@@ -11,7 +11,7 @@ import msgspec
 from ragfault.analysis import Comparison, MetricChange, MetricHistory, RunHistory
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
 from ragfault.reports.markdown import scorecard as md
-from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
 from ragfault.reports.wording import (
     VERDICT_COLORS,
     VERDICT_GLYPHS,
@@ -66,20 +66,6 @@ def render_comparison_terminal(
     for part in [comparison] if isinstance(comparison, Comparison) else comparison:
         parts += _build_page(part, width)
     return render_rich(parts, width=width, color=color)
-
-
-def build_line(*parts: str | tuple[str, str]) -> Text:
-    """Build a line of plain and styled pieces; never markup."""
-    from rich.text import Text
-
-    return Text.assemble(*parts)
-
-
-def indent_line(depth: int, *parts: str | tuple[str, str]) -> RenderableType:
-    """Return an indented line, as are the lines it wraps to."""
-    from rich.padding import Padding
-
-    return Padding(build_line(*parts), (0, 0, 0, depth))
 
 
 def build_warnings(comparison: Comparison) -> list[RenderableType]:
@@ -305,7 +291,7 @@ def render_history_terminal(history: RunHistory, *, width: int | None = None, co
         at = history.runs.index(history.broken_at)
         names = f"{clip_text(history.runs[at - 1], 60)} and {clip_text(history.broken_at, 60)}"
         parts.append(indent_line(0, f"\nWhich layer it was: bisect {names}."))
-    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
+    return render_rich(parts, width=width, color=color)
 
 
 def _format_metric(step: MetricHistory) -> str:

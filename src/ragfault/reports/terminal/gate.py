@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
@@ -32,7 +31,7 @@ def render_gate_terminal(gate: GateResult, *, width: int | None = None, color: b
     ]
     summary = f"{clean_text(gate.run)}: {gate.result}, {_count_results(gate)}"
     parts.append(Text(f"\n{summary}", style=RESULT_STYLES[gate.result]))
-    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
+    return render_rich(parts, width=width, color=color)
 
 
 def list_gate_properties(gate: GateResult) -> list[tuple[str, str]]:

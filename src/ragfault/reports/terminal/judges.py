@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +14,7 @@ from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.markdown.scorecard import build_markdown_table as piped
 from ragfault.reports.markdown.scorecard import escape_markdown
 from ragfault.reports.terminal.agreement import format_speed
-from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.terminal.scorecard import build_text_table, render_rich
 from ragfault.text.number_format import format_count, format_interval, format_number, format_percent
 
 if TYPE_CHECKING:
@@ -177,8 +176,8 @@ def render_judges_terminal(comparison: JudgeComparison, *, width: int | None = N
 
     parts: list[RenderableType] = [Text(summarize_judges(comparison), style="bold")]
     parts += [Text(line, style="dim") for line in describe_judges(comparison)]
-    parts += [Text("\nVerdicts", style="bold cyan"), _build_table(VERDICT_HEADINGS, build_verdict_rows(comparison))]
-    parts += [Text("\nMetrics", style="bold cyan"), _build_table(METRIC_HEADINGS, build_metric_rows(comparison))]
+    parts += [Text("\nVerdicts", style="bold cyan"), build_text_table(VERDICT_HEADINGS, build_verdict_rows(comparison))]
+    parts += [Text("\nMetrics", style="bold cyan"), build_text_table(METRIC_HEADINGS, build_metric_rows(comparison))]
     if comparison.disagreements:
         parts.append(
             Text(
@@ -191,7 +190,7 @@ def render_judges_terminal(comparison: JudgeComparison, *, width: int | None = N
         parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in format_reasons(split)]
     notes = ("", "kappa is linear and alpha ordinal for levels of relevance; 95 % intervals over traces")
     parts += [Text(line, style="dim") for line in notes]
-    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
+    return render_rich(parts, width=width, color=color)
 
 
 def render_flakiness_terminal(flakiness: JudgeFlakiness, *, width: int | None = None, color: bool = False) -> str:
@@ -218,19 +217,8 @@ def render_flakiness_terminal(flakiness: JudgeFlakiness, *, width: int | None = 
             ]
             for metric in flakiness.metrics
         ]
-        parts += [Text(""), _build_table(FLAKINESS_HEADINGS, rows)]
-    return render_rich(parts, width=width or shutil.get_terminal_size((100, 24)).columns, color=color)
-
-
-def _build_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
+        parts += [Text(""), build_text_table(FLAKINESS_HEADINGS, rows)]
+    return render_rich(parts, width=width, color=color)
 
 
 def summarize_judges(comparison: JudgeComparison) -> str:

@@ -13,8 +13,7 @@ from ragfault.analysis.monitoring.drift import ScoreDrift, TrafficDrift
 from ragfault.analysis.monitoring.monitor import DropIncident, MonitorMark, MonitorReport, RollingLine
 from ragfault.analysis.monitoring.windows import RollingMean
 from ragfault.reports.format import clean_text, clip_text, format_duration, format_minute, join_names
-from ragfault.reports.terminal.comparison import build_line, indent_line
-from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
 from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from ragfault.reports.wording import describe_judge_trust, describe_judge_usage
 from ragfault.text.number_format import format_count, format_interval, format_number, format_share
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -68,13 +68,13 @@ def render_diagnoses_terminal(diagnoses: Iterable[Diagnosis], *, width: int | No
     return render_rich(parts, width=width, color=color)
 
 
-def render_rich(parts: Iterable[RenderableType], *, width: int, color: bool) -> str:
-    """Render what rich would print of these, as text."""
+def render_rich(parts: Iterable[RenderableType], *, width: int | None, color: bool) -> str:
+    """Render what rich would print of these, as text; as wide as the terminal where no width is given."""
     from rich.console import Console
 
     console = Console(
         file=io.StringIO(),
-        width=max(40, width),
+        width=max(40, width or shutil.get_terminal_size((100, 24)).columns),
         force_terminal=color,
         force_jupyter=False,
         color_system="standard" if color else None,
@@ -86,26 +86,34 @@ def render_rich(parts: Iterable[RenderableType], *, width: int, color: bool) -> 
     )
     for part in parts:
         console.print(part)
-    return _read_console(console)
-
-
-def _read_console(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
 
-def _build_line(*parts: str | tuple[str, str]) -> Text:
+def build_line(*parts: str | tuple[str, str]) -> Text:
     """Build a line of plain and styled pieces; never markup."""
     from rich.text import Text
 
     return Text.assemble(*parts)
 
 
-def _indent_line(depth: int, *parts: str | tuple[str, str]) -> RenderableType:
+def indent_line(depth: int, *parts: str | tuple[str, str]) -> RenderableType:
     """Return an indented line, as are the lines it wraps to."""
     from rich.padding import Padding
 
-    return Padding(_build_line(*parts), (0, 0, 0, depth))
+    return Padding(build_line(*parts), (0, 0, 0, depth))
+
+
+def build_text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Build a table of texts without a frame."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _build_table(*columns: tuple[str, str]) -> Table:
@@ -139,7 +147,7 @@ def _build_header(findings: Findings) -> list[RenderableType]:
     skipped = f" · {manifest.skipped:,} bad lines left out" if manifest.skipped else ""
     facts = f"   {format_count(manifest.traces, 'trace')} · judge {clean_text(manifest.judge)}{failed}{skipped}"
     lines = [*describe_judge_usage(findings), *filter(None, [describe_judge_trust(manifest.judge)])]
-    return [_build_line((clean_text(findings.run), "bold"), facts), *(_indent_line(2, line) for line in lines)]
+    return [build_line((clean_text(findings.run), "bold"), facts), *(indent_line(2, line) for line in lines)]
 
 
 def _build_layers(findings: Findings, width: int) -> list[RenderableType]:
@@ -151,7 +159,7 @@ def _build_layers(findings: Findings, width: int) -> list[RenderableType]:
         if layer_health is not None and layer_health.interval is not None:
             names = " + ".join(part.metric for part in layer_health.parts)
             line += [f"   health {format_interval(layer_health.interval)}", (f"   mean of {names}", "dim")]
-        parts += [_build_line(*line), _build_metric_table(items, width)]
+        parts += [build_line(*line), _build_metric_table(items, width)]
     return parts
 
 
@@ -177,7 +185,7 @@ def _build_metric_table(aggregates: Sequence[MetricAggregate], width: int) -> Ta
             else [f"{item.scored:,}" + ("" if item.scored == item.traces else f" of {item.traces:,}")]
         )
         table.add_row(
-            _build_line(name),
+            build_line(name),
             format_number(item.interval.mean),
             f"{format_number(item.interval.low)} – {format_number(item.interval.high)}",
             *([_draw_interval(item, cells)] if drawing_column else []),
@@ -190,7 +198,7 @@ def _build_metric_table(aggregates: Sequence[MetricAggregate], width: int) -> Ta
 def _draw_interval(item: MetricAggregate, cells: int) -> Text:
     """Draw the interval drawn on the metric's range; nothing where that has no end."""
     if item.interval is None or item.low is None or item.high is None or item.high <= item.low:
-        return _build_line("")
+        return build_line("")
     span = item.high - item.low
     low, mean, high = (
         min(cells - 1, max(0, int((end - item.low) / span * cells)))
@@ -199,13 +207,13 @@ def _draw_interval(item: MetricAggregate, cells: int) -> Text:
     signs = ["·"] * cells
     signs[low : high + 1] = "─" * (high + 1 - low)
     signs[mean] = "●"
-    return _build_line(("".join(signs), RESULT_STYLES.get(item.result or "", "")))
+    return build_line(("".join(signs), RESULT_STYLES.get(item.result or "", "")))
 
 
 def _build_target(item: MetricAggregate) -> Text:
     if item.target is None or item.result is None:
-        return _build_line("")
-    return _build_line(
+        return build_line("")
+    return build_line(
         f"{item.target.sign} {item.target.value:g} ", (TARGET_RESULTS[item.result], RESULT_STYLES[item.result])
     )
 
@@ -218,9 +226,9 @@ def _build_corrections(findings: Findings) -> list[RenderableType]:
     table = _build_table(("metric", "left"), ("as judged", "left"), (title, "left"))
     for item, text in list_corrections(findings.scorecard):
         name = clean_text(item.metric) + (" ↓" if item.better == "lower" else "")
-        table.add_row(_build_line(name), format_interval(item.interval), text)
-    notes = [_indent_line(2, (line, "dim")) for line in explain_corrections(findings.scorecard)]
-    return [_build_line((f"\n{title.capitalize()}", "bold cyan")), *([table] if table.rows else []), *notes]
+        table.add_row(build_line(name), format_interval(item.interval), text)
+    notes = [indent_line(2, (line, "dim")) for line in explain_corrections(findings.scorecard)]
+    return [build_line((f"\n{title.capitalize()}", "bold cyan")), *([table] if table.rows else []), *notes]
 
 
 def _build_unmeasured(findings: Findings) -> list[RenderableType]:
@@ -230,8 +238,8 @@ def _build_unmeasured(findings: Findings) -> list[RenderableType]:
         ("Not measured", group_unmeasured_metrics(findings.scorecard)),
     ):
         if groups:
-            parts.append(_build_line((f"\n{title}", "bold cyan")))
-            parts += [_build_line(f"{join_names(names)}: ", (reason, "dim")) for reason, names in groups]
+            parts.append(build_line((f"\n{title}", "bold cyan")))
+            parts += [build_line(f"{join_names(names)}: ", (reason, "dim")) for reason, names in groups]
     return parts
 
 
@@ -246,7 +254,7 @@ def _build_tradeoffs(findings: Findings) -> list[RenderableType]:
         ]
         table.add_row(sides[0], "↔", sides[1])
     table.show_header = False
-    return [_build_line(("\nTrade-offs", "bold cyan"), ("   read together", "dim")), table]
+    return [build_line(("\nTrade-offs", "bold cyan"), ("   read together", "dim")), table]
 
 
 def _build_rag_health(findings: Findings) -> list[RenderableType]:
@@ -266,13 +274,13 @@ def _build_rag_health(findings: Findings) -> list[RenderableType]:
     for name, interval in known:
         unit = "chunks" if interval is rag.usage else "traces"
         table.add_row(name, format_interval(interval), f"{interval.n:,} {unit}")
-    return [_build_line(("\nRAG health", "bold cyan")), table, *map(_build_alert, rag.alerts)]
+    return [build_line(("\nRAG health", "bold cyan")), table, *map(_build_alert, rag.alerts)]
 
 
 def _build_alert(alert: HealthAlert) -> Text:
     side = "above" if alert.value > alert.limit else "below"
     sure = "with its whole interval" if alert.certain else "but not with its whole interval"
-    return _build_line(
+    return build_line(
         (alert.name, "red" if alert.severity == "high" else "yellow"),
         f"   {format_number(alert.value)} is {side} {alert.limit:g}, {sure}",
     )
@@ -285,7 +293,7 @@ def _build_quality(findings: Findings) -> list[RenderableType]:
     for level in findings.quality:
         table.add_row(level.name, f"{level.count:,}", format_share(level.share), level.action)
     without = f"   {findings.unrated:,} without a triad" if findings.unrated else ""
-    return [_build_line(("\nQuality of the answers", "bold cyan"), ("   by triad", "dim"), without), table]
+    return [build_line(("\nQuality of the answers", "bold cyan"), ("   by triad", "dim"), without), table]
 
 
 def _build_segments(findings: Findings, width: int) -> list[RenderableType]:
@@ -297,51 +305,51 @@ def _build_segments(findings: Findings, width: int) -> list[RenderableType]:
     heads = [(by, "left"), ("metric", "left"), ("mean", "left"), ("scored", "right"), ("target", "left")]
     table = _build_table(*(heads if width >= NARROW_COLUMNS else heads[:3]))
     for card in findings.segments[:MAX_SEGMENTS]:
-        first = _build_line("(none)" if card.segment is None else clip_text(card.segment, 30))
+        first = build_line("(none)" if card.segment is None else clip_text(card.segment, 30))
         for item in card.aggregates:
             if item.metric in names:
                 counts = f"{item.scored:,}/{item.traces:,}"
                 cells = (
                     first,
-                    _build_line(clean_text(item.metric)),
+                    build_line(clean_text(item.metric)),
                     format_interval(item.interval),
                     counts,
                     _build_target(item),
                 )
                 table.add_row(*cells[: len(table.columns)])
-                first = _build_line("")
+                first = build_line("")
     more = len(findings.segments) - MAX_SEGMENTS
-    rest = [_build_line((f"… and {more:,} more", "dim"))] if more > 0 else []
-    return [_build_line((f"\nBy {by}", "bold cyan")), table, *rest]
+    rest = [build_line((f"… and {more:,} more", "dim"))] if more > 0 else []
+    return [build_line((f"\nBy {by}", "bold cyan")), table, *rest]
 
 
 def _build_worst_traces(diagnoses: Sequence[Diagnosis]) -> list[RenderableType]:
     if not diagnoses:
         return []
-    parts: list[RenderableType] = [_build_line(("\nWorst traces", "bold cyan"))]
+    parts: list[RenderableType] = [build_line(("\nWorst traces", "bold cyan"))]
     for diagnosis in diagnoses:
         parts.append(_build_trace_title(diagnosis))
         for title, count, text in summarize_problems(diagnosis):
             times = f" ×{count}" if count > 1 else ""
-            parts.append(_indent_line(4, f"{title}{times}: ", (text, "dim")))
+            parts.append(indent_line(4, f"{title}{times}: ", (text, "dim")))
     return parts
 
 
 def _build_trace_title(diagnosis: Diagnosis) -> RenderableType:
     triad = "" if diagnosis.triad is None else f"   triad {format_number(diagnosis.triad)}, {diagnosis.quality}"
-    return _indent_line(2, (clip_text(diagnosis.trace, 60), "bold"), triad, f"   {clip_text(diagnosis.query, 200)}")
+    return indent_line(2, (clip_text(diagnosis.trace, 60), "bold"), triad, f"   {clip_text(diagnosis.query, 200)}")
 
 
 def _build_diagnosis(diagnosis: Diagnosis) -> list[RenderableType]:
     parts: list[RenderableType] = [_build_trace_title(diagnosis)]
     if not diagnosis.problems:
-        return [*parts, _indent_line(4, f"no problem among {diagnosis.checked:,} things looked at")]
+        return [*parts, indent_line(4, f"no problem among {diagnosis.checked:,} things looked at")]
     steps: dict[str, None] = {}
     for problem in diagnosis.problems:
         where = f" [{clip_text(problem.chunk, 60)}]" if problem.chunk is not None else ""
         reason = f"   {clean_text(problem.reason)}" if problem.reason else ""
         parts.append(
-            _indent_line(
+            indent_line(
                 4,
                 (problem.kind.replace("_", " "), "yellow"),
                 f"{where}: {clip_text(problem.text, 600)}",
@@ -349,18 +357,18 @@ def _build_diagnosis(diagnosis: Diagnosis) -> list[RenderableType]:
             )
         )
         steps |= dict.fromkeys(problem.remedies)
-    return [*parts, _indent_line(4, ("how to fix it: ", "green"), "; ".join(steps), "\n")]
+    return [*parts, indent_line(4, ("how to fix it: ", "green"), "; ".join(steps), "\n")]
 
 
 def _build_remedies(findings: Findings) -> list[RenderableType]:
     if not findings.remedies:
         return []
-    parts: list[RenderableType] = [_build_line(("\nWhat to change", "bold cyan"))]
+    parts: list[RenderableType] = [build_line(("\nWhat to change", "bold cyan"))]
     for remedy in findings.remedies:
         share = f"{format_share(remedy.share)} of traces"
         parts += [
-            _indent_line(2, (remedy.title, "bold"), f"   {remedy.problems:,} on {remedy.traces:,} traces, {share}"),
-            _indent_line(4, "; ".join(remedy.steps)),
-            _indent_line(4, (f"such as {join_names(remedy.examples)}", "dim")),
+            indent_line(2, (remedy.title, "bold"), f"   {remedy.problems:,} on {remedy.traces:,} traces, {share}"),
+            indent_line(4, "; ".join(remedy.steps)),
+            indent_line(4, (f"such as {join_names(remedy.examples)}", "dim")),
         ]
     return parts

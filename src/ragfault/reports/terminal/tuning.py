@@ -10,7 +10,7 @@ import msgspec
 
 from ragfault.reports.format import clean_text
 from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown
-from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.terminal.scorecard import build_text_table, render_rich
 from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
 from ragfault.tuning import Gain, MeasuredPipeline, TuningResult
 
@@ -77,7 +77,7 @@ def render_tuning_terminal(result: TuningResult, *, width: int | None = None, co
         *(Text(f"note: {clean_text(line)}", style="yellow") for line in result.notes),
         Text(f"\n{clean_text(result.config.name)}"),
         Text("\nOn the held-out questions", style="bold cyan"),
-        _build_table(PIPELINE_HEADINGS, [build_pipeline_cells(row) for row in result.measured]),
+        build_text_table(PIPELINE_HEADINGS, [build_pipeline_cells(row) for row in result.measured]),
     ]
     for title, gains in _group_gains(result):
         if gains:
@@ -94,21 +94,10 @@ def _group_gains(result: TuningResult) -> tuple[tuple[str, tuple[Gain, ...]], ..
     )
 
 
-def _build_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
 def _build_gain_table(gains: Sequence[Gain]) -> Table:
     from rich.text import Text
 
-    table = _build_table(STEP_HEADINGS, [])
+    table = build_text_table(STEP_HEADINGS, [])
     for gain in gains:
         *cells, shown = build_gain_cells(gain)
         table.add_row(*cells, Text(shown, style=GAIN_STYLES[shown]))
