@@ -148,7 +148,7 @@ def labelled(rng: np.random.Generator, sample: LabelSample, n: int) -> FloatArra
 def table() -> None:
     """Print one line for each population and judge, with the figures by number of labels."""
     sizes = " / ".join(map(str, SIZES))
-    print(f"| values | judge is right | bias | inside at {sizes} labels | labels alone | width by theirs |")
+    print(f"| values | judge is right | bias | coverage at {sizes} labels | labels alone | relative width |")
     print("|---|---|---|---|---|---|")
     lines = [(name, right, bias) for name in POPULATIONS for right in (0.0, 0.5, 0.9) for bias in (0.0, 0.2)]
     with ProcessPoolExecutor(2) as pool:
