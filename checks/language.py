@@ -60,7 +60,7 @@ def check_text(path: Path, text: str, first_line: int = 1) -> Iterator[Problem]:
     """Yield retired words of a text, line by line."""
     allowed = {entry["word"] for entry in RULES["allow"] if entry["path"] == str(path.relative_to(ROOT))}
     for number, line in enumerate(text.splitlines(), first_line):
-        # Identifiers are split into their words, so that `max_bars` and `TwinPage` are seen.
+        # Identifiers are split into their words, so that a retired word inside of one is seen.
         plain = re.sub(r"([a-z])([A-Z])", r"\1 \2", line).lower()
         for match in RETIRED.finditer(PHRASES.sub("", plain)):
             if match[1] not in allowed:
@@ -141,9 +141,9 @@ def check_class_names() -> Iterator[Problem]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append((path, node.lineno))
-    for name, found_at in places.items():
-        for path, line in found_at[1:]:
-            yield Problem(path, line, f"the class name {name} occurs in {found_at[0][0].relative_to(ROOT)}, too")
+    for name, definitions in places.items():
+        for path, line in definitions[1:]:
+            yield Problem(path, line, f"the class name {name} occurs in {definitions[0][0].relative_to(ROOT)}, too")
 
 
 def docstring_share(paths: Iterable[Path]) -> tuple[int, int]:

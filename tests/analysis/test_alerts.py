@@ -64,8 +64,8 @@ def replay(
     for at, seen in enumerate(history):
         if at == silenced[0] and silenced[1] > silenced[0]:
             state = add_silence(state, 60.0 * silenced[1])
-        found = [reading(rule, item) for rule, item in zip(KINDS, seen, strict=True)]
-        state, sent = advance_alerts(state, reversed(found) if back else found, 60.0 * at)
+        readings = [reading(rule, item) for rule, item in zip(KINDS, seen, strict=True)]
+        state, sent = advance_alerts(state, reversed(readings) if back else readings, 60.0 * at)
         state = msgspec.json.decode(msgspec.json.encode(state), type=AlertState)
         events += sent
     return state, events
@@ -73,10 +73,10 @@ def replay(
 
 def by_rule(events: Sequence[AlertTransition]) -> dict[str, list[AlertTransition]]:
     """Group the notifications by rule."""
-    found = defaultdict(list)
+    groups = defaultdict(list)
     for event in events:
-        found[event.rule].append(event)
-    return found
+        groups[event.rule].append(event)
+    return groups
 
 
 @given(histories, st.integers(0, 20), st.integers(0, 20))
@@ -130,13 +130,13 @@ def test_rules_may_come_in_any_order(history: list[Seen]):
 @given(histories)
 def test_a_replay_gives_the_same_events(history: list[Seen]):
     """The same history gives the same events, though the state was stored as JSON and read again after each step."""
-    whole, state, events = replay(history), AlertState(), []
+    expected, state, events = replay(history), AlertState(), []
     for at, seen in enumerate(history):
         state, sent = advance_alerts(
             state, [reading(rule, item) for rule, item in zip(KINDS, seen, strict=True)], 60.0 * at
         )
         events += sent
-    assert (state, events) == whole
+    assert (state, events) == expected
 
 
 @given(histories)

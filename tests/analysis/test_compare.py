@@ -32,7 +32,7 @@ METRICS = (
 )
 
 
-def whole(place: Path, pairs: Sequence[Pair], metrics: Sequence[str] = METRICS) -> Run:
+def evaluate_system(place: Path, pairs: Sequence[Pair], metrics: Sequence[str] = METRICS) -> Run:
     return evaluate([t for t, _ in pairs], place, judge=FixedJudge([v for _, v in pairs]), metrics=metrics)
 
 
@@ -69,7 +69,7 @@ def system(n: int, seed: int, **faults: float) -> list[Pair]:
 
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return whole(tmp_path_factory.mktemp("base") / "old", system(200, 1))
+    return evaluate_system(tmp_path_factory.mktemp("base") / "old", system(200, 1))
 
 
 # --- comparing -------------------------------------------------------------------------------------
@@ -89,8 +89,8 @@ def test_a_run_is_steady_against_itself(baseline: Run):
 
 def test_a_drop_has_its_size_and_its_traces(baseline: Run, tmp_path: Path):
     """Where every third answer lost its grounding, groundedness dropped by about that, and the drops are named."""
-    comparison = compare(baseline, whole(tmp_path / "new", system(200, 2, grounding=0.3)))
-    change = next(each for each in comparison.changes if each.metric == "groundedness")
+    comparison = compare(baseline, evaluate_system(tmp_path / "new", system(200, 2, grounding=0.3)))
+    change = next(row for row in comparison.changes if row.metric == "groundedness")
     assert (change.state, change.verdict) == ("dropped", "worse")
     assert change.difference is not None
     assert change.difference.low < -0.3 < change.difference.high
@@ -99,15 +99,15 @@ def test_a_drop_has_its_size_and_its_traces(baseline: Run, tmp_path: Path):
     assert change.p <= change.adjusted < 0.05
     assert change.fell > change.rose
     assert all(mover.candidate < mover.baseline for mover in change.drops)
-    others = [each for each in comparison.changes if each.metric not in ("groundedness", "factual_accuracy")]
-    assert not [each.metric for each in others if each.state == "dropped"]
+    others = [row for row in comparison.changes if row.metric not in ("groundedness", "factual_accuracy")]
+    assert not [row.metric for row in others if row.state == "dropped"]
 
 
 def test_cannot_tell_says_how_many_pairs_would(baseline: Run, tmp_path: Path):
     """A small change on few traces is not called steady nor dropped; the number needed is more than there are."""
     few = compare(
-        whole(tmp_path / "a", system(12, 3)),
-        whole(tmp_path / "b", system(12, 4, grounding=0.05)),
+        evaluate_system(tmp_path / "a", system(12, 3)),
+        evaluate_system(tmp_path / "b", system(12, 4, grounding=0.05)),
         metrics=["groundedness"],
     )
     [change] = few.changes
@@ -124,18 +124,20 @@ def test_lower_is_better_the_right_way_round(baseline: Run, tmp_path: Path):
 
     slow = [(replace(t, latency=Latency(total=900.0 + n % 7)), v) for n, (t, v) in enumerate(system(40, 1))]
     fast = [(replace(t, latency=Latency(total=500.0 + n % 5)), v) for n, (t, v) in enumerate(system(40, 1))]
-    comparison = compare(whole(tmp_path / "a", fast), whole(tmp_path / "b", slow), metrics=["latency"])
+    comparison = compare(
+        evaluate_system(tmp_path / "a", fast), evaluate_system(tmp_path / "b", slow), metrics=["latency"]
+    )
     assert (comparison.changes[0].state, comparison.changes[0].verdict) == ("rose", "worse")
 
 
 def test_traces_pair_by_query_where_ids_differ(baseline: Run, tmp_path: Path):
     """Other ids, same queries: paired by query, and what has no partner is counted."""
     renamed = [(replace(t, id=f"x-{t.id}"), replace(v, trace=f"x-{t.id}")) for t, v in system(150, 1)]
-    comparison = compare(baseline, whole(tmp_path / "new", renamed), metrics=["error", "groundedness"])
+    comparison = compare(baseline, evaluate_system(tmp_path / "new", renamed), metrics=["error", "groundedness"])
     assert (comparison.paired_by, comparison.pairs, comparison.unpaired) == ("query", 150, (50, 0))
     strangers = [(replace(t, id=f"y-{t.id}", query="other"), replace(v, trace=f"y-{t.id}")) for t, v in system(5, 1)]
     with pytest.raises(RunError, match="has the id or the query"):
-        compare(baseline, whole(tmp_path / "strange", strangers))
+        compare(baseline, evaluate_system(tmp_path / "strange", strangers))
 
 
 def test_other_judges_are_refused_unless_asked_for(baseline: Run, tmp_path: Path):
@@ -149,12 +151,12 @@ def test_other_judges_are_refused_unless_asked_for(baseline: Run, tmp_path: Path
     with pytest.raises(RunError, match=r"told/1.*other/2.*--rejudge"):
         compare(baseline, other)
     assert compare(baseline, other, anyway=True).warnings
-    strict = whole(tmp_path / "s", pairs, ["groundedness(strict=true)", "recall@3"])
+    strict = evaluate_system(tmp_path / "s", pairs, ["groundedness(strict=true)", "recall@3"])
     with pytest.raises(RunError, match="score groundedness with different parameters"):
         compare(baseline, strict)
     assert [c.metric for c in compare(baseline, strict, anyway=True).changes] == ["recall@3"]
     with pytest.raises(RunError, match="share no metric"):
-        compare(baseline, whole(tmp_path / "n", pairs, ["triad"]))
+        compare(baseline, evaluate_system(tmp_path / "n", pairs, ["triad"]))
     with pytest.raises(UsageError, match="alpha, power and the margin are shares"):
         compare(baseline, baseline, alpha=2)
     with pytest.raises(UsageError, match=r"Write 5 % as 0\.05"):
@@ -169,13 +171,13 @@ def test_undefined_on_one_side_is_counted_not_compared(baseline: Run, tmp_path: 
         (replace(t, answer=None), replace(v, claim=None, answer=None)) if n < 30 else (t, v)
         for n, (t, v) in enumerate(system(200, 1))
     ]
-    comparison = compare(baseline, whole(tmp_path / "new", mute), metrics=["groundedness"])
+    comparison = compare(baseline, evaluate_system(tmp_path / "new", mute), metrics=["groundedness"])
     assert (comparison.changes[0].n, comparison.changes[0].lost) == (170, (30, 0))
 
 
 def test_the_family_is_corrected_together(baseline: Run, tmp_path: Path):
     """With more metrics compared the same raw p is corrected more."""
-    new = whole(tmp_path / "new", system(200, 2, grounding=0.1))
+    new = evaluate_system(tmp_path / "new", system(200, 2, grounding=0.1))
     alone = compare(baseline, new, metrics=["groundedness"]).changes[0]
     among = next(c for c in compare(baseline, new).changes if c.metric == "groundedness")
     assert alone.p == among.p
@@ -203,8 +205,8 @@ def test_the_family_is_corrected_together(baseline: Run, tmp_path: Path):
 def test_each_branch_of_the_tree_matches_its_fault(
     baseline: Run, tmp_path: Path, fault: dict[str, float], layer: str, branch: str
 ):
-    """A fault put into one place is named with its layer and branch, its suspects, remedies and telling traces."""
-    comparison = bisect(baseline, whole(tmp_path / "new", system(200, 2, **fault)))
+    """A fault put into one place is named with its layer and branch, its suspects, remedies and example traces."""
+    comparison = bisect(baseline, evaluate_system(tmp_path / "new", system(200, 2, **fault)))
     assert comparison.verdict == "fault"
     first = comparison.faults[0]
     assert (first.layer, first.branch[0]) == (layer, branch)
@@ -220,7 +222,7 @@ def test_each_branch_of_the_tree_matches_its_fault(
 @pytest.mark.long
 def test_nothing_is_blamed_where_nothing_broke(tmp_path: Path):
     """Over 20 pairs of runs of the same system a fault is claimed at most twice, and never of a run against itself."""
-    runs = [whole(tmp_path / f"r{seed}", system(120, seed)) for seed in range(21)]
+    runs = [evaluate_system(tmp_path / f"r{seed}", system(120, seed)) for seed in range(21)]
     claimed = [bisect(old, new).verdict == "fault" for old, new in pairwise(runs)]
     assert sum(claimed) <= 2
     assert bisect(runs[0], runs[0]).verdict != "fault"
@@ -230,8 +232,8 @@ def test_nothing_is_blamed_where_nothing_broke(tmp_path: Path):
 def test_few_traces_give_no_wrong_layer(tmp_path: Path):
     """On 15 traces a moderate fault is not pinned to another layer: right, or cannot tell with a number."""
     for seed in range(6):
-        old = whole(tmp_path / f"a{seed}", system(15, seed))
-        new = whole(tmp_path / f"b{seed}", system(15, 50 + seed, grounding=0.25))
+        old = evaluate_system(tmp_path / f"a{seed}", system(15, seed))
+        new = evaluate_system(tmp_path / f"b{seed}", system(15, 50 + seed, grounding=0.25))
         comparison = bisect(old, new)
         assert not comparison.faults or comparison.faults[0].layer == "generation"
         if comparison.verdict == "cannot tell":
@@ -240,14 +242,14 @@ def test_few_traces_give_no_wrong_layer(tmp_path: Path):
 
 def test_a_second_fault_shows_behind_a_retrieval_fault(baseline: Run, tmp_path: Path):
     """Where retrieval and generation broke together both are named, the second on traces whose retrieval held."""
-    comparison = bisect(baseline, whole(tmp_path / "new", system(200, 2, retrieval=0.3, grounding=0.4)))
+    comparison = bisect(baseline, evaluate_system(tmp_path / "new", system(200, 2, retrieval=0.3, grounding=0.4)))
     assert [fault.layer for fault in comparison.faults] == ["retrieval", "generation"]
     assert [fault.certain for fault in comparison.faults] == [True, False]
 
 
 def test_a_longer_list_alone_does_not_lower_relevance_at_equal_depth(baseline: Run, tmp_path: Path):
     """Chunks added at the end leave context_relevance at equal depth where it was."""
-    side = pair_runs(baseline, whole(tmp_path / "new", system(200, 1, extra=5)))
+    side = pair_runs(baseline, evaluate_system(tmp_path / "new", system(200, 1, extra=5)))
     comparison = bisect(side)
     deep = next(change for change in comparison.comparison.changes if change.metric == EQUAL_DEPTH)
     assert deep.difference is not None
@@ -263,7 +265,7 @@ def test_void_labels_are_noticed_instead_of_a_collapse(baseline: Run, tmp_path: 
         verdicts = tuple(replace(v, chunk=f"new-{v.chunk}") for v in seen.chunk or ())
         use = tuple(replace(v, chunk=f"new-{v.chunk}") for v in seen.use or ())
         recut.append((replace(trace, chunks=chunks), replace(seen, chunk=verdicts, use=use)))
-    new = whole(tmp_path / "new", recut)
+    new = evaluate_system(tmp_path / "new", recut)
     assert stale_gold_share(profile_run(baseline), profile_run(new)) == 1.0
     comparison = bisect(baseline, new)
     assert comparison.verdict != "fault"
@@ -276,7 +278,7 @@ def test_changed_sources_point_to_the_documents(baseline: Run, tmp_path: Path):
         (replace(t, chunks=tuple(Chunk(id=c.id, text=c.text + " Now 9.") for c in t.chunks or ())), v)
         for t, v in system(200, 2, source=0.3)
     ]
-    comparison = bisect(baseline, whole(tmp_path / "new", stale))
+    comparison = bisect(baseline, evaluate_system(tmp_path / "new", stale))
     assert comparison.faults[0].layer == "source data"
     assert [clue.name for clue in comparison.faults[0].differences] == ["texts"]
 
@@ -289,7 +291,7 @@ def test_what_was_never_there_did_not_fall(baseline: Run):
 
 def test_the_same_seed_gives_the_same_bisection(baseline: Run, tmp_path: Path):
     """Every random step is seeded."""
-    new = whole(tmp_path / "new", system(200, 2, grounding=0.1))
+    new = evaluate_system(tmp_path / "new", system(200, 2, grounding=0.1))
     assert bisect(baseline, new) == bisect(baseline, new)
 
 
@@ -298,7 +300,7 @@ def test_the_same_seed_gives_the_same_bisection(baseline: Run, tmp_path: Path):
 
 def test_a_history_names_the_run_at_which_a_metric_broke(tmp_path: Path):
     """Of six runs the fourth broke grounding: the step is found, and what did not break is not accused."""
-    runs = [whole(tmp_path / f"r{n}", system(150, n, grounding=0.3 if n >= 3 else 0.0)) for n in range(6)]
+    runs = [evaluate_system(tmp_path / f"r{n}", system(150, n, grounding=0.3 if n >= 3 else 0.0)) for n in range(6)]
     comparison = history(runs, metrics=["groundedness", "completeness", "recall@3"])
     steps = {step.metric: step for step in comparison.metrics}
     assert (steps["groundedness"].state, steps["groundedness"].run) == ("dropped", "r3")

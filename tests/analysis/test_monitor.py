@@ -78,7 +78,7 @@ seen = st.builds(
     status=st.just("scored"),
     route=st.none() | st.just("web"),
     cohorts=st.just(()) | st.just(("release=7",)),
-).map(lambda each: replace(each, status="scored" if each.value is not None else "undefined"))
+).map(lambda row: replace(row, status="scored" if row.value is not None else "undefined"))
 some = st.lists(seen, max_size=12)
 
 
@@ -86,10 +86,12 @@ some = st.lists(seen, max_size=12)
 
 
 @given(some, some, some)
-def test_merging_knows_no_order(one: list[Observation], two: list[Observation], three: list[Observation]):
+def test_merging_knows_no_order(
+    first_part: list[Observation], second_part: list[Observation], third_part: list[Observation]
+):
     """Roll-ups merge associatively and commutatively, and to what rolling up the whole gives, to the last bit."""
-    a, b, c = roll_up(one), roll_up(two), roll_up(three)
-    series = roll_up([*one, *two, *three])
+    a, b, c = roll_up(first_part), roll_up(second_part), roll_up(third_part)
+    series = roll_up([*first_part, *second_part, *third_part])
     assert merge_by_key([*a, *merge_by_key([*b, *c])]) == merge_by_key([*merge_by_key([*a, *b]), *c]) == series
     assert merge_by_key([*c, *b, *a]) == series
     for first in a:

@@ -83,11 +83,11 @@ def labels(result: Run, labels: list[str], n: int = 40, **more: object) -> list[
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of the same queries whose answers got worse, and labels of each."""
-    folder = tmp_path_factory.mktemp("rectify")
+    folder = tmp_path_factory.mktemp("corrected")
     for name, share, salt in (("old", 0.9, ""), ("new", 0.6, " ")):
-        said = truths(1, share)
-        result = judged(folder / name, said, salt)
-        write_labels(folder / f"{name}.jsonl", labels(result, said))
+        support_signs = truths(1, share)
+        result = judged(folder / name, support_signs, salt)
+        write_labels(folder / f"{name}.jsonl", labels(result, support_signs))
     return folder
 
 
@@ -142,15 +142,15 @@ def test_every_fault_of_a_file_is_reported(tmp_path: Path):
 def test_the_last_word_of_each_and_the_majority_of_all_holds():
     """A later word replaces the same author's earlier one; a tie says nothing; numbers are averaged."""
 
-    def said(by: str, refused: bool, relevance: float) -> HumanLabel:
+    def label_by(by: str, refused: bool, relevance: float) -> HumanLabel:
         return HumanLabel(
             trace="1", by=by, verdicts=HumanVerdicts(answer=AnswerLabel(refused=refused, relevance=relevance))
         )
 
-    result = resolve_labels([said("ann", True, 0.2), said("ann", False, 0.4), said("bob", False, 0.6)])["1"]
+    result = resolve_labels([label_by("ann", True, 0.2), label_by("ann", False, 0.4), label_by("bob", False, 0.6)])["1"]
     assert result.values == {("answer", "refused"): False, ("answer", "relevance"): 0.5}
     assert (result.annotators, result.disputed) == (("ann", "bob"), 1)
-    tie = resolve_labels([said("ann", True, 0.5), said("bob", False, 0.5)])["1"]
+    tie = resolve_labels([label_by("ann", True, 0.5), label_by("bob", False, 0.5)])["1"]
     assert ("answer", "refused") not in tie.values
     assert tie.disputed == 1
 
@@ -316,11 +316,11 @@ def test_one_file_or_one_of_each(place: Path, tmp_path: Path):
 
 def test_chances_of_a_draw_are_all_or_none(place: Path, tmp_path: Path):
     """Labels that were drawn with chances weigh by them; some with and some without are refused."""
-    old, said = opened(place, "old"), truths(1, 0.9)
-    probabilities = labels(old, said, chance=0.25)
+    old, support_signs = opened(place, "old"), truths(1, 0.9)
+    probabilities = labels(old, support_signs, chance=0.25)
     write_labels(tmp_path / "drawn.jsonl", probabilities)
     assert set(load_human_scores(tmp_path / "drawn.jsonl", old).probabilities.values()) == {0.25}
-    write_labels(tmp_path / "mixed.jsonl", [*probabilities[:20], *labels(old, said)[20:]])
+    write_labels(tmp_path / "mixed.jsonl", [*probabilities[:20], *labels(old, support_signs)[20:]])
     with pytest.raises(InputError, match="Keep the labels of each sample"):
         load_human_scores(tmp_path / "mixed.jsonl", old)
 
@@ -328,7 +328,7 @@ def test_chances_of_a_draw_are_all_or_none(place: Path, tmp_path: Path):
 # --- what is decided -------------------------------------------------------------------------------
 
 
-def test_targets_and_bars_are_decided_on_rectified_figures(place: Path):
+def test_targets_and_thresholds_are_decided_on_corrected_figures(place: Path):
     """A lenient judge meets the target; people say that it is missed; the plain figure stands beside it."""
     new = opened(place, "new")
     labels = load_human_scores(place / "new.jsonl", new)
@@ -345,14 +345,14 @@ def test_targets_and_bars_are_decided_on_rectified_figures(place: Path):
 
 
 def test_correction_and_labels_exclude_each_other(place: Path):
-    """Figures are corrected by a card or rectified by labels."""
+    """Figures are corrected by a card or by labels."""
     new = opened(place, "new")
     with pytest.raises(UsageError, match="one of the two"):
         build_scorecard(new, TARGETS, corrected=True, labels=load_human_scores(place / "new.jsonl", new))
 
 
 def test_differences_are_those_that_people_would_see(place: Path):
-    """The rectified difference replaces the judge's, which stands beside it; p and margins are tested on it."""
+    """The corrected difference replaces the judge's, which stands beside it; p and margins are tested on it."""
     runs = opened(place, "old"), opened(place, "new")
     labels = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
     result = compare(pair_runs(*runs, labels=labels))
@@ -377,7 +377,7 @@ def test_labels_of_one_side_change_nothing_and_say_so(place: Path):
 
 
 def test_reports_show_both(place: Path):
-    """Each format names the rectified figure beside the one as judged, the labels, and who gave them."""
+    """Each format names the corrected figure beside the one as judged, the labels, and who gave them."""
     new = opened(place, "new")
     result = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
     pages = [
@@ -386,7 +386,7 @@ def test_reports_show_both(place: Path):
         render_run_html(new, result),
     ]
     for page in pages:
-        assert "Rectified by labels" in page
+        assert "Corrected by human labels" in page
         assert "40 labels" in page
         assert "ann, 40 traces" in page
     assert json_report.encode_findings_csv(result).splitlines()[0].endswith("ppi,ppi_low,ppi_high,labels")
@@ -418,10 +418,10 @@ def test_comparisons_say_what_differences_rest_on(place: Path):
         assert "by 40 labelled pairs" in page
         assert "refusal stands as judged" in page
     assert json.loads(written.encode_comparison(result))["label_sources"][0]["traces"] == 40
-    held = gate(runs[1], baseline=runs[0], labels=labels, metrics=["groundedness"])
-    assert held.result == "fail"
-    assert "corrected by 40 labelled pairs" in gated.render_gate_terminal(held, width=300)
-    assert "corrected by ann, 40 traces" in gated.render_gate_markdown(held)
+    gate_result = gate(runs[1], baseline=runs[0], labels=labels, metrics=["groundedness"])
+    assert gate_result.result == "fail"
+    assert "corrected by 40 labelled pairs" in gated.render_gate_terminal(gate_result, width=300)
+    assert "corrected by ann, 40 traces" in gated.render_gate_markdown(gate_result)
 
 
 # --- what a user types -----------------------------------------------------------------------------
@@ -445,7 +445,7 @@ def test_verbs_take_labels(place: Path, capsys: pytest.CaptureFixture[str]):
     assert run_command(["bisect", old, new, old, "--human-labels", mine]) == 2
 
 
-def test_evaluate_ends_with_rectified_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_evaluate_ends_with_corrected_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """evaluate --human-labels shows at its end what report would show."""
     rows = [
         {"id": f"q{at}", "query": "When?", "chunks": ["It opens at 7:30."], "answer": f"It opens at {at}:30."}
@@ -456,4 +456,4 @@ def test_evaluate_ends_with_rectified_figures(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "values.jsonl").write_text("\n".join(map(json.dumps, values)))
     asked = ["evaluate", str(tmp_path / "traces.jsonl"), "-o", str(tmp_path / "run"), "-m", "groundedness"]
     assert run_command([*asked, "--judge", "lexical", "--human-labels", str(tmp_path / "values.jsonl")]) == 0
-    assert "Rectified by labels" in capsys.readouterr().out
+    assert "Corrected by human labels" in capsys.readouterr().out

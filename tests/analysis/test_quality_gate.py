@@ -106,7 +106,7 @@ def test_pass_fail_and_cannot_tell(tmp_path):
     assert (decision.result, decision.exit_code, decision.traces) == ("fail", 1, 40)
 
 
-def test_the_code_of_the_whole(tmp_path):
+def test_the_exit_code_of_the_gate(tmp_path):
     """0 where all pass, 3 where some cannot tell, 1 where any fails."""
     run = evaluate_pairs(tmp_path, signs("s" * 40), ["groundedness"])
     assert gate(run, ["groundedness>=0.85"]).exit_code == 0
@@ -139,7 +139,7 @@ def test_all_perfect_needs_fewer_than_the_square(tmp_path):
     )
 
 
-def test_a_mean_on_the_threshold_can_never_be_told(tmp_path):
+def test_a_mean_on_the_threshold_is_never_decided(tmp_path):
     """No number of traces is named where the mean stands on the threshold, or where there is one trace."""
     decision = gate(evaluate_pairs(tmp_path, signs("su" * 4), ["groundedness"]), ["groundedness>=0.5"]).decisions[0]
     assert (decision.result, decision.needed) == ("cannot tell", None)
@@ -159,7 +159,7 @@ def test_low_coverage_cannot_pass_but_can_fail(tmp_path):
     assert gate(run, ["groundedness<0.5"]).result == "fail"
 
 
-def test_nothing_scored_cannot_be_told(tmp_path):
+def test_nothing_scored_decides_nothing(tmp_path):
     """A metric without a value decides nothing, and the decision says why there is none."""
     decision = gate(evaluate_pairs(tmp_path, signs("ss"), ["ndcg@10"]), ["ndcg@10>=0.5"], coverage=0).decisions[0]
     assert decision.result == "cannot tell"
@@ -212,7 +212,7 @@ def run_of(place: Path, name: str, result, metrics=("groundedness",)) -> Run:
 
 
 def beside(place: Path, old, new, metrics=("groundedness",), **terms) -> GateResult:
-    """Gate a new run against an old one."""
+    """Decide on a new run beside an old one."""
     runs = [run_of(place, name, result, metrics) for name, result in (("old", old), ("new", new))]
     return gate(runs[1], baseline=runs[0], **terms)
 
@@ -341,12 +341,12 @@ def test_the_same_chunks_pass_what_reads_them_alone(tmp_path):
 def test_void_labels_decide_nothing(tmp_path):
     """Where the corpus was cut anew and gold was not, recall is neither failed nor passed."""
 
-    def made(cut: str):
+    def build_pairs(cut: str):
         chunks = [tuple(Chunk(id=f"{cut}{at}-{k}", text=f"{cut} {at} {k}") for k in "ab") for at in range(40)]
         gold = [Gold(chunks={f"old{at}-a": 1}) for at in range(40)]
         return [pair(f"t{at}", "", "s", chunks=chunks[at], gold=gold[at]) for at in range(40)]
 
-    drop = beside(tmp_path, made("old"), made("new"), ["recall@2"]).regression_decisions[0]
+    drop = beside(tmp_path, build_pairs("old"), build_pairs("new"), ["recall@2"]).regression_decisions[0]
     assert (drop.result, drop.change.difference.mean) == ("cannot tell", -1.0)
     assert drop.reason.startswith("labels no longer describe the corpus: 100% of gold ids are gone")
 
@@ -454,7 +454,7 @@ def test_junit_holds_any_text(tmp_path):
 def test_markdown_is_one_table(decided):
     """A row for each threshold; the threshold is code."""
     lines = report.render_gate_markdown(decided).splitlines()
-    assert lines[0].startswith("### ❌ fail: run, 40 traces, 1 pass, 1 fail, 1 cannot tell of 3 bars")
+    assert lines[0].startswith("### ❌ fail: run, 40 traces, 1 pass, 1 fail, 1 cannot tell of 3 thresholds")
     assert len(lines) == 2 + 2 + 3
     assert "`groundedness>=0.85`" in lines[4]
 
@@ -471,7 +471,7 @@ def test_terminal_says_all(decided):
     text = report.render_gate_terminal(decided, width=80)
     assert "\x1b" not in text
     assert "pass        groundedness>=0.85" in text
-    assert text.splitlines()[-1] == "run: fail, 1 pass, 1 fail, 1 cannot tell of 3 bars"
+    assert text.splitlines()[-1] == "run: fail, 1 pass, 1 fail, 1 cannot tell of 3 thresholds"
     assert "\x1b[32m" in report.render_gate_terminal(decided, width=80, color=True)
     assert max(map(len, report.render_gate_terminal(decided, width=50).splitlines())) <= 50
 
@@ -499,14 +499,14 @@ def test_junit_holds_thresholds_and_metrics(guarded):
     failed = cases["groundedness>=baseline-0.02"].get("message")
     assert failed.startswith("mean 1.000 → 0.800, −0.200 [")
     assert "most on t0 (1.000 → 0.000), t1 (1.000 → 0.000)" in failed
-    kept = {item.get("name"): item.get("value") for item in suite.findall("properties/property")}
-    assert "200 pairs of traces by id" in kept["comparison"]
+    properties = {item.get("name"): item.get("value") for item in suite.findall("properties/property")}
+    assert "200 pairs of traces by id" in properties["comparison"]
 
 
 def test_markdown_has_a_table_of_thresholds_and_one_of_metrics(guarded):
     """The second shows baseline → candidate, the difference, the corrected p, pairs and how many are needed."""
     text = report.render_gate_markdown(guarded)
-    assert text.startswith("### ❌ fail: run, 200 traces, 2 pass, 1 fail, 1 cannot tell of 1 bar and 3 metrics")
+    assert text.startswith("### ❌ fail: run, 200 traces, 2 pass, 1 fail, 1 cannot tell of 1 threshold and 3 metrics")
     rows = [line for line in text.splitlines() if "baseline-0.02" in line]
     assert "| 1.000 → 0.800 | −0.200 [" in rows[1] or "| 1.000 → 0.800 | −0.200 [" in rows[0]
     unsure = next(item for item in guarded.regression_decisions if item.result == "cannot tell")

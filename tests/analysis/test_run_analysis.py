@@ -110,8 +110,8 @@ def test_a_target_is_met_only_with_all_of_the_interval(tmp_path):
         run = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
         place = tmp_path / result
         place.mkdir()
-        found = only(build_scorecard(evaluate_pairs(place, run, ["groundedness"])), "groundedness")
-        assert (found.result, found.target) == (result, Threshold("groundedness", ">", 0.85))
+        aggregate = only(build_scorecard(evaluate_pairs(place, run, ["groundedness"])), "groundedness")
+        assert (aggregate.result, aggregate.target) == (result, Threshold("groundedness", ">", 0.85))
 
 
 def test_a_target_for_a_name_goes_for_every_cut_off_unless_there_is_a_closer_one(tmp_path):
@@ -135,8 +135,8 @@ def test_an_unbounded_metric_keeps_an_unbounded_interval(tmp_path):
 
 def test_the_scorecard_equals_the_rows(tmp_path):
     """Means and counts are those of the score rows, for every metric of the default set."""
-    made = [pair("a", "hn", "su"), pair("b", "", "s"), pair("c", "lmn", "", missing=("x",)), pair("d", "hh", "c")]
-    run = evaluate_pairs(tmp_path, made)
+    pairs = [pair("a", "hn", "su"), pair("b", "", "s"), pair("c", "lmn", "", missing=("x",)), pair("d", "hh", "c")]
+    run = evaluate_pairs(tmp_path, pairs)
     rows = list(run.scores())
     for result in build_scorecard(run).aggregates:
         values = [row.value for row in rows if row.metric == result.metric and row.status == "scored"]
@@ -145,7 +145,7 @@ def test_the_scorecard_equals_the_rows(tmp_path):
         assert values == [] or result.interval.mean == pytest.approx(sum(values) / len(values), abs=1e-12)
 
 
-def test_a_run_whose_rows_are_not_the_whole_product_is_refused(tmp_path):
+def test_a_run_with_missing_score_rows_is_refused(tmp_path):
     """A scores table with a row missing is not silently averaged."""
     import pyarrow.parquet as pq
 
@@ -160,13 +160,13 @@ def test_a_run_whose_rows_are_not_the_whole_product_is_refused(tmp_path):
 
 def test_segments_divide_the_traces(tmp_path):
     """By route: the largest first, those without one on their own, each with its own mean and targets."""
-    made = [
+    pairs = [
         pair("a", "h", "s", route="faq"),
         pair("b", "h", "u", route="law"),
         pair("c", "h", "s", route="faq"),
         pair("d", "h", "u"),
     ]
-    run = evaluate_pairs(tmp_path, made, ["groundedness"])
+    run = evaluate_pairs(tmp_path, pairs, ["groundedness"])
     cards = build_segments(run, "route", routes={"law": ["groundedness>=0.5"]})
     assert [(card.segment, card.traces) for card in cards] == [("faq", 2), ("law", 1), (None, 1)]
     assert [only(card, "groundedness").interval.mean for card in cards] == [1.0, 0.0, 0.0]
@@ -179,8 +179,8 @@ def test_segments_divide_the_traces(tmp_path):
 
 def test_segments_by_a_key_of_the_metadata(tmp_path):
     """`metadata.tier` divides by that key; a key that no trace has is an error that names those there are."""
-    made = [pair("a", "h", "s", metadata={"tier": 1}), pair("b", "h", "s", metadata={"tier": "x"}), pair("c", "h")]
-    run = evaluate_pairs(tmp_path, made, ["error"])
+    pairs = [pair("a", "h", "s", metadata={"tier": 1}), pair("b", "h", "s", metadata={"tier": "x"}), pair("c", "h")]
+    run = evaluate_pairs(tmp_path, pairs, ["error"])
     assert {card.segment for card in build_segments(run, "metadata.tier")} == {"1", "x", None}
     with pytest.raises(UnknownName, match=r'Did you mean "metadata.tier"'):
         build_segments(run, "metadata.teir")
@@ -207,8 +207,8 @@ def test_health_with_one_part_is_that_part(tmp_path):
     """The linearised interval of a single part is the interval of its own mean, perfect scores included."""
     for place, signs in (("some", ["s", "u", "si", ""]), ("perfect", ["s", "s"])):
         (tmp_path / place).mkdir()
-        made = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
-        run = evaluate_pairs(tmp_path / place, made, ["groundedness"])
+        pairs = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
+        run = evaluate_pairs(tmp_path / place, pairs, ["groundedness"])
         own, total = only(build_scorecard(run), "groundedness").interval, assess_health(run)[1].interval
         assert (total.mean, total.low, total.high, total.n) == pytest.approx((own.mean, own.low, own.high, own.n))
 
@@ -348,7 +348,7 @@ def test_insights_by_age(tmp_path, updated, label):
 
 
 @pytest.mark.parametrize("updated", ["2027-01-01", "soon", 7, None])
-def test_an_age_that_cannot_be_told_is_unknown(tmp_path, updated):
+def test_an_age_that_cannot_be_computed_is_unknown(tmp_path, updated):
     """A date after the query, or none at all, puts a chunk in no bucket."""
     trace, seen = pair("a", "hh", "s", time=datetime(2026, 3, 2, tzinfo=UTC))
     dated = replace(trace.chunks[0], metadata={"updated_at": "2026-03-01"})
@@ -514,14 +514,14 @@ def test_the_diagnosis_agrees_with_the_metrics(case):
 
 def test_the_worst_traces_come_first(tmp_path):
     """A failed pipeline, then by triad, then by the number of problems; a faultless trace is not listed."""
-    made = [
+    pairs = [
         pair("fine", "h", "s"),
         pair("half", "h", "su"),
         pair("bad", "n", "u", relevance=0.0),
         pair("worse", "nn", "uu", relevance=0.0),
         pair("down", "h", "s", error="time-out"),
     ]
-    run = evaluate_pairs(tmp_path, made)
+    run = evaluate_pairs(tmp_path, pairs)
     result = worst_traces(run)
     assert [item.trace for item in result] == ["down", "worse", "bad", "half"]
     assert [item.trace for item in worst_traces(run, 2)] == ["down", "worse"]
@@ -579,8 +579,8 @@ def test_analyze_collects_all_results(tmp_path):
 @pytest.mark.long
 def test_the_matrix_has_every_score_in_its_place(tmp_path_factory, signs):
     """Row i, column j of the grid is trace i, metric j of the run."""
-    made = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
-    run = evaluate_pairs(tmp_path_factory.mktemp("grid"), made, ["groundedness", "error", "triad"])
+    pairs = [pair(f"t{at}", "h", sign) for at, sign in enumerate(signs)]
+    run = evaluate_pairs(tmp_path_factory.mktemp("grid"), pairs, ["groundedness", "error", "triad"])
     matrix = ScoreMatrix(run)
     for at, row in enumerate(run.scores()):
         value = matrix.values[at // 3, at % 3]

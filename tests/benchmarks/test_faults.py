@@ -35,7 +35,7 @@ FAULTS = [name for name, fault in injection.FAULTS.items() if fault.branch]
 WRITERS = [name for name, fault in injection.FAULTS.items() if fault.layer == "generation"]
 
 
-def made(name: str, strength: str = "medium", seed: int = 0) -> tuple[list[Trace], list[Trace]]:
+def inject(name: str, strength: str = "medium", seed: int = 0) -> tuple[list[Trace], list[Trace]]:
     return injection.pair(CORPUS, name, strength, n=N, seed=seed)
 
 
@@ -43,7 +43,7 @@ def shares(name: str, changed) -> list[float]:
     """Return the share of the traces that a fault changes, by strength."""
     shares_by_strength = []
     for strength in injection.STRENGTHS:
-        baseline, candidate = made(name, strength)
+        baseline, candidate = inject(name, strength)
         shares_by_strength.append(sum(changed(a, b) for a, b in zip(baseline, candidate, strict=True)) / N)
     return shares_by_strength
 
@@ -60,8 +60,8 @@ def texts(trace: Trace) -> list[tuple[str, str]]:
 @pytest.mark.long
 def test_the_same_seed_gives_the_same_traces(name: str):
     """A pair of runs depends on corpus, fault, strength, n and seed alone, and another seed gives another pair."""
-    assert made(name) == made(name)
-    assert made(name)[0] != made(name, seed=1)[0]
+    assert inject(name) == inject(name)
+    assert inject(name)[0] != inject(name, seed=1)[0]
 
 
 @pytest.mark.parametrize("name", list(injection.FAULTS))
@@ -78,7 +78,7 @@ def test_a_chunk_is_its_document_from_start_to_end(name: str):
 @pytest.mark.parametrize("name", list(injection.FAULTS))
 def test_traces_survive_their_way_through_json(name: str):
     """A trace is the same after JSON, and its citations name chunks it was given."""
-    for trace in made(name, "strong")[1]:
+    for trace in inject(name, "strong")[1]:
         assert msgspec.json.decode(msgspec.json.encode(trace), type=Trace) == trace
         assert {item.chunk for item in trace.citations} <= {chunk.id for chunk in trace.chunks}
         assert all(item.claim in trace.answer for item in trace.citations)
@@ -148,22 +148,22 @@ def test_paragraphs_in_the_shape_of_squad(tmp_path: Path):
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_changes_some_trace(name: str):
     """A fault changes traces beyond what the writer's slips change."""
-    _, calm = made("none")
+    _, calm = inject("none")
     for strength in injection.STRENGTHS:
-        assert made(name, strength)[1] != calm
+        assert inject(name, strength)[1] != calm
     assert injection.FAULTS[name].about
 
 
 @pytest.mark.parametrize("name", [*WRITERS, "none"])
 def test_a_fault_of_the_writer_leaves_the_chunks(name: str):
     """With any fault of the writer, and with none, chunks and gold are the same to the bit."""
-    for item, other in zip(*made(name, "strong"), strict=True):
+    for item, other in zip(*inject(name, "strong"), strict=True):
         assert (item.chunks, item.gold) == (other.chunks, other.gold)
 
 
 def test_more_chunks_begin_with_the_same_chunks():
     """Of 20 chunks the first five are the five of the baseline."""
-    for item, other in zip(*made("top-k"), strict=True):
+    for item, other in zip(*inject("top-k"), strict=True):
         assert other.chunks[: len(item.chunks)] == item.chunks
 
 
@@ -195,7 +195,7 @@ def test_halves_share_no_question():
 
 def test_the_key_of_the_baseline():
     """With the baseline's labels, the gold ids of another chunking are gone and the spans stay."""
-    baseline, candidate = made("chunks-small")
+    baseline, candidate = inject("chunks-small")
     for item, other in zip(baseline, injection.with_key_of(baseline, candidate), strict=True):
         assert item.gold == other.gold
     names = {chunk.id for trace in candidate for chunk in trace.chunks}

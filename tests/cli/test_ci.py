@@ -29,11 +29,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
-    """What the verb says; its exit code is as expected."""
+def run_verb(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> str:
+    """Run the verb and return its output; its exit code is as expected."""
     assert run_command(["ci", *arguments]) == code
-    found = capsys.readouterr()
-    return found.out + found.err
+    captured = capsys.readouterr()
+    return captured.out + captured.err
 
 
 @pytest.fixture
@@ -44,12 +44,14 @@ def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFixture[str]):
     """Without a baseline nothing is decided, and that is said; beside one the comment opens with the layer."""
-    text = told(capsys, "handbook/traces-v1.jsonl", "-o", "main", "--baseline", "nowhere", "--comment", "a.md", code=0)
+    text = run_verb(
+        capsys, "handbook/traces-v1.jsonl", "-o", "main", "--baseline", "nowhere", "--comment", "a.md", code=0
+    )
     assert "no run lies at the baseline nowhere, and there are no thresholds: nothing is decided" in text
     assert "104 traces in main" in text
     assert Path("a.md").read_text("utf-8").startswith("### ❔ ragfault: evaluated, nothing was asked of it\n")
     given = ("handbook/traces-v2.jsonl", "-o", "new", "--baseline", "main", "--threshold", "error<=0.5")
-    told(capsys, *given, "--comment", "b.md", "--junit", "b.xml", "--report", "b.html", code=1)
+    run_verb(capsys, *given, "--comment", "b.md", "--junit", "b.xml", "--report", "b.html", code=1)
     lines = Path("b.md").read_text("utf-8").splitlines()
     assert lines[0].startswith("### ❌ Retrieval broke")
     assert lines[-1] == COMMENT_MARKER
@@ -60,31 +62,31 @@ def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFi
 
 def test_the_same_again_passes_or_cannot_tell(here: Path, capsys: pytest.CaptureFixture[str]):
     """A run beside itself breaks nothing; what cannot be told is no pass unless it is let by."""
-    told(capsys, "handbook/traces-v1.jsonl", "-o", "one", code=0)
+    run_verb(capsys, "handbook/traces-v1.jsonl", "-o", "one", code=0)
     Path("ragfault.toml").write_text('[gate]\nthresholds = ["groundedness>=0.8"]\n', "utf-8")
     try:
         given = ("handbook/traces-v1.jsonl", "-o", "two", "--baseline", "one", "--comment", "c.md")
-        told(capsys, *given, code=3)
+        run_verb(capsys, *given, code=3)
         first = Path("c.md").read_text("utf-8").splitlines()[0]
         assert first.startswith("### ❔ cannot tell: `groundedness>=0.8`. No layer broke")
-        told(capsys, *given, "--unsure", "pass", code=0)
+        run_verb(capsys, *given, "--unsure", "pass", code=0)
     finally:
         Path("ragfault.toml").unlink()
 
 
-def test_a_baseline_is_never_replaced_before_it_is_held_against(here: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_baseline_is_never_replaced_before_it_is_compared(here: Path, capsys: pytest.CaptureFixture[str]):
     """A run that would replace its own baseline is refused, however the path is written; nothing is judged for it."""
-    told(capsys, "handbook/traces-v1.jsonl", "-o", "same", code=0)
-    made = Path("same/manifest.json").read_bytes()
-    text = told(capsys, "handbook/traces-v2.jsonl", "-o", "same", "--baseline", f"{here}/same/", code=2)
+    run_verb(capsys, "handbook/traces-v1.jsonl", "-o", "same", code=0)
+    manifest = Path("same/manifest.json").read_bytes()
+    text = run_verb(capsys, "handbook/traces-v2.jsonl", "-o", "same", "--baseline", f"{here}/same/", code=2)
     assert "is both the baseline and where the new run is written" in text
-    assert Path("same/manifest.json").read_bytes() == made
+    assert Path("same/manifest.json").read_bytes() == manifest
 
 
-def test_what_is_wrong_is_said_before_anything_is_judged(here: Path, capsys: pytest.CaptureFixture[str]):
-    """A bar that is none, or a baseline that is no run, ends the command before a run is written."""
+def test_wrong_arguments_are_reported_before_anything_is_judged(here: Path, capsys: pytest.CaptureFixture[str]):
+    """A threshold that is none, or a baseline that is no run, ends the command before a run is written."""
     for more in (("--threshold", "groundedness=0.9"), ("--baseline", "handbook")):
-        told(capsys, "handbook/traces-v1.jsonl", "-o", "early", *more, code=2)
+        run_verb(capsys, "handbook/traces-v1.jsonl", "-o", "early", *more, code=2)
     assert not Path("early").exists()
 
 
@@ -95,23 +97,23 @@ def test_other_names_and_bad_lines_are_taken_as_by_evaluate(
     monkeypatch.chdir(tmp_path)
     line = '{"q": "When does it open?", "chunks": ["It opens at ten."], "answer": "At ten."}\n'
     Path("t.jsonl").write_text(line + "{\n", "utf-8")
-    assert "--map" in told(capsys, "t.jsonl", "-o", "run", code=2)
-    assert "--skip-bad" in told(capsys, "t.jsonl", "-o", "run", "--map", "query=q", code=2)
+    assert "--map" in run_verb(capsys, "t.jsonl", "-o", "run", code=2)
+    assert "--skip-bad" in run_verb(capsys, "t.jsonl", "-o", "run", "--map", "query=q", code=2)
     given = ("--map", "query=q", "--skip-bad", "--junit", "j.xml")
-    assert "1 traces in run" in told(capsys, "t.jsonl", "-o", "run", *given, code=0)
+    assert "1 traces in run" in run_verb(capsys, "t.jsonl", "-o", "run", *given, code=0)
     assert ElementTree.parse("j.xml").getroot().get("tests") == "0"
 
 
 def test_a_comment_is_never_too_long():
     """What does not fit is left out whole, and that is said; the mark is there in any case."""
-    found = render_comment(None, None, card="| a |\n" * MAX_COMMENT_LENGTH)
-    assert len(found) < MAX_COMMENT_LENGTH
-    assert "too long for a comment" in found
-    assert found.endswith(COMMENT_MARKER + "\n")
+    comment = render_comment(None, None, card="| a |\n" * MAX_COMMENT_LENGTH)
+    assert len(comment) < MAX_COMMENT_LENGTH
+    assert "too long for a comment" in comment
+    assert comment.endswith(COMMENT_MARKER + "\n")
 
 
 def commands() -> dict[str, str]:
-    """The line of each template that calls ragfault."""
+    """Return the line of each template that calls ragfault."""
     return {
         name: "\n".join(re.findall(r"^\s*(ragfault ci .*)$", (TEMPLATES / name).read_text("utf-8"), re.M))
         for name in ("github-action/action.yml", "gitlab.yml")
@@ -126,25 +128,25 @@ def test_both_templates_run_the_same_command():
     ci.make_context("ci", [word.replace("UNSURE", "fail") for word in words[2:]])
 
 
-@pytest.mark.parametrize("name", sorted(each.name for each in TEMPLATES.rglob("*.yml")))
+@pytest.mark.parametrize("name", sorted(path.name for path in TEMPLATES.rglob("*.yml")))
 def test_templates_are_yaml(name: str):
     """Every template parses, and what it needs is there."""
     [path] = TEMPLATES.rglob(name)
-    made = yaml.safe_load(path.read_text("utf-8"))
+    template = yaml.safe_load(path.read_text("utf-8"))
     if name == "action.yml":
-        assert made["runs"]["using"] == "composite"
-        assert all("shell" in step for step in made["runs"]["steps"] if "run" in step)
+        assert template["runs"]["using"] == "composite"
+        assert all("shell" in step for step in template["runs"]["steps"] if "run" in step)
     elif name == "github-workflow.yml":
-        steps = made["jobs"]["ragfault"]["steps"]
+        steps = template["jobs"]["ragfault"]["steps"]
         [used] = [step for step in steps if step.get("uses", "").startswith("./")]
         action = yaml.safe_load((TEMPLATES / "github-action/action.yml").read_text("utf-8"))
         assert set(used["with"]) <= set(action["inputs"])
     else:
-        assert made["ragfault"]["artifacts"]["reports"]["junit"] == "ragfault/junit.xml"
+        assert template["ragfault"]["artifacts"]["reports"]["junit"] == "ragfault/junit.xml"
 
 
 def scripts() -> list[tuple[str, str]]:
-    """The step of each template that calls ragfault, as the shell is given it."""
+    """Return the step of each template that calls ragfault, as the shell is given it."""
     action = yaml.safe_load((TEMPLATES / "github-action/action.yml").read_text("utf-8"))
     [step] = [step["run"] for step in action["runs"]["steps"] if "ragfault ci" in step.get("run", "")]
     job = yaml.safe_load((TEMPLATES / "gitlab.yml").read_text("utf-8"))["ragfault"]

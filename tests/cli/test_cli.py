@@ -26,8 +26,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
-    """What a command says on both streams; its exit code is as expected."""
+def run_and_read(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
+    """Run a command and return its output on both streams; its exit code is as expected."""
     assert run_command([str(argument) for argument in arguments]) == code
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
@@ -47,7 +47,7 @@ def test_every_verb_has_help_with_examples():
 
 def test_the_version_and_the_module_are_the_command(capsys: pytest.CaptureFixture[str]):
     """`--version` names the version; `python -m ragfault` is the same command."""
-    assert __version__ in told(capsys, "--version")
+    assert __version__ in run_and_read(capsys, "--version")
     done = subprocess.run([sys.executable, "-m", "ragfault", "--version"], capture_output=True, text=True, check=True)
     assert __version__ in done.stdout
 
@@ -66,16 +66,16 @@ def test_the_version_and_the_module_are_the_command(capsys: pytest.CaptureFixtur
 )
 def test_a_usage_error_is_one_message_and_exit_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]):
     """What was asked, what there is, what to do; never a traceback."""
-    assert says in told(capsys, *arguments, code=2)
+    assert says in run_and_read(capsys, *arguments, code=2)
 
 
 def test_evaluate_shows_a_scorecard_by_layer(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The summary holds every layer with intervals, the worst traces and remedies, and says what to do next."""
-    out = told(capsys, "evaluate", place / "handbook/traces-v2.jsonl", "-o", tmp_path / "v2", "--workers", "2")
+    out = run_and_read(capsys, "evaluate", place / "handbook/traces-v2.jsonl", "-o", tmp_path / "v2", "--workers", "2")
     for part in ("Retrieval", "Generation", "Operation", "95 % interval", "Worst traces", "What to change"):
         assert part in out
     assert f"ragfault report {tmp_path / 'v2'} -o report.html" in out
-    assert "exists already" in told(
+    assert "exists already" in run_and_read(
         capsys, "evaluate", place / "handbook/traces-v2.jsonl", "-o", tmp_path / "v2", code=2
     )
 
@@ -98,7 +98,7 @@ def test_lost_scores_change_the_exit_code(
     chunk = (Chunk(id="a", text="It opens at nine."),)
     traces = [Trace(id=str(n), query="When?", chunks=chunk, answer="It opens at nine.") for n in range(3)]
     write_traces(traces, tmp_path / "t.jsonl")
-    out = told(capsys, "evaluate", tmp_path / "t.jsonl", "-o", tmp_path / "run", "-m", "groundedness", code=3)
+    out = run_and_read(capsys, "evaluate", tmp_path / "t.jsonl", "-o", tmp_path / "run", "-m", "groundedness", code=3)
     assert "1 of 3 scores were lost to failures" in out
     assert "too long for the judge" in out
 
@@ -115,11 +115,11 @@ def test_bad_lines_are_shown_with_their_numbers(tmp_path: Path, capsys: pytest.C
     """All faults at once, the way out named; --skip-bad goes on and keeps the lines."""
     path = tmp_path / "t.jsonl"
     path.write_text('{"id": "1", "query": "q", "chunks": [], "answer": "a"}\n{"id": 2\n{"query": 7, "id": "3"}\n')
-    out = told(capsys, "evaluate", path, "-o", tmp_path / "run", "-m", "error", code=2)
+    out = run_and_read(capsys, "evaluate", path, "-o", tmp_path / "run", "-m", "error", code=2)
     assert "2 of 3 traces cannot be read" in out
     assert f"{path}:2:" in out
     assert "--skip-bad" in out
-    told(capsys, "evaluate", path, "-o", tmp_path / "run", "-m", "error", "--skip-bad")
+    run_and_read(capsys, "evaluate", path, "-o", tmp_path / "run", "-m", "error", "--skip-bad")
     assert len((tmp_path / "run.bad.jsonl").read_text().splitlines()) == 2
 
 
@@ -131,37 +131,37 @@ def test_report_writes_every_format(place: Path, tmp_path: Path, capsys: pytest.
         "r.csv": "metric,",
         "r.html": "<!doctype html>",
     }.items():
-        told(capsys, "report", place / "v1", "-o", tmp_path / name)
+        run_and_read(capsys, "report", place / "v1", "-o", tmp_path / name)
         assert mark in (tmp_path / name).read_text().lower()
-    assert "exists already" in told(capsys, "report", place / "v1", "-o", tmp_path / "r.md", code=2)
-    told(capsys, "report", place / "v1", "-o", tmp_path / "r.md", "--force")
-    assert "does not say its format" in told(capsys, "report", place / "v1", "-o", tmp_path / "r.xyz", code=2)
-    assert "cannot write" in told(capsys, "report", place / "v1", "-o", tmp_path / "no/r.md", code=2)
-    assert json.loads(told(capsys, "report", place / "v1", "--format", "json"))["run"] == "v1"
+    assert "exists already" in run_and_read(capsys, "report", place / "v1", "-o", tmp_path / "r.md", code=2)
+    run_and_read(capsys, "report", place / "v1", "-o", tmp_path / "r.md", "--force")
+    assert "does not say its format" in run_and_read(capsys, "report", place / "v1", "-o", tmp_path / "r.xyz", code=2)
+    assert "cannot write" in run_and_read(capsys, "report", place / "v1", "-o", tmp_path / "no/r.md", code=2)
+    assert json.loads(run_and_read(capsys, "report", place / "v1", "--format", "json"))["run"] == "v1"
 
 
 def test_diagnose_shows_single_traces(place: Path, capsys: pytest.CaptureFixture[str]):
     """By id in the order asked, else the worst; an id that is not there is named."""
     first = next(read_traces(place / "handbook/traces-v1.jsonl"))
-    assert first.query in " ".join(told(capsys, "diagnose", place / "v1", first.id).split())
-    assert told(capsys, "diagnose", place / "v1", "--worst", "2")
-    assert 'no trace in v1 "nope"' in told(capsys, "diagnose", place / "v1", "nope", code=2)
+    assert first.query in " ".join(run_and_read(capsys, "diagnose", place / "v1", first.id).split())
+    assert run_and_read(capsys, "diagnose", place / "v1", "--worst", "2")
+    assert 'no trace in v1 "nope"' in run_and_read(capsys, "diagnose", place / "v1", "nope", code=2)
 
 
-@pytest.mark.parametrize(("bar", "code"), [("error<=0.5", 0), ("error>=0.5", 1), ("groundedness>=%.3f", 3)])
+@pytest.mark.parametrize(("threshold", "code"), [("error<=0.5", 0), ("error>=0.5", 1), ("groundedness>=%.3f", 3)])
 def test_the_gate_speaks_through_its_exit_code(
-    place: Path, bar: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: Path, threshold: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     """0 pass, 1 fail, 3 cannot tell; JUnit and Markdown beside it."""
-    if "%" in bar:
-        card = json.loads(told(capsys, "report", place / "v1", "--format", "json"))["scorecard"]["aggregates"]
-        bar %= next(row["interval"]["mean"] for row in card if row["metric"] == "groundedness")
-    out = told(
+    if "%" in threshold:
+        card = json.loads(run_and_read(capsys, "report", place / "v1", "--format", "json"))["scorecard"]["aggregates"]
+        threshold %= next(row["interval"]["mean"] for row in card if row["metric"] == "groundedness")
+    out = run_and_read(
         capsys,
         "gate",
         place / "v1",
         "--threshold",
-        bar,
+        threshold,
         "--junit",
         tmp_path / "g.xml",
         "--markdown",
@@ -176,7 +176,7 @@ def test_the_gate_speaks_through_its_exit_code(
 def test_settings_come_from_a_file(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """ragfault.toml gives bars, targets, metrics and the column map; a wrong key is named; flags win."""
+    """ragfault.toml gives thresholds, targets, metrics and the column map; a wrong key is named; flags win."""
     monkeypatch.chdir(tmp_path)
     settings = tmp_path / "ragfault.toml"
     settings.write_text(
@@ -184,50 +184,50 @@ def test_settings_come_from_a_file(
         '[gate]\nthresholds = ["error<=0.9"]\n[targets]\nthresholds = ["redundancy<=0.1"]\n'
     )
     (tmp_path / "t.jsonl").write_text("".join(f'{{"question": "q{n}?", "docs": ["d"]}}\n' for n in range(9)))
-    out = told(capsys, "evaluate", "t.jsonl", "-o", "run")
+    out = run_and_read(capsys, "evaluate", "t.jsonl", "-o", "run")
     assert "redundancy" in out
     assert "groundedness" not in out
-    assert told(capsys, "gate", "run").count("pass") >= 1
-    assert "fail" in told(capsys, "gate", "run", "--threshold", "error>=0.9", code=1)
+    assert run_and_read(capsys, "gate", "run").count("pass") >= 1
+    assert "fail" in run_and_read(capsys, "gate", "run", "--threshold", "error>=0.9", code=1)
     settings.write_text("[gate]\nthreshold = 1\n")
-    assert 'no key of [gate] in ragfault.toml "threshold". Did you mean "thresholds"?' in told(
+    assert 'no key of [gate] in ragfault.toml "threshold". Did you mean "thresholds"?' in run_and_read(
         capsys, "gate", "run", code=2
     )
     settings.write_text("[gate\n")
-    assert "is not TOML" in told(capsys, "gate", "run", code=2)
-    assert "cannot read" in told(capsys, "gate", "run", "--config", "other.toml", code=2)
+    assert "is not TOML" in run_and_read(capsys, "gate", "run", code=2)
+    assert "cannot read" in run_and_read(capsys, "gate", "run", "--config", "other.toml", code=2)
 
 
 def test_metrics_lists_and_explains(capsys: pytest.CaptureFixture[str]):
     """One line each by layer; one explained with its parameters, range and source."""
-    listing = told(capsys, "metrics")
+    listing = run_and_read(capsys, "metrics")
     assert "ndcg@k" in listing
     assert "Generation" in listing
-    assert "Retrieval" not in told(capsys, "metrics", "--layer", "generation")
-    one = told(capsys, "metrics", "ndcg")
-    assert "gain=linear" in one
-    assert "Järvelin" in one
-    assert ">>>" not in one
+    assert "Retrieval" not in run_and_read(capsys, "metrics", "--layer", "generation")
+    page = run_and_read(capsys, "metrics", "ndcg")
+    assert "gain=linear" in page
+    assert "Järvelin" in page
+    assert ">>>" not in page
 
 
 def test_schema_is_the_json_schema_of_a_trace(capsys: pytest.CaptureFixture[str]):
     """`ragfault schema` prints JSON with the fields of a trace."""
-    schema = json.loads(told(capsys, "schema"))
+    schema = json.loads(run_and_read(capsys, "schema"))
     assert set(schema["$defs"]["Trace"]["properties"]) == set(Trace.__struct_fields__)
 
 
 def test_convert_goes_there_and_back(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """JSONL → Parquet → JSONL keeps every trace; another shape is written on request; skip-bad keeps bad lines."""
     source = place / "handbook/traces-v1.jsonl"
-    told(capsys, "convert", source, tmp_path / "t.parquet")
-    told(capsys, "convert", tmp_path / "t.parquet", tmp_path / "t.jsonl.gz")
+    run_and_read(capsys, "convert", source, tmp_path / "t.parquet")
+    run_and_read(capsys, "convert", tmp_path / "t.parquet", tmp_path / "t.jsonl.gz")
     assert list(read_traces(tmp_path / "t.jsonl.gz")) == list(read_traces(source))
-    told(capsys, "convert", source, tmp_path / "ragas.jsonl", "--to", "ragas")
+    run_and_read(capsys, "convert", source, tmp_path / "ragas.jsonl", "--to", "ragas")
     assert "user_input" in (tmp_path / "ragas.jsonl").read_text()
     (tmp_path / "bad.jsonl").write_text('{"id": "1", "query": "q"}\nnonsense\n')
-    assert "cannot be read" in told(capsys, "convert", tmp_path / "bad.jsonl", tmp_path / "x.jsonl", code=2)
+    assert "cannot be read" in run_and_read(capsys, "convert", tmp_path / "bad.jsonl", tmp_path / "x.jsonl", code=2)
     assert not (tmp_path / "x.jsonl").exists()
-    told(capsys, "convert", tmp_path / "bad.jsonl", tmp_path / "x.jsonl", "--skip-bad")
+    run_and_read(capsys, "convert", tmp_path / "bad.jsonl", tmp_path / "x.jsonl", "--skip-bad")
     assert (tmp_path / "x.jsonl.bad.jsonl").read_text() == "nonsense\n"
 
 
@@ -236,23 +236,25 @@ def test_rank_equals_evaluate_on_the_same_files(tmp_path: Path, capsys: pytest.C
     run_file, qrels = tmp_path / "r.trec", tmp_path / "q.txt"
     run_file.write_text("q1 Q0 a 1 0.9 x\nq1 Q0 b 2 0.8 x\nq2 Q0 c 1 0.8 x\nq4 Q0 c 1 0.8 x\n")
     qrels.write_text("q1 0 b 1\nq2 0 c 2\nq3 0 z 1\n")
-    [row] = json.loads(told(capsys, "rank", run_file, qrels, "-m", "ndcg@5", "--json"))
-    told(capsys, "evaluate", run_file, "--qrels", qrels, "-m", "ndcg@5", "-o", tmp_path / "run", "-q")
-    found = json.loads(told(capsys, "report", tmp_path / "run", "--format", "json"))["scorecard"]["aggregates"][0]
-    assert row["mean"] == pytest.approx(found["interval"]["mean"])
-    assert (row["scored"], row["undefined"]) == (found["scored"], found["undefined"]) == (3, 1)
-    assert "q4\tundefined" in told(capsys, "rank", run_file, qrels, "-m", "ndcg@5", "--per-query")
-    assert "is not a ranked metric" in told(capsys, "rank", run_file, qrels, "-m", "groundedness", code=2)
+    [row] = json.loads(run_and_read(capsys, "rank", run_file, qrels, "-m", "ndcg@5", "--json"))
+    run_and_read(capsys, "evaluate", run_file, "--qrels", qrels, "-m", "ndcg@5", "-o", tmp_path / "run", "-q")
+    aggregate = json.loads(run_and_read(capsys, "report", tmp_path / "run", "--format", "json"))["scorecard"][
+        "aggregates"
+    ][0]
+    assert row["mean"] == pytest.approx(aggregate["interval"]["mean"])
+    assert (row["scored"], row["undefined"]) == (aggregate["scored"], aggregate["undefined"]) == (3, 1)
+    assert "q4\tundefined" in run_and_read(capsys, "rank", run_file, qrels, "-m", "ndcg@5", "--per-query")
+    assert "is not a ranked metric" in run_and_read(capsys, "rank", run_file, qrels, "-m", "groundedness", code=2)
 
 
 def test_hostile_text_does_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Escape sequences and markup in traces come out as plain text, in reports and in errors."""
     evil = "\x1b]0;owned\x07[red]x[/red]\x1b[2J"
     write_traces([Trace(id="1", query=evil, chunks=(Chunk(id="a", text=evil),), answer=evil)], tmp_path / "t.jsonl")
-    out = told(capsys, "evaluate", tmp_path / "t.jsonl", "-o", tmp_path / "run")
-    out += told(capsys, "diagnose", tmp_path / "run")
+    out = run_and_read(capsys, "evaluate", tmp_path / "t.jsonl", "-o", tmp_path / "run")
+    out += run_and_read(capsys, "diagnose", tmp_path / "run")
     (tmp_path / "bad.jsonl").write_text(json.dumps({"id": "1", "query": {evil: 1}}) + "\n")
-    out += told(capsys, "evaluate", tmp_path / "bad.jsonl", "-o", tmp_path / "x", code=2)
+    out += run_and_read(capsys, "evaluate", tmp_path / "bad.jsonl", "-o", tmp_path / "x", code=2)
     assert "\x1b" not in out
     assert "\x07" not in out
 

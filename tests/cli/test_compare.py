@@ -29,8 +29,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
-    """What a command says on both streams; its exit code is as expected."""
+def run_and_read(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 0) -> str:
+    """Run a command and return its output on both streams; its exit code is as expected."""
     assert run_command([str(argument) for argument in arguments]) == code
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
@@ -39,7 +39,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int =
 
 def test_compare_ends_with_0_whatever_moved(place: Path, capsys: pytest.CaptureFixture[str]):
     """Metrics got worse, the table says so, and the exit code is 0."""
-    out = told(capsys, "compare", place / "v1", place / "v2")
+    out = run_and_read(capsys, "compare", place / "v1", place / "v2")
     assert "104 of 104 traces of v1 paired by id (100 %)" in out
     assert "▼ worse" in out
     assert "What got worse" in out
@@ -47,19 +47,19 @@ def test_compare_ends_with_0_whatever_moved(place: Path, capsys: pytest.CaptureF
 
 def test_a_fault_ends_with_1(place: Path, capsys: pytest.CaptureFixture[str]):
     """The sentence comes first, and it names the layer."""
-    out = told(capsys, "bisect", place / "v1", place / "v2", code=1)
+    out = run_and_read(capsys, "bisect", place / "v1", place / "v2", code=1)
     assert out.startswith("FAULT: Retrieval broke")
 
 
 def test_a_run_beside_itself_is_never_at_fault(place: Path, capsys: pytest.CaptureFixture[str]):
     """Where chunks, answers and citations are the very same, nothing broke (exit 0) and nothing is worse."""
-    assert told(capsys, "bisect", place / "v1", place / "copy").startswith("NO FAULT: ")
-    assert told(capsys, "compare", place / "v1", place / "copy").count("worse") == 0
+    assert run_and_read(capsys, "bisect", place / "v1", place / "copy").startswith("NO FAULT: ")
+    assert run_and_read(capsys, "compare", place / "v1", place / "copy").count("worse") == 0
 
 
 def test_margins_are_those_of_the_flags(place: Path, capsys: pytest.CaptureFixture[str]):
     """A margin for one metric goes before the margin for all."""
-    out = told(
+    out = run_and_read(
         capsys, "compare", place / "v1", place / "v2", "--format", "json", "--margin", "0.05",
         "--margins", "groundedness=0.9", "--margins", "latency=1e9", "--alpha", "0.01",
     )  # fmt: skip
@@ -78,13 +78,15 @@ def test_margins_also_come_from_the_settings(
     Path("ragfault.toml").write_text(
         "[compare]\nmargin = 0.1\nalpha = 0.02\n[compare.margins]\ngroundedness = 0.3\nndcg = 0.1\n"
     )
-    data = json.loads(told(capsys, "compare", place / "v1", place / "v2", "--format", "json"))
+    data = json.loads(run_and_read(capsys, "compare", place / "v1", place / "v2", "--format", "json"))
     margins = {change["metric"]: change["margin"] for change in data["changes"]}
     assert (data["alpha"], margins["context_relevance"], margins["groundedness"]) == (0.02, 0.1, 0.3)
-    data = json.loads(told(capsys, "compare", place / "v1", place / "v2", "--format", "json", "--margin", "0.2"))
+    data = json.loads(
+        run_and_read(capsys, "compare", place / "v1", place / "v2", "--format", "json", "--margin", "0.2")
+    )
     assert data["changes"][0]["margin"] == 0.2
     Path("ragfault.toml").write_text("[compare]\nmargn = 0.1\n")
-    assert 'Did you mean "margin"' in told(capsys, "compare", place / "v1", place / "v2", code=2)
+    assert 'Did you mean "margin"' in run_and_read(capsys, "compare", place / "v1", place / "v2", code=2)
 
 
 @pytest.mark.parametrize(
@@ -109,16 +111,16 @@ def test_what_cannot_be_is_one_message_and_exit_2(
 ):
     """What was asked, what there is, what to do; never a traceback, and nothing is written."""
     monkeypatch.chdir(place)
-    assert says in told(capsys, *arguments, code=2)
+    assert says in run_and_read(capsys, *arguments, code=2)
     assert not list(place.glob("page.*"))
 
 
 def test_other_judges_are_refused_warned_of_or_replaced(place: Path, capsys: pytest.CaptureFixture[str]):
     """Refused; with --anyway a warning; with --rejudge the older traces are judged as the candidate's were."""
-    assert "--rejudge" in told(capsys, "compare", place / "strict", place / "v1", code=2)
-    assert "warning: " in told(capsys, "compare", place / "strict", place / "v1", "--anyway")
+    assert "--rejudge" in run_and_read(capsys, "compare", place / "strict", place / "v1", code=2)
+    assert "warning: " in run_and_read(capsys, "compare", place / "strict", place / "v1", "--anyway")
     before = sorted(place.rglob("*"))
-    out = told(capsys, "compare", place / "strict", place / "v1", "--rejudge", "--margin", "0.1")
+    out = run_and_read(capsys, "compare", place / "strict", place / "v1", "--rejudge", "--margin", "0.1")
     assert "judging 104 traces" in out
     assert "the very same chunks on every pair" in " ".join(out.split())
     assert "worse" not in out
@@ -128,7 +130,7 @@ def test_other_judges_are_refused_warned_of_or_replaced(place: Path, capsys: pyt
 
 def test_a_judge_that_is_not_here_cannot_judge_again(place: Path, capsys: pytest.CaptureFixture[str]):
     """The candidate's judge has other settings than the one here: the message names both."""
-    out = told(capsys, "bisect", place / "v1", place / "strict", "--rejudge", code=2)
+    out = run_and_read(capsys, "bisect", place / "v1", place / "strict", "--rejudge", code=2)
     assert "supported=0.9" in out
     assert "supported=0.7" in out
     assert "--anyway" in out
@@ -136,34 +138,38 @@ def test_a_judge_that_is_not_here_cannot_judge_again(place: Path, capsys: pytest
 
 def test_segments_have_a_verdict_each(place: Path, capsys: pytest.CaptureFixture[str]):
     """A line for each route first, the faulty ones in full after; compare has a table for each."""
-    out = told(capsys, "bisect", place / "v1", place / "v2", "--by", "route", code=1)
+    out = run_and_read(capsys, "bisect", place / "v1", place / "v2", "--by", "route", code=1)
     assert out.startswith("FAULT: Of 6 segments by route: ")
     assert "── route travel ──" in out
-    data = json.loads(told(capsys, "bisect", place / "v1", place / "v2", "--by", "route", "--format", "json", code=1))
+    data = json.loads(
+        run_and_read(capsys, "bisect", place / "v1", place / "v2", "--by", "route", "--format", "json", code=1)
+    )
     assert (data["verdict"], data["by"], len(data["segments"])) == ("fault", "route", 6)
-    assert "route travel" in told(capsys, "compare", place / "v1", place / "v2", "--by", "route")
+    assert "route travel" in run_and_read(capsys, "compare", place / "v1", place / "v2", "--by", "route")
 
 
 def test_what_no_trace_has_divides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Traces without a route: the message says that there is nothing to divide by."""
     evaluate([Trace(id="1", query="When?", answer="At noon.")], tmp_path / "a", metrics=["error"])
     for verb in ("compare", "bisect"):
-        out = told(capsys, verb, tmp_path / "a", tmp_path / "a", "--by", "route", code=2)
+        out = run_and_read(capsys, verb, tmp_path / "a", tmp_path / "a", "--by", "route", code=2)
         assert "there is nothing to divide by" in out
 
 
-def test_a_file_is_written_whole_and_never_over_another(
+def test_a_file_is_written_completely_and_never_over_another(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     """Each suffix names its format; the sentence is said on the screen; what stands there stays."""
     for name, begins in (("b.html", "<!doctype html>"), ("b.md", "### ❌ fault: "), ("b.json", "{")):
-        out = told(capsys, "bisect", place / "v1", place / "v2", "-o", tmp_path / name, code=1)
+        out = run_and_read(capsys, "bisect", place / "v1", place / "v2", "-o", tmp_path / name, code=1)
         assert out.startswith("fault: Retrieval broke")
         assert (tmp_path / name).read_text("utf-8").startswith(begins)
     (tmp_path / "mine.md").write_text("mine")
-    assert "exists already" in told(capsys, "compare", place / "v1", place / "v2", "-o", tmp_path / "mine.md", code=2)
+    assert "exists already" in run_and_read(
+        capsys, "compare", place / "v1", place / "v2", "-o", tmp_path / "mine.md", code=2
+    )
     assert (tmp_path / "mine.md").read_text() == "mine"
-    told(capsys, "compare", place / "v1", place / "v2", "-o", tmp_path / "mine.md", "--force")
+    run_and_read(capsys, "compare", place / "v1", place / "v2", "-o", tmp_path / "mine.md", "--force")
     assert (tmp_path / "mine.md").read_text("utf-8").startswith("### 🔻 ")
 
 
@@ -172,10 +178,10 @@ def test_of_many_runs_the_one_that_broke(place: Path, tmp_path: Path, capsys: py
     for at, name in enumerate(("v1", "v1", "v1", "v2", "v2")):
         shutil.copytree(place / name, tmp_path / f"run-{at}")
     runs = [tmp_path / f"run-{at}" for at in range(5)]
-    out = told(capsys, "bisect", *runs, code=1)
+    out = run_and_read(capsys, "bisect", *runs, code=1)
     assert out.startswith("Broke at run-3: ")
     assert "bisect run-2 and run-3" in out
-    data = json.loads(told(capsys, "bisect", tmp_path, "--format", "json", code=1))
+    data = json.loads(run_and_read(capsys, "bisect", tmp_path, "--format", "json", code=1))
     assert data["broken"] == "run-3"
-    assert told(capsys, "bisect", *runs, "--format", "md", code=1).startswith("### ❌ Broke at run-3: ")
-    assert told(capsys, "bisect", *runs[:3], code=3).startswith("No metric of the tree is shown")
+    assert run_and_read(capsys, "bisect", *runs, "--format", "md", code=1).startswith("### ❌ Broke at run-3: ")
+    assert run_and_read(capsys, "bisect", *runs[:3], code=3).startswith("No metric of the tree is shown")

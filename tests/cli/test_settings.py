@@ -11,8 +11,8 @@ from ragfault.io import read_traces
 
 
 @pytest.fixture
-def said(tmp_path):
-    """What a settings file of this text says."""
+def load_text(tmp_path):
+    """Return a function that loads the settings of a text."""
 
     def read(text):
         path = tmp_path / "ragfault.toml"
@@ -22,23 +22,28 @@ def said(tmp_path):
     return read
 
 
-def test_only_what_is_said_is_there(said):
+def test_settings_have_only_the_keys_of_the_file(load_text):
     """Settings are tables of plain values, with no key that the file does not have."""
-    assert said("") == {}
-    assert said("[evaluate]\nworkers = 2\n[gate]\n") == {"evaluate": {"workers": 2}, "gate": {}}
-    assert said("[gate]\ncoverage = 1\n") == {"gate": {"coverage": 1.0}}
+    assert load_text("") == {}
+    assert load_text("[evaluate]\nworkers = 2\n[gate]\n") == {"evaluate": {"workers": 2}, "gate": {}}
+    assert load_text("[gate]\ncoverage = 1\n") == {"gate": {"coverage": 1.0}}
 
 
-def test_a_lone_text_is_a_list_of_one(said):
+def test_a_lone_text_is_a_list_of_one(load_text):
     """Where a list of texts is meant, one text does."""
-    assert said('[evaluate]\nmetrics = "error"\n') == said('[evaluate]\nmetrics = ["error"]\n')
-    assert said('[gate]\nthresholds = "error<=0.1"\n') == {"gate": {"thresholds": ["error<=0.1"]}}
-    found = said('[targets]\nthresholds = "error<=0.1"\n[targets.routes]\nlegal = "error<=0"\ntravel = ["error<=1"]\n')
-    assert found["targets"] == {"thresholds": ["error<=0.1"], "routes": {"legal": ["error<=0"], "travel": ["error<=1"]}}
+    assert load_text('[evaluate]\nmetrics = "error"\n') == load_text('[evaluate]\nmetrics = ["error"]\n')
+    assert load_text('[gate]\nthresholds = "error<=0.1"\n') == {"gate": {"thresholds": ["error<=0.1"]}}
+    settings = load_text(
+        '[targets]\nthresholds = "error<=0.1"\n[targets.routes]\nlegal = "error<=0"\ntravel = ["error<=1"]\n'
+    )
+    assert settings["targets"] == {
+        "thresholds": ["error<=0.1"],
+        "routes": {"legal": ["error<=0"], "travel": ["error<=1"]},
+    }
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('[evaluate]\nworkers = "two"', 'workers of [evaluate] should be a whole number, 1 or more, not "two".'),
         ("[evaluate]\nworkers = 0", "workers of [evaluate] should be a whole number, 1 or more, not 0."),
@@ -61,26 +66,26 @@ def test_a_lone_text_is_a_list_of_one(said):
         ("gate = 3", "gate is a table. Write [gate] and its keys below it."),
     ],
 )
-def test_a_wrong_value_is_told(text, told, said, tmp_path):
+def test_a_wrong_value_is_reported(text, message, load_text, tmp_path):
     """A value of the wrong kind is named with its file, table and key, what it is and what it should be."""
     with pytest.raises(InputError) as caught:
-        said(text)
+        load_text(text)
     assert str(caught.value).startswith(f"{tmp_path / 'ragfault.toml'}: ")
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_wrong_name_is_told(said):
+def test_a_wrong_name_is_reported(load_text):
     """A table or key that does not exist is refused with the nearest that does."""
     with pytest.raises(UnknownName, match=r'no table of .* "gates"\. Did you mean "gate"\?'):
-        said("[gates]\n")
+        load_text("[gates]\n")
     with pytest.raises(UnknownName, match=r'no key of \[evaluate\] .* "worker"\. Did you mean "workers"\?'):
-        said("[evaluate]\nworker = 1\n")
+        load_text("[evaluate]\nworker = 1\n")
 
 
-def test_the_map_is_that_of_a_map_file(said, tmp_path):
+def test_the_map_is_that_of_a_map_file(load_text, tmp_path):
     """Tables below [map] stand for dots, as in a file that --map names."""
     text = 'query = "q"\nlatency.total = "ms"\n[chunks]\nid = "ids"\ntext = "docs"\n'
-    table = said("[map]\n" + text.replace("[chunks]", "[map.chunks]"))["map"]
+    table = load_text("[map]\n" + text.replace("[chunks]", "[map.chunks]"))["map"]
     assert table == {"query": "q", "latency.total": "ms", "chunks.id": "ids", "chunks.text": "docs"}
     (tmp_path / "map.toml").write_text(text)
     (tmp_path / "t.jsonl").write_text('{"q": "When?", "ms": 7, "ids": ["a"], "docs": ["In 1040."]}\n')

@@ -31,7 +31,7 @@ from ragfault.reports.terminal.ablation import render_ablation_terminal
 
 NAMES = ("chunker", "embedder", "reranker", "prompt", "model")
 HOURS = ("noon", "dawn", "dusk", "midnight", "teatime")
-SHIPS = [f"{one}{two}" for one in ("Alba", "Bruna", "Corva", "Delma", "Ferra") for two in ("dorn", "lith", "mar")]
+SHIPS = [f"{start}{end}" for start in ("Alba", "Bruna", "Corva", "Delma", "Ferra") for end in ("dorn", "lith", "mar")]
 FACTS = {ship: f"The vessel {ship} leaves harbour at {HOURS[at % 5]}." for at, ship in enumerate(SHIPS)}
 QUERIES = [
     Trace(id=ship, query=f"When does the vessel {ship} leave harbour?", reference=fact, facts=(fact,))
@@ -46,11 +46,11 @@ def passage(ship: str) -> Chunk:
 def finding(*wrong: int):
     """Build a retriever that finds the ship asked for, except at these numbers, where it finds another."""
 
-    def find(query: str) -> list[Chunk]:
+    def find_ship(query: str) -> list[Chunk]:
         at = SHIPS.index(query.split()[4])
         return [passage(SHIPS[(at + 1) % len(SHIPS)] if at in wrong else SHIPS[at])]
 
-    return retriever(find)
+    return retriever(find_ship)
 
 
 copying = generator(lambda query, chunks: chunks[0].text)
@@ -112,7 +112,7 @@ def test_shares_are_those_of_the_definition(values: list[int]):
 
 
 @given(games)
-def test_sampled_orders_give_all_orders_when_all_are_taken(values: list[int]):
+def test_sampled_permutations_are_all_when_all_are_taken(values: list[int]):
     """The design of every order is the factorial one."""
     k = min(len(values).bit_length() - 1, 4)
     every = permutation_design(k, list(itertools.permutations(range(k))))
@@ -124,10 +124,10 @@ def test_sampled_orders_give_all_orders_when_all_are_taken(values: list[int]):
 @given(st.integers(2, 5), st.data())
 def test_parts_that_do_the_same_share_alike(k: int, data: st.DataObject):
     """Two parts whose swap does the same beside whatever else is swapped have equal shares (symmetry)."""
-    parts_drawn = data.draw(st.lists(st.integers(-9, 9), min_size=2**k, max_size=2**k))
+    part_lists = data.draw(st.lists(st.integers(-9, 9), min_size=2**k, max_size=2**k))
 
     def value(mask: int) -> int:
-        return parts_drawn[mask & ~3 | (1 if (mask & 3) in (1, 2) else mask & 3)]
+        return part_lists[mask & ~3 | (1 if (mask & 3) in (1, 2) else mask & 3)]
 
     design = factorial_design(k)
     shares = design.shares @ np.array([value(mask) for mask in design.masks], dtype=float)
@@ -137,15 +137,15 @@ def test_parts_that_do_the_same_share_alike(k: int, data: st.DataObject):
 @given(st.integers(1, 6), st.integers(1, 12), st.integers(0, 99))
 def test_a_part_that_does_nothing_has_no_share(k: int, count: int, seed: int):
     """With all orders or with some, a null part has 0 and the shares still sum to the whole change."""
-    parts_drawn, null = np.random.default_rng(seed).normal(size=2**k), seed % k
+    part_lists, null = np.random.default_rng(seed).normal(size=2**k), seed % k
     for design in (factorial_design(k), permutation_design(k, draw_permutations(k, count, seed))):
-        inner = np.array([parts_drawn[mask & ~(1 << null)] for mask in design.masks])
+        inner = np.array([part_lists[mask & ~(1 << null)] for mask in design.masks])
         shares = design.shares @ inner
         assert shares[null] == pytest.approx(0, abs=1e-12)
         assert shares.sum() == pytest.approx(inner[-1] - inner[0], abs=1e-9)
 
 
-def test_orders_are_balanced():
+def test_permutations_are_balanced():
     """Among as many orders as there are parts, each part comes once at each place; a seed gives the same ones."""
     permutations = draw_permutations(6, 6, seed=4)
     assert all(len({order[place] for order in permutations}) == 6 for place in range(6))
@@ -181,17 +181,17 @@ def test_two_parts_have_the_effects_of_the_factorial():
 
 @pytest.mark.parametrize("k", [1, 3, 4])
 @pytest.mark.long
-def test_the_whole_experiment_equals_brute_force(k: int):
+def test_the_experiment_equals_brute_force(k: int):
     """Through real callables, runs on disk and back, the shares are those of all orders."""
-    parts_drawn = np.random.default_rng(k).integers(0, 100, size=(2**k, 9))
-    result = ablate(*table(k, lambda mask, query: parts_drawn[mask, query]), numbered(9), metrics=["latency"])
+    part_lists = np.random.default_rng(k).integers(0, 100, size=(2**k, 9))
+    result = ablate(*table(k, lambda mask, query: part_lists[mask, query]), numbered(9), metrics=["latency"])
     assert len(result.configurations) == 2**k
-    expected = shapley(k, lambda mask: parts_drawn[mask].mean())
+    expected = shapley(k, lambda mask: part_lists[mask].mean())
     assert list(means(result, "latency").values()) == pytest.approx(expected)
 
 
 @pytest.mark.long
-def test_five_parts_are_swapped_in_some_orders():
+def test_five_parts_are_swapped_in_some_permutations():
     """More than four parts run fewer configurations than all; what adds up is divided exactly all the same."""
     worth = [3.0, 0.0, -2.0, 7.0, 1.0]
     systems = table(5, lambda mask, query: 50 + query + sum(w for at, w in enumerate(worth) if mask >> at & 1))
@@ -316,9 +316,9 @@ class Wavering:
         self.calls = 0
 
     def observe(self, traces):
-        return [self._one(trace) for trace in traces]
+        return [self._judge_trace(trace) for trace in traces]
 
-    def _one(self, trace: Trace) -> Verdicts:
+    def _judge_trace(self, trace: Trace) -> Verdicts:
         self.calls += 1
         value = self.calls * 0.37 % 1
         seen = tuple(
@@ -459,8 +459,8 @@ def test_impossible_questions_are_refused():
 
 def test_the_same_seed_gives_the_same_finding():
     """Another seed draws other resamples."""
-    parts_drawn = np.random.default_rng(0).uniform(0, 100, size=(4, 20))
-    systems = table(2, lambda mask, query: parts_drawn[mask, query])
+    part_lists = np.random.default_rng(0).uniform(0, 100, size=(4, 20))
+    systems = table(2, lambda mask, query: part_lists[mask, query])
     result = ablate(*systems, numbered(20), metrics=["latency"], seed=7)
     assert ablate(*systems, numbered(20), metrics=["latency"], seed=7) == result
     assert ablate(*systems, numbered(20), metrics=["latency"], seed=8).attributions != result.attributions
@@ -497,7 +497,7 @@ def test_a_killed_experiment_goes_on_where_it_stopped(tmp_path: Path):
         file.write(b'{"part":"generator","side":1,"inp')
     steps: list[tuple[int, int]] = []
     result = ablate(*systems, QUERIES, out=tmp_path / "it", progress=lambda *at: steps.append(at))
-    assert [made.reused for made in result.configurations][:2] == [True, True]
+    assert [configuration.reused for configuration in result.configurations][:2] == [True, True]
     assert set(calls.values()) == {1}
     assert steps[-1] == (8 * len(QUERIES), 8 * len(QUERIES))
     assert result.attributions == ablate(*systems, QUERIES).attributions
@@ -588,7 +588,7 @@ def test_replay_keeps_apart_where_a_trace_failed():
 # --- the report ------------------------------------------------------------------------------------
 
 
-def test_the_report_says_who_made_it_worse():
+def test_the_report_names_the_part_at_fault():
     """The first line names the part and the metrics; each effect is shown with its interval; nothing is markup."""
 
     def failing(query, chunks):
@@ -609,6 +609,6 @@ def test_runs_stay_where_they_were_asked_for(tmp_path: Path):
     """With a folder each configuration is a run that opens like any other; without one nothing is left."""
     systems = (system(finding(), copying), system(finding(), inventing))
     result = ablate(*systems, QUERIES[:3], out=tmp_path / "it", metrics=["groundedness"])
-    runs = [Run.open(made.run) for made in result.configurations]
+    runs = [Run.open(configuration.run) for configuration in result.configurations]
     assert [run.manifest.traces for run in runs] == [3] * 4
     assert ablate(*systems, QUERIES[:3], metrics=["groundedness"]).configurations[0].run is None

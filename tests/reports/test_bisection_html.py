@@ -37,27 +37,27 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
 
 
 @pytest.fixture(scope="module")
-def found(runs: tuple[Run, Run]) -> Bisection:
+def bisection(runs: tuple[Run, Run]) -> Bisection:
     return bisect(*runs)
 
 
-def spoiled(found: Bisection) -> Bisection:
-    """The same with an attack for every text that comes from outside."""
-    fault = found.faults[0]
-    telling = tuple(
-        replace(each, trace=HOSTILE, query=HOSTILE, before=HOSTILE, after=HOSTILE) for each in fault.examples
+def spoiled(bisection: Bisection) -> Bisection:
+    """Put an attack in place of every text that comes from outside."""
+    fault = bisection.faults[0]
+    examples = tuple(
+        replace(row, trace=HOSTILE, query=HOSTILE, before=HOSTILE, after=HOSTILE) for row in fault.examples
     )
-    clues = tuple(replace(clue, text=HOSTILE) for clue in found.differences)
-    manifests = tuple(replace(made, judge=HOSTILE, created=HOSTILE) for made in found.comparison.manifests)
-    changes = tuple(replace(each, metric=f"{each.metric} {HOSTILE}") for each in found.comparison.changes)
+    clues = tuple(replace(clue, text=HOSTILE) for clue in bisection.differences)
+    manifests = tuple(replace(manifest, judge=HOSTILE, created=HOSTILE) for manifest in bisection.comparison.manifests)
+    changes = tuple(replace(row, metric=f"{row.metric} {HOSTILE}") for row in bisection.comparison.changes)
     return replace(
-        found,
+        bisection,
         sentence=HOSTILE,
-        faults=(replace(fault, examples=telling, differences=clues),),
-        tree=tuple(replace(each, why=HOSTILE) for each in found.tree),
+        faults=(replace(fault, examples=examples, differences=clues),),
+        tree=tuple(replace(row, why=HOSTILE) for row in bisection.tree),
         differences=clues,
         comparison=replace(
-            found.comparison,
+            bisection.comparison,
             baseline=HOSTILE,
             candidate=HOSTILE,
             warnings=(HOSTILE,),
@@ -82,9 +82,9 @@ class Names(HTMLParser):
         self.links.update(value or "" for name, value in attrs if name in ("href", "xlink:href"))
 
 
-def test_self_contained(found: Bisection):
+def test_self_contained(bisection: Bisection):
     """The page names nothing outside itself, loads nothing, and has a language and a title."""
-    page = render_bisection_html(found)
+    page = render_bisection_html(bisection)
     parser = Names()
     parser.feed(page)
     assert page.startswith('<!doctype html>\n<html lang="en">')
@@ -94,9 +94,9 @@ def test_self_contained(found: Bisection):
     assert not {n for n in parser.attributes if n in ("src", "style", "srcset") or n.startswith("on")}
 
 
-def test_policy_by_hash(found: Bisection):
+def test_policy_by_hash(bisection: Bisection):
     """The security policy allows the one script and the one style sheet by their hashes, and nothing else."""
-    page = render_bisection_html(found)
+    page = render_bisection_html(bisection)
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
     for tag in ("script", "style"):
@@ -107,29 +107,29 @@ def test_policy_by_hash(found: Bisection):
     assert "unsafe" not in policy[1]
 
 
-def test_all_of_the_bisection_is_on_the_page(found: Bisection):
-    """Sentence, suspects, remedies, clues, every branch, every metric, every telling trace."""
-    page = render_bisection_html(found)
+def test_all_of_the_bisection_is_on_the_page(bisection: Bisection):
+    """Sentence, suspects, remedies, clues, every branch, every metric, every example."""
+    page = render_bisection_html(bisection)
     for text in (
-        found.sentence,
-        *found.faults[0].suspects,
-        *found.faults[0].remedies,
-        *(clue.text for clue in found.differences),
-        *(ruling.branch for ruling in found.tree),
-        *(change.metric for change in found.comparison.changes),
-        *(each.trace for each in found.faults[0].examples),
+        bisection.sentence,
+        *bisection.faults[0].suspects,
+        *bisection.faults[0].remedies,
+        *(clue.text for clue in bisection.differences),
+        *(ruling.branch for ruling in bisection.tree),
+        *(change.metric for change in bisection.comparison.changes),
+        *(example.trace for example in bisection.faults[0].examples),
     ):
         assert text in page
-    assert page.index(found.sentence) < page.index('id="faults"') < page.index('id="tree"')
+    assert page.index(bisection.sentence) < page.index('id="faults"') < page.index('id="tree"')
 
 
-def test_the_forest_says_what_it_draws(found: Bisection):
+def test_the_forest_says_what_it_draws(bisection: Bisection):
     """A drawing for each difference, named by where its interval lies; one without end has an arrow."""
-    drawn = draw_forest_plot(found.comparison.changes, "title")
-    known = [change for change in found.comparison.changes if change.difference is not None]
-    assert drawn is not None
-    assert drawn.count('role="img"') == len(known)
-    assert "polygon" not in drawn
+    plot = draw_forest_plot(bisection.comparison.changes, "title")
+    known = [change for change in bisection.comparison.changes if change.difference is not None]
+    assert plot is not None
+    assert plot.count('role="img"') == len(known)
+    assert "polygon" not in plot
     worst = known[0]
     assert "lies below the margin of 0.020" in describe_forest_row(worst)
     within = replace(worst, difference=replace(worst.difference, low=-0.01, high=0.015))
@@ -141,14 +141,14 @@ def test_the_forest_says_what_it_draws(found: Bisection):
     assert draw_forest_plot([replace(worst, difference=None)], "title") is None
 
 
-def test_the_file_is_kept(found: Bisection, tmp_path: Path):
+def test_the_file_is_not_replaced(bisection: Bisection, tmp_path: Path):
     """What stands there stays, unless forced."""
     place = tmp_path / "page.html"
     place.write_text("mine")
     with pytest.raises(OutputError, match="exists already"):
-        write_bisection_html(found, place)
+        write_bisection_html(bisection, place)
     assert place.read_text() == "mine"
-    assert write_bisection_html(found, place, force=True).read_text("utf-8").startswith("<!doctype html>")
+    assert write_bisection_html(bisection, place, force=True).read_text("utf-8").startswith("<!doctype html>")
 
 
 @pytest.fixture(scope="module")
@@ -188,14 +188,14 @@ class Visit:
 
 
 @pytest.fixture(scope="module")
-def page(found: Bisection, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_bisection_html(found, tmp_path_factory.mktemp("page") / "page.html")
+def page(bisection: Bisection, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bisection_html(bisection, tmp_path_factory.mktemp("page") / "page.html")
 
 
 @pytest.mark.browser
-def test_hostile_text_inert(chromium: Any, found: Bisection, tmp_path: Path):
+def test_hostile_text_inert(chromium: Any, bisection: Bisection, tmp_path: Path):
     """Whatever a text holds is shown as text: no script runs, no element appears, no link leads out."""
-    place = write_bisection_html(spoiled(found), tmp_path / "page.html")
+    place = write_bisection_html(spoiled(bisection), tmp_path / "page.html")
     with Visit(chromium, place) as page:
         assert page.evaluate("window.pwned") is None
         assert page.locator("script").count() == 1
@@ -204,7 +204,7 @@ def test_hostile_text_inert(chromium: Any, found: Bisection, tmp_path: Path):
         text = page.locator("body").inner_text()
         assert "<img src=x onerror='window.pwned=2'>" in text
         assert not set(text) & {"\x1b", "\u202e", "\u2028"}
-    place = write_bisection_html([(HOSTILE, spoiled(found))], tmp_path / "parts.html", by=HOSTILE)
+    place = write_bisection_html([(HOSTILE, spoiled(bisection))], tmp_path / "parts.html", by=HOSTILE)
     with Visit(chromium, place) as page:
         assert page.evaluate("window.pwned") is None
         assert page.locator("script").count() == 1
@@ -222,9 +222,9 @@ def test_named_and_in_order(chromium: Any, runs: tuple[Run, Run], page: Path, tm
         with Visit(chromium, place) as shown:
             assert shown.evaluate(doubled) == shown.evaluate(silent) == 0
             assert shown.evaluate(f"{lost}.map(e => e.hash)") == []
-            found = shown.evaluate(levels)
-            assert found.count(1) == 1
-            assert all(later - earlier <= 1 for earlier, later in pairwise(found))
+            heading_levels = shown.evaluate(levels)
+            assert heading_levels.count(1) == 1
+            assert all(later - earlier <= 1 for earlier, later in pairwise(heading_levels))
             assert shown.locator("svg:not([aria-hidden]):not([aria-label])").count() == 0
             assert shown.locator("th:not([scope])").count() == 0
 

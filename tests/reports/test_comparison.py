@@ -40,9 +40,9 @@ def bisected(runs: tuple[Run, Run]) -> Bisection:
 
 
 def attack(at: int, levels: str) -> tuple:
-    """A trace in which every text is an attack."""
+    """Build a trace in which every text is an attack."""
     trace, seen = pair(f"{HOSTILE}{at}", levels, "s", route=HOSTILE)
-    chunks = tuple(Chunk(id=f"{levels}{each.id}", text=f"{HOSTILE} | {levels}") for each in trace.chunks)
+    chunks = tuple(Chunk(id=f"{levels}{chunk.id}", text=f"{HOSTILE} | {levels}") for chunk in trace.chunks)
     trace = replace(trace, query=f"{HOSTILE} | `{at}`", chunks=chunks, model=f"{HOSTILE}{levels}")
     return trace, replace(
         seen,
@@ -105,7 +105,7 @@ def test_what_got_worse_names_losers_before_winners(compared: Comparison):
 
 def test_cannot_tell_says_how_many_would(compared: Comparison):
     """Beside a metric that cannot be told stands about how many pairs would tell."""
-    [change] = [each for each in compared.changes if each.metric == "answer_relevance"]
+    [change] = [item for item in compared.changes if item.metric == "answer_relevance"]
     assert wording.describe_verdict(change) == f"cannot tell (n ≈ {change.needed:,})"
     row = next(
         r for r in comparison.render_comparison_terminal(compared, width=100).splitlines() if "answer_relevance " in r
@@ -125,7 +125,7 @@ def test_a_bisection_says_sentence_suspects_and_every_branch(bisected: Bisection
         bisection.render_bisection_terminal(bisected, width=400),
         bisection.render_bisection_markdown(bisected),
     ):
-        plain = re.sub(r"&#(\d+);", lambda found: chr(int(found[1])), text)
+        plain = re.sub(r"&#(\d+);", lambda match: chr(int(match[1])), text)
         assert bisected.sentence in plain
         for ruling in bisected.tree:
             assert ruling.branch in plain
@@ -139,7 +139,7 @@ def test_a_bisection_says_sentence_suspects_and_every_branch(bisected: Bisection
 def test_json_holds_all_and_no_infinity(compared: Comparison, bisected: Bisection):
     """Every field under its name, each change with its verdict, an infinite end null."""
     data = json.loads(comparison.encode_comparison(compared))
-    assert [row["verdict"] for row in data["changes"]] == [each.verdict for each in compared.changes]
+    assert [row["verdict"] for row in data["changes"]] == [change.verdict for change in compared.changes]
     data = json.loads(bisection.encode_bisection(bisected))
     assert (data["verdict"], data["faults"][0]["layer"]) == ("fault", "retrieval")
     assert data["faults"][0]["evidence"][0]["verdict"] == "worse"
@@ -159,27 +159,27 @@ def test_segments_stand_one_after_the_other(runs: tuple[Run, Run]):
     assert len(json.loads(comparison.encode_comparison(parts))) == 6
     assert comparison.render_comparison_markdown(parts).count("\n### ") + 1 == 6
     assert "23 pairs by id" in text
-    found = bisect_segments(side, "route")
-    assert "23 pairs by id" in bisection.render_bisection_terminal(found, by="route", width=200)
-    page = bisection.render_bisection_markdown(found, by="route")
+    segments = bisect_segments(side, "route")
+    assert "23 pairs by id" in bisection.render_bisection_terminal(segments, by="route", width=200)
+    page = bisection.render_bisection_markdown(segments, by="route")
     assert page.startswith("### ❌ fault: Of 6 segments by route: ")
-    assert all(f"| {name} |" in page for name, _ in found)
+    assert all(f"| {name} |" in page for name, _ in segments)
 
 
 def test_hostile_texts_do_nothing(attacked: tuple[Run, Run]):
     """No escape sequence reaches a terminal, no markup and no cell's end reaches Markdown."""
-    found = bisect(*attacked)
-    assert found.verdict == "fault"
-    assert found.faults[0].examples
+    result = bisect(*attacked)
+    assert result.verdict == "fault"
+    assert result.faults[0].examples
     segments = bisect_segments(pair_runs(*attacked), "route")
     compared = compare(*attacked)
     texts = [
-        bisection.render_bisection_terminal(found, width=100),
+        bisection.render_bisection_terminal(result, width=100),
         bisection.render_bisection_terminal(segments, by="route", width=100),
         comparison.render_comparison_terminal(compared, width=100),
     ]
     pages = [
-        bisection.render_bisection_markdown(found),
+        bisection.render_bisection_markdown(result),
         bisection.render_bisection_markdown(segments, by="route"),
         comparison.render_comparison_markdown(compared),
     ]
@@ -194,9 +194,9 @@ def test_hostile_texts_do_nothing(attacked: tuple[Run, Run]):
 
 def test_the_same_run_twice_is_never_a_fault(runs: tuple[Run, Run]):
     """A run beside itself: no metric is worse or better, and no branch is at fault."""
-    found = bisect(runs[0], runs[0])
-    assert found.verdict == "no fault"
-    text = bisection.render_bisection_terminal(found, width=400)
+    result = bisect(runs[0], runs[0])
+    assert result.verdict == "no fault"
+    text = bisection.render_bisection_terminal(result, width=400)
     assert "▼" not in text
     assert "▲" not in text
     assert "✗" not in text

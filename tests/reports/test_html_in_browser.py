@@ -115,7 +115,7 @@ def test_hostile_text_inert(chromium: Any, report: Path) -> None:
 
 @pytest.mark.browser
 def test_keys_alone(chromium: Any, report: Path) -> None:
-    """From the address bar to the evidence of a claim, and back, without a pointer."""
+    """From the address field to the evidence of a claim, and back, without a pointer."""
     with Visit(chromium, report) as visit:
         page = visit.page
         page.keyboard.press("Tab")
@@ -173,16 +173,16 @@ def test_filters_narrow(chromium: Any, report: Path) -> None:
     """Search, problem, route and the scorecard's own buttons narrow the list; reset brings all back."""
     with Visit(chromium, report) as visit:
         page = visit.page
-        found = page.locator("#matches")
+        matches = page.locator("#matches")
         page.fill("#search", "SHIP-1 sail")
-        assert found.inner_text() == "3 of 14 traces"
+        assert matches.inner_text() == "3 of 14 traces"
         page.click("#clear")
         page.select_option("#route", label="sales")
-        assert found.inner_text() == "4 of 14 traces"
+        assert matches.inner_text() == "4 of 14 traces"
         page.click("#clear")
-        assert found.inner_text() == "14 traces"
+        assert matches.inner_text() == "14 traces"
         page.locator("[data-filter=kind][data-value=unsupported_claim]").click()
-        assert found.inner_text() == "12 of 14 traces"
+        assert matches.inner_text() == "12 of 14 traces"
         page.fill("#search", "no such words")
         assert page.locator("#nothing").is_visible()
 
@@ -225,9 +225,9 @@ def test_named_and_in_order(chromium: Any, report: Path) -> None:
         doubled = "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('[id]')].map(e => e.id))"
         levels = "[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(e => +e.tagName[1])"
         assert page.evaluate(unnamed) == page.evaluate(silent) == page.evaluate(doubled) == 0
-        found = page.evaluate(levels)
-        assert found.count(1) == 1
-        assert all(later - earlier <= 1 for earlier, later in pairwise(found))
+        heading_levels = page.evaluate(levels)
+        assert heading_levels.count(1) == 1
+        assert all(later - earlier <= 1 for earlier, later in pairwise(heading_levels))
         assert page.locator("svg:not([aria-hidden]):not([aria-label])").count() == 0
         assert page.locator("th:not([scope])").count() == 0
 

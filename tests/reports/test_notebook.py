@@ -17,19 +17,19 @@ from sample_runs import evaluate_pairs, pair
 nbformat = pytest.importorskip("nbformat", reason="notebooks need the packages of the group test")
 
 ROOT = Path(__file__).parents[2]
-MADE = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
     """Two runs, the second of which grounds less; one name would be a script in a page."""
     folder = tmp_path_factory.mktemp("notebook")
-    found = []
+    results = []
     for name, claims in (("good", "s" * 60), ("bad", "s" * 30 + "u" * 30)):
-        made = [pair(f"<script>t{at}", "h", claim) for at, claim in enumerate(claims)]
+        pairs = [pair(f"<script>t{at}", "h", claim) for at, claim in enumerate(claims)]
         (folder / name).mkdir()
-        found.append(evaluate_pairs(folder / name, made, ["groundedness", "answer_relevance", "latency"]))
-    return found[0], found[1]
+        results.append(evaluate_pairs(folder / name, pairs, ["groundedness", "answer_relevance", "latency"]))
+    return results[0], results[1]
 
 
 def test_what_is_shown_is_a_fragment_without_script(runs: tuple[Run, Run]):
@@ -48,7 +48,7 @@ def test_what_is_shown_is_a_fragment_without_script(runs: tuple[Run, Run]):
         assert text.count("<table") == text.count("</table>")
 
 
-def test_everything_shown_is_found_by_its_name():
+def test_every_renderer_is_registered_by_its_name():
     """The names by which a notebook finds the records are those of the classes, and each has its function."""
     from importlib import import_module
 
@@ -57,7 +57,7 @@ def test_everything_shown_is_found_by_its_name():
         assert callable(getattr(notebook, function))
 
 
-@pytest.mark.parametrize("path", MADE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebooks_of_the_docs_run(path: Path, tmp_path: Path):
     """Each runs from top to bottom in a kernel of its own, and shows HTML where the page does."""
     sys.path.insert(0, str(ROOT / "docs"))
@@ -79,7 +79,7 @@ def test_the_notebooks_of_the_docs_run(path: Path, tmp_path: Path):
     assert done.returncode == 0, done.stderr
     again = nbformat.read(tmp_path / path.name, as_version=4)
     for before, after in zip(there.cells, again.cells, strict=True):
-        kinds = [[sorted(each.get("data", {})) for each in cell.get("outputs", ())] for cell in (before, after)]
+        kinds = [[sorted(output.get("data", {})) for output in cell.get("outputs", ())] for cell in (before, after)]
         assert kinds[0] == kinds[1], before.source
     text = path.read_text("utf-8")
     assert '"output_type": "error"' not in text

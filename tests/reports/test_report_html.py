@@ -35,7 +35,7 @@ def report(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def carried(page: str) -> list[Any]:
-    """The bodies of all traces in a page."""
+    """Decode the bodies of all traces in a page."""
     blocks = re.findall(r'<script type="application/gzip" id="block-\d+">([^<]+)</script>', page)
     return [body for block in blocks for body in json.loads(gzip.decompress(base64.b64decode(block)))]
 
@@ -102,7 +102,7 @@ def test_long_text_cut(tmp_path: Path) -> None:
     assert body["trace"]["chunks"][0]["text"].endswith("x… [40,000 characters more]")
 
 
-def test_output_kept(run: Run, tmp_path: Path) -> None:
+def test_output_is_not_replaced(run: Run, tmp_path: Path) -> None:
     """A file that stands there is kept unless forced, and a refused place leaves nothing behind."""
     place = tmp_path / "report.html"
     place.write_text("mine")
@@ -114,7 +114,7 @@ def test_output_kept(run: Run, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="is a directory"):
         write_run_html(run, tmp_path)
     assert write_run_html(run, place, force=True).read_text("utf-8").startswith("<!doctype html>")
-    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 @pytest.mark.parametrize("package", ["altair", "vl_convert"])
@@ -126,22 +126,22 @@ def test_missing_extra(run: Run, monkeypatch: pytest.MonkeyPatch, package: str) 
 
 
 def colours() -> dict[str, tuple[str, str]]:
-    """The palette: name → its colour in the light and in the dark theme."""
+    """Read the palette: name → its colour in the light and in the dark theme."""
     import ragfault
 
     css = (Path(ragfault.__file__).parent / "reports" / "html" / "static" / "page.css").read_text("utf-8")
     return {name: (a, b) for name, a, b in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", css)}
 
 
-def contrast(one: str, other: str) -> float:
-    """The contrast of two colours, as WCAG 2 defines it."""
+def contrast(first: str, second: str) -> float:
+    """Compute the contrast of two colours, as WCAG 2 defines it."""
 
     def luminance(colour: str) -> float:
         parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
         red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    low, high = sorted((luminance(one), luminance(other)))
+    low, high = sorted((luminance(first), luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -154,7 +154,7 @@ def test_contrast(theme: int) -> None:
     texts += [(tone, f"{tone}-back") for tone in ("good", "so", "warn", "bad")]
     texts += [("ink", f"{tone}-back") for tone in ("good", "so", "warn", "bad")]
     texts += [("ink", "mark"), ("page", "ink"), ("page", "accent")]
-    drawn = [(name, "page") for name in ("edge", "relevance", "use", "accent", "good", "so", "warn", "bad")]
+    drawings = [(name, "page") for name in ("edge", "relevance", "use", "accent", "good", "so", "warn", "bad")]
     assert {
         pair: contrast(palette[pair[0]], palette[pair[1]])
         for pair in texts
@@ -162,6 +162,6 @@ def test_contrast(theme: int) -> None:
     } == {}
     assert {
         pair: contrast(palette[pair[0]], palette[pair[1]])
-        for pair in drawn
+        for pair in drawings
         if contrast(palette[pair[0]], palette[pair[1]]) < 3
     } == {}

@@ -26,15 +26,15 @@ NASTY = "\x1b[31m[red]evil[/red]\x1b]8;;http://x.example\x07 | <script>alert(1)<
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory) -> Findings:
+def findings(tmp_path_factory) -> Findings:
     """A run with a bit of everything, on two routes."""
-    made = [
+    pairs = [
         pair("a", "hmm", "ss", route="faq", time=datetime(2026, 5, 1, tzinfo=UTC)),
         pair("b", "nn", "uc", used="--", relevance=0.1, missing=("the date",), route="faq"),
         pair("c", "h", "", route="law", latency=Latency(total=1200)),
         pair("d", "hn", "su", route="law"),
     ]
-    return analyze(evaluate_pairs(tmp_path_factory.mktemp("report"), made))
+    return analyze(evaluate_pairs(tmp_path_factory.mktemp("report"), pairs))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_clean_text_is_one_harmless_line(text):
         "X\x1b",
     ],
 )
-def test_terminal_sequences_go_whole(text):
+def test_terminal_sequences_are_removed_completely(text):
     """Not only the escape character is dropped but the sequence that it begins."""
     assert format.clean_text(text) == "X"
 
@@ -95,9 +95,9 @@ def test_a_percentage_never_rounds_to_all_or_nothing(share):
 # --- terminal --------------------------------------------------------------------------------------
 
 
-def test_the_scorecard_shows_each_layer_with_counts_and_targets(found):
-    """A line for a metric: mean, interval, bar, scored, undefined, failed, and how its target stands."""
-    text = terminal.render_scorecard_terminal(found, width=110)
+def test_the_scorecard_shows_each_layer_with_counts_and_targets(findings):
+    """A line for a metric: mean, interval, plot, scored, undefined, failed, and how its target stands."""
+    text = terminal.render_scorecard_terminal(findings, width=110)
     line = next(line for line in text.splitlines() if line.startswith("groundedness"))
     assert line.split()[1] == "0.500"
     assert line.split()[-7:] == ["3", "1", "0", ">", "0.85", "cannot", "tell"]
@@ -117,26 +117,26 @@ def test_the_scorecard_shows_each_layer_with_counts_and_targets(found):
     assert "contradiction ↓" in text
 
 
-def test_metrics_without_a_value_share_a_line_with_their_reason(found):
+def test_metrics_without_a_value_share_a_line_with_their_reason(findings):
     """What is undefined everywhere is told once, by reason, and not in the tables."""
-    text = terminal.render_scorecard_terminal(found, width=300)
+    text = terminal.render_scorecard_terminal(findings, width=300)
     assert "recall@5, precision@5, hit@5, ndcg@10, reciprocal_rank: no gold" in text
     assert text.count("ndcg@10") == 1
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_no_line_is_wider_than_the_terminal(found, width):
+def test_no_line_is_wider_than_the_terminal(findings, width):
     """Narrow terminals get fewer columns and folded texts."""
-    text = terminal.render_scorecard_terminal(found, width=width)
+    text = terminal.render_scorecard_terminal(findings, width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "groundedness" in text
 
 
-def test_colour_only_where_asked(found):
+def test_colour_only_where_asked(findings):
     """Without colour there is no escape sequence; with it the words are the same."""
     bare, painted = (
-        terminal.render_scorecard_terminal(found, width=90),
-        terminal.render_scorecard_terminal(found, width=90, color=True),
+        terminal.render_scorecard_terminal(findings, width=90),
+        terminal.render_scorecard_terminal(findings, width=90, color=True),
     )
     assert "\x1b" not in bare
     assert "\x1b[" in painted
@@ -169,14 +169,14 @@ def test_a_diagnosis_in_full():
 
 
 def cells(line):
-    """The cells of a row of a table."""
+    """Split a row of a table into its cells."""
     return [cell.strip() for cell in line.strip("|").split(" | ")]
 
 
-def test_every_table_is_whole(found):
+def test_every_table_is_complete(findings):
     """Each row of a table has as many cells as its heading."""
     width = 0
-    for line in markdown.render_scorecard_markdown(found).splitlines():
+    for line in markdown.render_scorecard_markdown(findings).splitlines():
         if not line.startswith("|"):
             width = 0
             continue
@@ -184,9 +184,9 @@ def test_every_table_is_whole(found):
         assert line.count("|") == width, line
 
 
-def test_the_markdown_holds_the_scorecard(found):
+def test_the_markdown_holds_the_scorecard(findings):
     """A row of the table is the aggregate."""
-    text = markdown.render_scorecard_markdown(found)
+    text = markdown.render_scorecard_markdown(findings)
     row = next(cells(line) for line in text.splitlines() if line.startswith("| `groundedness` |"))
     assert row[1] == "0.500"
     assert row[3:6] == ["3", "1", "0"]
@@ -204,7 +204,7 @@ def test_texts_of_traces_are_never_markdown(nasty):
     assert "[red]" not in text
     assert "`c`" not in text
     assert "\x1b" not in text
-    test_every_table_is_whole(nasty)
+    test_every_table_is_complete(nasty)
 
 
 @given(st.text())
@@ -220,22 +220,22 @@ def test_escaped_text_has_no_active_sign(text):
 # --- JSON and CSV ----------------------------------------------------------------------------------
 
 
-def test_json_is_the_record(found):
+def test_json_is_the_record(findings):
     """The JSON reads back as the findings, every field by name; no NaN or Infinity stands in it."""
-    text = json_report.encode_findings(found)
+    text = json_report.encode_findings(findings)
     data = json.loads(text, parse_constant=pytest.fail)
-    assert data["scorecard"]["aggregates"][0]["metric"] == found.scorecard.aggregates[0].metric
-    assert [item["kind"] for item in data["remedies"]] == [item.kind for item in found.remedies]
+    assert data["scorecard"]["aggregates"][0]["metric"] == findings.scorecard.aggregates[0].metric
+    assert [item["kind"] for item in data["remedies"]] == [item.kind for item in findings.remedies]
     latency = next(item for item in data["scorecard"]["aggregates"] if item["metric"] == "latency")
     assert latency["interval"]["high"] is None
-    assert [item["count"] for item in data["quality"]] == [item.count for item in found.quality]
+    assert [item["count"] for item in data["quality"]] == [item.count for item in findings.quality]
 
 
-def test_csv_has_a_row_for_every_metric_and_segment(found):
+def test_csv_has_a_row_for_every_metric_and_segment(findings):
     """All traces first, then each route; numbers are numbers and what is absent is empty."""
-    rows = list(csv.DictReader(io.StringIO(json_report.encode_findings_csv(found))))
+    rows = list(csv.DictReader(io.StringIO(json_report.encode_findings_csv(findings))))
     assert tuple(rows[0]) == json_report.CSV_COLUMNS
-    assert len(rows) == 3 * len(found.scorecard.aggregates)
+    assert len(rows) == 3 * len(findings.scorecard.aggregates)
     row = next(row for row in rows if row["metric"] == "groundedness")
     assert (float(row["mean"]), row["scored"], row["undefined"], row["result"]) == (0.5, "3", "1", "cannot tell")
     assert {row["segment"] for row in rows} == {"", "faq", "law"}

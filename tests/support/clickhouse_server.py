@@ -1,7 +1,7 @@
 """The engine of ClickHouse (chdb) behind HTTP, in a process of its own: as much of its interface as a client needs.
 
-`python clickhouse_server.py FOLDER PORT` tells the port; 0 is any. `GET /cut` has the next insert done and not answered, as if
-the line broke.
+`python clickhouse_server.py FOLDER PORT` tells the port; 0 is any. `GET /cut` has the next insert done and not answered,
+as if the line broke.
 """
 
 from __future__ import annotations
