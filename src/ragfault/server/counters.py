@@ -7,6 +7,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable
+from itertools import accumulate
 
 from ragfault.server.storage import EventCount, TraceStore
 
@@ -79,11 +80,7 @@ class LatencyHistogram:
 
     def cumulative_counts(self) -> list[int]:
         """Return the number of delays at or below each of `LATENCY_EDGES`."""
-        counts, total = [], 0
-        for n in self._bins[:-1]:
-            total += n
-            counts.append(total)
-        return counts
+        return list(accumulate(self._bins[:-1]))
 
     def quantile(self, share: float) -> float | None:
         """Return a quantile of the latest delays; None without any."""

@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -86,10 +86,10 @@ class SecurityMiddleware:
     def _check_origin(self, headers: Headers) -> str | None:
         """Return why a request is rejected; None where it is accepted."""
         host = headers.get("host", "")
-        if self._is_local and not is_loopback(_parse_host(f"//{host}")):
+        if self._is_local and not is_loopback(_split_url(f"//{host}").hostname or ""):
             return f'this server answers to names of this machine only, not to "{host[:80]}".'
         origin = headers.get("origin")
-        if origin is not None and _parse_netloc(origin) != host.lower():
+        if origin is not None and _split_url(origin).netloc.lower() != host.lower():
             return CROSS_ORIGIN_ERROR
         loaded = headers.get("sec-fetch-mode", "navigate") != "navigate"
         if loaded and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
@@ -97,20 +97,12 @@ class SecurityMiddleware:
         return None
 
 
-def _parse_host(url: str) -> str:
-    """Return the host of a URL; empty where there is none."""
+def _split_url(url: str) -> SplitResult:
+    """Split a URL; an invalid one is empty."""
     try:
-        return urlsplit(url).hostname or ""
+        return urlsplit(url)
     except ValueError:
-        return ""
-
-
-def _parse_netloc(url: str) -> str:
-    """Return host and port of a URL; empty where there are none."""
-    try:
-        return urlsplit(url).netloc.lower()
-    except ValueError:
-        return ""
+        return urlsplit("")
 
 
 TOKEN_COOKIE = "ragfault"
@@ -145,8 +137,8 @@ class AccessControl:
     def __init__(self, settings: ServerSettings, store: TraceStore) -> None:
         self._store = store
         own = settings.token
-        self._configured_token = (
-            None if own is None else AccessToken(name="--token", role="admin", hash=hash_token(own), created=0.0)
+        self._configured_tokens = (
+            () if own is None else (AccessToken(name="--token", role="admin", hash=hash_token(own), created=0.0),)
         )
         self._is_local = is_loopback(settings.host)
         self._rate_limiter = RateLimiter(settings.limits.rate)
@@ -160,11 +152,7 @@ class AccessControl:
         with self._lock:
             if time.monotonic() - self._read_at > TOKEN_CACHE_SECONDS:
                 self._stored_tokens, self._read_at = self._store.read_tokens(), time.monotonic()
-            return (
-                self._stored_tokens
-                if self._configured_token is None
-                else (self._configured_token, *self._stored_tokens)
-            )
+            return (*self._configured_tokens, *self._stored_tokens)
 
     def invalidate_tokens(self) -> None:
         """Read the tokens of the store again at the next request."""

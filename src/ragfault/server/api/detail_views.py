@@ -75,10 +75,8 @@ def compare_windows(
         raise UsageError("two windows lie within 90 days of each other here. Export both as runs, and bisect these.")
     grain = max(1, (high - low) // (4 * DAY_MINUTES))
     series = build_series(server.store.read_rollups(low, high, route=route or "", grain=grain))
-    measures = server.measures
-    return WindowComparison(
-        route=route, before=before, after=after, blame=locate_fault(series, measures, route, before, after)
-    )
+    blame = locate_fault(series, server.measures, route, before, after)
+    return WindowComparison(route=route, before=before, after=after, blame=blame)
 
 
 # --- selections ------------------------------------------------------------------------------------
@@ -228,14 +226,8 @@ def load_clusters(server: ServerState) -> ClustersView:
     if not saved:
         return ClustersView(install_hint=missing, promoted=promoted)
     clusters, registry = _decode_clusters(saved)
-    return ClustersView(
-        install_hint=missing,
-        time=saved["time"],
-        since=saved["since"],
-        clusters=clusters,
-        registry=registry,
-        promoted=promoted,
-    )
+    times = {name: saved[name] for name in ("time", "since")}
+    return ClustersView(install_hint=missing, clusters=clusters, registry=registry, promoted=promoted, **times)
 
 
 def _decode_clusters(saved: Mapping[str, Any]) -> tuple[ClusterReport, ClusterRegistry]:
@@ -349,13 +341,12 @@ def load_settings(server: ServerState) -> SettingsView:
         for name, value in asdict(server.settings).items()
     }
     shown["limits"] = asdict(server.settings.limits)
+    tokens = tuple(TokenEntry(name=t.name, role=t.role, created=t.created) for t in server.store.read_tokens())
     rules = DEFAULT_RULES if server.settings.rules is None else load_rules(server.settings.rules)
     return SettingsView(
         settings=shown,
         totals=server.store.compute_totals(),
         counts=server.counters.totals,
-        tokens=tuple(
-            TokenEntry(name=token.name, role=token.role, created=token.created) for token in server.store.read_tokens()
-        ),
+        tokens=tokens,
         rules=tuple(rules),
     )

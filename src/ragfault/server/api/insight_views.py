@@ -26,7 +26,7 @@ from ragfault.analysis.records import ChunkInsight
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo
 from ragfault.server.api.detail_views import get_latest_judge, open_run
-from ragfault.server.api.traffic_views import TrendPoint
+from ragfault.server.api.traffic_views import WINDOW_SEGMENTS, TrendPoint, fit_grain
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark, TraceSelection
 
@@ -59,12 +59,9 @@ def load_drift(server: ServerState, run: str, route: str | None, window: int) ->
 
     Raises UnknownName for an unknown run, UsageError where the two share no metric with a value.
     """
-    now, opened_run = server.now(), open_run(server, run)
-    until = server.next_minute
-    live = build_series(
-        server.store.read_rollups(until - window, until, route=route, grain=max(1, window // DRIFT_POINTS))
-    )
-    measures = server.measures
+    now, opened_run, until, measures = server.now(), open_run(server, run), server.next_minute, server.measures
+    grain = max(1, window // DRIFT_POINTS)
+    live = build_series(server.store.read_rollups(until - window, until, route=route, grain=grain))
     queries = _load_queries(server, TraceSelection(since=60.0 * (until - window), route=route, limit=MAX_QUERIES))
     return DriftView(
         now=now,
@@ -91,8 +88,8 @@ TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 MAX_ROUTES = 6
 """Routes that are shown, those with the most traffic."""
 
-MAX_POINTS, WINDOW_SEGMENTS = 120, 12
-"""Points of a trend; segments of a window, whose means give the interval of the overall mean."""
+MAX_POINTS = 120
+"""Points of a trend."""
 
 MAX_COHORTS = 20
 """Cohorts shown per field, those with the most traffic."""
@@ -133,16 +130,15 @@ class InsightsView(Struct, frozen=True, kw_only=True):
 
 def load_insights(server: ServerState, route: str | None, window: int) -> InsightsView:
     """Load the insights of the last `window` minutes."""
-    now, store = server.now(), server.store
-    until = server.next_minute
+    now, store, until, measures = server.now(), server.store, server.next_minute, server.measures
     since, grain = until - window, max(1, window // MAX_POINTS)
-    measures = server.measures
     series = build_series(
         row
         for name in _select_metrics(measures)
         for row in store.read_rollups(since, until, metric=name, route=route, grain=grain)
     )
     routes = _rank_routes(series)
+    products = (row for row in store.read_products(since, until) if route is None or (row.route or "") == route)
     return InsightsView(
         now=now,
         window=window,
@@ -151,11 +147,7 @@ def load_insights(server: ServerState, route: str | None, window: int) -> Insigh
         routes=len(routes),
         triad=tuple(_build_trends(series, routes[:MAX_ROUTES])),
         distributions=tuple(_build_distributions(server, series, routes[:MAX_ROUTES], (since, until))),
-        correlations=compute_correlations(
-            (row for row in store.read_products(since, until) if route is None or (row.route or "") == route),
-            since,
-            until,
-        ),
+        correlations=compute_correlations(products, since, until),
         insights=window_insights(_load_chunk_series(server, since, until), since, until),
         cohorts=tuple(_compare_cohorts(server, measures, until, window)),
         marks=store.read_marks(60.0 * since),
@@ -227,7 +219,7 @@ def _compare_cohorts(
     server: ServerState, measures: Mapping[str, MetricInfo], until: int, window: int
 ) -> Iterator[RollingMean]:
     """Yield the triad by cohort against the window before; per field only the cohorts with the most traffic."""
-    grain = next(size for size in range(max(1, window // WINDOW_SEGMENTS), 0, -1) if window % size == 0)
+    grain = fit_grain(window)
     means: list[RollingMean] = []
     for name in _select_metrics(measures):
         rows = server.store.read_rollups(until - 2 * window, until, metric=name, cohort="*", grain=grain, bins=False)

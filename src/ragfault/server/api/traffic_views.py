@@ -142,17 +142,14 @@ class RunEntry(Struct, frozen=True, kw_only=True):
 
 def load_overview(server: ServerState) -> TrafficOverview:
     """Load the overview."""
-    now, store = server.now(), server.store
-    until = server.next_minute
+    now, store, until = server.now(), server.store, server.next_minute
+    trends = server.get_cached(
+        "moved", lambda: [trend for size in OVERVIEW_WINDOWS for trend in _compute_trends(server, until, size)]
+    )
     return TrafficOverview(
         now=now,
         totals=store.compute_totals(),
-        trends=tuple(
-            _add_ppi(server, m)
-            for m in server.get_cached(
-                "moved", lambda: [m for size in OVERVIEW_WINDOWS for m in _compute_trends(server, until, size)]
-            )
-        ),
+        trends=tuple(_add_ppi(server, trend) for trend in trends),
         routes=store.list_routes(),
         alerts=tuple(alert for alert in server.load_alert_state().alerts if alert.status != "resolved"),
         marks=store.read_marks(now - DAY_MINUTES * 60),
@@ -166,10 +163,7 @@ def load_overview(server: ServerState) -> TrafficOverview:
 def load_metric(server: ServerState, name: str, route: str | None = None, window: int = DAY_MINUTES) -> MetricView:
     """Load the trend of one metric over a window of minutes. Raises UnknownName for an unknown metric."""
     measure = _get_measure(server, name)
-    now = server.now()
-    until = server.next_minute
-    grain = max(1, window // 240)
-    store = server.store
+    now, until, store, grain = server.now(), server.next_minute, server.store, max(1, window // 240)
     rollups = store.read_rollups(until - window, until, metric=name, route=route, grain=grain)
     better = {} if server.ppi_estimator is None else server.ppi_estimator.estimate_window(name, window, route)
     points = tuple(
@@ -184,6 +178,7 @@ def load_metric(server: ServerState, name: str, route: str | None = None, window
         for rollup in rollups
     )
     distributions = (describe_distribution(key, part, measure) for key, part in build_series(rollups).items())
+    trends = _compute_trends(server, until, window, metric=name, route=route)
     worst = store.read_worst_traces(name, until - window, until, route=route, limit=20)
     return MetricView(
         now=now,
@@ -192,10 +187,7 @@ def load_metric(server: ServerState, name: str, route: str | None = None, window
         grain=grain,
         points=points,
         distributions=tuple(rollup for rollup in distributions if rollup is not None),
-        trends=tuple(
-            msgspec.structs.replace(rollup, ppi=better.get(rollup.route or ""))
-            for rollup in _compute_trends(server, until, window, metric=name, route=route)
-        ),
+        trends=tuple(msgspec.structs.replace(trend, ppi=better.get(trend.route or "")) for trend in trends),
         worst=tuple((rollup.trace, rollup.value) for rollup in worst),
         marks=store.read_marks(now - window * 60),
         cohorts=tuple(_compute_trends(server, until, window, metric=name, cohort="*")),
@@ -258,15 +250,18 @@ def _compute_trends(
     cohort: str | None = "",
 ) -> Sequence[MetricTrend]:
     """Compute the trends of metrics over a window that ends at a minute, against the window before."""
-    grain = next(size for size in range(max(1, window // WINDOW_SEGMENTS), 0, -1) if window % size == 0)
+    grain = fit_grain(window)
     rollups = server.store.read_rollups(
         until - 2 * window, until, metric=metric, route=route, cohort=cohort, grain=grain, bins=False
     )
     measures = server.measures
-    return [
-        _build_trend(rolling_mean, measures[rolling_mean.metric])
-        for rolling_mean in rolling_means(build_series(rollups), measures, until, [window])
-    ]
+    means = rolling_means(build_series(rollups), measures, until, [window])
+    return [_build_trend(mean, measures[mean.metric]) for mean in means]
+
+
+def fit_grain(window: int) -> int:
+    """Return the longest segment that divides a window into WINDOW_SEGMENTS or more."""
+    return next(size for size in range(max(1, window // WINDOW_SEGMENTS), 0, -1) if window % size == 0)
 
 
 def _add_ppi(server: ServerState, trend: MetricTrend) -> MetricTrend:

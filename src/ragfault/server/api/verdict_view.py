@@ -71,9 +71,8 @@ def split_text(text: str, spans: Iterable[tuple[int, int, VerdictKey]]) -> list[
 def segment_answer(trace: Trace, verdicts: Verdicts | None) -> list[TextSegment]:
     """Split the answer at its claims."""
     claims = (verdicts.claim if verdicts else None) or ()
-    segments = split_text(
-        trace.answer or "", ((claim.start, claim.end, ("claim", at)) for at, claim in enumerate(claims))
-    )
+    spans = ((claim.start, claim.end, ("claim", at)) for at, claim in enumerate(claims))
+    segments = split_text(trace.answer or "", spans)
 
     def kind(piece: TextSegment) -> str:
         seen = {claims[at].support for _, at in piece.keys}
@@ -141,9 +140,8 @@ def build_labels(stored: StoredTrace, part: str, at: int, agree: bool) -> HumanV
 def _label_claim(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:
     claim = _get_item(verdicts.claim, at)
     other: ClaimSupport = "unsupported" if claim.support in ("supported", "inferred") else "supported"
-    return HumanVerdicts(
-        claim=(ClaimLabel(start=claim.start, end=claim.end, support=claim.support if agree else other),)
-    )
+    label = ClaimLabel(start=claim.start, end=claim.end, support=claim.support if agree else other)
+    return HumanVerdicts(claim=(label,))
 
 
 def _label_chunk(verdicts: Verdicts, at: int, agree: bool) -> HumanVerdicts:

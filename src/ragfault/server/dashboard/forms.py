@@ -231,43 +231,32 @@ def _save_clusters(server: ServerState, content: dict[str, Any]) -> None:
 @forms_router.post("/clusters/{id}")
 async def post_cluster_change(request: Request, id: str, fields: FormFields = AdminForm) -> Response:
     """Assign, mute or resolve a cluster, or promote its traces."""
-    action = fields.get("action", "")
-    changes = {"assign": _assign_cluster, "mute": _mute_cluster, "resolve": _resolve_cluster}
-    if action == "promote":
-        return await _apply_and_redirect(request, lambda server: _promote_cluster(server, id), f"/clusters#{id}")
-    if action not in changes:
+    action, person = fields.get("action", ""), fields.get("to", "").strip()[:80]
+    if action not in ("assign", "mute", "resolve", "promote"):
         raise UsageError("a cluster can be assigned, muted, resolved, or promoted.")
-    to = fields.get("to", "").strip()[:80]
-    return await _apply_and_redirect(request, lambda server: changes[action](server, id, to), f"/clusters#{id}")
+
+    def work(server: ServerState) -> None:
+        if action == "promote":
+            _promote_cluster(server, id)
+        else:
+            _update_cluster(server, id, action, person)
+
+    return await _apply_and_redirect(request, work, f"/clusters#{id}")
 
 
-def _assign_cluster(server: ServerState, id: str, person: str) -> None:
-    from ragfault.analysis.clusters import assign_cluster
-
-    _update_registry(server, lambda registry, time: assign_cluster(registry, id, person, time))
-
-
-def _mute_cluster(server: ServerState, id: str, _: str) -> None:
-    from ragfault.analysis.clusters import mute_cluster
-
-    _update_registry(server, lambda registry, time: mute_cluster(registry, id, time))
-
-
-def _resolve_cluster(server: ServerState, id: str, _: str) -> None:
-    from ragfault.analysis.clusters import resolve_cluster
-
-    _update_registry(server, lambda registry, time: resolve_cluster(registry, id, time))
-
-
-def _update_registry(server: ServerState, change: Callable[[Any, str], Any]) -> None:
-    """Update the registry of clusters."""
-    from ragfault.analysis.clusters import ClusterRegistry
+def _update_cluster(server: ServerState, id: str, action: str, person: str) -> None:
+    """Assign, mute or resolve a cluster in the registry."""
+    from ragfault.analysis.clusters import ClusterRegistry, assign_cluster, mute_cluster, resolve_cluster
 
     with server.registry_lock:
         saved = server.store.read_setting(CLUSTERS_SETTING, {})
         registry = msgspec.convert(saved["registry"], ClusterRegistry) if saved else ClusterRegistry()
         time = datetime.fromtimestamp(server.now(), UTC).isoformat()
-        _save_clusters(server, {**saved, "registry": change(registry, time)})
+        if action == "assign":
+            registry = assign_cluster(registry, id, person, time)
+        else:
+            registry = (mute_cluster if action == "mute" else resolve_cluster)(registry, id, time)
+        _save_clusters(server, {**saved, "registry": registry})
 
 
 def _promote_cluster(server: ServerState, id: str) -> None:
@@ -302,12 +291,8 @@ async def post_run(request: Request, fields: FormFields = AdminForm) -> Response
         if action == "export":
             export_run(server.store, parse_selection(list(fields.items())), server.settings.runs_folder / name)
         elif action == "import":
-            import_run(
-                server.store,
-                open_run(server, name),
-                cohort_fields=server.settings.cohort_fields,
-                prefix=fields.get("prefix", "")[:80],
-            )
+            run, cohorts = open_run(server, name), server.settings.cohort_fields
+            import_run(server.store, run, cohort_fields=cohorts, prefix=fields.get("prefix", "")[:80])
         else:
             raise UsageError("a run is exported or imported.")
 

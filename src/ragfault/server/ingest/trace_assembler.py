@@ -165,10 +165,9 @@ class TraceAssembler(BackgroundThread):
         """Build a trace from spans; None, and counted, where it is not of a RAG system or is invalid."""
         try:
             return self._convert_spans(joined)
-        except InvalidRecord:
-            self._counters.add("rejected")
-        except Exception:  # spans that nobody foresaw cost no other trace
-            log.exception("spans cannot be read")
+        except Exception as error:  # spans that nobody foresaw cost no other trace
+            if not isinstance(error, InvalidRecord):
+                log.exception("spans cannot be read")
             self._counters.add("rejected")
         return None
 

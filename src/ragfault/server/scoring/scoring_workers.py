@@ -99,17 +99,13 @@ class ScoringWorkers:
         """More traces wait than the limit allows."""
         return bool(self._workers) and self._waiting >= self._settings.limits.unscored
 
-    @property
-    def rate(self) -> float:
-        """Traces scored per second since the start."""
-        return self._scored_count / max(1e-9, time.monotonic() - self._started_at)
-
     def summarize(self) -> dict[str, float]:
         """Return throughput, latency and backlog."""
+        rate = self._scored_count / max(1e-9, time.monotonic() - self._started_at)
         return {
             "waiting": float(max(0, self._waiting)),
             "scored": float(self._scored_count),
-            "per_second": round(self.rate, 3),
+            "per_second": round(rate, 3),
             "workers": float(len(self._workers)),
             "delay_p50": round(self.latency.quantile(0.5) or 0.0, 3),
             "delay_p95": round(self.latency.quantile(0.95) or 0.0, 3),

@@ -18,8 +18,8 @@ from ragfault.io.error_collector import IdSet
 from ragfault.io.runs import MetricInfo, Run, RunPlan
 from ragfault.io.runs.run import check_free, publish_run, resolve_output
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, WrittenTable, build_manifest, write_manifest, write_row_groups
-from ragfault.records import Score, Trace, Verdicts
-from ragfault.server.storage.records import AppendResult, StoredTrace, TraceSelection
+from ragfault.records import Score
+from ragfault.server.storage.records import AppendResult, JudgedTrace, StoredTrace, TraceSelection
 from ragfault.server.storage.store import TraceStore
 from ragfault.version import __version__
 
@@ -116,11 +116,9 @@ def _write_tables(
     store: TraceStore, selection: TraceSelection, survey: _SelectionSurvey, draft: Path
 ) -> dict[str, WrittenTable]:
     """Write the tables of a run."""
-    written = {}
+    written, metrics = {}, [measure.name for measure in survey.measures]
     for name in ("traces", "verdicts", "scores"):
-        tables = _build_tables(
-            name, _iterate_again(store, selection, survey), [measure.name for measure in survey.measures]
-        )
+        tables = _build_tables(name, _iterate_again(store, selection, survey), metrics)
         written[name] = write_row_groups(tables, draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
     return written
 
@@ -147,9 +145,8 @@ def _build_tables(name: str, stored_traces: Iterator[StoredTrace], metrics: list
         elif name == "verdicts":
             yield records_to_table([stored.verdicts for stored in part if stored.verdicts is not None], VERDICTS_SCHEMA)
         else:
-            yield records_to_table(
-                [score for stored in part for score in _complete_scores(stored, metrics)], SCORE_SCHEMA
-            )
+            scores = [score for stored in part for score in _complete_scores(stored, metrics)]
+            yield records_to_table(scores, SCORE_SCHEMA)
 
 
 def _complete_scores(stored: StoredTrace, metrics: list[str]) -> Iterator[Score]:
@@ -159,14 +156,6 @@ def _complete_scores(stored: StoredTrace, metrics: list[str]) -> Iterator[Score]
         yield there.get(name) or Score(
             trace=stored.trace.id, metric=name, layer="operation", status="undefined", reason="not asked for then"
         )  # fmt: skip
-
-
-class _ImportedTrace(NamedTuple):
-    """A trace of a run with what is known of it."""
-
-    trace: Trace
-    verdicts: Verdicts
-    scores: tuple[Score, ...]
 
 
 def import_run(
@@ -180,7 +169,7 @@ def import_run(
     run = run if isinstance(run, Run) else Run.open(run)
     size, scores = len(run.manifest.metrics), run.scores()
     walked = (
-        _prefix_id(_ImportedTrace(trace, verdicts, tuple(islice(scores, size))), prefix)
+        _prefix_id(JudgedTrace(trace, verdicts, tuple(islice(scores, size))), prefix)
         for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True)
     )
     taken = repeated = 0
@@ -191,12 +180,12 @@ def import_run(
     return AppendResult(taken, repeated)
 
 
-def _prefix_id(imported: _ImportedTrace, prefix: str) -> _ImportedTrace:
+def _prefix_id(imported: JudgedTrace, prefix: str) -> JudgedTrace:
     """Return a judged trace with a prefixed id."""
     if not prefix:
         return imported
     name = prefix + imported.trace.id
-    return _ImportedTrace(
+    return JudgedTrace(
         msgspec.structs.replace(imported.trace, id=name),
         msgspec.structs.replace(imported.verdicts, trace=name),
         tuple(msgspec.structs.replace(score, trace=name) for score in imported.scores),

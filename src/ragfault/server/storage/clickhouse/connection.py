@@ -61,9 +61,14 @@ def parse_address(text: str) -> ClickHouseAddress:
     except ValueError:
         raise UsageError(f"the address of the store cannot be read. Write it as {ADDRESS_FORM}") from None
     if parts.scheme == "chdb":
-        name = _read_options(parts.query, "database").get("database", "")
-        return ClickHouseAddress("", 0, "", "", _check_database(name), False, folder=_check_folder(unquote(parts.path)))
-    secure = _read_secure(parts.query) or parts.scheme == "clickhouses"
+        name, folder = _check_database(_read_option(parts.query, "database")), unquote(parts.path)
+        if not folder.strip("/"):
+            raise UsageError("chdb:// needs a folder: chdb:///srv/watched")
+        return ClickHouseAddress("", 0, "", "", name, False, folder=folder)
+    option = _read_option(parts.query, "secure", "0")
+    if option not in ("0", "1"):
+        raise UsageError("secure is 0 or 1 in the address of a store.")
+    secure = option == "1" or parts.scheme == "clickhouses"
     if not parts.hostname:
         raise UsageError(f"the address of the store names no host. Write it as {ADDRESS_FORM}")
     return ClickHouseAddress(
@@ -76,12 +81,6 @@ def parse_address(text: str) -> ClickHouseAddress:
     )
 
 
-def _check_folder(path: str) -> str:
-    if not path.strip("/"):
-        raise UsageError("chdb:// needs a folder: chdb:///srv/watched")
-    return path
-
-
 def _check_database(name: str) -> str:
     """Check the name of a database, which statements contain unquoted."""
     if not name:
@@ -91,21 +90,13 @@ def _check_database(name: str) -> str:
     return name
 
 
-def _read_secure(query: str) -> bool:
-    """Return True where the query of an address asks for TLS."""
-    value = _read_options(query, "secure").get("secure", "0")
-    if value not in ("0", "1"):
-        raise UsageError("secure is 0 or 1 in the address of a store.")
-    return value == "1"
-
-
-def _read_options(query: str, known: str) -> dict[str, str]:
-    """Return the options of an address, one at most."""
+def _read_option(query: str, known: str, default: str = "") -> str:
+    """Return the only option that an address may have."""
     options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(set(options) - {known})
     if unknown:
         raise UsageError(f'the address of the store has no option "{unknown[0][:40]}". There is: {known}.')
-    return options
+    return options.get(known, default)
 
 
 MAX_PARAMETER_LENGTH = 32_000

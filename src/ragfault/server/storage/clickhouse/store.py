@@ -8,13 +8,12 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from itertools import count, groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from ragfault.errors import OutputError
 from ragfault.io.runs import MetricInfo
-from ragfault.records import Score, Trace, Verdicts
 from ragfault.server.storage.clickhouse.connection import (
     CREATE_MIGRATIONS,
     MIGRATIONS,
@@ -44,7 +43,7 @@ from ragfault.server.storage.outcome_rows import (
     build_rollups,
     build_value_columns,
 )
-from ragfault.server.storage.records import AppendResult, SpotCheckSample, TraceState
+from ragfault.server.storage.records import AppendResult, JudgedTrace, SpotCheckSample, TraceState
 from ragfault.server.storage.rollups import OutcomeBatch
 from ragfault.server.storage.spot_checks import SpotCheckStore
 from ragfault.server.storage.store import TraceStore
@@ -124,12 +123,6 @@ ROUND_SECONDS = 0.02
 
 EXPIRING_TABLES = ("traces", "outcomes", "scores", "draws", "checks")
 """The tables with partitions by day. Traces are deleted first: no query reaches the remaining rows of a deleted one."""
-
-
-class _JudgedTrace(NamedTuple):
-    trace: Trace
-    verdicts: Verdicts
-    scores: tuple[Score, ...]
 
 
 class ClickHouseStore(TraceStore):
@@ -306,7 +299,7 @@ class ClickHouseStore(TraceStore):
         query = "SELECT number, received, body FROM traces WHERE number IN {among:Array(Int64)}"
         for number, received, body in self.writer.fetch_among(query, sorted(rows)):
             cohorts, verdicts, scores = rows[number]
-            judged = _JudgedTrace(decode_trace(body), decode_verdicts(verdicts), decode_scores(scores))
+            judged = JudgedTrace(decode_trace(body), decode_verdicts(verdicts), decode_scores(scores))
             [row] = build_outcome_rows([judged], msgspec.json.decode(cohorts, type=tuple[str, ...]))
             numbered.append(NumberedRow(number, received, row))
         numbered.sort(key=lambda outcome: outcome.number)
