@@ -242,7 +242,7 @@ def main() -> None:
         measured=tuple(measured),
         weaknesses=tuple(text["weaknesses"]),
     )
-    out = given.out or PACKAGE / "cards" / f"{given.judge}.json"
+    out = given.out or PACKAGE / "judges" / "cards" / f"{given.judge}.json"
     out.write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
     print(f"written: {out}")
 

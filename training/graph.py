@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-TARGET = Path(__file__).parents[1] / "src/ragfault/judges/cross/encoder.onnx"
+TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm/encoder.onnx"
 LAYERS, WIDTH, HEADS, INNER, WORDS, PLACES = 6, 384, 12, 1536, 30522, 512
 EPSILON = 1e-12
 

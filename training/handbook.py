@@ -30,7 +30,7 @@ from handbook_writer import AnswerSentence, Question, Version, answer
 from ragfault.records import Chunk, Citation, Gold, Latency, Span, TokenCounts, Trace
 
 HERE = Path(__file__).parent
-HANDBOOK = HERE.parent / "src" / "ragfault" / "datasets" / "handbook"
+HANDBOOK = HERE.parent / "src" / "ragfault" / "io" / "datasets" / "handbook"
 MODEL = "gpt-4o-mini"
 
 VERSIONS = (

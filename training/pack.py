@@ -6,7 +6,7 @@ CHECKPOINT is the state of the model as torch saves it: `m.` the encoder, `h.` t
 each token. It is read without torch. Matrices become whole steps of one size over the published weights, as coarse
 as keeps the logits within the tolerance on COUNT pairs; vectors and heads stay 16-bit and 32-bit floats. PAIRS is
 JSONL of {"claim", "ev": [...]} and {"q", "p"}; without it, pairs are made from the demo. Needs the extra `nli` and
-the published weights. Prints sizes and errors, and writes src/ragfault/judges/cross/delta.xz.
+the published weights. Prints sizes and errors, and writes src/ragfault/judges/minilm/delta.xz.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ragfault.judges.minilm.encoder import (
 )
 from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
 
-TARGET = Path(__file__).parents[1] / "src/ragfault/judges/cross/delta.xz"
+TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm/delta.xz"
 STEPS = tuple(1.6 * 0.84**power for power in range(25))
 """The sizes of step that are tried, the coarsest first, in root mean squares of the difference."""
 NAMES = {"float32": "F32", "float16": "F16", "int8": "I8"}

@@ -18,7 +18,7 @@ from typing import Any
 
 from ragfault.text import STOP_WORDS, split_words
 
-TARGET = Path(__file__).parents[1] / "src/ragfault/judges/rarity.txt.gz"
+TARGET = Path(__file__).parents[1] / "src/ragfault/judges/checks/rarity.txt.gz"
 PIECE = 1500
 """Texts longer than this many characters count as several."""
 MOST = 30_000

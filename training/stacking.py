@@ -31,7 +31,7 @@ from ragfault.judges.minilm.calibration import StackedCalibration, build_claim_i
 from ragfault.judges.minilm.judge import MiniLMJudge
 from ragfault.stats import auroc, auroc_within_groups
 
-TARGET = Path(__file__).parents[1] / "src/ragfault/judges/cross/stack.json"
+TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm/stack.json"
 FOLDS = (0, 1)
 PRIOR = 0.4
 
