@@ -219,9 +219,6 @@ def _refused_attempt(code: int, reply: object) -> DeliveryAttempt:
     return DeliveryAttempt(f"the mail server answered {code}: {_single_line(words)[:200]}", 400 <= code < 500)
 
 
-# --- the message -----------------------------------------------------------------------------------
-
-
 def build_message(notice: AlertNotification, sender: str, receiver: str) -> EmailMessage:
     """Build a plain text message; messages of one alert form a thread.
 

@@ -178,8 +178,6 @@ class AlertScheduler(BackgroundThread):
             self._sender.send(notice)
         return notices
 
-    # --- on the thread -----------------------------------------------------------------------------
-
     def _run(self) -> None:
         last = self._server.now()
         while not self._stopping.wait(POLL_SECONDS):

@@ -43,8 +43,6 @@ CLUSTERS_SETTING = "clusters"
 MAX_LABELED_TRACES = 500
 """Latest labelled traces that the page of the judge covers."""
 
-# --- two windows -----------------------------------------------------------------------------------
-
 
 class WindowComparison(Struct, frozen=True, kw_only=True):
     """Comparison of two windows of one route: which layer changed."""
@@ -78,8 +76,6 @@ def compare_windows(
     blame = locate_fault(series, server.measures, route, before, after)
     return WindowComparison(route=route, before=before, after=after, blame=blame)
 
-
-# --- selections ------------------------------------------------------------------------------------
 
 NUMBER_FIELDS = ("low", "high", "limit")
 NO_ROUTE = "-"
@@ -129,9 +125,6 @@ def _parse_time(text: str) -> float:
     return seconds
 
 
-# --- runs ------------------------------------------------------------------------------------------
-
-
 def open_run(server: ServerState, name: str) -> Run:
     """Open a run of the store's folder. Raises UnknownName for an unknown name."""
     known = [line.name for line in traffic_views.list_runs(server)]
@@ -147,9 +140,6 @@ def get_latest_judge(server: ServerState) -> str | None:
         if stored is not None and stored.verdicts is not None:
             return stored.verdicts.judge
     return None
-
-
-# --- alerts ----------------------------------------------------------------------------------------
 
 
 STATUS_ORDER = ("firing", "pending", "resolved")
@@ -197,9 +187,6 @@ def collect_messages(events: tuple[AlertEvent, ...]) -> dict[str, dict[str, Any]
     return messages
 
 
-# --- clusters --------------------------------------------------------------------------------------
-
-
 class ClustersView(Struct, frozen=True, kw_only=True):
     """The latest clusters of failing traces."""
 
@@ -245,9 +232,6 @@ def list_trace_clusters(server: ServerState, trace: str) -> list[tuple[str, str]
         return []
     clusters, _ = _decode_clusters(saved)
     return [(cluster.id, cluster.name) for cluster in clusters.clusters if trace in cluster.members]
-
-
-# --- the judge -------------------------------------------------------------------------------------
 
 
 class VerdictAgreement(Struct, frozen=True, kw_only=True):
@@ -299,9 +283,6 @@ def _measure_agreement(server: ServerState, labels: Sequence[HumanLabel]) -> Ite
     for part in sorted(totals):
         low, high = wilson_interval(agreed[part], totals[part])
         yield VerdictAgreement(part=part, agreed=agreed[part], n=totals[part], low=low, high=high)
-
-
-# --- settings --------------------------------------------------------------------------------------
 
 
 class TokenEntry(Struct, frozen=True, kw_only=True):

@@ -137,9 +137,6 @@ class RunEntry(Struct, frozen=True, kw_only=True):
     manifest: Manifest
 
 
-# --- the pages -------------------------------------------------------------------------------------
-
-
 def load_overview(server: ServerState) -> TrafficOverview:
     """Load the overview."""
     now, store, until = server.now(), server.store, server.next_minute
@@ -229,9 +226,6 @@ def export_zip(server: ServerState, selection: TraceSelection) -> bytes:
             for path in sorted(run.path.iterdir()):
                 archive.write(path, path.name)
         return file.getvalue()
-
-
-# --- their parts -----------------------------------------------------------------------------------
 
 
 def _get_measure(server: ServerState, name: str) -> MetricInfo:

@@ -120,9 +120,6 @@ def match_claim(verdicts: Verdicts | None, citation: Citation) -> int | None:
     return None
 
 
-# --- what people say of verdicts ---------------------------------------------------------------------
-
-
 def build_labels(stored: StoredTrace, part: str, at: int, agree: bool) -> HumanVerdicts:
     """Build the label of a person who agrees or disagrees with one verdict.
 

@@ -26,9 +26,6 @@ MIN_POINT_VALUES, MIN_POINTS = 8, 24
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 56, 14, 34
 
 
-# --- the course of a metric ------------------------------------------------------------------------
-
-
 def draw_trend(
     lines: Mapping[str, Sequence[TrendPoint]],
     measure: MetricInfo,
@@ -208,9 +205,6 @@ def draw_sparkline(values: Sequence[float | None], low: float | None, high: floa
     return tag("svg", tag("polyline", points=path), class_="spark", viewBox="0 0 120 28", aria_hidden="true")
 
 
-# --- figures ---------------------------------------------------------------------------------------
-
-
 def draw_histogram(edges: Sequence[float], bins: Sequence[int], name: str) -> Markup:
     """Draw a histogram; each bin has a tooltip.
 
@@ -231,9 +225,6 @@ def draw_histogram(edges: Sequence[float], bins: Sequence[int], name: str) -> Ma
     ]
     shown = f"distribution of {clean_label(name, 80)} from {format_number(edges[0])} to {format_number(edges[-1])}"
     return tag("svg", rects, class_="hist wide", viewBox="0 0 240 61", role="img", aria_label=shown)
-
-
-# --- the waterfall ---------------------------------------------------------------------------------
 
 
 def list_stages(trace: Trace) -> list[tuple[str, float, float, int | None]]:

@@ -81,9 +81,6 @@ def _author_name(request: Request, fields: FormFields) -> str:
     return token.name if token is not None else fields.get("by", "").strip()[:80] or "dashboard"
 
 
-# --- the token of a browser ------------------------------------------------------------------------
-
-
 @forms_router.post("/sign-in")
 async def post_sign_in(request: Request) -> Response:
     """Store a valid token in a cookie that scripts cannot read."""
@@ -108,9 +105,6 @@ async def post_sign_out(request: Request) -> Response:
     return answer
 
 
-# --- saved views ----------------------------------------------------------------------------------
-
-
 @forms_router.post("/views")
 async def post_view(request: Request, fields: FormFields = AdminForm) -> Response:
     """Save a selection of traces under a name, or delete one."""
@@ -131,9 +125,6 @@ async def post_view(request: Request, fields: FormFields = AdminForm) -> Respons
             server.store.save_setting(VIEWS_SETTING, views).result()
 
     return await _apply_and_redirect(request, action, local_path(f"/traces?{query}"))
-
-
-# --- labels ----------------------------------------------------------------------------------------
 
 
 @forms_router.post("/labels")
@@ -158,9 +149,6 @@ async def post_label(request: Request, fields: FormFields = AdminForm) -> Respon
 
     anchor = f"#{part}-{int(at[:9]) + 1}" if part.isalpha() else ""
     return await _apply_and_redirect(request, action, trace_url(name) + anchor)
-
-
-# --- alerts ----------------------------------------------------------------------------------------
 
 
 @forms_router.post("/alerts")
@@ -193,9 +181,6 @@ def _parse_minutes(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= MAX_SILENCE_MINUTES:
         raise UsageError(f'an alert is silenced for 1 to {MAX_SILENCE_MINUTES:,} minutes, got "{text[:40]}".')
     return int(text)
-
-
-# --- clusters --------------------------------------------------------------------------------------
 
 
 @forms_router.post("/clusters")
@@ -275,9 +260,6 @@ def _promote_cluster(server: ServerState, id: str) -> None:
         there = [trace.id for trace in run.traces()]
         cases = build_cases(run, there, time, {"id": cluster.id, "name": cluster.name})
         promote_cases(cases, server.settings.data_folder / "promoted.jsonl")
-
-
-# --- runs ------------------------------------------------------------------------------------------
 
 
 @forms_router.post("/runs")

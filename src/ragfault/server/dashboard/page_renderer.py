@@ -98,9 +98,6 @@ def get_server(request: Request) -> ServerState:
     return server
 
 
-# --- what stands in templates -----------------------------------------------------------------------
-
-
 def _finalize(value: Any) -> Any:
     """Convert a value for a template: nothing for None, control characters visible, charts unescaped."""
     if value is None:
@@ -200,9 +197,6 @@ def _json_url(request: Request) -> str:
     parameters: Iterable[tuple[str, str]] = [(key, text) for key, text in request.query_params.multi_items() if text]
     query = urlencode(list(parameters), errors="replace")
     return f"{path}.json" + (f"?{query}" if query else "")
-
-
-# --- errors ----------------------------------------------------------------------------------------
 
 
 class PageRoute(APIRoute):

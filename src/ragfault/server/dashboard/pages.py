@@ -51,9 +51,6 @@ def build_router() -> APIRouter:
     return combined
 
 
-# --- for everybody ---------------------------------------------------------------------------------
-
-
 @public_router.get("/static/{name}")
 def serve_static(name: str) -> Response:
     """Serve a static file."""
@@ -68,9 +65,6 @@ def serve_static(name: str) -> Response:
 def show_sign_in(request: Request) -> Response:
     """Show the sign-in form."""
     return render_page(request, "sign-in", next=local_path(request.query_params.get("next", "/")), wrong=False)
-
-
-# --- traces ----------------------------------------------------------------------------------------
 
 
 @router.get("/traces")
@@ -150,9 +144,6 @@ def show_trace(request: Request, id: str) -> Response:
         clusters=detail_views.list_trace_clusters(server, trace.id),
         measures=set(server.measures),
     )
-
-
-# --- what came of it -------------------------------------------------------------------------------
 
 
 @router.get("/alerts")

@@ -101,9 +101,6 @@ def _one_or_list(name: str) -> dict[str, Any]:
     return {"anyOf": [record, {"type": "array", "items": record, "minItems": 1}]}
 
 
-# --- native ----------------------------------------------------------------------------------------
-
-
 @router.post(
     "/v1/ragfault/traces",
     openapi_extra=_describe_body({JSON: _one_or_list("SentTrace"), "application/x-ndjson": {"type": "string"}}),
@@ -143,9 +140,6 @@ async def post_marks(request: Request, server: Server) -> Annotated[Response, Ma
         return problem_response(400, str(error))
     added = await asyncio.wrap_future(server.store.add_marks(marks, server.now()))
     return json_response(MarksReceipt(added, len(marks) - added))
-
-
-# --- OTLP ------------------------------------------------------------------------------------------
 
 
 def _describe_otlp(resources: str, scopes: str, items: str) -> dict[str, Any]:

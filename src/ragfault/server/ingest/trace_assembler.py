@@ -102,8 +102,6 @@ class TraceAssembler(BackgroundThread):
         """The number of incomplete traces."""
         return len(self._window)
 
-    # --- on the thread -----------------------------------------------------------------------------
-
     def _run(self) -> None:
         while not self._stopping.wait(self._poll_seconds):
             try:

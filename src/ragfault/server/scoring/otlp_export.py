@@ -137,9 +137,6 @@ def require_otlp() -> None:
         raise MissingExtra("sending scores by OTLP", "server") from None
 
 
-# --- attributes ------------------------------------------------------------------------------------
-
-
 def _group_by_service(outcomes: Iterable[ScoredTrace]) -> dict[str, list[ScoredTrace]]:
     """Group outcomes by the service that sent their spans."""
     groups: dict[str, list[ScoredTrace]] = defaultdict(list)
@@ -244,8 +241,6 @@ class ScoreExporter(BackgroundThread):
                     self._queue.put_nowait(scored)
                 except Full:
                     self._counters.add("scores_unreturned", sum(1 for _ in select_scores(scored)))
-
-    # --- on the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:

@@ -123,8 +123,6 @@ class ScoringWorkers:
         for thread in self._threads[1:]:
             thread.join()
 
-    # --- on the threads ----------------------------------------------------------------------------
-
     def _feed_workers(self) -> None:
         """Pass waiting traces to the workers as fast as they take them."""
         after = turn = 0

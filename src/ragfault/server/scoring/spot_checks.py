@@ -183,8 +183,6 @@ class SpotChecker(BackgroundThread):
         self._pool.shutdown()
         self._judge.end()
 
-    # --- on the thread -----------------------------------------------------------------------------
-
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
@@ -293,8 +291,6 @@ class SpotChecker(BackgroundThread):
             verdicts=verdicts,
             scores=scores,
         )
-
-    # --- when it cannot go on ------------------------------------------------------------------------
 
     def _handle_stop(self, stopped: JudgeStopped) -> None:
         """End the day where the budget is spent, otherwise back off; waiting traces are kept."""

@@ -71,8 +71,6 @@ class MetadataTables(StoreEngine):
         )
         return [body for (body,) in rows]
 
-    # --- marks, events, labels -----------------------------------------------------------------------
-
     def add_marks(self, marks: Sequence[TimelineMark], now: float) -> Future[int]:
         """Add marks, each once by its id, those without a time at `now`; return the number of new ones."""
 
@@ -129,8 +127,6 @@ class MetadataTables(StoreEngine):
         """Return human labels in the order of arrival."""
         bodies = self._read_bodies(self.reader, "label", name=trace, order="number")
         return tuple(msgspec.json.decode(body, type=HumanLabel) for body in bodies)
-
-    # --- settings, tokens, counts --------------------------------------------------------------------
 
     def save_setting(self, name: str, value: Any) -> Future[None]:
         """Save a setting as JSON; None deletes it."""

@@ -118,9 +118,6 @@ def _build_outcome_row(outcome: TraceOutcome, cohort_fields: Sequence[str]) -> O
     )
 
 
-# --- as columns ------------------------------------------------------------------------------------
-
-
 def build_outcome_columns(numbered: Sequence[NumberedRow]) -> dict[str, list[Any]]:
     """Return the columns of the table of outcomes."""
     columns: dict[str, list[Any]] = {

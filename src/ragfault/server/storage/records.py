@@ -220,9 +220,6 @@ class StoreTotals(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
     """The number of the last migration."""
 
 
-# --- what a better judge said of a sample ------------------------------------------------------------
-
-
 class SpotCheck(StoredRecord, frozen=True, kw_only=True):
     """What a better judge said of a trace that was drawn for it."""
 

@@ -92,8 +92,6 @@ class RollupTables(TraceTables, MetadataTables):
             ],
         )
 
-    # --- reading -----------------------------------------------------------------------------------
-
     def read_measures(self) -> tuple[MetricInfo, ...]:
         """Return the metrics of the store in the order in which they were first met."""
         return self._read_measures(self.reader)

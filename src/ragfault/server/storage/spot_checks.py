@@ -27,8 +27,6 @@ class SpotCheckStore(ABC):
     def __init__(self, store: TraceTables) -> None:
         self._store = store
 
-    # --- writing -----------------------------------------------------------------------------------
-
     def add_draws(self, draws: Sequence[SampleDraw]) -> Future[None]:
         """Add the draws of stored traces, those that were not taken as well; a repeated draw changes nothing."""
         return self._store.submit(lambda con: self._add_draws(con, draws))
@@ -90,8 +88,6 @@ class SpotCheckStore(ABC):
             return len(skipped)
 
         return self._store.submit(write)
-
-    # --- reading -----------------------------------------------------------------------------------
 
     def count_draws(self) -> dict[str, int]:
         """Count the draws by route."""

@@ -64,8 +64,6 @@ class TraceTables(StoreEngine):
     _issued: dict[str, int]
     """Numbers of the traces returned by `list_unscored`: they bound the search for their rows."""
 
-    # --- writing -----------------------------------------------------------------------------------
-
     def append_traces(self, traces: Sequence[Trace], released: Sequence[int] = ()) -> Future[AppendResult]:
         """Add traces, each once by its id, and delete the pending bodies with the numbers `released`."""
         return self.submit_batch(self._append_requests, (traces, released))
@@ -167,8 +165,6 @@ class TraceTables(StoreEngine):
     def _measure_bytes(self, con: DatabaseConnection) -> int:
         """Return the bytes on disk that are in use."""
 
-    # --- selecting ---------------------------------------------------------------------------------
-
     def list_traces(self, selection: TraceSelection) -> TracePage:
         """Return a page of a selection; following `next` lists each trace once.
 
@@ -268,8 +264,6 @@ class TraceTables(StoreEngine):
     @abstractmethod
     def _load_outcomes(self, numbers: Sequence[int]) -> dict[int, tuple[TraceState, dict[str, float]]]:
         """Return the states and values of the judged traces among some numbers."""
-
-    # --- reading -----------------------------------------------------------------------------------
 
     def list_unscored(self, after: int = 0, limit: int = 256) -> Sequence[ReceivedTrace]:
         """Return traces without an outcome in the order of arrival, with numbers above `after`."""

@@ -156,8 +156,6 @@ class ClickHouseStore(TraceStore):
         self.queue = WriteQueue(self._run_batch, MAX_BATCH, RENEW_SECONDS)
         self.spot_checks = ClickHouseSpotChecks(self)
 
-    # --- the write queue ---------------------------------------------------------------------------
-
     def _run_batch(self, requests: list[WriteRequest]) -> None:
         """Run a round; writes of one kind that follow each other run together."""
         try:
@@ -192,8 +190,6 @@ class ClickHouseStore(TraceStore):
         """Complete the last writes where they were interrupted."""
         self._restore_ids()
         self._restore_batch()
-
-    # --- traces ------------------------------------------------------------------------------------
 
     def _append_requests(self, requests: Sequence[AppendRequest]) -> list[AppendResult]:
         with self._restoring():
@@ -257,8 +253,6 @@ class ClickHouseStore(TraceStore):
         self.writer.execute(f"DELETE FROM ids {older}", bound=bound)
         return deleted
 
-    # --- outcomes ----------------------------------------------------------------------------------
-
     def _add_outcome_batch(self, batch: OutcomeBatch) -> int:
         with self._restoring():
             return super()._add_outcome_batch(batch)
@@ -304,8 +298,6 @@ class ClickHouseStore(TraceStore):
             numbered.append(NumberedRow(number, received, row))
         numbered.sort(key=lambda outcome: outcome.number)
         self._insert_derived(batch, numbered, self._read_measures(self.writer))
-
-    # --- the store itself --------------------------------------------------------------------------
 
     def compact(self) -> Future[None]:
         """Do nothing: the server merges roll-ups by itself."""

@@ -173,8 +173,6 @@ class DuckDBStore(TraceStore):
             raise
         return results
 
-    # --- traces ------------------------------------------------------------------------------------
-
     def _find_present(self, ids: Sequence[str]) -> set[str]:
         possible = [id for id in ids if id in self._known_ids]
         rows = self.writer.fetch_among("SELECT id FROM traces WHERE id IN {among:Array(String)}", possible)
@@ -219,8 +217,6 @@ class DuckDBStore(TraceStore):
         path = con.fetch_value("SELECT path FROM duckdb_databases() WHERE NOT internal AND path IS NOT NULL")
         log = Path(f"{path}.wal")
         return int(block * used) + (log.stat().st_size if log.exists() else 0)
-
-    # --- roll-ups and notes --------------------------------------------------------------------------
 
     def _insert_outcomes(self, numbered: Sequence[NumberedRow], batch: OutcomeBatch) -> None:
         self.writer.insert("outcomes", build_outcome_columns(numbered))
