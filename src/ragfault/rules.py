@@ -9,10 +9,8 @@ from ragfault.records import Trace, Verdicts
 
 RELEVANT_LEVELS = ("high", "medium")
 """The levels of relevance that count as relevant."""
-
 QUOTE_TOLERANCE = 0.95
 """The least similarity at which a quote matches a span of its chunk."""
-
 COVERAGE_THRESHOLD = 0.5
 """The share of expected statements that the chunks must support to cover the query."""
 

@@ -17,7 +17,6 @@ from ragfault.records import Document
 
 SKIPPED_ELEMENTS = "script|style|template|noscript|svg|math|iframe|object|canvas|select"
 """Elements whose content is dropped."""
-
 MARKUP_PATTERN = re.compile(
     rf"<!--.*?(?:-->|\Z)"
     rf"|<({SKIPPED_ELEMENTS})\b[^>]*+>.*?(?:</\1[^>]*+>|\Z)"
@@ -27,7 +26,6 @@ MARKUP_PATTERN = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 """A comment, a skipped element, a declaration, a tag with its attributes, or a lone `<`."""
-
 ALT_PATTERN = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 CHARSET_PATTERN = re.compile(rb"""<meta\b[^>]{0,300}?\bcharset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
 SPACE_PATTERN = re.compile(r"\s+")

@@ -17,7 +17,6 @@ from ragfault.records import Document, Trace
 
 HASH_RANGES, RANGE_SHIFT = 256, 56
 """Ranges of hashes by their highest eight bits."""
-
 RECENT_CAPACITY = 2**16
 """Minimum size of the set before its hashes move to the arrays."""
 
@@ -77,7 +76,6 @@ OnBad = Literal["raise", "skip"] | Callable[[InputFault], object]
 
 TraceLocations = dict[str, tuple[str, int]]
 """Trace id → the file and line that it stands on."""
-
 MAX_FAULT_TEXT = 2**16
 """Maximum length of the text of a collected fault."""
 

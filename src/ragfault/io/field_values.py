@@ -17,7 +17,6 @@ from ragfault.records import Chunk, Span
 
 MAX_METADATA_DEPTH = 128
 """Maximum nesting of metadata."""
-
 CHUNK_ID_KEYS = ("id", "chunk_id", "passage_id", "doc_id", "docid", "id_")
 CHUNK_TEXT_KEYS = ("text", "content", "page_content", "passage")
 FACT_TEXT_KEYS = ("text", "fact", "statement", "claim")
@@ -317,7 +316,7 @@ NESTED_FIELDS = ("chunks", "citations", "facts", "gold", "latency", "steps", "hi
 def parse_cell(name: str, value: Any) -> Any:
     """Parse a cell of a table: numbers, and lists and objects as JSON or as Python prints them."""
     if not isinstance(value, str):
-        return _convert_array(value) if not isinstance(value, (int, float, bool)) else value
+        return value.tolist() if hasattr(value, "tolist") and not isinstance(value, (int, float, bool)) else value
     if name == "turn" or name.startswith(("tokens.", "latency.")) or name == "latency":
         number = _parse_number(value)
         if number is not None:
@@ -328,10 +327,6 @@ def parse_cell(name: str, value: Any) -> Any:
         parsed = _parse_literal(value)
         return parsed if isinstance(parsed, list) and all(isinstance(part, str) for part in parsed) else value
     return value
-
-
-def _convert_array(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _parse_number(text: str) -> int | float | None:

@@ -16,7 +16,6 @@ from ragfault.errors import MissingExtra
 
 STORE_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 """Package of each store, by URL scheme."""
-
 UPLOAD_BLOCK_BYTES = 16 * 2**20
 """Bytes per block of an upload."""
 

@@ -23,7 +23,6 @@ from ragfault.records import Trace
 
 SEEK_INTERVAL = 1024
 """JSON lines between two seek points."""
-
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """Mark at the start of some files."""
 

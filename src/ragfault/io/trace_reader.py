@@ -279,7 +279,6 @@ class TraceDigest:
 
 OPTIONAL_DIGEST_FIELDS = ("history", "answerable")
 """Fields that enter the fingerprint only where they are set, so that traces without them keep their fingerprint."""
-
 DIGEST_FIELDS = tuple(name for name in Trace.__struct_fields__ if name not in OPTIONAL_DIGEST_FIELDS)
 """Fields that always enter the fingerprint, in this order."""
 

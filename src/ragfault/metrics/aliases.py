@@ -143,14 +143,12 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
     "ndcg": {"ndcg_at_k of TruLens": "linear gain over all gold; the cut-off is asked for as ndcg@10"},
 }
 """Metric here → name and tool of each metric elsewhere that it replaces → difference of the definitions."""
-
 ALIASES = tuple(
     MetricAlias(name.partition(" of ")[0], name.partition(" of ")[2], metric, differs)
     for metric, aliases in ALIAS_TABLE.items()
     for name, differs in aliases.items()
 )
 """All aliases; one whose name is that of its metric is never resolved, only documented."""
-
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\s-]+")
 _NAME_PATTERN = re.compile(r"\s*([A-Za-z_][\w -]*?)\s*(?=[(@]|$)")
 

@@ -24,7 +24,6 @@ from ragfault.records import Layer, Score, Trace, Verdicts
 
 RANGE_TOLERANCE = 1e-9
 """Tolerance of the range for rounding errors."""
-
 ENTRY_POINT_GROUP = "ragfault.metrics"
 """Entry-point group of the modules that define metrics of other packages."""
 

@@ -22,7 +22,6 @@ KeyArray = NDArray[np.uint64]
 RetrievedGold = tuple[IntArray, list[str], FloatArray]
 QueryScores = Mapping[str, Mapping[str, float]]
 """Query → chunk → score (a run) or grade (qrels)."""
-
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: an invertible multiplication that spreads the keys."""
 BLOCK_ROWS = 1 << 15

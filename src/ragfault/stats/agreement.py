@@ -16,7 +16,6 @@ KappaWeighting = Literal["none", "linear", "quadratic"]
 
 MeasurementScale = Literal["nominal", "ordinal", "interval"]
 """Scale of the ratings: names, ranks, or numbers whose differences are meaningful."""
-
 TINY = 1e-12
 """Weights up to this are rounding errors of 0."""
 ALL_RATINGS_EQUAL = "every rating is the same: chance would agree as well"

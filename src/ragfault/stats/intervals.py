@@ -13,7 +13,6 @@ from ragfault.stats.distributions import normal_quantile, t_quantile
 
 MIN_CONSTANT_VALUES = 30
 """Fewer equal values without bounds say nothing about spread."""
-
 MIN_DIFFERING_VALUES = 10
 """If fewer values differ from the rest, rare values may be unobserved."""
 

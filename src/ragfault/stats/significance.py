@@ -211,10 +211,8 @@ def label_permutation_tests(
     if before.shape[1] != after.shape[1]:
         raise ValueError(f"baseline has {before.shape[1]} metrics, candidate {after.shape[1]}")
     groups, exist = clusters or (None, None), defined or (None, None)
-    candidate_table, baseline_table = (
-        tabulate_clusters(after, groups[1], exist[1]),
-        tabulate_clusters(before, groups[0], exist[0]),
-    )
+    candidate_table = tabulate_clusters(after, groups[1], exist[1])
+    baseline_table = tabulate_clusters(before, groups[0], exist[0])
     return tuple(
         _test_labels(
             ClusterTable(candidate_table.sums[:, [m]], candidate_table.counts[:, [m]]),
@@ -233,14 +231,13 @@ def _test_labels(
     if n_one == 0 or n_two == 0:
         return None
     mean = float(candidate.means()[0] - baseline.means()[0])
-    sums, counts = (
-        np.concatenate([candidate.sums, baseline.sums]).ravel(),
-        np.concatenate([candidate.counts, baseline.counts]).ravel(),
-    )
+    sums = np.concatenate([candidate.sums, baseline.sums]).ravel()
+    counts = np.concatenate([candidate.counts, baseline.counts]).ravel()
     present = counts > 0
     candidate_size = int(candidate.clusters[0])
     sums, counts = sums[present], counts[present]
-    moments = _compute_moments(sums - sums.sum() / counts.sum() * counts, counts)
+    sums = sums - sums.sum() / counts.sum() * counts
+    moments = np.stack([sums, counts, sums * sums, sums * counts, counts * counts], axis=1)
     labels = (np.arange(sums.size) < candidate_size)[None, :].astype(np.float64)
     observed = float(_compute_welch_t(labels, moments, candidate_size)[0])
     draws = RESAMPLES if resamples is None else resamples
@@ -259,11 +256,6 @@ def _test_labels(
             count += int((_compute_welch_t(part, moments, candidate_size) >= observed * (1 - RELATIVE_TOLERANCE)).sum())
         p = (count + 1) / (draws + 1)
     return SignificanceTest(p, mean, n_one + n_two, sums.size, method)
-
-
-def _compute_moments(sums: FloatArray, counts: FloatArray) -> FloatArray:
-    """Stack the sums, counts, squares and products of each cluster."""
-    return np.stack([sums, counts, sums * sums, sums * counts, counts * counts], axis=1)
 
 
 def _compute_welch_t(labels: FloatArray, moments: FloatArray, candidate_size: int) -> FloatArray:

@@ -132,7 +132,7 @@ class EntityIndex:
         return (
             not entity[:1].isdigit()
             and not QUANTITY_PREFIX.search(entity)
-            and f" {_join_words(entity)} " in self._word_sequence
+            and f" {' '.join(WORD_RUN.findall(entity.replace('.', '')))} " in self._word_sequence
         )
 
 
@@ -141,10 +141,6 @@ NUMBERED_PREFIXES = tuple(
 )
 WORD_RUN = re.compile(r"[^\W_]+(?:'(?!s\b)[^\W_]+)*")
 QUANTITY_PREFIX = re.compile(r"^(?:--|-?\d|v\d|tel |section |article |page )")
-
-
-def _join_words(entity: str) -> str:
-    return " ".join(WORD_RUN.findall(entity.replace(".", "")))
 
 
 @lru_cache(maxsize=1 << 12)

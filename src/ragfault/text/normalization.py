@@ -42,7 +42,6 @@ def normalize_typography(text: str) -> str:
 
 NEGATIONS = frozenset(("no", "not", "never", "none", "nobody", "nothing", "neither", "nor", "without"))
 """Words that negate a statement; they count as stop words, and are compared separately."""
-
 FUNCTION_WORDS = """
 a about above after again against all also although am among an and another any anyone are as at
 be because been before being below between both but by can could did do does doing down during
@@ -57,7 +56,6 @@ m re ve
 """
 STOP_WORDS = NEGATIONS | frozenset(map(sys.intern, FUNCTION_WORDS.split()))
 """Words without content of their own."""
-
 SMALL_NUMERALS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
 seventeen eighteen nineteen twenty

@@ -342,7 +342,6 @@ COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
 
 VERDICTS_SCHEMA = pa.schema([(name, _choose_arrow_type(kind)) for name, kind in _get_field_types(Verdicts)])
 """The columns of `verdicts.parquet`."""
-
 SCORE_SCHEMA = pa.schema([(name, _choose_arrow_type(kind)) for name, kind in _get_field_types(Score)])
 """The columns of `scores.parquet`."""
 

@@ -14,20 +14,15 @@ RecordTest = Callable[[Iterable[str]], bool]
 
 JsonElement = tuple[int, bytes | InvalidRecord, bool]
 """First line number, text, and whether the text is complete."""
-
 READ_BLOCK_BYTES = 2**18
 LIST_KEYS = frozenset(b"results data traces records samples rows examples test_cases testCases goldens".split())
 """Keys under which a document holds its list of records."""
-
 MAX_KEYS = 256
 """Maximum number of keys of an object that are examined."""
-
 ENDED_DEPTH = 2**62
 """A depth that no element reaches: the list has ended."""
-
 BLANK_BYTES = b" \t\r\n\xef\xbb\xbf"
 """Bytes between elements: white space and the byte order mark."""
-
 STRUCTURAL_BYTE = re.compile(rb'["\[\]{},]')
 STRING_END_BYTE = re.compile(rb'["\\]')
 

@@ -165,7 +165,6 @@ def _flatten_deepeval(record: RawRecord) -> RawRecord:
 
 SPAN_SHAPES = ("otlp", "langfuse", "langsmith")
 """Shapes whose records are spans, which are collected to traces."""
-
 NATIVE_SHAPE = RecordShape("ragfault", "ragfault", _parse_signatures("query"), {name: (name,) for name in TRACE_FIELDS})
 
 SHAPES: dict[str, RecordShape] = {

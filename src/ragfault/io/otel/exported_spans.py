@@ -25,10 +25,8 @@ OBJECT_ATTRIBUTES = (
     "langfuse.observation.usage_details",
 )
 """Attributes that hold an object or a list and are not flattened."""
-
 LIST_SUFFIXES = ("documents", "messages")
 """Suffixes of columns that hold lists, also as printed by Python."""
-
 STATUS_NAMES: dict[str, SpanStatus] = {"ok": "ok", "error": "error"}
 STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
 LONG_FRACTION = re.compile(r"(\.\d{6})\d+")

@@ -29,7 +29,6 @@ from ragfault.io.otel.spans import (
 GZIP_MAGIC = b"\x1f\x8b"
 ZLIB_AUTO_DETECT = 32 + zlib.MAX_WBITS
 """Window size with which zlib detects gzip or deflate itself."""
-
 MAX_MEMBERS = 64
 """Maximum number of compressed members of a body."""
 

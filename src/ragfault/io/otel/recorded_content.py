@@ -28,7 +28,6 @@ from ragfault.records import TokenCounts
 
 MAX_SEARCH_DEPTH = 12
 """Maximum depth of the search for a question or an answer."""
-
 QUESTION_KEYS = (
     *("query", "question", "query_str", "user_input", "user_query", "input", "prompt", "text", "q"),
     *("query_bundle", "message", "messages", "content", "inputs", "args", "kwargs", "parts", "data"),
@@ -39,10 +38,8 @@ ANSWER_KEYS = (
     *("update", "parts"),
 )
 """The keys that are searched, in order."""
-
 JSON_PREFIXES = ("traceloop.entity.", "gen_ai.task.")
 """Prefixes of attributes whose value is always JSON."""
-
 USER_ROLES = ("user", "human")
 ASSISTANT_ROLES = ("assistant", "ai", "model", "AIMessage", "AIMessageChunk")
 
@@ -207,7 +204,6 @@ MESSAGE_EVENT_ROLES = {
     "gen_ai.tool.message": "tool",
 }
 """Events that hold one message of a prompt each."""
-
 UNKNOWN_MODEL = "unknown"
 """Placeholder of some instrumentations for a missing model name."""
 
@@ -357,10 +353,8 @@ def get_model(step: SpanStep) -> str | None:
 def get_tokens(step: SpanStep) -> TokenCounts:
     """Return the token counts of a step, else those of its duplicates."""
     attributes = step.span.attributes
-    prompt, completion = (
-        parse_count(get_first_attribute(attributes, PROMPT_TOKEN_ATTRIBUTES)),
-        parse_count(get_first_attribute(attributes, COMPLETION_TOKEN_ATTRIBUTES)),
-    )
+    prompt = parse_count(get_first_attribute(attributes, PROMPT_TOKEN_ATTRIBUTES))
+    completion = parse_count(get_first_attribute(attributes, COMPLETION_TOKEN_ATTRIBUTES))
     if (
         prompt is None
         and completion is None

@@ -28,7 +28,6 @@ DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id", "source", "file_path", "
 METADATA_ID_KEYS = ("chunk_id", "passage_id", "node_id")
 EMBEDDING_KEYS = ("embedding", "vector", "embeddings", "values")
 """Keys under which passages carry their embedding."""
-
 ZERO_COUNTS = (0, "0")
 
 

@@ -12,7 +12,6 @@ from ragfault.io.otel.spans import OtelSpan
 
 SpanRole = Literal["retriever", "reranker", "llm", "embedding", "chain", "agent", "tool", "guard", "judge", "part"]
 """Role of a span in a RAG system; `guard` and `judge` observe others, `part` is a lesser step."""
-
 INPUT_ATTRIBUTES = ("langfuse.observation.input", "input.value", "traceloop.entity.input", "gen_ai.task.input")
 OUTPUT_ATTRIBUTES = ("langfuse.observation.output", "output.value", "traceloop.entity.output", "gen_ai.task.output")
 TRACE_INPUT_ATTRIBUTES = ("langfuse.trace.input",)
@@ -28,7 +27,6 @@ DOCUMENT_PREFIXES = {"retriever": "retrieval.documents.", "reranker": "reranker.
 """Prefixes under which OpenInference numbers documents, one attribute per field."""
 RESULT_EVENTS = ("db.query.result", "db.search.result")
 """Events, one for each passage that a vector store found."""
-
 PROMPT_ATTRIBUTES = ("gen_ai.input.messages", "gen_ai.prompt")
 COMPLETION_ATTRIBUTES = ("gen_ai.output.messages", "gen_ai.completion")
 PROMPT_PREFIXES = ("llm.input_messages.", "gen_ai.prompt.", "llm.prompts.")
@@ -74,7 +72,6 @@ METADATA_ATTRIBUTES = {
     ),
 }
 """Metadata of a trace and its attributes on the root, another span or the resource."""
-
 METADATA_OBJECTS = (
     "metadata",
     "langfuse.trace.metadata",
@@ -82,7 +79,6 @@ METADATA_OBJECTS = (
     "traceloop.association.properties",
 )
 """Attributes that hold metadata objects, as JSON or one attribute per key."""
-
 OPENINFERENCE_ROLES: dict[str, SpanRole] = {
     "RETRIEVER": "retriever",
     "RERANKER": "reranker",

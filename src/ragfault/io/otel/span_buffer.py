@@ -26,7 +26,6 @@ from ragfault.records import Trace
 
 ReleaseReason = Literal["settled", "expired", "crowded"]
 """Why a trace was released: its root came and it settled; it was open for too long; memory was needed."""
-
 RECORD_OVERHEAD = 400
 """Estimated bytes of a span or an event without its texts."""
 
@@ -247,7 +246,6 @@ def _estimate_value_size(value: object) -> int:
 
 SETTLE_SPANS, MAX_WAIT_SPANS = 50_000, 200_000
 """Spans read after the root of a trace, or after its first span, before it counts as complete."""
-
 OTLP_READERS = {"resourceSpans": read_spans_json, "resourceLogs": read_logs_json}
 """Readers by the key that a line of the collector's file exporter has."""
 

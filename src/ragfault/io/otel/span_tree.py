@@ -15,7 +15,6 @@ from ragfault.io.otel.spans import OtelSpan, choose_fuller_span
 
 OBSERVER_ROLES = ("judge", "guard")
 """Roles of spans that observe the system; work inside of them is not the system's own."""
-
 LEAF_ROLES = ("llm", "embedding")
 """Roles that never nest: an inner span of the same role is a duplicate."""
 

@@ -15,7 +15,6 @@ SPAN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
 VECTOR_SUFFIX = ".vector"
 """Suffix of attributes that hold an embedding; they are dropped."""
-
 MAX_REASONS = 16
 """Number of distinct reasons for a rejection."""
 

@@ -179,7 +179,7 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         model=next((model for step in reversed(writers) if (model := get_model(step))), None),
         latency=_measure_latency(outline, writers),
         steps=_build_steps(outline, stages),
-        tokens=_count_tokens(outline),
+        tokens=_drop_empty(sum_tokens([get_tokens(step) for step in outline.select_steps("llm")])),
         error=describe_error(outline, answer),
         metadata=collect_metadata(outline, events),
     )
@@ -341,10 +341,6 @@ def _build_steps(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Step
         for step in tree.steps
         if step.role != "part"
     )
-
-
-def _count_tokens(tree: SpanTree) -> TokenCounts | None:
-    return _drop_empty(sum_tokens([get_tokens(step) for step in tree.select_steps("llm")]))
 
 
 def _drop_empty(tokens: TokenCounts) -> TokenCounts | None:

@@ -20,7 +20,6 @@ LANGFUSE_TRACE_COLUMNS = {
     "langfuse.trace.metadata": ("metadata",),
 }
 """Columns that only the row of a trace has."""
-
 LANGFUSE_CONTEXT_COLUMNS = {
     "langfuse.trace.name": ("traceName", "trace_name"),
     "session.id": ("sessionId", "session_id"),
@@ -31,7 +30,6 @@ LANGFUSE_CONTEXT_COLUMNS = {
     "langfuse.environment": ("environment",),
 }
 """Columns of a trace that some exports repeat on observations."""
-
 LANGFUSE_OBSERVATION_COLUMNS = {
     "langfuse.observation.input": ("input",),
     "langfuse.observation.output": ("output",),
@@ -46,7 +44,6 @@ LANGFUSE_OBSERVATION_COLUMNS = {
 
 RETRIEVAL_NAME = re.compile(r"retriev|search|rerank", re.IGNORECASE)
 """Names of plain spans that retrieve; Langfuse has a type for them only since version 3."""
-
 LANGFUSE_SCORE_COLUMNS = {
     "gen_ai.evaluation.name": ("name",),
     "gen_ai.evaluation.score.value": ("value",),
@@ -169,7 +166,6 @@ LANGSMITH_KINDS = {
     "prompt": "PROMPT",
 }
 """Run type → span kind; any other type is a chain."""
-
 THREAD_KEYS = ("session_id", "thread_id", "conversation_id")
 LANGCHAIN_PREFIXES = (
     "ls_",

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 RUN_FILES = frozenset({"manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"})
 """Files of a run; a folder with any other file is never replaced."""
-
 PARTIAL_FILES = frozenset({"lock", "plan.json", "parts", "run", "old", "input", "bad.jsonl"})
 """Files of an unfinished run; a folder with any other file is never written to."""
 
@@ -419,10 +418,7 @@ def _describe_missing_run(path: AnyPath) -> str:
         return f"{path} was never finished. Run the same evaluate command again to resume it."
     if path.is_dir():
         return f"{path} is not a run: it holds no manifest.json."
-    near = _list_nearby_runs(path.parent) if isinstance(path, Path) else []
+    manifests = path.parent.glob("*/manifest.json") if isinstance(path, Path) else ()
+    near = sorted(manifest.parent.name for manifest in manifests)[:5]
     there = f" There is: {', '.join(near)}." if near else ""
     return f"no run at {path}.{there} Make one with: ragfault evaluate TRACES -o {path}"
-
-
-def _list_nearby_runs(folder: Path) -> list[str]:
-    return sorted(place.parent.name for place in folder.glob("*/manifest.json"))[:5]

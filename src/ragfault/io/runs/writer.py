@@ -40,13 +40,11 @@ if TYPE_CHECKING:
 
 RUN_TABLES = ("traces", "verdicts", "scores")
 """Tables of a part in write order: the part is complete when the last one exists."""
-
 PARTS_PER_FETCH = 16
 """Parts fetched at once from an object store."""
 
 TableBlobs = Mapping[str, bytes]
 """The tables of a part, each as the bytes of a Parquet file."""
-
 ROW_GROUP_SIZES = {"traces": 2048, "verdicts": 2048, "scores": 65536}
 """Rows per row group; the files do not depend on the parts."""
 
