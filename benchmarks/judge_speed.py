@@ -112,7 +112,7 @@ def described(traces: Sequence[Trace]) -> str:
 def model() -> Callable[[Trace], object]:
     """Return each claim with its evidence, through the model alone."""
     from ragfault.judges.checks.claims import extract_claims, strip_marks
-    from ragfault.judges.checks.lexicon import load_rarity
+    from ragfault.judges.checks.lexicon import load_idf
     from ragfault.judges.checks.passages import Passage, SentenceIndex
     from ragfault.judges.lexical.features import parse_statement
     from ragfault.judges.minilm.encoder import (
@@ -131,7 +131,7 @@ def model() -> Callable[[Trace], object]:
         index = SentenceIndex([Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()])
         rows = []
         for text in (strip_marks(claim.text) for claim in extract_claims(trace.answer or "")):
-            places = select_evidence(parse_statement(text, load_rarity()), index)
+            places = select_evidence(parse_statement(text, load_idf()), index)
             rows.append(
                 encode_pair(
                     split,

@@ -28,6 +28,8 @@ TEXT_SUFFIXES = {".md", ".html", ".css", ".js", ".toml", ".yml", ".yaml", ".sh",
 IDENTIFIER_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 RETIRED = re.compile(rf"(?<![a-z])({'|'.join(RULES['everywhere'])})(?![a-z])")
 PHRASES = re.compile("|".join(phrase.replace(" ", "[ _-]") for phrase in RULES["phrases"]))
+FOREIGN_NAMES = {"connection_made"}
+"""Names that a library prescribes: a method of asyncio."""
 EXEMPT_DECORATORS = {"property", "cached_property", "metric", "setter", "fixture"}
 
 
@@ -90,6 +92,8 @@ def list_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
 def check_names(path: Path, tree: ast.AST) -> Iterator[Problem]:
     """Yield the names of a module that consist of retired words."""
     for name, line in list_names(tree):
+        if name in FOREIGN_NAMES:
+            continue
         words = split_identifier(name)
         for word in RULES["names"]:
             if word in words:

@@ -25,7 +25,7 @@ import numpy as np
 
 from ragfault.io.datasets import load_handbook
 from ragfault.judges.checks.claims import extract_claims, strip_marks
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.lexical.features import parse_statement
 from ragfault.judges.minilm.encoder import (
@@ -146,7 +146,7 @@ def rows(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
 
 def demo(count: int, folder: Path) -> list[TokenPair]:
     """Return claims and their evidence, queries and their chunks, from the traces of the demo."""
-    split, table = load_tokenizer(folder), load_rarity()
+    split, table = load_tokenizer(folder), load_idf()
     result = []
     for traces in load_handbook().traces.values():
         for trace in traces:

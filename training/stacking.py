@@ -26,7 +26,7 @@ from training.embedded.relevance import fold, graded, mined
 from ragfault.judges.checks.claims import extract_claims
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.embedded.support import TEXT_TYPES
-from ragfault.judges.embedded.vectors import Array
+from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.minilm.calibration import StackedCalibration, build_claim_inputs, summarize_odds
 from ragfault.judges.minilm.judge import MiniLMJudge
 from ragfault.stats import auroc, auroc_within_groups

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ragfault.judges.checks.claims import extract_claims, strip_marks
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.lexical.entailment import check_claim, measure_claim
 from ragfault.judges.lexical.features import FEATURE_NAMES
@@ -42,7 +42,7 @@ def examples(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
                 continue
             index = SentenceIndex([Passage(str(place), text) for place, text in enumerate(record["contexts"])])
             for claim in extract_claims(record["answer"]):
-                seen = check_claim(strip_marks(claim.text), index, load_rarity())
+                seen = check_claim(strip_marks(claim.text), index, load_idf())
                 if seen is not None:
                     rows.append(measure_claim(seen, index))
                     spans = record["spans"]

@@ -499,7 +499,8 @@ def test_cohorts_are_by_model_release_and_any_key(live: Run):
     assert trace_cohorts(trace, by) == ("model=m", "release=7", "prompt_version=p2", "route=r")
     known = collect_measures([live])
     result = monitor(roll_up(observe_runs([live], ("release",)), known), known)
-    means = {item.cohort: item.interval for item in result.rolling_means if item.cohort and item.metric == "context_relevance"
+    rolling = [item for item in result.rolling_means if item.metric == "context_relevance"]
+    means = {item.cohort: item.interval for item in rolling if item.cohort
              and item.window == 1440}  # fmt: skip
     assert means["release=8"].high < means["release=7"].low  # type: ignore[union-attr]
     with pytest.raises(UnknownName, match='Did you mean "release"'):

@@ -24,8 +24,8 @@ from ragfault.evaluation.agreement.human_labels import (
     resolve_labels,
     write_labels,
 )
-from ragfault.evaluation.agreement.human_scores import load_human_scores, load_paired_scores
 from ragfault.evaluation.agreement.human_verdicts import LabelReading, compute_values, overlay_labels
+from ragfault.evaluation.agreement.reference_scores import load_paired_reference_scores, load_reference_scores
 from ragfault.io.runs import Run
 from ragfault.metrics import parse_metric
 from ragfault.records import Trace, Verdicts
@@ -219,7 +219,7 @@ def test_the_judge_is_not_read_where_people_speak():
 
 def test_labels_become_values_of_metrics(place: Path):
     """Groundedness and contradiction of the labelled traces are those of the words of people."""
-    result = load_human_scores(place / "old.jsonl", opened(place, "old"))
+    result = load_reference_scores(place / "old.jsonl", opened(place, "old"))
     assert set(result.values) == {"groundedness", "contradiction"}
     want = {f"t{at}": item.count("s") / 4 for at, item in enumerate(truths(1, 0.9)[:40])}
     assert result.values["groundedness"] == want
@@ -237,21 +237,21 @@ def test_a_trace_without_chunks_is_labelled_where_chunks_were(tmp_path: Path):
     ]
     write_labels(tmp_path / "both.jsonl", labels)
     write_labels(tmp_path / "claims.jsonl", labels[1:])
-    precision = load_human_scores(tmp_path / "both.jsonl", result).values["context_precision"]
+    precision = load_reference_scores(tmp_path / "both.jsonl", result).values["context_precision"]
     assert precision == {"full": 1.0, "empty": 0.0}
-    assert "context_precision" not in load_human_scores(tmp_path / "claims.jsonl", result).values
+    assert "context_precision" not in load_reference_scores(tmp_path / "claims.jsonl", result).values
 
 
 def test_values_can_stand_in_a_table(place: Path, tmp_path: Path):
     """Lines or cells with the names of metrics are values; an empty cell is none; faults are told by line."""
     old = opened(place, "old")
     (tmp_path / "v.csv").write_text("trace,groundedness,refusal\nt0,0.5,\nt1,1,0\nx,1,1\n")
-    result = load_human_scores(tmp_path / "v.csv", old)
+    result = load_reference_scores(tmp_path / "v.csv", old)
     assert result.values == {"groundedness": {"t0": 0.5, "t1": 1.0}, "refusal": {"t1": 0.0}}
     assert result.source.unmatched == 1
     (tmp_path / "v.jsonl").write_text('{"id": "t0", "groundedness": 0.5}\n{"id": "t1", "groundedness": 2}\n')
     with pytest.raises(InputError, match=r"v.jsonl:2: 2 is outside the range"):
-        load_human_scores(tmp_path / "v.jsonl", old)
+        load_reference_scores(tmp_path / "v.jsonl", old)
 
 
 def test_a_stronger_judge_is_taken_for_true_on_the_same_answers(place: Path, tmp_path: Path):
@@ -263,9 +263,9 @@ def test_a_stronger_judge_is_taken_for_true_on_the_same_answers(place: Path, tmp
     strong = evaluate_pairs(tmp_path, pairs, METRICS)
     manifest = json.loads((strong.path / "manifest.json").read_text())
     with pytest.raises(InputError, match="can correct nothing"):
-        load_human_scores(strong.path, old)
+        load_reference_scores(strong.path, old)
     (strong.path / "manifest.json").write_text(json.dumps({**manifest, "judge": "strong/1 model=x"}))
-    result = load_human_scores(strong.path, old)
+    result = load_reference_scores(strong.path, old)
     assert result.source.labelers == "run, judged by strong/1"
     assert result.values["groundedness"] == {f"t{at}": labels[at].count("s") / 4 for at in range(1, 30)}
 
@@ -278,7 +278,7 @@ def test_marked_stretches_say_what_they_determine(place: Path, tmp_path: Path):
         for at, trace in zip(range(20), old.traces(), strict=False)
     ]
     (tmp_path / "spans.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    result = load_human_scores(tmp_path / "spans.jsonl", old)
+    result = load_reference_scores(tmp_path / "spans.jsonl", old)
     assert set(result.values) == {"groundedness"}
     assert [result.values["groundedness"][f"t{at}"] for at in (0, 1)] == [1.0, 0.75]
 
@@ -289,13 +289,13 @@ def test_labels_of_other_traces_are_reported_and_only_such_labels_are_refused(pl
     mine = read_labels(place / "old.jsonl")
     write_labels(tmp_path / "some.jsonl", [*mine, replace(mine[0], trace="elsewhere")])
     message: list[str] = []
-    assert load_human_scores(tmp_path / "some.jsonl", old, notice=message.append).source.unmatched == 1
+    assert load_reference_scores(tmp_path / "some.jsonl", old, notice=message.append).source.unmatched == 1
     assert "40 of 120 traces" in message[0]
     write_labels(tmp_path / "none.jsonl", [replace(mine[0], trace="elsewhere")])
     with pytest.raises(InputError, match=r"none of the 1 traces of .*none.jsonl \(such as elsewhere\) is in"):
-        load_human_scores(tmp_path / "none.jsonl", old)
+        load_reference_scores(tmp_path / "none.jsonl", old)
     with pytest.raises(InputError, match="no metric is labeled completely"):
-        load_human_scores(place / "new.jsonl", old)
+        load_reference_scores(place / "new.jsonl", old)
 
 
 def test_one_file_or_one_of_each(place: Path, tmp_path: Path):
@@ -303,15 +303,15 @@ def test_one_file_or_one_of_each(place: Path, tmp_path: Path):
     runs = opened(place, "old"), opened(place, "new")
     both = [*read_labels(place / "old.jsonl"), *read_labels(place / "new.jsonl")]
     write_labels(tmp_path / "both.jsonl", both[:40])
-    old, new = load_paired_scores([tmp_path / "both.jsonl"], runs)
+    old, new = load_paired_reference_scores([tmp_path / "both.jsonl"], runs)
     assert (old is not None, new) == (True, None)
-    two = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
+    two = load_paired_reference_scores([place / "old.jsonl", place / "new.jsonl"], runs)
     assert [item.source.traces for item in two if item] == [40, 40]
     (tmp_path / "v.csv").write_text("trace,groundedness\nt0,0.5\n")
     with pytest.raises(UsageError, match="give --human-labels twice"):
-        load_paired_scores([tmp_path / "v.csv"], runs)
+        load_paired_reference_scores([tmp_path / "v.csv"], runs)
     with pytest.raises(UsageError, match="3 times"):
-        load_paired_scores(["a", "b", "c"], runs)
+        load_paired_reference_scores(["a", "b", "c"], runs)
 
 
 def test_chances_of_a_draw_are_all_or_none(place: Path, tmp_path: Path):
@@ -319,10 +319,10 @@ def test_chances_of_a_draw_are_all_or_none(place: Path, tmp_path: Path):
     old, support_signs = opened(place, "old"), truths(1, 0.9)
     probabilities = labels(old, support_signs, chance=0.25)
     write_labels(tmp_path / "drawn.jsonl", probabilities)
-    assert set(load_human_scores(tmp_path / "drawn.jsonl", old).probabilities.values()) == {0.25}
+    assert set(load_reference_scores(tmp_path / "drawn.jsonl", old).probabilities.values()) == {0.25}
     write_labels(tmp_path / "mixed.jsonl", [*probabilities[:20], *labels(old, support_signs)[20:]])
     with pytest.raises(InputError, match="Keep the labels of each sample"):
-        load_human_scores(tmp_path / "mixed.jsonl", old)
+        load_reference_scores(tmp_path / "mixed.jsonl", old)
 
 
 # --- what is decided -------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_chances_of_a_draw_are_all_or_none(place: Path, tmp_path: Path):
 def test_targets_and_thresholds_are_decided_on_corrected_figures(place: Path):
     """A lenient judge meets the target; people say that it is missed; the plain figure stands beside it."""
     new = opened(place, "new")
-    labels = load_human_scores(place / "new.jsonl", new)
+    labels = load_reference_scores(place / "new.jsonl", new)
     card = {item.metric: item for item in build_scorecard(new, labels=labels).aggregates}
     result = card["groundedness"]
     truth = np.mean([item.count("s") / 4 for item in truths(1, 0.6)])
@@ -348,13 +348,13 @@ def test_correction_and_labels_exclude_each_other(place: Path):
     """Figures are corrected by a card or by labels."""
     new = opened(place, "new")
     with pytest.raises(UsageError, match="one of the two"):
-        build_scorecard(new, TARGETS, corrected=True, labels=load_human_scores(place / "new.jsonl", new))
+        build_scorecard(new, TARGETS, corrected=True, labels=load_reference_scores(place / "new.jsonl", new))
 
 
 def test_differences_are_those_that_people_would_see(place: Path):
     """The corrected difference replaces the judge's, which stands beside it; p and margins are tested on it."""
     runs = opened(place, "old"), opened(place, "new")
-    labels = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
+    labels = load_paired_reference_scores([place / "old.jsonl", place / "new.jsonl"], runs)
     result = compare(pair_runs(*runs, labels=labels))
     change = next(item for item in result.changes if item.metric == "groundedness")
     assert change.difference.method == "ppi"
@@ -370,7 +370,7 @@ def test_differences_are_those_that_people_would_see(place: Path):
 def test_labels_of_one_side_change_nothing_and_say_so(place: Path):
     """A difference needs labels on both sides."""
     runs = opened(place, "old"), opened(place, "new")
-    result = compare(pair_runs(*runs, labels=(load_human_scores(place / "old.jsonl", runs[0]), None)))
+    result = compare(pair_runs(*runs, labels=(load_reference_scores(place / "old.jsonl", runs[0]), None)))
     change = next(item for item in result.changes if item.metric == "groundedness")
     assert change.judge_difference is None
     assert change.ppi.reason == "only the baseline is labelled"
@@ -379,7 +379,7 @@ def test_labels_of_one_side_change_nothing_and_say_so(place: Path):
 def test_reports_show_both(place: Path):
     """Each format names the corrected figure beside the one as judged, the labels, and who gave them."""
     new = opened(place, "new")
-    result = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
+    result = analyze(new, labels=load_reference_scores(place / "new.jsonl", new))
     pages = [
         terminal.render_scorecard_terminal(result, width=140),
         markdown.render_scorecard_markdown(result),
@@ -398,10 +398,10 @@ def test_reports_show_both(place: Path):
 def test_labels_that_were_picked_are_noticed(place: Path):
     """Where the judge has the labelled traces otherwise than all, the report says that they are no random draw."""
     new = opened(place, "new")
-    result = analyze(new, labels=load_human_scores(place / "new.jsonl", new))
+    result = analyze(new, labels=load_reference_scores(place / "new.jsonl", new))
     assert "Beware" not in terminal.render_scorecard_terminal(result)
     order = np.argsort([-score.value for score in new.scores() if score.metric == "groundedness"])
-    labels = load_human_scores(place / "new.jsonl", new)
+    labels = load_reference_scores(place / "new.jsonl", new)
     best = {f"t{at}": 1.0 for at in order[:40]}
     result = analyze(new, labels=replace(labels, values={"groundedness": best}))
     assert "Beware: by groundedness the judge has the labelled traces otherwise" in terminal.render_scorecard_terminal(
@@ -412,7 +412,7 @@ def test_labels_that_were_picked_are_noticed(place: Path):
 def test_comparisons_say_what_differences_rest_on(place: Path):
     """Terminal, Markdown and JSON tell labels, the figure as judged, and what stands as judged."""
     runs = opened(place, "old"), opened(place, "new")
-    labels = load_paired_scores([place / "old.jsonl", place / "new.jsonl"], runs)
+    labels = load_paired_reference_scores([place / "old.jsonl", place / "new.jsonl"], runs)
     result = compare(pair_runs(*runs, labels=labels))
     for page in (written.render_comparison_terminal(result, width=140), written.render_comparison_markdown(result)):
         assert "by 40 labelled pairs" in page

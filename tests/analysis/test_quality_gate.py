@@ -428,7 +428,7 @@ def decided(tmp_path) -> GateResult:
 
 
 def test_junit_counts_and_tells(decided):
-    """A failed threshold is a failure, one that cannot be told an error, each with its reason; a passed one is neither."""
+    """A failed threshold is a failure, an undecided one an error, each with its reason; a passed one is neither."""
     text = report.render_gate_junit(decided)
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>\n')
     root = ElementTree.fromstring(text)

@@ -20,7 +20,7 @@ from ragfault.retrieval import Query
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.query_stages import decompose, expand, rewrite, shorten
 from ragfault.retrieval.rerankers import rerank
-from ragfault.retrieval.stages import load_generator, load_reranker, make_stage
+from ragfault.retrieval.stage_registry import load_generator, load_reranker, make_stage
 
 CHUNKS = (
     Chunk(id="dogs", text="Dogs may travel when they are kept on a lead."),

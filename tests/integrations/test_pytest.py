@@ -173,7 +173,7 @@ def test_fixture(ragfault):
 
 @pytest.mark.long
 def test_a_marker_needs_no_body(session, pytester, runs):
-    """Traces are evaluated once for a session, held against thresholds and baseline, and the run is kept by its name."""
+    """Traces are evaluated once a session and checked against thresholds and baseline; the run has its name."""
     created = (pair(f"t{at}", "h", answer=f"Text 0 of t{at}.") for at in range(40))
     write_traces((trace for trace, _ in created), "traces.jsonl")
     result = session(MARKED, "-rs", "--ragfault-out", "kept", "--strict-markers")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.judges.llm.conversation import VoteResult, converse, merge_votes
+from ragfault.judges.llm.model_exchange import VoteResult, merge_votes, request_with_repair
 from ragfault.judges.llm.prompts.untrusted_text import parse_fences
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import build_question_request, grade_passages, score_questions
@@ -25,7 +25,7 @@ def same(first: str, second: str) -> float:
 def score_answer(caller: Scripted, votes: int = 1) -> VoteResult:
     """Merge what a model says about the answer "At noon."."""
     request = build_question_request("At noon.", LLMSettings(model="m", votes=votes), PROMPTS)
-    replies = [asyncio.run(converse(request, caller, PROMPTS, vote)) for vote in range(votes)]
+    replies = [asyncio.run(request_with_repair(request, caller, PROMPTS, vote)) for vote in range(votes)]
     return merge_votes([score_questions("When?", reply, same) for reply in replies])
 
 

@@ -1,4 +1,4 @@
-"""Laws of the domain profiles: what must agree exactly, what agrees in another spelling, and what a wrong profile is told."""
+"""Laws of the domain profiles: what must agree exactly, what agrees in another spelling, errors of a profile."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_general_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_never_raises(tmp_path: Path) -> None:
-    """But for other spellings, no profile makes a chunk more relevant or a claim more probable; it fails on no trace."""
+    """Other spellings aside, no profile makes a chunk more relevant or a claim more probable; none fails."""
     write_handbook(tmp_path / "handbook")
     traces = list(read_traces(tmp_path / "handbook" / "traces-v2.jsonl"))
     plain = load_judge("lexical").observe(traces)
@@ -365,7 +365,7 @@ def test_own(tmp_path: Path) -> None:
 
 
 def test_prompts(tmp_path: Path) -> None:
-    """A profile may say what a language model is told; every domain does, and a profile that says no more is not plain."""
+    """A profile may instruct a language model; every domain does, and a profile with nothing else is not plain."""
     assert all(load_profile(name).prompts.guidance for name in DOMAINS)
     assert load_profile("general").is_empty
     path = tmp_path / "told.toml"

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from ragfault.io.datasets import load_handbook
 from ragfault.judges import DEFAULT_JUDGE, load_judge
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.embedded.arrays import PassageArrays, detect_foreign
 from ragfault.judges.embedded.features import FEATURE_NAMES, STYLE_FEATURES, measure_runs
 from ragfault.judges.embedded.judge import FOREIGN_REASON, UNSURE_RANGE
 from ragfault.judges.embedded.network import STATE_SIZE, SupportNetwork, TreeEnsemble, WordStates
 from ragfault.judges.embedded.support import classify_text, load_support_model, summarize_answer
-from ragfault.judges.embedded.vectors import load_arrays, load_vectors
+from ragfault.judges.embedded.word_vectors import load_arrays, load_vectors
 from ragfault.records import Chunk, Trace
 from ragfault.text import split_words
 
@@ -255,7 +255,7 @@ def test_no_text_breaks_it(chunk: str, answer: str, query: str):
 def test_the_ground_is_of_the_passages_alone():
     """Words, runs and vectors are made without a claim; a sentence's vector has length one."""
     ground = PassageArrays(
-        SentenceIndex([Passage(chunk.id, chunk.text) for chunk in CHUNKS]), load_vectors(), load_rarity()
+        SentenceIndex([Passage(chunk.id, chunk.text) for chunk in CHUNKS]), load_vectors(), load_idf()
     )
     assert np.linalg.norm(ground.sentence_vectors, axis=1) == pytest.approx(np.ones(len(ground.sizes)), abs=1e-6)
     assert len(ground.get_ngrams(2)) == len(ground.tokens) - 1

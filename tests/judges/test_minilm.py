@@ -16,7 +16,7 @@ from ragfault.errors import MissingExtra, UsageError
 from ragfault.io.datasets import load_handbook
 from ragfault.judges import load_judge
 from ragfault.judges.checks.claims import extract_claims, strip_marks
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.embedded.support import TEXT_TYPES
 from ragfault.judges.lexical.features import parse_statement
@@ -51,7 +51,7 @@ def test_evidence_is_of_the_trace():
     for first in load_handbook().traces["v2"]:
         index = SentenceIndex([Passage(chunk.id, chunk.text) for chunk in first.chunks or ()])
         for claim in extract_claims(first.answer or ""):
-            chosen = select_evidence(parse_statement(strip_marks(claim.text), load_rarity()), index)
+            chosen = select_evidence(parse_statement(strip_marks(claim.text), load_idf()), index)
             assert list(chosen) == sorted(set(chosen))
             assert all(0 <= place < len(index.sentences) for place in chosen)
             sizes = [len(get_sentence_text(index, place, None)) + 1 for place in chosen]
@@ -62,13 +62,13 @@ def test_evidence_holds_the_copied_sentence():
     """A claim that is copied from a chunk has that sentence among its evidence."""
     index = SentenceIndex(PASSAGES)
     for place in range(len(index.sentences)):
-        assert place in select_evidence(parse_statement(index.get_source(place), load_rarity()), index)
+        assert place in select_evidence(parse_statement(index.get_source(place), load_idf()), index)
 
 
 def test_evidence_that_shares_nothing():
     """What shares no word with the passages has no evidence, and no passages give none."""
-    assert select_evidence(parse_statement("Quokkas dream.", load_rarity()), SentenceIndex(PASSAGES)) == ()
-    assert select_evidence(parse_statement("Quokkas dream.", load_rarity()), SentenceIndex([])) == ()
+    assert select_evidence(parse_statement("Quokkas dream.", load_idf()), SentenceIndex(PASSAGES)) == ()
+    assert select_evidence(parse_statement("Quokkas dream.", load_idf()), SentenceIndex([])) == ()
 
 
 # --- probabilities ---------------------------------------------------------------------------------

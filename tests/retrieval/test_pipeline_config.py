@@ -19,7 +19,7 @@ from ragfault.retrieval.pipeline_config import (
     read_pipeline_config,
     replace_stage,
 )
-from ragfault.retrieval.stages import STAGE_KINDS, STAGES, get_stage_kind, load_reranker, make_stage
+from ragfault.retrieval.stage_registry import STAGE_KINDS, STAGES, get_stage_kind, load_reranker, make_stage
 
 pytest.importorskip("bm25s", reason="the extra `retrieval` is not installed")
 

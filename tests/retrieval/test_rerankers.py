@@ -196,7 +196,7 @@ def test_a_service_that_is_not_there_is_named():
 
 def test_every_service_is_named_as_the_catalogue_says():
     """vertex stands before a project, cohere and voyage alone or before a model; without its project vertex says so."""
-    from ragfault.retrieval.stages import load_reranker
+    from ragfault.retrieval.stage_registry import load_reranker
 
     assert load_reranker("cohere").fingerprint == "cohere rerank-v3.5"
     assert load_reranker("voyage:rerank-lite").fingerprint == "voyage rerank-lite"

@@ -29,7 +29,7 @@ from ragfault.retrieval.selection import (
     drop_duplicates,
     estimate_complexity,
     reorder,
-    select_adaptive,
+    select_by_complexity,
     select_diverse,
     select_top,
     select_within_budget,
@@ -245,9 +245,9 @@ def test_complexity_by_hand():
 
 def test_adaptive_selection_wants_relevance():
     """Scores beyond [0, 1] are no relevance, and the error says what to do."""
-    assert names(select_adaptive()(ASKED, hits(a=0.9, b=0.5, c=0.6))) == "ac"
+    assert names(select_by_complexity()(ASKED, hits(a=0.9, b=0.5, c=0.6))) == "ac"
     with pytest.raises(UsageError, match="Put a stage before it that reranks"):
-        select_adaptive()(ASKED, hits(a=12.0))
+        select_by_complexity()(ASKED, hits(a=12.0))
 
 
 @given(st.integers(0, 12), st.sampled_from(["thirds", "ends"]))

@@ -19,7 +19,7 @@ from dashboard_server import Client, DashboardServer
 from ragfault.evaluation.agreement.human_labels import fingerprint_answer
 from ragfault.server import issue_token
 from ragfault.server.dashboard.page_renderer import local_path, trace_url
-from ragfault.server.security import CONTENT_POLICY
+from ragfault.server.security import CONTENT_SECURITY_POLICY
 from sample_reports import HOSTILE
 
 PAGES = (
@@ -82,7 +82,7 @@ def test_every_link_of_every_page_leads_on(client: Client):
         met.add(path)
         answer = client.ask(path)
         assert answer.status == 200, path
-        assert answer.headers["content-security-policy"] == CONTENT_POLICY
+        assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
         if not answer.headers["content-type"].startswith("text/html"):
             continue
         for link in links(answer.text):

@@ -74,7 +74,7 @@ LIVING = """scripts => [...document.querySelectorAll("*")].filter((each) =>
 """What could act on its own: scripts, pictures, frames, styles, handlers, and links that lead elsewhere."""
 
 CARRIED = ("report", "bisection")
-"""These carry a script and a style of their own, and a stricter policy; tests/reports/test_html_in_browser.py looks at them."""
+"""Reports, with a script and a policy of their own; tests/reports/test_html_in_browser.py tests them."""
 
 OURS = ("judge", "sign-in")
 """Pages that show nothing that comes from outside."""

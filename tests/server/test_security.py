@@ -22,7 +22,7 @@ from dashboard_server import Client, DashboardServer, serve_app
 from ragfault.cli import run_command as command
 from ragfault.errors import UsageError
 from ragfault.server import RequestLimits, ServerSettings, create_app, issue_token
-from ragfault.server.security import CONTENT_POLICY, TOKEN_COOKIE, AccessControl
+from ragfault.server.security import CONTENT_SECURITY_POLICY, TOKEN_COOKIE, AccessControl
 
 OWN = "rf_the-servers-own"
 ROLES = ("nobody", "wrong", "read", "ingest", "admin")
@@ -251,7 +251,7 @@ def test_faults_say_no_secrets_and_no_markup(guarded: tuple[DashboardServer, str
         if answer.headers["content-type"].startswith("text/html"):
             assert "<script>alert" not in answer.text, path
             assert "<img" not in answer.text, path
-            assert answer.headers["content-security-policy"] == CONTENT_POLICY
+            assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
 
 
 def test_runs_lie_in_their_folder_alone(guarded: tuple[DashboardServer, str, dict[str, str]]):
@@ -281,7 +281,7 @@ def test_a_failure_says_nothing_and_keeps_a_browser_in(tmp_path: Path, caplog: p
         answer = Client(url).ask("/broken.json")
     assert answer.status == 500
     assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.headers["content-security-policy"] == CONTENT_POLICY
+    assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
     assert "business" not in answer.text
     assert "business" in caplog.text
 

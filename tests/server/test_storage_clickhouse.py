@@ -401,7 +401,7 @@ def _check(row, n: int) -> SpotCheck:
 
 
 def _places(sample) -> tuple:
-    """Return a sample with its columns as rows; conversations by whether there is one, for codes are each store's own."""
+    """Return a sample with its columns as rows, and for each whether it has a conversation."""
     named, rest, columns = sample[:5], sample.remainder, sample[6:]
     rows = zip(*(column.tolist() for column in columns), strict=True)
     plain = ((*(-1.0 if value != value else value for value in row[:-1]), row[-1] > 0) for row in rows)

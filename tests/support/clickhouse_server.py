@@ -1,6 +1,6 @@
 """The engine of ClickHouse (chdb) behind HTTP, in a process of its own: as much of its interface as a client needs.
 
-`python clickhouse_server.py FOLDER PORT` tells the port; 0 is any. `GET /cut` has the next insert done and not answered,
+`python clickhouse_server.py FOLDER PORT` prints its port; 0 is any. `GET /cut` has the next insert done, not answered,
 as if the line broke.
 """
 

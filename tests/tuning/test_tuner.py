@@ -30,7 +30,7 @@ from ragfault.tuning import (
     tune,
 )
 from ragfault.tuning.holdout import gather_questions, select_undominated, split_questions
-from ragfault.tuning.search import PipelineSearch, plan_rounds, race_configs
+from ragfault.tuning.search import PipelineSearch, plan_round_sizes, race_configs
 from ragfault.tuning.search_space import parse_bound, parse_budget
 from ragfault.tuning.trials import HitGrader, TrialRunner, TuningCache, grade_chunks, parse_tuning_metric
 
@@ -234,7 +234,7 @@ def test_the_race_finds_the_best_and_spends_little_on_the_others():
         return outcomes(truth[recipe.name][:size])
 
     assert race_configs(field, asked, measure, 1)[0].config == field[-1]
-    assert seen[field[0].name] == plan_rounds(256)[0]
+    assert seen[field[0].name] == plan_round_sizes(256)[0]
     assert seen[field[-1].name] == 256
 
 
@@ -458,7 +458,7 @@ def test_a_stage_that_fails_is_not_measured(documents, questions, monkeypatch: p
         def relevance(self, query, texts):
             raise ConnectionError("no route to host")
 
-    monkeypatch.setattr("ragfault.retrieval.stages.load_reranker", lambda *_: Broken())
+    monkeypatch.setattr("ragfault.retrieval.stage_registry.load_reranker", lambda *_: Broken())
     bench = TrialRunner(TuningCache(None, documents), parse_tuning_metric("ndcg@10"))
     recipe = PipelineConfig(stages={"retrieve": "sparse", "rerank": "rerank(cohere)"})
     with pytest.raises(StageFailed, match="no route to host"):

@@ -32,7 +32,7 @@ from training.embedded.fitting import (
 from training.embedded.reporting import report
 
 from ragfault.judges.embedded.support import TEXT_TYPES
-from ragfault.judges.embedded.vectors import Array, load_vectors
+from ragfault.judges.embedded.word_vectors import Array, load_vectors
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/support.npz"
 PRIOR = 0.4

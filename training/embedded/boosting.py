@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from ragfault.judges.embedded.vectors import Array
+from ragfault.judges.embedded.word_vectors import Array
 
 __all__ = ["bag", "bagged", "boost", "pack"]
 

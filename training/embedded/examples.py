@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling
 from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.support import ClaimFeatures, TextType, classify_text, extract_features
-from ragfault.judges.embedded.vectors import Array, load_vectors
+from ragfault.judges.embedded.word_vectors import Array, load_vectors
 from ragfault.text import split_words
 
 __all__ = ["FOLDS", "SETS", "Answer", "answers"]
@@ -64,7 +64,7 @@ def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
             if (*texts,) != last:
                 last = (*texts,)
                 index = SentenceIndex([Passage(str(place), text) for place, text in enumerate(texts)])
-                ground = PassageArrays(index, load_vectors(), load_rarity())
+                ground = PassageArrays(index, load_vectors(), load_idf())
             yield _answer(name.split("_")[0], row, ground)
             if row.get("spans") is not None:
                 others[fold := zlib.crc32(row["source_id"].encode()) % FOLDS].append(row)

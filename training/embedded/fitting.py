@@ -12,7 +12,7 @@ from training.embedded import boosting, network
 from training.embedded.examples import FOLDS, Answer
 
 from ragfault.judges.embedded.support import summarize_answer
-from ragfault.judges.embedded.vectors import Array
+from ragfault.judges.embedded.word_vectors import Array
 
 __all__ = [
     "ANSWER_ROUNDS",

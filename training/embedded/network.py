@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ragfault.judges.embedded.network import STATE_SIZE
-from ragfault.judges.embedded.vectors import Array, load_vectors
+from ragfault.judges.embedded.word_vectors import Array, load_vectors
 
 __all__ = ["Claims", "arrays", "predict", "train"]
 

@@ -21,11 +21,11 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from training.embedded.examples import FOLDS, rows
 
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.judge import FEATURE_NAMES, compute_relevance_features
-from ragfault.judges.embedded.vectors import Array, load_vectors
+from ragfault.judges.embedded.word_vectors import Array, load_vectors
 from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.stats import auroc
 
@@ -104,7 +104,7 @@ def numbers(pairs: Sequence[Pair]) -> Array:
     for pair in pairs:
         reading = LexicalJudge().open_session(pair.query)
         passage = (Passage("passage", pair.passage),)
-        ground = PassageArrays(reading.get_index(passage), table, load_rarity())
+        ground = PassageArrays(reading.get_index(passage), table, load_idf())
         question = reading.get_query(pair.query)
         content = question.total_weight and len(ground.tokens)
         result.append(compute_relevance_features(question, ground)[0][0] if content else np.zeros(len(FEATURE_NAMES)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from training.embedded.examples import Answer
 
-from ragfault.judges.embedded.vectors import Array
+from ragfault.judges.embedded.word_vectors import Array
 from ragfault.stats import auroc, auroc_within_groups, choose_threshold
 
 __all__ = ["report"]

@@ -15,7 +15,7 @@ from training.embedded.relevance import fold, graded, mined
 from training.minilm.altering import altered
 
 from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.lexical.features import parse_statement
 from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
@@ -93,9 +93,7 @@ def _judged(row: dict[str, Any], index: SentenceIndex) -> Iterator[Example]:
 
 
 def _evidence(text: str, index: SentenceIndex) -> tuple[str, ...]:
-    return tuple(
-        get_sentence_text(index, place) for place in select_evidence(parse_statement(text, load_rarity()), index)
-    )
+    return tuple(get_sentence_text(index, place) for place in select_evidence(parse_statement(text, load_idf()), index))
 
 
 def _within(claim: Claim, spans: list[dict[str, Any]]) -> tuple[tuple[int, int], ...]:

@@ -44,9 +44,6 @@ class FindingRecord(Struct, frozen=True, kw_only=True):
     """Base of the records of an analysis: immutable, keyword-only."""
 
 
-# --- over the traces -------------------------------------------------------------------------------
-
-
 class ReasonCount(FindingRecord, frozen=True):
     """Reason for a missing value, and its count."""
 
@@ -201,9 +198,6 @@ class ChunkInsight(FindingRecord, frozen=True):
     """Chunks that have the measure but not the property."""
 
 
-# --- on one trace ----------------------------------------------------------------------------------
-
-
 class TraceProblem(FindingRecord, frozen=True):
     """Problem of one trace."""
 
@@ -257,9 +251,6 @@ class Remedy(FindingRecord, frozen=True):
     """Ids of traces that show it."""
 
 
-# --- the whole -------------------------------------------------------------------------------------
-
-
 class Findings(FindingRecord, frozen=True):
     """All results of the analysis of one run; the data of every report."""
 
@@ -284,9 +275,6 @@ class Findings(FindingRecord, frozen=True):
     """The scorecard by route (or by what was asked for), the largest segment first."""
     suspected_injections: int = 0
     """Traces that hold text that looks like an order to the judge."""
-
-
-# --- the gate --------------------------------------------------------------------------------------
 
 
 class ThresholdDecision(FindingRecord, frozen=True):

@@ -160,8 +160,6 @@ def conversation_codes(run: Run) -> Codes | None:
     return np.where(codes == NO_CODE, len(names) + np.arange(len(codes)), codes)
 
 
-# --- what divides the traces -----------------------------------------------------------------------
-
 SEGMENT_FIELDS = ("route", "conversation", "model", "turn")
 METADATA_PREFIX = "metadata."
 

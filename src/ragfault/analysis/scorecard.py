@@ -254,9 +254,6 @@ def _mean_of_parts(matrix: ScoreMatrix, columns: list[int]) -> Interval | None:
     return estimate_mean(np.round(trace_values[rows], 12), clusters)
 
 
-# --- quality levels --------------------------------------------------------------------------------
-
-
 class QualityLevel(Struct, frozen=True):
     """Quality level: its name, the least triad, and what to do with the answer."""
 
@@ -307,8 +304,6 @@ def count_quality(source: Run | ScoreMatrix) -> tuple[tuple[QualityCount, ...], 
         )
     return tuple(counts), matrix.traces - len(values)
 
-
-# --- RAG health ------------------------------------------------------------------------------------
 
 OPTIMAL_CHUNKS = (3, 5)  # range of the number of relevant chunks of a good context
 

@@ -84,7 +84,7 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
     opened = [Run.open(name) for name in names]
     against = Run.open(options["against"]) if options["against"] else None
     _require_same_judge([*opened, against] if against else opened)
-    terms, marks = _read_terms(options), load_marks(options["marks"]) if options["marks"] else ()
+    terms, marks = _parse_monitor_options(options), load_marks(options["marks"]) if options["marks"] else ()
     seen = observe_runs(opened, [part.strip() for part in options["by"].split(",") if part.strip()])
     known = collect_measures(opened)
     rollups = roll_up(seen, known)
@@ -110,7 +110,7 @@ def _require_same_judge(runs: Sequence[Run]) -> None:
             )
 
 
-def _read_terms(options: dict[str, Any]) -> MonitorOptions:
+def _parse_monitor_options(options: dict[str, Any]) -> MonitorOptions:
     """Read on what terms traffic is watched, by the options as they were given."""
     from ragfault.analysis.monitoring.alert_rules import load_rules, parse_minutes
     from ragfault.analysis.monitoring.monitor import MonitorOptions

@@ -135,9 +135,6 @@ def _compute_tables(run: Run, metrics: Sequence[Metric]) -> Iterator[pa.Table]:
         yield records_to_table(scores, SCORE_SCHEMA)
 
 
-# --- by an executor --------------------------------------------------------------------------------
-
-
 class RescoreJob(NamedTuple):
     """The run and the metrics of a rescoring, as sent to the workers."""
 

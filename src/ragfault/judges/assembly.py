@@ -24,7 +24,7 @@ from ragfault.judges.checks.answers import (
     select_source_chunks,
 )
 from ragfault.judges.checks.claims import Claim, extract_claims, is_personal
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, split_passage
 from ragfault.judges.checks.queries import list_missing
 from ragfault.judges.domain.profile import RelevanceLevels
@@ -330,7 +330,7 @@ def measure_chunk_overlap(text: str, answer_words: frozenset[str]) -> float:
 def _measure_share(part: frozenset[str], total: frozenset[str]) -> float:
     if not part:
         return 0.0
-    table = load_rarity()
+    table = load_idf()
     return min(1.0, table.sum_rarity(part) / table.sum_rarity(total))
 
 

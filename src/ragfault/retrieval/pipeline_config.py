@@ -18,7 +18,7 @@ from ragfault.retrieval.chunking import load_chunker
 from ragfault.retrieval.embedders import load_embedder
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Pipeline
-from ragfault.retrieval.stages import STAGE_KINDS, StageKind, check_stage, get_stage_kind, make_stage
+from ragfault.retrieval.stage_registry import STAGE_KINDS, StageKind, check_stage, get_stage_kind, make_stage
 
 CONFIG_TABLES = {"index": ("chunker", "embedder"), "stages": None}
 """Tables of the file with their keys; stages have names of the user's own."""

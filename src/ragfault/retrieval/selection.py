@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 QUESTION_WORD = re.compile(r"\b(?:what|how|why|when|where|which)\b", re.IGNORECASE)
 TECHNICAL_TERM = re.compile(r"\b[A-Z][A-Za-z]*[A-Z][A-Za-z]*\b")
-LONG_QUERY, WORD_WEIGHT, TERM_WEIGHT, MARK_WEIGHT = 100, 0.2, 0.1, 0.3
+LONG_QUERY, WORD_WEIGHT, TERM_WEIGHT, QUESTION_MARK_WEIGHT = 100, 0.2, 0.1, 0.3
 
 
 def estimate_complexity(query: str) -> float:
@@ -39,7 +39,7 @@ def estimate_complexity(query: str) -> float:
         min(len(query) / LONG_QUERY, 1.0),
         WORD_WEIGHT * len(QUESTION_WORD.findall(query)),
         TERM_WEIGHT * len(TECHNICAL_TERM.findall(query)),
-        MARK_WEIGHT * query.count("?"),
+        QUESTION_MARK_WEIGHT * query.count("?"),
     )
     return min(round(sum(parts), 12), 1.0)
 
@@ -59,13 +59,14 @@ def select_top(k: int) -> Stage:
     return lambda query, hits: StageResult(query, hits[:k])
 
 
-def select_adaptive(threshold: float = 0.5, counts: Sequence[tuple[float, int]] = COMPLEXITY_COUNTS) -> Stage:
+def select_by_complexity(threshold: float = 0.5, counts: Sequence[tuple[float, int]] = COMPLEXITY_COUNTS) -> Stage:
     """Return the stage that keeps relevant hits, as many as the complexity of the query requires.
 
     It reads scores as relevance in [0, 1], as a reranker gives them; raises UsageError where they are not.
 
     >>> hits = tuple(Chunk(id=str(n), score=score) for n, score in enumerate([0.9, 0.8, 0.7, 0.6, 0.4]))
-    >>> [len(select_adaptive()(Query(text=text), hits).hits) for text in ("ferry times", "What does the API return?")]
+    >>> select = select_by_complexity()
+    >>> [len(select(Query(text=text), hits).hits) for text in ("ferry times", "What does the API return?")]
     [3, 4]
     """
 

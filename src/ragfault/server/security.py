@@ -23,14 +23,14 @@ from ragfault.server.storage import AccessRole, AccessToken, TraceStore
 
 log = logging.getLogger("ragfault.server")
 
-CONTENT_POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """No inline scripts or styles, nothing from other servers."""
 
 SECURITY_HEADERS = {
-    "content-security-policy": CONTENT_POLICY,
+    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ragfault.errors import InputError, UsageError
 from ragfault.records import Document, Gold, Span, Trace
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
-from ragfault.retrieval.stages import StageKind
+from ragfault.retrieval.stage_registry import StageKind
 from ragfault.stats import Difference, holm_adjust, mean_interval, paired_difference, sign_flip_test
 from ragfault.tuning.results import FrontierPoint, Gain, GainVerdict, MeasuredPipeline, QuestionOutcome, TuningQuestion
 from ragfault.tuning.search_space import compute_figure

@@ -27,7 +27,7 @@ from ragfault.retrieval.pipeline_config import (
     read_pipeline_config,
 )
 from ragfault.retrieval.selection import COMPLEXITY_COUNTS
-from ragfault.retrieval.stages import get_stage_kind
+from ragfault.retrieval.stage_registry import get_stage_kind
 
 PitfallName = Literal[
     "lost in the middle",

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, replace_stage
-from ragfault.retrieval.stages import StageKind
+from ragfault.retrieval.stage_registry import StageKind
 from ragfault.stats import t_quantile
 from ragfault.tuning.results import Bound, QuestionOutcome, SearchStep, TuningQuestion
 from ragfault.tuning.search_space import SearchSpace, compute_violation, list_budget_selections
@@ -44,7 +44,7 @@ def race_configs(
     successive halving (Jamieson & Talwalkar 2016) with the races of Maron & Moore 1994. Of equal means the
     cheaper is the better.
     """
-    field, sizes = list(candidates), plan_rounds(len(questions))
+    field, sizes = list(candidates), plan_round_sizes(len(questions))
     runs: dict[str, list[QuestionOutcome]] = {}
     for size in sizes:
         runs = {config.name: measure(config, questions[:size]) for config in field}
@@ -64,10 +64,10 @@ def race_configs(
     ]
 
 
-def plan_rounds(questions: int) -> list[int]:
+def plan_round_sizes(questions: int) -> list[int]:
     """Return the number of questions in each round.
 
-    >>> plan_rounds(150), plan_rounds(20)
+    >>> plan_round_sizes(150), plan_round_sizes(20)
     ([32, 64, 150], [20])
     """
     sizes, size = [], FIRST_ROUND

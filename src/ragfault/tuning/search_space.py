@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ragfault.analysis.records import ProblemKind, Remedy
 from ragfault.errors import UnknownName, UsageError
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, check_pipeline_config, replace_stage
-from ragfault.retrieval.stages import get_stage_kind
+from ragfault.retrieval.stage_registry import get_stage_kind
 from ragfault.tuning.results import Bound, QuestionOutcome
 
 BOUND_PATTERN = re.compile(r"\s*(\w+)\s*(<=|>=)\s*([\d.]+(?:e-?\d+)?)\s*")

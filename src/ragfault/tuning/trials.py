@@ -22,7 +22,7 @@ from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Query, Stage, StageResult
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig, check_corpus, load_config_embedder
 from ragfault.retrieval.selection import ELLIPSIS
-from ragfault.retrieval.stages import get_stage_kind, make_stage
+from ragfault.retrieval.stage_registry import get_stage_kind, make_stage
 from ragfault.tuning.results import QuestionOutcome, TuningQuestion
 from ragfault.version import __version__
 

@@ -49,7 +49,7 @@ def fit_embedder(embedder: Embedder | None, failures: Sequence[FailingTrace]) ->
 
 def embed_failures(failures: Sequence[FailingTrace], embedder: Embedder | None = None) -> Array:
     """Embed each failure as a unit vector, by the embedder or by the bundled word vectors."""
-    from ragfault.judges.embedded.vectors import embed_word_vectors
+    from ragfault.judges.embedded.word_vectors import embed_word_vectors
 
     embed = embed_word_vectors if embedder is None else embedder.embed
     return np.asarray(embed(failure_texts(failures)), np.float64).reshape(len(failures), -1)

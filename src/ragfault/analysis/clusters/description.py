@@ -18,7 +18,7 @@ from ragfault.analysis.records import Diagnosis, ProblemKind
 from ragfault.analysis.run_analysis import diagnose_run
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import Run
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.protocols import Generator
 from ragfault.stats import Interval, mean_interval, unpaired_differences
 from ragfault.text import STOP_WORDS, normalize_answer, stem_word
@@ -214,7 +214,7 @@ def _count_terms(
 def _weigh_terms(
     counts: Counter[str], spread: Counter[str], total: Counter[str], mean: float, spellings: dict[str, Counter[str]]
 ) -> ClusterTerms:
-    size, tell = counts.total() or 1, load_rarity()
+    size, tell = counts.total() or 1, load_idf()
     weights = {term: count / size * math.log(1 + mean / total[term]) * tell(term) for term, count in counts.items()}
     ranked = sorted(weights, key=lambda term: (-weights[term], term))[:MAX_TERMS]
     length = math.sqrt(sum(weights[term] ** 2 for term in ranked)) or 1.0
@@ -357,9 +357,6 @@ def _trace_clusters(populations: Sequence[TracePopulation]) -> Array | None:
     return np.array(
         [codes.setdefault(query, len(codes)) for population in populations for query in population.queries or ()]
     )
-
-
-# --- over runs, or over time -----------------------------------------------------------------------
 
 
 def split_periods(populations: Sequence[TracePopulation]) -> list[RunPeriod]:

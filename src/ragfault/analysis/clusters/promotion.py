@@ -167,9 +167,6 @@ class CaseIndex:
         return None
 
 
-# --- on disk ---------------------------------------------------------------------------------------
-
-
 def _check_jsonl(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() not in (".jsonl", ".ndjson"):

@@ -121,9 +121,6 @@ class ClusterReport(ClusterRecord, frozen=True):
     """Names of open clusters that were known and are not seen any more."""
 
 
-# --- over time -------------------------------------------------------------------------------------
-
-
 class ClusterEvent(ClusterRecord, frozen=True):
     """Event in the history of a cluster."""
 

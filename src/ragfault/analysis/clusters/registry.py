@@ -93,9 +93,6 @@ def match_clusters(
 MAX_REMEMBERED = 8  # number of the newest sightings whose failure keys are stored
 
 
-# --- recording ----------------------------------------------------------------------------------
-
-
 def record_clusters(
     registry: ClusterRegistry, report: ClusterReport, populations: Sequence[TracePopulation], time: str
 ) -> tuple[ClusterRegistry, ClusterReport]:
@@ -193,9 +190,6 @@ def _apply_entry(cluster: Cluster, entry: KnownCluster) -> Cluster:
     )
 
 
-# --- states and owners -------------------------------------------------------------------------------
-
-
 def assign_cluster(registry: ClusterRegistry, cluster_id: str, owner: str, time: str) -> ClusterRegistry:
     """Assign a cluster to an owner; an empty name removes the owner. Raises UnknownName for its id."""
     return _update_entry(
@@ -247,9 +241,6 @@ def _update_entry(
     return replace(
         registry, clusters=tuple(change(entry) if entry.id == cluster_id else entry for entry in registry.clusters)
     )
-
-
-# --- on disk ---------------------------------------------------------------------------------------
 
 
 def load_registry(path: str | Path) -> ClusterRegistry:

@@ -90,9 +90,6 @@ class _RegressionOptions(Struct, frozen=True):
     low_coverage: str | None  # message where too little of the smaller run is paired
 
 
-# --- selection of metrics ---------------------------------------------------------------------------------
-
-
 def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[str]:
     """Select the metrics to decide, by their full text."""
     if metrics:
@@ -139,9 +136,6 @@ def _low_coverage_text(paired: PairedRuns, coverage: float) -> str | None:
         f"only {pairs:,} of {least:,} traces have a partner in the other run "
         f"({pairs / least:.0%}, and {coverage:.0%} are asked for)"
     )
-
-
-# --- decision on one metric ------------------------------------------------------------------------
 
 
 def _decide_metric(change: MetricChange, options: _RegressionOptions) -> RegressionDecision:
@@ -242,9 +236,6 @@ def _needed_pairs(change: MetricChange, bound: float | None, options: _Regressio
 
 def _round_needed(estimate: float, n: int) -> int | None:
     return max(n + 1, math.ceil(estimate)) if estimate <= MAX_NEEDED else None
-
-
-# --- texts --------------------------------------------------------------------------------------
 
 
 def _change_text(change: MetricChange) -> str:

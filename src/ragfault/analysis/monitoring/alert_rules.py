@@ -126,8 +126,6 @@ DEFAULT_RULES: tuple[AlertRule, ...] = (
 """The rules where none are given."""
 
 
-# --- from TOML ---------------------------------------------------------------------------------------
-
 RULE_KEYS = {
     "name": "name", "metric": "metric", "route": "route", "window": "window", "below": "below", "above": "above",
     "drop": "drop", "called": "drop_detected", "severity": "severity", "for": "duration", "clear": "hysteresis",
@@ -234,9 +232,6 @@ def _check_rule(rule: AlertRule, source: str) -> AlertRule:
             f"{source}: a window has a minute or more, least is 1 or more, clear is not below 0, and a drop is above 0."
         )
     return rule
-
-
-# --- what rules see -----------------------------------------------------------------------------------
 
 
 def evaluate_rules(

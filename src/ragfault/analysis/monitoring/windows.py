@@ -91,9 +91,6 @@ def _build_columns(rollups: Sequence[Rollup]) -> MetricSeries:
     )
 
 
-# --- means and differences -------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=4)  # a window is asked for its mean, and again for its difference to the one before
 def _estimate_moments(series: MetricSeries, measure: MetricInfo) -> tuple[float, float, float, float]:
     """Return count, mean, standard error (the larger of that by minute and by value) and degrees of freedom.
@@ -212,9 +209,6 @@ def _rolling_mean(key: SeriesKey, series: MetricSeries, measure: MetricInfo, unt
         undefined=int(now.unscored[:, 0].sum()),
         failed=int(now.unscored[:, 1].sum()),
     )
-
-
-# --- distributions, correlations, insights -----------------------------------------------------------
 
 
 class MetricDistribution(Struct, frozen=True, kw_only=True):

@@ -140,20 +140,20 @@ human_labels_option = click.option(
 
 def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
     """Load what was said of a run, told on standard error; None where that was not asked for."""
-    from ragfault.evaluation.agreement.human_scores import load_human_scores
+    from ragfault.evaluation.agreement.reference_scores import load_reference_scores
 
     if len(paths) > 1:
         raise UsageError(
             f"--human-labels was given {len(paths)} times, and there is one run: put the labels in one file."
         )
-    return load_human_scores(paths[0], run, notice=_print_notice) if paths else None
+    return load_reference_scores(paths[0], run, notice=_print_notice) if paths else None
 
 
 def load_paired_labels(paths: Sequence[str], old: Run, new: Run) -> tuple[HumanLabels | None, HumanLabels | None]:
     """Load what was said of a baseline and of a candidate: one file for both, or one for each."""
-    from ragfault.evaluation.agreement.human_scores import load_paired_scores
+    from ragfault.evaluation.agreement.reference_scores import load_paired_reference_scores
 
-    return load_paired_scores(paths, (old, new), notice=_print_notice)
+    return load_paired_reference_scores(paths, (old, new), notice=_print_notice)
 
 
 def _print_notice(text: str) -> None:

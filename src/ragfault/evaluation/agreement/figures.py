@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.evaluation.agreement.labeled_traces import rank_randomly
+from ragfault.evaluation.agreement.labeled_trace_loader import hash_rank
 from ragfault.evaluation.agreement.measurement import (
     AgreementCurves,
     AgreementFigure,
@@ -45,9 +45,6 @@ class PositiveCalls(NamedTuple):
     threshold: float | None
 
 
-# --- the threshold ---------------------------------------------------------------------------------
-
-
 def call_positive(units: ScoredUnits, groups: Sequence[str], threshold: str, seed: int) -> PositiveCalls:
     """Call units positive: by the best F1 of the other folds, by the judge's own threshold, or by a number.
 
@@ -58,7 +55,7 @@ def call_positive(units: ScoredUnits, groups: Sequence[str], threshold: str, see
         return PositiveCalls(units.called, OWN_THRESHOLD)
     if threshold != "cv":
         return PositiveCalls(units.score >= float(threshold), float(threshold))
-    order = sorted(set(groups), key=lambda name: rank_randomly(name, seed))
+    order = sorted(set(groups), key=lambda name: hash_rank(name, seed))
     fold = {name: index % FOLDS for index, name in enumerate(order)}
     folds = np.array([fold[name] for name in groups], int)
     called, thresholds = np.zeros(len(groups), bool), []
@@ -69,9 +66,6 @@ def call_positive(units: ScoredUnits, groups: Sequence[str], threshold: str, see
             called[in_fold] = units.score[in_fold] >= choice.threshold
             thresholds.append(choice.threshold)
     return PositiveCalls(called, float(np.mean(thresholds)) if thresholds else None)
-
-
-# --- figures ---------------------------------------------------------------------------------------
 
 
 def compute_agreement(
@@ -303,9 +297,6 @@ def _within_statistics(groups: Sequence[tuple[NDArray[np.intp], RankedScores]]) 
         return _divide(total, size)[:, None]
 
     return _StatisticGroup(("auroc_within",), statistic)
-
-
-# --- marked stretches and curves -------------------------------------------------------------------
 
 
 def compute_span_agreement(

@@ -129,9 +129,6 @@ def fingerprint_answer(trace: Trace) -> str:
     return make_content_id(trace.answer or "", "a-")
 
 
-# --- on disk ---------------------------------------------------------------------------------------
-
-
 def read_labels(path: str | Path) -> list[HumanLabel]:
     """Read the labels of a file, in order (JSON Lines, plain or compressed).
 
@@ -184,9 +181,6 @@ def write_labels(path: str | Path, labels: Iterable[HumanLabel]) -> None:
     """Replace the content of a file by labels, atomically."""
     path = Path(path)
     write_atomically(path, b"".join(msgspec.json.encode(label) + b"\n" for label in labels))
-
-
-# --- what they come to -----------------------------------------------------------------------------
 
 
 def list_values(verdicts: HumanVerdicts) -> dict[VerdictKey, VerdictValue]:

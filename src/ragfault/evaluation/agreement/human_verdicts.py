@@ -13,7 +13,7 @@ from msgspec import Struct
 from ragfault.errors import UsageError
 from ragfault.evaluation.agreement.figures import IntervalOptions
 from ragfault.evaluation.agreement.human_labels import VerdictKey, VerdictValue
-from ragfault.evaluation.agreement.labeled_traces import LabeledTrace
+from ragfault.evaluation.agreement.labeled_trace_loader import LabeledTrace
 from ragfault.evaluation.agreement.measurement import MetricAgreement
 from ragfault.evaluation.agreement.units import BAD_SUPPORT
 from ragfault.io.runs import Run

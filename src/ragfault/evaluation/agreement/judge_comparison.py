@@ -15,7 +15,7 @@ from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.agreement.figures import IntervalOptions
 from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS, compare_metric
 from ragfault.evaluation.agreement.judge_runner import have_same_inputs, ignore_progress, run_judge
-from ragfault.evaluation.agreement.labeled_traces import LabeledSource, rank_randomly
+from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, hash_rank
 from ragfault.evaluation.agreement.measurement import JudgeSpeed
 from ragfault.io import read_traces
 from ragfault.io.runs import Run
@@ -222,7 +222,7 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
     if not compared:
         raise InputError("there is no trace to compare judges on.")
     if limit is not None:
-        ranked = sorted(compared, key=lambda trace: rank_randomly(trace.id, seed))
+        ranked = sorted(compared, key=lambda trace: hash_rank(trace.id, seed))
         sampled = {trace.id for trace in ranked[:limit]}
         compared = [trace for trace in compared if trace.id in sampled]
     judges = [

@@ -30,7 +30,7 @@ from ragfault.evaluation.agreement.human_labels import (
 )
 from ragfault.evaluation.agreement.human_verdicts import LabelReading, compare_metrics
 from ragfault.evaluation.agreement.judge_runner import ignore_progress, run_judge
-from ragfault.evaluation.agreement.labeled_traces import (
+from ragfault.evaluation.agreement.labeled_trace_loader import (
     TASK_OBJECTS,
     LabeledSource,
     LabeledTrace,

@@ -123,9 +123,6 @@ def _peak_memory() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-# --- on worker processes ---------------------------------------------------------------------------
-
-
 class _WorkerState:
     """State of a worker process."""
 

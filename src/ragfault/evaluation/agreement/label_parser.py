@@ -148,9 +148,6 @@ class LabelRule:
         return f"{self.column} = {' or '.join(positive_words[:MAX_LABELS_SHOWN]) or 'nothing that was met'}"
 
 
-# --- more than one value ---------------------------------------------------------------------------
-
-
 def _decode_cell(value: Any, column: str) -> Any:
     """Decode the JSON of a text cell."""
     if not isinstance(value, str):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.evaluation.agreement.labeled_traces import LabeledTrace
+from ragfault.evaluation.agreement.labeled_trace_loader import LabeledTrace
 from ragfault.evaluation.agreement.measurement import UnitKind
 from ragfault.records import ClaimVerdict, Trace, Verdicts
 from ragfault.stats.bootstrap import FloatArray
@@ -67,9 +67,6 @@ def get_failure(verdicts: Verdicts, part: str) -> str | None:
     return verdicts.failures.get("*") or verdicts.failures.get(part)
 
 
-# --- what the judge says ---------------------------------------------------------------------------
-
-
 def _bad_probability(claim: ClaimVerdict) -> float:
     """Return the probability that a claim is bad; without a probability, 0 or 1 by its label."""
     p = claim.p if claim.p is not None else float(claim.support not in BAD_SUPPORT)
@@ -91,9 +88,6 @@ def _judge_answer(verdicts: Verdicts) -> JudgedUnit | None:
     if grounded is None:
         return worst
     return JudgedUnit(1.0 - grounded, grounded < OWN_THRESHOLD, worst.unsure if worst else None)
-
-
-# --- beside what people say ------------------------------------------------------------------------
 
 
 def iterate_answers(
@@ -192,9 +186,6 @@ def _overlapping_claims(claims: Sequence[ClaimVerdict], start: int, end: int) ->
 
 def _overlaps_span(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
     return any(left < end and start < right for left, right in spans)
-
-
-# --- the marked stretches --------------------------------------------------------------------------
 
 
 class SpanOverlap(NamedTuple):

@@ -44,7 +44,7 @@ LINKING_STEMS = frozenset(map(stem_word, LINKING_WORDS.split()))
 """Stems that link sentences and say nothing about the world."""
 
 
-class RarityTable(NamedTuple):
+class IdfTable(NamedTuple):
     """Rarity of stems: the natural logarithm of the number of texts per text with the stem."""
 
     rarities: dict[str, float]
@@ -62,10 +62,10 @@ class RarityTable(NamedTuple):
 
 
 @cache
-def load_rarity() -> RarityTable:
+def load_idf() -> IdfTable:
     """Load the packaged table, once.
 
-    >>> table = load_rarity()
+    >>> table = load_idf()
     >>> table("peopl") < table("glacier") < table("xyzzy")
     True
     """
@@ -77,4 +77,4 @@ def load_rarity() -> RarityTable:
         for level, _, stems in (line.partition(" ") for line in lines)
         for stem in stems.split(" ")
     }
-    return RarityTable(levels, facts["unseen"] / facts["step"], hashlib.sha256(packed).hexdigest()[:8])
+    return IdfTable(levels, facts["unseen"] / facts["step"], hashlib.sha256(packed).hexdigest()[:8])

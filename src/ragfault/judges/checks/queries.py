@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
-from ragfault.judges.checks.lexicon import RarityTable, load_rarity
+from ragfault.judges.checks.lexicon import IdfTable, load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling, split_passage
 from ragfault.judges.scorer import RelevanceScore, ScorerSession
 from ragfault.text import STOP_WORDS, EntityIndex, extract_entities, split_content_words, split_words
@@ -42,7 +42,7 @@ KIND_PATTERNS = {"number": NUMBER_PATTERN, "date": DATE_PATTERN, "name": NAME_PA
 class WeightedQuery:
     """A query as weighted words, with the identifiers that must agree exactly."""
 
-    def __init__(self, text: str, rarity: RarityTable) -> None:
+    def __init__(self, text: str, rarity: IdfTable) -> None:
         content_words = [word for word in split_words(text) if word not in STOP_WORDS]
         subject_words = [word for word in content_words if word not in QUESTION_WORDS] or content_words
         self.text = text
@@ -186,7 +186,7 @@ def _list_missing_terms(part: str, chunk_words: set[str], prefixes: set[str], *,
         missing_stems = [
             word for word in stems if word not in chunk_words and (is_name or word[:6] not in prefixes or len(word) < 6)
         ]
-        table = load_rarity()
+        table = load_idf()
         if not any(
             is_name or word[0].isdigit() or (not names_only and table(word) >= MIN_TERM_RARITY)
             for word in missing_stems

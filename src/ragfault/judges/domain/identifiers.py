@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import split_passage
 from ragfault.judges.domain.mentions import WILDCARD, Mention, extract_mentions, prepare_text
 from ragfault.judges.domain.profile import DomainProfile, IdentifierKind, compile_pattern
@@ -151,12 +151,12 @@ def _check_mention(
 ) -> IdentifierConflict | None:
     """Compare the scopes that have an identifier with those that have a rival of it."""
     claim_words = frozenset(split_content_words(_remove_mentions(claim, claim_mentions)))
-    claim_weight = load_rarity().sum_rarity(claim_words)
+    claim_weight = load_idf().sum_rarity(claim_words)
     own_weight, rival_weight, rivals = -1.0, 0.0, None
     neutral: list[Mention] = []
     for scope in scopes:
         weight = (
-            load_rarity().sum_rarity(claim_words.intersection(split_content_words(scope.text))) if claim_words else 0.0
+            load_idf().sum_rarity(claim_words.intersection(split_content_words(scope.text))) if claim_words else 0.0
         )
         if any(_mentions_agree(kind, mention, candidate) for candidate in scope.mentions) or _occurs_plainly(
             kind, mention, scope.text, scope.raw_text

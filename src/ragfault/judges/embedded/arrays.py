@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.judges.checks.lexicon import RarityTable
+from ragfault.judges.checks.lexicon import IdfTable
 from ragfault.judges.checks.passages import SentenceIndex, normalize_spelling
-from ragfault.judges.embedded.vectors import Array, WordVectors
+from ragfault.judges.embedded.word_vectors import Array, WordVectors
 from ragfault.judges.lexical.entailment import ClaimCheck
 from ragfault.judges.lexical.features import extract_names
 from ragfault.text import STOP_WORDS, split_words
@@ -53,7 +53,7 @@ def encode_ngrams(tokens: Array, radix: int) -> dict[int, Array]:
 class PassageArrays:
     """Arrays of some passages: their words by number, their n-grams, their sentences as vectors."""
 
-    def __init__(self, index: SentenceIndex, table: WordVectors, rarity: RarityTable) -> None:
+    def __init__(self, index: SentenceIndex, table: WordVectors, rarity: IdfTable) -> None:
         self.index, self.table, self.rarity = index, table, rarity
         sentences, tokens = index.sentences, index.tokens
         stems = list(dict.fromkeys(tokens))

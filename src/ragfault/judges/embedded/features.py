@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ragfault.judges.embedded.arrays import ClaimMatches, ClaimWords, PassageBatch
-from ragfault.judges.embedded.vectors import Array
+from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.lexical.entailment import ClaimCheck
 from ragfault.judges.lexical.features import OPINION_WORDS
 from ragfault.text import NEGATIONS

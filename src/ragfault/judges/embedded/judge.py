@@ -11,13 +11,13 @@ import numpy as np
 
 from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.checks.queries import KIND_PATTERNS, WeightedQuery, detect_identifier_mismatch
 from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.features import FEATURE_COLUMNS
 from ragfault.judges.embedded.support import WeighedClaims, load_support_model, logistic, weigh_claims
-from ragfault.judges.embedded.vectors import Array, load_arrays, load_vectors
+from ragfault.judges.embedded.word_vectors import Array, load_arrays, load_vectors
 from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession, decide_support
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 
@@ -132,7 +132,7 @@ class EmbeddedSession:
 
     def __init__(self, query: str, thresholds: EntailmentThresholds) -> None:
         self._query, self._thresholds = query, thresholds
-        self._lexical = LexicalSession(load_rarity(), thresholds)
+        self._lexical = LexicalSession(load_idf(), thresholds)
         self._passages: dict[tuple[Passage, ...], PassageArrays] = {}
         self._weighed: dict[tuple[tuple[str, ...], tuple[Passage, ...]], WeighedClaims | None] = {}
         self._weighed_by_claims: dict[tuple[str, ...], WeighedClaims] = {}
@@ -205,7 +205,7 @@ class EmbeddedSession:
         arrays = self._passages.get(passages)
         if arrays is None:
             arrays = self._passages[passages] = PassageArrays(
-                self._lexical.get_index(passages), load_vectors(), load_rarity()
+                self._lexical.get_index(passages), load_vectors(), load_idf()
             )
         return arrays
 
@@ -257,7 +257,7 @@ class EmbeddedJudge(ScorerJudge):
 @cache
 def digest_weights() -> str:
     """Return the digest of all weights and the rarity table."""
-    digest = sha256(load_rarity().digest.encode())
+    digest = sha256(load_idf().digest.encode())
     for name in ("vectors.npz", "support.npz", "relevance.npz"):
         digest.update(files(__package__).joinpath(name).read_bytes())
     return digest.hexdigest()[:8]

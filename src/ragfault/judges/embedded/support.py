@@ -14,7 +14,7 @@ from ragfault.judges.checks.queries import TASK_QUERY
 from ragfault.judges.embedded.arrays import PassageArrays, PassageBatch, detect_foreign, encode_claims, match_claims
 from ragfault.judges.embedded.features import FEATURE_COLUMNS, STYLE_FEATURES, NgramMatches, compute_features
 from ragfault.judges.embedded.network import SupportNetwork, TreeEnsemble, WordStates, encode_words
-from ragfault.judges.embedded.vectors import Array, load_arrays, load_vectors
+from ragfault.judges.embedded.word_vectors import Array, load_arrays, load_vectors
 from ragfault.judges.lexical.entailment import ClaimCheck, check_claim
 from ragfault.text import split_words
 

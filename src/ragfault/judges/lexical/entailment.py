@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
 from ragfault.judges.checks.contradictions import detect_contradiction, get_neighbors, measure_overlap, select_contested
-from ragfault.judges.checks.lexicon import RarityTable, load_rarity
+from ragfault.judges.checks.lexicon import IdfTable, load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, score_relevance
 from ragfault.judges.lexical.features import (
@@ -67,7 +67,7 @@ class ClaimCheck(NamedTuple):
     """The name or number that no passage has."""
 
 
-def check_claim(claim: str, index: SentenceIndex, rarity: RarityTable) -> ClaimCheck | None:
+def check_claim(claim: str, index: SentenceIndex, rarity: IdfTable) -> ClaimCheck | None:
     """Compare a claim with the passages; None if there is nothing to compare."""
     statement = parse_statement(claim, rarity)
     if not statement.weights or not index.sentences:
@@ -86,7 +86,7 @@ def measure_claim(check: ClaimCheck, index: SentenceIndex) -> tuple[float, ...]:
     return (*measure_features(check.statement, check.alignment, index), *map(float, flags))
 
 
-def judge_claim(claim: str, index: SentenceIndex, rarity: RarityTable, thresholds: EntailmentThresholds) -> Entailment:
+def judge_claim(claim: str, index: SentenceIndex, rarity: IdfTable, thresholds: EntailmentThresholds) -> Entailment:
     """Return the support of a claim by the indexed passages."""
     check = check_claim(claim, index, rarity)
     if check is None:
@@ -192,7 +192,7 @@ def _grade_probability(
 
 
 def _detect_missing_name(
-    statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex, rarity: RarityTable
+    statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex, rarity: IdfTable
 ) -> str | None:
     """Return why a claim cannot be supported whatever else agrees: a name or number is missing or misplaced."""
     crucial = sorted(word for word in alignment.missing if word in statement.names or word[0].isdigit())
@@ -269,7 +269,7 @@ VERSION = 2
 class LexicalSession:
     """The scores of one trace by its words."""
 
-    def __init__(self, rarity: RarityTable, thresholds: EntailmentThresholds) -> None:
+    def __init__(self, rarity: IdfTable, thresholds: EntailmentThresholds) -> None:
         self._rarity = rarity
         self._thresholds = thresholds
         self._queries: dict[str, WeightedQuery] = {}
@@ -343,7 +343,7 @@ class LexicalJudge(ScorerJudge):
     @property
     def fingerprint(self) -> str:
         thresholds = self._thresholds
-        return f"lexical/{VERSION} rarity={load_rarity().digest} {thresholds}"
+        return f"lexical/{VERSION} rarity={load_idf().digest} {thresholds}"
 
     def open_session(self, query: str = "") -> LexicalSession:  # noqa: ARG002
-        return LexicalSession(load_rarity(), self._thresholds)
+        return LexicalSession(load_idf(), self._thresholds)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ragfault.judges.checks.contradictions import collect_negated_words
-from ragfault.judges.checks.lexicon import LINKING_STEMS, RarityTable
+from ragfault.judges.checks.lexicon import LINKING_STEMS, IdfTable
 from ragfault.judges.checks.passages import SentenceIndex, normalize_spelling
 from ragfault.text import NEGATIONS, STOP_WORDS, extract_literals, split_words, stem_word
 
@@ -54,7 +54,7 @@ class ClaimAlignment(NamedTuple):
     shared_weights: dict[int, float]
 
 
-def parse_statement(text: str, rarity: RarityTable) -> ClaimStatement:
+def parse_statement(text: str, rarity: IdfTable) -> ClaimStatement:
     """Parse a claim into words and weights."""
     tokens = split_words(normalize_spelling(text))
     get, unseen = rarity.rarities.get, rarity.default
@@ -62,7 +62,7 @@ def parse_statement(text: str, rarity: RarityTable) -> ClaimStatement:
     return ClaimStatement(text, tokens, weights, extract_names(text, rarity) & weights.keys())
 
 
-def extract_names(text: str, rarity: RarityTable) -> frozenset[str]:
+def extract_names(text: str, rarity: IdfTable) -> frozenset[str]:
     """Return the stems of a sentence that are names: capitalized words, at its opening only rare ones."""
     names = {stem_word(name.lower()) for name in CAPITALIZED_WORD.findall(text)}
     opening = OPENING_WORD.match(text.lstrip("*\"'( "))

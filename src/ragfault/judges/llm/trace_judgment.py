@@ -7,18 +7,18 @@ from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 from ragfault.judges.lexical.entailment import LexicalJudge
-from ragfault.judges.llm.conversation import (
+from ragfault.judges.llm.model_exchange import (
     PromptRequest,
     RequestResult,
     build_call,
-    converse,
     fail_fields,
     gather_all,
     merge_groups,
     merge_votes,
+    request_with_repair,
 )
 from ragfault.judges.llm.prompts.instructions import PromptSet
-from ragfault.judges.llm.prompts.prompt_inputs import PromptInputs, build_prompt_inputs, number_texts
+from ragfault.judges.llm.prompts.prompt_inputs import PromptInputs, build_prompt_inputs, label_texts
 from ragfault.judges.llm.prompts.request_plan import (
     compute_limits,
     estimate_entries,
@@ -51,7 +51,7 @@ async def grade_passages(
 
     A blank text scores 0. Raises CallFailed where grades are missing after a repair request.
     """
-    parts = [part for part in number_texts("p", texts) if remove_hidden(part.text).strip()]
+    parts = [part for part in label_texts("p", texts) if remove_hidden(part.text).strip()]
     if not parts:
         return [0.0] * len(texts)
     query_text = FencedText("query", query)
@@ -61,7 +61,7 @@ async def grade_passages(
         max(estimate_fenced(piece) / limits.request, estimate_entries(["passages"]) / limits.reply) for piece in pieces
     ]
     requests = [_build_passage_request(query_text, group) for group in pack_groups(pieces, sizes, 1.0)]
-    results = await gather_all([converse(request, caller, prompts) for request in requests])
+    results = await gather_all([request_with_repair(request, caller, prompts) for request in requests])
     values = _best_relevance(results)
     missing = [part.name for part in parts if part.name not in values]
     if missing:
@@ -101,7 +101,7 @@ def _first_reason(failures: Mapping[str, Mapping[str, str]]) -> str:
     return next((reason for reasons in failures.values() for reason in reasons.values()), "")
 
 
-MISSING_SO_FAR = "Missing after other chunks; name what of it is missing still:"
+MISSING_INFORMATION_PROMPT = "Missing after other chunks; name what of it is missing still:"
 
 T = TypeVar("T")
 
@@ -202,7 +202,7 @@ async def _run_chain(
     for request in requests:
         missing = results[-1].fields.get("missing", ()) if results else ()
         if missing and "missing" in request.requested:
-            previous = (PromptLine(MISSING_SO_FAR), FencedText("missing", "\n".join(missing)))
+            previous = (PromptLine(MISSING_INFORMATION_PROMPT), FencedText("missing", "\n".join(missing)))
             request = request._replace(parts=(*request.parts, *previous))  # noqa: PLW2901
-        results.append(await converse(request, caller, prompts, vote))
+        results.append(await request_with_repair(request, caller, prompts, vote))
     return results

@@ -10,7 +10,7 @@ from ragfault.judges.assembly import grade_relevance, measure_chunk_overlap
 from ragfault.judges.checks.queries import list_missing, split_query
 from ragfault.judges.domain.profile import DomainProfile, SupportThresholds
 from ragfault.judges.lexical.entailment import LexicalJudge
-from ragfault.judges.llm.conversation import AFTER_REPAIR, BELOW_THRESHOLD, VoteResult
+from ragfault.judges.llm.model_exchange import AFTER_REPAIR, BELOW_THRESHOLD, VoteResult
 from ragfault.judges.llm.prompts.instructions import ClaimItem
 from ragfault.judges.llm.prompts.prompt_inputs import PromptChunk, PromptInputs
 from ragfault.records import (

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from ragfault.judges.embedded.support import TEXT_TYPES, TextType, logistic
-from ragfault.judges.embedded.vectors import Array
+from ragfault.judges.embedded.word_vectors import Array
 
 MAX_TOKEN_GAP = 3
 """Doubtful tokens at most this many characters apart belong to one span."""

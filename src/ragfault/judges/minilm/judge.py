@@ -10,12 +10,12 @@ import numpy as np
 
 from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges.assembly import ScorerJudge
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch
 from ragfault.judges.embedded.judge import EmbeddedSession, digest_weights, get_lowest_probability
 from ragfault.judges.embedded.support import WeighedClaims
-from ragfault.judges.embedded.vectors import Array
+from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.lexical.entailment import EntailmentThresholds
 from ragfault.judges.lexical.features import ClaimStatement, parse_statement
 from ragfault.judges.minilm.calibration import (
@@ -66,9 +66,9 @@ def select_evidence(statement: ClaimStatement, index: SentenceIndex) -> tuple[in
 
     >>> from ragfault.judges.lexical.features import parse_statement
     >>> from ragfault.judges.checks.passages import Passage
-    >>> from ragfault.judges.checks.lexicon import load_rarity
+    >>> from ragfault.judges.checks.lexicon import load_idf
     >>> index = SentenceIndex([Passage("a", "Cats sleep. Dogs bark at night. The harbour opens at seven.")])
-    >>> select_evidence(parse_statement("The dogs bark.", load_rarity()), index)
+    >>> select_evidence(parse_statement("The dogs bark.", load_idf()), index)
     (1,)
     """
     uncovered = dict(statement.weights)
@@ -143,7 +143,7 @@ class MiniLMSession:
         self._model = load_encoder(folder, threads)
         self._tokenizer = load_tokenizer(folder)
         self._folder, self._thresholds, self._threads = folder, thresholds, threads
-        self._rarity = load_rarity()
+        self._rarity = load_idf()
         self.embedded = EmbeddedSession(query, thresholds)
         self._logits: dict[tuple[int, ...], Logits] = {}
         self._weighed_odds: dict[tuple[str, ...], tuple[WeighedClaims, Array]] = {}

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.claims import strip_marks
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch
 from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession, check_claim, decide_support
@@ -39,7 +39,7 @@ class OnnxSession:
 
     def __init__(self, model: OnnxModel, thresholds: EntailmentThresholds, query: str) -> None:
         self._model, self._thresholds = model, thresholds
-        self._lexical = LexicalSession(load_rarity(), thresholds)
+        self._lexical = LexicalSession(load_idf(), thresholds)
         config = model.config
         self._max_claim = min(MAX_CLAIM_TOKENS, config.max_tokens // CLAIM_DIVISOR)
         self._max_passage = (
@@ -49,7 +49,7 @@ class OnnxSession:
         if config.kind == "tokens":
             self._prompt = (
                 QUESTION_PROMPT
-                if self._query.strip() and not WeightedQuery(query, load_rarity()).is_task
+                if self._query.strip() and not WeightedQuery(query, load_idf()).is_task
                 else SUMMARY_PROMPT
             )
             empty_prompt = self._prompt.format(self._query, "")
@@ -59,7 +59,7 @@ class OnnxSession:
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         lexical_scores = self._lexical.score_relevance(query, passages)
-        question = WeightedQuery(query, load_rarity())
+        question = WeightedQuery(query, load_idf())
         if self._model.config.task != "relevance" or question.is_task:
             return lexical_scores
         short = truncate_text(self._model.tokenizer, query, self._max_claim)
@@ -122,7 +122,7 @@ class OnnxSession:
         self, claim: str, scores: Sequence[PairScore], windows: Sequence[TextWindow], index: SentenceIndex
     ) -> Entailment:
         """Return the verdict on a claim. Exact checks only explain what the model does not support."""
-        check = check_claim(claim, index, load_rarity())
+        check = check_claim(claim, index, load_idf())
         if check is None or not scores:
             return Entailment("unsupported", 0.0, shares=(0.0,) * len(index.passages))
         best = max(range(len(scores)), key=lambda position: (scores[position].support, -position))
@@ -193,7 +193,7 @@ class OnnxJudge(ScorerJudge):
         model, thresholds = self._model, self._thresholds
         return (
             f"onnx/{VERSION} model={model.name} digest={model.digest} serves={model.task} labels={model.label_count} "
-            f"holds={model.support_label} room={model.max_tokens} rarity={load_rarity().digest} "
+            f"holds={model.support_label} room={model.max_tokens} rarity={load_idf().digest} "
             f"{thresholds}"
         )
 

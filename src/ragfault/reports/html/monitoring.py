@@ -14,9 +14,9 @@ from ragfault.reports.html.environment import render_page
 from ragfault.reports.terminal.monitoring import (
     build_alert_rows,
     build_drift_row,
-    describe_blame,
-    describe_break,
-    describe_monitoring_terms,
+    describe_causes_and_remedies,
+    describe_drop,
+    describe_monitoring_settings,
     describe_topic_drift,
     format_metric_route,
     list_cohorts,
@@ -43,7 +43,7 @@ def render_monitor_html(monitor: MonitorReport) -> str:
         ("theme.js", "open_theme.js"),
         name=summarize_monitor(monitor),
         facts=[
-            describe_monitoring_terms(monitor),
+            describe_monitoring_settings(monitor),
             *(f"{format_minute(mark.minute)}: {mark.text}" for mark in monitor.marks),
         ],
         sections=[
@@ -68,7 +68,12 @@ def _describe_incident(monitor: MonitorReport, incident: DropIncident) -> tuple[
     """Return the title, the layer to blame, a sentence and advice."""
     title = format_metric_route(incident.reference.metric, incident.reference.route)
     fault = incident.location.fault
-    return (title, fault.layer if fault else None, describe_break(incident), describe_blame(monitor, incident))
+    return (
+        title,
+        fault.layer if fault else None,
+        describe_drop(incident),
+        describe_causes_and_remedies(monitor, incident),
+    )
 
 
 def _build_chart_sections(monitor: MonitorReport) -> Iterator[tuple[str, str, list[tuple[str, Markup]]]]:

@@ -108,7 +108,7 @@ def _list_facts(card: JudgeCard) -> list[tuple[str, str]]:
 
 
 def _build_row(entry: CardEntry) -> tuple[str, ...]:
-    """Build the cells of an entry, in the order of HEADS."""
+    """Build the cells of an entry, in the order of CARD_HEADINGS."""
     return (
         entry.set + (FITTED_MARK if entry.trained_on else ""),
         entry.shape,
@@ -155,7 +155,7 @@ def _group_by_set(card: JudgeCard) -> dict[str, list[CardEntry]]:
 VERDICT_HEADINGS = ("verdicts on", "n", "only first, only second", "alike", "kappa", "alpha")
 METRIC_HEADINGS = ("metric", "layer", "n", "first", "second", "second less first", "correlation")
 FLAKINESS_HEADINGS = ("metric", "n", "within a trace", "traces that move", "reliability", "drift of the mean")
-DIFFERENCES_SHOWN = 10
+MAX_DIFFERENCES_SHOWN = 10
 """How many items on which the judges differ the terminal shows."""
 
 VERDICT_TITLES = {
@@ -184,7 +184,7 @@ def render_judges_terminal(comparison: JudgeComparison, *, width: int | None = N
                 f"\nWhere they differ most, of {format_count(comparison.disagreement_count, 'item')}", style="bold cyan"
             )
         )
-    for split in comparison.disagreements[:DIFFERENCES_SHOWN]:
+    for split in comparison.disagreements[:MAX_DIFFERENCES_SHOWN]:
         parts.append(Text.assemble((clip_text(split.trace, 40), "bold"), f"  {format_verdict_pair(split)}"))
         parts.append(Padding(Text(clip_text(split.item, 200)), (0, 0, 0, 2)))
         parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in format_reasons(split)]

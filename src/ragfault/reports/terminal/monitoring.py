@@ -45,7 +45,7 @@ def format_metric_route(metric: str, route: str | None) -> str:
     return clip_text(metric, 80) + (f" at {clip_text(route, 40)}" if route else "")
 
 
-def describe_break(drop: DropIncident) -> str:
+def describe_drop(drop: DropIncident) -> str:
     """Describe a break in a sentence."""
     call, reference, moved = drop.detection, drop.reference, drop.difference
     fault = drop.location.fault
@@ -73,7 +73,7 @@ def summarize_monitor(monitor: MonitorReport) -> str:
     return f"{len(names)} metrics dropped in {span}{blame}; {len(monitor.fired)} alerts fired."
 
 
-def describe_monitoring_terms(monitor: MonitorReport) -> str:
+def describe_monitoring_settings(monitor: MonitorReport) -> str:
     """Describe on what terms it was watched."""
     reference = monitor.incidents[0].reference if monitor.incidents else None
     until = f", the reference until {format_minute(reference.last)}" if reference else ""
@@ -91,7 +91,7 @@ def select_nearby_marks(monitor: MonitorReport, drop: DropIncident) -> list[Moni
     ]
 
 
-def describe_blame(monitor: MonitorReport, drop: DropIncident) -> list[str]:
+def describe_causes_and_remedies(monitor: MonitorReport, drop: DropIncident) -> list[str]:
     """Describe what to do about a break: suspects, remedies, marks, and the traces that show it."""
     fault = drop.location.fault
     lines = []
@@ -201,8 +201,8 @@ def render_monitor_terminal(monitor: MonitorReport, *, width: int | None = None,
     style = "red" if monitor.incidents or monitor.fired else "green"
     parts: list[RenderableType] = [
         build_line((summarize_monitor(monitor), f"bold {style}")),
-        build_line((describe_monitoring_terms(monitor), "dim")),
-        *_build_breaks(monitor),
+        build_line((describe_monitoring_settings(monitor), "dim")),
+        *_build_drops(monitor),
     ]
     for route in list_routes(monitor):
         title = f"\nRoute {clip_text(route, 60)}" if route else "\nAll traffic"
@@ -229,12 +229,12 @@ def _build_table(*heads: str) -> Table:
     return table
 
 
-def _build_breaks(monitor: MonitorReport) -> Iterator[RenderableType]:
+def _build_drops(monitor: MonitorReport) -> Iterator[RenderableType]:
     last: list[str] = []
     for incident in monitor.incidents:
-        *advice, shown = describe_blame(monitor, incident)
+        *advice, shown = describe_causes_and_remedies(monitor, incident)
         yield build_line()
-        yield build_line(("✗ ", "red"), describe_break(incident))
+        yield build_line(("✗ ", "red"), describe_drop(incident))
         for text in (*(advice if advice != last else ()), shown):
             yield indent_line(2, (text, "dim"))
         last = advice
@@ -329,6 +329,6 @@ def encode_monitor(monitor: MonitorReport) -> str:
     """Encode all of it as JSON; each incident has its sentence, and an interval's end that is infinite is null."""
     plain: dict[str, Any] = msgspec.to_builtins(monitor)
     for plain_incident, incident in zip(plain["incidents"], monitor.incidents, strict=True):
-        plain_incident["sentence"] = describe_break(incident)
+        plain_incident["sentence"] = describe_drop(incident)
     plain = {"sentence": summarize_monitor(monitor), "fired": len(monitor.fired), **plain}
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragfault.judges.embedded.vectors import embed_word_vectors
+from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.protocols import Embedder
 from ragfault.retrieval.chunking.token_spans import TokenSpan, make_break_finder
 

@@ -28,7 +28,7 @@ from ragfault.server.counters import EventCounters
 from ragfault.server.http_client import POST_TIMEOUT, DeliveryAttempt, post
 from ragfault.server.settings import ServerSettings, is_loopback
 
-ALERTMANAGER_HOLD = 7 * 86400.0
+ALERTMANAGER_EXPIRY_SECONDS = 7 * 86400.0
 """Seconds for which Alertmanager keeps an alert firing without an update; its end is sent explicitly."""
 
 
@@ -93,7 +93,10 @@ def _format_alertmanager(notice: AlertNotification) -> Any:
     if notice.kind == "resolved":
         times = {"endsAt": _format_iso(notice.since)}
     else:
-        times = {"startsAt": _format_iso(notice.since), "endsAt": _format_iso(notice.time + ALERTMANAGER_HOLD)}
+        times = {
+            "startsAt": _format_iso(notice.since),
+            "endsAt": _format_iso(notice.time + ALERTMANAGER_EXPIRY_SECONDS),
+        }
     return [{"labels": labels, "annotations": annotations, **times}]
 
 

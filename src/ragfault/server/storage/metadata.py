@@ -11,8 +11,8 @@ import msgspec
 
 from ragfault.evaluation.agreement.human_labels import HumanLabel
 from ragfault.io.field_values import make_content_id
-from ragfault.server.storage.engine import DatabaseConnection, StoreEngine, encode_json
 from ragfault.server.storage.records import AccessToken, AlertEvent, EventCount, TimelineMark
+from ragfault.server.storage.store_engine import DatabaseConnection, StoreEngine, encode_json
 
 NoteKind = Literal["metric", "mark", "event", "label", "setting", "token", "owner"]
 

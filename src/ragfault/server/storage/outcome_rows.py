@@ -23,8 +23,8 @@ from ragfault.analysis.monitoring.rollups import (
 )
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
-from ragfault.server.storage.engine import encode_json
 from ragfault.server.storage.records import TraceOutcome, TraceState
+from ragfault.server.storage.store_engine import encode_json
 
 BIN_COLUMNS = tuple(f"b{at}" for at in range(BINS))
 """The columns of a histogram."""

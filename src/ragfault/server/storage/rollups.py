@@ -11,10 +11,10 @@ import msgspec
 
 from ragfault.analysis.monitoring.rollups import DERIVED_METRICS, ProductSums, Rollup, WorstTrace
 from ragfault.io.runs import MetricInfo
-from ragfault.server.storage.engine import DatabaseConnection, encode_json
 from ragfault.server.storage.metadata import MetadataTables, StoredNote
 from ragfault.server.storage.outcome_rows import BIN_COLUMNS, SUM_COLUMNS, NumberedRow, OutcomeRow, build_outcome_rows
 from ragfault.server.storage.records import TraceOutcome
+from ragfault.server.storage.store_engine import DatabaseConnection, encode_json
 from ragfault.server.storage.traces import TraceTables
 
 EMPTY_BINS = (0,) * len(BIN_COLUMNS)

@@ -10,15 +10,6 @@ from concurrent.futures import Future
 from typing import Any, ClassVar
 
 from ragfault.records import Trace
-from ragfault.server.storage.engine import (
-    MAX_RESPONSE_ROWS,
-    DatabaseConnection,
-    StoreEngine,
-    decode_scores,
-    decode_trace,
-    decode_verdicts,
-    encode_json,
-)
 from ragfault.server.storage.outcome_rows import get_trace_time
 from ragfault.server.storage.records import (
     MAX_SHOWN_CHARACTERS,
@@ -35,6 +26,15 @@ from ragfault.server.storage.records import (
     check_page_limit,
     decode_page_key,
     encode_page_key,
+)
+from ragfault.server.storage.store_engine import (
+    MAX_RESPONSE_ROWS,
+    DatabaseConnection,
+    StoreEngine,
+    decode_scores,
+    decode_trace,
+    decode_verdicts,
+    encode_json,
 )
 
 READ_BATCH = 256

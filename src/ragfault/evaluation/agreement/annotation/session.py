@@ -23,7 +23,7 @@ from ragfault.evaluation.agreement.human_labels import (
     read_labels,
     write_labels,
 )
-from ragfault.evaluation.agreement.labeled_traces import rank_randomly
+from ragfault.evaluation.agreement.labeled_trace_loader import hash_rank
 from ragfault.io.files import iterate_lines, open_bytes
 from ragfault.io.runs import Run
 from ragfault.records import Verdicts
@@ -50,7 +50,7 @@ def shuffle_ids(ids: Sequence[str], seed: int = 0) -> list[str]:
     >>> shuffle_ids(["a", "b", "c"])
     ['a', 'c', 'b']
     """
-    return sorted(ids, key=lambda name: rank_randomly(name, seed))
+    return sorted(ids, key=lambda name: hash_rank(name, seed))
 
 
 def estimate_uncertainty(verdicts: Verdicts, metric: str) -> float | None:

@@ -218,21 +218,21 @@ def build_prompt_inputs(trace: Trace, settings: LLMSettings) -> PromptInputs:
     answer = trace.answer or ""
     lexical = LexicalJudge().open_session(trace.query)
     claims = tuple(extract_claims(answer, make_topic_check(trace.query, passages, lexical))) if answer.strip() else ()
-    facts = number_texts("f", trace.facts or ())
+    facts = label_texts("f", trace.facts or ())
     expected = (
         [trace.facts] if trace.facts is not None else [split_statements(reference) for reference in trace.references]
     )
     return PromptInputs(
         trace=trace, chunks=chunks, claims=claims, answer_parts=_split_answer(answer, claims),
         citations=_resolve_citations(trace, chunks or (), claims), facts=facts,
-        references=number_texts("r", trace.references), statements=_number_lists(expected),
+        references=label_texts("r", trace.references), statements=_number_lists(expected),
     )  # fmt: skip
 
 
-def number_texts(letter: str, texts: Sequence[str]) -> tuple[FencedText, ...]:
+def label_texts(letter: str, texts: Sequence[str]) -> tuple[FencedText, ...]:
     """Name texts by a letter and their number, from 1.
 
-    >>> number_texts("f", ["Oslo is old."])
+    >>> label_texts("f", ["Oslo is old."])
     (FencedText(name='f1', text='Oslo is old.'),)
     """
     return tuple(FencedText(f"{letter}{number}", text) for number, text in enumerate(texts, 1))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from ragfault.judges.llm.conversation import PromptRequest
+from ragfault.judges.llm.model_exchange import PromptRequest
 from ragfault.judges.llm.prompts.instructions import PromptSet
 from ragfault.judges.llm.prompts.prompt_inputs import PromptChunk, PromptCitation, PromptInputs
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine

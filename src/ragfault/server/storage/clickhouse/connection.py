@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ragfault.errors import MissingExtra, OutputError, UsageError
-from ragfault.server.storage.engine import DatabaseConnection
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
+from ragfault.server.storage.store_engine import DatabaseConnection
 
 PASSWORD_VARIABLE = "RAGFAULT_CLICKHOUSE_PASSWORD"
 """The environment variable that the password is read from where the address has none."""

@@ -22,17 +22,6 @@ from ragfault.server.storage.clickhouse.connection import (
     parse_address,
 )
 from ragfault.server.storage.clickhouse.lease import RENEW_SECONDS, StoreLease
-from ragfault.server.storage.engine import (
-    DatabaseConnection,
-    WriteQueue,
-    WriteRequest,
-    decode_scores,
-    decode_trace,
-    decode_verdicts,
-    encode_json,
-    migrate,
-    run_requests,
-)
 from ragfault.server.storage.outcome_rows import (
     SUM_COLUMNS,
     NumberedRow,
@@ -47,6 +36,17 @@ from ragfault.server.storage.records import AppendResult, JudgedTrace, SpotCheck
 from ragfault.server.storage.rollups import OutcomeBatch
 from ragfault.server.storage.spot_checks import SpotCheckStore
 from ragfault.server.storage.store import TraceStore
+from ragfault.server.storage.store_engine import (
+    DatabaseConnection,
+    WriteQueue,
+    WriteRequest,
+    decode_scores,
+    decode_trace,
+    decode_verdicts,
+    encode_json,
+    migrate,
+    run_requests,
+)
 from ragfault.server.storage.traces import AppendRequest
 
 DAY_EXPRESSION = "intDiv(toInt64(received), 86400)"

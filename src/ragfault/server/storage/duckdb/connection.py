@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ragfault.errors import MissingExtra, OutputError
-from ragfault.server.storage.engine import DatabaseConnection
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
+from ragfault.server.storage.store_engine import DatabaseConnection
 
 CONFIG = {
     "autoinstall_known_extensions": "false",

@@ -17,7 +17,6 @@ from ragfault.server.storage.duckdb.connection import (
     open_database,
     translate_error,
 )
-from ragfault.server.storage.engine import DatabaseConnection, WriteQueue, WriteRequest, migrate, run_requests
 from ragfault.server.storage.metadata import StoredNote, to_columns
 from ragfault.server.storage.outcome_rows import (
     SUM_COLUMNS,
@@ -32,6 +31,7 @@ from ragfault.server.storage.records import SpotCheckSample, TraceState
 from ragfault.server.storage.rollups import OutcomeBatch
 from ragfault.server.storage.spot_checks import SpotCheckStore
 from ragfault.server.storage.store import TraceStore
+from ragfault.server.storage.store_engine import DatabaseConnection, WriteQueue, WriteRequest, migrate, run_requests
 
 COVERED_DRAWS = (
     "WITH cut AS (SELECT floor(d.received / 86400) AS day, min(d.number) AS first FROM draws d WHERE d.taken "

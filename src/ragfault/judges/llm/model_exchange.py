@@ -1,4 +1,4 @@
-"""Conversation with a language model about one trace: requests, repairs and votes."""
+"""Exchange with a language model about one trace: requests, repairs of incomplete replies, and votes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ AFTER_REPAIR = "after a repair request"
 """Reason of a failure where an item was missing or invalid twice."""
 SUPPORT_THRESHOLD, BELOW_THRESHOLD = 0.5, 0.49
 """Least probability of supported items, and greatest of the others."""
-MAX_REPLY_ECHO = 20_000
+MAX_QUOTED_REPLY_CHARACTERS = 20_000
 """Characters of a reply that are sent back with the repair request."""
 REFUSAL_PATTERN = re.compile(
     r"\b(?:can(?:no|['’])t|cannot|can not|unable to|not able to|won['’]t|will not|must decline|decline to|i['’]?m sorry"
@@ -109,7 +109,9 @@ class RequestResult(NamedTuple):
     """Field → id → reason; the id is "" for a field without ids."""
 
 
-async def converse(request: PromptRequest, caller: ModelCaller, prompts: PromptSet, vote: int = 0) -> RequestResult:
+async def request_with_repair(
+    request: PromptRequest, caller: ModelCaller, prompts: PromptSet, vote: int = 0
+) -> RequestResult:
     """Ask a model; what the reply lacks is requested once more.
 
     A failed call fails all its fields with its reason. JudgeStopped passes through.
@@ -125,7 +127,7 @@ async def converse(request: PromptRequest, caller: ModelCaller, prompts: PromptS
     if not missing:
         return _align_reply(parsed, {})
     try:
-        repair = await caller.ask(build_repair_call(first, reply.text[:MAX_REPLY_ECHO], missing))
+        repair = await caller.ask(build_repair_call(first, reply.text[:MAX_QUOTED_REPLY_CHARACTERS], missing))
     except CallFailed as error:
         return _align_reply(parsed, fail_fields(missing, f"the repair request failed: {error}").failures)
     repaired = parse_reply(repair.text, missing, truncated=repair.truncated)
@@ -251,21 +253,21 @@ def merge_votes(votes: Sequence[RequestResult]) -> VoteResult:
             if 2 * len(values) > len(votes):
                 fields[name] = _merge_values(name, values, spread)
             else:
-                failures[name] = {"": _loss_reason(votes, name, "")}
+                failures[name] = {"": _failure_reason(votes, name, "")}
             continue
         for item_id in dict.fromkeys(
             item_id for vote in votes for item_id in (*vote.items.get(name, {}), *vote.failures.get(name, {}))
         ):
             ballots = [vote.items[name][item_id] for vote in votes if item_id in vote.items.get(name, {})]
             if 2 * len(ballots) > len(votes):
-                items.setdefault(name, {})[item_id] = _elect_item(ballots)
+                items.setdefault(name, {})[item_id] = _merge_item_votes(ballots)
                 _record_spread(name, item_id, ballots, spread)
             else:
-                failures.setdefault(name, {})[item_id] = _loss_reason(votes, name, item_id)
+                failures.setdefault(name, {})[item_id] = _failure_reason(votes, name, item_id)
     return VoteResult(items, fields, failures, spread)
 
 
-def _loss_reason(votes: Sequence[RequestResult], name: str, item_id: str) -> str:
+def _failure_reason(votes: Sequence[RequestResult], name: str, item_id: str) -> str:
     return next(
         (reasons[item_id] for vote in votes if item_id in (reasons := vote.failures.get(name, {}))), AFTER_REPAIR
     )
@@ -278,7 +280,7 @@ def _record_spread(name: str, item_id: str, items: Sequence[Any], spread: dict[s
         spread[item_id] = pstdev(getattr(item, number) for item in items)
 
 
-def _elect_item(items: Sequence[Any]) -> Any:
+def _merge_item_votes(items: Sequence[Any]) -> Any:
     """Merge the votes on an item; its texts are those of the nearest vote."""
     names = ITEM_FIELD_NAMES[type(items[0])]
     labels = {

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragfault.judges.checks.lexicon import load_rarity
+from ragfault.judges.checks.lexicon import load_idf
 from ragfault.text import STOP_WORDS, split_words
 
 Array = np.ndarray[Any, Any]
@@ -61,7 +61,7 @@ class WordVectors(NamedTuple):
         """Return the rarity of some words in these rows."""
         weights: Array = self.rarities[rows]
         for position in np.flatnonzero(rows >= self.number_row).tolist():
-            weights[position] = load_rarity()(words[position])
+            weights[position] = load_idf()(words[position])
         return weights
 
     def have_content(self, rows: Array) -> Array:
@@ -94,7 +94,7 @@ def load_vectors() -> WordVectors:
     norms[norms == 0] = 1.0
     rows = {word: row for row, word in enumerate(words)}
     rarities = np.zeros(len(table), np.float32)
-    rarity = load_rarity()
+    rarity = load_idf()
     rarities[: len(words)] = [rarity(word) for word in words]
     return WordVectors(rows, table, norms, rarities, len(stems), len(words), len(words) + 1, len(words) + 2)
 

@@ -218,7 +218,7 @@ class LabeledTraces(NamedTuple):
     notes: list[str]
 
 
-class _LabelFaults:
+class _LabelErrors:
     """Collector of the faults of lines and labels."""
 
     def __init__(self, on_bad: OnBad) -> None:
@@ -262,7 +262,7 @@ def load_labeled_traces(
     Raises BadTraces for unreadable lines and labels (unless skipped), InputError where nothing has a label,
     UnknownName for an unknown column or positive label.
     """
-    faults, locations = _LabelFaults(on_bad), TraceLocations()
+    faults, locations = _LabelErrors(on_bad), TraceLocations()
     trace_columns, label_columns = split_map(read_options.get("map"))
     traces = _read_all_traces(source, faults, locations, notice, **{**read_options, "map": trace_columns or None})
     if not traces:
@@ -294,7 +294,7 @@ def _read_labels(
     task: LabelTask,
     columns: LabelColumns,
     rule: LabelRule,
-    faults_and_locations: tuple[_LabelFaults, TraceLocations],
+    faults_and_locations: tuple[_LabelErrors, TraceLocations],
 ) -> tuple[list[LabeledTrace], int, int]:
     """Return the labeled traces, and the numbers of traces and claims without a label; raise all faults together."""
     faults, locations = faults_and_locations
@@ -319,7 +319,7 @@ def _label_column(columns: LabelColumns) -> str:
 
 def _read_all_traces(
     source: LabeledSource | Iterable[Trace],
-    faults: _LabelFaults,
+    faults: _LabelErrors,
     locations: TraceLocations,
     notice: Callable[[str], object],
     **read_options: Any,
@@ -385,17 +385,17 @@ def _sample_groups(labeled: list[LabeledTrace], limit: int | None, seed: int) ->
     for item in labeled:
         groups.setdefault(item.group, []).append(item)
     sample: list[LabeledTrace] = []
-    for name in sorted(groups, key=lambda name: rank_randomly(name, seed)):
+    for name in sorted(groups, key=lambda name: hash_rank(name, seed)):
         if len(sample) >= limit:
             break
         sample += groups[name]
     return sample
 
 
-def rank_randomly(name: str, seed: int) -> bytes:
+def hash_rank(name: str, seed: int) -> bytes:
     """Return the rank of a name in a random order that depends on name and seed alone.
 
-    >>> sorted(["a", "b", "c"], key=lambda name: rank_randomly(name, 0))
+    >>> sorted(["a", "b", "c"], key=lambda name: hash_rank(name, 0))
     ['a', 'c', 'b']
     """
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, key=str(seed).encode()).digest()

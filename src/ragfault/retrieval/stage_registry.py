@@ -19,7 +19,7 @@ from ragfault.retrieval.selection import (
     compress,
     drop_duplicates,
     reorder,
-    select_adaptive,
+    select_by_complexity,
     select_diverse,
     select_top,
     select_within_budget,
@@ -171,7 +171,7 @@ STAGES: dict[str, StageFactory] = {
     "distinct": StageFactory("select", lambda _, threshold=0.8: drop_duplicates(threshold), "drops near duplicates"),
     "top": StageFactory("select", lambda _, k=10: select_top(k), "keeps the first"),
     "adaptive": StageFactory(
-        "select", lambda _, threshold=0.5: select_adaptive(threshold), "keeps as many as the query calls for"
+        "select", lambda _, threshold=0.5: select_by_complexity(threshold), "keeps as many as the query calls for"
     ),
     "diverse": StageFactory("select", _make_diverse, "keeps hits that repeat each other least"),
     "budget": StageFactory(

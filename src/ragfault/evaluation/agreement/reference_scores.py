@@ -1,4 +1,4 @@
-"""Metric values from human labels or a stronger judge, for prediction-powered correction of a run."""
+"""Reference scores of a sample of traces, by people or a stronger judge, for prediction-powered correction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ragfault.evaluation.agreement.human_verdicts import (
     read_marks,
 )
 from ragfault.evaluation.agreement.judge_runner import have_same_inputs, ignore_progress
-from ragfault.evaluation.agreement.labeled_traces import LabelOptions, load_labeled_traces
+from ragfault.evaluation.agreement.labeled_trace_loader import LabelOptions, load_labeled_traces
 from ragfault.io import MAX_LINE
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import detect_format, get_format_suffix, iterate_lines, open_bytes
@@ -40,10 +40,10 @@ LabelForm = Literal["run", "labels", "values", "traces"]
 MetricValues = dict[str, dict[str, float]]
 LabelSource = str | Path
 
-MAX_AUTHORS = 3  # annotators that are named
+MAX_LABELERS_SHOWN = 3  # annotators that are named
 
 
-def load_human_scores(
+def load_reference_scores(
     source: LabelSource, run: Run, *, shared: bool = False, notice: Callable[[str], object] = ignore_progress
 ) -> HumanLabels:
     """Load human labels of a run as values of its metrics.
@@ -76,7 +76,7 @@ def load_human_scores(
     return HumanLabels(source=provenance, values=loaded.values, probabilities=loaded.probabilities)
 
 
-def load_paired_scores(
+def load_paired_reference_scores(
     sources: Sequence[LabelSource], runs: tuple[Run, Run], *, notice: Callable[[str], object] = ignore_progress
 ) -> tuple[HumanLabels | None, HumanLabels | None]:
     """Load the labels of a baseline and a candidate: one file for both, or one for each, in this order.
@@ -87,14 +87,14 @@ def load_paired_scores(
     if len(sources) > 2:
         raise UsageError(f"--human-labels was given {len(sources)} times: once for both runs, or once for each.")
     if len(sources) == 2:
-        return load_human_scores(sources[0], runs[0], notice=notice), load_human_scores(
+        return load_reference_scores(sources[0], runs[0], notice=notice), load_reference_scores(
             sources[1], runs[1], notice=notice
         )
     labels: list[HumanLabels | None] = []
     faults: list[InputError] = []
     for run in runs if sources else ():
         try:
-            labels.append(load_human_scores(sources[0], run, shared=True, notice=notice))
+            labels.append(load_reference_scores(sources[0], run, shared=True, notice=notice))
         except InputError as error:
             labels.append(None)
             faults.append(error)
@@ -127,9 +127,6 @@ def _no_match_message(source: LabelSource, run: Run, labeled: Sequence[str], kin
         f"{source} has {len(matched):,} traces of {run.path}, but no metric is labeled completely for these answers. "
         "Label every claim (or chunk) of a trace, on the answers and claims of this run."
     )
-
-
-# --- which form ------------------------------------------------------------------------------------
 
 
 def _detect_form(source: LabelSource, run: Run) -> LabelForm:
@@ -172,9 +169,6 @@ def _decode_object(text: bytes) -> Any:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return InvalidRecord(str(error))
-
-
-# --- the four forms --------------------------------------------------------------------------------
 
 
 class LoadedScores(NamedTuple):
@@ -220,12 +214,12 @@ def _load_labels(source: LabelSource, run: Run, shared: bool) -> LoadedScores:
         empty_parts = {part for part in reviewed & ITEM_OVERLAYS.keys() if not getattr(verdicts, part)}
         return [LabelReading(labels_of_trace.values, parts | empty_parts)]
 
-    values = _overlay_run(run, list(consensus), readings)
-    probabilities = _sampling_chances(source, consensus)
+    values = _compute_metrics_from_labels(run, list(consensus), readings)
+    probabilities = _get_sampling_probabilities(source, consensus)
     return LoadedScores(_format_authors(labels, source), values, list(consensus), disputed, probabilities)
 
 
-def _sampling_chances(source: LabelSource, consensus: Mapping[str, LabelConsensus]) -> dict[str, float]:
+def _get_sampling_probabilities(source: LabelSource, consensus: Mapping[str, LabelConsensus]) -> dict[str, float]:
     """Return the sampling probabilities; raises InputError where only some labels have one."""
     chances = {trace: item.chance for trace, item in consensus.items() if item.chance is not None}
     if chances and len(chances) < len(consensus):
@@ -240,11 +234,11 @@ def _format_authors(labels: Iterable[HumanLabel], source: LabelSource) -> str:
     names = list(dict.fromkeys(label.by for label in labels if label.by))
     if not names:
         return Path(source).name
-    more = f" and {len(names) - MAX_AUTHORS} more" if len(names) > MAX_AUTHORS else ""
-    return ", ".join(names[:MAX_AUTHORS]) + more
+    more = f" and {len(names) - MAX_LABELERS_SHOWN} more" if len(names) > MAX_LABELERS_SHOWN else ""
+    return ", ".join(names[:MAX_LABELERS_SHOWN]) + more
 
 
-def _overlay_run(
+def _compute_metrics_from_labels(
     run: Run, ids: Sequence[str], readings: Callable[[Trace, Verdicts], list[LabelReading]]
 ) -> MetricValues:
     """Compute the metrics of a run with labels in place of verdicts."""
@@ -271,7 +265,7 @@ def _load_traces(source: LabelSource, run: Run, _: bool) -> LoadedScores:
             return read_marks(item, verdicts)
         return [LabelReading({}, frozenset())]
 
-    return LoadedScores(Path(source).name, _overlay_run(run, list(items), readings), list(items))
+    return LoadedScores(Path(source).name, _compute_metrics_from_labels(run, list(items), readings), list(items))
 
 
 def _load_values(source: LabelSource, run: Run, _: bool) -> LoadedScores:
