@@ -42,6 +42,7 @@ def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.mark.long
 def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFixture[str]):
     """Without a baseline nothing is decided, and that is said; beside one the comment opens with the layer."""
     text = run_verb(
@@ -60,6 +61,7 @@ def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFi
     assert "<html" in Path("b.html").read_text("utf-8")[:200]
 
 
+@pytest.mark.long
 def test_the_same_again_passes_or_cannot_tell(here: Path, capsys: pytest.CaptureFixture[str]):
     """A run beside itself breaks nothing; what cannot be told is no pass unless it is let by."""
     run_verb(capsys, "handbook/traces-v1.jsonl", "-o", "one", code=0)
@@ -74,6 +76,7 @@ def test_the_same_again_passes_or_cannot_tell(here: Path, capsys: pytest.Capture
         Path("ragfault.toml").unlink()
 
 
+@pytest.mark.long
 def test_a_baseline_is_never_replaced_before_it_is_compared(here: Path, capsys: pytest.CaptureFixture[str]):
     """A run that would replace its own baseline is refused, however the path is written; nothing is judged for it."""
     run_verb(capsys, "handbook/traces-v1.jsonl", "-o", "same", code=0)
@@ -153,6 +156,7 @@ def scripts() -> list[tuple[str, str]]:
     return [("github", step), ("gitlab", job["script"][0])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "script"), scripts(), ids=["github", "gitlab"])
 def test_the_steps_run_in_a_shell(name: str, script: str, place: Path, tmp_path: Path):
     """The step that evaluates runs in bash as it stands, leaves the comment, and ends in the exit code of the verb."""

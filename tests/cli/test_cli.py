@@ -69,6 +69,7 @@ def test_a_usage_error_is_one_message_and_exit_2(arguments: list[str], says: str
     assert says in run_and_read(capsys, *arguments, code=2)
 
 
+@pytest.mark.long
 def test_evaluate_shows_a_scorecard_by_layer(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The summary holds every layer with intervals, the worst traces and remedies, and says what to do next."""
     out = run_and_read(capsys, "evaluate", place / "handbook/traces-v2.jsonl", "-o", tmp_path / "v2", "--workers", "2")
@@ -123,6 +124,7 @@ def test_bad_lines_are_shown_with_their_numbers(tmp_path: Path, capsys: pytest.C
     assert len((tmp_path / "run.bad.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.long
 def test_report_writes_every_format(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The suffix names the format; a file that stands there is not replaced; an unknown suffix is refused."""
     for name, mark in {

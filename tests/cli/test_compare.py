@@ -136,6 +136,7 @@ def test_a_judge_that_is_not_here_cannot_judge_again(place: Path, capsys: pytest
     assert "--anyway" in out
 
 
+@pytest.mark.long
 def test_segments_have_a_verdict_each(place: Path, capsys: pytest.CaptureFixture[str]):
     """A line for each route first, the faulty ones in full after; compare has a table for each."""
     out = run_and_read(capsys, "bisect", place / "v1", place / "v2", "--by", "route", code=1)
@@ -173,6 +174,7 @@ def test_a_file_is_written_completely_and_never_over_another(
     assert (tmp_path / "mine.md").read_text("utf-8").startswith("### 🔻 ")
 
 
+@pytest.mark.long
 def test_of_many_runs_the_one_that_broke(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Three runs like the first, two like the last: it broke at the fourth; three alike: cannot tell."""
     for at, name in enumerate(("v1", "v1", "v1", "v2", "v2")):

@@ -304,6 +304,7 @@ def test_links_may_not_leave_the_folder(tmp_path):
     assert "secret" not in [document.text for document in read(str(home / "**" / "*.txt"))[0]]
 
 
+@pytest.mark.long
 def test_a_long_document_is_read_and_one_beyond_the_limit_is_a_fault(tmp_path):
     """Ten megabytes are a document; what is longer than the limit is a fault, packed or not."""
     put(tmp_path, a__txt=b"word " * 2_000_000, b__html=b"<p>word</p>" * 900_000)

@@ -196,6 +196,7 @@ def limited(code, megabytes=500):
     return done.stdout
 
 
+@pytest.mark.long
 def test_huge_line(tmp_path):
     """A line of 50 MB is read; one of 800 MB, packed into a few, is refused within little memory."""
     path = mixed(tmp_path / "t.jsonl", OPEN + b'"answer": "' + b"x" * 50_000_000 + b'"}')
@@ -222,6 +223,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["t.jsonl.gz", "t.json", "t.csv", "t.parquet"])
 def test_bounded_memory(name, tmp_path):
     """Ten times the traces, written and read, take no more memory but the few bytes of their ids."""

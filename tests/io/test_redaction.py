@@ -155,6 +155,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", HOSTILE)
 def test_no_text_makes_it_slow(part: str):
     """Whatever repeats, twice the text takes about twice the time, and a long one is no matter of minutes."""

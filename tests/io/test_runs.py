@@ -172,6 +172,7 @@ def test_a_damaged_table_is_named(tmp_path: Path):
             read()
 
 
+@pytest.mark.long
 @given(st.lists(judged_traces(), max_size=4))
 def test_verdicts_round_trip_through_arrow(pairs: list[tuple[Trace, Verdicts]]):
     """Any verdicts come back equal; None and an empty tuple stay apart."""

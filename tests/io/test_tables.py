@@ -100,6 +100,7 @@ def test_a_bad_row_is_reported_with_its_number(make):
     assert len(list(read_traces(make(rows), on_bad="skip"))) == 2
 
 
+@pytest.mark.long
 def test_a_frame_is_evaluated(make, tmp_path: Path):
     """The same scores as of its rows, and again when it is evaluated once more; the run says what it was made from."""
     runs = [

@@ -258,6 +258,7 @@ def refuse(name: str, case: Case) -> None:
     assert false.p < true.p
 
 
+@pytest.mark.long
 @parametrize("places", PLACES)
 def test_places(name: str, case: Case):
     """What is said of one place does not hold of another of the same context."""

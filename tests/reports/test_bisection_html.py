@@ -210,6 +210,7 @@ def test_hostile_text_inert(chromium: Any, bisection: Bisection, tmp_path: Path)
         assert page.locator("script").count() == 1
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_named_and_in_order(chromium: Any, runs: tuple[Run, Run], page: Path, tmp_path: Path):
     """Every control has a name, every id is unique, headings skip no level, drawings are named, tables have heads."""

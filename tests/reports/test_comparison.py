@@ -150,6 +150,7 @@ def test_json_holds_all_and_no_infinity(compared: Comparison, bisected: Bisectio
     assert "−∞" in comparison.render_comparison_terminal(replace(compared, changes=(endless,)), width=140)
 
 
+@pytest.mark.long
 def test_segments_stand_one_after_the_other(runs: tuple[Run, Run]):
     """Each segment has its line and its verdict; the parts of a comparison are told apart by name."""
     side = pair_runs(*runs)

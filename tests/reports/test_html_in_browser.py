@@ -239,6 +239,7 @@ def test_narrow(chromium: Any, report: Path) -> None:
         assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_five_thousand(chromium: Any, tmp_path: Path) -> None:
     """A run of 5,000 traces opens, draws few rows, and is filtered and read at once."""

@@ -57,6 +57,7 @@ def test_every_renderer_is_registered_by_its_name():
         assert callable(getattr(notebook, function))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebooks_of_the_docs_run(path: Path, tmp_path: Path):
     """Each runs from top to bottom in a kernel of its own, and shows HTML where the page does."""

@@ -102,6 +102,7 @@ def test_long_text_cut(tmp_path: Path) -> None:
     assert body["trace"]["chunks"][0]["text"].endswith("x… [40,000 characters more]")
 
 
+@pytest.mark.long
 def test_output_is_not_replaced(run: Run, tmp_path: Path) -> None:
     """A file that stands there is kept unless forced, and a refused place leaves nothing behind."""
     place = tmp_path / "report.html"

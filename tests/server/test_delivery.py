@@ -172,7 +172,7 @@ def test_a_mail_server_that_nobody_vouches_for_gets_nothing(tmp_path: Path):
 
 def test_beyond_this_machine_mail_is_never_sent_in_the_open(monkeypatch: pytest.MonkeyPatch):
     """A server elsewhere that offers no STARTTLS gets nothing."""
-    monkeypatch.setattr("ragfault.server.settings.is_loopback", lambda _: False)
+    monkeypatch.setattr("ragfault.server.alerts.delivery.is_loopback", lambda _: False)
     with run_mail_server() as server:
         attempt = MailReceiver.from_options(f"smtp://127.0.0.1:{server.port}", None, BOB, ANN)(NOTICE)
     assert "STARTTLS" in attempt.error

@@ -208,6 +208,7 @@ def test_a_sample_that_is_not_random_is_detected():
 # --- coverage --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [12, 25, 100])
 @pytest.mark.parametrize("agreement", [0.0, 0.9])
 def test_intervals_cover(n, agreement):
