@@ -22,7 +22,7 @@ demo: $(VENV)/demo.stamp ## evaluate and bisect the demo: scorecard here, HTML r
 	$(BIN)/ragfault report demo/v2 -o demo/v2.html
 	@echo; $(BIN)/ragfault bisect demo/v1 demo/v2 -o demo/bisect.html; test $$? -eq 1  # 1: a fault was found
 
-test: $(VENV)/test.stamp ## run the tests that take a second or less each, doctests included (about 4 minutes)
+test: $(VENV)/test.stamp ## run the tests that take a second or less each, doctests included
 	$(BIN)/python -m pytest $(PYTEST) -m "not long"
 
 test-long: $(VENV)/test.stamp ## run the tests that `make test` leaves out: kills, browsers, clusters, notebooks
