@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "ragfault"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
-MAX_FILES = 330
-MAX_LINES = 70_000
+MAX_FILES = 400
+MAX_LINES = 90_000
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_FOLDER_MODULES = 15
