@@ -2,69 +2,20 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from ragfault.analysis import bisect, compare, history, pair_runs
+from ragfault.analysis import bisect, compare, pair_runs
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.analysis.comparison.run_profile import compare_profiles, profile_run, stale_gold_share
 from ragfault.errors import RunError, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Citation, CitationVerdict, FactVerdict, Gold, TruthVerdict
-from sample_runs import FixedJudge, Pair, pair
-
-METRICS = (
-    "context_relevance",
-    "recall@3",
-    "groundedness",
-    "factual_accuracy",
-    "completeness",
-    "chunk_attribution",
-    "chunk_utilization",
-    "answer_relevance",
-    "latency",
-)
-
-
-def evaluate_system(place: Path, pairs: Sequence[Pair], metrics: Sequence[str] = METRICS) -> Run:
-    return evaluate([t for t, _ in pairs], place, judge=FixedJudge([v for _, v in pairs]), metrics=metrics)
-
-
-def system(n: int, seed: int, **faults: float) -> list[Pair]:
-    """Build the verdicts on n traces of a system with these rates of faults, on top of a small rate of its own."""
-    rng = random.Random(seed)
-
-    def bad(name: str, base: float = 0.05) -> bool:
-        return rng.random() < base + faults.get(name, 0.0)
-
-    comparison = []
-    for number in range(n):
-        lost = bad("retrieval")
-        levels = ("n" if lost else "h") + "mn" + "n" * int(faults.get("extra", 0))
-        supports = "".join("u" if bad("grounding") else "s" for _ in range(3))
-        trace, seen = pair(f"t{number}", levels, supports, relevance=0.3 if bad("wander") else 0.9)
-        gold = Gold(chunks={"missed" if lost else f"t{number}-0": 1.0})
-        cited = CitationVerdict(chunk=f"t{number}-0", claim="c", supports=not bad("citing"))
-        facts = tuple(FactVerdict(fact=f"f{at}", present=not bad("truncation")) for at in range(4))
-        truth = tuple(
-            TruthVerdict(claim=claim.claim, status="contradicted" if bad("source") else "supported")
-            for claim in seen.claim or ()
-        )
-        trace = replace(
-            trace,
-            gold=gold,
-            facts=tuple(f.fact for f in facts),
-            citations=(Citation(chunk=f"t{number}-0"),),
-            reference="r",
-        )
-        comparison.append((trace, replace(seen, citation=(cited,), fact=facts, truth=truth)))
-    return comparison
+from ragfault.records import Chunk
+from sample_runs import SYSTEM_METRICS, FixedJudge, evaluate_system, system
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +98,7 @@ def test_other_judges_are_refused_unless_asked_for(baseline: Run, tmp_path: Path
     class Other(FixedJudge):
         fingerprint = "other/2"
 
-    other = evaluate([t for t, _ in pairs], tmp_path / "o", judge=Other([v for _, v in pairs]), metrics=METRICS)
+    other = evaluate([t for t, _ in pairs], tmp_path / "o", judge=Other([v for _, v in pairs]), metrics=SYSTEM_METRICS)
     with pytest.raises(RunError, match=r"told/1.*other/2.*--rejudge"):
         compare(baseline, other)
     assert compare(baseline, other, anyway=True).warnings
@@ -293,20 +244,3 @@ def test_the_same_seed_gives_the_same_bisection(baseline: Run, tmp_path: Path):
     """Every random step is seeded."""
     new = evaluate_system(tmp_path / "new", system(200, 2, grounding=0.1))
     assert bisect(baseline, new) == bisect(baseline, new)
-
-
-# --- history ---------------------------------------------------------------------------------------
-
-
-def test_a_history_names_the_run_at_which_a_metric_broke(tmp_path: Path):
-    """Of six runs the fourth broke grounding: the step is found, and what did not break is not accused."""
-    runs = [evaluate_system(tmp_path / f"r{n}", system(150, n, grounding=0.3 if n >= 3 else 0.0)) for n in range(6)]
-    comparison = history(runs, metrics=["groundedness", "completeness", "recall@3"])
-    steps = {step.metric: step for step in comparison.metrics}
-    assert (steps["groundedness"].state, steps["groundedness"].run) == ("dropped", "r3")
-    assert steps["groundedness"].worsened
-    assert steps["completeness"].run is None
-    assert comparison.broken_at == "r3"
-    assert comparison.traces == 150
-    with pytest.raises(UsageError, match="at least 3 runs"):
-        history(runs[:2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,20 @@ from msgspec.structs import replace
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.protocols import VERDICT_KINDS, VerdictKind
-from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, ClaimVerdict, Trace, UseVerdict, Verdicts
+from ragfault.records import (
+    AnswerVerdict,
+    Chunk,
+    ChunkVerdict,
+    Citation,
+    CitationVerdict,
+    ClaimVerdict,
+    FactVerdict,
+    Gold,
+    Trace,
+    TruthVerdict,
+    UseVerdict,
+    Verdicts,
+)
 
 RELEVANCE = {"high": 0.9, "medium": 0.6, "low": 0.3, "none": 0.1}
 
@@ -74,3 +88,52 @@ def pair(
         answer=AnswerVerdict(relevance=relevance),
     )
     return replace(trace, **fields), seen
+
+
+SYSTEM_METRICS = (
+    "context_relevance",
+    "recall@3",
+    "groundedness",
+    "factual_accuracy",
+    "completeness",
+    "chunk_attribution",
+    "chunk_utilization",
+    "answer_relevance",
+    "latency",
+)
+
+
+def evaluate_system(place: Path, pairs: Sequence[Pair], metrics: Sequence[str] = SYSTEM_METRICS) -> Run:
+    """Evaluate a system's traces with the verdicts written for them."""
+    return evaluate([t for t, _ in pairs], place, judge=FixedJudge([v for _, v in pairs]), metrics=metrics)
+
+
+def system(n: int, seed: int, **faults: float) -> list[Pair]:
+    """Build the verdicts on n traces of a system with these rates of faults, on top of a small rate of its own."""
+    rng = random.Random(seed)
+
+    def bad(name: str, base: float = 0.05) -> bool:
+        return rng.random() < base + faults.get(name, 0.0)
+
+    comparison = []
+    for number in range(n):
+        lost = bad("retrieval")
+        levels = ("n" if lost else "h") + "mn" + "n" * int(faults.get("extra", 0))
+        supports = "".join("u" if bad("grounding") else "s" for _ in range(3))
+        trace, seen = pair(f"t{number}", levels, supports, relevance=0.3 if bad("wander") else 0.9)
+        gold = Gold(chunks={"missed" if lost else f"t{number}-0": 1.0})
+        cited = CitationVerdict(chunk=f"t{number}-0", claim="c", supports=not bad("citing"))
+        facts = tuple(FactVerdict(fact=f"f{at}", present=not bad("truncation")) for at in range(4))
+        truth = tuple(
+            TruthVerdict(claim=claim.claim, status="contradicted" if bad("source") else "supported")
+            for claim in seen.claim or ()
+        )
+        trace = replace(
+            trace,
+            gold=gold,
+            facts=tuple(f.fact for f in facts),
+            citations=(Citation(chunk=f"t{number}-0"),),
+            reference="r",
+        )
+        comparison.append((trace, replace(seen, citation=(cited,), fact=facts, truth=truth)))
+    return comparison

@@ -1,7 +1,7 @@
 """Analysis of runs: what the scores and verdicts mean, each figure with its counts and its interval."""
 
 from ragfault.analysis.chunk_insights import compute_insights
-from ragfault.analysis.comparison.bisection import MetricHistory, RunHistory, bisect, bisect_segments, history
+from ragfault.analysis.comparison.bisection import bisect, bisect_segments
 from ragfault.analysis.comparison.compare import compare, compare_segments
 from ragfault.analysis.comparison.paired_runs import pair_runs
 from ragfault.analysis.comparison.records import (
@@ -13,6 +13,7 @@ from ragfault.analysis.comparison.records import (
     MetricChange,
     MovedTrace,
 )
+from ragfault.analysis.comparison.run_history import MetricHistory, RunHistory, history
 from ragfault.analysis.correction import CardCorrection, HumanLabels, LabelProvenance
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose
 from ragfault.analysis.quality_gate import MIN_COVERAGE, gate
