@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ragfault.analysis.comparison.pairing import RunContents, TracePairing, pair_traces, read_contents
 from ragfault.analysis.comparison.run_profile import RunProfile, profile_run
 from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValues
-from ragfault.analysis.score_matrix import NO_CODE, SCORED, UNDEFINED, ScoreMatrix, encode_texts, metric_name
+from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
 from ragfault.errors import InputError, RunError, UsageError
-from ragfault.io.remote_paths import open_for_arrow
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.stats import Difference, t_quantile
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class MetricFlakiness(Struct, frozen=True, kw_only=True):
@@ -141,103 +135,6 @@ def _widen(difference: Difference, drift: float, df: int, measure: MetricInfo) -
     return msgspec.structs.replace(difference, low=max(-reach, low), high=min(reach, high), error=error, df=freedom)
 
 
-RowIndices = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
-MIN_PAIRED_SHARE = 0.5  # least share of the smaller run that must pair by id; otherwise queries are used
-
-
-class TracePairing(Struct, frozen=True):
-    """Paired traces of two runs, as rows of each."""
-
-    paired_by: Literal["id", "query"]  # key of the pairing
-    baseline: RowIndices
-    candidate: RowIndices
-    clusters: RowIndices | None
-    """A code for each pair, shared within a conversation, else by pairs of one query with the same chunks; None: all
-    independent. An instruction given with other chunks each time is not one query."""
-    unpaired: tuple[int, int]  # traces without a partner, of the baseline and of the candidate
-    same_chunks: Mask  # pairs on which both runs retrieved the same chunks in the same order
-    same_answers: Mask  # pairs with the same answer and the same citations
-
-    def __len__(self) -> int:
-        return len(self.baseline)
-
-
-def pair_traces(baseline: Run, candidate: Run) -> TracePairing:
-    """Pair the traces of two runs: by id where at least half of the smaller run pairs so, else by query.
-
-    Several traces of one query pair in their order. Raises RunError where nothing pairs.
-    """
-    columns = ["id", "query", "conversation"]
-    sides = [run.to_arrow("traces", columns) for run in (baseline, candidate)]
-    least = min(table.num_rows for table in sides)
-    for how in ("id", "query"):
-        left, right = _match_keys(*(table[how].to_pylist() for table in sides))
-        if len(left) >= (MIN_PAIRED_SHARE * least if how == "id" else 1):
-            break
-    if not len(left):
-        raise RunError(
-            f"no trace of {candidate.path} has the id or the query of a trace of {baseline.path}. "
-            "Compare runs over the same queries."
-        )
-    marks = [_fingerprint_traces(run) for run in (baseline, candidate)]
-    same = [marks[0][part][left] == marks[1][part][right] for part in (0, 1)]
-    return TracePairing(
-        paired_by="id" if how == "id" else "query",
-        baseline=left,
-        candidate=right,
-        clusters=_pair_clusters(sides[0].take(left), marks[0][0][left]),
-        unpaired=(sides[0].num_rows - len(left), sides[1].num_rows - len(right)),
-        same_chunks=same[0],
-        same_answers=same[1],
-    )
-
-
-def _match_keys(baseline_keys: list[str], candidate_keys: list[str]) -> tuple[RowIndices, RowIndices]:
-    """Return the rows with equal keys; repeated keys pair in order."""
-    places: defaultdict[str, list[int]] = defaultdict(list)
-    for row, key in enumerate(candidate_keys):
-        places[key].append(row)
-    taken: defaultdict[str, int] = defaultdict(int)
-    pairs = []
-    for row, key in enumerate(baseline_keys):
-        rank = taken[key]
-        if rank < len(places.get(key, ())):
-            pairs.append((row, places[key][rank]))
-            taken[key] += 1
-    rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return rows[:, 0], rows[:, 1]
-
-
-def _pair_clusters(table: pa.Table, chunks: RowIndices) -> RowIndices | None:
-    """Return cluster codes of the pairs: the conversation, else the query asked again with the same chunks."""
-    talks, names = encode_texts(table["conversation"])
-    asked = np.stack([encode_texts(table["query"])[0], chunks], axis=1)
-    distinct, items = np.unique(asked, axis=0, return_inverse=True)
-    if not names and len(distinct) == len(items):
-        return None
-    return np.where(talks == NO_CODE, len(names) + items.reshape(-1), talks)
-
-
-def _fingerprint_traces(run: Run) -> tuple[RowIndices, RowIndices]:
-    """Return a fingerprint of the chunks and one of the answer for each trace."""
-    import pyarrow.parquet as pq
-
-    chunks: list[int] = []
-    answers: list[int] = []
-    with pq.ParquetFile(open_for_arrow(run.path / "traces.parquet")) as file:
-        for batch in file.iter_batches(batch_size=2048, columns=["chunks", "answer", "citations"]):
-            for row in batch.to_pylist():
-                chunks.append(_fingerprint([(chunk["id"], chunk["text"]) for chunk in row["chunks"] or ()]))
-                answers.append(_fingerprint((row["answer"], row["citations"])))
-    return np.array(chunks, dtype=np.int64), np.array(answers, dtype=np.int64)
-
-
-def _fingerprint(value: object) -> int:
-    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), signed=True)
-
-
 def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> tuple[str, ...]:
     """Raise RunError for runs of different judges or metric parameters; with `anyway` return warnings instead."""
     old, new = baseline.manifest, candidate.manifest
@@ -288,7 +185,8 @@ class PairedRuns:
         self.runs = (baseline, candidate)
         self.warnings = check_comparable(baseline, candidate, anyway=anyway)
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
-        self.pairing: TracePairing = pair_traces(baseline, candidate)
+        self.contents: tuple[RunContents, RunContents] = (read_contents(baseline), read_contents(candidate))
+        self.pairing: TracePairing = pair_traces(baseline, candidate, self.contents)
         self._ids_and_queries: tuple[list[str], list[str]] | None = None
         self._extra_metrics: dict[str, tuple[MetricInfo, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
 

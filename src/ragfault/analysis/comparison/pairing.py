@@ -1,0 +1,202 @@
+"""Pairing of the traces of two runs by id or query, with fingerprints of what each trace holds."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ragfault.analysis.score_matrix import NO_CODE, encode_texts
+from ragfault.errors import RunError
+from ragfault.io.runs import Run
+from ragfault.records import Chunk, Gold, Trace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RowIndices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+MIN_PAIRED_SHARE = 0.5  # least share of the smaller run that must pair by id; otherwise queries are used
+NOT_RECORDED = -1  # the count of a list that a trace does not record
+
+
+class ChunkKey(Struct, frozen=True):
+    """A chunk as two runs recognize it."""
+
+    id: str
+    text: int  # a fingerprint of its text, white space normalized; 0: no text
+    document: str | None
+    start: int | None
+    end: int | None
+    length: int  # characters of its text
+
+
+class RunContents(Struct, frozen=True, eq=False, kw_only=True):
+    """Fingerprints of what the traces of a run hold, one value for each trace."""
+
+    queries: RowIndices
+    chunks: RowIndices  # of the texts of the chunks in their order; an id stands for a chunk without text
+    answers: RowIndices  # of the answer and the chunks and quotes it cites
+    references: RowIndices  # 0: none
+    facts: RowIndices  # 0: none
+    chunk_counts: RowIndices  # NOT_RECORDED where they are absent
+    citation_counts: RowIndices  # NOT_RECORDED where they are absent
+    answered: Mask  # an answer is recorded, if a blank one
+    blank: Mask  # the answer is absent, empty or white space
+    errors: Mask
+    gold: list[Gold | None]
+    keys: tuple[ChunkKey, ...]  # the distinct chunks of the run
+    trace_keys: list[tuple[int, ...]]  # the places in `keys` of the chunks of a trace
+    failed_steps: Counter[str]  # kind or name of the step that failed → traces with an error there
+
+    @property
+    def has_text(self) -> Mask:
+        """Return whether some chunk of a trace has text."""
+        texts = [key.text != 0 for key in self.keys]
+        return np.array([any(texts[at] for at in places) for places in self.trace_keys], dtype=bool)
+
+
+class TracePairing(Struct, frozen=True):
+    """Paired traces of two runs, as rows of each."""
+
+    paired_by: Literal["id", "query"]  # key of the pairing
+    baseline: RowIndices
+    candidate: RowIndices
+    clusters: RowIndices | None
+    """A code for each pair, shared within a conversation, else by pairs of one query with the same chunks; None: all
+    independent. An instruction given with other chunks each time is not one query."""
+    unpaired: tuple[int, int]  # traces without a partner, of the baseline and of the candidate
+    same_chunks: Mask
+    """Pairs on which both runs retrieved the same texts in the same order. Nothing is known of chunks that are not
+    recorded: only where the pipeline failed on both sides are they the same."""
+    same_answers: Mask  # pairs with the same recorded answer and the same citations
+
+    def __len__(self) -> int:
+        return len(self.baseline)
+
+
+def fingerprint(value: object) -> int:
+    """Return a fingerprint of a value by its representation, never 0."""
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), signed=True) or 1
+
+
+def normalize_space(text: str) -> str:
+    """Return a text with single spaces for all white space."""
+    return " ".join(text.split())
+
+
+def read_contents(run: Run) -> RunContents:
+    """Read the fingerprints of all traces of a run."""
+    places: dict[ChunkKey, int] = {}
+    known: dict[str, int] = {}  # text → fingerprint: the same chunk is retrieved many times
+    columns: defaultdict[str, list[int]] = defaultdict(list)
+    gold: list[Gold | None] = []
+    trace_keys: list[tuple[int, ...]] = []
+    failed_steps: Counter[str] = Counter()
+    for trace in run.traces():
+        keys = [_identify_chunk(chunk, known) for chunk in trace.chunks or ()]
+        trace_keys.append(tuple(places.setdefault(key, len(places)) for key in keys))
+        gold.append(trace.gold)
+        for name, value in _fingerprint_trace(trace, keys).items():
+            columns[name].append(value)
+        if trace.error is not None:
+            failed = next((step for step in reversed(trace.steps or ()) if step.error is not None), None)
+            failed_steps[(failed.kind or failed.name or "unnamed") if failed else ""] += 1
+    flags = ("answered", "blank", "errors")
+    names = ("queries", "chunks", "answers", "references", "facts", "chunk_counts", "citation_counts", *flags)
+    arrays = {name: np.array(columns[name], dtype=bool if name in flags else np.int64) for name in names}
+    return RunContents(**arrays, gold=gold, keys=tuple(places), trace_keys=trace_keys, failed_steps=failed_steps)
+
+
+def _identify_chunk(chunk: Chunk, known: dict[str, int]) -> ChunkKey:
+    if chunk.text not in known:
+        text = normalize_space(chunk.text)
+        known[chunk.text] = fingerprint(text) if text else 0
+    return ChunkKey(chunk.id, known[chunk.text], chunk.document, chunk.start, chunk.end, len(chunk.text))
+
+
+def _fingerprint_trace(trace: Trace, keys: list[ChunkKey]) -> dict[str, int]:
+    texts = {key.id: key.text or key.id for key in keys}
+    citations = [(texts.get(c.chunk, c.chunk), c.quote, c.claim) for c in trace.citations or ()]
+    return {
+        "queries": fingerprint(normalize_space(trace.query).casefold()),
+        "chunks": fingerprint([key.text or key.id for key in keys]),
+        "answers": fingerprint((trace.answer, trace.citations is None, citations)),
+        "references": _fingerprint_texts(trace.references),
+        "facts": _fingerprint_texts(trace.facts or ()),
+        "chunk_counts": NOT_RECORDED if trace.chunks is None else len(trace.chunks),
+        "citation_counts": NOT_RECORDED if trace.citations is None else len(trace.citations),
+        "answered": trace.answer is not None,
+        "blank": trace.answer is None or not trace.answer.strip(),
+        "errors": trace.error is not None,
+    }
+
+
+def _fingerprint_texts(texts: Iterable[str]) -> int:
+    """Return a fingerprint of texts in any order; 0 for none."""
+    distinct = sorted(set(map(normalize_space, texts)))
+    return fingerprint(distinct) if distinct else 0
+
+
+def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunContents]) -> TracePairing:
+    """Pair the traces of two runs: by id where at least half of the smaller run pairs so, else by query.
+
+    Several traces of one query pair in their order. Raises RunError where nothing pairs.
+    """
+    columns = ["id", "query", "conversation"]
+    sides = [run.to_arrow("traces", columns) for run in (baseline, candidate)]
+    least = min(table.num_rows for table in sides)
+    for how in ("id", "query"):
+        left, right = _match_keys(*(table[how].to_pylist() for table in sides))
+        if len(left) >= (MIN_PAIRED_SHARE * least if how == "id" else 1):
+            break
+    if not len(left):
+        raise RunError(
+            f"no trace of {candidate.path} has the id or the query of a trace of {baseline.path}. "
+            "Compare runs over the same queries."
+        )
+    old, new = contents
+    failed = old.errors[left] & new.errors[right]
+    chunks_known = (old.chunk_counts[left] != NOT_RECORDED) & (new.chunk_counts[right] != NOT_RECORDED)
+    answers_known = old.answered[left] & new.answered[right]
+    return TracePairing(
+        paired_by="id" if how == "id" else "query",
+        baseline=left,
+        candidate=right,
+        clusters=_pair_clusters(sides[0].take(left), old.chunks[left]),
+        unpaired=(sides[0].num_rows - len(left), sides[1].num_rows - len(right)),
+        same_chunks=(old.chunks[left] == new.chunks[right]) & (chunks_known | failed),
+        same_answers=(old.answers[left] == new.answers[right]) & (answers_known | failed),
+    )
+
+
+def _match_keys(baseline_keys: list[str], candidate_keys: list[str]) -> tuple[RowIndices, RowIndices]:
+    """Return the rows with equal keys; repeated keys pair in order."""
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for row, key in enumerate(candidate_keys):
+        places[key].append(row)
+    taken: defaultdict[str, int] = defaultdict(int)
+    pairs = []
+    for row, key in enumerate(baseline_keys):
+        rank = taken[key]
+        if rank < len(places.get(key, ())):
+            pairs.append((row, places[key][rank]))
+            taken[key] += 1
+    rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return rows[:, 0], rows[:, 1]
+
+
+def _pair_clusters(table: pa.Table, chunks: RowIndices) -> RowIndices | None:
+    """Return cluster codes of the pairs: the conversation, else the query asked again with the same chunks."""
+    talks, names = encode_texts(table["conversation"])
+    asked = np.stack([encode_texts(table["query"])[0], chunks], axis=1)
+    distinct, items = np.unique(asked, axis=0, return_inverse=True)
+    if not names and len(distinct) == len(items):
+        return None
+    return np.where(talks == NO_CODE, len(names) + items.reshape(-1), talks)
