@@ -34,7 +34,7 @@ class ChunkKey(Struct, frozen=True):
     document: str | None
     start: int | None
     end: int | None
-    length: int  # characters of its text
+    size: int  # characters of its text
 
 
 class RunContents(Struct, frozen=True, eq=False, kw_only=True):
