@@ -12,19 +12,19 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 Layer = Literal["retrieval", "generation", "crosscut", "operation"]
-"""The part of a RAG system that a metric speaks about."""
+"""The part of a RAG system that a metric measures."""
 
 RelevanceLevel = Literal["high", "medium", "low", "none"]
 """Relevance in words: high ≥ 0.75, medium ≥ 0.5, low ≥ 0.25, else none; a lens may set other levels."""
 
 ClaimSupport = Literal["supported", "inferred", "unsupported", "contradicted"]
-"""How the chunks stand to a claim."""
+"""Support of a claim by the chunks."""
 
 StepKind = Literal["plan", "rewrite", "route", "tool", "memory", "retrieve", "rerank", "read", "generate", "cite"]
 """The kind of work that a step of a trace does."""
 
 ScoreStatus = Literal["scored", "undefined", "failed"]
-"""Whether a score has a value, cannot have one, or was lost to a failure."""
+"""The metric has a value, has none on this trace, or failed."""
 
 
 class FrozenRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,9 +42,9 @@ class Chunk(FrozenRecord, frozen=True):
     document: str | None = None
     """The source document it was cut from."""
     start: int | None = None
-    """Where it begins in the document, in characters."""
+    """Start of the span in the document, in characters."""
     end: int | None = None
-    """Where it ends in the document, in characters, exclusive."""
+    """End of the span in the document, in characters, exclusive."""
     kind: Literal["text", "table", "image", "record"] = "text"
     metadata: dict[str, Any] = field(default_factory=dict)
     """Anything else; `valid_from`, `valid_to` and `updated_at` (ISO dates) feed `staleness`."""
@@ -68,7 +68,7 @@ class Document(FrozenRecord, frozen=True):
     text: str
     title: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-    """What filters ask for: date, category, language, whoever may read it …; every chunk of it inherits this."""
+    """Fields for filters, such as date, category, language or access; every chunk of the document inherits them."""
 
 
 class Span(FrozenRecord, frozen=True):
@@ -83,7 +83,7 @@ class Span(FrozenRecord, frozen=True):
 
 
 class Gold(FrozenRecord, frozen=True):
-    """What should have been retrieved: chunk ids with grades, or spans of source documents, or both."""
+    """Gold relevance labels: chunk ids with grades, spans of source documents, or both."""
 
     chunks: dict[str, float] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
@@ -134,7 +134,7 @@ class Step(FrozenRecord, frozen=True):
     """Milliseconds."""
     tokens: TokenCounts | None = None
     error: str | None = None
-    """Why the step failed, if it did."""
+    """Reason of a failure; None if the step succeeded."""
 
 
 class Trace(FrozenRecord, frozen=True):
@@ -148,11 +148,11 @@ class Trace(FrozenRecord, frozen=True):
     id: str
     """Names the trace within a run, and pairs it with the same query in another run."""
     query: str
-    """What the user asked."""
+    """The question of the user."""
     history: tuple[ConversationTurn, ...] | None = None
     """Earlier turns of the conversation, the oldest first."""
     chunks: tuple[Chunk, ...] | None = None
-    """What was retrieved, in the order the generator saw it; empty: nothing was; absent: not recorded."""
+    """Retrieved chunks in the order the generator saw them; empty: none retrieved; None: not recorded."""
     answer: str | None = None
     citations: tuple[Citation, ...] | None = None
     """Absent: the system does not cite; empty: it cites, but did not here."""
@@ -162,9 +162,9 @@ class Trace(FrozenRecord, frozen=True):
     facts: tuple[str, ...] | None = None
     """Facts that a complete answer states."""
     gold: Gold | None = None
-    """What should have been retrieved."""
+    """Gold relevance labels."""
     answerable: bool | None = None
-    """Whether the corpus holds an answer; False: the right answer is a refusal."""
+    """True if the corpus holds an answer; False: a refusal is correct."""
 
     route: str | None = None
     """The product path it came through; findings are made per route."""
@@ -172,14 +172,14 @@ class Trace(FrozenRecord, frozen=True):
     conversation: str | None = None
     """Traces of one conversation are not independent; statistics resample them together."""
     turn: int | None = None
-    """Its place in the conversation, from 1."""
+    """Position in the conversation, from 1."""
     model: str | None = None
     latency: Latency | None = None
     steps: tuple[Step, ...] | None = None
     """Stages of the pipeline and steps of the agent, by their start."""
     tokens: TokenCounts | None = None
     error: str | None = None
-    """Why the pipeline failed on this query, if it did."""
+    """Reason of a pipeline failure on this query; None if it succeeded."""
     metadata: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -201,7 +201,7 @@ class Evidence(FrozenRecord, frozen=True):
 
 
 class ChunkVerdict(FrozenRecord, frozen=True):
-    """How relevant a chunk is to the query; made without sight of the answer."""
+    """Relevance of a chunk to the query, judged without the answer."""
 
     chunk: str
     relevance: float
@@ -213,7 +213,7 @@ class ChunkVerdict(FrozenRecord, frozen=True):
 
 
 class UseVerdict(FrozenRecord, frozen=True):
-    """Whether the answer drew on a chunk."""
+    """Use of a chunk by the answer."""
 
     chunk: str
     used: bool
@@ -222,28 +222,28 @@ class UseVerdict(FrozenRecord, frozen=True):
 
 
 class ClaimVerdict(FrozenRecord, frozen=True):
-    """How the chunks stand to one claim of the answer."""
+    """Support of one claim of the answer by the chunks."""
 
     claim: str
     start: int
-    """Where the claim begins in the answer, in characters."""
+    """Start of the claim in the answer, in characters."""
     end: int
     support: ClaimSupport
     p: float | None = None
     """The judge's probability that the chunks support the claim."""
     unsure: bool = False
-    """Whether `p` lies so near the threshold that the judge is often wrong there."""
+    """True if `p` is so near the threshold that the judge is often wrong."""
     evidence: tuple[Evidence, ...] = ()
     """The best stretches of the chunks for it, or against it where it is contradicted."""
     misquoted: bool = False
-    """Whether the judge quoted words as evidence that stand in no chunk."""
+    """True if the judge quoted as evidence words that occur in no chunk."""
     reason: str | None = None
     spread: float | None = None
     """The standard deviation of `p` over the judge's votes; None where it voted once."""
 
 
 class CitationVerdict(FrozenRecord, frozen=True):
-    """Whether the cited chunk supports the claim it stands by."""
+    """Support of the claim that a citation belongs to by the cited chunk."""
 
     chunk: str
     claim: str
@@ -254,7 +254,7 @@ class CitationVerdict(FrozenRecord, frozen=True):
 
 
 class FactVerdict(FrozenRecord, frozen=True):
-    """Whether an expected fact is in the answer."""
+    """Presence of an expected fact in the answer."""
 
     fact: str
     present: bool
@@ -262,7 +262,7 @@ class FactVerdict(FrozenRecord, frozen=True):
 
 
 class RecallVerdict(FrozenRecord, frozen=True):
-    """Whether an expected fact, or a statement of the reference, is supported by the chunks."""
+    """Support of an expected fact, or of a statement of the reference, by the chunks."""
 
     statement: str
     covered: bool
@@ -277,7 +277,7 @@ class Aspect(FrozenRecord, frozen=True):
 
 
 class AnswerVerdict(FrozenRecord, frozen=True):
-    """How the answer stands to the query."""
+    """Verdict on the answer as a whole."""
 
     relevance: float
     """In [0, 1]."""
@@ -290,7 +290,7 @@ class AnswerVerdict(FrozenRecord, frozen=True):
 
 
 class TruthVerdict(FrozenRecord, frozen=True):
-    """How a claim stands to the reference or the expected facts, whatever the chunks say."""
+    """Agreement of a claim with the reference or the expected facts, independent of the chunks."""
 
     claim: str
     status: Literal["supported", "contradicted", "unknown"]
@@ -308,15 +308,15 @@ class Injection(FrozenRecord, frozen=True):
     """Text of a trace that looks like an order to the judge; it is flagged, and never obeyed."""
 
     place: str
-    """Where it stands: "query", "answer", "reference", "fact", or the id of the chunk after "chunk "."""
+    """Field that holds it: "query", "answer", "reference", "fact", or "chunk " and the id of the chunk."""
     kind: str
-    """What it looks like: "order", "role", "mark", "verdict", "hidden", "link"."""
+    """Kind of injection: "order", "role", "mark", "verdict", "hidden", "link"."""
     text: str
     """The stretch itself, at most 200 characters of it, hidden characters made visible."""
 
 
 class Usage(FrozenRecord, frozen=True):
-    """What calls to a model came to."""
+    """Calls, tokens and cost of a model."""
 
     calls: int = 0
     """Requests that were sent and may have been charged for, failed ones included."""
@@ -356,14 +356,14 @@ class Verdicts(FrozenRecord, frozen=True):
     similarity: float | None = None
     """Cosine of the embeddings of answer and reference (the best, where there are several)."""
     injections: tuple[Injection, ...] = ()
-    """What in the trace looks like an order to the judge (`suspected_injection`)."""
+    """Suspected prompt injections in the trace (`suspected_injection`)."""
     failures: dict[str, str] = field(default_factory=dict)
     """Part → reason, for the parts that the judge tried and lost; `"*"` stands for all of them. Of a part that is
     named here some items may be there: those that the judge did judge."""
 
 
 class Score(FrozenRecord, frozen=True):
-    """What one metric makes of one trace."""
+    """Result of one metric on one trace."""
 
     trace: str
     metric: str
@@ -373,4 +373,4 @@ class Score(FrozenRecord, frozen=True):
     value: float | None = None
     """A number exactly where `status` is "scored"."""
     reason: str | None = None
-    """Why there is no value, or the convention behind the one there is."""
+    """Reason of a missing value, or the convention behind a value."""

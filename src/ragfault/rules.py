@@ -24,7 +24,7 @@ class RateMetric(NamedTuple):
 
     verdict: BinaryVerdict
     counts_positives: bool
-    """Whether the rate counts the good verdicts (supported, relevant) or the bad ones (refused)."""
+    """True if the rate counts the good verdicts (supported, relevant), False if the bad ones (refused)."""
 
 
 RATE_METRICS: dict[str, RateMetric] = {

@@ -14,7 +14,7 @@ from ragfault.records import Evidence, Layer
 from ragfault.stats import CorrectedShare, Interval, PpiMean
 
 GateOutcome = Literal["pass", "fail", "cannot tell"]
-"""What an interval says of a threshold."""
+"""Result of a threshold test on an interval."""
 
 ProblemKind = Literal[
     "pipeline_error",
@@ -37,7 +37,7 @@ ProblemKind = Literal[
     "missed_refusal",
     "all_low",
 ]
-"""What can be wrong with a trace; `ragfault.analysis.PROBLEM_KINDS` says each in words, with its layer and remedies."""
+"""Kinds of problem of a trace; `ragfault.analysis.PROBLEM_KINDS` describes each, with its layer and remedies."""
 
 
 class FindingRecord(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class MetricAggregate(FindingRecord, frozen=True):
     """One metric over the traces of a run or of a segment."""
 
     metric: str
-    """As it prints, with its parameters."""
+    """Name of the metric with its parameters."""
     layer: Layer
     better: Literal["higher", "lower"]
     low: float | None
@@ -74,7 +74,7 @@ class MetricAggregate(FindingRecord, frozen=True):
     """The conventions that values rest on, commonest first."""
     target: Threshold | None = None
     result: GateOutcome | None = None
-    """Whether the interval meets the target: pass, fail or cannot tell; None without target or interval."""
+    """Result of the target: pass, fail or cannot tell; None without target or interval."""
     corrected: CorrectedShare | None = None
     """For the judge's error, on request, where the metric is a rate of one kind of verdict."""
     ppi: PpiMean | None = None
@@ -98,7 +98,7 @@ class Scorecard(FindingRecord, frozen=True):
     aggregates: tuple[MetricAggregate, ...]
     """In the order of the run's metrics."""
     by: str | None = None
-    """What the traces were divided by; None: they are all the traces of the run."""
+    """Field that the traces were divided by; None: all traces of the run."""
     segment: str | None = None
     """The value that these traces share; None with `by` given: they have none."""
     correction: CardCorrection | None = None
@@ -132,7 +132,7 @@ class HealthAlert(FindingRecord, frozen=True):
     value: float
     limit: float
     certain: bool
-    """Whether the whole interval lies on the wrong side."""
+    """True if the whole interval lies on the wrong side."""
 
 
 class RagHealth(FindingRecord, frozen=True):
@@ -161,10 +161,10 @@ class QualityCount(FindingRecord, frozen=True):
     low: float
     """The least triad of the level."""
     action: str
-    """What to do with such an answer."""
+    """Recommended handling of such an answer."""
     count: int
     share: Interval | None
-    """Of the traces that have a triad; None where none has."""
+    """Share of the traces that have a triad; None if none has."""
 
 
 class TradeoffPair(FindingRecord, frozen=True):
@@ -206,13 +206,13 @@ class TraceProblem(FindingRecord, frozen=True):
     text: str
     """The claim, chunk, aspect, fact or quote itself; from the trace, so not to be trusted as markup."""
     reason: str | None = None
-    """What is wrong with it, in words."""
+    """Description of the problem."""
     chunk: str | None = None
     """The id of the chunk concerned."""
     start: int | None = None
-    """Where the claim begins in the answer, in characters."""
+    """Start of the claim in the answer, in characters."""
     end: int | None = None
-    """Where it ends, exclusive."""
+    """End of the claim, exclusive."""
     evidence: tuple[Evidence, ...] = ()
     """The stretches of chunks that the verdict rests on."""
     remedies: tuple[str, ...] = ()
@@ -226,9 +226,9 @@ class Diagnosis(FindingRecord, frozen=True):
     problems: tuple[TraceProblem, ...]
     """In the order of the layers: operation, retrieval, generation, cross-cut."""
     checked: int
-    """How many things were looked at: chunks, claims, aspects, facts, citations, …"""
+    """Number of checked items: chunks, claims, aspects, facts, citations, …"""
     triad: float | None = None
-    """Where the run has it."""
+    """The triad, if the run has it."""
     quality: Literal["excellent", "good", "fair", "poor"] | None = None
     """The quality level by triad."""
 
@@ -241,12 +241,12 @@ class Remedy(FindingRecord, frozen=True):
     title: str
     """The kind in words: "irrelevant chunks"."""
     steps: tuple[str, ...]
-    """What to change, the cheapest first."""
+    """Changes to make, the cheapest first."""
     problems: int
     traces: int
     """Traces with at least one such problem."""
     share: Interval
-    """Of all traces."""
+    """Share of all traces."""
     examples: tuple[str, ...]
     """Ids of traces that show it."""
 
@@ -332,7 +332,7 @@ class RegressionReport(FindingRecord, frozen=True):
     decisions: tuple[RegressionDecision, ...]
     """In the order of the candidate's metrics."""
     warnings: tuple[str, ...] = ()
-    """What keeps the runs from being fully comparable, in words."""
+    """Limits of the comparability of the runs, in words."""
 
 
 class GateResult(FindingRecord, frozen=True):

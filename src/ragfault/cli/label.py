@@ -71,7 +71,7 @@ DEFAULT_LABEL_FILE = "labels.jsonl"
 BATCH_SIZE = 32
 """Traces that are read, and judged where they are not, at once."""
 KEY_ALIASES = {"\x1b[D": "b", "\x7f": "z", "\x08": "z", "\r": "", "\n": ""}
-"""What keys without a letter stand for."""
+"""Letters that keys without a letter stand for."""
 
 
 class LabelGroup(click.Group):

@@ -221,7 +221,7 @@ def make_changed_error() -> InputError:
 
 
 MAX_TRACES_IN_FLIGHT, MAX_BATCHES_IN_FLIGHT = 1024, 32
-"""Of a judge that waits, so many traces are under way at once, in so many parts at the most."""
+"""Maximum numbers of traces and of batches in flight, for a judge that waits on a network."""
 POLL_SECONDS = 0.5  # seconds after which usage is reported, also if no batch is finished
 
 

@@ -106,7 +106,7 @@ class _HtmlReader:
         self.prefix = ""
         """Marker of the current block."""
         self.after_list_item = False
-        """Whether the last block was an item of a list."""
+        """True if the last block was an item of a list."""
         self.list_counters: list[int] = []
         """Last item number of each open list; negative for unordered lists."""
         self.rows: list[list[str]] | None = None
@@ -348,7 +348,7 @@ class MarkdownHeader(NamedTuple):
 
     metadata: dict[str, Any]
     end: int
-    """Where the text begins."""
+    """Start of the text after the front matter."""
     unparsed_lines: tuple[str, ...] = ()
     """Lines that are no `key: value`."""
 

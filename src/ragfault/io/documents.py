@@ -41,9 +41,9 @@ class CorpusFile(NamedTuple):
 
     path: str
     id: str
-    """Its path relative to the folder that was named."""
+    """Path relative to the folder that was given."""
     problem: str = ""
-    """Why it is not read."""
+    """Reason of skipping it."""
 
 
 def expand_corpus(where: InputPaths, notice: NoticeCallback | None) -> list[CorpusFile]:

@@ -54,7 +54,7 @@ class InputStream(NamedTuple):
     body: io.BufferedReader
     raw: _ReadErrorGuard
     is_compressed: bool = False
-    """Whether the file is compressed."""
+    """True if the file is compressed."""
 
     @property
     def read_error(self) -> str | None:

@@ -204,7 +204,7 @@ class InputSummary(msgspec.Struct, frozen=True):
     fingerprint: str
     """32 hex digits that stand for these traces in this order, whatever file or format they are in."""
     shape: str
-    """How the records were read: "read as Ragas (user_input, …)"; several, joined, for files that differ."""
+    """Format of the records: "read as Ragas (user_input, …)"; several, joined, for files that differ."""
     bad_count: int = 0
     """Number of lines that are no trace."""
     faults: tuple[InputFault, ...] = ()

@@ -20,9 +20,9 @@ from ragfault.reports.markdown.scorecard import render_scorecard_markdown
 from ragfault.reports.output import check_output_path, escape_csv_cell, write_report_file
 
 MAX_TABLE_ROWS = 10_000
-"""How many traces a table holds at most; all of them are in the files of the run."""
+"""Maximum number of traces in a table; all of them are in the files of the run."""
 MLFLOW_INVALID = re.compile(r"[^\w./: -]")
-"""What MLflow takes in no name."""
+"""Characters that MLflow accepts in no name."""
 TEXT_COLUMNS = ("trace", "route", "query", "answer")
 
 

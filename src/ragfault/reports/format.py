@@ -30,7 +30,7 @@ LAYER_TITLES = {
 """The layers in the order of reports, in words."""
 
 TARGET_RESULTS: dict[GateOutcome, str] = {"pass": "met", "fail": "missed", "cannot tell": "cannot tell"}
-"""How a target stands, in words."""
+"""Result of a target, in words."""
 
 LAYER_QUESTIONS: dict[Layer, tuple[str, str]] = {
     "retrieval": ("Retrieval", "Did the right chunks arrive, in the right order?"),
@@ -40,7 +40,7 @@ LAYER_QUESTIONS: dict[Layer, tuple[str, str]] = {
 }
 
 RESULT_SIGNS = {"pass": ("✓", "met"), "fail": ("✗", "missed"), "cannot tell": ("≈", "cannot tell")}
-"""What an interval says of a target, as a sign and a word."""
+"""Result of a target as a sign and a word."""
 
 NONRANDOM_P = 0.001
 """The p below which labelled traces are said not to be drawn at random."""

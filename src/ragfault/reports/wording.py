@@ -51,7 +51,7 @@ def format_usage(usage: Usage) -> str:
 
 
 MEASURE_COMMAND = "ragfault judge measure LABELS --card .ragfault/cards/NAME.json"
-"""What measures a judge so that its figures are shown."""
+"""Command that measures a judge, so that its figures are shown."""
 
 
 def describe_judge_trust(fingerprint: str) -> str | None:
@@ -85,7 +85,7 @@ def _describe_measurements(card: JudgeCard) -> str:
 
 
 VERDICT_COLORS = {"worse": "red", "better": "green", "steady": "", "cannot tell": "yellow"}
-"""What became of a metric → its colour in a terminal."""
+"""Verdict on a metric → its colour in a terminal."""
 
 VERDICT_GLYPHS = {"worse": "▼", "better": "▲", "steady": "=", "cannot tell": "?"}
 """The same as signs, so that colour is never the only one."""
@@ -97,10 +97,10 @@ BRANCH_OUTCOMES = {
     "not reached": ("·", "dim"),
     "not measured": ("–", "dim"),
 }
-"""What became of a branch of the tree → its sign, and its colour in a terminal."""
+"""Result of a branch of the tree → its sign, and its colour in a terminal."""
 
 MOVERS_SHOWN = 3
-"""How many winners and losers of a metric are named."""
+"""Number of winners and losers of a metric that are named."""
 
 
 def format_segment(name: str | None) -> str:

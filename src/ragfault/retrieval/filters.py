@@ -196,7 +196,7 @@ class FieldValues(NamedTuple):
 
 
 class MetadataIndex:
-    """Which chunks may be found at all: those that meet the conditions, may be read, and are valid."""
+    """Index of chunk metadata that selects the chunks which meet conditions, may be read, and are valid."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self._chunks = chunks

@@ -103,7 +103,7 @@ EMBEDDING_BATCH = 512
 
 
 class IndexManifest(Struct, frozen=True, kw_only=True):
-    """How an index was made; what must be equal for it to be searched."""
+    """Build parameters of an index, which must be equal for it to be searched."""
 
     format: int = INDEX_FORMAT
     embedder: str | None = None
@@ -140,7 +140,7 @@ class ChunkIndex:
 
     @property
     def has_embedder(self) -> bool:
-        """Whether it can be searched by meaning."""
+        """True if the index has vectors for semantic search."""
         return self._embedder is not None
 
     @classmethod
@@ -174,7 +174,7 @@ class ChunkIndex:
 
     @property
     def embedder(self) -> Embedder | None:
-        """Who makes its vectors; None: it is searched by words alone."""
+        """The embedder of the vectors; None: lexical search only."""
         return self._embedder
 
     def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:

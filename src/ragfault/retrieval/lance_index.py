@@ -30,7 +30,7 @@ MEMBER_SEPARATOR = "\x1f"
 
 
 class LanceManifest(Struct, frozen=True, kw_only=True):
-    """How the database was made."""
+    """Build parameters of the database."""
 
     format: int = 1
     embedder: str | None
@@ -50,7 +50,7 @@ class LanceIndex:
 
     @property
     def has_embedder(self) -> bool:
-        """Whether it can be searched by meaning."""
+        """True if the index has vectors for semantic search."""
         return self._embedder is not None
 
     @classmethod

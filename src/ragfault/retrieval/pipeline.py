@@ -18,7 +18,7 @@ Hits = tuple[Chunk, ...]
 
 
 class FilterCondition(Struct, frozen=True):
-    """What the metadata of a chunk must say."""
+    """Condition on the metadata of a chunk."""
 
     field: str
     """A key of the metadata, or "document" or "kind"."""
@@ -26,26 +26,26 @@ class FilterCondition(Struct, frozen=True):
     """Equal to the value; one of the values; at least; at most (numbers and ISO dates); a list that holds the value."""
     value: Any
     inferred: bool = False
-    """Whether it was read out of the query rather than asked for."""
+    """True if it was inferred from the query, False if it was given."""
 
 
 class Query(Struct, frozen=True, kw_only=True):
     """A query as it is searched for."""
 
     text: str
-    """As the user asked it."""
+    """The query of the user."""
     variants: tuple[str, ...] = ()
-    """What is searched for in its place: rewritten, expanded, or its parts; none: the text itself."""
+    """Texts to search for instead: rewritten, expanded, or parts of the query; empty: the text itself."""
     conditions: tuple[FilterCondition, ...] = ()
-    """What chunks must meet; applied before the search."""
+    """Conditions on chunks, applied before the search."""
     route: str | None = None
-    """What it is about, as a router saw it."""
+    """Route that a router chose."""
     user: tuple[str, ...] | None = None
     """The groups of whoever asks, for permissions; None: whoever may read everything."""
     time: datetime | None = None
-    """When it was asked; what is not valid then is not found."""
+    """Time of the query; chunks that are not valid then are not found."""
     notes: tuple[str, ...] = ()
-    """What stages have to say: that no chunk meets the conditions, that a rewrite failed. They end in the trace."""
+    """Notes of the stages, which go into the trace: no chunk meets the conditions, a rewrite failed."""
 
     failures: tuple[str, ...] = ()
     """Those of the notes that tell of a stage that failed, and handed on what it was given."""
@@ -60,7 +60,7 @@ class Query(Struct, frozen=True, kw_only=True):
 
     @property
     def search_texts(self) -> tuple[str, ...]:
-        """What is searched for: the forms, else the text."""
+        """The texts to search for: the variants, else the text."""
         return self.variants or (self.text,)
 
 

@@ -28,7 +28,7 @@ UNFITTED_SUFFIX = " unfitted"
 
 
 class PipelineConfig(Struct, frozen=True, kw_only=True):
-    """How a corpus is cut, embedded and searched, each part in the grammar of calls."""
+    """Chunker, embedder and stages of a pipeline, each written as a call."""
 
     chunker: str = "recursive(512)"
     embedder: str = NO_EMBEDDER

@@ -163,7 +163,7 @@ def _select_feedback_terms(query: str, hits: Sequence[Chunk], terms: int) -> lis
 
 
 RouteRule = str | Collection[str] | Callable[[str], bool]
-"""What sends a query on a route: a regular expression, words of which one is in it, or a predicate."""
+"""Rule that assigns a query to a route: a regular expression, words of which it has one, or a predicate."""
 
 
 def route(

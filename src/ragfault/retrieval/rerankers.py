@@ -39,7 +39,7 @@ class JudgeReranker:
 
     @property
     def fingerprint(self) -> str:
-        """That of the judge."""
+        """The fingerprint of the judge."""
         return self._scorer.fingerprint
 
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:

@@ -22,14 +22,14 @@ RANK_METHODS = ("rrf", "isr", "log_isr", "borda")
 
 
 class RankPosition(NamedTuple):
-    """Where a ranking has put an item."""
+    """Position of an item in a ranking."""
 
     rank: int
     """From 1; ties share the best of their ranks."""
     score: float
     """Normalised."""
     size: int
-    """How many items the ranking holds."""
+    """Number of items of the ranking."""
 
 
 def _rescale(scores: Sequence[float], low: float, span: float, tied: float) -> list[float]:
@@ -46,7 +46,7 @@ SCORE_NORMS: dict[str, Callable[[Sequence[float]], list[float]]] = {
     ),
     "z": lambda scores: _rescale(scores, fmean(scores), pstdev(scores), 0.0),
 }
-"""How the scores of a ranking are made comparable. All are defined where every score is the same: `minmax` makes them
+"""Normalizations of the scores of a ranking. All are defined if every score is the same: `minmax` makes them
 1, `sum` equal shares, `z` 0."""
 
 FUSION_METHODS: dict[str, Callable[[Sequence[RankPosition], Sequence[float], float], float]] = {
@@ -197,7 +197,7 @@ class SearchableIndex(Protocol):
 
     @property
     def has_embedder(self) -> bool:
-        """Whether it can be searched by meaning."""
+        """True if the index has vectors for semantic search."""
         ...
 
     def search(self, kind: SearchKind, text: str, k: int, query: Query) -> Hits:

@@ -17,7 +17,7 @@ from ragfault.errors import RagfaultError, UsageError
 MAX_RESPONSE_BYTES = 64 * 2**20
 """An answer of more bytes than this is not read."""
 RETRY_STATUSES = (408, 409, 429, 500, 502, 503, 504)
-"""What a service answers when another try may help."""
+"""Statuses after which a retry may succeed."""
 FIRST_PAUSE, MAX_PAUSE = 0.5, 20.0
 """Seconds before the second try, doubled each time, and the longest pause."""
 

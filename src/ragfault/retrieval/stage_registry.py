@@ -26,23 +26,23 @@ from ragfault.retrieval.selection import (
 )
 
 StageKind = Literal["query", "filter", "retrieve", "rerank", "select", "reorder", "compress"]
-"""What a stage is for; written in the order in which they should follow each other."""
+"""Kinds of stages, in the order in which they should follow each other."""
 STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
 
 RERANK_SERVICES = {"cohere": "CohereReranker", "voyage": "VoyageReranker", "vertex": "VertexReranker"}
 RERANKERS = ("embedded", "lexical", "minilm", "onnx:FOLDER", "cohere", "voyage", "vertex:PROJECT", "llm:MODEL")
-"""Who reranks: a judge by its name, a service (`cohere:MODEL`), or a language model."""
+"""Rerankers: a judge by its name, a service (`cohere:MODEL`), or a language model."""
 LLM_PREFIX = "llm"
 
 
 class StageFactory(NamedTuple):
-    """How a stage is made."""
+    """Constructor of a stage."""
 
     kind: StageKind
     make: Callable[..., Stage]
-    """Of the index, and the values of the call."""
+    """Creates a stage from the index and the arguments of the call."""
     summary: str
-    """What it does, in a line."""
+    """Description in a line."""
 
 
 @cache

@@ -27,7 +27,7 @@ class SensitiveSpan(NamedTuple):
     value: str
     """The value in a normal form: two spellings of the same are one value."""
     by_context: bool = False
-    """Whether only the words before it reveal its kind."""
+    """True if only the words before it reveal its kind."""
 
 
 def detect_sensitive(text: str, kinds: Iterable[SensitiveKind] = SENSITIVE_KINDS) -> list[SensitiveSpan]:

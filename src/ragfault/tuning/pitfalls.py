@@ -55,7 +55,7 @@ EMBEDDER_KEYS = ("embedder", "embedding_model")
 COUNT_ARGUMENTS = {"top": (0, "k"), "diverse": (0, "k"), "rerank": (1, "k")}
 """Stage → where the number stands that bounds how many chunks it leaves."""
 COUNT_DEFAULTS = {"top": 10, "diverse": 10}
-"""What that is where nothing is said."""
+"""Default number of chunks of a stage."""
 
 PITFALL_REMEDIES: dict[PitfallName, str] = {
     "lost in the middle": 'leave fewer chunks (select = "top(5)"), or put the best at both ends (reorder = "reorder")',
@@ -73,7 +73,7 @@ class Pitfall(Struct, frozen=True, kw_only=True):
     name: PitfallName
     detected: bool
     evidence: str
-    """What was looked at, and what it showed."""
+    """What was checked, and the finding."""
     remedy: str
 
 

@@ -25,21 +25,21 @@ class TuningQuestion(Struct, frozen=True, kw_only=True):
 
 
 class QuestionOutcome(Struct, frozen=True):
-    """What a pipeline made of a question."""
+    """Result of a pipeline on a question."""
 
     value: float
-    """Of the metric that is tuned."""
+    """Value of the tuned metric."""
     recall: float
     precision: float
     iou: float
-    """The three by characters of the gold spans; where gold is documents, by documents."""
+    """Recall, precision and IoU over characters of the gold spans, or over documents if gold names documents."""
     ms: float
     tokens: float
     """Characters of the chunks that are left / 4."""
 
 
 class Bound(Struct, frozen=True):
-    """What a pipeline must keep to."""
+    """Constraint on a pipeline."""
 
     name: str
     """"latency_p95", "latency" or "tokens" (means), "recall", "precision" or "iou"."""
@@ -72,12 +72,12 @@ class Gain(Struct, frozen=True, kw_only=True):
     """The recommended pipeline less another, on questions that chose neither."""
 
     component: str
-    """What is different: a step, or a whole pipeline."""
+    """The part that differs: a step, or a whole pipeline."""
     chosen: str
     alternative: str
     difference: Difference
     p: float
-    """Of the sign-flip test that there is no difference."""
+    """p-value of the sign-flip test of no difference."""
     adjusted_p: float
     """The same by Holm, over all comparisons of its kind."""
     ms: float
@@ -104,12 +104,12 @@ class FrontierPoint(Struct, frozen=True, kw_only=True):
 
 
 class TuningResult(Struct, frozen=True, kw_only=True):
-    """What a tuning found: chosen on some questions, measured on others."""
+    """Result of a tuning: chosen on some questions, measured on others."""
 
     metric: str
     bounds: tuple[Bound, ...]
     config: PipelineConfig
-    """What is recommended."""
+    """The recommended pipeline."""
     baseline: PipelineConfig
     plain_bm25: PipelineConfig
     measured: tuple[MeasuredPipeline, ...]
@@ -117,9 +117,9 @@ class TuningResult(Struct, frozen=True, kw_only=True):
     gains: tuple[Gain, ...]
     """Over the present pipeline and over plain BM25."""
     ablations: tuple[Gain, ...]
-    """What each step of the recommended pipeline brings, by leaving it out."""
+    """Contribution of each step of the recommended pipeline, by leaving it out."""
     rejected: tuple[Gain, ...]
-    """What was tried and not taken, against what was."""
+    """The recommended pipeline against each rejected alternative."""
     frontier: tuple[FrontierPoint, ...]
     search_steps: tuple[SearchStep, ...]
     selection_questions: int

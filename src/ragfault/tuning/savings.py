@@ -37,7 +37,7 @@ class Savings(Struct, frozen=True, kw_only=True):
     yearly: float
     """US$ a year."""
     basis: tuple[str, ...] = ()
-    """Where the figures come from."""
+    """Sources of the figures."""
 
 
 def compute_savings(

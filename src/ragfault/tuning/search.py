@@ -102,17 +102,17 @@ def _make_rank_key(outcomes: Sequence[QuestionOutcome]) -> tuple[float, float, f
 
 
 BEAM_WIDTH = 3
-"""So many candidates go from one step to the next: what is best alone need not be best with what follows."""
+"""Candidates kept from one step to the next: the best alone need not be the best with the steps that follow."""
 DEFAULT_FUSION = "hybrid(k=50, method=sum)"
-"""How a new embedder is first searched with."""
+"""Retrieval stage with which a new embedder is first tried."""
 MIN_STAGE_GAIN = 0.005
-"""What an additional stage must gain at least on the questions that choose."""
+"""Minimum gain of an additional stage on the selection questions."""
 
 ProgressCallback = Callable[[str, int, int], None]
 
 
 class SearchResult(NamedTuple):
-    """What a search came to."""
+    """Result of a search."""
 
     config: PipelineConfig
     steps: tuple[SearchStep, ...]

@@ -105,7 +105,7 @@ MIN_PROBLEM_SHARE = 0.1
 
 
 class SearchSpace(Struct, frozen=True, kw_only=True):
-    """What may stand at each step."""
+    """Options of each step."""
 
     chunkers: tuple[str, ...] = (
         "fixed(256, overlap=32)",

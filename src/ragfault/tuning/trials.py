@@ -28,13 +28,13 @@ from ragfault.version import __version__
 
 
 class CachedStep(Struct, frozen=True):
-    """What the stages until here made of a question."""
+    """Result of the first stages of a pipeline on a question."""
 
     places: tuple[int, ...]
     """The chunks that were found, by their places in the index."""
     scores: tuple[float | None, ...]
     ms: float
-    """What the last of these stages took."""
+    """Duration of the last of these stages."""
     query: Query | None = None
     """The query as the stages left it, where they changed it."""
 
@@ -339,9 +339,9 @@ class TrialRunner:
     def __init__(self, cache: TuningCache, metric: Metric, deadline: float | None = None) -> None:
         self.cache, self.metric = cache, metric
         self.deadline: float | None = deadline
-        """When the search ends, on the clock of `time.monotonic`."""
+        """End of the search, on the clock of `time.monotonic`."""
         self.computed_seconds: dict[str, float] = {}
-        """What was used → the seconds that it takes where nothing is kept."""
+        """Cache key → the seconds that its computation takes without the cache."""
         self.outcomes: dict[str, dict[str, QuestionOutcome]] = {}
         self.configs: dict[str, PipelineConfig] = {}
         self.tick: Callable[[], None] = lambda: None

@@ -60,7 +60,7 @@ class TracePopulation(NamedTuple):
     name: str
     fingerprint: str
     created: str
-    """When it was made, in ISO; of two, the later one is greater."""
+    """Time of creation in ISO format, so that later ones are greater."""
     judge: str
     traces: int
     clusters: Array | None = None

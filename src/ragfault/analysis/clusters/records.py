@@ -11,7 +11,7 @@ from ragfault.records import Layer
 from ragfault.stats import Interval
 
 ClusterState = Literal["open", "muted", "resolved"]
-"""How a cluster stands: to be looked at, not to be told of, or fixed."""
+"""State of a cluster: to be examined, not to be reported, or fixed."""
 
 ClusterTrend = Literal["rising", "falling", "steady", "cannot tell"]  # where the share of a cluster is going
 
@@ -26,11 +26,11 @@ class FailingTrace(ClusterRecord, frozen=True):
     run: int
     """The place of its run among those that were given."""
     row: int
-    """Its place in the run."""
+    """Position in the run."""
     trace: str
     query: str
     kind: ProblemKind
-    """What is wrong with it, the cause before what follows from it."""
+    """Leading problem of the trace: causes rank before their consequences."""
     kinds: tuple[ProblemKind, ...]
     """All that is wrong with it."""
     text: str
@@ -65,13 +65,13 @@ class Cluster(ClusterRecord, frozen=True):
     """The same as long as it is recognised, over runs and reruns."""
     name: str
     kind: ProblemKind
-    """What most of its traces fail by."""
+    """Problem of most of its traces."""
     layer: Layer
     size: int
     share: Interval
-    """Of all traces that were looked at; its `n` counts them."""
+    """Share of all examined traces; its `n` counts them."""
     words: tuple[str, ...]
-    """What its queries have, and those of the others have not."""
+    """Words that distinguish its queries from the others."""
     kinds: dict[str, int]
     """Kind of problem → traces that show it, the commonest first."""
     layers: dict[str, int]
@@ -79,9 +79,9 @@ class Cluster(ClusterRecord, frozen=True):
     members: tuple[str, ...]
     """The ids of its traces, in order; with several runs each after its run and a slash."""
     examples: tuple[ClusterExample, ...]
-    """Its medoids: the traces nearest to all others."""
+    """Medoids of the cluster: the traces nearest to all others."""
     remedies: tuple[str, ...]
-    """What mends it, the cheapest first."""
+    """Changes that may fix it, the cheapest first."""
     shares: tuple[ClusterShare, ...]
     trend: ClusterTrend
     state: ClusterState = "open"
@@ -89,17 +89,17 @@ class Cluster(ClusterRecord, frozen=True):
     since: str | None = None
     """The run in which it was first seen."""
     reopened: bool = False
-    """Whether it was resolved, and has come back in this run."""
+    """True if it was resolved and occurs again in this run."""
     new: bool = True
-    """Whether no earlier cluster was recognised in it."""
+    """True if it matches no earlier cluster."""
     terms: dict[str, float] = {}
     """Stem → how much it tells of the cluster (c-TF-IDF), of length 1; by this it is recognised."""
     failure_keys: tuple[tuple[str, ...], ...] = ()
-    """What names its failures over runs, query and kind, hashed; a list for each run."""
+    """Hashes of query and problem kind that identify its failures across runs; a list for each run."""
     run_counts: tuple[int, ...] = ()
-    """How many of its failures are in each run."""
+    """Number of its failures in each run."""
     before: ClusterShare | None = None
-    """What it was in the run that this one is held against; None where that was not asked for."""
+    """Share in the run that this one is compared with; None without a comparison."""
     centroid: tuple[float, ...] = ()
     """The mean of its vectors, of length 1."""
 
@@ -138,7 +138,7 @@ class ClusterSighting(ClusterRecord, frozen=True):
     size: int
     traces: int
     failure_keys: tuple[str, ...] = ()
-    """What names the failures that were in it then; forgotten of sightings long ago."""
+    """Hashes that identify its failures at the time; removed from old sightings."""
 
 
 class KnownCluster(ClusterRecord, frozen=True):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class JudgingProgress:
-    """What is shown while traces are judged: how many, how fast, and what was spent so far."""
+    """Progress display of judging: traces, rate and cost so far."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress

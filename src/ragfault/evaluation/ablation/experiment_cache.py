@@ -92,7 +92,7 @@ class ExperimentPlan(Struct, frozen=True, kw_only=True):
     ragfault: str
     parts: tuple[str, ...]
     steps: tuple[str, ...]
-    """What the parts call themselves, those of the baseline first; a change within a part is not seen."""
+    """Fingerprints that the parts state, those of the baseline first; other changes of a part go unnoticed."""
     judge: str
     metrics: tuple[MetricInfo, ...]
     queries: str  # a hash of the queries with their answer keys

@@ -44,7 +44,7 @@ class PartEffect(Struct, frozen=True, kw_only=True):
     difference: Difference
     """The effect with its interval."""
     p: float
-    """Of the sign-flip test that there is no effect."""
+    """p-value of the sign-flip test of no effect."""
     adjusted: float
     """The same, corrected by Holm: the whole changes over the metrics, all other effects over metrics and effects."""
     equivalence_p: float
@@ -53,7 +53,7 @@ class PartEffect(Struct, frozen=True, kw_only=True):
     identical: bool = False
     """Steady for certain: swapping changed nothing that the metric reads."""
     needed: int | None = None
-    """Where it cannot be told: about how many scored queries would tell; None where no number is known."""
+    """If the result is "cannot tell": about how many scored queries would decide; None if unknown."""
 
     @property
     def moved(self) -> bool:
@@ -68,7 +68,7 @@ class MetricAttribution(Struct, frozen=True, kw_only=True):
     layer: Layer
     better: Literal["higher", "lower"]
     means: tuple[float, ...]
-    """Its mean in each configuration, in the order of the configurations; empty where no query counts."""
+    """Mean of the metric in each configuration, in their order; empty if no query counts."""
     n: int
     """Queries scored in every configuration; only these count, so that the shares add up."""
     lost: int
@@ -82,7 +82,7 @@ class MetricAttribution(Struct, frozen=True, kw_only=True):
     interactions: tuple[PartEffect, ...] = ()
     """Each pair of parts: how far the effect of one depends on the other. Empty where not every swap was run."""
     verdict: str = ""
-    """Which part made the change, in words."""
+    """The part that caused the change, in words."""
 
     @property
     def moving_parts(self) -> tuple[str, ...]:
@@ -112,11 +112,11 @@ class Ablation(Struct, frozen=True, kw_only=True):
     judge: str
     """The judge's fingerprint."""
     permutations: int | None
-    """How many orders of swapping the shares are a mean of; None: all of them, exactly."""
+    """Number of sampled swap orders over which the shares are averaged; None: all orders, exactly."""
     confidence: float
     seed: int
     warnings: tuple[str, ...] = ()
-    """What keeps the experiment from being fully trusted, in words."""
+    """Limits of the experiment's validity, in words."""
 
     @property
     def worsened_by(self) -> dict[str, tuple[str, ...]]:

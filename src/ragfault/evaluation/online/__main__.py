@@ -9,10 +9,10 @@ import sys
 from ragfault.evaluation.online.background import run_worker
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who still wants the scores
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and still waits for the scores
     output_stream = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a judge prints is no frame
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a judge prints is no message
     try:
         run_worker(sys.stdin.buffer, output_stream)
-    except BrokenPipeError:  # whoever asked was killed: there is nobody to tell
+    except BrokenPipeError:  # the parent was killed
         os._exit(1)

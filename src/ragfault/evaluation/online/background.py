@@ -1,4 +1,4 @@
-"""Background scoring in worker processes that outlive the caller and lose no score."""
+"""Background scoring: a worker process, or a thread for a judge object, scores traces without blocking the caller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
 
 WORKER_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
-"""One thread in each of several worker processes: more would only compete."""
+"""One numeric thread in each worker process: more would compete for the cores."""
 MESSAGE_HEADER = struct.Struct("<I")
 END_MESSAGE = b""  # the last message
 ScoreCallback = Callable[[int, ScoredTrace], None]
@@ -39,7 +39,7 @@ class ScoringWorker(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it still works."""
+        """True until the worker has ended."""
         ...
 
     def send(self, number: int, trace: Trace) -> bool:
@@ -57,7 +57,7 @@ class WorkerConfig(Struct, frozen=True):
     judge: str
     profile: str
     metrics: tuple[str, ...]
-    judge_object: Any = None  # a judge object; a thread works with it
+    judge_object: Any = None  # a judge object runs in a thread
 
     @classmethod
     def create(cls, judge: str | Judge, profile: str, metrics: str | Sequence[str]) -> WorkerConfig:
@@ -68,8 +68,8 @@ class WorkerConfig(Struct, frozen=True):
         loaded: Any = load_judge(judge, profile=profile)
         if hasattr(loaded, "begin"):
             raise UsageError(
-                f'the judge "{judge}" is paid for, and every trace would be sent to it. '
-                "Make it with a budget, and give the object."
+                f'the judge "{judge}" costs money, and every trace would be sent to it. '
+                "Create it with a budget, and pass the object."
             )
         return cls(judge, profile, names)
 
@@ -102,12 +102,12 @@ class ProcessWorker:
         self._on_exit, self._used = on_exit, False
         self._reader = threading.Thread(target=self._read_scores, name="ragfault-scores", daemon=True)
         self._reader.start()
-        with contextlib.suppress(OSError):  # one that dies at once says so as any other does
+        with contextlib.suppress(OSError):  # a process that dies here is noticed by the reader thread
             write_message(self._input, msgspec.msgpack.encode([config.judge, config.profile, config.metrics]))
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """True until the process has ended."""
         return self._process.poll() is None
 
     def send(self, number: int, trace: Trace) -> bool:
@@ -128,7 +128,7 @@ class ProcessWorker:
         if not self._used:
             self._process.kill()
         with contextlib.suppress(OSError):
-            write_message(self._input, END_MESSAGE)  # a process that was forked here may hold the pipe open, too
+            write_message(self._input, END_MESSAGE)  # a forked process may hold the pipe open, too
         with contextlib.suppress(OSError):
             self._input.close()
         self._process.wait()
@@ -156,7 +156,7 @@ class ThreadWorker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still works."""
+        """True until the worker has ended."""
         return self._thread.is_alive()
 
     def send(self, number: int, trace: Trace) -> bool:
@@ -174,19 +174,19 @@ class ThreadWorker:
             number, trace = item
             try:
                 scored = self._scorer(trace)
-            except BaseException as error:  # noqa: BLE001 - a budget that is spent, a judge that leaves: not this thread
+            except BaseException as error:  # noqa: BLE001 - no error of a judge may end this thread
                 scored = build_failed_score(trace, self._config, f"{type(error).__name__}: {error}")
             self._on_score(number, scored)
 
 
 def write_message(file: IO[bytes], packed: bytes) -> None:
-    """Write bytes with their length in front."""
+    """Write bytes with a length prefix."""
     file.write(MESSAGE_HEADER.pack(len(packed)) + packed)
     file.flush()
 
 
 def read_message(file: IO[bytes]) -> bytes | None:
-    """Read bytes by the length in front; None at the end, or if the other side died."""
+    """Read bytes with a length prefix; None at the end, or if the other process has died."""
     header = file.read(MESSAGE_HEADER.size)
     if len(header) < MESSAGE_HEADER.size:
         return None
@@ -212,7 +212,7 @@ ScoreSink = Callable[[ScoredTrace], object]
 """The receiver of scores; called on a thread of the background scorer, one at a time."""
 MAX_ATTEMPTS = 2  # the number of workers that a trace may crash
 POLL_SECONDS = 0.05  # seconds between checks for pending traces at the end
-CRASH_REASON = "the worker process died of this trace, twice"
+CRASH_REASON = "the worker process crashed twice on this trace"
 WORKER_DIED = "died"  # a message in the queue: a worker has ended
 
 
@@ -252,14 +252,14 @@ class BackgroundScorer:
     def _reset(self) -> None:
         """Reset all state, in this process."""
         self._process = os.getpid()
-        self._parent_worker = self._worker  # of the process that this one was forked from: never to be touched
+        self._parent_worker = self._worker  # belongs to the parent of a forked process
         self._worker = None
         self._queue: SimpleQueue[Trace | str | None] = SimpleQueue()
         self._pending: OrderedDict[int, tuple[Trace, int]] = OrderedDict()
         self._lock, self._submit_lock, self._all_scored = (threading.Lock(), threading.Lock(), threading.Condition())
         self.submitted = self.scored = self.dropped = self.sink_failures = self.rejected = 0
         self._closed = False
-        self._start_worker()  # at once: at the end of a program no thread can be started any more
+        self._start_worker()  # now: no thread can be started while the interpreter exits
         self._thread = threading.Thread(target=self._run, name="ragfault-background", daemon=True)
         self._thread.start()
 
@@ -276,7 +276,7 @@ class BackgroundScorer:
             is_first = self.dropped == 1
         if is_first:
             warnings.warn(
-                "ragfault drops traces: more come than are scored, or it is closed. See BackgroundScorer.dropped.",
+                "ragfault drops traces: too many are pending, or the scorer is closed. See BackgroundScorer.dropped.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -345,7 +345,7 @@ class BackgroundScorer:
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             self._deliver(number, build_failed_score(trace, self._config, f"it cannot be sent to the worker: {error}"))
             return
-        if not sent:  # it died before this one, perhaps while nothing waited
+        if not sent:  # it died before this trace, perhaps while none was pending
             self._replace_worker(spared=number)
 
     def _start_worker(self) -> bool:
@@ -364,11 +364,11 @@ class BackgroundScorer:
             return list(self._pending.items())
 
     def _replace_worker(self, spared: int | None = None) -> None:
-        """Start a new worker in the place of one that died, with its pending traces."""
+        """Start a new worker in place of one that died, with its pending traces."""
         if self._worker is not None:
             self._worker.close()
         pending = self._list_pending()
-        if pending and pending[0][0] != spared:  # the one that it was at when it died
+        if pending and pending[0][0] != spared:  # the trace that was being scored when it died
             number, (trace, attempts) = pending[0]
             if attempts >= MAX_ATTEMPTS:
                 self._deliver(number, build_failed_score(trace, self._config, CRASH_REASON))
@@ -378,16 +378,16 @@ class BackgroundScorer:
         if self._start_worker():
             for number, (trace, _) in self._list_pending():
                 if self._worker is None or not self._worker.send(number, trace):
-                    return  # its death is in the queue, or will be
+                    return  # the reader thread reports its end
 
     def _deliver(self, number: int, scored: ScoredTrace) -> None:
-        """Deliver an outcome to the sink, once."""
+        """Deliver an outcome to the sink, exactly once."""
         with self._lock:
             if self._pending.pop(number, None) is None:
                 return
         try:
             self._sink(scored)
-        except BaseException as error:  # noqa: BLE001 - the door to what users write: their fault costs no other score
+        except BaseException as error:  # noqa: BLE001 - an error of user code loses no other score
             self.sink_failures += 1
             if self.sink_failures == 1:
                 warnings.warn(

@@ -57,7 +57,7 @@ class JsonScanner:
         self.limit, self.is_record, self.list_keys = limit, is_record, list_keys
         self.depth = 0
         self.string_start = -1
-        """Where the current string began in `buffer`; -1 outside of strings, -2 once that was trimmed."""
+        """Start of the current string in `buffer`; -1 outside of strings, -2 once that was trimmed."""
         self.element_depth = 0
         """The depth at which elements stand; 0 while no list has begun: then each object is one."""
         self.object_keys: dict[bytes, bool] = {}
@@ -67,7 +67,7 @@ class JsonScanner:
         """The value of `key` is a list that has just opened."""
         self.is_complete = True
         self.element_start = -1
-        """Where the current element began in `buffer`; -1 between elements."""
+        """Start of the current element in `buffer`; -1 between elements."""
         self.line = self.element_line = 1
         self.buffer = bytearray()
         self.position = self.counted_until = 0

@@ -25,7 +25,7 @@ from ragfault.io.otel.tracing_platforms import read_langfuse_record, read_langsm
 from ragfault.records import Trace
 
 ReleaseReason = Literal["settled", "expired", "crowded"]
-"""Why a trace was released: its root came and it settled; it was open for too long; memory was needed."""
+"""Reason of releasing a trace: its root arrived and it settled; it was open too long; memory was needed."""
 RECORD_OVERHEAD = 400
 """Estimated bytes of a span or an event without its texts."""
 
@@ -70,9 +70,9 @@ class OpenTrace(Struct):
     """A trace that is not complete."""
 
     first_seen: float
-    """When its first span came."""
+    """Arrival of the first span."""
     root_seen: float | None = None
-    """When its root came."""
+    """Arrival of the root span."""
     spans: dict[str, OtelSpan] = field(default_factory=dict)
     events: dict[bytes, SpanEvent] = field(default_factory=dict)
     """By the hash of their content."""

@@ -49,7 +49,7 @@ class OtelSpan(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The id of the parent span; None: it is the root."""
     name: str = ""
     kind: str = "internal"
-    """Its place between processes: internal, server, client, producer, consumer."""
+    """Kind of span in OpenTelemetry: internal, server, client, producer, consumer."""
     start: int = 0
     """Nanoseconds since 1970."""
     end: int = 0
@@ -110,7 +110,7 @@ class DecodedRequest(NamedTuple):
 
     @property
     def rejected_count(self) -> int:
-        """How many spans or records were left out: the count of a partial success."""
+        """Number of rejected spans or records: the count of a partial success."""
         return sum(self.rejected.values())
 
     @property

@@ -75,7 +75,7 @@ class PartialRun:
         self.out, self.plan = out, plan
         self.path = get_partial_path(out)
         self.resumed = resumed
-        """Whether an earlier command began it."""
+        """True if an earlier command began the run."""
         self.token = read_lock_token(self.path)
 
     @classmethod
@@ -243,9 +243,9 @@ class WrittenTable(NamedTuple):
     """A Parquet file that was written."""
 
     checksum: str
-    """Its SHA-256, in hex."""
+    """SHA-256 in hex."""
     states: dict[str, int]
-    """How many rows there are of each status, where the table has that column."""
+    """Number of rows of each status, if the table has that column."""
 
 
 def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> WrittenTable:

@@ -50,7 +50,7 @@ class CardEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     auroc_within: BootstrapEstimate | None = None
     """The same within groups that do not reveal the label by style, where the set names such groups."""
     f1: BootstrapEstimate | None = None
-    """Of the bad class at the best threshold of the other folds, as are precision and recall."""
+    """F1 of the bad class at the best threshold of the other folds; precision and recall likewise."""
     precision: BootstrapEstimate | None = None
     recall: BootstrapEstimate | None = None
     balanced_accuracy: BootstrapEstimate | None = None

@@ -36,9 +36,9 @@ class PassageSentence(NamedTuple):
     content: frozenset[str]
     negated: bool
     polarity: Polarity = ""
-    """Of a field: the value of its key as yes, no or absent."""
+    """Value of a field as yes, no or absent."""
     key: frozenset[str] = frozenset()
-    """Of a field: the stems of its key."""
+    """Stems of the key of a field."""
     text: str = ""
     """The content in words: a field with its key, a row with its headings."""
 
@@ -257,7 +257,7 @@ class SentenceIndex:
                 (sentence.key, sentence.polarity) for sentence in self.sentences if sentence.key and sentence.polarity
             )
         )
-        """What records say of their keys."""
+        """The polarity that records give each of their keys."""
 
     @cached_property
     def tokens(self) -> list[str]:

@@ -235,9 +235,9 @@ class IdentifierKind(Struct, frozen=True, kw_only=True):
     must: Literal["equal", "within"] = "equal"
     """"equal", or "within" if it may also be a part of the expected one: 12(b) is within 12."""
     where: tuple[AgreementScope, ...] = ("relevance", "support")
-    """Where it must agree: the passage with the query, the passage with the claim, or both."""
+    """Comparisons in which it must agree: passage with query, passage with claim, or both."""
     reach: Literal["chunk", "sentence"] = "chunk"
-    """Its scope: the chunk for a section or version, the sentence for a dose or amount."""
+    """Scope of an identifier: the chunk for a section or version, the sentence for a dose or amount."""
     unless: str = ""
     """A query with this pattern may be answered with another one: "which version", "since 2.3"."""
     aside: str = ""
@@ -266,7 +266,7 @@ class DomainProfile(Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it changes nothing in a judge."""
+        """True if the profile changes nothing in a judge."""
         return not self.identifiers and (self.levels, self.support, self.prompts) == (
             RelevanceLevels(),
             SupportThresholds(),

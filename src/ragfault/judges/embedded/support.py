@@ -182,7 +182,7 @@ class WeighedClaims(NamedTuple):
     """The log-odds that some claim is unsupported, uncalibrated."""
     text_type: TextType
     is_foreign: list[bool]
-    """Whether each claim is in another language than the passages."""
+    """For each claim, True if its language differs from that of the passages."""
 
 
 def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: str) -> list[WeighedClaims]:

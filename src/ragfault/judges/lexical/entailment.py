@@ -60,7 +60,7 @@ class ClaimCheck(NamedTuple):
     statement: ClaimStatement
     alignment: ClaimAlignment
     contradiction: str | None
-    """Why a sentence contradicts it."""
+    """Reason of a contradiction by a sentence."""
     field_conflict: tuple[str, str] | None
     """The field of a record that contradicts it."""
     missing_name: str | None

@@ -38,7 +38,7 @@ class ClaimStatement(NamedTuple):
     weights: dict[str, float]
     """The stems of its content words, with their rarity."""
     names: frozenset[str]
-    """Its stems that are names."""
+    """Stems of names."""
 
 
 class ClaimAlignment(NamedTuple):

@@ -62,7 +62,7 @@ class CallEstimate(NamedTuple):
     cost: float | None
     """US$, estimated; None where the price is unknown."""
     max_cost: float | None
-    """US$ if every reply had the greatest length."""
+    """US$ if every reply had the maximum length."""
 
 
 class CostEstimate(NamedTuple):

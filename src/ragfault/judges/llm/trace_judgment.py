@@ -115,9 +115,9 @@ class JudgmentPlan(NamedTuple):
     generation_requests: list[PromptRequest]
     """About the answer."""
     retrieval_losses: list[RequestResult]
-    """What cannot be asked about the retrieval, with the reason."""
+    """Retrieval requests that cannot be made, with the reason."""
     generation_losses: list[RequestResult]
-    """What cannot be asked about the answer, with the reason."""
+    """Generation requests that cannot be made, with the reason."""
 
 
 async def judge_trace(

@@ -115,10 +115,10 @@ def draw_whisker(
 
 
 CHANGE_TINTS = {"worse": "bad", "better": "good", "steady": "so", "cannot tell": "warn"}
-"""What became of a metric → the tint of its sign."""
+"""Verdict on a metric → the tint of its sign."""
 
 ROW_HEIGHT, EDGE_PERCENT = 26, 4
-"""How high a row's drawing is, and the share of its width, in percent, that is left at its ends."""
+"""Height of a row, and the margin at its ends in percent of its width."""
 
 TICK_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
 

@@ -36,7 +36,7 @@ QUALITY_LEVELS = ("excellent", "good", "fair", "poor", "unrated")
 
 
 class TraceBrowserData(Struct, frozen=True, kw_only=True):
-    """What the browser of traces is made from."""
+    """Data of the trace browser."""
 
     index: dict[str, Any]
     """One column for each thing that is searched, filtered or sorted by."""

@@ -24,7 +24,7 @@ from ragfault.reports.wording import describe_judge_trust, describe_judge_usage
 from ragfault.text.number_format import format_count, format_interval, format_number, format_share
 
 MAX_SEGMENTS = 20
-"""How many segments are shown."""
+"""Number of segments shown."""
 
 _SPECIAL_CHARACTERS = re.compile(r"[\\`*_{}\[\]<>&#|~@!$]|://|www\.|^[-+]|^\d+[.)]", re.IGNORECASE)
 

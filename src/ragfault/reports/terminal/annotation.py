@@ -43,7 +43,7 @@ CHOICE_HELP: dict[str, str] = {
     "unsupported": "no chunk says so",
     "contradicted": "a chunk says otherwise",
 }
-"""What the words mean."""
+"""Meanings of the labels."""
 
 COMMAND_KEYS = {"space": "skip", "b": "back", "z": "undo", "v": "texts in full", "?": "help", "q": "quit"}
 """The keys beside those of the words."""

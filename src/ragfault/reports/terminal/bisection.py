@@ -50,7 +50,7 @@ VERDICT_SIGNS = {"fault": "❌", "no fault": "✅", "cannot tell": "❔"}
 OUTCOME_SIGNS = {"fault": "❌", "ruled out": "✅", "cannot tell": "❔", "not reached": "·", "not measured": "–"}
 
 EXAMPLES_SHOWN = 3
-"""How many of the example traces are shown where there is little room."""
+"""Number of example traces shown where there is little room."""
 
 
 def render_bisection_terminal(

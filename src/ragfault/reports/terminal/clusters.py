@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MAX_PROBLEM_KINDS = 6
-"""So many kinds of problem are told of a cluster."""
+"""Number of problem kinds shown for a cluster."""
 
 SPARK_LEVELS = "▁▂▃▄▅▆▇█"
 

@@ -228,7 +228,7 @@ def encode_comparison(comparison: Comparison | Sequence[Comparison]) -> str:
 
 
 MEANS_SHOWN = 8
-"""How many means of a metric stand in a line; of more, the first and the last ones."""
+"""Number of means of a metric in a line; of more, the first and the last ones are shown."""
 
 
 def summarize_history(history: RunHistory) -> str:

@@ -156,7 +156,7 @@ VERDICT_HEADINGS = ("verdicts on", "n", "only first, only second", "alike", "kap
 METRIC_HEADINGS = ("metric", "layer", "n", "first", "second", "second less first", "correlation")
 FLAKINESS_HEADINGS = ("metric", "n", "within a trace", "traces that move", "reliability", "drift of the mean")
 MAX_DIFFERENCES_SHOWN = 10
-"""How many items on which the judges differ the terminal shows."""
+"""Number of items shown on which the judges differ."""
 
 VERDICT_TITLES = {
     "chunk": "relevance of chunks",

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 SECONDARY_METRICS = ("relevance", "usage", "missing", "latency", "error")
-"""What is shown beside the metrics that are watched for drops."""
+"""Metrics shown beside those watched for drops."""
 
 SPARK_LEVELS = "▁▂▃▄▅▆▇█"
 SPARKLINE_CELLS = 24
-"""How long a sparkline is."""
+"""Length of a sparkline."""
 
 SPARKLINE_MIN_RANGE = 0.1
 """The least range that a sparkline is drawn over, so that a wobble does not look like a landslide."""
 
 ALERTS_SHOWN = 12
-"""How many alerts are told of."""
+"""Number of alerts shown."""
 
 ALERT_STYLES = {"firing": "red", "reminder": "yellow", "resolved": "green"}
 

@@ -36,13 +36,13 @@ WIDE_COLUMNS, NARROW_COLUMNS = 100, 84
 """From which width an interval is drawn, and below which the counts share one column."""
 
 INTERVAL_CELLS = 20
-"""How long a drawn interval is, where there is room for it beside the figures."""
+"""Length of a drawn interval, where there is room for it beside the figures."""
 
 FIGURE_COLUMNS = 92
 """The columns that the figures of a metric take."""
 
 MAX_SEGMENTS = 10
-"""How many segments are shown."""
+"""Number of segments shown."""
 
 UNBROKEN_COLUMNS = ("metric", "95 % interval", "scored")
 """The columns whose cells are not broken."""

@@ -86,9 +86,9 @@ class Chunker:
     overlap: int = 0
     """Tokens that a chunk shares with the one before it."""
     apart: bool = False
-    """Whether parts of the first level (a section, a pair) are never put together into one chunk."""
+    """True if parts of the first level (a section, a pair) are never merged into one chunk."""
     embedder: Embedder | None = None
-    """What `semantic` compares sentences with; None: the word vectors that come with ragfault."""
+    """Embedder with which `semantic` compares sentences; None: the packaged word vectors."""
     model: str = ""
     """The name of the embedder, where it was made by name."""
 
@@ -125,7 +125,7 @@ class Chunker:
 
     @property
     def fingerprint(self) -> str:
-        """Its text, and what its embedder is where that was not made by name."""
+        """Text of the configuration, with the fingerprint of an embedder that was passed as an object."""
         return (
             self.expression if self.embedder is None or self.model else f"{self.expression} {self.embedder.fingerprint}"
         )

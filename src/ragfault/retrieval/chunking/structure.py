@@ -19,11 +19,11 @@ TABLE_RULE = re.compile(r"(?=[^-]*-)(?=[^|]*\|)[\s|:-]+")
 LIST_ITEM = re.compile(r"(?:[-*+•]|\d{1,4}[.)])[ \t]")
 JSON_SYNTAX = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
 MAX_DEPTH = 6
-"""So many levels of headings, or of JSON, are told apart."""
+"""Number of levels of headings, or of JSON, that are distinguished."""
 
 
 class TextBlocks(NamedTuple):
-    """Where the parts of a text begin, in characters."""
+    """Starts of the parts of a text, in characters."""
 
     headings: list[tuple[int, int]]
     """With their depth, from 1."""
@@ -65,15 +65,15 @@ class _BlockReader:
         self.items: list[int] = []
         self.tables: list[tuple[int, int]] = []
         self.fence = ""
-        """What closes the code that is open."""
+        """Closing fence of the open code block."""
         self.table_start = -1
-        """Where the table that is open began."""
+        """Start of the open table."""
         self.html_table = False
-        """Whether that is a table of HTML."""
+        """True if the open table is in HTML."""
         self.after_blank = True
-        """Whether an empty line, or nothing, stands before."""
+        """True at the start of the text and after an empty line."""
         self.after_heading = False
-        """Whether the last block is a heading."""
+        """True if the last block is a heading."""
         self.last_line = (0, "")
 
     def read_line(self, place: int, line: str) -> None:
@@ -192,11 +192,11 @@ BreakLevels = list[list[int]]
 
 
 class PartBoundaries(NamedTuple):
-    """Where the parts of a document begin."""
+    """Starts of the parts of a document."""
 
     levels: BreakLevels
     titles: Sequence[int] = ()
-    """Where lines begin that are never parted from what follows them, in characters."""
+    """Starts of lines that always stay with the line after them, in characters."""
 
 
 MAX_HEADING_LENGTH = 300
@@ -331,7 +331,7 @@ def locate_turns(text: str, blocks: TextBlocks) -> PartBoundaries:
 
 SENTENCE_BATCH = 256
 CONTEXT_SENTENCES = 3
-"""So many sentences are compared on each side (blocks, as in TextTiling: Hearst 1997)."""
+"""Number of sentences compared on each side (blocks, as in TextTiling: Hearst 1997)."""
 
 Array = np.ndarray[Any, Any]
 

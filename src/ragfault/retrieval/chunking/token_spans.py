@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 class TokenOffsets:
-    """Where each token of a text begins and ends; every character but white space is in one."""
+    """Start and end of each token of a text; every character but white space is in one."""
 
     def __init__(self, text: str) -> None:
         lengths = TOKEN_PATTERN.findall(text.rstrip())
@@ -59,7 +59,7 @@ def count_tokens(text: str) -> int:
 
 PARAGRAPH_GAP = re.compile(r"\n[ \t]*\n")
 MAX_STRETCH = 4096
-"""So many characters at most are looked at together for sentences."""
+"""Maximum number of characters that are split into sentences together."""
 
 
 class TokenSpan(NamedTuple):

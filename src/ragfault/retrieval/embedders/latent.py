@@ -57,12 +57,12 @@ class LatentEmbedder:
 
     @property
     def dimensions(self) -> int:
-        """How many there are: as many as were asked for, or fewer where the corpus has not so many."""
+        """Number of dimensions: the requested number, or fewer if the corpus has a lower rank."""
         return int(self._projection.shape[1]) if self._digest else self._requested_dimensions
 
     @property
     def fitted(self) -> bool:
-        """Whether it has seen a corpus."""
+        """True after `fit`."""
         return bool(self._digest)
 
     def fit(self, texts: Iterable[str]) -> Self:

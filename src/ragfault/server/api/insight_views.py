@@ -118,7 +118,7 @@ class InsightsView(Struct, frozen=True, kw_only=True):
     triad: tuple[TriadTrend, ...]
     """By route, the one with the most traffic first, and by metric."""
     distributions: tuple[MetricDistribution, ...]
-    """Of the triad and its metrics, by metric and route, with the five worst outliers."""
+    """Distributions of the triad and its metrics, by metric and route, with the five worst outliers."""
     correlations: tuple[MetricCorrelation, ...]
     """Between pairs of metrics over the traces of the route."""
     insights: tuple[ChunkInsight, ...]

@@ -26,7 +26,7 @@ MAX_QUOTE_LENGTH = 2000
 """Longest quote that is searched for, in characters."""
 
 SUPPORT_ORDER: tuple[ClaimSupport, ...] = ("contradicted", "unsupported", "inferred", "supported")
-"""Where claims overlap, the worst support colours the text."""
+"""Kinds of support, the worst first: it colours the text where claims overlap."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class TextSegment(NamedTuple):
     ends: tuple[VerdictKey, ...]
     """Verdicts whose spans end with it."""
     kind: str = ""
-    """Of an answer: the worst support of its claims."""
+    """In an answer, the worst support of its claims."""
 
 
 def split_text(text: str, spans: Iterable[tuple[int, int, VerdictKey]]) -> list[TextSegment]:

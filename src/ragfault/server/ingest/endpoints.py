@@ -51,7 +51,7 @@ class TracesReceipt(msgspec.Struct):
 
 
 class OtlpPartialSuccess(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """How much of an export request was rejected, and why."""
+    """Number of rejected records of an export request, with the reason."""
 
     rejected_spans: str = ""
     rejected_log_records: str = ""

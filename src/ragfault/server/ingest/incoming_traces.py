@@ -67,7 +67,7 @@ class RejectedRecord(msgspec.Struct, frozen=True):
     """A record of a request body that is rejected."""
 
     place: int
-    """Its position in the body, from 1."""
+    """Position in the body, from 1."""
     problem: str
 
 

@@ -60,7 +60,7 @@ class PpiEstimate(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dollars: float | None = None
     """US$ spent on the checks; None: the price is unknown."""
     reason: str | None = None
-    """Why there is no mean."""
+    """Reason of a missing mean."""
 
 
 def estimate_ppi(sample: SpotCheckSample, measure: MetricInfo, judge: str) -> PpiEstimate:

@@ -57,7 +57,7 @@ class OutcomeRow(Struct, frozen=True, kw_only=True):
     values: tuple[tuple[str, float], ...]
     """Metric and value, of those that have one."""
     observations: tuple[Observation, ...]
-    """Where `time` is None, as of 1970."""
+    """An observation whose `time` is None counts as of 1970."""
 
 
 class NumberedRow(NamedTuple):

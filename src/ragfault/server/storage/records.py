@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 TraceState = Literal["waiting", "scored", "failed", "error"]
-"""Of a trace: not judged yet; judged; judged, and some part was lost; its pipeline failed (whatever was judged)."""
+"""State of a trace: not judged yet; judged; judged with failures; its pipeline failed (judged or not)."""
 
 TRACE_STATES: tuple[TraceState, ...] = ("waiting", "scored", "failed", "error")
 
 AccessRole = Literal["read", "ingest", "admin"]
-"""What a token is good for: to look, to send traces and marks, or for everything."""
+"""Permissions of a token: to read, to send traces and marks, or all."""
 
 
 class StoredRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,7 +82,7 @@ class PendingBody(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """What became of traces that were handed in."""
+    """Result of appending traces."""
 
     added: int
     """New ones."""
@@ -100,7 +100,7 @@ class StoredTrace(StoredRecord, frozen=True, kw_only=True):
     """None: it waits to be judged."""
     scores: tuple[Score, ...] = ()
     scored: float | None = None
-    """When it was judged, in seconds since 1970, UTC."""
+    """Time of judging, in seconds since 1970, UTC."""
 
 
 class TraceSelection(StoredRecord, frozen=True, kw_only=True):
@@ -152,11 +152,11 @@ class TraceSummary(StoredRecord, frozen=True, kw_only=True):
 
 
 class TracePage(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
-    """A stretch of a selection."""
+    """A page of a selection."""
 
     lines: tuple[TraceSummary, ...]
     next: str | None = None
-    """What `Wanted.after` is for the next stretch; None: this is the last one."""
+    """Cursor of the next page, for `TraceSelection.after`; None on the last page."""
 
 
 class TimelineMark(StoredRecord, frozen=True, kw_only=True):
@@ -204,7 +204,7 @@ class EventCount(NamedTuple):
 
 
 class StoreTotals(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
-    """What a store holds."""
+    """Counts of the records of a store."""
 
     traces: int
     waiting: int
@@ -221,33 +221,33 @@ class StoreTotals(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class SpotCheck(StoredRecord, frozen=True, kw_only=True):
-    """What a better judge said of a trace that was drawn for it."""
+    """Verdicts of a better judge on a sampled trace."""
 
     trace: str
     judge: str
-    """Its fingerprint."""
+    """Fingerprint of the better judge."""
     time: float
-    """When it was asked, or left out, in seconds since 1970, UTC."""
+    """Time of the check, or of leaving it out, in seconds since 1970, UTC."""
     chance: float = 1.0
-    """With which the trace was drawn."""
+    """Sampling probability of the trace."""
     state: Literal["checked", "failed", "left"] = "checked"
-    """Asked, and all or some of it answered; asked in vain; left out, as the money of the day was spent."""
+    """Judged, at least in part; failed; left out because the budget of the day was spent."""
     cost: float | None = 0.0
-    """US$ that asking came to; None: no price is known."""
+    """Cost of the check in US$; None if the price is unknown."""
     verdicts: Verdicts | None = None
     scores: tuple[Score, ...] = ()
 
 
 class SpotCheckCounts(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
-    """How many traces a better judge was asked about, and what became of the others that were drawn."""
+    """Number of sampled traces by the state of their check."""
 
     checked: int = 0
     failed: int = 0
     left: int = 0
     waiting: int = 0
-    """Drawn and not asked about yet, since whenever."""
+    """Sampled and not checked yet, of any age."""
     cost: float | None = 0.0
-    """US$; None where the price of some is not known."""
+    """US$; None if a price is unknown."""
 
 
 class SpotCheckSample(NamedTuple):
@@ -267,7 +267,7 @@ class SpotCheckSample(NamedTuple):
     failed: int
     """Covered ones that were drawn, and that the better judge gave no value."""
     remainder: tuple[int, float, float]
-    """Of those that are in no column: how many there are, the sum of their values, and that of the squares."""
+    """Number, sum and sum of squares of the covered values that are in no column."""
     base_values: NDArray[np.float64]
     reference_values: NDArray[np.float64]
     """By the better judge; NaN where it gave none."""

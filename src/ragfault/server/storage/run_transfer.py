@@ -81,11 +81,11 @@ def export_run(
 
 
 class _SelectionSurvey(NamedTuple):
-    """What a first walk over a selection finds."""
+    """Result of the first pass over a selection."""
 
     traces: int
     ids: IdSet
-    """What is judged later is not part of the export."""
+    """Ids of the traces to export; those judged later are not included."""
     judge: str
     measures: tuple[MetricInfo, ...]
     fingerprint: str

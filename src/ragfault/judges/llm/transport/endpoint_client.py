@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 FIRST_DELAY, MAX_DELAY = 0.5, 30.0
-"""Seconds before the second attempt, and at most; doubled each time."""
+"""Seconds before the second attempt, doubled for each further one, and their limit."""
 MAX_REQUESTED_DELAY = 120.0
 """Longest wait that a service can request, in seconds."""
 
 
 class ConcurrencyLimiter:
-    """Limit of calls in flight: halved on overload, raised by one for each good round; first come, first served."""
+    """Limit of concurrent calls: halved on overload, raised by one for each successful round; first in, first out."""
 
     def __init__(self, max_calls: int) -> None:
         self.max_calls, self.limit, self.busy = max_calls, float(max_calls), 0
@@ -124,11 +124,11 @@ class EndpointFeatures(NamedTuple):
     reply_format: Literal["schema", "object", "none"] = "schema"
     """Enforcement of the reply schema."""
     limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """Name of the parameter for the longest reply."""
+    """Name of the parameter that limits the length of a reply."""
     limit_swapped: bool = False
-    """The other name was refused."""
+    """True if the endpoint refused the other name."""
     temperature: bool = True
-    """A temperature is accepted."""
+    """True if the endpoint accepts a temperature."""
 
 
 def assume_features(settings: LLMSettings) -> EndpointFeatures:
@@ -195,13 +195,13 @@ def _format_message(message: ModelMessage) -> dict[str, Any]:
 COMPLETIONS_PATH = "/chat/completions"
 """Path of the request; the method of the SDK would inspect every field of the schema for each call."""
 OVERLOAD_STATUSES = frozenset({429, 503, 529})
-"""The endpoint is overloaded."""
+"""Statuses of an overloaded endpoint."""
 RETRY_STATUSES = OVERLOAD_STATUSES | {408, 409, 425}
-"""The same call may succeed later."""
+"""Statuses after which the same call may succeed later."""
 TIMEOUT_STATUSES = frozenset({408, 504, 524})
-"""A gateway timed out: the model behind it may have replied, and be paid."""
+"""Statuses of a gateway that timed out: the model may have replied, and be charged for."""
 FATAL_STATUSES = frozenset({301, 302, 307, 308, 401, 402, 403, 404, 405})
-"""No call will succeed until the user changes something."""
+"""Statuses after which every call fails until the settings or the account change."""
 QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """Codes of status 429 where waiting does not help."""
 
@@ -215,7 +215,7 @@ class CompletionAnswer(NamedTuple):
     completion: int | None
     truncated: bool
     refusal: str
-    """Reason of the model or a filter for not answering; empty: it answered."""
+    """Reason of a refusal by the model or a filter; empty if it answered."""
 
 
 class CallError(Exception):
@@ -227,17 +227,17 @@ class CallError(Exception):
         super().__init__(reason)
         self.reason = reason
         self.charged = charged
-        """Whether it may have been charged for."""
+        """True if the attempt may have been charged for."""
         self.retryable = retryable
-        """Whether another try may help."""
+        """True if a retry may succeed."""
         self.fatal = fatal
-        """Whether no call will go through."""
+        """True if every further call will fail, too."""
         self.unreachable = unreachable
-        """Whether nobody was there."""
+        """True if no connection could be made."""
         self.overloaded = False
-        """Whether the endpoint has too much to do."""
+        """True if the endpoint is overloaded."""
         self.retry_after: float | None = None
-        """Seconds to wait, where the endpoint says so."""
+        """Seconds to wait, if the endpoint states them."""
 
 
 class EndpointClient:
@@ -247,7 +247,7 @@ class EndpointClient:
         self._endpoint, self._settings = endpoint, settings
         self._features = assume_features(settings)
         self.secure = endpoint.base_url.startswith("https:")
-        """Whether closing takes a moment more."""
+        """True if the connection uses TLS, which takes longer to close."""
         self._client = _create_client(endpoint, settings)
 
     async def send(self, call: ModelCall) -> CompletionAnswer:
@@ -326,7 +326,7 @@ class EndpointClient:
         )
 
     def _connection_error(self, error: Exception) -> CallError:
-        """Classify a connection error: whether the request can have arrived."""
+        """Classify a connection error by whether the request may have arrived."""
         import aiohttp
 
         causes = list(_error_chain(error))

@@ -33,7 +33,7 @@ class ClickHouseAddress:
     database: str
     secure: bool
     folder: str | None = None
-    """Of chdb, the same engine inside of this process: for trying out and for tests."""
+    """Folder of chdb, the same engine within this process, for trials and tests."""
 
     def __str__(self) -> str:
         """Return the address without user and password."""
