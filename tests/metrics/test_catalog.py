@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ragfault.errors import MissingExtra, UnknownName, UsageError
 from ragfault.metrics import (
@@ -401,6 +402,12 @@ def test_ranked_metrics_read_the_gold_of_the_trace():
     nothing = Trace(id="1", query="q", chunks=chunks, gold=Gold(chunks={"a": 0}))
     assert reason("recall@5", nothing) == "no relevant gold"
     assert value("recall@5", Trace(id="1", query="q", chunks=(), gold=Gold(chunks={"a": 1}))) == 0.0
+    assert value("bpref", trace) == pytest.approx(2 / 3)
+    assert value("rbp(p=0.5)@2", trace) == 1 / 4
+    assert parse_metric("rbp(gain=linear)").range == (-math.inf, math.inf)
+    unjudged = replace(trace, gold=Gold(chunks={"a": 1, "b": 1}))
+    row = compute_score(parse_metric("bpref"), unjudged, Verdicts(trace="1"))
+    assert (row.value, row.reason) == (1.0, "no gold of grade 0: bpref is recall")
 
 
 def test_spans_count_characters_of_the_sources_once():
@@ -444,6 +451,18 @@ def test_groundedness_counts_inferred_unless_strict():
     assert reason(
         "groundedness", Trace(id="1", query="q", chunks=(), answer="I cannot say."), Verdicts(trace="1", claim=())
     ) == ("the answer makes no claim")
+
+
+def test_an_answer_without_claims_counts_as_a_convention_says():
+    """RAGChecker counts it 0 and DeepEval 1; the row says so, and stays undefined where the judge did not look."""
+    silent = Trace(id="1", query="q", chunks=(), answer="I cannot say."), Verdicts(trace="1", claim=(), truth=())
+    for name in ("groundedness", "claim_precision"):
+        row = compute_score(parse_metric(f"{name}(empty=0)"), *(replace(silent[0], reference="r"), silent[1]))
+        assert (row.value, row.reason) == (0.0, "the answer makes no claim: counts as 0")
+        assert value(f"{name}(empty=1)", *silent) == 1.0
+    assert reason("groundedness(empty=0)", silent[0]) == "the judge offers no claim verdicts"
+    assert reason("claim_precision(empty=0)", silent[0]) == "no facts and no reference"
+    assert value("groundedness(empty=0)", *claims("supported", "unsupported")) == 0.5
 
 
 def test_adherence_counts_words_of_supported_sentences():
@@ -525,6 +544,19 @@ def test_harm_is_the_worst_category():
 
 
 # --- across the layers -----------------------------------------------------------------------------
+
+
+def test_claim_precision_counts_the_unknown():
+    """supported / all claims: what the reference is silent on counts against the answer."""
+    # golden: RAGChecker's precision is the mean over the answer's claims of "entailed by the reference"
+    seen = Verdicts(
+        trace="1",
+        truth=tuple(
+            TruthVerdict(claim="x", status=status) for status in ("supported", "unknown", "contradicted", "supported")
+        ),
+    )
+    assert value("claim_precision", Trace(id="1", query="q", answer="x", reference="r"), seen) == 2 / 4
+    assert reason("claim_precision", Trace(id="1", query="q", reference="r"), seen) == "no answer"
 
 
 def test_factual_accuracy_leaves_the_unknown_out():

@@ -26,12 +26,14 @@ TREC = {
     "set_P": ("precision", None),
     "set_recall": ("recall", None),
     "set_F": ("f1", None),
+    "bpref": ("bpref", None),
 }
 ASKED = {"map", "map_cut.10", "recip_rank", "ndcg", "ndcg_cut.5", "P.5", "P.100", "recall.5", "success.5"} | {
     "Rprec",
     "set_P",
     "set_recall",
     "set_F",
+    "bpref",
 }
 
 

@@ -112,6 +112,57 @@ def test_by_hand():
     assert value("ndcg", ids, gold) == pytest.approx(got / best)
 
 
+def test_rbp_by_hand():
+    """Weights of 0.2, 0.16, 0.128 … fall on relevant chunks, or on their grades; a cut leaves the later ones out."""
+    ids, gold = ["x", "a", "b"], {"a": 1, "b": 3}
+    assert value("rbp", ids, gold) == pytest.approx(0.16 + 0.128)
+    assert value("rbp", ids, gold, 2) == pytest.approx(0.16)
+    assert value("rbp", ids, gold, relevant=2) == pytest.approx(0.128)
+    assert value("rbp", ids, gold, gain="linear") == pytest.approx(0.16 + 3 * 0.128)
+    assert value("rbp", ids, gold, p=0.5) == pytest.approx(1 / 4 + 1 / 8)
+    for wrong in ({"p": 0}, {"p": 1}, {"p": math.nan}):
+        with pytest.raises(UsageError):
+            value("rbp", ids, gold, **wrong)
+    with pytest.raises(UnknownName):
+        value("rbp", ids, gold, gain="exponential")
+
+
+def test_bpref_by_hand():
+    """Each relevant chunk loses by the judged chunks before it that are not relevant, and by no other."""
+    ids, gold = ["?", "a", "no", "b", "bad", "c"], {"a": 1, "b": 2, "c": 1, "no": 0, "bad": 0, "never": 0, "d": 1}
+    # R = 4 relevant, N = 3 judged not relevant: before a 0 of them, before b 1, before c 2; d was not retrieved
+    assert value("bpref", ids, gold) == pytest.approx((1 + 2 / 3 + 1 / 3 + 0) / 4)
+    # with relevant=2 only b is, and the judged a and no stand before it: min(2, 1) / min(6, 1) = 1
+    assert value("bpref", ids, gold, relevant=2) == 0.0
+    assert value("bpref", ids, gold, 2) == pytest.approx(1 / 4)
+    assert value("bpref", ["no", "a"], {"a": 1, "no": -1}) == 1.0
+
+
+@given(st.permutations("abcdef"), st.sets(st.sampled_from("abcdef"), min_size=1))
+def test_unjudged_chunks_leave_bpref_alone(ids, inserted):
+    """A chunk without a grade changes bpref nowhere."""
+    gold = {"a": 1, "b": 0, "c": 2, "d": 0, "missing": 1}
+    longer = [name for id in ids for name in ([f"new-{id}"] if id in inserted else []) + [id]]
+    assert value("bpref", longer, gold) == value("bpref", ids, gold)
+
+
+@given(st.permutations("abcdef"), st.floats(0.05, 0.95))
+def test_rbp_of_a_relevant_list(ids, p):
+    """Of n chunks that are all relevant the sum is 1 − p^n."""
+    assert value("rbp", ids, dict.fromkeys(ids, 1), p=p) == pytest.approx(1 - p ** len(ids))
+
+
+def test_mlflow_by_hand():
+    """mlflow divides precision by the chunks retrieved, and gains 1 for every relevant chunk."""
+    # mlflow.metrics.precision_at_k(5) and ndcg_at_k(2) of ["a", "x"] against ["a", "b"]
+    ids, gold = ["a", "x"], {"a": 1, "b": 3}
+    assert value("precision", ids, gold, 5, over="retrieved") == 1 / 2
+    assert value("precision", ids, gold, 1, over="retrieved") == 1.0
+    assert value("ndcg", ids, gold, 2, gain="binary") == pytest.approx(1 / (1 + 1 / math.log2(3)))
+    with pytest.raises(UnknownName):
+        value("precision", ids, gold, over="found")
+
+
 def test_exponential_gain_by_hand():
     """The exponential gain is 2^grade − 1, and a negative grade gains nothing with it either."""
     assert value("ndcg", ["b", "a", "n"], {"a": 3, "b": 1, "n": -5}, gain="exponential") == pytest.approx(

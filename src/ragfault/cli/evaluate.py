@@ -273,11 +273,12 @@ def _print_values(ranking: Ranking, measured: dict[str, QueryValues]) -> None:
 
 
 def _summarize_metrics(measured: dict[str, QueryValues]) -> Iterator[dict[str, Any]]:
+    from ragfault.metrics import parse_metric
     from ragfault.stats import mean_interval
 
     for text, (values, defined) in measured.items():
         scored = int(defined.sum())
-        interval = mean_interval(values[defined], bounds=(0, 1)) if scored else None
+        interval = mean_interval(values[defined], bounds=parse_metric(text).range) if scored else None
         yield {
             "metric": text,
             "mean": interval.mean if interval else None,

@@ -1,7 +1,7 @@
 """Metric names of other tools, the metric here that answers each, and how the definitions differ.
 
 A name of this catalogue always means what it means here, also where another tool has the same one. What they mean was
-read from the source of Ragas 0.4.3, DeepEval 4.3.1, TruLens 2.16 and RAGChecker (December 2024).
+read from the source of Ragas 0.4.3, DeepEval 4.3.1, TruLens 2.16, mlflow 3.17 and RAGChecker (December 2024).
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "groundedness of TruLens": f"{SUPPORTED_SHARE}; there the mean of grades over sentences, 0 where none is left",
         "faithfulness of Ragas": f"{SUPPORTED_SHARE}; there NaN",
         "faithfulness of DeepEval": f"{SUPPORTED_SHARE}; "
-        "there all claims that nothing contradicts count, and no claims give 1",
-        "faithfulness of RAGChecker": f"{SUPPORTED_SHARE}; there 0, and one chunk must entail the claim alone",
+        "there all claims that nothing contradicts count, and no claims give 1, as groundedness(empty=1) has it",
+        "faithfulness of RAGChecker": f"{SUPPORTED_SHARE}; there 0, as groundedness(empty=0) has it, "
+        "and one chunk must entail the claim alone",
         "response_groundedness of Ragas": f"{SUPPORTED_SHARE}; there two votes of 0 to 2 on the whole answer",
         "groundedness_measure_with_cot_reasons of TruLens": f"{SUPPORTED_SHARE}; "
         "there the mean of grades over sentences",
@@ -110,11 +111,19 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "ask for a cut-off with precision@5",
         "precision_at_k of TruLens": "over the first k, ties in the order they came; "
         "the cut-off is asked for as precision@10",
+        "precision_at_k of mlflow": "over the first k; there over the chunks retrieved among them: "
+        "precision(over=retrieved)@10",
+        "precision of RAGChecker": "relevant chunks over places; there claims of the answer that the reference "
+        "supports over all claims, 0 without claims: claim_precision(empty=0)",
     },
     "recall": {
         "id_based_context_recall of Ragas": "relevant ids by the gold that were retrieved; "
         "ask for a cut-off with recall@5",
         "recall_at_k of TruLens": "over all relevant chunks; the cut-off is asked for as recall@10",
+        "recall_at_k of mlflow": "undefined without relevant chunks; "
+        "there 1 where nothing was retrieved either, else 0",
+        "recall of RAGChecker": "relevant chunks that were retrieved; there claims of the reference that the answer "
+        "states: completeness, by expected facts",
     },
     "chunk_utilization": {
         "context_utilization of Ragas": "chunks that the answer drew on over all chunks; "
@@ -140,7 +149,11 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "hit_rate of LlamaIndex": "whether any relevant chunk by the gold was retrieved",
     },
     "reciprocal_rank": {"mrr of LlamaIndex": "the same; the mean is taken over the run"},
-    "ndcg": {"ndcg_at_k of TruLens": "linear gain over all gold; the cut-off is asked for as ndcg@10"},
+    "ndcg": {
+        "ndcg_at_k of TruLens": "linear gain over all gold; the cut-off is asked for as ndcg@10",
+        "ndcg_at_k of mlflow": "linear gain, there every relevant chunk gains 1: ndcg(gain=binary)@10, "
+        "whose ideal is cut at k, there at the chunks retrieved",
+    },
 }
 """Metric here → name and tool of each metric elsewhere that it replaces → difference of the definitions."""
 ALIASES = tuple(

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
 from ragfault.metrics.context import context_relevance, explain_no_chunks
-from ragfault.metrics.generation import answer_relevance, explain_no_claims, groundedness
+from ragfault.metrics.generation import answer_relevance, explain_no_claims, groundedness, no_claims_value
 from ragfault.records import Citation, Trace, Verdicts
 from ragfault.rules import QUOTE_TOLERANCE, RELEVANT_LEVELS, quote_matches
 
@@ -21,11 +21,39 @@ def factual_accuracy(trace: Trace, verdicts: Verdicts) -> MetricResult:
     if not trace.answer:
         return Undefined("no answer")
     if verdicts.truth is None:
-        given = trace.references or trace.facts
-        return Undefined("the judge offers no truth verdicts" if given else "no facts and no reference")
+        return _explain_no_truth(trace)
     true = sum(claim.status == "supported" for claim in verdicts.truth)
     false = sum(claim.status == "contradicted" for claim in verdicts.truth)
     return true / (true + false) if true + false else Undefined("no claim that the reference speaks to")
+
+
+def _explain_no_truth(trace: Trace) -> Undefined:
+    """Return the reason why there are no truth verdicts."""
+    given = trace.references or trace.facts
+    return Undefined("the judge offers no truth verdicts" if given else "no facts and no reference")
+
+
+@metric(layer="crosscut", verdicts="truth", fields="answer reference facts", source="RAGChecker, Ru et al. 2024")
+def claim_precision(trace: Trace, verdicts: Verdicts, *, empty: float | None = None) -> MetricResult:
+    """How many of the answer's claims the reference supports.
+
+    Claims supported by the reference, the expected facts or a trusted corpus / all claims: what these are silent on
+    counts against the answer, unlike in factual_accuracy. In [0, 1]. Undefined without an answer, without anything to
+    check against, and where the answer makes no claim, unless `empty` gives the value for that (0 in RAGChecker).
+
+    >>> from ragfault.records import TruthVerdict
+    >>> checked = (TruthVerdict(claim="a", status="supported"), TruthVerdict(claim="b", status="unknown"))
+    >>> trace = Trace(id="1", query="q", answer="a. b.", reference="a")
+    >>> claim_precision(trace, Verdicts(trace="1", truth=checked))
+    0.5
+    """
+    if not trace.answer:
+        return Undefined("no answer")
+    if verdicts.truth is None:
+        return _explain_no_truth(trace)
+    if not verdicts.truth:
+        return no_claims_value(Undefined("the answer makes no claim"), empty)
+    return sum(claim.status == "supported" for claim in verdicts.truth) / len(verdicts.truth)
 
 
 @metric(layer="crosscut", fields="citations chunks", source="verbatim quotation")
@@ -124,8 +152,7 @@ def noise_sensitivity(
     if not verdicts.claim:
         return explain_no_claims(trace, verdicts)
     if verdicts.truth is None:
-        given = trace.references or trace.facts
-        return Undefined("the judge offers no truth verdicts" if given else "no facts and no reference")
+        return _explain_no_truth(trace)
     if not verdicts.chunk:
         return explain_no_chunks(trace, verdicts)
     relevant = {chunk.chunk for chunk in verdicts.chunk if chunk.level in RELEVANT_LEVELS}

@@ -21,15 +21,23 @@ def explain_no_claims(trace: Trace, verdicts: Verdicts) -> Undefined:
     return Undefined("the judge offers no claim verdicts" if verdicts.claim is None else "the answer makes no claim")
 
 
+def no_claims_value(why: Undefined, empty: float | None) -> MetricResult:
+    """Return the value that a convention gives to an answer without claims; undefined where none is asked for."""
+    if empty is None or why.reason != "the answer makes no claim":
+        return why
+    return AnnotatedValue(empty, f"{why.reason}: counts as {empty:g}")
+
+
 @metric(layer="generation", verdicts="claim", fields="answer chunks", source="faithfulness, Es et al. 2023 (Ragas)")
-def groundedness(trace: Trace, verdicts: Verdicts, *, strict: bool = False) -> MetricResult:
+def groundedness(trace: Trace, verdicts: Verdicts, *, strict: bool = False, empty: float | None = None) -> MetricResult:
     """How many of the answer's claims the chunks support.
 
     (supported + inferred) / claims; with `strict` inferred claims do not count as supported. In [0, 1].
-    Undefined where the answer makes no claim, as a refusal does not.
+    Undefined where the answer makes no claim, as a refusal does not, unless `empty` gives the value for that (0 in
+    RAGChecker, 1 in DeepEval).
     """
     if not verdicts.claim:
-        return explain_no_claims(trace, verdicts)
+        return no_claims_value(explain_no_claims(trace, verdicts), empty)
     good = ("supported",) if strict else ("supported", "inferred")
     return sum(claim.support in good for claim in verdicts.claim) / len(verdicts.claim)
 

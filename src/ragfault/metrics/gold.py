@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from ragfault.metrics import ranking
-from ragfault.metrics.catalog import MetricResult, Undefined, metric
+from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
 from ragfault.records import Span, Trace, Verdicts
 
 TREC_EVAL = "trec_eval"
 
 
-def _score_ranking(name: str, trace: Trace, k: int | None, relevant: float, **parameters: str) -> MetricResult:
+def _score_ranking(name: str, trace: Trace, k: int | None, relevant: float, **parameters: str | float) -> MetricResult:
     """Compute a ranking metric for the chunks of one trace, in the order the generator saw them."""
     if trace.gold is None or not trace.gold.chunks:
         return Undefined("no gold")
@@ -39,13 +39,20 @@ def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: 
 
 
 @metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
-def precision(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
+def precision(
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    k: int | None = None,
+    relevant: float = 1.0,
+    over: Literal["places", "retrieved"] = "places",
+) -> MetricResult:
     """How many of the first k chunks are relevant.
 
-    Relevant chunks found / k, also where fewer than k were retrieved; without k, / retrieved. In [0, 1].
-    Undefined without relevant gold.
+    Relevant chunks found / k, also where fewer than k were retrieved; without k, / retrieved. `over` = retrieved
+    divides by the chunks there are among the first k, as mlflow does. In [0, 1]. Undefined without relevant gold.
     """
-    return _score_ranking("precision", trace, k, relevant)
+    return _score_ranking("precision", trace, k, relevant, over=over)
 
 
 @metric(layer="retrieval", fields="chunks gold", source="van Rijsbergen 1979", positive="relevant")
@@ -89,13 +96,17 @@ def average_precision(trace: Trace, verdicts: Verdicts, *, k: int | None = None,
     layer="retrieval", fields="chunks gold", source="Järvelin & Kekäläinen 2002; exponential gain: Burges et al. 2005"
 )
 def ndcg(
-    trace: Trace, verdicts: Verdicts, *, k: int | None = None, gain: Literal["linear", "exponential"] = "linear"
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    k: int | None = None,
+    gain: Literal["linear", "exponential", "binary"] = "linear",
 ) -> MetricResult:
     """How close the ranking is to the best that the graded gold allows.
 
     Discounted cumulative gain over that of the ideal ranking of all gold, both cut at k; discount log2(rank
-    + 1); `gain` = linear (the grade, as trec_eval) or exponential (2^grade − 1). In [0, 1]. Undefined
-    without gold of a positive grade.
+    + 1); `gain` = linear (the grade, as trec_eval), exponential (2^grade − 1) or binary (1 for any positive grade, as
+    mlflow). In [0, 1]. Undefined without gold of a positive grade.
     """
     return _score_ranking("ndcg", trace, k, 1, gain=gain)
 
@@ -107,6 +118,57 @@ def r_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> M
     In [0, 1]. Undefined without relevant gold.
     """
     return _score_ranking("r_precision", trace, None, relevant)
+
+
+@metric(
+    layer="retrieval",
+    fields="chunks gold",
+    source="Moffat & Zobel 2008; ir_measures",
+    positive="relevant p",
+    scales="gain",
+)
+def rbp(
+    trace: Trace,
+    verdicts: Verdicts,
+    *,
+    k: int | None = None,
+    relevant: float = 1.0,
+    p: float = 0.8,
+    gain: Literal["binary", "linear"] = "binary",
+) -> MetricResult:
+    """Rank-biased precision: the gain of a reader who goes on to the next chunk with probability p.
+
+    The sum over the first k ranks r of (1 − p) · p^(r − 1) · gain; `gain` = binary (1 for a relevant chunk) or linear
+    (the grade, as ir_measures without rel; then not bounded by 1). The sum of n ranks is at most 1 − p^n. In [0, 1].
+    Undefined without relevant gold; p lies between 0 and 1.
+
+    >>> from ragfault.records import Chunk, Gold
+    >>> found = tuple(Chunk(id=name) for name in "abc")
+    >>> rbp(Trace(id="1", query="q", chunks=found, gold=Gold(chunks={"a": 1, "c": 1})), Verdicts(trace="1"), p=0.5)
+    0.625
+    """
+    return _score_ranking("rbp", trace, k, relevant, p=p, gain=gain)
+
+
+@metric(layer="retrieval", fields="chunks gold", source="trec_eval; Buckley & Voorhees 2004", positive="relevant")
+def bpref(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricResult:
+    """How often a relevant chunk is ranked before the chunks that were judged not relevant.
+
+    The mean over the R relevant chunks of 1 − min(n, R) / min(N, R): n judged chunks of a grade from 0 to below
+    `relevant` were retrieved before it, of N in the gold; 0 for a chunk that was not retrieved. Chunks without a grade
+    change nothing. Where the gold has no such chunk the value is recall, as in trec_eval, and the row says so. In
+    [0, 1]. Undefined without relevant gold.
+
+    >>> from ragfault.records import Chunk, Gold
+    >>> found = tuple(Chunk(id=name) for name in "axb")
+    >>> gold = Gold(chunks={"a": 1, "b": 1, "x": 0})
+    >>> bpref(Trace(id="1", query="q", chunks=found, gold=gold), Verdicts(trace="1"))
+    0.5
+    """
+    result = _score_ranking("bpref", trace, None, relevant)
+    if isinstance(result, float) and trace.gold and not any(0 <= g < relevant for g in trace.gold.chunks.values()):
+        return AnnotatedValue(result, "no gold of grade 0: bpref is recall")
+    return result
 
 
 def _measure_overlap(trace: Trace) -> tuple[int, int, int] | Undefined:

@@ -1,6 +1,6 @@
 """Build a `Ranking` from a run and its relevance judgments (qrels).
 
-Only retrieved gold needs a rank, which counting the higher scores of its query gives: no run is sorted by id.
+Only judged chunks need a rank, which counting the higher scores of their query gives: no run is sorted by id.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Ma
     _check_grades(grade, gold_place, queries)
     side, gold = RankingColumns(run_place, run_chunk, score), RankingColumns(gold_place, gold_chunk, grade)
     side, gold, (row, mate) = _match_columns(side, gold, queries)
-    gains = gold.value[mate] > 0
-    row, mate = row[gains], mate[gains]
+    judged = gold.value[mate] >= 0
+    row, mate = row[judged], mate[judged]
     key = _make_sort_keys(side.query, side.value, queries)
 
     def names(rows: IntArray) -> list[str]:
@@ -175,8 +175,8 @@ def _build_ranking(
     """Sort the hits by query and rank, and the gold by query and grade."""
     size = len(queries)
     order = np.argsort((hits.query << 32) | hits.rank)
-    gain = grade > 0
-    ideal, best = gold_query[gain], grade[gain]
+    judged = grade >= 0
+    ideal, best = gold_query[judged], grade[judged]
     down = np.lexsort((-best, ideal))
     ideal, best = ideal[down], best[down]
     count = np.bincount(ideal, minlength=size)
@@ -207,7 +207,7 @@ def _match_dicts(results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[
     values: list[tuple[float, float]] = []
     for place, (retrieved, judged) in enumerate(zip(results, gold, strict=True)):
         for chunk, grade in judged.items():
-            if grade > 0 and chunk in retrieved:
+            if grade >= 0 and chunk in retrieved:
                 places.append(place)
                 chunks.append(chunk)
                 values.append((retrieved[chunk], grade))

@@ -1,6 +1,6 @@
 """Formulas of ranked retrieval (recall, nDCG, …) as in trec_eval, for one trace or for many queries at once.
 
-A `Ranking` holds where chunks of positive grade were found, and the grades of a perfect ranking. Each formula returns
+A `Ranking` holds where judged chunks were found, and the grades of a perfect ranking. Each formula returns
 the values and a mask of where they are defined. The formulas are those of trec_eval.
 """
 
@@ -22,14 +22,14 @@ QueryValues = tuple[FloatArray, NDArray[np.bool_]]
 
 
 class GradedHits(NamedTuple):
-    """Chunks with a positive grade, ordered by query and within it by rank; three arrays of one length."""
+    """Chunks with a grade, ordered by query and within it by rank; three arrays of one length."""
 
     query: IntArray
     """The place of the query in `Ranking.queries`."""
     rank: IntArray
     """From 1."""
     grade: FloatArray
-    """Above 0."""
+    """0 or more; as in trec_eval a chunk of negative grade counts as not judged."""
 
 
 class Ranking(NamedTuple):
@@ -42,9 +42,9 @@ class Ranking(NamedTuple):
     retrieved_counts: IntArray
     """How many different chunks were retrieved."""
     retrieved: GradedHits
-    """The gold that was retrieved, at its rank."""
+    """The judged chunks that were retrieved, at their rank."""
     ideal: GradedHits
-    """All gold, as a perfect ranking would show it: the highest grade first."""
+    """All judged chunks, as a perfect ranking would show them: the highest grade first."""
 
 
 def recall(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
@@ -60,17 +60,24 @@ def recall(ranking: Ranking, k: int | None = None, relevant: float = 1) -> Query
     return hits / np.maximum(total, 1), total > 0
 
 
-def precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
+def precision(ranking: Ranking, k: int | None = None, relevant: float = 1, over: str = "places") -> QueryValues:
     """Compute the share of the first k places that hold a relevant chunk.
 
-    In [0, 1]. Divides by k, also where fewer were retrieved; without k by the number retrieved. Undefined
-    as `recall`. As trec_eval's `P` and `set_P`.
+    In [0, 1]. Divides by k, also where fewer were retrieved; without k, or with `over="retrieved"`, by the number
+    retrieved among the first k. Undefined as `recall`. As trec_eval's `P` and `set_P`; over the retrieved, as mlflow's
+    `precision_at_k`. Raises `UnknownName` for another `over`.
 
-    >>> precision(ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2}), k=10)[0].tolist()
-    [0.2]
+    >>> ranking = ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 1, "c": 2})
+    >>> precision(ranking, k=10)[0].tolist(), precision(ranking, k=10, over="retrieved")[0].round(4).tolist()
+    ([0.2], [0.6667])
     """
+    if over not in PRECISION_DIVISORS:
+        raise UnknownName("divisor of precision", over, PRECISION_DIVISORS)
     hits, total = _count_hits(ranking, k, relevant)
-    return hits / (np.maximum(ranking.retrieved_counts, 1) if k is None else k), total > 0
+    retrieved = np.maximum(ranking.retrieved_counts, 1)
+    if k is None:
+        return hits / retrieved, total > 0
+    return hits / (np.minimum(retrieved, k) if over == "retrieved" else k), total > 0
 
 
 def f1(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
@@ -130,8 +137,8 @@ def ndcg(ranking: Ranking, k: int | None = None, relevant: float = 1, gain: str 
     """Compute the discounted cumulative gain of the first k over that of a perfect ranking.
 
     In [0, 1]. The gain at rank r is divided by log2(r + 1); the perfect ranking is cut at k as well. `gain="linear"`
-    takes the grade (Järvelin & Kekäläinen 2002, trec_eval), `"exponential"` 2^grade − 1 (Burges et al. 2005).
-    `relevant` changes nothing. Undefined for a query without a positive grade.
+    takes the grade (Järvelin & Kekäläinen 2002, trec_eval), `"exponential"` 2^grade − 1 (Burges et al. 2005), and
+    `"binary"` 1 for every grade above 0. `relevant` changes nothing. Undefined for a query without a positive grade.
 
     >>> ndcg(ranking_from_lists(["b", "a"], {"a": 2, "b": 1}))[0].round(4).tolist()
     [0.8597]
@@ -158,13 +165,68 @@ def r_precision(ranking: Ranking, k: int | None = None, relevant: float = 1) -> 
     return np.bincount(query[rank <= total[query]], minlength=len(total)) / np.maximum(total, 1), total > 0
 
 
+def rbp(
+    ranking: Ranking, k: int | None = None, relevant: float = 1, p: float = 0.8, gain: str = "binary"
+) -> QueryValues:
+    """Compute rank-biased precision: the gain of a reader who goes on to the next chunk with probability p.
+
+    The sum over ranks r of (1 − p) · p^(r − 1) · gain (Moffat & Zobel 2008). `gain="binary"` is 1 for a relevant chunk:
+    in [0, 1], as ir_measures' `RBP(p=…, rel=…)`. `gain="linear"` is the grade, unscaled: in [0, highest grade], as
+    ir_measures' `RBP` without rel. Undefined as `recall`. Raises `UsageError` for a p outside (0, 1).
+
+    >>> rbp(ranking_from_lists(["a", "x", "b"], {"a": 1, "b": 2}), p=0.5)[0].tolist()
+    [0.625]
+    """
+    if not 0 < p < 1:
+        raise UsageError(f"p is {p}; it must lie between 0 and 1.")
+    if gain not in RBP_GAINS:
+        raise UnknownName("gain", gain, RBP_GAINS)
+    _check_arguments(k, relevant)
+    query, rank, grade = ranking.retrieved
+    keep = grade >= relevant if gain == "binary" else grade > 0
+    if k is not None:
+        keep &= rank <= k
+    weight = (1 - p) * p ** (rank[keep] - 1.0) * (1.0 if gain == "binary" else grade[keep])
+    total = _count_relevant(ranking, relevant)
+    return np.where(total > 0, np.bincount(query[keep], weight, len(total)), 0.0), total > 0
+
+
+def bpref(ranking: Ranking, k: int | None = None, relevant: float = 1) -> QueryValues:
+    """Compute the share of judged pairs that are in the right order: a relevant chunk before one that is not.
+
+    The mean over the R relevant chunks of 1 − min(n, R) / min(N, R), where n counts the judged chunks that are not
+    relevant (a grade from 0 to below `relevant`) retrieved before it and N all of them; 0 for one that was not
+    retrieved among the first k. Chunks that nobody judged change nothing (Buckley & Voorhees 2004). In [0, 1]. Where N
+    is 0 it is `recall`. Undefined as `recall`. As trec_eval's `bpref`.
+
+    >>> bpref(ranking_from_lists(["a", "no", "?", "b"], {"a": 1, "b": 1, "no": 0}))[0].tolist()
+    [0.5]
+    """
+    _check_arguments(k, relevant)
+    query, rank, grade = ranking.retrieved
+    size = len(ranking.queries)
+    total = _count_relevant(ranking, relevant)
+    rejected = np.bincount(ranking.ideal.query, minlength=size) - total
+    good = grade >= relevant
+    # Hits are ordered by query and rank: what was rejected before each, less what other queries rejected.
+    before = (~good).cumsum()
+    earlier = np.concatenate([[0], np.bincount(query[~good], minlength=size).cumsum()])
+    keep = good if k is None else good & (rank <= k)
+    at = query[keep]
+    worse = before[keep] - earlier[at]
+    credit = 1 - np.minimum(worse, total[at]) / np.maximum(np.minimum(rejected, total)[at], 1)
+    return np.bincount(at, credit, size) / np.maximum(total, 1), total > 0
+
+
 RANK_METRICS: dict[str, Callable[..., QueryValues]] = {
     "average_precision": average_precision,
+    "bpref": bpref,
     "f1": f1,
     "hit": hit,
     "ndcg": ndcg,
     "precision": precision,
     "r_precision": r_precision,
+    "rbp": rbp,
     "recall": recall,
     "reciprocal_rank": reciprocal_rank,
 }
@@ -180,15 +242,20 @@ def _exponential_gain(grade: FloatArray) -> FloatArray:
 GAIN_FUNCTIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "linear": lambda grade: grade,
     "exponential": _exponential_gain,
+    "binary": lambda grade: (grade > 0).astype(np.float64),
 }
 """Gain of a grade in `ndcg`."""
+RBP_GAINS = ("binary", "linear")
+"""Gains of a chunk in `rbp`."""
+PRECISION_DIVISORS = ("places", "retrieved")
+"""What `precision` at k divides by."""
 
 
 def compute_rank_metric(name: str, ranking: Ranking, k: int | None = None, **parameters: Any) -> QueryValues:
     """Compute a ranking metric by name.
 
-    `parameters` are `relevant` and, for ndcg, `gain`. Raises `UnknownName` for another name, and
-    `UsageError` for k or `relevant` that are not above 0.
+    `parameters` are `relevant`, for ndcg and rbp `gain`, for rbp `p`, for precision `over`. Raises `UnknownName` for
+    another name, and `UsageError` for k or `relevant` that are not above 0.
 
     >>> compute_rank_metric("recall", ranking_from_lists(["a"], {"a": 1, "b": 3}), relevant=2)[0].tolist()
     [0.0]
@@ -246,9 +313,9 @@ def ranking_from_lists(ids: Iterable[str], gold: Mapping[str, float], query: str
     if not all(map(isfinite, gold.values())):
         raise InputError(f'query "{query}" has a grade that is not a finite number.')
     order = dict.fromkeys(ids)
-    ranks = [rank for rank, id in enumerate(order, 1) if gold.get(id, 0) > 0]
-    grades = [gold[id] for id in order if gold.get(id, 0) > 0]
-    ideal = sorted((grade for grade in gold.values() if grade > 0), reverse=True)
+    ranks = [rank for rank, id in enumerate(order, 1) if gold.get(id, -1) >= 0]
+    grades = [gold[id] for id in order if gold.get(id, -1) >= 0]
+    ideal = sorted((grade for grade in gold.values() if grade >= 0), reverse=True)
     return Ranking(
         (query,),
         np.array([bool(gold)]),

@@ -23,6 +23,8 @@ GOLD_ID_METRICS = frozenset(
         "average_precision",
         "ndcg",
         "r_precision",
+        "rbp",
+        "bpref",
         "citation_precision",
         "citation_recall",
     }
