@@ -80,7 +80,7 @@ def test_the_docstring_draws_the_tree_of_errors():
     for error in (
         errors.UnknownName("metric", "ndgc", ["ndcg"], "hint"),
         errors.MissingExtra("bleu", "overlap"),
-        errors.BadTraces([errors.InputFault("f", 1, "p")], 3),
+        errors.BadTraces([errors.BadLine("f", 1, "p")], 3),
         errors.RunError("gone"),
     ):
         copy = pickle.loads(pickle.dumps(error))

@@ -5,7 +5,7 @@
     │   ├── UnknownName           no such metric, parameter, judge, map key or format
     │   └── MissingExtra          an optional package is not installed
     ├── InputError                the input cannot be read in the expected format              (exit 2)
-    │   └── BadTraces             some lines of an input are not traces; carries every fault
+    │   └── BadTraces             some lines of an input are not traces; carries every bad line
     │       └── BadDocuments      some documents of a corpus cannot be read
     ├── OutputError               the output exists, cannot be written, or the disk is full    (exit 2)
     ├── RunError                  a run on disk is missing, partial, or of other settings      (exit 2)
@@ -24,8 +24,8 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import ClassVar, NamedTuple
 
-MAX_FAULTS_SHOWN = 20
-"""Number of faults of one input that a message shows; the rest are counted."""
+MAX_BAD_LINES_SHOWN = 20
+"""Number of bad lines of one input that a message shows; the rest are counted."""
 
 
 class RagfaultError(Exception):
@@ -83,7 +83,7 @@ class InputError(RagfaultError):
     """The input cannot be read in the expected format."""
 
 
-class InputFault(NamedTuple):
+class BadLine(NamedTuple):
     """A line of an input that is not a trace."""
 
     where: str
@@ -91,7 +91,7 @@ class InputFault(NamedTuple):
     line: int
     """Line number from 1 (in tables: the row)."""
     problem: str
-    """Description of the fault."""
+    """What is wrong with the line."""
     text: str = ""
     """The line itself, to be written to the file of bad lines."""
 
@@ -102,8 +102,8 @@ class InputFault(NamedTuple):
 class BadTraces(InputError):
     """Some lines of an input are not traces; every other line was read.
 
-    >>> faults = [InputFault("t.jsonl", 3, "malformed JSON"), InputFault("t.jsonl", 9, "field `query` is missing")]
-    >>> print(BadTraces(faults, good=41))
+    >>> bad_lines = [BadLine("t.jsonl", 3, "malformed JSON"), BadLine("t.jsonl", 9, "field `query` is missing")]
+    >>> print(BadTraces(bad_lines, good=41))
     2 of 43 traces cannot be read:
       t.jsonl:3: malformed JSON
       t.jsonl:9: field `query` is missing
@@ -113,24 +113,24 @@ class BadTraces(InputError):
     noun: ClassVar[str] = "traces"
     remedy: ClassVar[str] = "Fix them, or leave them out with --skip-bad (they are then written to a side file)."
 
-    def __init__(self, faults: Sequence[InputFault], good: int, count: int | None = None) -> None:
-        count = len(faults) if count is None else count
+    def __init__(self, bad_lines: Sequence[BadLine], good: int, count: int | None = None) -> None:
+        count = len(bad_lines) if count is None else count
         lines = [f"{count:,} of {good + count:,} {self.noun} cannot be read:"]
-        lines += [f"  {fault}" for fault in faults[:MAX_FAULTS_SHOWN]]
-        if count > MAX_FAULTS_SHOWN:
-            lines.append(f"  … and {count - MAX_FAULTS_SHOWN:,} more")
+        lines += [f"  {bad_line}" for bad_line in bad_lines[:MAX_BAD_LINES_SHOWN]]
+        if count > MAX_BAD_LINES_SHOWN:
+            lines.append(f"  … and {count - MAX_BAD_LINES_SHOWN:,} more")
         lines.append(self.remedy)
         super().__init__("\n".join(lines))
-        self.faults, self.good, self.count = tuple(faults), good, count
+        self.bad_lines, self.good, self.count = tuple(bad_lines), good, count
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.faults, self.good, self.count))
+        return (type(self), (self.bad_lines, self.good, self.count))
 
 
 class BadDocuments(BadTraces):
     """Some documents of a corpus cannot be read; every other one was read.
 
-    >>> print(BadDocuments([InputFault("notes/a.txt", 1, "the document is empty")], good=12))
+    >>> print(BadDocuments([BadLine("notes/a.txt", 1, "the document is empty")], good=12))
     1 of 13 documents cannot be read:
       notes/a.txt:1: the document is empty
     Fix them, or leave them out with --skip-bad.

@@ -210,7 +210,7 @@ def test_the_judge_is_not_read_where_people_speak():
     _, verdicts = pair("t", "h", "s")
     seen = overlay_labels(verdicts, LabelReading({("claim", 0, 14): "contradicted"}, frozenset(["claim"])))
     assert seen.claim[0].support == "contradicted"
-    with pytest.raises(AttributeError, match="nobody said p"):
+    with pytest.raises(AttributeError, match="no label has p"):
         _ = seen.claim[0].p
 
 

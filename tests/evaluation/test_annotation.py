@@ -341,7 +341,7 @@ def test_one_person_has_nobody_to_agree_with():
     (only,) = measure_annotators(
         [HumanLabel(trace="1", by="ann", verdicts=HumanVerdicts(answer=AnswerLabel(refused=True)))]
     )
-    assert only.reason == "no item has the words of two people"
+    assert only.reason == "no item has labels of two annotators"
     three = [word(f"q{at}", by, "supported" if at else "unsupported") for at in range(4) for by in "abc"]
     result = measure_annotators(three)[1]
     assert (result.kappa, result.alpha.value) == (None, 1.0)

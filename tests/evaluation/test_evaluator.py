@@ -225,7 +225,7 @@ def test_bad_lines_are_reported_before_judging(tmp_path: Path):
     log = tmp_path / "log"
     with pytest.raises(BadTraces) as caught:
         evaluate(path, tmp_path / "run", judge=Counting(log), metrics="context_relevance")
-    assert [fault.line for fault in caught.value.faults] == [2, 4]
+    assert [bad_line.line for bad_line in caught.value.bad_lines] == [2, 4]
     assert (caught.value.good, caught.value.count) == (3, 2)
     assert not log.exists()
     assert not list(tmp_path.glob("run*"))

@@ -90,9 +90,9 @@ def test_nothing_outside_of_the_folder_is_touched(tmp_path: Path, path: str):
 def test_nothing_is_paid_for_and_nothing_replaced_unasked(place: Path):
     """A judge that asks a model is refused; a run is replaced only where that was said; what is missing is an error."""
     tools = McpTools(place)
-    with pytest.raises(UsageError, match="paid for"):
+    with pytest.raises(UsageError, match="costs money"):
         tools.evaluate("handbook/traces-v1.jsonl", "new", judge="llm:any")
-    with pytest.raises(UsageError, match=r"a run stands at v1 already: .* give `replace`"):
+    with pytest.raises(UsageError, match=r"there is a run at v1 already: .* pass `replace`"):
         tools.evaluate("handbook/traces-v1.jsonl", "v1")
     with pytest.raises((InputError, RunError)):
         tools.bisect("nothing", "v2")

@@ -100,15 +100,15 @@ def test_both_readers_agree(write):
     assert fast.schema.names == careful.schema.names == ["query", "chunk", "score"]
 
 
-# --- faults ----------------------------------------------------------------------------------------
+# --- bad lines -------------------------------------------------------------------------------------
 
 
 def test_every_malformed_line_is_reported(write):
-    """All faults come at once with their lines, and say what is wrong."""
+    """All bad lines are reported together with their numbers and problems."""
     path = write(RUN + "q3 Q0 d1\nq3 Q0 d1 1 high t\nq3 Q0 d1 1 nan t\nq3 Q0 d2 1 1.0 t\n")
     with pytest.raises(BadTraces) as caught:
         read_run(path)
-    assert [(fault.where, fault.line, fault.text) for fault in caught.value.faults] == [
+    assert [(bad_line.where, bad_line.line, bad_line.text) for bad_line in caught.value.bad_lines] == [
         (str(path), 4, "q3 Q0 d1"),
         (str(path), 5, "q3 Q0 d1 1 high t"),
         (str(path), 6, "q3 Q0 d1 1 nan t"),
@@ -118,26 +118,26 @@ def test_every_malformed_line_is_reported(write):
     assert 'the score "high" is not a number' in str(caught.value)
 
 
-def test_many_faults_are_counted(write):
-    """Of many faults the first twenty are shown and the rest counted."""
+def test_many_bad_lines_are_counted(write):
+    """Of many bad lines the first twenty are shown and the rest counted."""
     with pytest.raises(BadTraces, match="and 480 more") as caught:
         read_qrels(write("one two\n" * 500 + "q 0 a 1\n"))
-    assert (len(caught.value.faults), caught.value.count, caught.value.good) == (20, 500, 1)
+    assert (len(caught.value.bad_lines), caught.value.count, caught.value.good) == (20, 500, 1)
 
 
-def test_faults_can_be_collected(write):
-    """With a list for the faults the good lines are returned and none of the bad ones is lost."""
-    faults = []
-    assert rows(read_run(write(RUN + "bad\n" * 30), faults)) == ROWS
-    assert [fault.line for fault in faults] == list(range(4, 34))
+def test_bad_lines_can_be_collected(write):
+    """With a list for bad lines the good lines are returned and none of the bad ones is lost."""
+    bad_lines = []
+    assert rows(read_run(write(RUN + "bad\n" * 30), bad_lines)) == ROWS
+    assert [bad_line.line for bad_line in bad_lines] == list(range(4, 34))
 
 
 @pytest.mark.parametrize("line", [b"q Q0 \xff\xfe 1 2 t", b"q Q0 d 1 1_0 t", b"q Q0 d 1 0x10 t", b"q"])
 def test_bad_lines(write, line):
-    """What is not UTF-8 or not a number is a fault of its line."""
+    """A line with invalid UTF-8 or without a number is bad."""
     with pytest.raises(BadTraces) as caught:
         read_run(write(RUN.encode() + line + b"\n"))
-    assert [fault.line for fault in caught.value.faults] == [4]
+    assert [bad_line.line for bad_line in caught.value.bad_lines] == [4]
 
 
 def test_qrels_have_four_fields(write):

@@ -252,7 +252,7 @@ def test_chunk() -> None:
     result = seen("technical", "How is Foo 2.4.1 installed?", "Foo 2.4.0 is installed with one command.", "So.")
     assert result.chunk is not None
     assert result.chunk[0].level == "none"
-    assert result.chunk[0].reason == "the query asks about 2.4.1, the passage speaks about 2.4.0"
+    assert result.chunk[0].reason == "the query asks about 2.4.1, the passage is about 2.4.0"
 
 
 def test_claim() -> None:

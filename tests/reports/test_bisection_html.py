@@ -135,7 +135,7 @@ def test_the_forest_says_what_it_draws(bisection: Bisection):
     within = replace(worst, difference=replace(worst.difference, low=-0.01, high=0.015))
     assert describe_forest_row(within).endswith("lies within the margin of 0.020")
     across = replace(worst, difference=replace(worst.difference, low=-0.4, high=0.015))
-    assert "takes in zero and reaches over the margin" in describe_forest_row(across)
+    assert "includes zero and reaches over the margin" in describe_forest_row(across)
     endless = replace(worst, difference=replace(worst.difference, low=-float("inf")))
     assert str(draw_forest_plot([endless], "title")).count("<polygon") == 1
     assert draw_forest_plot([replace(worst, difference=None)], "title") is None

@@ -350,7 +350,7 @@ def test_an_export_of_a_part_is_that_part(filled_store, tmp_path: Path):
 
 
 def test_an_export_of_live_traffic_holds_together(at: Place, tmp_path: Path):
-    """What is judged while an export is written is not in it; where something is forgotten meanwhile, that is told."""
+    """What is judged while an export is written is not in it; an export during which traces are deleted fails."""
     outcomes = judged()[:5]
     store = open_store(at(tmp_path / "s"))
     store.append_traces([row.trace for row in outcomes]).result()
@@ -364,7 +364,7 @@ def test_an_export_of_live_traffic_holds_together(at: Place, tmp_path: Path):
     assert [trace.id for trace in run.traces()] == ids == [row.trace for row in run.verdicts()]
     assert [score.trace for score in run.scores()] == [row for row in ids for _ in run.manifest.metrics]
     store.append_traces([Trace(id="waits", query="q")]).result()
-    with pytest.raises(OutputError, match="forgotten"):
+    with pytest.raises(OutputError, match="deleted"):
         export_run(
             store, TraceSelection(), tmp_path / "gone", notice=lambda _: store.delete_expired(before=2.0**40).result()
         )

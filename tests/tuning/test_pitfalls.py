@@ -26,7 +26,7 @@ def detect(*args: object) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "names"),
+    ("config", "names"),
     [
         (GOOD, set()),
         (PipelineConfig(chunker="sentences(64)", stages={"find": "sparse(k=9)"}), {"lost in the middle"}),
@@ -42,9 +42,9 @@ def detect(*args: object) -> set[str]:
         ),
     ],
 )
-def test_each_pitfall_of_a_pipeline_is_detected(recipe: PipelineConfig, names: set[str]):
-    """A recipe shows the pitfalls that stand in it and no other."""
-    assert detect(recipe) == names
+def test_each_pitfall_of_a_pipeline_is_detected(config: PipelineConfig, names: set[str]):
+    """A config shows the pitfalls that stand in it and no other."""
+    assert detect(config) == names
 
 
 def test_an_unmonitored_pipeline_is_detected(tmp_path: Path):

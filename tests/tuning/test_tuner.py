@@ -228,10 +228,10 @@ def test_the_race_finds_the_best_and_spends_little_on_the_others():
     truth = {config.name: np.clip(rng.normal(0.2 + 0.08 * at, 0.1, 256), 0, 1) for at, config in enumerate(field)}
     seen: dict[str, int] = {}
 
-    def measure(recipe: PipelineConfig, part: object) -> list[QuestionOutcome]:
+    def measure(config: PipelineConfig, part: object) -> list[QuestionOutcome]:
         size = len(part)  # type: ignore[arg-type]
-        seen[recipe.name] = max(size, seen.get(recipe.name, 0))
-        return outcomes(truth[recipe.name][:size])
+        seen[config.name] = max(size, seen.get(config.name, 0))
+        return outcomes(truth[config.name][:size])
 
     assert race_configs(field, asked, measure, 1)[0].config == field[-1]
     assert seen[field[0].name] == plan_round_sizes(256)[0]
@@ -305,12 +305,12 @@ def test_a_tuning_is_the_same_again(tuned: TuningResult, documents: list[Documen
 def test_cached_steps_are_not_computed_again(tmp_path: Path, documents: list[Document], questions: list[Trace]):
     """A store in a folder gives a later bench the same outcomes, times included, without a stage being run."""
     asked = gather_questions(questions, documents).questions[:20]
-    recipe = replace(START, embedder="latent(dimensions=8)", stages={"retrieve": "hybrid(k=20)", "select": "top(5)"})
+    config = replace(START, embedder="latent(dimensions=8)", stages={"retrieve": "hybrid(k=20)", "select": "top(5)"})
     first = TrialRunner(TuningCache(tmp_path, documents), parse_tuning_metric("ndcg@10"))
-    result = first.measure(recipe, asked)
+    result = first.measure(config, asked)
     first.cache.flush()
     second = TrialRunner(TuningCache(tmp_path, documents), parse_tuning_metric("ndcg@10"))
-    assert second.measure(recipe, asked) == result
+    assert second.measure(config, asked) == result
     assert not second._stages
     assert second.uncached_seconds == pytest.approx(first.uncached_seconds, abs=1e-3)
 
@@ -366,11 +366,11 @@ def test_embedders_are_checked_first():
 def test_indexes_are_built_by_several_processes(tmp_path: Path, documents: list[Document]):
     """Processes leave the same indexes in the folder that this one would make."""
     store = TuningCache(tmp_path / "two", documents)
-    recipes = [START, replace(START, chunker="sentences(64)")]
-    store.prebuild_indexes(recipes, 2)
-    assert all(store.has_index(config) for config in recipes)
+    configs = [START, replace(START, chunker="sentences(64)")]
+    store.prebuild_indexes(configs, 2)
+    assert all(store.has_index(config) for config in configs)
     alone = TuningCache(None, documents)
-    for config in recipes:
+    for config in configs:
         assert store.get_index(config).index.chunks == alone.get_index(config).index.chunks
 
 
@@ -388,10 +388,10 @@ def test_the_command_leaves_a_pipeline_that_loads(
     assert ragfault(arguments) == 0
     shown = capsys.readouterr().out
     assert "On the held-out questions" in shown
-    recipe = read_pipeline_config(out / "pipeline.toml")
+    config = read_pipeline_config(out / "pipeline.toml")
     assert load_pipeline(out / "pipeline.toml", documents)("When does the last ferry leave?").chunks
     tuning = msgspec.json.decode((out / "tuning.json").read_bytes(), type=TuningResult)
-    assert tuning.config == recipe
+    assert tuning.config == config
     assert "## Frontier" in (out / "tuning.md").read_text(encoding="utf-8")
     assert ragfault(arguments) == 2
     assert "--force" in capsys.readouterr().err
@@ -460,9 +460,9 @@ def test_a_stage_that_fails_is_not_measured(documents, questions, monkeypatch: p
 
     monkeypatch.setattr("ragfault.retrieval.stage_registry.load_reranker", lambda *_: Broken())
     bench = TrialRunner(TuningCache(None, documents), parse_tuning_metric("ndcg@10"))
-    recipe = PipelineConfig(stages={"retrieve": "sparse", "rerank": "rerank(cohere)"})
+    config = PipelineConfig(stages={"retrieve": "sparse", "rerank": "rerank(cohere)"})
     with pytest.raises(StageFailed, match="no route to host"):
-        bench.measure(recipe, gather_questions(questions, documents).questions[:1])
+        bench.measure(config, gather_questions(questions, documents).questions[:1])
 
 
 def test_what_is_spent_early_still_keeps_to_the_bounds(documents, questions):
@@ -545,12 +545,12 @@ def test_comparisons_of_a_kind_are_corrected_together(documents, questions):
 
     holdout = [replace(item, group=item.id) for item in gather_questions(questions, documents).questions[:12]]
     bench = TrialRunner(TuningCache(None, documents), parse_tuning_metric("ndcg@10"))
-    recipes = [replace(START, chunker=f"fixed({size})") for size in (64, 65, 66, 67)]
-    for rank, recipe in enumerate(recipes):
+    configs = [replace(START, chunker=f"fixed({size})") for size in (64, 65, 66, 67)]
+    for rank, config in enumerate(configs):
         values = [0.5 - (0.1 * rank if at < 6 else 0.0) for at in range(12)]
         outcomes = [QuestionOutcome(value, 1, 1, 1, 1, 1) for value in values]
-        bench.outcomes[recipe.name] = {item.id: outcome for item, outcome in zip(holdout, outcomes, strict=True)}
-    pairs = [("chunker", recipes[0], other, "ours", "theirs") for other in recipes[1:]]
+        bench.outcomes[config.name] = {item.id: outcome for item, outcome in zip(holdout, outcomes, strict=True)}
+    pairs = [("chunker", configs[0], other, "ours", "theirs") for other in configs[1:]]
     gains = HoldoutEvaluator(bench, holdout).compare_configs(pairs)
     assert [gain.adjusted_p for gain in gains] == holm_adjust([gain.p for gain in gains])
     assert all(gain.p < 0.05 < gain.adjusted_p for gain in gains)

@@ -94,7 +94,7 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
             "index again",
         ),
     ),
-    "bad_quote": ProblemDefinition("quotes that do not stand in the chunk they name", "crosscut", CITATION_REMEDIES),
+    "bad_quote": ProblemDefinition("quotes that do not occur in the chunk they name", "crosscut", CITATION_REMEDIES),
     "bad_citation": ProblemDefinition(
         "citations of chunks that do not support the claim", "crosscut", CITATION_REMEDIES
     ),
@@ -229,7 +229,7 @@ def _response_problems(trace: Trace, verdicts: Verdicts, answer: AnswerVerdict) 
     """Yield the problems of an answer that does not refuse."""
     for aspect in answer.aspects:
         if not aspect.answered:
-            yield _build_problem("unanswered_aspect", aspect.text, "the answer does not speak to it")
+            yield _build_problem("unanswered_aspect", aspect.text, "the answer does not address it")
     if answer.relevance < LOW_SCORE:
         yield _build_problem("irrelevant_answer", trace.answer or "", f"relevance {answer.relevance:.2f}")
         if _is_all_low(verdicts):

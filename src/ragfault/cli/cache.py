@@ -75,7 +75,7 @@ Examples:
 def prune(name: str | None, older: str | None, model: str | None, everything: bool, yes: bool) -> None:
     """Remove replies; they are paid for again when they are needed.
 
-    What runs have spent is not forgotten, so that their budgets hold.
+    The usage of runs is kept, so that their budgets hold.
     """
     from ragfault.judges.llm.transport.reply_cache import prune_cache as removed
 
@@ -99,7 +99,7 @@ def prune(name: str | None, older: str | None, model: str | None, everything: bo
 @cache.command()
 @cache_option
 @click.argument("out", type=click.Path(dir_okay=False))
-@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 def export(name: str | None, out: str, force: bool) -> None:
     """Write all replies to OUT, a .jsonl or .parquet file.
 
@@ -127,7 +127,7 @@ def export(name: str | None, out: str, force: bool) -> None:
 
 
 def _confirm_removal(question: str) -> bool:
-    """Return whether whoever is asked says yes; raises UsageError where nobody is there."""
+    """Return whether the user confirms; raises UsageError without a terminal."""
     try:
         agreed = click.confirm(question)
     except click.Abort:

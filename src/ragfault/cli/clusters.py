@@ -45,7 +45,7 @@ Examples:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling behind trends.")
 @click.option("--json", "as_json", is_flag=True, help="The clusters as JSON.")
 @click.option("-o", "--out", type=click.Path(), help="Write to this file: .html, .json or .txt.")
-@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 def clusters(
     runs: tuple[str, ...], against: str | None, registry: str | None, as_json: bool, out: str | None, **given: Any
 ) -> None:
@@ -108,7 +108,7 @@ def _apply_actions(registry: ClusterRegistry, given: dict[str, Any], now: str) -
     for text in given["assign"]:
         name, equals, to = text.partition("=")
         if not equals:
-            raise UsageError(f"--assign {text}: say whose it is, --assign {text}=NAME; nobody's: --assign {text}=")
+            raise UsageError(f"--assign {text}: name the owner (--assign {text}=NAME) or none (--assign {text}=)")
         registry = assign_cluster(registry, name.strip(), to.strip(), now)
     for name in given["mute"]:
         registry = mute_cluster(registry, name, now)
@@ -160,7 +160,7 @@ def promote(
     """Turn failing traces of RUN into cases of the evaluation set OUT, to be reviewed; or mark cases as reviewed.
 
     A case has the query, the answer key as far as there is one, and in its metadata the answer that failed and where it
-    came from. Queries that OUT has already are left out; what stands in OUT stays as it is.
+    came from. Queries that OUT has already are left out; the cases in OUT are not changed.
     """
     from ragfault.analysis.clusters import accept_cases as mark
     from ragfault.analysis.clusters import promote_cases as add
@@ -168,7 +168,7 @@ def promote(
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if accept:
         if run is not None or cluster is not None or traces:
-            raise UsageError("--accept marks cases that stand in OUT. Leave RUN, --cluster and --trace out.")
+            raise UsageError("--accept marks cases that are in OUT. Leave RUN, --cluster and --trace out.")
         count = mark(out, accept, by, now)
         click.echo(f"{count:,} of {len(accept):,} cases marked as reviewed in {out}")
         return

@@ -54,7 +54,7 @@ def _add_comparison_options(formats: Sequence[str]) -> Callable[[F], F]:
     output = (
         click.option("-o", "--out", type=click.Path(), help=f"Write to this file: {ends}."),
         click.option("--format", "kind", type=click.Choice(formats), help="The format, if not by suffix."),
-        click.option("--force", is_flag=True, help="Replace the file that stands at OUT."),
+        click.option("--force", is_flag=True, help="Replace an existing file OUT."),
         add_config_option,
     )
 
@@ -83,7 +83,7 @@ Terms also come from ragfault.toml:
   [compare.margins]
   latency = 50
 
-Exit code 0 whatever moved: bisect and gate are the verbs that decide."""
+Exit code 0 whatever changed: bisect and gate are the commands that decide."""
 )
 @click.argument("baseline", type=click.Path())
 @click.argument("candidate", type=click.Path())
@@ -251,7 +251,7 @@ def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: s
 
 
 def _check_margins(side: Any, texts: Sequence[str]) -> Any:
-    """Check the frame, if every metric with a margin of its own is in it."""
+    """Check that every metric with a margin of its own is in the frame."""
     from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
     from ragfault.analysis.score_matrix import metric_name
     from ragfault.errors import UnknownName

@@ -38,7 +38,7 @@ Examples:
 )
 @click.option("--to-qrels", type=click.Path(), help="Where the gold goes, with --to trec.")
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
-@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 def convert(
     traces: tuple[str, ...],
     out: str,

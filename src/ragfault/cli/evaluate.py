@@ -73,7 +73,7 @@ were lost to failures; the summary says which."""
 @click.option("--dry-run", is_flag=True, help="Say what a model would be asked and cost; send nothing.")
 @add_trace_options
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
-@click.option("--force", is_flag=True, help="Replace the run that stands at OUT.")
+@click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no scorecard.")
 @human_labels_option
 @add_config_option
@@ -147,7 +147,7 @@ Examples:
 @click.option("-o", "--out", required=True, type=click.Path(), help="Where the new run is written.")
 @click.option("-m", "--metrics", multiple=True, help="As for evaluate.  [default: those of RUN]")
 @add_executor_options
-@click.option("--force", is_flag=True, help="Replace the run that stands at OUT.")
+@click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No scorecard.")
 @add_config_option
 def rescore(
@@ -184,9 +184,7 @@ def _report_run(run: Any, quiet: bool, table: dict[str, Any], human_labels: tupl
         click.echo(f"\n{manifest.traces:,} traces in {run.path}   →   ragfault report {run.path} -o report.html")
     if manifest.failed:
         total = manifest.scored + manifest.undefined + manifest.failed
-        click.echo(
-            f"{manifest.failed:,} of {total:,} scores were lost to failures; the reasons stand beside them.", err=True
-        )
+        click.echo(f"{manifest.failed:,} of {total:,} scores failed; each has its reason.", err=True)
         return EXIT_SCORES_LOST
     return 0
 

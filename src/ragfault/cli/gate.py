@@ -208,7 +208,7 @@ def ci(
 ) -> int:
     """Evaluate TRACES, check the run against thresholds and a baseline, and name the layer that broke.
 
-    It is evaluate, gate and bisect in one, for a job on every pull request. A run that stands at OUT is replaced.
+    It is evaluate, gate and bisect in one, for a job on every pull request. An existing run at OUT is replaced.
     Where no baseline is given, or nothing lies at its path (the first run of a branch), only thresholds are decided,
     with a note.
     """

@@ -15,7 +15,7 @@ from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_j
 from ragfault.cli.options.runs import show_progress
 from ragfault.cli.options.settings import add_trace_options, load_settings, parse_column_map
 from ragfault.cli.report import supports_color
-from ragfault.errors import InputFault, UsageError
+from ragfault.errors import BadLine, UsageError
 
 
 @click.group(
@@ -85,7 +85,7 @@ Examples:
     help="Keep the figures on the card of the judge: JSON, or Markdown by its suffix. Reports show the card that lies "
     "in .ragfault/judges/cards.",
 )
-@click.option("--force", is_flag=True, help="Replace the files that stand at OUT and HTML.")
+@click.option("--force", is_flag=True, help="Replace existing files OUT and HTML.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
 def measure(
     labels: tuple[str, ...],
@@ -152,9 +152,7 @@ def _write_card(measurement: Any, path: Path, force: bool) -> Path:
 
 
 @contextmanager
-def _handle_bad_lines(
-    skip: bool, out: str | None
-) -> Iterator[Literal["raise", "skip"] | Callable[[InputFault], object]]:
+def _handle_bad_lines(skip: bool, out: str | None) -> Iterator[Literal["raise", "skip"] | Callable[[BadLine], object]]:
     """Handle what becomes of bad lines: an error, or a side file of the output, or a count alone."""
     if not skip or out is None:
         yield "skip" if skip else "raise"
@@ -222,7 +220,7 @@ Examples:
 @add_trace_options
 @click.option("-o", "--out", type=click.Path(), help="Write the comparison as JSON to this file.")
 @click.option("--html", type=click.Path(), help="Write it as one HTML page.")
-@click.option("--force", is_flag=True, help="Replace the files that stand at OUT and HTML.")
+@click.option("--force", is_flag=True, help="Replace existing files OUT and HTML.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
 def compare(
     first: str, second: str, out: str | None, html: str | None, force: bool, quiet: bool, **options: Any
@@ -297,7 +295,7 @@ Examples:
 @add_llm_options
 @add_trace_options
 @click.option("-o", "--out", type=click.Path(), help="Write the spread of each metric as JSON to this file.")
-@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
 def repeat(
     traces: tuple[str, ...], name: str, repeats: int, out: str | None, force: bool, quiet: bool, **options: Any

@@ -148,7 +148,7 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
     _finish_session(session, left)
 
 
-# --- what is asked ---------------------------------------------------------------------------------
+# --- items -----------------------------------------------------------------------------------------
 
 
 def _collect_items(traces: tuple[str, ...], only: str | None, **options: Any) -> Iterator[AnnotationItem]:
@@ -213,11 +213,11 @@ def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
     return ids[: options["limit"]]
 
 
-# --- the sitting -----------------------------------------------------------------------------------
+# --- session ---------------------------------------------------------------------------------------
 
 
 def _run_session(session: AnnotationSession, read: Callable[[], str | None], judge: bool) -> bool:
-    """Ask until all is said or the person leaves; whether something is left."""
+    """Ask until every item is labeled or the annotator quits; return whether items are left."""
     from ragfault.reports.terminal.annotation import render_item
 
     full = explained = False
@@ -315,7 +315,7 @@ Examples:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draw.")
 @click.option("-o", "--out", type=click.Path(), help="Write the picks to this file, for `label --from`.")
-@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force: bool) -> None:
     """Pick the traces of RUN whose labels narrow the prediction-powered interval of a metric most.
 

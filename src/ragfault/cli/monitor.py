@@ -44,7 +44,7 @@ Exit code 0: no alert fired; 1: one did."""
 @click.option("--against", type=click.Path(), help="The run of an evaluation set: how far has traffic moved from it?")
 @click.option("-o", "--out", type=click.Path(), help="Write to this file: .html, .json, .txt.")
 @click.option("--format", "kind", type=click.Choice(MONITOR_FORMATS), help="The format, if not by suffix.")
-@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 def monitor(runs: tuple[str, ...], **options: Any) -> int:
     """Watch RUNS whose traces have times: rolling means, drops with the layer to blame, alerts.

@@ -45,7 +45,7 @@ Examples:
     help='Correct by the error on answers of this shape: "long answer" (usual), summary, "structured data", …',
 )
 @human_labels_option
-@click.option("--force", is_flag=True, help="Replace the file that stands at OUT.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @add_config_option
 def report(
     run: str,

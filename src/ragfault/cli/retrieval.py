@@ -15,7 +15,7 @@ from ragfault.cli.report import supports_color
 from ragfault.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
-    from ragfault.errors import InputFault
+    from ragfault.errors import BadLine
     from ragfault.io.error_collector import OnBad
     from ragfault.tuning import TuningResult
     from ragfault.tuning.relevance import RelevanceComparison
@@ -110,8 +110,8 @@ def _print_notice(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _report_skipped(fault: InputFault) -> None:
-    _print_notice(f"left out: {fault}")
+def _report_skipped(bad_line: BadLine) -> None:
+    _print_notice(f"left out: {bad_line}")
 
 
 def _check_folder(folder: Path, force: bool) -> None:

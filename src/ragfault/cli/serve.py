@@ -103,7 +103,7 @@ Examples:
     default="ragfault",
     show_default=True,
 )
-@click.option("--mail-to", multiple=True, help="An address that is told of alerts by mail. Repeatable.")
+@click.option("--mail-to", multiple=True, help="An e-mail address that receives alerts. Repeatable.")
 @click.option("--mail-from", help="The address that mail comes from.")
 @click.option("--smtp", help="The mail server: smtp://user@host:587 (STARTTLS), or smtps://user@host:465.")
 @click.option("--otlp-endpoint", "otlp", metavar="URL", help="Where scores of traces that came as spans are sent.")
@@ -237,7 +237,7 @@ Examples:
 def token(name: str, store: str, role: Any, drop: bool) -> None:
     """Make a token called NAME and print it: it is shown this once, and kept as a hash.
 
-    The store must not be served meanwhile: one process owns it.
+    The server must not run at the same time: one process owns the store.
     """
     from ragfault.server import issue_token
     from ragfault.server.storage import open_store
@@ -293,7 +293,7 @@ def export(
 def import_(run: Path, store: str, prefix: str) -> None:
     """Take the traces of RUN into a store, with their verdicts and scores; those that are there stay as they are.
 
-    The store must not be served meanwhile: one process owns it.
+    The server must not run at the same time: one process owns the store.
     """
     from ragfault.server.storage import import_run, open_store
 

@@ -194,7 +194,7 @@ def _resolve_judge(
             judges.load_judge(judge, profile=profile, **judge_options) if reads_verdicts else judges.load_judge("none")
         )
     if judge_options:
-        raise UsageError("options go to a judge that is named. This one is made already: give them where it is made.")
+        raise UsageError("options are for a judge given by name. This one is an object: pass them to its constructor.")
     return judges.apply_profile(judge, profile)
 
 
@@ -207,10 +207,10 @@ def _check_workers(
     if not isinstance(judge, MeteredJudge):
         return
     if executor is not None:
-        on_notice("a judge that is paid for is asked from here alone, so that one budget and one pace hold")
+        on_notice("a judge that costs money runs in this process alone, so that one budget and one rate limit apply")
     elif workers > 1:
         raise UsageError(
-            f"a judge that is paid for asks from one process, got workers={workers}. "
+            f"a judge that costs money runs in one process, got workers={workers}. "
             "How many calls are under way at once is its concurrency: --concurrency, or options={'concurrency': 32}."
         )
 
@@ -235,13 +235,13 @@ def _survey_input(
     on_notice: Callable[[str], None],
     read_options: dict[str, Any],
 ) -> InputSummary:
-    """Read the input once before judging: count, fingerprint, faults."""
+    """Read the input once before judging: count, fingerprint, bad lines."""
     survey = summarize_input(trace_source, **read_options)
     if survey.bad_count and not (skip_bad and survey.count):
-        faults = survey.faults
+        bad_lines = survey.bad_lines
         if source_names == ("-",):
-            faults = tuple(fault._replace(where="standard input") for fault in faults)
-        raise BadTraces(faults, survey.count, survey.bad_count)
+            bad_lines = tuple(bad_line._replace(where="standard input") for bad_line in bad_lines)
+        raise BadTraces(bad_lines, survey.count, survey.bad_count)
     if survey.shape:
         on_notice(survey.shape)
     return survey

@@ -22,7 +22,7 @@ from typing import Any, Self, cast
 import msgspec
 from msgspec import Struct
 
-from ragfault.errors import InputError, InputFault, UsageError
+from ragfault.errors import BadLine, InputError, UsageError
 from ragfault.io import write_traces
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.field_values import InvalidRecord
@@ -104,7 +104,7 @@ class BadLineWriter:
         self._draft: Path | None = None
         self._file: Any = None
 
-    def write(self, fault: InputFault) -> None:
+    def write(self, bad_line: BadLine) -> None:
         """Write a bad line."""
         with convert_write_errors(self.path):
             if self._file is None:
@@ -112,7 +112,7 @@ class BadLineWriter:
                 handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=folder)
                 self._draft = Path(name)
                 self._file = os.fdopen(handle, "w", encoding="utf-8", errors="replace")
-            self._file.write(fault.text.rstrip("\r\n") + "\n")
+            self._file.write(bad_line.text.rstrip("\r\n") + "\n")
         self.count += 1
 
     def __enter__(self) -> Self:

@@ -32,7 +32,7 @@ class _HaystackSpan(Span):
         """Set a tag."""
         self.tags[key] = value
 
-    set_content_tag = set_tag  # traces are made of texts, whatever HAYSTACK_CONTENT_TRACING_ENABLED says
+    set_content_tag = set_tag  # traces need the texts, independent of HAYSTACK_CONTENT_TRACING_ENABLED
 
 
 _active_span: ContextVar[_HaystackSpan | None] = ContextVar("active", default=None)
@@ -77,8 +77,8 @@ class HaystackTracer(Tracer):
         attributes: dict[str, Any] = {}
         try:
             attributes = _describe_component(span.tags)
-        except Exception as fault:  # noqa: BLE001 - whatever a component gave, its pipeline goes on
-            self.delivery.reject(fault)
+        except Exception as failure:  # noqa: BLE001 - recording never breaks the pipeline
+            self.delivery.reject(failure)
         self._recorder.end(span.key, attributes, error)
 
 

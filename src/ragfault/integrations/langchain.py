@@ -44,7 +44,7 @@ class LangChainTraceHandler(BaseTracer):
         """Deliver the trace of an outermost run, and discard the order of its runs."""
         try:
             operations = _to_operations(run)
-        except Exception as error:  # noqa: BLE001 - whatever a run holds, its caller goes on
+        except Exception as error:  # noqa: BLE001 - recording never breaks the caller
             self.delivery.reject(error)
             return
         finally:

@@ -72,10 +72,10 @@ class McpTools:
         from ragfault.reports.markdown import scorecard
 
         if judge.partition(":")[0] == "llm":
-            raise UsageError("a judge that asks a model is paid for: let a person run ragfault evaluate --judge llm:…")
+            raise UsageError("a judge that asks a model costs money: let a person run ragfault evaluate --judge llm:…")
         target = self._resolve_path(out)
         if (target / "manifest.json").is_file() and not replace:
-            raise UsageError(f"a run stands at {out} already: choose another `out`, or give `replace`.")
+            raise UsageError(f"there is a run at {out} already: choose another `out`, or pass `replace`.")
         selection = metrics or "default"
         run = evaluate(self._resolve_path(traces), target, metrics=selection, judge=judge, force=replace, map=map)
         return scorecard.render_scorecard_markdown(analyze(run, n=SCORECARD_TRACES))

@@ -119,8 +119,8 @@ class _OpenAICall:
         try:
             recorded = response if isinstance(response, _OpenAIResponse) else _OpenAIResponse.from_response(response)
             self.delivery.deliver_trace(self._build_trace(recorded, error))
-        except Exception as fault:  # noqa: BLE001 - whatever an endpoint sent, the caller has it and goes on
-            self.delivery.reject(fault)
+        except Exception as failure:  # noqa: BLE001 - recording never breaks the caller
+            self.delivery.reject(failure)
 
     def _build_trace(self, response: _OpenAIResponse, error: BaseException | None) -> Trace:
         duration = 1000 * (time.perf_counter() - self.started)

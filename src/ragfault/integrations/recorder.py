@@ -56,7 +56,7 @@ class TraceDelivery:
             trace = build_trace(operations)
             if trace is not None:
                 self.deliver_trace(normalize_trace(trace, check=True))
-        except Exception as error:  # noqa: BLE001 - whatever a framework told, its caller goes on
+        except Exception as error:  # noqa: BLE001 - recording never breaks the caller
             self.reject(error)
 
     def deliver_trace(self, trace: Trace) -> None:
@@ -176,7 +176,7 @@ def to_documents(retrieved: Any) -> list[dict[str, Any]] | None:
     """Convert the result of a retriever to `gen_ai.retrieval.documents`; None if it is no list of chunks."""
     try:
         chunks = to_chunks(retrieved)
-    except Exception:  # noqa: BLE001 - what is no list of chunks is told by its absence
+    except Exception:  # noqa: BLE001 - a value that is no list of chunks is left out
         return None
     return [
         {"id": chunk.id, "content": chunk.text, "score": chunk.score, "metadata": chunk.metadata} for chunk in chunks

@@ -1,6 +1,6 @@
 """Decoder of trace records: the first record of a file decides the shape, and all records are decoded by it.
 
-A native line goes straight through msgspec; only one that fails there takes the slow path, which names the fault.
+A native line goes straight through msgspec; only one that fails there takes the slow path, which names the problem.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
-from ragfault.errors import MAX_FAULTS_SHOWN, InputError
+from ragfault.errors import MAX_BAD_LINES_SHOWN, InputError
 from ragfault.io.error_collector import ErrorCollector
 from ragfault.io.field_values import MAX_METADATA_DEPTH, InvalidRecord, get_json_type
 from ragfault.io.formats import record_shapes
@@ -197,8 +197,8 @@ class TraceDecoder:
     def check_recognized(self, collector: ErrorCollector) -> None:
         """Stop at a file whose first records are all of no known shape; raises `InputError`."""
         self.unrecognized_count += self.columns is None
-        if self.unrecognized_count >= MAX_FAULTS_SHOWN and not collector.good_count:
-            raise InputError(f"{self.name}: {collector.faults[-1].problem if collector.faults else 'no traces'}")
+        if self.unrecognized_count >= MAX_BAD_LINES_SHOWN and not collector.good_count:
+            raise InputError(f"{self.name}: {collector.bad_lines[-1].problem if collector.bad_lines else 'no traces'}")
 
 
 def parse_record(line: bytes) -> dict[str, Any]:

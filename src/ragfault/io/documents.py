@@ -178,11 +178,11 @@ def read_documents(
     fetched). A span that was counted in an HTML file itself does not fit.
 
     Files are UTF-8 unless they begin with a byte order mark, an HTML file names its encoding, or `encoding` does.
-    What is hidden in a folder is passed over, and so are files of other kinds; both how many those were and odd
-    encodings are told to `notice`. Faults never stop the reading: undecodable bytes, an empty document, a link that
-    leads out of the folder, a duplicate id, more than `limit` bytes. `on_bad="raise"` gives every good
-    document and then raises `BadDocuments` with the first 20 faults and the count of all; a callable gets each fault
-    as it comes; "skip" passes them over.
+    What is hidden in a folder is passed over, and so are files of other kinds; their number and unusual
+    encodings are reported to `notice`. Bad documents never stop the reading: undecodable bytes, no text, a link that
+    leads out of the folder, a duplicate id, more than `limit` bytes. `on_bad="raise"` yields every good
+    document and then raises `BadDocuments` with the first 20 bad ones and the count of all; a callable gets each
+    as it comes; "skip" leaves them out.
 
     Raises `InputError` before the first document where nothing is there or a file that was named is of no known kind,
     and after the last where there was none; `UnknownName` for an encoding that does not exist.
@@ -230,7 +230,7 @@ def _check_document(document: Document) -> str:
 
 
 def _read_file(file: CorpusFile, options: DocumentOptions) -> Iterator[tuple[int, Any]]:
-    """Yield line numbers with the documents that begin there, or with their faults."""
+    """Yield line numbers with the documents that begin there, or with their problems."""
     kind = DOCUMENT_KINDS[files.get_format_suffix(file.path)]
     try:
         stream = files.open_bytes(file.path)

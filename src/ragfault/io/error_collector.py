@@ -1,4 +1,4 @@
-"""Collection of the faults of an input: bad lines and duplicate ids, reported together at the end.
+"""Collection of bad lines and duplicate ids of an input, reported together at the end.
 
 Ids are kept as 64-bit hashes; two among a hundred million collide with a chance of about 1 in 4,000.
 """
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ragfault.errors import MAX_FAULTS_SHOWN, BadTraces, InputError, InputFault
+from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, BadTraces, InputError
 from ragfault.io.field_values import InvalidRecord, make_content_id
 from ragfault.records import Document, Trace
 
@@ -72,29 +72,29 @@ class IdSet:
         self.recent_capacity = max(RECENT_CAPACITY, len(self) // 64)
 
 
-OnBad = Literal["raise", "skip"] | Callable[[InputFault], object]
+OnBad = Literal["raise", "skip"] | Callable[[BadLine], object]
 
 TraceLocations = dict[str, tuple[str, int]]
-"""Trace id → the file and line that it stands on."""
-MAX_FAULT_TEXT = 2**16
-"""Maximum length of the text of a collected fault."""
+"""Trace id → its file and line."""
+MAX_BAD_LINE_TEXT = 2**16
+"""Maximum length of the text of a collected bad line."""
 
 
 class LineTooLong(InvalidRecord):
     """A line beyond the length limit, with its beginning."""
 
     def __init__(self, text: bytes, limit: int) -> None:
-        super().__init__(f"the line is longer than {limit:,} bytes", text[:MAX_FAULT_TEXT])
+        super().__init__(f"the line is longer than {limit:,} bytes", text[:MAX_BAD_LINE_TEXT])
 
 
 class ErrorCollector:
-    """Collector of faults and counter of good records."""
+    """Collector of bad lines and counter of good records."""
 
     def __init__(
         self, on_bad: OnBad, locations: TraceLocations | None = None, error_type: type[BadTraces] = BadTraces
     ) -> None:
         self.on_bad, self.locations, self.error_type = on_bad, locations, error_type
-        self.faults: list[InputFault] = []
+        self.bad_lines: list[BadLine] = []
         self.bad_count = self.good_count = 0
         self.seen_ids = IdSet()
         self.next_numbers: dict[str, int] = {}
@@ -121,21 +121,21 @@ class ErrorCollector:
         return msgspec.structs.replace(trace, id=name)
 
     def report(self, file: str, line: int, problem: str, payload: Any) -> None:
-        """Report the fault of a line."""
-        needs_text = callable(self.on_bad) or len(self.faults) < MAX_FAULTS_SHOWN
-        self.add_fault(InputFault(file, line, problem, _get_payload_text(payload) if needs_text else ""))
+        """Report a bad line."""
+        needs_text = callable(self.on_bad) or len(self.bad_lines) < MAX_BAD_LINES_SHOWN
+        self.add_bad_line(BadLine(file, line, problem, _get_payload_text(payload) if needs_text else ""))
 
-    def add_fault(self, fault: InputFault) -> None:
+    def add_bad_line(self, bad_line: BadLine) -> None:
         self.bad_count += 1
         if callable(self.on_bad):
-            self.on_bad(fault)
-        if len(self.faults) < MAX_FAULTS_SHOWN:
-            self.faults.append(fault._replace(text=fault.text[:MAX_FAULT_TEXT]))
+            self.on_bad(bad_line)
+        if len(self.bad_lines) < MAX_BAD_LINES_SHOWN:
+            self.bad_lines.append(bad_line._replace(text=bad_line.text[:MAX_BAD_LINE_TEXT]))
 
     def raise_errors(self, files: list[str]) -> None:
-        """Raise the collected faults, or an error for an empty input."""
+        """Raise the collected bad lines, or an error for an empty input."""
         if self.bad_count and self.on_bad == "raise":
-            raise self.error_type(self.faults, self.good_count, self.bad_count)
+            raise self.error_type(self.bad_lines, self.good_count, self.bad_count)
         if not self.good_count and not self.bad_count:
             raise InputError(
                 f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: empty, "

@@ -20,7 +20,7 @@ from ragfault.io.formats.tables import describe_memory_table, is_memory_table
 from ragfault.io.remote_paths import RemotePath, is_remote
 
 MAX_LINE = 64 * 2**20
-"""The longest line that is read, in bytes; a longer one is a fault."""
+"""Maximum length of a line in bytes; a longer one is a bad line."""
 
 FileFormat = Literal["json", "csv", "tsv", "parquet", "trec"]
 InputPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

@@ -33,7 +33,7 @@ def normalize_record(record: RawRecord, columns: ColumnMap, keep_rest: bool = Tr
 
     `keep_rest` keeps the columns that no field takes as metadata; `parse_cells` reads cells of text as the numbers and
     JSON they hold. The id may be left empty: naming such traces is for the reader, who knows the others.
-    Raises `InvalidRecord`, with the path to the fault.
+    Raises `InvalidRecord`, with the path of the invalid value.
 
     >>> names = {"query": ("question",), "chunks": ("docs",)}
     >>> trace = normalize_record({"question": "When?", "docs": ["In 1040."], "tag": 3}, names)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ragfault.errors import MAX_FAULTS_SHOWN, InputError, InputFault, UnknownName
+from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.io import files
 from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations
@@ -47,9 +47,9 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     set. A chunk without an id is named by its text, a trace without one by its query: `q-`, 12 hex digits, and from the
     second trace of the same query on `#2`, `#3` … in their order. A time without an offset is taken as UTC.
 
-    Faults of single lines never stop the reading. `on_bad="raise"` gives every good trace and then raises
-    `BadTraces`, with the first 20 faults and the count of all; a callable gets each fault as it comes, with
-    the text of the line; "skip" passes them over. A line of more than `max_line` bytes is a fault, and
+    Bad lines never stop the reading. `on_bad="raise"` yields every good trace and then raises
+    `BadTraces`, with the first 20 bad lines and the count of all; a callable gets each bad line as it comes, with
+    the text of the line; "skip" leaves them out. A line of more than `max_line` bytes is bad, and
     so is the end of a truncated file. `locations` is filled with the file and line of each trace by its id.
 
     Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and for a
@@ -122,7 +122,7 @@ def _detect_spans(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> 
     """Return the same payloads, and whether the first of them that can be told apart are spans."""
     seen: list[tuple[int, Any]] = []
     are_spans: bool | None = None
-    while are_spans is None and len(seen) < MAX_FAULTS_SHOWN and (item := next(payloads, None)):
+    while are_spans is None and len(seen) < MAX_BAD_LINES_SHOWN and (item := next(payloads, None)):
         seen.append(item)
         are_spans = contains_spans(item[1], options)
     return chain(seen, payloads), bool(are_spans)
@@ -134,12 +134,12 @@ def _read_trec_file(name: str, qrels: Any, collector: ErrorCollector, options: R
     if name == "-":
         raise InputError("a TREC run cannot be read from standard input: name the file")
     options.notify("read as a TREC run" + (f" with the judgements of {qrels}" if qrels else ""))
-    faults: list[InputFault] = []
-    for number, trace in enumerate(read_trec(Path(name), Path(qrels) if qrels else None, faults), 1):
+    bad_lines: list[BadLine] = []
+    for number, trace in enumerate(read_trec(Path(name), Path(qrels) if qrels else None, bad_lines), 1):
         if collector.accept(trace, name, number, b""):
             yield trace
-    for fault in faults:
-        collector.add_fault(fault)
+    for bad_line in bad_lines:
+        collector.add_bad_line(bad_line)
 
 
 def _iterate_payloads(
@@ -207,8 +207,8 @@ class InputSummary(msgspec.Struct, frozen=True):
     """Format of the records: "read as Ragas (user_input, …)"; several, joined, for files that differ."""
     bad_count: int = 0
     """Number of lines that are no trace."""
-    faults: tuple[InputFault, ...] = ()
-    """The first faults."""
+    bad_lines: tuple[BadLine, ...] = ()
+    """The first bad lines."""
     has_generated_ids: bool = False
     """Some ids were derived from queries: such an id depends on the traces before it."""
 
@@ -223,33 +223,35 @@ def summarize_input(
 ) -> InputSummary:
     """Count, check and fingerprint the traces of an input in one pass.
 
-    Takes and raises what `read_traces` does, but returns the faults of single lines. Standard input is spent
+    Takes and raises what `read_traces` does, but returns the bad lines. Standard input is spent
     afterwards.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"
     >>> _ = path.write_text('{"id": "1", "query": "When?"}\\n{"id": "2"}\\n')
     >>> summary = summarize_input(path)
-    >>> summary.count, summary.bad_count, summary.faults[0].line, len(summary.fingerprint)
+    >>> summary.count, summary.bad_count, summary.bad_lines[0].line, len(summary.fingerprint)
     (1, 1, 2, 32)
     """
     digest = TraceDigest()
     notices: list[str] = []
-    faults: list[InputFault] = []
+    bad_lines: list[BadLine] = []
     bad, named = 0, False
 
-    def note(fault: InputFault) -> None:
+    def note(bad_line: BadLine) -> None:
         nonlocal bad
         bad += 1
-        if len(faults) < MAX_FAULTS_SHOWN:
-            faults.append(fault)
+        if len(bad_lines) < MAX_BAD_LINES_SHOWN:
+            bad_lines.append(bad_line)
 
     for trace in read_traces(
         where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=notices.append, max_line=max_line
     ):
         digest.add(trace)
         named = named or trace.id.startswith("q-")
-    return InputSummary(digest.count, digest.fingerprint, "; ".join(dict.fromkeys(notices)), bad, tuple(faults), named)
+    return InputSummary(
+        digest.count, digest.fingerprint, "; ".join(dict.fromkeys(notices)), bad, tuple(bad_lines), named
+    )
 
 
 class TraceDigest:

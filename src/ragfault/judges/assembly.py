@@ -67,7 +67,7 @@ def observe_traces(judge: Judge, traces: Sequence[Trace]) -> list[Verdicts]:
         _check_order(traces, results)
     except JudgeStopped:
         raise
-    except Exception as error:  # noqa: BLE001 - the door to judges that users write: one bad trace, not a lost run
+    except Exception as error:  # noqa: BLE001 - an error of user code fails one trace, not the run
         if len(traces) > 1:
             return [verdicts for trace in traces for verdicts in observe_traces(judge, [trace])]
         reason = str(error) if isinstance(error, JudgeError) else f"{type(error).__name__}: {error}"
@@ -107,7 +107,7 @@ def assemble_verdicts(trace: Trace, scorer: Scorer, levels: RelevanceLevels = DE
     """Assemble all verdicts on one trace; an error of the scorer fails this trace alone."""
     try:
         parts = _assemble_parts(trace, scorer, levels)
-    except Exception as error:  # noqa: BLE001 - the one door: a fault in one trace must not take the batch
+    except Exception as error:  # noqa: BLE001 - an error in one trace must not fail the batch
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return Verdicts(trace=trace.id, judge=scorer.fingerprint, failures={"*": reason})
     return Verdicts(trace=trace.id, judge=scorer.fingerprint, **parts)

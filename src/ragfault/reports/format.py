@@ -97,7 +97,7 @@ def clip_text(text: str, limit: int) -> str:
 
 
 def get_correction_heading(card: Scorecard) -> str | None:
-    """Return what the figures that stand beside those as judged are; None where there are none."""
+    """Return the kind of corrected figures shown beside the judged ones; None if there are none."""
     return CORRECTED_HEADING if card.correction else PPI_HEADING if card.label_source else None
 
 

@@ -182,7 +182,7 @@ class ChunkIndex:
 
         "sparse" scores by BM25, and what shares no word with the query is not found; "dense" by cosine; "hybrid" fuses
         the two (with the options of `fuse`). Several forms of a query are searched apart and fused by reciprocal ranks.
-        Where no chunk meets the conditions nothing is found, and a note says so. Raises UsageError for "dense" without
+        If no chunk meets the conditions, the result is empty, with a note. Raises UsageError for "dense" without
         an embedder, UnknownName for a condition on a field that no chunk has.
         """
         return make_retriever(self, kind, k, **fusion)

@@ -78,12 +78,12 @@ def read_pipeline_config(path: str | Path) -> PipelineConfig:
         raise InputError(f"{place} is not TOML: {error}") from None
     for name, table in tables.items():
         _check_table(place, name, table)
-    recipe = PipelineConfig(
+    config = PipelineConfig(
         **{key: tables.get("index", {}).get(key, getattr(PipelineConfig(), key)) for key in ("chunker", "embedder")},
         stages=tables.get("stages", {}),
     )
-    check_pipeline_config(recipe, str(place))
-    return recipe
+    check_pipeline_config(config, str(place))
+    return config
 
 
 def _check_table(path: Path, name: str, table: Any) -> None:
@@ -99,8 +99,8 @@ def _check_table(path: Path, name: str, table: Any) -> None:
             raise InputError(f'{path}: {key} of [{name}] should be a text such as "top(5)", not {value!r}.')
 
 
-def check_pipeline_config(config: PipelineConfig, source: str = "the recipe") -> None:
-    """Refuse a recipe that cannot be cooked, before anything is computed."""
+def check_pipeline_config(config: PipelineConfig, source: str = "the config") -> None:
+    """Check a configuration before anything is computed."""
     steps = {name: get_stage_kind(text) for name, text in config.stages.items()}
     if "retrieve" not in steps.values():
         raise UsageError(f'{source} has no stage that retrieves. Add one, such as: retrieve = "hybrid"')
@@ -181,19 +181,19 @@ def build_pipeline(config: PipelineConfig, index: ChunkIndex) -> Pipeline:
 def load_pipeline(path: str | Path, source: Iterable[Document] | ChunkIndex) -> Pipeline:
     """Load the pipeline of a file over the documents of a corpus or over an existing index.
 
-    Raises what `read_recipe` and `build_index` raise, and UsageError where the index was made by another chunker or
+    Raises what `read_config` and `build_index` raise, and UsageError where the index was made by another chunker or
     another embedder than the file names: cut and embedded otherwise, it is another pipeline.
     """
-    recipe = read_pipeline_config(path)
+    config = read_pipeline_config(path)
     if not isinstance(source, ChunkIndex):
-        return build_pipeline(recipe, build_index(recipe, source))
+        return build_pipeline(config, build_index(config, source))
     manifest = source.manifest
-    if manifest.chunker and manifest.chunker != recipe.chunker:
+    if manifest.chunker and manifest.chunker != config.chunker:
         raise UsageError(
-            f"the index was cut by {manifest.chunker}, and {path} says {recipe.chunker}. Index the corpus again."
+            f"the index was cut by {manifest.chunker}, and {path} says {config.chunker}. Index the corpus again."
         )
-    _check_same_embedder(recipe, source, path)
-    return build_pipeline(recipe, source)
+    _check_same_embedder(config, source, path)
+    return build_pipeline(config, source)
 
 
 def _check_same_embedder(config: PipelineConfig, index: ChunkIndex, path: str | Path) -> None:

@@ -79,7 +79,7 @@ def estimate_length_limit(queries: Sequence[str]) -> int:
     from statistics import quantiles
 
     if len(queries) < 2:
-        raise UsageError(f"the length of queries is told from at least 2 of them, got {len(queries)}.")
+        raise UsageError(f"the length of queries is estimated from at least 2 of them, got {len(queries)}.")
     low, _, high = quantiles([len(split_words(query)) for query in queries], n=4, method="inclusive")
     return int(high + OUTLIER_FACTOR * (high - low))
 
@@ -209,8 +209,8 @@ def _generate_variants(
         reply = generator.generate(instructions, query.text)
     except UsageError:
         raise
-    except Exception as error:  # noqa: BLE001 - the door to models: a search without its rewrite is still a search
-        note = f"the query was searched for as it stands: {type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - a model error costs the rewrite, not the search
+        note = f"the query was searched for unchanged: {type(error).__name__}: {error}"
         return query.with_failure(note)
     lines = [re.sub(r"^\s*(?:[-*•]|\d+[.)])\s*", "", line).strip() for line in reply.splitlines()[:MAX_REPLY_LINES]]
     forms = [line for line in dict.fromkeys(lines) if line][:limit]

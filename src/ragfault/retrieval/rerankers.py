@@ -52,7 +52,7 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
     """Return the stage that orders the first `depth` hits by what a reranker says, and keeps `k` of them.
 
     Scores become the reranker's. Hits beyond `depth` follow in their order with the lowest of them, unless `k` leaves
-    them out; equal hits keep their order. A reranker that fails leaves the order as it was, and a note says so.
+    them out; equal hits keep their order. If a reranker fails, the order is kept, with a note.
 
     >>> from ragfault.records import Chunk
     >>> hits = (Chunk(id="dogs", text="Dogs need a lead."), Chunk(id="ferry", text="The ferry leaves at ten."))
@@ -70,7 +70,7 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
             scores = list(reranker.relevance(query.text, [hit.text for hit in head]))
         except UsageError:
             raise
-        except Exception as error:  # noqa: BLE001 - the door to services: hits in their old order are still hits
+        except Exception as error:  # noqa: BLE001 - a service error costs the reranking, not the search
             note = f"reranking failed, the order is as it was: {type(error).__name__}: {error}"
             return StageResult(query.with_failure(note), hits[:k])
         if len(scores) != len(head):

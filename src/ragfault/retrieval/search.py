@@ -87,7 +87,7 @@ def fuse_rankings(
 
     For `rrf` an item gets 1 / (constant + rank) from each ranking that holds it, with ranks from `first`: 1 as in the
     paper, 0 as some implementations have it. The methods of scores add up what `norm` makes comparable. An item that a
-    ranking lacks gets nothing from it. Equal results stand in the order of their best rank, then in that of their first
+    ranking lacks gets nothing from it. Ties are ordered by their best rank, then by their first
     appearance.
 
     Raises UnknownName for a method or norm that does not exist, UsageError where there are not as many weights as

@@ -170,7 +170,7 @@ def reorder(strategy: Literal["thirds", "ends"] = "thirds") -> Stage:
     """Return the stage that moves the best hits to the beginning and the end, where generators attend most.
 
     "thirds": the best third, then the worst, then the middle one (two hits stay as they are). "ends": alternately at
-    the beginning and at the end, so that the worst stand in the middle. Hits are taken in the order of their scores,
+    the beginning and at the end, so that the worst are in the middle. Hits are taken in the order of their scores,
     else in the order that they have.
 
     >>> hits = tuple(Chunk(id=str(n), score=1 - n / 10) for n in range(1, 7))
@@ -245,7 +245,7 @@ def compress(reranker: Reranker | None = None, *, threshold: float = 0.5, neighb
             values = iter(bearing(query.text, texts) if texts else ())
         except UsageError:
             raise
-        except Exception as error:  # noqa: BLE001 - the door to services: whole hits are still hits
+        except Exception as error:  # noqa: BLE001 - a service error costs the compression, not the search
             note = f"compression failed, the hits are whole: {type(error).__name__}: {error}"
             return StageResult(query.with_failure(note), hits)
         compressed = []

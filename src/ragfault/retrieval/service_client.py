@@ -55,9 +55,9 @@ def post_json(
 ) -> Any:
     """Return the reply of a service to a JSON body.
 
-    A try that meets a limit, a fault of the server or a broken line is made again, `tries` times in all, after the
-    pause that the service asks for. Raises UsageError for an address that is none of http, ServiceFailed where no try
-    helped.
+    An attempt that fails by a rate limit, a server error or a broken connection is repeated, `attempts` times in all,
+    after the pause that the service requests. Raises UsageError for a URL that is not HTTP, ServiceFailed if no attempt
+    succeeded.
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise UsageError(f"{url} is no address of a service: it begins with http:// or https://.")

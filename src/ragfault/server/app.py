@@ -53,7 +53,7 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     if clock is None:
         clock = DemoClock(settings.speed) if settings.demo else time.time
     check_otlp_settings(settings)
-    build_receivers(settings)  # what is wrong with them is told before there is a store
+    build_receivers(settings)  # report errors in the settings before a store is created
     with convert_write_errors(settings.data_folder):
         settings.data_folder.mkdir(parents=True, exist_ok=True)
     server = ServerState(settings, open_store(settings.store), clock)

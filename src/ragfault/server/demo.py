@@ -35,13 +35,13 @@ DEMO_ROUTES = ("counter", "website")
 FAULTY_ROUTE = "website"
 """The route whose retrieval breaks."""
 NO_CONVERSATION: dict[str, Any] = {"conversation": None, "turn": None}
-"""Questions of the demo are independent of each other."""
+"""Fields that make a question of the demo independent of the others."""
 BROKEN_SHARE = 0.7
-"""Share of that route's traces that get the chunks of another question while retrieval is broken."""
+"""Share of the traces of FAULTY_ROUTE that get the chunks of another question while retrieval is broken."""
 
 
 class DemoClock:
-    """Clock that runs faster than real time while it is ticked, and stands still otherwise.
+    """Clock that runs faster than real time while it is ticked, and stops otherwise.
 
     >>> clock = DemoClock(60)
     >>> begin = clock()
@@ -69,7 +69,7 @@ class DemoClock:
 class DemoTraffic(BackgroundThread):
     """Thread that writes the traces of the demo into the store of a server.
 
-    The history is stored first. The clock stands still while more than MAX_WAITING traces wait to be judged: the demo
+    The history is stored first. The clock stops while more than MAX_WAITING traces wait to be judged: the demo
     raises the same alerts on a slow machine.
     """
 
@@ -81,7 +81,7 @@ class DemoTraffic(BackgroundThread):
 
     def make_minute(self, minute: int) -> Iterator[Trace]:
         """Yield the traces of a minute of the demo; minutes of the history are negative."""
-        fault = FAULT_START <= minute < FAULT_START + FAULT_MINUTES
+        is_faulty = FAULT_START <= minute < FAULT_START + FAULT_MINUTES
         for at in range(TRACES_PER_MINUTE):
             trace = self._random.choice(self._healthy_traces)
             moment = datetime.fromtimestamp(self._start_time, UTC) + timedelta(minutes=minute + at / TRACES_PER_MINUTE)
@@ -89,7 +89,7 @@ class DemoTraffic(BackgroundThread):
             metadata = {**trace.metadata, "release": "index-2" if minute >= FAULT_START else "index-1"}
             name = f"demo-{int(self._start_time)}-{minute}-{at}"
             copy = replace(trace, id=name, time=moment, metadata=metadata, route=route, **NO_CONVERSATION)
-            if fault and route == FAULTY_ROUTE and self._random.random() < BROKEN_SHARE:
+            if is_faulty and route == FAULTY_ROUTE and self._random.random() < BROKEN_SHARE:
                 copy = replace(copy, chunks=self._random.choice(self._healthy_traces).chunks)
             yield copy
 

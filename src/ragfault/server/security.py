@@ -47,7 +47,7 @@ class SecurityMiddleware:
     """Middleware that sets security headers, checks the origin of requests and turns crashes into problems.
 
     On loopback, requests to foreign host names are rejected: a page elsewhere could otherwise reach the server by a
-    name of its own that resolves to this machine.
+    name that resolves to this machine.
     """
 
     def __init__(self, app: ASGIApp, local: bool) -> None:
@@ -69,14 +69,14 @@ class SecurityMiddleware:
                     headers.setdefault(name, value)
             await send(message)
 
-        fault = self._check_origin(Headers(scope=scope))
-        if fault:
-            await problem_response(403, fault)(scope, receive, sending)
+        problem = self._check_origin(Headers(scope=scope))
+        if problem:
+            await problem_response(403, problem)(scope, receive, sending)
             return
         try:
             await self._app(scope, receive, sending)
         except ClientDisconnect:
-            return  # nobody is there to be told
+            return  # the client has disconnected
         except Exception as error:
             if begun:
                 raise

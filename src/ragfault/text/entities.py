@@ -15,7 +15,7 @@ CAPITALIZED_WORD = r"[^\W\d_a-zß-öø-ÿ][^\W_]*(?:['&.-][^\W_]+){0,6}\.?"
 NAME_PARTICLE = r"(?:of|de|da|di|del|della|van|von|der|den|la|le|du|bin|al|y|for)"
 NAME_RUN = re.compile(rf"\b{CAPITALIZED_WORD}(?: (?:{NAME_PARTICLE} )?{CAPITALIZED_WORD}){{0,9}}")
 NAME_FOLLOWER = re.compile(r"(?:'s)?,? (?:is|was|are|were|has|had|and [A-Z])|'s\b")
-"""Words after a name that tell it from a capital that only opens a sentence."""
+"""Words after a name, which distinguish it from a capitalized first word of a sentence."""
 
 
 def extract_names(text: str) -> list[str]:
@@ -63,7 +63,7 @@ def _is_acronym(word: str) -> bool:
 ENTITY_HINT = re.compile(
     rf"\d|[$€£¥₹§@]|https?:|\b(?:{SPELLED_NUMBER.pattern}|percent|section|article|part|appendix)\b"
 )
-"""Lower-case texts without a match hold no entity but names."""
+"""A lower-case text without a match has no entities except names."""
 URL_OR_EMAIL = re.compile(r"\bhttps?://[^\s<>\"')\]]+|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]{1,64}\b")
 SECTION_PATTERN = (
     r"(?:\b(section|sec|article|art|chapter|clause|paragraph|para|figure|fig|table|page|step|rule|part|title"
@@ -99,7 +99,7 @@ def extract_entities(text: str) -> frozenset[str]:
 
 
 def mentions_entity(entity: str, text: str) -> bool:
-    """Return whether a text mentions an entity, whatever its capitals.
+    """Return whether a text mentions an entity, ignoring case.
 
     For many entities and one text, build its `EntityIndex` once.
 
@@ -145,7 +145,7 @@ QUANTITY_PREFIX = re.compile(r"^(?:--|-?\d|v\d|tel |section |article |page )")
 
 @lru_cache(maxsize=1 << 12)
 def extract_literals(text: str) -> dict[str, tuple[str, ...]]:
-    """Extract the entities of a text that are not names: each with all forms it implies, itself first.
+    """Extract the entities of a text except names: each with all forms that it implies, its own first.
 
     >>> extract_literals("Ann paid 5 kg in March 2024")
     {'2024-03': ('2024-03', '2024'), '5 kg': ('5 kg', '5')}

@@ -12,7 +12,7 @@ from ragfault.text.normalization import NUMERALS
 
 
 class EntityMatch(NamedTuple):
-    """One item: its own form first, then the lesser forms that it implies."""
+    """A matched entity: its normal form, then the less specific forms that it implies."""
 
     form: str
     implied: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ NUMBER_WORDS = (
 )
 SPELLED_NUMBER = re.compile(NUMBER_WORDS, re.IGNORECASE)
 SPELLED_NUMBER_LOWER = re.compile(NUMBER_WORDS)
-"""The same in lower case, where it is found sooner."""
+"""The same pattern for lower-case text, which is faster."""
 DIGIT = re.compile(r"\d")
 NUMERAL = r"(?P<figure>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?!\d)"
 SCALED_NUMERAL = NUMERAL + rf"(?:[ -]?(?P<scale>(?:{SCALE_WORDS}|mn|bn|(?<=\d)[bkm](?![\w°²³/]))(?!\w)))?"
@@ -233,7 +233,7 @@ BASE_UNITS: dict[str, tuple[str, str]] = {
     "tb": ("byte", "1000000000000"), "khz": ("hz", "1000"), "mhz": ("hz", "1000000"), "ghz": ("hz", "1000000000"),
     "kcal": ("cal", "1000"), "kpa": ("pa", "1000"), "bp": ("%", "0.01"),
 }  # fmt: skip
-"""Unit → its base unit and its size in it; other units are their own base."""
+"""Unit → base unit and conversion factor; other units are their own base."""
 UNIT_SPELLINGS = {
     "unit": "iu", "ug": "µg", "μmol": "µmol", "umol": "µmol", "μl": "µl", "ul": "µl", "d": "day", "c": "°c", "f": "°f",
     "bps": "bp", "basis point": "bp", "percentage point": "%", "per cent": "%", "nanogram": "ng", "deciliter": "dl",
@@ -275,7 +275,7 @@ def parse_quantities(text: str) -> tuple[PhysicalQuantity, ...]:
 
 
 def _convert_to_base(unit: str) -> tuple[str, Decimal]:
-    """Return the base unit of a unit, and its size in it."""
+    """Return the base unit of a unit and the conversion factor."""
     unit = unit.lower().strip()
     for spelling in (unit, unit.removesuffix("s")):
         name = UNIT_SPELLINGS.get(spelling) or UNITS.get(spelling)

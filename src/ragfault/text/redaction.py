@@ -181,7 +181,7 @@ def passes_luhn_check(digits: str) -> bool:
 PHONE_SEPARATOR = "[ \u00a0\u202f./\u2010\u2011\u2013-]"
 PHONE_START = r"(?:(?<![\w~])|(?<=\\[nrt]))(?<![0-9][.+:/-])(?<![A-Za-z][/-])"
 NO_DIGIT_BEFORE = r"(?<![0-9][ \u00a0])"
-"""No digits, words or masks run into the number, nor a group that it may be the rest of."""
+"""Neither digits, words or masks adjoin the number, nor a group that it may continue."""
 PHONE_END = r"(?![\w~])(?![./-][0-9])"
 PHONE_PATTERNS = (
     re.compile(

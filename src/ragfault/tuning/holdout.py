@@ -192,7 +192,7 @@ class ConfigComparison(NamedTuple):
 
 
 class HoldoutEvaluator:
-    """Measures recipes on the questions that chose nothing."""
+    """Measures configurations on the holdout questions."""
 
     def __init__(self, runner: TrialRunner, questions: Sequence[TuningQuestion], seed: int = 0) -> None:
         self._runner, self._questions, self._seed = runner, tuple(questions), seed
@@ -334,12 +334,12 @@ def measure_frontier(
 ) -> tuple[FrontierPoint, ...]:
     """Return the frontier of value, milliseconds and tokens on the selection questions, with holdout figures.
 
-    Recipes that are `named`, the recommended one first, are among the points whether they are on it or not.
+    The `named` configurations, the recommended one first, are among the points even if they are not on the frontier.
     """
     complete = [
-        (runner.configs[name], [outcomes[outcome.id] for outcome in selection])
+        (runner.configs[name], [outcomes[question.id] for question in selection])
         for name, outcomes in runner.outcomes.items()
-        if all(outcome.id in outcomes for outcome in selection)
+        if all(question.id in outcomes for question in selection)
     ]
     figures = [
         tuple(
@@ -349,8 +349,8 @@ def measure_frontier(
         for _, measured_outcomes in complete
     ]
     places = sorted(select_undominated(figures), key=lambda place: -figures[place][0])[:MAX_FRONTIER_POINTS]
-    recipes = {outcome.name: outcome for outcome in (*named, *(complete[place][0] for place in places))}
+    configs = {config.name: config for config in (*named, *(complete[place][0] for place in places))}
     return tuple(
-        FrontierPoint(measured=measure(name, outcome), recommended=outcome == named[0])
-        for name, outcome in recipes.items()
+        FrontierPoint(measured=measure(name, config), recommended=config == named[0])
+        for name, config in configs.items()
     )

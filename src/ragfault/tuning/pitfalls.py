@@ -78,7 +78,7 @@ class Pitfall(Struct, frozen=True, kw_only=True):
 
 
 def lint(target: PipelineConfig | Run | str | Path, index: str | Path | None = None) -> tuple[Pitfall, ...]:
-    """Look for the six pitfalls in a pipeline (its file or recipe) or in a run.
+    """Look for the six pitfalls in a pipeline (its file or configuration) or in a run.
 
     An `index` in a folder is held against the embedder of a pipeline. What cannot be seen is not found, and the
     evidence says so. Raises InputError where a file is no pipeline, RunError where a folder is no run and no index.
@@ -154,7 +154,7 @@ def _read_number(text: str, place: int, key: str, default: int) -> int:
 def _check_monitored(path: Path | None) -> Pitfall:
     """Look for thresholds or targets in a settings file beside the pipeline."""
     if path is None:
-        return _make_pitfall("nothing monitored", False, "not seen: a recipe alone does not say what watches it")
+        return _make_pitfall("nothing monitored", False, "not checked: a configuration does not state its monitoring")
     beside = path.parent / "ragfault.toml"
     try:
         settings = tomllib.loads(beside.read_text(encoding="utf-8"))

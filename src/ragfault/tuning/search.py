@@ -122,7 +122,7 @@ class SearchResult(NamedTuple):
 
 
 class PipelineSearch:
-    """One search over a space, from a recipe to start with, on the questions that choose."""
+    """One search over a space, from a start configuration, on the selection questions."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class PipelineSearch:
         if winner.embedder == NO_EMBEDDER:
             return [winner, *others]
         more = [self._add_embedder(config, winner.embedder) for config in others]
-        return [config.config for config in self._race_candidates("embedder", [winner, *more], BEAM_WIDTH)]
+        return [result.config for result in self._race_candidates("embedder", [winner, *more], BEAM_WIDTH)]
 
     def _add_embedder(self, config: PipelineConfig, embedder: str) -> PipelineConfig:
         """Return a configuration with an embedder and a fusion by scores, which suffers least from a weak embedder."""
@@ -216,7 +216,7 @@ class PipelineSearch:
         more = [replace_stage(config, kind, text) for config in bare for text in expressions]
         raced = self._race_candidates(kind, [*more, *(config for config in self.beam if config not in bare)], 1)
         plain = self._measure_all(bare)
-        worthwhile = [config.config for config in raced if self._is_worthwhile(config, plain)]
+        worthwhile = [result.config for result in raced if self._is_worthwhile(result, plain)]
         rest = sorted(zip(plain, bare, strict=True), key=lambda pair: -_mean_value(pair[0]))
         return [*worthwhile, *(config for _, config in rest)][:BEAM_WIDTH]
 
@@ -229,14 +229,14 @@ class PipelineSearch:
         if not candidates:
             return beam
         raced = self._race_candidates("select", [*beam, *candidates], len(beam) + len(candidates), halve=False)
-        raced.sort(key=lambda config: (round(compute_violation(self.bounds, config.outcomes), 6), -config.value))
+        raced.sort(key=lambda result: (round(compute_violation(self.bounds, result.outcomes), 6), -result.value))
         first = raced[0]
         old = self._measure_all([beam[0]])[0]
         if not compute_violation(self.bounds, old) and not gains_enough(old, first.outcomes):
             return beam
-        return [config.config for config in raced[:BEAM_WIDTH]]
+        return [result.config for result in raced[:BEAM_WIDTH]]
 
-    # --- how they choose ---------------------------------------------------------------------------
+    # --- choice ------------------------------------------------------------------------------------
 
     def _race_candidates(
         self, step: str, candidates: Sequence[PipelineConfig], keep: int, *, halve: bool = True
@@ -246,9 +246,9 @@ class PipelineSearch:
         self.steps.append(SearchStep(step=step, candidates=len(field), chosen="", seconds=0.0))
         total, done = len(field) * len(self.questions), 0
 
-        def measure(recipe: PipelineConfig, questions: Sequence[TuningQuestion]) -> list[QuestionOutcome]:
+        def measure(config: PipelineConfig, questions: Sequence[TuningQuestion]) -> list[QuestionOutcome]:
             nonlocal done
-            outcomes = self.runner.measure(recipe, questions)
+            outcomes = self.runner.measure(config, questions)
             done += len(questions)
             self.progress(step, min(done, total), total)
             return outcomes
@@ -258,8 +258,8 @@ class PipelineSearch:
         measured = [(config, measure(config, self.questions)) for config in field]
         return [RaceResult(config, outcomes, _mean_value(outcomes)) for config, outcomes in measured]
 
-    def _measure_all(self, recipes: Sequence[PipelineConfig]) -> list[list[QuestionOutcome]]:
-        return [self.runner.measure(config, self.questions) for config in recipes]
+    def _measure_all(self, configs: Sequence[PipelineConfig]) -> list[list[QuestionOutcome]]:
+        return [self.runner.measure(config, self.questions) for config in configs]
 
     def _is_worthwhile(self, raced: RaceResult, baselines: Sequence[Sequence[QuestionOutcome]]) -> bool:
         """Return True where an added stage gains enough, or brings the configuration within the bounds."""
@@ -272,14 +272,14 @@ class PipelineSearch:
     def _choose_config(self) -> PipelineConfig:
         """Return the best configuration within the bounds: of the beam, else of all that ran on every question."""
         complete = [
-            (recipe, [self.runner.outcomes[name][question.id] for question in self.questions])
-            for name, recipe in self.runner.configs.items()
+            (config, [self.runner.outcomes[name][question.id] for question in self.questions])
+            for name, config in self.runner.configs.items()
             if all(question.id in self.runner.outcomes[name] for question in self.questions)
         ]
-        known = {recipe.name: outcomes for recipe, outcomes in complete}
-        for question in self.beam:
-            if question.name in known and not compute_violation(self.bounds, known[question.name]):
-                return question
+        known = {config.name: outcomes for config, outcomes in complete}
+        for config in self.beam:
+            if config.name in known and not compute_violation(self.bounds, known[config.name]):
+                return config
         if not complete:
             return self.beam[0]
         return min(

@@ -161,10 +161,10 @@ class TuningCache:
         self._unsaved.clear()
 
     def prebuild_indexes(self, configs: Iterable[PipelineConfig], workers: int) -> None:
-        """Make the indexes of recipes that are not there yet, on so many processes."""
+        """Build the missing indexes of some configurations, in several processes."""
         if workers < 2 or self.folder is None:
             return
-        missing = {self.compute_index_key(recipe): recipe for recipe in configs if not self.has_index(recipe)}
+        missing = {self.compute_index_key(config): config for config in configs if not self.has_index(config)}
         if len(missing) < 2:
             return
         from concurrent.futures import ProcessPoolExecutor
@@ -181,7 +181,7 @@ class TuningCache:
 
 
 def _build_in_process(folder: Path, documents: Sequence[Document], config: PipelineConfig) -> None:
-    """Make one index, in a process of its own."""
+    """Build one index, in a separate process."""
     TuningCache(folder, documents).get_index(config)
 
 
@@ -334,7 +334,7 @@ class SearchBudgetSpent(Exception):
 
 
 class TrialRunner:
-    """Runs recipes on questions. What two recipes share is computed once, and all that is computed is charged once."""
+    """Runs configurations on questions. What two of them share is computed once, and its time is charged once."""
 
     def __init__(self, cache: TuningCache, metric: Metric, deadline: float | None = None) -> None:
         self.cache, self.metric = cache, metric

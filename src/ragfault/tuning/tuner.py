@@ -72,7 +72,7 @@ def tune(  # noqa: PLR0913 - the options of one verb
     """Search for the pipeline that answers the questions best, and prove its gain on questions that chose nothing.
 
     `corpus` is documents, `questions` traces with a query and gold: spans of documents, or ids of documents. One part
-    of the questions chooses, step by step; the other measures the choice against the `baseline` (a recipe or its file)
+    of the questions chooses, step by step; the other measures the choice against `baseline` (a configuration or file)
     and against plain BM25. Questions that share a document, or where these are few, that share a stretch of gold, are
     never on both sides. `subject_to` bounds what is paid ("latency_p95<=200", "tokens<=2000"); where nothing is said of
     tokens, those of the baseline are the bound. After `budget` minutes the search ends with the best so far. With a
@@ -195,29 +195,29 @@ def _measure_holdout(
     seed: int,
 ) -> TuningResult:
     """Measure the chosen configuration on the holdout questions."""
-    recipe, plain = search_result.config, make_plain_bm25(start)
+    chosen, plain = search_result.config, make_plain_bm25(start)
     if list_budget_selections(bounds) and compute_violation(bounds, runner.measure(plain, parts.selection)):
         # What is held against it keeps to the bound; so does it.
         plain = replace_stage(plain, "select", list_budget_selections(bounds)[0])
     known = list(runner.configs.values())
     prover = HoldoutEvaluator(runner, parts.holdout, seed)
     rows = [
-        prover.measure_config("recommended", recipe),
+        prover.measure_config("recommended", chosen),
         prover.measure_config("present", start),
         prover.measure_config("plain BM25", plain),
     ]
     pairs = [
-        ("the present configuration", recipe, start, "recommended", "present"),
-        ("plain BM25", recipe, plain, "recommended", "plain BM25"),
+        ("the present configuration", chosen, start, "recommended", "present"),
+        ("plain BM25", chosen, plain, "recommended", "plain BM25"),
     ]
-    ablated = [test for test in list_ablations(recipe, plain) if runner.cache.has_index(test[2])]
+    ablated = [test for test in list_ablations(chosen, plain) if runner.cache.has_index(test[2])]
     shown = [test[2] for test in ablated]
-    refused = [test for test in list_rivals(recipe, known) if runner.cache.has_index(test[2]) and test[2] not in shown]
-    points = measure_frontier(runner, (recipe, start, plain), parts.selection, prover.measure_config)
+    refused = [test for test in list_rivals(chosen, known) if runner.cache.has_index(test[2]) and test[2] not in shown]
+    points = measure_frontier(runner, (chosen, start, plain), parts.selection, prover.measure_config)
     return TuningResult(
         metric=str(runner.metric),
         bounds=bounds,
-        config=recipe,
+        config=chosen,
         baseline=start,
         plain_bm25=plain,
         measured=tuple(rows if start != plain else [rows[0], replace(rows[1], name="present = plain BM25")]),

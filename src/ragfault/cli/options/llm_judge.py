@@ -24,7 +24,7 @@ MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
 def add_llm_options(function: F) -> F:
-    """Add the options of a judge that asks a model; each may also stand in the table [llm] of the settings."""
+    """Add the options of a judge that asks a model; each may also be set in the table [llm] of the settings."""
     for option in reversed(
         (
             click.option("--base-url", metavar="URL", help="Where the model is, up to /v1.  [default: the provider's]"),

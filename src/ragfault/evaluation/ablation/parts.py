@@ -324,7 +324,7 @@ def _call_part(name: str, step: SystemPart, trace: Trace) -> Trace:
         result = step(trace)
         if not isinstance(result, Trace):
             raise TypeError(f"it returned {type(result).__name__}, not a Trace")
-    except Exception as error:  # noqa: BLE001 - the door to parts that users write: one failed query, not a lost experiment
+    except Exception as error:  # noqa: BLE001 - an error of user code fails one query, not the experiment
         return replace(trace, error=f"{name}: {type(error).__name__}: {error}")
     return result
 

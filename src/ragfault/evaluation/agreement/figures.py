@@ -1,4 +1,4 @@
-"""Agreement figures of scored units, each with an interval over groups."""
+"""Agreement statistics of scored units, each with an interval over groups."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class IntervalOptions(NamedTuple):
 
 
 class PositiveCalls(NamedTuple):
-    """Units called positive, and the threshold of the call."""
+    """Units classified as positive, and the threshold used."""
 
     positive: Bools
     threshold: float | None
 
 
 def call_positive(units: ScoredUnits, groups: Sequence[str], threshold: str, seed: int) -> PositiveCalls:
-    """Call units positive: by the best F1 of the other folds, by the judge's own threshold, or by a number.
+    """Classify units by a threshold: of the best F1 on the other folds ("cv"), the judge's own ("own"), or a number.
 
-    Folds are made of whole groups. Where the other folds have one class alone, none is called positive; where
-    that is so of every fold, there is no threshold.
+    Folds consist of whole groups. If the other folds have only one class, no unit of the fold is positive; if that
+    holds for every fold, there is no threshold.
     """
     if threshold == "own":
         return PositiveCalls(units.called, OWN_THRESHOLD)
@@ -77,7 +77,7 @@ def compute_agreement(
     inner: Sequence[Hashable] | None = None,
     value: str | None = None,
 ) -> UnitAgreement:
-    """Compute every figure of some units; `inner` names the groups of the within-group AUROC."""
+    """Compute every agreement statistic of some units; `inner` names the groups of the within-group AUROC."""
     label = units.label
     names = np.array(groups, object)
     figures = [_mean_figure("positives", label, names, "there are no units")]
@@ -111,14 +111,14 @@ FIGURE_ORDER = (
     *("kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal"),
     *("calibration_error", "brier", "unsure", "accuracy", "accuracy_sure", "accuracy_unsure"),
 )
-"""The order of the figures."""
+"""The order of the statistics."""
 
 
 SIGNED_FIGURES = ("balanced_accuracy_lost", "kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal")
-"""Figures that may be negative."""
-THRESHOLD_FIGURES = ("f1", "precision", "recall")  # figures at the threshold
+"""Statistics that may be negative."""
+THRESHOLD_FIGURES = ("f1", "precision", "recall")  # statistics at the threshold
 INFLATED_FIGURES = ("best_balanced_accuracy", "balanced_accuracy_lost", "calibration_error")
-"""Figures that chance inflates."""
+"""Statistics that are biased upwards by chance."""
 CALIBRATION_NOISE = "noise"
 """Calibration error due to resampling; the true error is within this distance of the estimate."""
 
@@ -152,7 +152,7 @@ def _certainty_figures(units: ScoredUnits, names: NDArray[np.object_]) -> list[A
 def _bootstrap_figures(
     units: ScoredUnits, groups: Sequence[str], called: Bools, inner: Sequence[Hashable] | None, options: IntervalOptions
 ) -> list[AgreementFigure]:
-    """Return the figures that are no means, with bootstrap intervals."""
+    """Return the statistics that are not means, with bootstrap intervals."""
     label = units.label
     reason = "none is positive" if not label.any() else "none is negative"
     if not label.size or label.all() or not label.any():
@@ -208,7 +208,7 @@ class _StatisticGroup(NamedTuple):
 
 
 def _ranking_statistics(units: ScoredUnits) -> _StatisticGroup:
-    """Return statistics of the order of the scores; the best threshold is chosen in each resample."""
+    """Return rank statistics of the scores; the best threshold is chosen in each resample."""
     ranked = RankedScores(units.score, units.label)
 
     def statistic(weights: FloatArray) -> FloatArray:
@@ -302,7 +302,7 @@ def _within_statistics(groups: Sequence[tuple[NDArray[np.intp], RankedScores]]) 
 def compute_span_agreement(
     overlaps: Sequence[SpanOverlap], groups: Sequence[str], options: IntervalOptions
 ) -> SpanAgreement | None:
-    """Compute the overlap of the judge's bad claims with the labeled spans; None without spans."""
+    """Compute the overlap of the claims judged bad with the labeled spans; None without spans."""
     flags = [flag for overlap in overlaps for flag in overlap.touched]
     if not flags:
         return None

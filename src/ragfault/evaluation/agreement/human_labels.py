@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from ragfault.errors import MAX_FAULTS_SHOWN, InputError, InputFault
+from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError
 from ragfault.io.atomic_files import convert_write_errors, write_atomically
 from ragfault.io.field_values import make_content_id
 from ragfault.io.files import iterate_lines, open_bytes
@@ -136,7 +136,7 @@ def read_labels(path: str | Path) -> list[HumanLabel]:
     a file without labels.
     """
     labels: list[HumanLabel] = []
-    faults: list[InputFault] = []
+    bad_lines: list[BadLine] = []
     decoder = msgspec.json.Decoder(HumanLabel)
     stream = open_bytes(str(path))
     with stream.body as body:
@@ -146,22 +146,22 @@ def read_labels(path: str | Path) -> list[HumanLabel]:
             try:
                 labels.append(decoder.decode(line))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                faults.append(InputFault(str(path), number, str(error)))
+                bad_lines.append(BadLine(str(path), number, str(error)))
     if stream.read_error:
-        faults.append(InputFault(str(path), len(labels) + len(faults) + 1, stream.read_error))
-    if faults:
-        raise InputError(format_faults(faults, len(labels), "labels"))
+        bad_lines.append(BadLine(str(path), len(labels) + len(bad_lines) + 1, stream.read_error))
+    if bad_lines:
+        raise InputError(format_bad_lines(bad_lines, len(labels), "labels"))
     if not labels:
         raise InputError(f"{path}: empty, there is no label in it. Make some with: ragfault label RUN")
     return labels
 
 
-def format_faults(faults: Sequence[InputFault], good: int, noun: str) -> str:
-    """Format the first faults of a file and the number of the others."""
-    lines = [f"{len(faults):,} of {good + len(faults):,} {noun} cannot be read:"]
-    lines += [f"  {fault}" for fault in faults[:MAX_FAULTS_SHOWN]]
-    if len(faults) > MAX_FAULTS_SHOWN:
-        lines.append(f"  … and {len(faults) - MAX_FAULTS_SHOWN:,} more")
+def format_bad_lines(bad_lines: Sequence[BadLine], good: int, noun: str) -> str:
+    """Format the first bad lines of a file and the number of the others."""
+    lines = [f"{len(bad_lines):,} of {good + len(bad_lines):,} {noun} cannot be read:"]
+    lines += [f"  {bad_line}" for bad_line in bad_lines[:MAX_BAD_LINES_SHOWN]]
+    if len(bad_lines) > MAX_BAD_LINES_SHOWN:
+        lines.append(f"  … and {len(bad_lines) - MAX_BAD_LINES_SHOWN:,} more")
     return "\n".join(lines)
 
 

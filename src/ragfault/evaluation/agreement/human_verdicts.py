@@ -41,7 +41,7 @@ class _PartialRecord:
         self.__dict__.update({name: value for name, value in fields.items() if value is not None})
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"nobody said {name}")
+        raise AttributeError(f"no label has {name}")
 
 
 def list_metrics(run: Run) -> list[Metric]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from ragfault.errors import MAX_FAULTS_SHOWN, BadTraces, InputError, InputFault, UnknownName
+from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, BadTraces, InputError, UnknownName
 from ragfault.evaluation.agreement.label_parser import (
     ChunkGrade,
     LabeledClaim,
@@ -219,25 +219,25 @@ class LabeledTraces(NamedTuple):
 
 
 class _LabelErrors:
-    """Collector of the faults of lines and labels."""
+    """Collector of bad lines and bad labels."""
 
     def __init__(self, on_bad: OnBad) -> None:
         if not callable(on_bad) and on_bad not in ("raise", "skip"):
             raise UnknownName("way to treat bad lines", str(on_bad), ["raise", "skip", "a callable"])
         self.on_bad, self.count = on_bad, 0
-        self.first_faults: list[InputFault] = []
+        self.first_bad_lines: list[BadLine] = []
 
-    def add(self, fault: InputFault) -> None:
+    def add(self, bad_line: BadLine) -> None:
         self.count += 1
-        if len(self.first_faults) < MAX_FAULTS_SHOWN:
-            self.first_faults.append(fault)
+        if len(self.first_bad_lines) < MAX_BAD_LINES_SHOWN:
+            self.first_bad_lines.append(bad_line)
         if callable(self.on_bad):
-            self.on_bad(fault)
+            self.on_bad(bad_line)
 
     def close(self, good: int) -> None:
-        """Raise all faults unless they are skipped, or where nothing valid is left."""
+        """Raise all bad lines unless they are skipped; raise them also if nothing valid is left."""
         if self.count and (self.on_bad == "raise" or not good):
-            raise BadTraces(self.first_faults, good, self.count)
+            raise BadTraces(self.first_bad_lines, good, self.count)
 
 
 class LabelOptions(NamedTuple):
@@ -257,22 +257,22 @@ def load_labeled_traces(
     notice: Callable[[str], object],
     read_options: Mapping[str, Any],
 ) -> LabeledTraces:
-    """Load traces and labels, collecting all faults; keep those with labels, sorted by group and id.
+    """Load traces and labels, collecting all bad lines; keep those with labels, sorted by group and id.
 
     Raises BadTraces for unreadable lines and labels (unless skipped), InputError where nothing has a label,
     UnknownName for an unknown column or positive label.
     """
-    faults, locations = _LabelErrors(on_bad), TraceLocations()
+    collector, locations = _LabelErrors(on_bad), TraceLocations()
     trace_columns, label_columns = split_map(read_options.get("map"))
-    traces = _read_all_traces(source, faults, locations, notice, **{**read_options, "map": trace_columns or None})
+    traces = _read_all_traces(source, collector, locations, notice, **{**read_options, "map": trace_columns or None})
     if not traces:
-        faults.close(0)
+        collector.close(0)
         raise InputError("there is no trace to measure on.")
     task, columns = detect_columns(traces, label_columns, options.task)
     name, groups = group_traces(traces, options.group)
     rule = LabelRule(task, _label_column(columns), options.positive)
     labeled, unlabeled, unlabeled_claims = _read_labels(
-        zip(traces, groups, strict=True), task, columns, rule, (faults, locations)
+        zip(traces, groups, strict=True), task, columns, rule, (collector, locations)
     )
     _check_positive(rule)
     if not labeled:
@@ -286,7 +286,7 @@ def load_labeled_traces(
         notes.append(f"a sample of {size}, by whole groups, seed {options.seed}")
     positive = rule.describe() if rule.labels else f"a stretch in `{columns.spans}`"
     columns = msgspec.structs.replace(columns, group=name)
-    return LabeledTraces(task, columns, positive, sample, unlabeled, faults.count, notes)
+    return LabeledTraces(task, columns, positive, sample, unlabeled, collector.count, notes)
 
 
 def _read_labels(
@@ -294,22 +294,22 @@ def _read_labels(
     task: LabelTask,
     columns: LabelColumns,
     rule: LabelRule,
-    faults_and_locations: tuple[_LabelErrors, TraceLocations],
+    collector_and_locations: tuple[_LabelErrors, TraceLocations],
 ) -> tuple[list[LabeledTrace], int, int]:
-    """Return the labeled traces, and the numbers of traces and claims without a label; raise all faults together."""
-    faults, locations = faults_and_locations
+    """Return the labeled traces, and the numbers of traces and claims without a label; raise all bad lines together."""
+    collector, locations = collector_and_locations
     labeled: list[LabeledTrace] = []
     unlabeled = unlabeled_claims = 0
     for trace, group in traces:
         try:
             item, count = _label_trace(LabeledTrace(trace, group), task, columns, rule)
         except InvalidRecord as error:
-            faults.add(InputFault(*locations[trace.id], str(error), msgspec.json.encode(trace).decode()))
+            collector.add(BadLine(*locations[trace.id], str(error), msgspec.json.encode(trace).decode()))
             continue
         unlabeled_claims += count
         labeled += [item] if item else []
         unlabeled += not item
-    faults.close(len(labeled) + unlabeled)
+    collector.close(len(labeled) + unlabeled)
     return labeled, unlabeled, unlabeled_claims
 
 
@@ -319,7 +319,7 @@ def _label_column(columns: LabelColumns) -> str:
 
 def _read_all_traces(
     source: LabeledSource | Iterable[Trace],
-    faults: _LabelErrors,
+    collector: _LabelErrors,
     locations: TraceLocations,
     notice: Callable[[str], object],
     **read_options: Any,
@@ -331,7 +331,7 @@ def _read_all_traces(
     if from_files:
         files = cast(LabeledSource, source)
         return list(
-            read_traces(files, on_bad=faults.add, notice=notice, rest=True, locations=locations, **read_options)
+            read_traces(files, on_bad=collector.add, notice=notice, rest=True, locations=locations, **read_options)
         )
     traces = list(cast("Iterable[Trace]", source))
     locations.update({trace.id: ("traces in memory", number) for number, trace in enumerate(traces, 1)})

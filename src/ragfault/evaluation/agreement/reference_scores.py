@@ -9,13 +9,13 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ragfault.analysis import HumanLabels, LabelProvenance
-from ragfault.errors import InputError, InputFault, UsageError
+from ragfault.errors import BadLine, InputError, UsageError
 from ragfault.evaluation.agreement.human_labels import (
     ANSWER_INDEPENDENT,
     HumanLabel,
     LabelConsensus,
     fingerprint_answer,
-    format_faults,
+    format_bad_lines,
     read_labels,
     resolve_labels,
 )
@@ -54,7 +54,7 @@ def load_reference_scores(
     chunks. Labels replace the judge's verdicts, and a metric has a value on a trace where everything it reads was
     labeled. Where two runs share the file, labels of an answer count only where the answer is known.
 
-    Raises InputError for an unreadable file, with all its faults, or one in which nothing matches the run;
+    Raises InputError for an unreadable file, with all its bad lines, or one in which nothing matches the run;
     UsageError for a table of values shared by two runs.
     """
     kind = _detect_form(source, run)
@@ -91,15 +91,15 @@ def load_paired_reference_scores(
             sources[1], runs[1], notice=notice
         )
     labels: list[HumanLabels | None] = []
-    faults: list[InputError] = []
+    errors: list[InputError] = []
     for run in runs if sources else ():
         try:
             labels.append(load_reference_scores(sources[0], run, shared=True, notice=notice))
         except InputError as error:
             labels.append(None)
-            faults.append(error)
-    if len(faults) == 2:
-        raise faults[0]
+            errors.append(error)
+    if len(errors) == 2:
+        raise errors[0]
     return (labels[0], labels[1]) if labels else (None, None)
 
 
@@ -271,7 +271,7 @@ def _load_traces(source: LabelSource, run: Run, _: bool) -> LoadedScores:
 def _load_values(source: LabelSource, run: Run, _: bool) -> LoadedScores:
     """Load a table of metric values."""
     values: MetricValues = {}
-    faults: list[InputFault] = []
+    bad_lines: list[BadLine] = []
     names: dict[str, None] = {}
     run_ids = set(run.to_arrow("traces", ["id"])["id"].to_pylist())
     ranges = {measure.name: (measure.low, measure.high) for measure in run.manifest.metrics}
@@ -279,15 +279,15 @@ def _load_values(source: LabelSource, run: Run, _: bool) -> LoadedScores:
         try:
             name, row_values = _parse_row(row, ranges)
         except InvalidRecord as error:
-            faults.append(InputFault(str(source), line, str(error)))
+            bad_lines.append(BadLine(str(source), line, str(error)))
             continue
         if name in names:
-            faults.append(InputFault(str(source), line, f'duplicate trace "{name[:80]}"'))
+            bad_lines.append(BadLine(str(source), line, f'duplicate trace "{name[:80]}"'))
         names[name] = None
         for metric, value in row_values.items() if name in run_ids else ():
             values.setdefault(metric, {})[name] = value
-    if faults:
-        raise InputError(format_faults(faults, len(names), "rows"))
+    if bad_lines:
+        raise InputError(format_bad_lines(bad_lines, len(names), "rows"))
     return LoadedScores(Path(source).name, values, list(names))
 
 

@@ -309,7 +309,7 @@ class BackgroundScorer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- on the thread -----------------------------------------------------------------------------
+    # --- background thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
         """Send traces to the worker, and replace one that dies; at the end wait for the pending ones."""

@@ -73,8 +73,8 @@ class RetrievalMeasurement:
             if not isinstance(self.result, Sequence):
                 raise UsageError(f"a retriever returned {type(self.result).__name__}, which is no list of chunks.")
             chunks = to_chunks(self.result)
-        except Exception as fault:  # noqa: BLE001 - whatever a retriever returned, its caller has it and goes on
-            self._background.reject(fault)
+        except Exception as failure:  # noqa: BLE001 - recording never breaks the caller
+            self._background.reject(failure)
             return
         step = Step(
             id="retrieve", kind="retrieve", start=0.0, duration=duration, chunks=tuple(chunk.id for chunk in chunks)

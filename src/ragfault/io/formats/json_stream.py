@@ -197,7 +197,7 @@ class JsonScanner:
         return ((self.element_line, text[: self.limit], complete),)
 
     def _trim_buffer(self) -> None:
-        """Drop what was read, and the rest of an element beyond the limit."""
+        """Discard the text that was read, and the remainder of an element beyond the limit."""
         if self.element_start >= 0 and self.position - self.element_start > self.limit:
             self.is_complete = False
             del_from, del_to = self.element_start + self.limit, self.position

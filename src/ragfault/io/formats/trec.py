@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from ragfault.errors import MAX_FAULTS_SHOWN, BadTraces, InputError, InputFault, OutputError
+from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, BadTraces, InputError, OutputError
 from ragfault.records import Chunk, Gold, Trace
 
 FilePath = str | os.PathLike[str]
@@ -45,11 +45,11 @@ RUN_LAYOUT = TrecLayout("run", ("query", "iteration", "chunk", "rank", "score", 
 QRELS_LAYOUT = TrecLayout("qrels", ("query", "iteration", "chunk", "grade"), "grade", 4, 4)
 
 
-def read_run(path: FilePath, faults: list[InputFault] | None = None) -> pa.Table:
+def read_run(path: FilePath, bad_lines: list[BadLine] | None = None) -> pa.Table:
     """Read a run file as columns `query`, `chunk` and `score`, in the order of its lines.
 
     Rank and tag are ignored, as trec_eval does. Raises `InputError` where the file cannot be opened or is empty, and
-    `BadTraces` with every bad line; with a list for `faults`, they are put there and the good lines are returned.
+    `BadTraces` with every bad line; with a list for `bad_lines`, they are put there and the good lines are returned.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")
@@ -57,13 +57,13 @@ def read_run(path: FilePath, faults: list[InputFault] | None = None) -> pa.Table
     >>> read_run(path).to_pylist()
     [{'query': 'q1', 'chunk': 'd7', 'score': 0.5}]
     """
-    return _read_table(path, RUN_LAYOUT, faults)
+    return _read_table(path, RUN_LAYOUT, bad_lines)
 
 
-def read_qrels(path: FilePath, faults: list[InputFault] | None = None) -> pa.Table:
+def read_qrels(path: FilePath, bad_lines: list[BadLine] | None = None) -> pa.Table:
     """Read a qrels file as columns `query`, `chunk` and `grade`, in the order of its lines.
 
-    Grades may be negative or fractional. Raises, and takes `faults`, as `read_run` does.
+    Grades may be negative or fractional. Raises, and takes `bad_lines`, as `read_run` does.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.qrels")
@@ -71,14 +71,14 @@ def read_qrels(path: FilePath, faults: list[InputFault] | None = None) -> pa.Tab
     >>> read_qrels(path).to_pylist()
     [{'query': 'q1', 'chunk': 'd7', 'grade': 2.0}]
     """
-    return _read_table(path, QRELS_LAYOUT, faults)
+    return _read_table(path, QRELS_LAYOUT, bad_lines)
 
 
-def _read_table(path: FilePath, layout: TrecLayout, faults: list[InputFault] | None) -> pa.Table:
+def _read_table(path: FilePath, layout: TrecLayout, bad_lines: list[BadLine] | None) -> pa.Table:
     name = os.fspath(path)
     try:
         table = _read_columns(name, layout)
-        return _read_lines(name, layout, faults) if table is None else table
+        return _read_lines(name, layout, bad_lines) if table is None else table
     except OSError as error:
         raise InputError(f"the {layout.kind} {name} cannot be read: {error}.") from error
 
@@ -119,12 +119,12 @@ def _is_well_formed(table: pa.Table, other_separator: bytes) -> bool:
     return not any(other_separator in bytes(part.buffers()[2] or b"") for part in ids.chunks)
 
 
-def _read_lines(name: str, layout: TrecLayout, faults: list[InputFault] | None) -> pa.Table:
-    """Read the file line by line; raise or collect faults."""
+def _read_lines(name: str, layout: TrecLayout, bad_lines: list[BadLine] | None) -> pa.Table:
+    """Read the file line by line; raise or collect bad lines."""
     with pa.input_stream(name) as stream:
         lines = stream.read().removeprefix(b"\xef\xbb\xbf").splitlines()
     rows: list[TrecRow] = []
-    parsed_rows: list[InputFault] = []
+    collected: list[BadLine] = []
     count = 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -133,14 +133,14 @@ def _read_lines(name: str, layout: TrecLayout, faults: list[InputFault] | None) 
             rows.append(_parse_line(line, layout))
         except ValueError as error:
             count += 1
-            if faults is not None or count <= MAX_FAULTS_SHOWN:
-                parsed_rows.append(InputFault(name, number, str(error), line.decode("utf-8", "replace")))
+            if bad_lines is not None or count <= MAX_BAD_LINES_SHOWN:
+                collected.append(BadLine(name, number, str(error), line.decode("utf-8", "replace")))
     if not rows and not count:
         raise InputError(f"the {layout.kind} {name} is empty.")
-    if count and faults is None:
-        raise BadTraces(parsed_rows, len(rows), count)
-    if faults is not None:
-        faults += parsed_rows
+    if count and bad_lines is None:
+        raise BadTraces(collected, len(rows), count)
+    if bad_lines is not None:
+        bad_lines += collected
     query, chunk, value = ([row[at] for row in rows] for at in range(3))
     return pa.table(
         {
@@ -170,12 +170,12 @@ def _parse_line(line: bytes, layout: TrecLayout) -> TrecRow:
     return fields[0], fields[2], value
 
 
-def read_trec(run: FilePath, qrels: FilePath | None = None, faults: list[InputFault] | None = None) -> Iterator[Trace]:
+def read_trec(run: FilePath, qrels: FilePath | None = None, bad_lines: list[BadLine] | None = None) -> Iterator[Trace]:
     """Read a run, and its qrels if there are any, as traces: one for each query.
 
     The id of the query stands for its text. Chunks are in trec_eval's order: by score as a 32-bit float, highest first,
     equal scores by id, last first. Queries that only the qrels name come last, without chunks. Raises, and takes
-    `faults`, as `read_run` does; `InputError` for a chunk judged twice with different grades.
+    `bad_lines`, as `read_run` does; `InputError` for a chunk judged twice with different grades.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.run")
@@ -183,17 +183,17 @@ def read_trec(run: FilePath, qrels: FilePath | None = None, faults: list[InputFa
     >>> [[chunk.id for chunk in trace.chunks] for trace in read_trec(path)]
     [['d9', 'd7']]
     """
-    gold = {} if qrels is None else _load_gold(qrels, faults)
-    for query, chunks in _rank_chunks(read_run(run, faults)):
+    gold = {} if qrels is None else _load_gold(qrels, bad_lines)
+    for query, chunks in _rank_chunks(read_run(run, bad_lines)):
         grades = gold.pop(query, None)
         yield Trace(id=query, query=query, chunks=chunks, gold=None if grades is None else Gold(chunks=grades))
     for query, grades in gold.items():
         yield Trace(id=query, query=query, chunks=(), gold=Gold(chunks=grades))
 
 
-def _load_gold(path: FilePath, faults: list[InputFault] | None) -> dict[str, dict[str, float]]:
+def _load_gold(path: FilePath, bad_lines: list[BadLine] | None) -> dict[str, dict[str, float]]:
     gold: dict[str, dict[str, float]] = {}
-    columns = (column.to_pylist() for column in read_qrels(path, faults).columns)
+    columns = (column.to_pylist() for column in read_qrels(path, bad_lines).columns)
     for query, chunk, grade in zip(*columns, strict=True):
         if gold.setdefault(query, {}).setdefault(chunk, grade) != grade:
             raise InputError(f'{os.fspath(path)}: query "{query}" judges chunk "{chunk}" twice, differently.')

@@ -50,7 +50,7 @@ def read_exported_spans(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
 def read_exported_span(record: dict[str, Any]) -> OtelSpan:
     """Convert the record of a span. Raises `InvalidRecord` where it names no trace or span.
 
-    Ids stand in `context` or in columns, flat or dotted; attributes are flat, nested or columns; times ISO or
+    Ids are in `context` or in columns, flat or dotted; attributes are flat, nested or columns; times ISO or
     nanoseconds.
 
     >>> record = {"name": "chat", "context": {"trace_id": "0x" + "a" * 32, "span_id": "b" * 16}, "span_kind": "LLM"}

@@ -368,7 +368,7 @@ def get_tokens(step: SpanStep) -> TokenCounts:
 
 
 def sum_tokens(counts: list[TokenCounts]) -> TokenCounts:
-    """Sum the known counts; None where none is known."""
+    """Sum the known counts; None if no count is known."""
     prompts = [count.prompt for count in counts if count.prompt is not None]
     completions = [count.completion for count in counts if count.completion is not None]
     return TokenCounts(prompt=sum(prompts) if prompts else None, completion=sum(completions) if completions else None)

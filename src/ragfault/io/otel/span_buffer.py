@@ -123,7 +123,7 @@ class SpanBuffer:
         return trace in self._open_traces
 
     def add(self, spans: Iterable[OtelSpan], now: float, events: Iterable[SpanEvent] = ()) -> None:
-        """Take in spans, and records of a log that name a trace."""
+        """Add spans, and log records that name a trace."""
         for span in spans:
             trace = self._get_open_trace(span.trace, now)
             if trace is not None:
@@ -274,7 +274,7 @@ def contains_spans(payload: Any, options: ReadOptions) -> bool | None:
 
 
 class SpanFileReader:
-    """Collects the spans of files into traces and reports faults of lines and traces.
+    """Collects the spans of files into traces and reports bad lines and traces.
 
     Its window counts spans in the place of seconds, so that the same files make the same traces.
     """
@@ -350,8 +350,8 @@ class SpanFileReader:
 
     def _check_recognized(self, name: str) -> None:
         """Give up on files whose first lines are all no spans; raises `InputError`."""
-        if len(self.collector.faults) >= 20 and not self.collector.good_count and not self.buffer.counts.accepted:
-            raise InputError(f"{name}: {self.collector.faults[-1].problem}")
+        if len(self.collector.bad_lines) >= 20 and not self.collector.good_count and not self.buffer.counts.accepted:
+            raise InputError(f"{name}: {self.collector.bad_lines[-1].problem}")
 
     def _build_traces(self, collected: Iterable[CollectedTrace]) -> Iterator[Trace]:
         for joined in collected:

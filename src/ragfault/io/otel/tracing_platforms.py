@@ -1,6 +1,6 @@
 """Exports of tracing platforms as spans: traces of Langfuse and runs of LangSmith.
 
-Names come in camelCase (API, UI) or snake_case (bucket); observations may stand in the trace or in rows of their own.
+Names come in camelCase (API, UI) or snake_case (bucket); observations may be in the trace or in separate rows.
 """
 
 from __future__ import annotations

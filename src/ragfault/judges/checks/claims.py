@@ -67,7 +67,7 @@ COURTESY_OPENING = re.compile(
 CLAUSE_BOUNDARY = re.compile(
     r"[:;]|\bthat (?!is\b)(?:the|an?|it|this|they|there|all|\w+s)\b|\bbecause\b", re.IGNORECASE
 )
-"""The start of a clause that may say something checkable."""
+"""The start of a clause that may be checkable."""
 MAX_TALK_WORDS = 25
 """A sentence with more content words is not small talk."""
 
@@ -96,7 +96,7 @@ def is_small_talk(text: str) -> bool:
 
 
 def _is_general(tokens: Sequence[str], content_words: Sequence[str], specific_count: int) -> bool:
-    """Return whether the words of a sentence, `specific_count` of them specific, are those of asking and answering."""
+    """Return whether the words of a sentence, `specific_count` of them specific, only concern asking and answering."""
     has_conversation = any(word in CONVERSATION_STEMS for word in content_words)
     is_first_person = any(word.partition("'")[0] in FIRST_PERSON for word in tokens)
     if not (is_first_person or has_conversation):

@@ -1,4 +1,4 @@
-"""Background lexicon: rarity of stems, spelling variants, and linking words."""
+"""Background lexicon: inverse document frequency of stems, spelling variants, and discourse markers."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ therefore thirdly thus ultimately according including include based given provid
 note noted following example respectively
 """
 LINKING_STEMS = frozenset(map(stem_word, LINKING_WORDS.split()))
-"""Stems that link sentences and say nothing about the world."""
+"""Stems of discourse markers and of words about the passage, which assert no fact."""
 
 
 class IdfTable(NamedTuple):
-    """Rarity of stems: the natural logarithm of the number of texts per text with the stem."""
+    """Rarity (inverse document frequency) of stems: the natural logarithm of all texts / texts with the stem."""
 
     rarities: dict[str, float]
     default: float

@@ -20,7 +20,7 @@ MAX_PASSAGE_CHARS = 200_000
 MAX_CACHED_CHARS = 20_000
 """Passages up to this length are cached: the same chunk occurs in many traces."""
 MAX_FIELD_CHARS = 80
-"""A longer value is a text of its own, not the value of a field."""
+"""Maximum length of a field value in characters; a longer value is prose."""
 
 NO_STEMS: frozenset[str] = frozenset()
 

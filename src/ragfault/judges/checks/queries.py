@@ -1,4 +1,4 @@
-"""Query analysis: expected kind of answer, parts of a question, and lexical relevance of a passage."""
+"""Lexical query analysis: expected kind of answer, relevance of a passage, and what no chunk covers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ QUESTION_WORDS = frozenset(
         " year word term call usually often"
     )
 )
-"""Words of questions that are not their subject."""
+"""Words of questions that do not name their subject."""
 TASK_QUERY = re.compile(
     r"\s*(?:summari[sz]e|rewrite|translate|paraphrase|shorten|instruction:|write (?:an?|the) )", re.IGNORECASE
 )
-"""A query about the passage itself."""
+"""Queries that give a task on the passage itself, such as a summary."""
 IDENTIFIER_PATTERN = re.compile(
     r"(?:section|article|chapter|clause|rule|step|figure|table|part|appendix|annex|page) |v\d|(?=\D*\d)[a-z]+\d*-?\d"
 )
@@ -40,7 +40,7 @@ KIND_PATTERNS = {"number": NUMBER_PATTERN, "date": DATE_PATTERN, "name": NAME_PA
 
 
 class WeightedQuery:
-    """A query as weighted words, with the identifiers that must agree exactly."""
+    """A query as words weighted by rarity, with the identifiers that must agree exactly."""
 
     def __init__(self, text: str, rarity: IdfTable) -> None:
         content_words = [word for word in split_words(text) if word not in STOP_WORDS]
@@ -53,7 +53,7 @@ class WeightedQuery:
 
     @cached_property
     def spellings(self) -> dict[str, str]:
-        """Stem → its spelling in the query."""
+        """Stem → spelling in the query."""
         terms = ((split_words(term), term) for term in re.findall(r"[^\W_]+", self.text))
         return {stems[0]: term for stems, term in terms if stems}
 
@@ -72,51 +72,51 @@ def classify_answer_kind(query: str) -> str | None:
     return next((kind for kind, pattern in ANSWER_KINDS.items() if re.search(pattern, query, re.I)), None)
 
 
-def score_relevance(question: WeightedQuery, index: SentenceIndex) -> RelevanceScore:
+def score_relevance(weighted_query: WeightedQuery, index: SentenceIndex) -> RelevanceScore:
     """Return how much of a query one passage covers, as a whole and in its best place.
 
     Rare words weigh more, and so do words that occur together. A section, version or code of the query must
     be there: a passage about another one is not relevant.
     """
-    if question.is_task:
+    if weighted_query.is_task:
         return RelevanceScore(1.0, "the query is about the passage itself")
-    if not question.total_weight or not index.sentences:
+    if not weighted_query.total_weight or not index.sentences:
         return RelevanceScore(0.0, "nothing to compare")
-    weights = question.weights
+    weights = weighted_query.weights
     matched_words = {word for word in weights if word in index.postings or index.has_variant(word)}
-    coverage = sum(weights[word] for word in matched_words) / question.total_weight
+    coverage = sum(weights[word] for word in matched_words) / weighted_query.total_weight
     shared = index.sum_shared_weights(weights)
     best = max((vote + 0.5 * shared.get(best_share + 1, 0.0) for best_share, vote in shared.items()), default=0.0)
-    best_share = min(1.0, best / question.total_weight)
+    best_share = min(1.0, best / weighted_query.total_weight)
     value = 0.5 * coverage + 0.5 * best_share
-    return _apply_query_checks(question, index, value, weights.keys() - matched_words)
+    return _apply_query_checks(weighted_query, index, value, weights.keys() - matched_words)
 
 
 def _apply_query_checks(
-    question: WeightedQuery, index: SentenceIndex, value: float, missing: set[str]
+    weighted_query: WeightedQuery, index: SentenceIndex, value: float, missing: set[str]
 ) -> RelevanceScore:
-    """Lower a relevance if an identifier does not agree, or the expected kind of answer does not occur."""
+    """Lower the relevance if no identifier agrees, or the expected kind of answer does not occur."""
     text = index.passages[0].text
-    mismatch = detect_identifier_mismatch(question, text)
+    mismatch = detect_identifier_mismatch(weighted_query, text)
     if mismatch:
         return RelevanceScore(min(value * 0.4, 0.2), mismatch)
-    if question.answer_kind and not KIND_PATTERNS[question.answer_kind].search(text):
+    if weighted_query.answer_kind and not KIND_PATTERNS[weighted_query.answer_kind].search(text):
         value *= 0.75
     missing_terms = [
-        question.spellings.get(word, word)
-        for word in sorted(missing, key=lambda word: (-question.weights[word], word))[:3]
+        weighted_query.spellings.get(word, word)
+        for word in sorted(missing, key=lambda word: (-weighted_query.weights[word], word))[:3]
     ]
     return RelevanceScore(min(1.0, value), f"without {', '.join(missing_terms)}" if missing_terms else None)
 
 
-def detect_identifier_mismatch(question: WeightedQuery, text: str) -> str | None:
-    """Return why a passage is about something else: it has none of the identifiers of the query. None if it has."""
-    if not question.identifiers:
+def detect_identifier_mismatch(weighted_query: WeightedQuery, text: str) -> str | None:
+    """Return why a passage is off-topic: it has none of the identifiers of the query. None if it has one."""
+    if not weighted_query.identifiers:
         return None
     entities = EntityIndex(text)
-    if any(item in entities for item in question.identifiers):
+    if any(item in entities for item in weighted_query.identifiers):
         return None
-    return f"does not speak about {', '.join(sorted(question.identifiers))}"
+    return f"does not mention {', '.join(sorted(weighted_query.identifiers))}"
 
 
 QUERY_BOUNDARY = re.compile(
@@ -127,13 +127,13 @@ QUERY_BOUNDARY = re.compile(
 )
 QUERY_TERM = re.compile(r"[^\W_][\w.'’:/-]*[^\W_]|[^\W_]")
 MIN_TERM_RARITY = 6.5
-"""A word of this rarity is missing if no chunk has it."""
+"""Minimum rarity of a word that counts as missing if no chunk has it."""
 MIN_PART_RELEVANCE = 0.25
-"""A part of the query below this relevance in every chunk is missing as a whole."""
+"""Minimum relevance of the best chunk; below it a part of the query is missing as a whole."""
 COVERED_RELEVANCE = 0.75
-"""If a chunk covers this share of the query, only names and numbers can be missing."""
+"""Coverage by one chunk from which only names and numbers can be missing."""
 MAX_MISSING = 5
-"""At most this many items are listed."""
+"""Maximum number of listed items."""
 
 
 def split_query(query: str) -> list[str]:
@@ -172,7 +172,7 @@ def list_missing(query: str, chunks: Sequence[Passage], session: ScorerSession) 
 
 
 def _list_missing_terms(part: str, chunk_words: set[str], prefixes: set[str], *, names_only: bool) -> list[str]:
-    """List the specific words of a part that no chunk has; neighbours are joined."""
+    """List the specific words of a part that no chunk has; adjacent words are joined."""
     missing: list[str] = []
     last_position = -2
     for position, match in enumerate(QUERY_TERM.finditer(part)):

@@ -1,4 +1,4 @@
-"""Identifier agreement: whether a passage names the same identifiers as a query or claim."""
+"""Agreement of identifiers between a passage and a query or claim, and the rewriting of their notation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ragfault.text.quantities import parse_quantities
 
 NormalForm = tuple[str, ...]
 MIN_COVERED_SHARE = 0.6
-"""A scope with this share of a claim's other words is about the same thing."""
+"""Minimum share of the other words of a claim in a scope on the same subject."""
 NEARLY_ALL_SHARE, MIN_OWN_RATIO = 0.8, 0.5
 """An identifier is misplaced if another's scope has nearly all of the claim, and its own scope less than half of that.
 """
@@ -25,19 +25,19 @@ FIGURE_PATTERN = re.compile(r"\d[\d,]*(?:\.\d+)*")
 SCALED_TABLE_PATTERN = re.compile(
     r"\bin (?:[a-z$€£]+ ){0,2}(?:thousand|million|billion)s?\b|\(?[$€£]? ?(?:000s?|mn?|bn)\)", re.IGNORECASE
 )
-"""In a table that counts in thousands or millions only the digits of its figures can be compared."""
+"""Mark of a table in thousands or millions, of whose figures only the digits can be compared."""
 
 
 class IdentifierConflict(NamedTuple):
-    """A claim with another identifier than the passages."""
+    """Conflict between an identifier of a claim and those of the passages."""
 
     reason: str
     is_contradiction: bool
-    """True if a passage says the same of another identifier, so that the claim is contradicted."""
+    """True if a passage states the same about another identifier, so that the claim is contradicted."""
 
 
 class IdentifierScope(NamedTuple):
-    """The text for which an identifier applies: a passage, or a sentence of one."""
+    """The text to which an identifier applies: a passage, or a sentence of one."""
 
     text: str
     raw_text: str
@@ -46,14 +46,14 @@ class IdentifierScope(NamedTuple):
 
 
 def explain_query_conflict(profile: DomainProfile, query: str, text: str) -> str | None:
-    """Return why a text is about something else than the query asks for; None if it is not.
+    """Return why a text concerns another identifier than the query; None if it does not.
 
-    For a kind of identifier in the query, the text has at least one, but none of those in the query. A text
+    The text has identifiers of the same kind as the query, but none of those in the query. A text
     without that kind is left to the judge.
 
     >>> from ragfault.judges.domain.profile import load_profile
     >>> explain_query_conflict(load_profile("legal"), "What does Section 12 say?", "Section 9 covers parental leave.")
-    'the query asks about Section 12, the passage speaks about Section 9'
+    'the query asks about Section 12, the passage is about Section 9'
     """
     query_mentions = extract_mentions(profile, query)
     for kind in profile.identifiers:
@@ -70,7 +70,7 @@ def explain_query_conflict(profile: DomainProfile, query: str, text: str) -> str
             and any(_are_rivals(kind, expected_mention, mention) for expected_mention in expected)
         ]
         if rivals and not any(_occurs_plainly(kind, mention, prepare_text(text), text) for mention in expected):
-            return f"the query asks about {_join_mentions(expected)}, the passage speaks about {_join_mentions(rivals)}"
+            return f"the query asks about {_join_mentions(expected)}, the passage is about {_join_mentions(rivals)}"
     return None
 
 
@@ -91,7 +91,7 @@ def explain_claim_conflict(profile: DomainProfile, claim: str, text: str) -> str
 def detect_conflict(
     profile: DomainProfile, claim: str, texts: Sequence[str], query: str = ""
 ) -> IdentifierConflict | None:
-    """Return the first identifier of a claim that the passages together do not confirm, None if there is none.
+    """Return a conflict for the first identifier of a claim that no passage confirms; None if all are confirmed.
 
     A value of the query, as in "after six years" or "I take 20 mg", needs no confirmation; a section or
     version that it asks about does.
@@ -115,7 +115,7 @@ def detect_conflict(
 
 
 def align_spelling(profile: DomainProfile, text: str, others: Sequence[str]) -> str:
-    """Rewrite the identifiers of a text as other texts spell the same ones, so that any judge can match them.
+    """Rewrite the identifiers of a text in the notation of other texts, so that any judge can match them.
 
     >>> from ragfault.judges.domain.profile import load_profile
     >>> align_spelling(load_profile("medical"), "Give 0.5 g by mouth.", ["Give 500 mg orally."])
@@ -210,7 +210,7 @@ def _is_rival_mention(
 
 
 def _allows_others(kind: IdentifierKind, query: str) -> bool:
-    """Return whether a query may be answered with another identifier of a kind than it has."""
+    """Return whether a query may be answered with other identifiers of a kind than its own."""
     return bool(kind.unless) and compile_pattern(kind.unless).search(prepare_text(query)) is not None
 
 
@@ -241,7 +241,7 @@ def _are_rivals(kind: IdentifierKind, expected: Mention, actual: Mention) -> boo
     )
 
 
-# --- in other looks --------------------------------------------------------------------------------
+# --- other notations -------------------------------------------------------------------------------
 
 
 def _occurs_plainly(kind: IdentifierKind, mention: Mention, text: str, raw_text: str) -> bool:

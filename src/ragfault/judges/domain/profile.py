@@ -207,7 +207,7 @@ class RelevanceLevels(Struct, frozen=True, kw_only=True):
 
 
 class SupportThresholds(Struct, frozen=True, kw_only=True):
-    """Probabilities below which a claim counts neither as supported nor as inferred, whatever the judge says."""
+    """Probabilities below which a claim counts neither as supported nor as inferred, whatever the judge decides."""
 
     supported: Probability = 0.0
     inferred: Probability = 0.0

@@ -30,15 +30,15 @@ SAME_WORD_SIMILARITY = 0.999
 """Words of this similarity are the same; a smaller difference is rounding."""
 
 
-def compute_relevance_features(question: WeightedQuery, arrays: PassageArrays) -> tuple[Array, Array]:
+def compute_relevance_features(weighted_query: WeightedQuery, arrays: PassageArrays) -> tuple[Array, Array]:
     """Return the features of each passage, and which words of the query it has; each depends on that passage alone."""
     passages, passage_numbers = arrays.index.passages, np.array(arrays.index.passage_numbers, np.int64)
-    weights = np.array(list(question.weights.values()))
+    weights = np.array(list(weighted_query.weights.values()))
     total = weights.sum()
     features, holds = (np.zeros((len(passages), len(FEATURE_NAMES))), np.zeros((len(passages), len(weights)), bool))
     if not len(passage_numbers) or not total:
         return features, holds
-    similarity, cosine = _compare_words(question, weights, arrays)
+    similarity, cosine = _compare_words(weighted_query, weights, arrays)
     bounds = passage_numbers.searchsorted(np.arange(len(passages) + 1))
     sizes = bounds[1:] - bounds[:-1]
     nonempty = np.flatnonzero(sizes)
@@ -48,7 +48,7 @@ def compute_relevance_features(question: WeightedQuery, arrays: PassageArrays) -
     holds[nonempty] = matched
     top_coverage = _select_top((similarity > SAME_WORD_SIMILARITY) @ weights / total, passage_numbers, first, sizes, 2)
     has_kind = [
-        bool(question.answer_kind and KIND_PATTERNS[question.answer_kind].search(passages[number].text))
+        bool(weighted_query.answer_kind and KIND_PATTERNS[weighted_query.answer_kind].search(passages[number].text))
         for number in nonempty
     ]
     features[nonempty] = np.array([
@@ -57,15 +57,15 @@ def compute_relevance_features(question: WeightedQuery, arrays: PassageArrays) -
         np.minimum.reduce(best_similarity, axis=1),
         np.maximum.reduceat(similarity @ weights, first) / total, np.maximum.reduceat(cosine, first),
         np.add.reduce(_select_top(cosine, passage_numbers, first, sizes, 3)) / np.minimum(sizes, 3), has_kind,
-        np.full(len(nonempty), question.answer_kind is not None),
+        np.full(len(nonempty), weighted_query.answer_kind is not None),
         np.log1p(np.add.reduceat(arrays.sizes, first)),
     ]).T  # fmt: skip
     return features.round(5), holds
 
 
-def _compare_words(question: WeightedQuery, weights: Array, arrays: PassageArrays) -> tuple[Array, Array]:
+def _compare_words(weighted_query: WeightedQuery, weights: Array, arrays: PassageArrays) -> tuple[Array, Array]:
     """Return, for each sentence, the best similarity to each word of the query, and the cosine with the query."""
-    words, table = list(question.weights), arrays.table
+    words, table = list(weighted_query.weights), arrays.table
     rows = table.get_rows(words)
     vectors = table.get_vectors(rows)
     similarity = (arrays.vectors @ vectors.T) / (arrays.norms[:, None] * table.norms[rows])
@@ -98,21 +98,23 @@ def predict_relevance(features: Array) -> Array:
     return logistic(((features - fitted["mean"]) / fitted["deviation"]) @ fitted["weights"] + fitted["bias"])
 
 
-def score_passages(question: WeightedQuery, arrays: PassageArrays) -> list[RelevanceScore]:
+def score_passages(weighted_query: WeightedQuery, arrays: PassageArrays) -> list[RelevanceScore]:
     """Return the probability that each passage is relevant, low for another section or code, and missing words."""
     passages = arrays.index.passages
-    if not question.total_weight or not len(arrays.tokens):
+    if not weighted_query.total_weight or not len(arrays.tokens):
         return [RelevanceScore(0.0, "nothing to compare")] * len(passages)
-    features, holds = compute_relevance_features(question, arrays)
+    features, holds = compute_relevance_features(weighted_query, arrays)
     scores = []
     for passage, p, matched in zip(passages, predict_relevance(features).round(4).tolist(), holds, strict=True):
-        mismatch = detect_identifier_mismatch(question, passage.text)
+        mismatch = detect_identifier_mismatch(weighted_query, passage.text)
         if mismatch:
             scores.append(RelevanceScore(min(p * 0.4, 0.2), mismatch, is_other_subject=True))
             continue
-        missing = [word for word, is_present in zip(question.weights, matched.tolist(), strict=True) if not is_present]
-        missing = sorted(missing, key=lambda word: (-question.weights[word], word))[:3]
-        missing_terms = ", ".join(question.spellings.get(word, word) for word in missing)
+        missing = [
+            word for word, is_present in zip(weighted_query.weights, matched.tolist(), strict=True) if not is_present
+        ]
+        missing = sorted(missing, key=lambda word: (-weighted_query.weights[word], word))[:3]
+        missing_terms = ", ".join(weighted_query.spellings.get(word, word) for word in missing)
         scores.append(RelevanceScore(p, f"without {missing_terms}" if missing else None))
     return scores
 
@@ -138,10 +140,10 @@ class EmbeddedSession:
         self._weighed_by_claims: dict[tuple[str, ...], WeighedClaims] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        question = self._lexical.get_query(query)
-        if question.is_task:
+        weighted_query = self._lexical.get_query(query)
+        if weighted_query.is_task:
             return [RelevanceScore(1.0, "the query is about the passage itself")] * len(passages)
-        return score_passages(question, self._get_passages(tuple(passages)))
+        return score_passages(weighted_query, self._get_passages(tuple(passages)))
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         return self._lexical.score_coverage(query, passages)

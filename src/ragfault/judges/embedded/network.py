@@ -1,4 +1,4 @@
-"""Boosted trees and the word network of the embedded judge, in numpy."""
+"""Inference of the embedded judge in numpy: boosted trees and a convolutional network."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TreeEnsemble(NamedTuple):
         )
         leaf = left == np.arange(len(left))
         tree = np.repeat(np.arange(len(roots)), np.diff(np.append(roots, len(left))))
-        leaves_before = np.cumsum(leaf) - leaf  # so many leaves stand before a node, and so many of its own tree:
+        leaves_before = np.cumsum(leaf) - leaf  # leaves before a node in all trees; rank is the number in its own tree
         rank = (leaves_before - leaves_before[roots][tree]).astype(np.uint64)
         unit = np.uint64(1)
         mask = (ALL_LEAVES ^ ((unit << rank[right]) - (unit << rank[left]))).astype(np.uint32)
@@ -80,7 +80,7 @@ class TreeEnsemble(NamedTuple):
 STATE_SIZE = 20
 """The number of values of each word."""
 MIN_SIMILARITY = 0.35
-"""A less similar word of the passages is not aligned with a word of the claim."""
+"""Minimum similarity of a passage word that is aligned with a claim word."""
 
 
 class WordStates(NamedTuple):
@@ -206,18 +206,18 @@ def _measure_full_runs(hits: Array) -> Array:
 
 
 CLAIM_GAP = 2
-"""This many blank words separate two claims, as many as a convolution reaches."""
+"""Number of blank words between two claims, equal to the reach of a convolution."""
 MAX_CLAIM_WORDS = 80
-"""Further words of a claim are ignored."""
+"""Maximum number of words of a claim; further ones are ignored."""
 
 
 class SupportNetwork(NamedTuple):
-    """Two convolutions over the words, and a small layer over their maxima and the features."""
+    """Two convolutions over the words, then dense layers over their pooled outputs and the features."""
 
     shared_vectors: Array
     """The projected vector of each word of the table."""
     own_vectors: Array
-    """A trained vector of each word of the table, in integers of `scale`."""
+    """A trained vector of each word of the table, as integers to be multiplied by `scale`."""
     scale: Array
     first: tuple[Array, Array]
     second: tuple[Array, Array]

@@ -276,10 +276,10 @@ class LexicalSession:
         self._indexes: dict[tuple[Passage, ...], SentenceIndex] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        question = self.get_query(query)
-        if question.is_task:
+        weighted_query = self.get_query(query)
+        if weighted_query.is_task:
             return [RelevanceScore(1.0, "the query is about the passage itself")] * len(passages)
-        return [score_relevance(question, self.get_index((passage,))) for passage in passages]
+        return [score_relevance(weighted_query, self.get_index((passage,))) for passage in passages]
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         return self.score_relevance(query, passages)
@@ -303,10 +303,10 @@ class LexicalSession:
         return min(1.0, shared / norm) if norm else 0.0
 
     def get_query(self, query: str) -> WeightedQuery:
-        question = self._queries.get(query)
-        if question is None:
-            question = self._queries[query] = WeightedQuery(query, self._rarity)
-        return question
+        weighted_query = self._queries.get(query)
+        if weighted_query is None:
+            weighted_query = self._queries[query] = WeightedQuery(query, self._rarity)
+        return weighted_query
 
     def get_index(self, passages: tuple[Passage, ...]) -> SentenceIndex:
         index = self._indexes.get(passages)

@@ -210,7 +210,7 @@ class LLMJudge:
         """Estimate calls and cost of judging these traces, by kind of call; sends nothing."""
         return estimate_cost(traces, self._effective_settings, self._prompts)
 
-    # --- what is spent -----------------------------------------------------------------------------
+    # --- budget -----------------------------------------------------------------------------------
 
     def begin(self, budget_id: str, *, fresh: bool) -> None:
         with self._lock:

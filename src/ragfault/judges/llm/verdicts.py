@@ -55,7 +55,7 @@ def list_failures(*results: VoteResult) -> dict[str, str]:
     return {part: "; ".join(reasons) for part, reasons in reasons_by_part.items()}
 
 
-# --- what was retrieved ----------------------------------------------------------------------------
+# --- retrieval verdicts ---------------------------------------------------------------------------
 
 
 def build_retrieval_verdicts(inputs: PromptInputs, result: VoteResult, profile: DomainProfile) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _recall_verdicts(inputs: PromptInputs, result: VoteResult, index: int) -> tu
     return tuple(verdicts)
 
 
-# --- what was generated ----------------------------------------------------------------------------
+# --- generation verdicts ---------------------------------------------------------------------------
 
 
 def build_generation_verdicts(inputs: PromptInputs, result: VoteResult, profile: DomainProfile) -> dict[str, Any]:

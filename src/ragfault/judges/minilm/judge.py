@@ -151,11 +151,11 @@ class MiniLMSession:
         self._embeddings: dict[str, Array] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
-        question = WeightedQuery(query, self._rarity)
+        weighted_query = WeightedQuery(query, self._rarity)
         embedded_scores = self.embedded.score_relevance(query, passages)
-        if question.is_task or not question.total_weight:
+        if weighted_query.is_task or not weighted_query.total_weight:
             return embedded_scores
-        self._run_model([row for passage in passages for row in self._build_query_rows(question, passage)])
+        self._run_model([row for passage in passages for row in self._build_query_rows(weighted_query, passage)])
         scores = []
         for passage, embedded_score in zip(passages, embedded_scores, strict=True):
             if not passage.text.strip():
@@ -163,7 +163,9 @@ class MiniLMSession:
                 continue
             logit = self.predict_logit(query, passage)
             value = load_calibration().predict_relevance(logit, self.measure_similarity(query, passage.text))
-            scores.append(self._check_relevance(question, passage, round(value, PROBABILITY_DIGITS), embedded_score))
+            scores.append(
+                self._check_relevance(weighted_query, passage, round(value, PROBABILITY_DIGITS), embedded_score)
+            )
         return scores
 
     def score_coverage(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
@@ -241,18 +243,18 @@ class MiniLMSession:
         logits = self._run_model(rows)
         return max((logits[row.ids].relevant for row in rows), default=0.0)
 
-    def _build_query_rows(self, question: WeightedQuery, passage: Passage) -> list[TokenPair]:
-        stretches = self._select_stretches(question, self._get_index((passage,))) if passage.text.strip() else []
+    def _build_query_rows(self, weighted_query: WeightedQuery, passage: Passage) -> list[TokenPair]:
+        stretches = self._select_stretches(weighted_query, self._get_index((passage,))) if passage.text.strip() else []
         return [
-            encode_pair(self._tokenizer, question.text, [text], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS)
+            encode_pair(self._tokenizer, weighted_query.text, [text], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS)
             for text in stretches
         ]
 
     def _check_relevance(
-        self, question: WeightedQuery, passage: Passage, value: float, embedded_score: RelevanceScore
+        self, weighted_query: WeightedQuery, passage: Passage, value: float, embedded_score: RelevanceScore
     ) -> RelevanceScore:
         """Apply the exact checks to a relevance of the model."""
-        mismatch = detect_identifier_mismatch(question, passage.text)
+        mismatch = detect_identifier_mismatch(weighted_query, passage.text)
         if mismatch:
             return RelevanceScore(min(value * 0.4, 0.2), mismatch, is_other_subject=True)
         return RelevanceScore(value, embedded_score.reason if value < 0.5 else None)
@@ -264,14 +266,16 @@ class MiniLMSession:
         ]
         return encode_pair(self._tokenizer, claim, texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
 
-    def _select_stretches(self, question: WeightedQuery, index: SentenceIndex) -> list[str]:
+    def _select_stretches(self, weighted_query: WeightedQuery, index: SentenceIndex) -> list[str]:
         """Return the stretches of a passage that share most with a query, in order."""
         texts = (get_sentence_text(index, position, None) for position in range(len(index.sentences)))
         stretches = pack_texts(self._tokenizer, texts, MAX_PASSAGE_TOKENS - 1)
         if len(stretches) <= MAX_STRETCHES:
             return stretches
-        shared = [SentenceIndex([Passage("", text)]).postings.keys() & question.weights.keys() for text in stretches]
-        weights = [sum(question.weights[word] for word in sorted(words)) for words in shared]
+        shared = [
+            SentenceIndex([Passage("", text)]).postings.keys() & weighted_query.weights.keys() for text in stretches
+        ]
+        weights = [sum(weighted_query.weights[word] for word in sorted(words)) for words in shared]
         best = sorted(range(len(stretches)), key=lambda position: (-weights[position], position))[:MAX_STRETCHES]
         return [stretches[position] for position in sorted(best)]
 

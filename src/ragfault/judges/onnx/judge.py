@@ -27,7 +27,7 @@ MIN_CONTRADICTION = 0.5
 """From this probability of contradiction an unsupported claim counts as contradicted."""
 PROBABILITY_DIGITS = 4
 QUESTION_PROMPT = (
-    "Briefly answer the following question:\n{}\nBear in mind that your response should be strictly based on the "
+    "Briefly answer the following weighted_query:\n{}\nBear in mind that your response should be strictly based on the "
     "following passages:\npassage 1: {}\noutput:"
 )
 SUMMARY_PROMPT = "Summarize the following text:\n{1}\noutput:"
@@ -59,8 +59,8 @@ class OnnxSession:
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         lexical_scores = self._lexical.score_relevance(query, passages)
-        question = WeightedQuery(query, load_idf())
-        if self._model.config.task != "relevance" or question.is_task:
+        weighted_query = WeightedQuery(query, load_idf())
+        if self._model.config.task != "relevance" or weighted_query.is_task:
             return lexical_scores
         short = truncate_text(self._model.tokenizer, query, self._max_claim)
         pairs_by_passage = [
@@ -71,7 +71,7 @@ class OnnxSession:
         results = []
         for passage, pairs, lexical_score in zip(passages, pairs_by_passage, lexical_scores, strict=True):
             value = round(max((scores[pair].support for pair in pairs), default=0.0), PROBABILITY_DIGITS)
-            mismatch = detect_identifier_mismatch(question, passage.text)
+            mismatch = detect_identifier_mismatch(weighted_query, passage.text)
             if mismatch:
                 results.append(RelevanceScore(min(value * 0.4, 0.2), mismatch))
             else:

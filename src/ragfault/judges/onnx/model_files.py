@@ -169,7 +169,7 @@ def _check_file(path: Path) -> Path:
     """Return the path of a file that exists and is not too large."""
     if not path.is_file():
         raise UsageError(
-            f"{path.parent} holds no {path.name}, which must stand beside the model. "
+            f"{path.parent} holds no {path.name}, which must be beside the model. "
             + ("Save it with: tokenizer.save_pretrained(FOLDER)" if path.name == "tokenizer.json" else "")
         )
     size = path.stat().st_size

@@ -185,7 +185,7 @@ class OnnxModel:
             raise UsageError(f"{model.tokenizer} makes no tokens of text.")
         try:
             out = self._run([row])
-        except Exception as error:  # noqa: BLE001 - whatever a strange graph makes the runtime raise
+        except Exception as error:  # noqa: BLE001 - the runtime raises errors of any type on a malformed graph
             raise UsageError(f"{model.graph} cannot be run: {_format_error(error)}") from None
         size = len(row.ids)
         shapes: list[tuple[int, ...]] = (

@@ -179,7 +179,7 @@ def describe_forest_row(change: MetricChange) -> str:
     elif difference.low >= -margin and difference.high <= margin:
         where = "lies within the margin of"
     else:
-        zero = "leaves out" if difference.low > 0 or difference.high < 0 else "takes in"
+        zero = "leaves out" if difference.low > 0 or difference.high < 0 else "includes"
         where = f"{zero} zero and reaches over the margin of"
     ends = f"{format_signed(difference.low)} to {format_signed(difference.high)}"
     return f"{clean_label(change.metric, 80)}: the whole interval, {ends}, {where} {format_number(margin)}"
@@ -206,7 +206,7 @@ def _choose_tick_step(most: float) -> float:
 
 
 def _scale_position(value: float, reach: float) -> float:
-    """Scale where a value stands in the drawing, in percent of its width."""
+    """Return the position of a value in the drawing, in percent of its width."""
     share = (min(reach, max(-reach, value)) + reach) / (2 * reach)
     return round(EDGE_PERCENT + (100 - 2 * EDGE_PERCENT) * share, 3)
 

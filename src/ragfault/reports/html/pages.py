@@ -242,7 +242,7 @@ def render_tuning_html(result: TuningResult) -> str:
             ("rejected", "Tried and not taken"),
             ("frontier", "Frontier"),
             ("words", "In words"),
-            ("recipe", "pipeline.toml"),
+            ("config", "pipeline.toml"),
         ),
         result=result,
         pipeline=format_pipeline_config(result.config),

@@ -79,7 +79,7 @@ def build_trace_browser(run: Run, diagnoses: Iterable[Diagnosis]) -> TraceBrowse
 
 
 def pack_bytes(content: bytes) -> str:
-    """Pack bytes as text that can stand in a script element: gzip, then base64.
+    """Pack bytes as text for a script element: gzip, then base64.
 
     >>> gzip.decompress(base64.b64decode(pack_bytes(b"[]")))
     b'[]'

@@ -41,7 +41,7 @@ def escape_markdown(text: str) -> str:
 
 
 def format_code(text: str) -> str:
-    """Format a metric or a threshold as code; escaped where it could not stand in a cell so.
+    """Format a metric or a threshold as code; escaped for a table cell.
 
     >>> format_code("recall(relevant=2)@20"), format_code("odd|name")
     ('`recall(relevant=2)@20`', 'odd&#124;name')

@@ -215,7 +215,7 @@ def build_metric_cells(metric: MetricAgreement, digits: int = 3) -> list[str]:
 
 
 def _build_metric_table(measurement: JudgeMeasurement) -> RenderableType:
-    """Build a row for each metric that the labels can speak of."""
+    """Build a row for each metric that the labels cover."""
     table = _build_table(METRIC_HEADINGS)
     for metric in measurement.metrics:
         table.add_row(*build_metric_cells(metric, 2))

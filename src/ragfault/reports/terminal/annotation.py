@@ -38,9 +38,9 @@ CHOICE_HELP: dict[str, str] = {
     "medium": "helps to answer it",
     "low": "is about the same matter, and does not help",
     "none": "has nothing to do with it",
-    "supported": "a chunk says so",
+    "supported": "a chunk states it",
     "inferred": "it follows from what the chunks say",
-    "unsupported": "no chunk says so",
+    "unsupported": "no chunk states it",
     "contradicted": "a chunk says otherwise",
 }
 """Meanings of the labels."""
@@ -172,7 +172,7 @@ def _clean_with_spaces(text: str) -> str:
     return f"{' ' * text[0].isspace()}{inner}{' ' * text[-1].isspace()}"
 
 
-# --- people beside each other ----------------------------------------------------------------------
+# --- agreement of annotators ----------------------------------------------------------------------
 
 
 def render_raters_terminal(

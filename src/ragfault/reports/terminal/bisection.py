@@ -58,7 +58,7 @@ def render_bisection_terminal(
 ) -> str:
     """Render the verdict, each fault with what to look at, and the tree as it was walked, as text for a terminal.
 
-    Of several segments (divided `by` a field) each has a line, and those at fault are told in full. Texts of
+    Of several segments (divided `by` a field) each has a line, and those at fault are shown in full. Texts of
     traces are printed without control characters and escape sequences.
     """
     width = width or shutil.get_terminal_size((100, 24)).columns

@@ -142,7 +142,7 @@ def _build_header(comparison: Comparison) -> Text:
 
 
 def render_comparison_markdown(comparison: Comparison | Sequence[Comparison]) -> str:
-    """Render the changes as GitHub-flavoured Markdown; the first line says what came of it."""
+    """Render the changes as GitHub-flavoured Markdown; the first line states the verdict."""
     lines: list[str] = []
     for part in [comparison] if isinstance(comparison, Comparison) else comparison:
         lines += _build_markdown_section(part)

@@ -118,7 +118,7 @@ def _add_outcome(case: Element, result: str, reason: str) -> None:
 
 
 def _clean_xml(text: str) -> str:
-    """Clean a text of which every character may stand in XML."""
+    """Remove the characters that XML does not allow."""
     return "".join(sign for sign in clean_text(text) if sign not in "\ufffe\uffff")
 
 

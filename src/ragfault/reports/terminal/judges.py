@@ -43,7 +43,7 @@ FITTED_MARK = " ¹"
 
 
 def encode_card(card: JudgeCard) -> str:
-    """Encode the card as JSON, as it stands in the package."""
+    """Encode the card as JSON, as in the files of the package."""
     return msgspec.json.format(msgspec.json.encode(card), indent=2).decode() + "\n"
 
 
@@ -69,7 +69,7 @@ def build_figure_lines(card: JudgeCard) -> list[str]:
 
 
 def render_card_terminal(card: JudgeCard, *, width: int | None = None, color: bool = False) -> str:
-    """Render the card as text for a terminal of this width (the present one's, where none is given)."""
+    """Render the card as text for a terminal of this width (by default the current one's)."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -37,11 +37,11 @@ ALERTS_SHOWN = 12
 ALERT_STYLES = {"firing": "red", "reminder": "yellow", "resolved": "green"}
 
 
-# --- in words ----------------------------------------------------------------------------------------
+# --- plain text ----------------------------------------------------------------------------------------
 
 
 def format_metric_route(metric: str, route: str | None) -> str:
-    """Format a metric, and where."""
+    """Format a metric and its route."""
     return clip_text(metric, 80) + (f" at {clip_text(route, 40)}" if route else "")
 
 
@@ -63,7 +63,7 @@ def describe_drop(drop: DropIncident) -> str:
 
 
 def summarize_monitor(monitor: MonitorReport) -> str:
-    """Summarize what came of watching, in a sentence."""
+    """Summarize the result of monitoring in a sentence."""
     span = f"{format_duration(monitor.last - monitor.first)} of traffic"
     if not monitor.incidents:
         return f"No drop is called in {span}; {len(monitor.fired)} alerts fired."

@@ -51,7 +51,7 @@ RESULT_STYLES = {"pass": "green", "fail": "red", "cannot tell": "yellow"}
 
 
 def render_scorecard_terminal(findings: Findings, *, width: int | None = None, color: bool = False) -> str:
-    """Render the findings as text for a terminal of this width (the present one's, where none is given).
+    """Render the findings as text for a terminal of this width (by default the current one's).
 
     Texts of traces are printed as they are, save that control characters and escape sequences are left out.
     """

@@ -64,7 +64,7 @@ class Chunker:
 
     The text of a chunk is `document.text[start:end]`, always; its metadata is that of the document. Its id is that of
     the document, "#", and 12 hex digits of its text, so that the same id means the same passage, also where text
-    before it has changed; a text that stands in the document again has "~2", "~3" … behind that. Together the chunks
+    before it has changed; a text that is repeated in the document has "~2", "~3" … appended. Together the chunks
     hold all of the text but white space, and none is longer than `size` tokens (`token_count`) unless it is a table. A
     document without text has no chunk. The outcome depends on the document and the parameters alone.
 
@@ -245,7 +245,7 @@ def _plan_semantic_division(
 
 
 DEFAULT_SIZE = 512
-"""The size of a chunk where none is asked for."""
+"""Default size of a chunk."""
 
 CHUNKER_PRESETS = {
     "technical": "semantic(1250, overlap=0.175)",

@@ -22,7 +22,7 @@ EMBEDDERS = {
 def load_embedder(name: str = "latent", **options: Any) -> Embedder:
     """Return the embedder of a name with its options.
 
-    "latent" is fitted on the corpus that it embeds, "minilm" is the model that the judge minilm stands on,
+    "latent" is fitted on the corpus that it embeds, "minilm" is the model that the judge minilm is based on,
     "sentence:MODEL" one of sentence-transformers, "endpoint:MODEL" one behind an OpenAI-compatible address.
 
     >>> load_embedder("latent", dimensions=8).fingerprint

@@ -73,29 +73,36 @@ class AlertNotification(Struct, frozen=True, kw_only=True):
         return f"{self.kind}: {self.rule} {self.metric}{value}{place}{blame}{what}"
 
 
-def _format_plain(notice: AlertNotification) -> Any:
-    return {"key": notice.key, "says": notice.sentence, **msgspec.to_builtins(notice)}
+def _format_plain(notification: AlertNotification) -> Any:
+    return {"key": notification.key, "says": notification.sentence, **msgspec.to_builtins(notification)}
 
 
-def _format_slack(notice: AlertNotification) -> Any:
-    safe = notice.sentence.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    lines = [*(f"• {text}" for text in notice.remedies[:3]), *(f"trace {text}" for text in notice.traces[:3])]
+def _format_slack(notification: AlertNotification) -> Any:
+    safe = notification.sentence.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    lines = [
+        *(f"• {text}" for text in notification.remedies[:3]),
+        *(f"trace {text}" for text in notification.traces[:3]),
+    ]
     more = "\n".join(lines).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": text[:2900]}} for text in (safe, more) if text]
     return {"text": safe, "blocks": blocks}
 
 
-def _format_alertmanager(notice: AlertNotification) -> Any:
+def _format_alertmanager(notification: AlertNotification) -> Any:
     """Format for Alertmanager, which identifies an alert by labels: only what stays until it is resolved is one."""
-    labels = {"alertname": notice.rule, "severity": notice.severity, "metric": notice.metric}
-    labels["route"] = notice.route or ""
-    annotations = {"summary": notice.sentence, "layer": notice.layer, "traces": ", ".join(notice.traces)}
-    if notice.kind == "resolved":
-        times = {"endsAt": _format_iso(notice.since)}
+    labels = {"alertname": notification.rule, "severity": notification.severity, "metric": notification.metric}
+    labels["route"] = notification.route or ""
+    annotations = {
+        "summary": notification.sentence,
+        "layer": notification.layer,
+        "traces": ", ".join(notification.traces),
+    }
+    if notification.kind == "resolved":
+        times = {"endsAt": _format_iso(notification.since)}
     else:
         times = {
-            "startsAt": _format_iso(notice.since),
-            "endsAt": _format_iso(notice.time + ALERTMANAGER_EXPIRY_SECONDS),
+            "startsAt": _format_iso(notification.since),
+            "endsAt": _format_iso(notification.time + ALERTMANAGER_EXPIRY_SECONDS),
         }
     return [{"labels": labels, "annotations": annotations, **times}]
 
@@ -178,11 +185,11 @@ class MailReceiver(Struct, frozen=True):
             raise UsageError(f"{mail_server.user} needs a password: set RAGFAULT_SMTP_PASSWORD.")
         return cls(mail_server, password, sender, receiver)
 
-    def __call__(self, notice: AlertNotification) -> DeliveryAttempt:
+    def __call__(self, notification: AlertNotification) -> DeliveryAttempt:
         """Try once to send a notification; nothing is sent to another machine without TLS."""
         try:
             with self._connect() as line:
-                line.send_message(build_message(notice, self.sender, self.receiver))
+                line.send_message(build_message(notification, self.sender, self.receiver))
         except smtplib.SMTPRecipientsRefused as error:
             code, reply = next(iter(error.recipients.values()))
             return _refused_attempt(code, reply)
@@ -222,7 +229,7 @@ def _refused_attempt(code: int, reply: object) -> DeliveryAttempt:
     return DeliveryAttempt(f"the mail server answered {code}: {_single_line(words)[:200]}", 400 <= code < 500)
 
 
-def build_message(notice: AlertNotification, sender: str, receiver: str) -> EmailMessage:
+def build_message(notification: AlertNotification, sender: str, receiver: str) -> EmailMessage:
     """Build a plain text message; messages of one alert form a thread.
 
     No text of a notification can start a new header or a new line.
@@ -230,32 +237,32 @@ def build_message(notice: AlertNotification, sender: str, receiver: str) -> Emai
     domain = sender.rpartition("@")[2]
     message = EmailMessage(policy=SMTP)
     message["From"], message["To"] = sender, receiver
-    message["Subject"] = f"[ragfault] {_single_line(notice.sentence)}"[:MAX_SUBJECT_LENGTH]
-    message["Date"] = format_datetime(datetime.fromtimestamp(notice.time, UTC))
+    message["Subject"] = f"[ragfault] {_single_line(notification.sentence)}"[:MAX_SUBJECT_LENGTH]
+    message["Date"] = format_datetime(datetime.fromtimestamp(notification.time, UTC))
     message["Message-ID"] = make_msgid(domain=domain)
-    message["References"] = f"<{sha256(notice.key.encode('utf-8', 'replace')).hexdigest()[:32]}@{domain}>"
+    message["References"] = f"<{sha256(notification.key.encode('utf-8', 'replace')).hexdigest()[:32]}@{domain}>"
     message["Auto-Submitted"] = "auto-generated"
-    message.set_content("\n".join(_message_lines(notice)) + "\n", cte="quoted-printable")
+    message.set_content("\n".join(_message_lines(notification)) + "\n", cte="quoted-printable")
     return message
 
 
-def _message_lines(notice: AlertNotification) -> Iterator[str]:
-    yield _single_line(notice.sentence)
+def _message_lines(notification: AlertNotification) -> Iterator[str]:
+    yield _single_line(notification.sentence)
     yield ""
-    began = None if notice.began is None else _format_time(notice.began)
-    word = "resolved" if notice.kind == "resolved" else "firing since"
+    began = None if notification.began is None else _format_time(notification.began)
+    word = "resolved" if notification.kind == "resolved" else "firing since"
     for name, value in (
-        ("severity", notice.severity),
-        ("layer", notice.layer),
-        ("route", notice.route),
-        (word, _format_time(notice.since)),
+        ("severity", notification.severity),
+        ("layer", notification.layer),
+        ("route", notification.route),
+        (word, _format_time(notification.since)),
         ("the drop began about", began),
     ):
         if value:
             yield f"{name}: {_single_line(value)}"
-    yield from _list_section("What may be to blame", notice.suspects)
-    yield from _list_section("What to try", notice.remedies)
-    yield from _list_section("Traces that show it", notice.traces)
+    yield from _list_section("What may be to blame", notification.suspects)
+    yield from _list_section("What to try", notification.remedies)
+    yield from _list_section("Traces that show it", notification.traces)
 
 
 def _list_section(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -295,9 +302,9 @@ class WebhookReceiver:
             raise UsageError("a webhook is an address that begins with https:// or http://.")
         self._url, self._format, self._secret = url, WEBHOOK_FORMATS[shape], secret
 
-    def __call__(self, notice: AlertNotification) -> DeliveryAttempt:
+    def __call__(self, notification: AlertNotification) -> DeliveryAttempt:
         """Try once to send a notification."""
-        body = msgspec.json.encode(self._format(notice))
+        body = msgspec.json.encode(self._format(notification))
         headers = {"Content-Type": "application/json"}
         if self._secret:
             moment = int(time.time())
@@ -340,10 +347,10 @@ class NotificationSender:
         for line in self._queues:
             line.start()
 
-    def send(self, notice: AlertNotification) -> None:
+    def send(self, notification: AlertNotification) -> None:
         """Enqueue a notification; where a queue is full it is dropped and counted."""
         for line in self._queues:
-            line.send(notice)
+            line.send(notification)
 
     def close(self) -> None:
         """Try once more to send what waits, and stop."""
@@ -370,13 +377,13 @@ class ReceiverQueue(BackgroundThread):
         """The last notification could not be delivered."""
         super().__init__("ragfault-sender")
 
-    def send(self, notice: AlertNotification) -> None:
+    def send(self, notification: AlertNotification) -> None:
         """Enqueue a notification."""
         if self._queue.qsize() >= QUEUE_SIZE:
             self._counters.add("unsent")
-            self._on_delivered(notice, "too many wait to be sent")
+            self._on_delivered(notification, "too many wait to be sent")
             return
-        self._queue.put(notice)
+        self._queue.put(notification)
 
     def stop(self) -> None:
         """Skip the delays between attempts from now on."""
@@ -385,22 +392,22 @@ class ReceiverQueue(BackgroundThread):
     def _run(self) -> None:
         while True:
             try:
-                notice = self._queue.get(timeout=0.2)
+                notification = self._queue.get(timeout=0.2)
             except Empty:
                 if self._stopping.is_set():
                     return
                 continue
-            fault = self._deliver(notice)
-            self._counters.add("sent" if fault is None else "unsent")
-            self._on_delivered(notice, fault)
+            failure = self._deliver(notification)
+            self._counters.add("sent" if failure is None else "unsent")
+            self._on_delivered(notification, failure)
 
-    def _deliver(self, notice: AlertNotification) -> str | None:
+    def _deliver(self, notification: AlertNotification) -> str | None:
         """Send a notification with retries; return the reason of its failure, None where it was delivered."""
-        attempt = DeliveryAttempt("nobody was there", retryable=True)
+        attempt = DeliveryAttempt("the receiver was unreachable", retryable=True)
         for pause in self._retry_delays:
             wait = max(pause, attempt.retry_after)
             if not attempt.retryable or ((wait or self._unreachable) and self._stopping.wait(wait)):
                 return attempt.error
-            attempt = self._receiver(notice)
+            attempt = self._receiver(notification)
             self._unreachable = attempt.retryable
         return attempt.error

@@ -1,7 +1,7 @@
 """Alert scheduler: each minute it detects changes, evaluates rules, sends notifications and deletes expired traces.
 
 A replay measures one reference period for all series, from the beginning of the traffic. Live, the first minutes of a
-metric on a route are its reference, each minute is taken in after a lag, and faults are located against the day before
+metric on a route are its reference, each minute is processed after a lag, and faults are located against the day before
 the onset, since older traffic may be deleted. See `docs/decisions/0017-change-detection.md`.
 """
 
@@ -40,7 +40,7 @@ from ragfault.server.storage import AlertEvent
 from ragfault.server.storage.outcome_rows import get_trace_time
 
 LAG_MINUTES = 2
-"""Minutes to wait before one is taken in: traces are judged a little after they arrive."""
+"""Minutes before a minute is processed: traces are judged a little after they arrive."""
 
 
 class DropEvent(Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ def detect_changes(
     reference_minutes: int,
     rate: float,
 ) -> tuple[DetectorState, tuple[DropEvent, ...]]:
-    """Take in the minutes before `until` less the lag; return the drops detected or recovered in them.
+    """Process the minutes before `until` less the lag; return the drops detected or recovered in them.
 
     The first `reference_minutes` of a metric on a route are its reference.
     """
@@ -173,10 +173,10 @@ class AlertScheduler(BackgroundThread):
         self._round_count += 1
         now = server.now()
         with server.alert_lock:
-            notices = self._evaluate_alerts(now, math.floor(now / 60))
-        for notice in notices:
-            self._sender.send(notice)
-        return notices
+            notifications = self._evaluate_alerts(now, math.floor(now / 60))
+        for notification in notifications:
+            self._sender.send(notification)
+        return notifications
 
     def _run(self) -> None:
         last = self._server.now()
@@ -215,12 +215,14 @@ class AlertScheduler(BackgroundThread):
         readings = [self._attach_traces(reading, until, shown) for reading in read]
         state, transitions = advance_alerts(before, readings, now)
         find_fault = lru_cache(partial(locate_live_fault, series, measures))
-        notices = tuple(self._build_notification(event, measures, detector, until, find_fault) for event in transitions)
+        notifications = tuple(
+            self._build_notification(event, measures, detector, until, find_fault) for event in transitions
+        )
         events = [_detection_event(drop, now) for drop in drops]
-        events += [_notification_event(notice) for notice in notices]
+        events += [_notification_event(notification) for notification in notifications]
         settings = {ALERTS_SETTING: msgspec.to_builtins(state), DETECTOR_SETTING: encode_state(detector)}
         server.store.add_events(events, settings).result()
-        return notices
+        return notifications
 
     def _load_series(self, until: int) -> dict[SeriesKey, MetricSeries]:
         """Load the last hours by the minute and the days before in coarser segments."""
@@ -281,15 +283,19 @@ class AlertScheduler(BackgroundThread):
             traces=event.traces,
         )
 
-    def _record_delivery(self, notice: AlertNotification, fault: str | None) -> None:
+    def _record_delivery(self, notification: AlertNotification, failure: str | None) -> None:
         """Record the result of a delivery."""
-        body: dict[str, Any] = {"notice": notice.kind} | ({} if fault is None else {"fault": fault})
-        kind = "sent" if fault is None else "not sent"
-        self._server.store.add_events([AlertEvent(alert=notice.key, time=self._server.now(), kind=kind, body=body)])
+        body: dict[str, Any] = {"notice": notification.kind} | ({} if failure is None else {"fault": failure})
+        kind = "sent" if failure is None else "not sent"
+        self._server.store.add_events(
+            [AlertEvent(alert=notification.key, time=self._server.now(), kind=kind, body=body)]
+        )
 
 
-def _notification_event(notice: AlertNotification) -> AlertEvent:
-    return AlertEvent(alert=notice.key, time=notice.time, kind=notice.kind, body=msgspec.to_builtins(notice))
+def _notification_event(notification: AlertNotification) -> AlertEvent:
+    return AlertEvent(
+        alert=notification.key, time=notification.time, kind=notification.kind, body=msgspec.to_builtins(notification)
+    )
 
 
 def _detection_event(drop: DropEvent, now: float) -> AlertEvent:

@@ -195,7 +195,7 @@ def load_trace(server: ServerState, id: str) -> StoredTrace:
     """Load one trace. Raises UnknownName for an unknown id."""
     trace = server.store.get_trace(id)
     if trace is None:
-        raise UnknownName("trace", id, (), hint="It may have been forgotten, or never have come.")
+        raise UnknownName("trace", id, (), hint="It may have been deleted, or never have arrived.")
     return trace
 
 

@@ -121,7 +121,7 @@ async def post_view(request: Request, fields: FormFields = AdminForm) -> Respons
             if selection is not None:
                 views[name] = msgspec.to_builtins(msgspec.structs.replace(selection, after=None))
             if len(views) > MAX_VIEWS:
-                raise UsageError(f"there are {MAX_VIEWS} views. Forget one first.")
+                raise UsageError(f"there are {MAX_VIEWS} views. Delete one first.")
             server.store.save_setting(VIEWS_SETTING, views).result()
 
     return await _apply_and_redirect(request, action, local_path(f"/traces?{query}"))

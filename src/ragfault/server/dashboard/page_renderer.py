@@ -61,7 +61,7 @@ def show_controls(text: str) -> str:
 
 
 def trace_url(id: str) -> str:
-    """Return the URL of the page of a trace, whatever its id.
+    """Return the URL of the page of a trace, with its id escaped.
 
     >>> trace_url("a/b?"), trace_url("notes.json")
     ('/traces/a%2Fb%3F', '/traces/-?id=notes.json')

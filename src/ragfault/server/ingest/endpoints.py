@@ -143,7 +143,7 @@ async def post_marks(request: Request, server: Server) -> Annotated[Response, Ma
 
 
 def _describe_otlp(resources: str, scopes: str, items: str) -> dict[str, Any]:
-    """Describe an OTLP endpoint; its JSON schema is as deep as faults fail the whole request, not one item."""
+    """Describe an OTLP endpoint; its JSON schema covers what fails the whole request, not single items."""
 
     def list_of(name: str, **inner: Any) -> dict[str, Any]:
         return {"type": "object", "properties": {name: {"type": ["array", "null"], **inner}}}

@@ -110,8 +110,8 @@ def _parse_trace(decoder: TraceDecoder, raw: bytes, limits: RequestLimits) -> Tr
         raise InvalidRecord("field `id` is missing: by it a trace that is sent again is known")
     if len(trace.id) > MAX_ID_LENGTH:
         raise InvalidRecord(f"the id has {len(trace.id):,} characters, at most {MAX_ID_LENGTH} are taken")
-    if fault := validate_trace(trace):
-        raise InvalidRecord(fault)
+    if problem := validate_trace(trace):
+        raise InvalidRecord(problem)
     return trace
 
 
@@ -157,8 +157,8 @@ def read_marks(body: bytes) -> tuple[TimelineMark, ...]:
         raise InputError(f"the body is no mark: {error}.") from None
     marks = tuple(decoded) if isinstance(decoded, list) else (decoded,)
     for mark in marks:
-        if fault := validate_trace(Trace(id="mark", query=mark.text, time=mark.time, metadata=mark.metadata)):
-            raise InputError(fault.replace("the trace", "the mark"))
+        if problem := validate_trace(Trace(id="mark", query=mark.text, time=mark.time, metadata=mark.metadata)):
+            raise InputError(problem.replace("the trace", "the mark"))
     return marks
 
 

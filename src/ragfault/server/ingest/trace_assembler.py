@@ -30,7 +30,7 @@ SPANS_KIND = "spans"
 SETTLE_SECONDS = 2.0
 """Seconds after the arrival of the root span after which a trace is complete."""
 MAX_WAIT_SECONDS = 120.0
-"""Seconds after the arrival of the first span after which a trace is stored as it is."""
+"""Seconds after the arrival of the first span after which a trace is stored even if incomplete."""
 POLL_SECONDS = 0.25
 """Seconds between checks for complete traces."""
 BATCH_SIZE = 512
@@ -48,7 +48,7 @@ class SpanBatch(msgspec.Struct, frozen=True):
 
 
 class TraceAssembler(BackgroundThread):
-    """Collects spans until their trace is complete, then stores it; at the end, other spans stay pending."""
+    """Collects spans until their trace is complete, then stores it; at shutdown, the other spans stay pending."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class TraceAssembler(BackgroundThread):
         self._poll_seconds = min(POLL_SECONDS, settle_seconds)
         self._incoming: SimpleQueue[tuple[int, SpanBatch]] = SimpleQueue()
         self._pending_numbers: dict[str, list[int]] = {}
-        """Numbers of the pending bodies of a trace in the store."""
+        """Trace id → numbers of its pending bodies in the store."""
         super().__init__("ragfault-assembler")
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class TraceAssembler(BackgroundThread):
         super().start()
 
     def add_spans(self, operations: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> Future[tuple[int, ...]]:
-        """Store spans and log events as pending; the Future resolves when they would survive a kill."""
+        """Store spans and log events as pending; the Future resolves when they are durable."""
         parts: dict[str, tuple[list[OtelSpan], list[SpanEvent]]] = {}
         for operation in operations:
             parts.setdefault(operation.trace, ([], []))[0].append(operation)
@@ -106,11 +106,11 @@ class TraceAssembler(BackgroundThread):
         while not self._stopping.wait(self._poll_seconds):
             try:
                 self._run_round(time.monotonic())
-            except Exception:  # a round that fails is told, and the next one comes; what was held is held still
+            except Exception:  # a failed round is logged and tried again; no span is lost
                 log.exception("spans cannot be joined")
 
     def _run_round(self, now: float) -> None:
-        """Take in what arrived, and store complete traces."""
+        """Add the spans that arrived, and store complete traces."""
         spare = self._add_incoming(now)
         joined = self._window.pop_finished(now)
         for first in range(0, len(joined), BATCH_SIZE):
@@ -118,7 +118,7 @@ class TraceAssembler(BackgroundThread):
         self._release_pending(spare)
 
     def _add_incoming(self, now: float) -> list[int]:
-        """Take in what arrived; return the numbers of pending bodies whose trace was stored already."""
+        """Add the spans that arrived; return the numbers of pending bodies whose trace was stored already."""
         counts, spare = self._window.counts, []
         late, over = counts.late, counts.over_limit
         while True:
@@ -149,7 +149,7 @@ class TraceAssembler(BackgroundThread):
             self._append_with_retry([], numbers)
 
     def _append_with_retry(self, traces: list[Trace], numbers: list[int]) -> AppendResult:
-        """Append traces, retrying while the store does not answer; at shutdown only once."""
+        """Append traces, retrying while the store is unavailable; at shutdown only once."""
         while True:
             try:
                 return self._store.append_traces(traces, numbers).result()
@@ -160,10 +160,10 @@ class TraceAssembler(BackgroundThread):
                 self._stopping.wait(RETRY_SECONDS)
 
     def _build_trace(self, joined: CollectedTrace) -> Trace | None:
-        """Build a trace from spans; None, and counted, where it is not of a RAG system or is invalid."""
+        """Build a trace from spans; None, and counted, if it is not of a RAG system or is invalid."""
         try:
             return self._convert_spans(joined)
-        except Exception as error:  # spans that nobody foresaw cost no other trace
+        except Exception as error:  # unexpected spans lose no other trace
             if not isinstance(error, InvalidRecord):
                 log.exception("spans cannot be read")
             self._counters.add("rejected")
@@ -178,6 +178,6 @@ class TraceAssembler(BackgroundThread):
         if self._keep_origins:
             origin = {ORIGIN_KEY: msgspec.to_builtins(locate_origin(joined.spans))}
             trace = msgspec.structs.replace(trace, metadata={**trace.metadata, **origin})
-        if fault := validate_trace(trace):
-            raise InvalidRecord(fault)
+        if problem := validate_trace(trace):
+            raise InvalidRecord(problem)
         return self._redact(trace)

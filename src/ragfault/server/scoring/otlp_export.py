@@ -223,7 +223,7 @@ class ScoreExporter(BackgroundThread):
         self._measures: Mapping[str, MetricInfo] = {measure.name: measure for measure in measures}
         self._queue: Queue[ScoredTrace] = Queue(queue_size)
         self._unreachable = False
-        """The last request reached nobody."""
+        """True if the last request could not connect."""
         super().__init__("ragfault-export")
 
     def start(self) -> None:

@@ -161,6 +161,6 @@ class PpiEstimator(BackgroundThread):
                     self.refresh_daily()
                     took = time.monotonic() - began
                     due = began + max(REFRESH_SECONDS, took / MAX_TIME_SHARE if self._daily else REFRESH_SECONDS)
-            except Exception:  # what fails is told, and made anew the next time
+            except Exception:  # a failure is logged, and retried the next time
                 log.exception("the estimates could not be made")
                 pause = REFRESH_SECONDS

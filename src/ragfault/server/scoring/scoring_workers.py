@@ -26,9 +26,9 @@ log = logging.getLogger("ragfault.server")
 WORKER_QUEUE_SIZE = 256
 """Traces queued per worker."""
 BATCH_SIZE = 128
-"""Outcomes stored at once."""
+"""Maximum number of outcomes stored in one write."""
 GATHER_SECONDS = 0.5
-"""Seconds for which outcomes are collected: storing a hundred costs little more than storing one."""
+"""Seconds for which outcomes are collected into one write."""
 POLL_SECONDS = 0.5
 """Seconds between checks for shutdown."""
 IDLE_SECONDS = 30.0
@@ -64,7 +64,7 @@ class ScoringWorkers:
         """Delay from storing a trace to storing its scores, in seconds."""
 
     def start(self) -> None:
-        """Start workers and threads with what waits in the store."""
+        """Start workers and threads with the traces that wait in the store."""
         self._waiting = self._store.compute_totals().waiting
         for _ in range(self._settings.workers):
             self._workers.append(
@@ -96,7 +96,7 @@ class ScoringWorkers:
 
     @property
     def is_full(self) -> bool:
-        """More traces wait than the limit allows."""
+        """True if more traces wait than the limit allows."""
         return bool(self._workers) and self._waiting >= self._settings.limits.unscored
 
     def summarize(self) -> dict[str, float]:
@@ -130,8 +130,8 @@ class ScoringWorkers:
             self._wake.clear()
             try:
                 batch = self._store.list_unscored(after)
-            except Exception:  # a store that does not answer is told, and asked again
-                log.exception("what waits to be judged cannot be read")
+            except Exception:  # a failed read is logged and retried
+                log.exception("the waiting traces cannot be read")
                 self._stopping.wait(RETRY_SECONDS)
                 continue
             for received in batch:
@@ -165,7 +165,7 @@ class ScoringWorkers:
     def _store_with_retry(self, outcomes: list[ScoredTrace]) -> list[ScoredTrace]:
         """Store outcomes; return those that were stored.
 
-        While the store does not answer the write is retried, but at shutdown; what it rejects is logged. These traces
+        While the store is unavailable the write is retried, except at shutdown; what it rejects is logged. These traces
         wait in the store for the next start.
         """
         while True:

@@ -112,7 +112,7 @@ class SpotCheckProgress(Struct, frozen=True, kw_only=True):
     errors: int
     """Failed attempts to reach the judge since the start."""
     fault: str | None
-    """The last failure, where the judge has not answered since."""
+    """The last failure, if the judge has not answered since."""
 
 
 class SpotChecker(BackgroundThread):
@@ -187,7 +187,7 @@ class SpotChecker(BackgroundThread):
         while not self._stopping.is_set():
             try:
                 self._run_round()
-            except Exception as error:  # a round that fails is told, and the next one comes
+            except Exception as error:  # a failed round is logged, and the next one follows
                 log.exception("a round of checks failed")
                 self._back_off(f"{type(error).__name__}: {error}")
         self._finish_in_flight()

@@ -118,7 +118,7 @@ class TraceSelection(StoredRecord, frozen=True, kw_only=True):
     judge: str | None = None
     """The fingerprint of the judge."""
     text: str | None = None
-    """Words that stand in id, query or answer, whatever their case."""
+    """Words in id, query or answer, in any case."""
     metric: str | None = None
     """Only traces on which this metric has a value …"""
     low: float | None = None
@@ -254,7 +254,7 @@ class SpotCheckSample(NamedTuple):
     """The values of a metric on a route by the judge of every trace, and those by a better one where it was asked.
 
     A trace is covered where it was drawn from and every draw of its day (UTC, by arrival) before it is settled: asked
-    about, whatever came of it. The columns hold the covered traces that the better judge gave a value, and those of
+    about, with any result. The columns hold the covered traces that the better judge gave a value, and those of
     conversations; all other covered ones are in the sums.
     """
 
@@ -274,7 +274,7 @@ class SpotCheckSample(NamedTuple):
     chance: NDArray[np.float64]
     """With which each trace was drawn."""
     cost: NDArray[np.float64]
-    """US$ that asking came to; NaN where nobody asked, or the price is not known."""
+    """Cost in US$; NaN without a check, or if the price is unknown."""
     conversation: NDArray[np.uint64]
     """A code that the turns of a conversation share; 0: of none."""
 

@@ -11,7 +11,7 @@ import msgspec
 
 from ragfault.analysis.monitoring.rollups import DERIVED_METRICS, ProductSums, Rollup, WorstTrace
 from ragfault.io.runs import MetricInfo
-from ragfault.server.storage.metadata import MetadataTables, StoredNote
+from ragfault.server.storage.notes import NoteTables, StoredNote
 from ragfault.server.storage.outcome_rows import BIN_COLUMNS, SUM_COLUMNS, NumberedRow, OutcomeRow, build_outcome_rows
 from ragfault.server.storage.records import TraceOutcome
 from ragfault.server.storage.store_engine import DatabaseConnection, encode_json
@@ -28,7 +28,7 @@ class OutcomeBatch(NamedTuple):
     cohort_fields: tuple[str, ...]
 
 
-class RollupTables(TraceTables, MetadataTables):
+class RollupTables(TraceTables, NoteTables):
     """The outcomes of a store, and the roll-ups that they are summed into."""
 
     ROLLUPS: ClassVar[str] = "rollups"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 TRACE_BATCH = 512
-"""Traces that are in memory at once."""
+"""Maximum number of traces in memory at once."""
 
 
 def export_run(
@@ -39,11 +39,11 @@ def export_run(
     force: bool = False,
     notice: Callable[[str], None] = lambda _: None,
 ) -> Run:
-    """Write the judged traces of a selection as a run, in the order in which they came in.
+    """Write the judged traces of a selection as a run, in order of arrival.
 
-    It is what `evaluate` makes of the same traces with the same judge and metrics. Traces that wait to be judged are
-    left out, with a notice. Raises UsageError where the selection is empty, or was judged by several judges (name one
-    with `TraceSelection.judge`), OutputError where the place is taken, or traces were forgotten meanwhile.
+    It equals the result of `evaluate` on the same traces with the same judge and metrics. Traces that wait to be judged
+    are left out, with a notice. Raises UsageError where the selection is empty, or was judged by several judges (name
+    one with `TraceSelection.judge`), OutputError if `out` exists, or traces were deleted meanwhile.
 
     >>> import tempfile
     >>> from ragfault.evaluation.online import score_response
@@ -60,7 +60,7 @@ def export_run(
     survey = _survey_selection(store, selection)
     waiting = store.count_traces(msgspec.structs.replace(selection, judge=None)) - survey.traces
     if waiting > 0:
-        notice(f"{waiting:,} traces are left out: they wait to be judged, or another judge saw them")
+        notice(f"{waiting:,} traces are left out: they wait to be judged, or were scored by another judge")
     with convert_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with convert_write_errors(out), tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
@@ -92,7 +92,7 @@ class _SelectionSurvey(NamedTuple):
 
 
 def _survey_selection(store: TraceStore, selection: TraceSelection) -> _SelectionSurvey:
-    """Walk a selection once: which judge, which metrics, which traces."""
+    """Collect the judge, the metrics and the traces of a selection in a first pass."""
     judges: Counter[str] = Counter()
     names: dict[str, Score] = {}
     digest, ids = TraceDigest(), IdSet()
@@ -106,7 +106,7 @@ def _survey_selection(store: TraceStore, selection: TraceSelection) -> _Selectio
         raise UsageError("no judged trace is in this selection: there is nothing to export.")
     if len(judges) > 1:
         shown = ", ".join(f'"{name}" ({n:,})' for name, n in judges.most_common(4))
-        raise UsageError(f"several judges saw these traces: {shown}. Name one with judge=.")
+        raise UsageError(f"several judges scored these traces: {shown}. Name one with judge=.")
     known = {measure.name: measure for measure in store.read_measures()}
     measures = tuple(known.get(name, MetricInfo(name, score.layer)) for name, score in names.items())
     return _SelectionSurvey(digest.count, ids, next(iter(judges)), measures, digest.fingerprint)
@@ -131,7 +131,7 @@ def _iterate_again(store: TraceStore, selection: TraceSelection, survey: _Select
             n += 1
             yield stored
     if n != survey.traces:
-        raise OutputError("some of these traces were forgotten while they were written. Export them again.")
+        raise OutputError("some of these traces were deleted during the export. Export them again.")
 
 
 def _build_tables(name: str, stored_traces: Iterator[StoredTrace], metrics: list[str]) -> Iterator[pa.Table]:
@@ -154,26 +154,30 @@ def _complete_scores(stored: StoredTrace, metrics: list[str]) -> Iterator[Score]
     there = {score.metric: score for score in stored.scores}
     for name in metrics:
         yield there.get(name) or Score(
-            trace=stored.trace.id, metric=name, layer="operation", status="undefined", reason="not asked for then"
-        )  # fmt: skip
+            trace=stored.trace.id,
+            metric=name,
+            layer="operation",
+            status="undefined",
+            reason="not computed for this trace",
+        )
 
 
 def import_run(
     store: TraceStore, run: str | Path | Run, *, cohort_fields: tuple[str, ...] = (), prefix: str = ""
 ) -> AppendResult:
-    """Take the traces of a run into a store, with their verdicts and scores.
+    """Import the traces of a run into a store, with their verdicts and scores.
 
-    A trace whose id is there already is left as it is; `prefix` goes before each id, so that two runs over the same
-    questions can both be taken in. Raises RunError where there is no run.
+    A trace whose id is in the store already is not changed; `prefix` is put before each id, so that two runs over the
+    same questions can both be imported. Raises RunError where there is no run.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     size, scores = len(run.manifest.metrics), run.scores()
-    walked = (
+    imported_traces = (
         _prefix_id(JudgedTrace(trace, verdicts, tuple(islice(scores, size))), prefix)
         for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True)
     )
     taken = repeated = 0
-    while part := list(islice(walked, TRACE_BATCH)):
+    while part := list(islice(imported_traces, TRACE_BATCH)):
         appended = store.append_traces([imported.trace for imported in part]).result()
         store.add_outcomes(part, run.manifest.metrics, cohort_fields).result()
         taken, repeated = taken + appended.added, repeated + appended.duplicates

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from ragfault.server.storage.metadata import to_columns
+from ragfault.server.storage.notes import to_columns
 from ragfault.server.storage.records import ReceivedTrace, SampleDraw, SpotCheck, SpotCheckCounts, SpotCheckSample
 from ragfault.server.storage.store_engine import DatabaseConnection, decode_scores, decode_verdicts, encode_json
 from ragfault.server.storage.traces import TraceTables

@@ -1,4 +1,4 @@
-"""The store of live traces, whatever engine it runs on."""
+"""The store of live traces, independent of its database engine."""
 
 from __future__ import annotations
 

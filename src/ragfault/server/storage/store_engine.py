@@ -64,7 +64,7 @@ class StoreEngine(ABC):
     """Numbers of traces, pending bodies and notes, in the order of arrival."""
 
     def submit(self, write: Callable[[DatabaseConnection], T]) -> Future[T]:
-        """Queue a write of its own."""
+        """Queue a write that is not batched with others."""
         return self.queue.submit(lambda _: [write(self.writer)], None)
 
     def submit_batch(self, work: Callable[[Sequence[Any]], Sequence[T]], payload: Any) -> Future[T]:
@@ -182,7 +182,7 @@ def run_requests(
     run: Callable[[list[WriteRequest]], Sequence[Any]],
     translate: Callable[[BaseException], BaseException] = lambda error: error,
 ) -> None:
-    """Run requests together and settle their futures; where that fails, run each on its own."""
+    """Run requests together and set their futures; if that fails, run each one alone."""
     try:
         results = run(requests)
     except BaseException as error:  # noqa: BLE001 - the error of a write belongs to the thread that submitted it

@@ -194,7 +194,7 @@ class TraceTables(StoreEngine):
         return TracePage(lines=self._load_summaries([number for number, _ in shown]), next=following)
 
     def count_traces(self, selection: TraceSelection) -> int:
-        """Count the traces of a selection, whatever its limit."""
+        """Count the traces of a selection, ignoring its limit."""
         where, parameters = self._build_conditions(selection)
         return int(self.reader.fetch_value(f"SELECT count(*) FROM traces t WHERE {where}", **parameters))
 

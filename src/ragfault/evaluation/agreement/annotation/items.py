@@ -1,4 +1,4 @@
-"""Items to annotate with their choices, and the agreement between annotators."""
+"""Annotation items with their choices and labels, and inter-annotator agreement."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ITEM_KINDS: tuple[ItemKind, ...] = ("chunk", "claim", "citation", "fact", "refus
 
 
 class AnnotationChoice(NamedTuple):
-    """Value that an item can be given."""
+    """Value that an annotator can choose for an item."""
 
     letter: str
     name: str
@@ -41,16 +41,16 @@ class AnnotationChoice(NamedTuple):
 
 
 class AnnotationItem(NamedTuple):
-    """Item of a trace to be labeled."""
+    """Item of a trace to label."""
 
     kind: ItemKind
     key: VerdictKey
-    """Key of its verdict, as in `human_labels`."""
+    """Key of the verdict on the item, as in `human_labels`."""
     trace: Trace
     verdicts: Verdicts
     """Verdicts of the judge on the trace; their claims are the ones to label."""
     position: int
-    """Number among its kind, from 0."""
+    """Position among the items of its kind, from 0."""
 
 
 YES_NO = (AnnotationChoice("y", "yes", True), AnnotationChoice("n", "no", False))
@@ -186,7 +186,7 @@ class AnnotatorAgreement(Struct, frozen=True, kw_only=True):
     alpha: BootstrapEstimate | None = None
     """Krippendorff's, for any number of annotators; ordinal for relevance levels."""
     reason: str | None = None
-    """Reason of missing figures."""
+    """Reason of missing estimates."""
     disputes: tuple[AnnotatorDispute, ...] = ()
 
 
@@ -230,7 +230,7 @@ def _measure_kind(kind: ItemKind, votes: ItemVotes, resamples: int, seed: int) -
     annotators = tuple(sorted({name for item_votes in votes.values() for name in item_votes}))
     shared = {item: item_votes for item, item_votes in votes.items() if len(item_votes) > 1}
     if not shared:
-        reason = "no item has the words of two people"
+        reason = "no item has labels of two annotators"
         return AnnotatorAgreement(kind=kind, annotators=annotators, items=len(votes), shared=0, reason=reason)
     accuracy, alpha, *kappa = _estimate_agreement(kind, annotators, shared, resamples, seed)
     disputes = tuple(

@@ -278,7 +278,7 @@ def _chunk_images(group: Sequence[ChunkPiece]) -> tuple[tuple[str, str], ...]:
     return tuple({piece.chunk.name: piece.chunk.image for piece in group if piece.chunk.image}.items())
 
 
-# --- room ------------------------------------------------------------------------------------------
+# --- limits -----------------------------------------------------------------------------------------
 
 
 def compute_limits(

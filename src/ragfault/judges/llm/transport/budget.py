@@ -162,7 +162,7 @@ class CallBudget:
         self._hits = 0
 
     def begin(self, *, fresh: bool) -> None:
-        """Create the budget; `fresh` forgets what was spent on it."""
+        """Create the budget; `fresh` resets its usage."""
         with self._file.transaction() as connection:
             if fresh:
                 connection.execute("delete from budgets where name = ?", (self.name,))

@@ -3,9 +3,9 @@
 const detail = { place: -1, chunks: new Map(), claims: [] };
 
 const SUPPORT = {
-  supported: ["✓", "the chunks say so"],
+  supported: ["✓", "the chunks state it"],
   inferred: ["≈", "follows from the chunks"],
-  unsupported: ["?", "no chunk says so"],
+  unsupported: ["?", "no chunk states it"],
   contradicted: ["✗", "a chunk says otherwise"],
 };
 const RELEVANCE = {

@@ -1,6 +1,6 @@
 "use strict";
 
-// A page that says so fetches itself anew while somebody sees it. Only what changed is put in place: the focus, a
+// A page with this mark reloads itself while it is visible. Only what changed is replaced: the focus, a
 // selection, a field that was written in and what was unfolded stay as the reader left them.
 
 const FIELDS = "input, select, textarea";
@@ -62,7 +62,7 @@ function follow(old, fresh) {
   }
 }
 
-// What the reader is likely to look at: what stands in the upper part of the window.
+// The elements in the upper part of the window, which the reader is likely to look at.
 function findAnchor(main) {
   const there = document.elementFromPoint(innerWidth / 2, innerHeight / 3);
   return there && main.contains(there) ? there : main;

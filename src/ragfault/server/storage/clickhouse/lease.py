@@ -12,7 +12,7 @@ import msgspec
 
 from ragfault.errors import OutputError
 from ragfault.server.storage.clickhouse.connection import ClickHouseConnection
-from ragfault.server.storage.metadata import StoredNote, to_columns
+from ragfault.server.storage.notes import StoredNote, to_columns
 
 LEASE_SECONDS = 30.0
 """Seconds until a lease expires that is not renewed."""

@@ -17,7 +17,7 @@ from ragfault.server.storage.duckdb.connection import (
     open_database,
     translate_error,
 )
-from ragfault.server.storage.metadata import StoredNote, to_columns
+from ragfault.server.storage.notes import StoredNote, to_columns
 from ragfault.server.storage.outcome_rows import (
     SUM_COLUMNS,
     NumberedRow,

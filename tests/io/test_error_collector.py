@@ -1,4 +1,4 @@
-"""Laws of bad input and bad output: every fault is named with its place, and nothing good is lost."""
+"""Laws of bad input and bad output: every bad line is reported with its position, and nothing good is lost."""
 
 import gzip
 import json
@@ -32,8 +32,8 @@ def mixed(path, *lines):
     return path
 
 
-def faults(where, **how):
-    """Return the ids of the good traces and the faults of the others."""
+def read_bad_lines(where, **how):
+    """Return the ids of the good traces and the bad lines."""
     reported = []
     return [trace.id for trace in read_traces(where, on_bad=reported.append, **how)], reported
 
@@ -70,13 +70,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_line_faults(case, tmp_path):
+def test_bad_lines(case, tmp_path):
     """A bad line is named with its number, reason and text; the lines around it are read."""
     line, problem = CASES[case]
     path = mixed(tmp_path / "t.jsonl", line)
-    good, [fault] = faults(path)
+    good, [bad_line] = read_bad_lines(path)
     assert good == ["good", "last"]
-    assert (fault.where, fault.line, fault.text) == (str(path), 2, line.decode("utf-8", "replace"))
+    assert (bad_line.where, bad_line.line, bad_line.text) == (str(path), 2, line.decode("utf-8", "replace"))
     with pytest.raises(BadTraces, match=problem) as caught:
         list(read_traces(path))
     assert (caught.value.good, caught.value.count) == (2, 1)
@@ -85,17 +85,17 @@ def test_line_faults(case, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["wrong type", "missing query", "NaN", "duplicate"])
-def test_array_faults(case, tmp_path):
-    """In a JSON array a fault has the number of the line that its element begins on."""
+def test_bad_array_elements(case, tmp_path):
+    """A bad element of a JSON array has the number of the line on which it begins."""
     line, _ = CASES[case]
     text = b"[\n" + GOOD + b",\n" + line + b",\n" + GOOD.replace(b"good", b"last") + b"]"
     (tmp_path / "t.json").write_bytes(text)
-    good, [fault] = faults(tmp_path / "t.json")
-    assert (good, fault.line) == (["good", "last"], 3)
+    good, [bad_line] = read_bad_lines(tmp_path / "t.json")
+    assert (good, bad_line.line) == (["good", "last"], 3)
 
 
 @pytest.mark.parametrize(
-    ("text", "good", "fault"),
+    ("text", "good", "bad_line"),
     [
         ('[{"id": "1", "query": "a"},\n{"id": "2", "query": "b"}', "12", (2, "the list is not closed")),
         ('[{"id": "1", "query": "a"},\n{"id": "2", "que', "1", (2, "the list is not closed")),
@@ -108,12 +108,12 @@ def test_array_faults(case, tmp_path):
         ('[{"id": "1", "query": "a"}]\nend\n[{"id": "2", "query": "b"}]', "12", (2, "malformed JSON")),
     ],
 )
-def test_broken_documents(text, good, fault, tmp_path):
-    """A document that breaks off, or is closed wrongly, gives what it holds and one fault where that is."""
+def test_broken_documents(text, good, bad_line, tmp_path):
+    """A document that breaks off, or is closed wrongly, gives its good elements and one bad line at that place."""
     (tmp_path / "t.json").write_text(text)
-    ids, [reported] = faults(tmp_path / "t.json")
-    assert ("".join(ids), reported.line) == (good, fault[0])
-    assert fault[1] in reported.problem
+    ids, [reported] = read_bad_lines(tmp_path / "t.json")
+    assert ("".join(ids), reported.line) == (good, bad_line[0])
+    assert bad_line[1] in reported.problem
 
 
 @pytest.mark.parametrize("step", [1, 7, 10**6])
@@ -149,12 +149,12 @@ def test_lists_in_lines(tmp_path):
     assert [trace.query for trace in read_traces(tmp_path / "t.jsonl")] == ["a", "b", "c"]
 
 
-def test_many_faults(tmp_path):
-    """Of many faults the first twenty are kept, and all are counted."""
+def test_many_bad_lines(tmp_path):
+    """Of many bad lines the first twenty are kept, and all are counted."""
     (tmp_path / "t.jsonl").write_bytes(GOOD + b"\n" + b"{\n" * 500)
     with pytest.raises(BadTraces) as caught:
         list(read_traces(tmp_path / "t.jsonl"))
-    assert (len(caught.value.faults), caught.value.count) == (20, 500)
+    assert (len(caught.value.bad_lines), caught.value.count) == (20, 500)
     assert "480 more" in str(caught.value)
 
 
@@ -169,14 +169,14 @@ def test_long_lines(tmp_path):
     line = OPEN + b'"answer": "' + b"x" * 2000 + b'"}'
     path = mixed(tmp_path / "t.jsonl", line)
     assert len(list(read_traces(path, max_line=3000))) == 3
-    good, [fault] = faults(path, max_line=1000)
+    good, [bad_line] = read_bad_lines(path, max_line=1000)
     assert good == ["good", "last"]
-    assert (fault.line, fault.problem) == (2, "the line is longer than 1,000 bytes")
+    assert (bad_line.line, bad_line.problem) == (2, "the line is longer than 1,000 bytes")
     (tmp_path / "t.json").write_bytes(b"[\n" + GOOD + b",\n" + line + b",\n" + GOOD.replace(b"good", b"last") + b"\n]")
-    good, [fault] = faults(tmp_path / "t.json", max_line=1000)
-    assert (good, fault.line) == (["good", "last"], 3)
+    good, [bad_line] = read_bad_lines(tmp_path / "t.json", max_line=1000)
+    assert (good, bad_line.line) == (["good", "last"], 3)
     (tmp_path / "t.csv").write_text(f"id,query\n1,q\n2,{'x' * 2000}\n3,q\n")
-    good, results = faults(tmp_path / "t.csv", max_line=1000)
+    good, results = read_bad_lines(tmp_path / "t.csv", max_line=1000)
     assert good[0] == "1"
     assert results
 
@@ -322,47 +322,47 @@ def test_truncated(tmp_path):
     lines = b"".join(b'{"id": "%d", "query": "q%d"}\n' % (n, n * n) for n in range(2000))
     content = gzip.compress(lines)
     (tmp_path / "t.jsonl.gz").write_bytes(content[: len(content) // 2])
-    good, [fault] = faults(tmp_path / "t.jsonl.gz")
+    good, [bad_line] = read_bad_lines(tmp_path / "t.jsonl.gz")
     assert good == [str(n) for n in range(len(good))]
     assert len(good) > 100
-    assert "truncated" in fault.problem
+    assert "truncated" in bad_line.problem
     with pytest.raises(InputError, match="truncated"):
         list(read_traces(tmp_path / "t.jsonl.gz"))
     packed = pa.compress(lines, codec="zstd", asbytes=True)
     (tmp_path / "t.jsonl.zst").write_bytes(packed[: len(packed) // 2])
-    assert len(faults(tmp_path / "t.jsonl.zst")[1]) == 1
+    assert len(read_bad_lines(tmp_path / "t.jsonl.zst")[1]) == 1
     (tmp_path / "u.jsonl.gz").write_bytes(content[:200] + b"\x00" * 50 + content[250:])
-    assert faults(tmp_path / "u.jsonl.gz")[1]
+    assert read_bad_lines(tmp_path / "u.jsonl.gz")[1]
 
 
-def test_table_faults(tmp_path):
+def test_bad_table_rows(tmp_path):
     """Rows of a table that are no traces are named by their line, the others are read."""
     (tmp_path / "t.csv").write_bytes(b'id,query,turn\n1,"two\nlines",3\n2,q,x\n3,q\n4,\xff,1\n5,,1\n6,q,\n')
-    good, results = faults(tmp_path / "t.csv")
+    good, results = read_bad_lines(tmp_path / "t.csv")
     assert good == ["1", "6"]
-    assert [fault.line for fault in results] == [4, 5, 6, 7]
+    assert [bad_line.line for bad_line in results] == [4, 5, 6, 7]
     rows = [{"id": "1", "query": "q", "chunks": [{"id": "a", "score": score}]} for score in (float("nan"), 1.0)]
     rows[1]["id"] = "2"
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    good, [fault] = faults(tmp_path / "t.parquet")
-    assert (good, fault.line) == (["2"], 1)
-    assert "$.chunks[0].score" in fault.problem
+    good, [bad_line] = read_bad_lines(tmp_path / "t.parquet")
+    assert (good, bad_line.line) == (["2"], 1)
+    assert "$.chunks[0].score" in bad_line.problem
 
 
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_open_quotes(end, tmp_path):
-    """A quote that is never closed is a fault of the line it opens in, with all that follows it; one that is
-    closed by the quote of another row is a fault too; a quote that is a mere character is none.
+    """An unclosed quote makes the line in which it opens bad, with all that follows; one that is
+    closed by the quote of another row is bad, too; a quote inside of a value is not.
     """
     text = f'id,query,answer\n1,q,"a\nb"\n2,"q\nr","open\n3,q,a\n4,q,a{end}'
     (tmp_path / "t.csv").write_text(text)
-    good, [fault] = faults(tmp_path / "t.csv")
-    assert (good, fault.line) == (["1"], 5)
-    assert "never closed" in fault.problem
-    assert fault.text == f'2,"q\nr","open\n3,q,a\n4,q,a{end}'.rstrip("\n")
+    good, [bad_line] = read_bad_lines(tmp_path / "t.csv")
+    assert (good, bad_line.line) == (["1"], 5)
+    assert "never closed" in bad_line.problem
+    assert bad_line.text == f'2,"q\nr","open\n3,q,a\n4,q,a{end}'.rstrip("\n")
     (tmp_path / "t.csv").write_text(f'id,query\n1,"open\n2,"q"\n3,"he said" so{end}')
-    good, [fault] = faults(tmp_path / "t.csv")
-    assert (good, fault.line, fault.text) == (["3"], 2, '1,"open\n2,"q"')
+    good, [bad_line] = read_bad_lines(tmp_path / "t.csv")
+    assert (good, bad_line.line, bad_line.text) == (["3"], 2, '1,"open\n2,"q"')
 
 
 anything = st.recursive(
@@ -380,7 +380,7 @@ anything = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(field=st.sampled_from(Trace.__struct_fields__), value=anything, loose=st.booleans())
 def test_any_value(field, value, loose):
-    """Whatever stands in a field, the record is a sound trace or a fault, and no other error escapes."""
+    """Whatever a field holds, the record is a valid trace or a bad line, and no other error escapes."""
     try:
         trace = normalize_record({"id": "1", "query": "q", field: value}, NATIVE_SHAPE.columns, parse_cells=loose)
     except InvalidRecord:

@@ -1,4 +1,4 @@
-"""Metadata of a store: marks, alert events, labels, settings and tokens as notes in one table, and event counts."""
+"""Notes of a store (marks, alert events, labels, settings and tokens, in one table) and its event counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NoteOrder = Literal["number", "name", "time, name", "time DESC, number DESC"]
 
 
 class StoredNote(NamedTuple):
-    """A small record; of those with one kind, name and slot, the one with the highest number counts."""
+    """A small versioned record: of the notes with the same kind, name and slot, the highest number is valid."""
 
     kind: NoteKind
     name: str
@@ -28,21 +28,21 @@ class StoredNote(NamedTuple):
     number: int = 0
     time: float = 0.0
     body: str = ""
-    """As JSON; empty: deleted."""
+    """Content as JSON; empty: deleted."""
 
 
 def to_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return records as columns of some fields."""
+    """Return records as columns, one for each named field."""
     return {name: [getattr(row, name) for row in rows] for name in names}
 
 
-class MetadataTables(StoreEngine):
-    """The notes and event counts of a store."""
+class NoteTables(StoreEngine):
+    """Tables of the notes and event counts of a store."""
 
     NOTES: ClassVar[str] = "notes"
 
     def _add_notes(self, con: DatabaseConnection, notes: Sequence[StoredNote]) -> None:
-        """Add notes, all or none, in place of those with the same kind, name and slot."""
+        """Add notes atomically, replacing those with the same kind, name and slot."""
         con.insert("notes", to_columns(notes, StoredNote._fields))
 
     def _make_note(self, kind: NoteKind, name: str, content: Any) -> StoredNote:
@@ -72,7 +72,7 @@ class MetadataTables(StoreEngine):
         return [body for (body,) in rows]
 
     def add_marks(self, marks: Sequence[TimelineMark], now: float) -> Future[int]:
-        """Add marks, each once by its id, those without a time at `now`; return the number of new ones."""
+        """Add marks, once for each id, with `now` as the default time; return the number of new ones."""
 
         def write(con: DatabaseConnection) -> int:
             notes: dict[str, StoredNote] = {}
@@ -95,7 +95,7 @@ class MetadataTables(StoreEngine):
         return tuple(msgspec.json.decode(body, type=TimelineMark) for body in bodies)
 
     def add_events(self, events: Sequence[AlertEvent], settings: dict[str, Any] | None = None) -> Future[None]:
-        """Add events of alerts and, in the same write, settings: the state of the alerts."""
+        """Add alert events and, in the same transaction, settings such as the state of the alerts."""
 
         def write(con: DatabaseConnection) -> None:
             notes: list[StoredNote] = []
@@ -109,7 +109,7 @@ class MetadataTables(StoreEngine):
         return self.submit(write)
 
     def read_events(self, alert: str | None = None, limit: int = 200) -> tuple[AlertEvent, ...]:
-        """Return events of alerts, the latest first."""
+        """Return alert events, the latest first."""
         order: NoteOrder = "time DESC, number DESC"
         bodies = self._read_bodies(self.reader, "event", name=alert, order=order, limit=limit)
         return tuple(msgspec.json.decode(body, type=AlertEvent) for body in bodies)
