@@ -176,14 +176,14 @@ def test_a_file_is_written_completely_and_never_over_another(
 
 @pytest.mark.long
 def test_of_many_runs_the_one_that_broke(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Three runs like the first, two like the last: it broke at the fourth; three alike: cannot tell."""
+    """Three runs like the first, two like the last: it broke at the fourth; in three that are the same no run did."""
     for at, name in enumerate(("v1", "v1", "v1", "v2", "v2")):
         shutil.copytree(place / name, tmp_path / f"run-{at}")
     runs = [tmp_path / f"run-{at}" for at in range(5)]
     out = run_and_read(capsys, "bisect", *runs, code=1)
-    assert out.startswith("Broke at run-3: ")
+    assert out.startswith("FAULT: Worse at run-3 (retrieval: the wrong chunks are retrieved), not shown to have")
     assert "bisect run-2 and run-3" in out
     data = json.loads(run_and_read(capsys, "bisect", tmp_path, "--format", "json", code=1))
     assert data["broken"] == "run-3"
-    assert run_and_read(capsys, "bisect", *runs, "--format", "md", code=1).startswith("### ❌ Broke at run-3: ")
-    assert run_and_read(capsys, "bisect", *runs[:3], code=3).startswith("No metric of the tree is shown")
+    assert run_and_read(capsys, "bisect", *runs, "--format", "md", code=1).startswith("### ❌ fault: Worse at run-3 ")
+    assert run_and_read(capsys, "bisect", *runs[:3], code=0).startswith("NO FAULT: No run broke: every step")

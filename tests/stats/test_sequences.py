@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragfault.stats import confidence_sequence, detect_change_point, difference_sequence
+from ragfault.stats import confidence_sequence, detect_change_point, detect_mean_shifts, difference_sequence
 from ragfault.stats.sequences import MAX_BETTING_VALUES, _compute_bernstein_band, _compute_betting_band
 
 units = st.lists(st.floats(0, 1), min_size=1, max_size=60)
@@ -97,6 +97,38 @@ def _capital(values: np.ndarray, mean: float, alpha: float) -> float:
         squares += (x - total / (t + 1)) ** 2
         variance = squares / (t + 1)
     return best
+
+
+def test_a_bad_step_between_good_ones_has_two_shifts():
+    """A dip is found with its start and its end, a lasting change with its start, and a steady metric with none."""
+    rng = np.random.default_rng(5)
+    steady, dip, drop = (rng.binomial(1, 0.9, (120, 6)).astype(float) for _ in range(3))
+    dip[:, 2] = rng.binomial(1, 0.5, 120)
+    drop[:, 4:] = rng.binomial(1, 0.5, (120, 2))
+    dip[:20] = math.nan  # not scored: left out
+    results = detect_mean_shifts([steady, dip, drop])
+    assert [[shift.step for shift in result.shifts] for result in results] == [[], [2, 3], [4]]
+    assert all(shift.low <= shift.step <= shift.high for result in results for shift in result.shifts)
+
+
+@pytest.mark.long
+def test_shifts_are_claimed_at_their_level():
+    """Over 150 sets of five unchanged, related metrics at most 13 claim any shift (5 %, and two standard errors)."""
+    rng = np.random.default_rng(6)
+    wrong = 0
+    for trial in range(150):
+        shared = rng.normal(size=(40, 4))
+        tables = [(shared + rng.normal(size=(40, 4)) > 1).astype(float) for _ in range(5)]
+        wrong += any(result.shifts for result in detect_mean_shifts(tables, seed=trial))
+    assert wrong <= 13
+
+
+def test_traces_of_one_cluster_count_once():
+    """Ten copies of each of twelve rows show no more than the twelve rows."""
+    rows = np.random.default_rng(7).normal(size=(12, 4)) + np.array([0, 0, 0.4, 0.4])
+    alone = detect_mean_shifts([rows])[0]
+    copied = detect_mean_shifts([np.repeat(rows, 10, axis=0)], np.repeat(np.arange(12), 10))[0]
+    assert copied.p == pytest.approx(alone.p, abs=0.02)
 
 
 def test_the_band_is_that_of_the_paper():

@@ -13,7 +13,7 @@ from ragfault.analysis.comparison.records import (
     MetricChange,
     MovedTrace,
 )
-from ragfault.analysis.comparison.run_history import MetricHistory, RunHistory, history
+from ragfault.analysis.comparison.run_history import MetricHistory, MetricShift, RunBreak, RunHistory, RunStep, history
 from ragfault.analysis.correction import CardCorrection, HumanLabels, LabelProvenance
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose
 from ragfault.analysis.quality_gate import MIN_COVERAGE, gate
@@ -62,8 +62,11 @@ __all__ = [
     "MetricAggregate",
     "MetricChange",
     "MetricHistory",
+    "MetricShift",
     "MovedTrace",
+    "RunBreak",
     "RunHistory",
+    "RunStep",
     "Scorecard",
     "Threshold",
     "ThresholdDecision",

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-VERDICT_EXIT_CODES = {"no fault": 0, "fault": 1, "cannot tell": 3}
-"""The verdict of a bisection → the exit code."""
+VERDICT_EXIT_CODES = {"no fault": 0, "recovered": 0, "fault": 1, "cannot tell": 3}
+"""The verdict of a bisection, or of a sequence of runs, → the exit code."""
 
 SUFFIX_FORMATS = {".md": "md", ".json": "json", ".html": "html", ".htm": "html", ".txt": "terminal"}
 """Suffix of the output → format."""
@@ -125,7 +125,8 @@ Examples:
 \b
 Terms also come from the table [compare] of ragfault.toml, as for compare.
 
-Exit code 0: no layer broke, and that is shown; 1: a fault; 3: the data cannot tell."""
+Exit code 0: no layer broke, and that is shown, or all that broke between RUNS has recovered; 1: a fault;
+3: the data cannot tell."""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="BASELINE CANDIDATE | RUNS...")
 @_add_comparison_options(BISECT_FORMATS)
@@ -135,8 +136,8 @@ def bisect(runs: tuple[str, ...], **options: Any) -> int:
     Walks a decision tree on tested changes and says what was ruled out and why, what to look at, how to
     fix it, with example traces; or that the data cannot tell, and about how many traces would.
 
-    Of three or more RUNS, oldest first, or of a folder that holds runs, it finds the run at which each metric
-    broke.
+    Of three or more RUNS, oldest first, or of a folder that holds runs, it bisects each step and the last run against
+    the first, and finds the runs at which each metric got worse and at which it recovered.
     """
     from ragfault import analysis
     from ragfault.reports.wording import combine_verdicts, summarize_segments, summarize_verdict
@@ -173,27 +174,22 @@ def _expand_folder(runs: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _locate_breaking_run(runs: tuple[str, ...], kind: str, terms: dict[str, Any], options: dict[str, Any]) -> int:
-    """Find the run at which a sequence broke; the exit code is 1 where one is found, else 3."""
+    """Find the runs at which a sequence broke and recovered; the exit code is that of its verdict."""
     from ragfault import analysis
     from ragfault.io.runs import Run
-    from ragfault.reports.terminal import comparison as written
+    from ragfault.reports.terminal import run_history as written
 
-    void = [
-        f"--{name}"
-        for name in ("margin", "margins", "power", "by", "anyway", "rejudge", "human_labels")
-        if options[name]
-    ]
+    void = [f"--{name.replace('_', '-')}" for name in ("by", "rejudge", "human_labels", "flakiness") if options[name]]
     if void or kind == "html":
         names = ", ".join(void) or "HTML"
         raise UsageError(f"{names}: not for {len(runs)} runs. Find the run first, then bisect it and the one before.")
-    history_terms = {key: terms[key] for key in ("alpha", "seed") if key in terms}
-    result = analysis.history([Run.open(run) for run in runs], **history_terms)
+    result = analysis.history([Run.open(run) for run in runs], anyway=options["anyway"], **terms)
     if kind == "terminal":
         text = written.render_history_terminal(result, **_get_display_options(options))
     else:
         text = written.render_history_markdown(result) if kind == "md" else written.encode_history(result)
     _write_output(text, options, written.summarize_history(result))
-    return VERDICT_EXIT_CODES["cannot tell" if result.broken_at is None else "fault"]
+    return VERDICT_EXIT_CODES[result.verdict]
 
 
 def _render_bisection(bisection: Any, kind: str, options: dict[str, Any]) -> str:

@@ -50,7 +50,7 @@ from ragfault.stats.ppi import (
     ppi_paired_difference,
     ppi_unpaired_difference,
 )
-from ragfault.stats.sequences import confidence_sequence, detect_change_point, difference_sequence
+from ragfault.stats.sequences import confidence_sequence, detect_change_point, detect_mean_shifts, difference_sequence
 from ragfault.stats.significance import (
     SignificanceTest,
     equivalence_test,
@@ -87,6 +87,7 @@ __all__ = [
     "confidence_sequence",
     "correct_share",
     "detect_change_point",
+    "detect_mean_shifts",
     "detectable_effect",
     "difference_sequence",
     "equivalence_power",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ragfault.stats.bootstrap import Clusters, FloatArray, Values, tabulate_clusters
+from ragfault.stats.significance import RELATIVE_TOLERANCE, sign_flip_test
 
 RESAMPLES = 1999
+SHIFT_RESAMPLES = 499  # of the interval of one shift among several
 MAX_BATCHES = 2000
 """More rows are summed in batches, which are as exchangeable as the rows."""
 
@@ -88,13 +93,11 @@ def detect_change_point(
     )
 
 
-def _sum_batches(sums: FloatArray) -> FloatArray:
-    """Sum neighboring rows, so that at most MAX_BATCHES remain."""
-    if len(sums) <= MAX_BATCHES:
+def _sum_batches(sums: FloatArray, most: int = MAX_BATCHES) -> FloatArray:
+    """Sum neighboring rows, so that at most so many remain."""
+    if len(sums) <= most:
         return sums
-    sums_by_batch: FloatArray = np.add.reduceat(
-        sums, np.linspace(0, len(sums), MAX_BATCHES, endpoint=False, dtype=np.intp)
-    )
+    sums_by_batch: FloatArray = np.add.reduceat(sums, np.linspace(0, len(sums), most, endpoint=False, dtype=np.intp))
     return sums_by_batch
 
 
@@ -119,6 +122,153 @@ def _resample_steps(table: FloatArray, step: int, resamples: int, rng: np.random
             path = table[0][np.concatenate([front, rng.integers(step, n, size=n - step)])]
         steps[number] = int(_compute_cusum(path[None, :])[0].argmax()) + 1
     return steps
+
+
+MAX_SHIFT_BATCHES = 500
+"""More clusters are summed in batches of neighbours where many metrics are permuted together."""
+MAX_PERMUTED_CELLS = 400_000_000
+
+
+class MeanShift(Struct, frozen=True):
+    """A step of a sequence at which its mean changed, among several."""
+
+    step: int
+    """First step after the change, counted from 0."""
+    low: int
+    """Earliest step of the 95 % confidence interval."""
+    high: int
+
+
+class MeanShifts(Struct, frozen=True):
+    """The shifts of the mean of one sequence, in order; none where no change is shown."""
+
+    p: float
+    """p value of the null hypothesis of no change, corrected for all sequences tested together."""
+    shifts: tuple[MeanShift, ...]
+
+
+def detect_mean_shifts(
+    tables: Sequence[ArrayLike], clusters: Clusters | None = None, *, alpha: float = 0.05, seed: int = 0
+) -> list[MeanShifts]:
+    """Detect any number of changes of the mean of several sequences over the same steps.
+
+    Each of `tables` is traces by steps, as in `detect_change_point`; a row with a value that is not finite is left
+    out of that table. The statistic of a table is the largest standardized difference between the mean inside and
+    outside any run of neighbouring steps (circular binary segmentation, Olshen et al. 2004), so that one bad step
+    between good ones counts as much as a lasting change. Values are permuted within the rows, alike in all tables;
+    p is that of the largest statistic over the tables (Westfall & Young 1993, single step), which bounds the chance
+    of any false change by `alpha` where nothing changed. Where a change is shown, both sides of it are searched again,
+    and a shift is kept only where a sign-flip test shows the levels beside it to differ.
+
+    Assumes that the values of a row are exchangeable where nothing changed, and independent clusters.
+    Raises ValueError where the tables differ in shape or have fewer than two steps.
+
+    >>> rows = [[0.9, 0.8, 0.2, 0.8, 0.9], [0.7, 0.9, 0.4, 0.9, 0.8], [1.0, 0.8, 0.3, 0.9, 0.9]] * 10
+    >>> [shift.step for shift in detect_mean_shifts([rows])[0].shifts]
+    [2, 3]
+    """
+    values = [np.asarray(table, dtype=np.float64) for table in tables]
+    if not values:
+        return []
+    if any(table.shape != values[0].shape for table in values) or values[0].ndim != 2 or values[0].shape[1] < 2:
+        raise ValueError("the tables differ in shape, or have fewer than two steps")
+    groups = np.arange(len(values[0])) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
+    p_values = _permute_together(values, groups, seed)
+    rejected = sum(p <= alpha for p in p_values)
+    results = []
+    for table, p in zip(values, p_values, strict=True):
+        complete = np.isfinite(table).all(axis=1)
+        shifts = _split_steps(table[complete], groups[complete], alpha / rejected, seed) if p <= alpha else ()
+        results.append(MeanShifts(p, shifts))
+    return results
+
+
+def _permute_together(values: Sequence[FloatArray], groups: NDArray[np.int64], seed: int) -> list[float]:
+    """Return the p value of each table by permutations within the rows, corrected by the largest statistic."""
+    steps = values[0].shape[1]
+    count = int(groups.max()) + 1 if len(groups) else 0
+    sums = np.zeros((count, steps, len(values)))
+    for at, table in enumerate(values):
+        complete = np.isfinite(table).all(axis=1)
+        rows = table[complete] - table[complete].mean(axis=1, keepdims=True)
+        np.add.at(sums[:, :, at], groups[complete], rows)
+    sums = _sum_batches(sums, MAX_SHIFT_BATCHES)
+    scale = np.sqrt((sums**2).sum(axis=(0, 1)) / max(1, steps - 1))
+    sums = sums / np.where(scale > RELATIVE_TOLERANCE * max(1.0, float(scale.max(initial=0.0))), scale, math.inf)
+    observed = _compute_arcs(sums.sum(axis=0)).max(axis=0)
+    rng = np.random.default_rng(seed)
+    draws = RESAMPLES if sums.size * RESAMPLES <= MAX_PERMUTED_CELLS else RESAMPLES // 2
+    as_large = np.zeros(len(values), dtype=np.int64)
+    for _ in range(draws):
+        order = rng.random(sums.shape[:2]).argsort(axis=1)
+        largest = _compute_arcs(np.take_along_axis(sums, order[:, :, None], axis=1).sum(axis=0)).max()
+        as_large += largest >= observed * (1 - RELATIVE_TOLERANCE)
+    return [float(p) for p in (as_large + 1) / (draws + 1)]
+
+
+def _compute_arcs(paths: FloatArray) -> FloatArray:
+    """Return the height of every run of neighbouring steps, arcs × tables, of centred paths, steps × tables."""
+    n = len(paths)
+    total = np.concatenate([np.zeros((1, paths.shape[1])), np.cumsum(paths, axis=0)])
+    starts, ends = _list_arcs(n)
+    length = (ends - starts)[:, None]
+    heights: FloatArray = np.abs(total[ends] - total[starts]) / np.sqrt(length * (n - length) / n)
+    return heights
+
+
+@cache
+def _list_arcs(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    starts, ends = np.triu_indices(n + 1, k=1)
+    inner = ends - starts < n
+    return starts[inner], ends[inner]
+
+
+def _split_steps(table: FloatArray, groups: NDArray[np.int64], alpha: float, seed: int) -> tuple[MeanShift, ...]:
+    """Return the shifts of a table in which a change is shown."""
+    steps = table.shape[1]
+    cuts: list[int] = []
+    waiting = [(0, steps)]
+    while waiting:
+        low, high = waiting.pop()
+        window = table[:, low:high]
+        if high - low < 2 or ((low, high) != (0, steps) and _permute_together([window], groups, seed)[0] > alpha):
+            continue
+        centred = window.mean(axis=0) - window.mean()
+        starts, ends = _list_arcs(high - low)
+        best = int(_compute_arcs(centred[:, None])[:, 0].argmax())
+        inner = [low + int(cut) for cut in (starts[best], ends[best]) if 0 < cut < high - low]
+        cuts += inner
+        edges = [low, *inner, high]
+        waiting += list(pairwise(edges))
+    cuts = _drop_unshown(table, groups, sorted(cuts), alpha, seed)
+    edges = [0, *cuts, steps]
+    shifts = []
+    for at, cut in enumerate(cuts, 1):
+        low, high = edges[at - 1], edges[at + 1]
+        codes, rows = np.unique(groups, return_inverse=True)
+        sums = np.zeros((len(codes), high - low))
+        np.add.at(sums, rows, table[:, low:high] - table[:, low:high].mean(axis=1, keepdims=True))
+        resampled = low + _resample_steps(_sum_batches(sums), cut - low, SHIFT_RESAMPLES, np.random.default_rng(seed))
+        first, last = np.quantile(resampled, [0.025, 0.975], method="inverted_cdf").tolist()
+        shifts.append(MeanShift(cut, min(int(first), cut), max(int(last), cut)))
+    return tuple(shifts)
+
+
+def _drop_unshown(table: FloatArray, groups: NDArray[np.int64], cuts: list[int], alpha: float, seed: int) -> list[int]:
+    """Return the cuts whose levels on both sides are shown to differ; the least shown is dropped first."""
+    while cuts:
+        edges = [0, *cuts, table.shape[1]]
+        p_values = [
+            sign_flip_test(
+                table[:, low:cut].mean(axis=1), table[:, cut:high].mean(axis=1), groups, resamples=RESAMPLES, seed=seed
+            ).p
+            for low, cut, high in zip(edges, cuts, edges[2:], strict=False)
+        ]
+        worst = int(np.argmax(p_values))
+        if p_values[worst] <= alpha:
+            return cuts
+        cuts = [*cuts[:worst], *cuts[worst + 1 :]]
+    return cuts
 
 
 MEAN_CANDIDATES = 1000

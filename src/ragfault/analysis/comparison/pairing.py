@@ -169,7 +169,7 @@ def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunC
         paired_by="id" if how == "id" else "query",
         baseline=left,
         candidate=right,
-        clusters=_pair_clusters(sides[0].take(left), old.chunks[left]),
+        clusters=cluster_traces(sides[0].take(left), old.chunks[left]),
         unpaired=(sides[0].num_rows - len(left), sides[1].num_rows - len(right)),
         same_chunks=(old.chunks[left] == new.chunks[right]) & (chunks_known | failed),
         same_answers=(old.answers[left] == new.answers[right]) & (answers_known | failed),
@@ -192,8 +192,8 @@ def _match_keys(baseline_keys: list[str], candidate_keys: list[str]) -> tuple[Ro
     return rows[:, 0], rows[:, 1]
 
 
-def _pair_clusters(table: pa.Table, chunks: RowIndices) -> RowIndices | None:
-    """Return cluster codes of the pairs: the conversation, else the query asked again with the same chunks."""
+def cluster_traces(table: pa.Table, chunks: RowIndices) -> RowIndices | None:
+    """Return cluster codes of traces: the conversation, else the query asked again with the same chunks."""
     talks, names = encode_texts(table["conversation"])
     asked = np.stack([encode_texts(table["query"])[0], chunks], axis=1)
     distinct, items = np.unique(asked, axis=0, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Comparison of two runs, and history of a sequence of runs: terminal, Markdown and JSON."""
+"""Comparison of two runs: terminal, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ragfault.analysis import Comparison, MetricChange, MetricHistory, RunHistory
+from ragfault.analysis import Comparison, MetricChange
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
 from ragfault.reports.markdown import scorecard as md
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
@@ -30,7 +30,7 @@ from ragfault.reports.wording import (
     summarize_comparison,
     summarize_movers,
 )
-from ragfault.text.number_format import format_number, format_p_value
+from ragfault.text.number_format import format_p_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -224,102 +224,4 @@ def encode_comparison(comparison: Comparison | Sequence[Comparison]) -> str:
         if isinstance(comparison, Comparison)
         else [convert_comparison(part) for part in comparison]
     )
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
-
-
-MEANS_SHOWN = 8
-"""Number of means of a metric in a line; of more, the first and the last ones are shown."""
-
-
-def summarize_history(history: RunHistory) -> str:
-    """Summarize where the sequence broke, in a sentence."""
-    names = f"{len(history.runs)} runs, {clip_text(history.runs[0], 60)} to {clip_text(history.runs[-1], 60)}"
-    over = f"over {history.traces:,} traces that are in all of {names}"
-    if history.broken_at is None:
-        return f"No metric of the tree is shown to have broken {over}."
-    here = [clean_text(step.metric) for step in history.metrics if step.worsened and step.run == history.broken_at]
-    listed = f"{', '.join(here[:4])}{', …' if len(here) > 4 else ''}"
-    return f"Broke at {clip_text(history.broken_at, 60)}: {len(here)} metrics worse ({listed}) {over}."
-
-
-def _get_verdict(step: MetricHistory) -> str:
-    return "cannot tell" if step.run is None else "worse" if step.worsened else "better"
-
-
-def _format_means(step: MetricHistory) -> str:
-    """Format the means, run by run."""
-    texts = [format_number(mean) for mean in step.means]
-    if len(texts) > MEANS_SHOWN:
-        texts[MEANS_SHOWN // 2 : -MEANS_SHOWN // 2] = ["…"]
-    return " ".join(texts)
-
-
-def _format_change_point(step: MetricHistory) -> str:
-    """Format where a metric changed, and between which runs that may have been."""
-    if step.run is None or step.between is None:
-        return ""
-    first, last = (clip_text(name, 60) for name in step.between)
-    return f"at {clip_text(step.run, 60)}" + (f" ({first} to {last})" if first != last else "")
-
-
-def render_history_terminal(history: RunHistory, *, width: int | None = None, color: bool = False) -> str:
-    """Render each metric with its means and the run at which it changed, as text for a terminal."""
-    from rich.table import Table
-
-    style = "red" if history.broken_at is not None else "yellow"
-    parts: list[RenderableType] = [build_line((summarize_history(history), f"bold {style}"))]
-    parts += [build_line(("warning: ", "yellow"), clean_text(text)) for text in history.warnings]
-    for layer, title in LAYER_TITLES.items():
-        mine = [step for step in history.metrics if step.layer == layer]
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-        for head in ("metric", "means, run by run", "", "where", "p"):
-            table.add_column(head, overflow="fold")
-        for step in mine:
-            verdict = _get_verdict(step)
-            sign = build_line((f"{VERDICT_GLYPHS[verdict]} {verdict}", VERDICT_COLORS[verdict]))
-            where = build_line(_format_change_point(step))
-            table.add_row(
-                build_line(_format_metric(step)),
-                build_line(_format_means(step)),
-                sign,
-                where,
-                build_line(format_p_value(step.adjusted)),
-            )
-        if mine:
-            parts += [build_line((f"\n{title}", "bold cyan")), table]
-    if history.broken_at is not None:
-        at = history.runs.index(history.broken_at)
-        names = f"{clip_text(history.runs[at - 1], 60)} and {clip_text(history.broken_at, 60)}"
-        parts.append(indent_line(0, f"\nWhich layer it was: bisect {names}."))
-    return render_rich(parts, width=width, color=color)
-
-
-def _format_metric(step: MetricHistory) -> str:
-    return clean_text(step.metric) + (" ↓" if step.better == "lower" else "")
-
-
-def render_history_markdown(history: RunHistory) -> str:
-    """Render the same as GitHub-flavoured Markdown; the first line is the verdict."""
-    mark = "❌" if history.broken_at is not None else "❔"
-    rows = [
-        (
-            md.format_code(step.metric) + (" ↓" if step.better == "lower" else ""),
-            _format_means(step),
-            _get_verdict(step),
-            md.escape_markdown(_format_change_point(step)),
-            format_p_value(step.adjusted),
-        )
-        for step in history.metrics
-    ]
-    lines = [
-        f"### {mark} {md.escape_markdown(summarize_history(history))}",
-        "",
-        *(f"> ⚠️ {md.escape_markdown(t)}\n" for t in history.warnings),
-    ]
-    return "\n".join([*lines, *md.build_markdown_table(("Metric", "Means", "", "Where", "p:"), rows)]) + "\n"
-
-
-def encode_history(history: RunHistory) -> str:
-    """Encode a history as JSON, with the run at which it broke."""
-    plain = {"broken": history.broken_at, "sentence": summarize_history(history), **msgspec.to_builtins(history)}
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
