@@ -1,0 +1,42 @@
+"""Laws of the bench of unseen faults: every kind changes what it says it changes, and nothing beside it."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2]))
+corpora, kinds, system = (import_module(f"benchmarks.faults.unseen.{name}") for name in ("corpora", "kinds", "system"))
+QUESTIONS = sorted(corpora.shop_questions(), key=lambda question: question.id[::-1])[:60]
+SHOP = system.Parts(name="shop", chunks=tuple(corpora.shop_chunks()))
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def baseline():
+    return system.answer_all(SHOP, QUESTIONS)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in kinds.KINDS.items() if "shop" in kind.systems])
+def test_a_kind_changes_its_layer_alone(name: str, baseline):
+    """With the slips of the baseline a fault of generation leaves every chunk, and a fault of logging every answer."""
+    kind = kinds.KINDS[name]
+    candidate = system.answer_all(kind.change(SHOP), QUESTIONS)
+    assert (candidate == baseline) is (name == "none")
+    assert [trace.facts for trace in candidate] == [trace.facts for trace in baseline]
+    if kind.layers == {"generation"}:
+        assert [trace.chunks for trace in candidate] == [trace.chunks for trace in baseline]
+    if name.startswith("log-") and "answer" not in name:
+        assert [trace.answer for trace in candidate] == [trace.answer for trace in baseline]
+    assert kind.about.endswith(".")
+
+
+def test_the_shop_finds_what_was_asked_for(baseline):
+    """The gold section is among the chunks of nearly every query, and most answers hold the expected value."""
+    hits = sum(bool(trace.gold.chunks.keys() & {chunk.id for chunk in trace.chunks}) for trace in baseline)
+    assert hits >= 0.95 * len(baseline)
+    right = sum(trace.facts[0].rstrip(".").rsplit(" ", 1)[1].lower() in trace.answer.lower() for trace in baseline)
+    assert right >= 0.8 * len(baseline)
