@@ -14,6 +14,8 @@ from .words import NUMBER, chance, sentences
 __all__ = ["ORIGINAL", "aged", "blocks", "copied", "cut"]
 
 HEADING = re.compile(r"^## (?:Section (\d+)\. )?(.+)$", re.MULTILINE)
+MONTH = "January|February|March|April|May|June|July|August|September|October|November|December"
+DATE = re.compile(rf"(?<![\w.,:-])(?:[12]\d{{3}}(?![\w:,.]\d|\w)|\d{{1,2}}(?= (?:{MONTH})\b))")
 PARAGRAPH = re.compile(r"(?:.+\n?)+")
 ORIGINAL = re.compile(r" \(copy \d+\)$")
 
@@ -31,7 +33,7 @@ def blocks(text: str) -> Iterator[tuple[int, int, str]]:
 
 def cut(documents: Mapping[str, str], how: Indexing) -> list[Chunk]:
     """Return the chunks of all documents; each is the text of its document from its start to its end."""
-    documents = copied(aged(documents, how.stale, how.seed), how.copied, how.copies, how.seed)
+    documents = copied(aged(documents, how.stale, how.seed, how.redated), how.copied, how.copies, how.seed)
     return [
         _chunk(name, text, start, end, title)
         for name, text in documents.items()
@@ -78,22 +80,27 @@ def copied(documents: Mapping[str, str], share: float, copies: int, seed: int) -
     return {**documents, **again}
 
 
-def aged(documents: Mapping[str, str], share: float, seed: int) -> dict[str, str]:
-    """Return the documents with other figures in a share of their sections; nothing moves by a character."""
-    if not share:
-        return dict(documents)
-    result = {}
-    for name, text in documents.items():
-        parts, at = [], 0
-        for start, end, _ in blocks(text):
-            old = text[start:end]
-            parts += [text[at:start], _other(old) if chance(seed, "stale", name, start) < share else old]
-            at = end
-        result[name] = "".join([*parts, text[at:]])
-    return result
+def aged(documents: Mapping[str, str], share: float, seed: int, redated: float = 0.0) -> dict[str, str]:
+    """Return the documents with other figures in a share of their sections; nothing moves by a character.
+
+    In a share `redated` of them only dates are wrong: years, and days beside the name of a month.
+    """
+    if redated:
+        return {name: _aged(name, text, redated, seed, DATE) for name, text in documents.items()}
+    return {name: _aged(name, text, share, seed, NUMBER) for name, text in documents.items()}
 
 
-def _other(text: str) -> str:
+def _aged(name: str, text: str, share: float, seed: int, figures: re.Pattern[str]) -> str:
+    """Return a document with other figures in a share of its sections."""
+    parts, at = [], 0
+    for start, end, _ in blocks(text):
+        old = text[start:end]
+        parts += [text[at:start], _other(old, figures) if chance(seed, "stale", name, start) < share else old]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _other(text: str, figures: re.Pattern[str]) -> str:
     """Return a section with other figures, but for its heading and the names of the rows of its tables."""
 
     def change(match: re.Match[str]) -> str:
@@ -106,4 +113,4 @@ def _other(text: str) -> str:
         new = 1 + (digit + 2) % 9 if last == 0 else (digit + 3) % 10
         return f"{match[0][:last]}{new}{match[0][last + 1 :]}"
 
-    return NUMBER.sub(change, text)
+    return figures.sub(change, text)

@@ -26,6 +26,8 @@ class Indexing(Struct, frozen=True, kw_only=True):
     """How many more times."""
     stale: float = 0.0
     """The share of the sections whose figures are out of date."""
+    redated: float = 0.0
+    """The share of the sections whose dates and years are wrong."""
     seed: int = 0
 
 
@@ -45,6 +47,12 @@ class Search(Struct, frozen=True, kw_only=True):
     """Characters that the prompt has room for; the first chunk always goes in."""
     misfiltered: float = 0.0
     """The share of the queries that are confined to a document that was not meant."""
+    uncovered: float = 0.0
+    """The share of the chunks that never reached the index."""
+    least_score: float = 0.0
+    """Chunks that score less are left out."""
+    misread: float = 0.0
+    """The share of the queries of which the rewriter leaves only the last words."""
     missed: float = 0.02
     """How often the approximate index overlooks a candidate."""
     seed: int = 0
@@ -66,6 +74,10 @@ class Generation(Struct, frozen=True, kw_only=True):
     """Where the answer is cut, in words."""
     refusing: float = 0.0
     inventing: float = 0.0
+    skipping: float = 0.0
+    """The share of the queries of which the first chunk does not reach the prompt."""
+    converting: float = 0.0
+    """The share of the answers whose amounts are said in another currency or unit."""
     altering: float = 0.0
     """The share of the answers with figures in which one of them is changed."""
     fabricating: float = 0.0

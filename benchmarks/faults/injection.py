@@ -45,11 +45,43 @@ class Fault(NamedTuple):
     change: Change
 
     @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages of the pipeline that are a right answer to where it lies."""
+        return STAGES[self.name]
+
+    @property
     def about(self) -> str:
         """What it does, what should move, and what should not."""
         return " ".join((self.change.__doc__ or "").split())
 
 
+STAGES: dict[str, tuple[str, ...]] = {
+    "chunks-small": ("chunker",),
+    "chunks-large": ("chunker",),
+    "embedder-rotated": ("embedder",),
+    "index-mismatch": ("index", "embedder"),
+    "reranker-removed": ("reranker",),
+    "wrong-filter": ("filter",),
+    "duplicates": ("index",),
+    "top-k": ("top-k",),
+    "low-top-k": ("top-k",),
+    "score-threshold": ("score threshold",),
+    "index-coverage": ("index coverage",),
+    "query-rewriter": ("query rewriter",),
+    "stale-documents": ("source documents",),
+    "wrong-dates": ("source documents",),
+    "invented-claims": ("model", "prompt"),
+    "altered-numbers": ("model",),
+    "other-units": ("model", "prompt"),
+    "prompt-assembly": ("prompt assembly",),
+    "truncated": ("max tokens",),
+    "over-refusal": ("refusal wording",),
+    "fabricated-quotes": ("output schema", "model"),
+    "shifted-citations": ("output schema", "model"),
+    "wandering-preamble": ("prompt",),
+    "wandering-digression": ("prompt",),
+}
+"""Fault → the stages that are a right answer."""
 FAULTS: dict[str, Fault] = {}
 """Name → fault, in the order of the tree's layers; "none" and "none-rebuilt" are A/A."""
 
@@ -175,6 +207,42 @@ def _top_k(config: Config, k: int) -> Config:
     return searching(config, top_k=k, budget=40_000)
 
 
+@fault("low-top-k", "retrieval", 1, 2, 1, 1)
+def _low_top_k(config: Config, k: int) -> Config:
+    """Retrieve so few chunks instead of 5.
+
+    recall@5, span_recall and context_recall should drop, completeness after them; relevance at equal depth is the same.
+    """
+    return searching(config, top_k=k)
+
+
+@fault("score-threshold", "retrieval", 1, 0.4, 0.5, 0.65)
+def _threshold(config: Config, least: float) -> Config:
+    """Leave out chunks that score less than this.
+
+    Lists become shorter, by more for some queries than for others; recall@5 and completeness should drop.
+    """
+    return searching(config, least_score=least)
+
+
+@fault("index-coverage", "retrieval", 1, 0.15, 0.3, 0.6)
+def _uncovered(config: Config, share: float) -> Config:
+    """Leave a share of the chunks out of the index: they are never found again.
+
+    recall@5, span_recall and context_relevance should drop, completeness after them.
+    """
+    return searching(config, uncovered=share)
+
+
+@fault("query-rewriter", "retrieval", 1, 0.15, 0.35, 0.7)
+def _misread(config: Config, share: float) -> Config:
+    """Search with the last three words only for a share of the queries.
+
+    Every retrieval metric should drop for them; the others get the same chunks.
+    """
+    return searching(config, misread=share)
+
+
 # --- source ------------------------------------------------------------------------------------------
 
 
@@ -186,6 +254,16 @@ def _stale(config: Config, share: float) -> Config:
     groundedness, context_relevance, recall@5, span_recall and citation_validity should not move.
     """
     return indexing(config, stale=share)
+
+
+@fault("wrong-dates", "source", 3, 0.25, 0.5, 0.9)
+def _redated(config: Config, share: float) -> Config:
+    """Replace the dates and years in a share of the sections by others; ids, spans and lengths stay.
+
+    factual_accuracy should drop for queries about dates, completeness and context_recall with it; answers still say
+    what the chunks say.
+    """
+    return indexing(config, redated=share)
 
 
 # --- generation --------------------------------------------------------------------------------------
@@ -208,6 +286,24 @@ def _altered(config: Config, share: float) -> Config:
     the bit, citation_validity should not move, since the quotes are right.
     """
     return writing(config, altering=share)
+
+
+@fault("other-units", "generation", 2, 0.3, 0.6, 1.0)
+def _converted(config: Config, share: float) -> Config:
+    """Say the amounts of a share of the answers in another currency or unit, the figures unchanged.
+
+    groundedness and factual_accuracy should drop as far as the judge reads units; the chunks are the same to the bit.
+    """
+    return writing(config, converting=share)
+
+
+@fault("prompt-assembly", "generation", 4, 0.2, 0.4, 0.8)
+def _skipping(config: Config, share: float) -> Config:
+    """Leave the first chunk out of the prompt for a share of the queries, though it was retrieved.
+
+    completeness should drop, refusals rise; retrieval metrics are the same to the bit, groundedness should not move.
+    """
+    return writing(config, skipping=share)
 
 
 @fault("truncated", "generation", 4, 30, 18, 10)

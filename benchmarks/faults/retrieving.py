@@ -18,7 +18,7 @@ from .chunking import ORIGINAL, cut
 from .config import Indexing, Search
 from .words import chance, sentences, words
 
-__all__ = ["DIMENSIONS", "Index", "Sentence", "embed", "rotation", "search"]
+__all__ = ["DIMENSIONS", "Index", "Sentence", "embed", "rewritten", "rotation", "search"]
 
 DIMENSIONS = 64
 """So few that unlike texts come near each other now and then: the embedding is a rough one."""
@@ -155,8 +155,10 @@ def verbalised(line: str, rows: Sequence[str]) -> str:
 
 def search(query: str, index: Index, how: Search, seed: object) -> tuple[Chunk, ...]:
     """Return the chunks for a query: found by words and vectors, filtered, reranked, cut to k and the prompt."""
-    terms = sorted(set(words(query)))
+    terms = sorted(set(words(rewritten(query, how, seed))))
     scores = _fused(terms, index, how)
+    if how.uncovered:
+        scores = np.where(_covered(index, how), scores, -1.0)
     if how.misfiltered and chance(how.seed, "filter", seed) < how.misfiltered:
         best = ORIGINAL.sub("", index.chunks[int(np.argmax(scores))].document or "")
         others = [name for name in index.documents if ORIGINAL.sub("", name) != best]
@@ -170,7 +172,21 @@ def search(query: str, index: Index, how: Search, seed: object) -> tuple[Chunk, 
     if chance(how.seed, "unranked", seed) >= how.unranked:
         seen = [(_rerank(terms, i, index) + 0.3 * s, i) for s, i in selected[: how.pool]]
         selected = [*sorted(seen, key=lambda item: -item[0]), *selected[how.pool :]]
+    selected = [item for item in selected if item[0] >= how.least_score]
     return _room([replace(index.chunks[i], score=round(s, 4)) for s, i in selected[: how.top_k]], how.budget)
+
+
+def rewritten(query: str, how: Search, seed: object) -> str:
+    """Return what the rewriter makes of a query: the query itself, or only its last words."""
+    if how.misread and chance(how.seed, "misread", seed) < how.misread:
+        return " ".join(query.split()[-3:])
+    return query
+
+
+@lru_cache(maxsize=8)
+def _covered(index: Index, how: Search) -> NDArray[np.bool_]:
+    """Return which chunks reached the index."""
+    return np.array([chance(how.seed, "covered", chunk.id) >= how.uncovered for chunk in index.chunks])
 
 
 def _fused(terms: Sequence[str], index: Index, how: Search) -> NDArray[np.float64]:

@@ -10,11 +10,11 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from ragfault.records import Chunk, Latency, TokenCounts, Trace
+from ragfault.records import Chunk, Latency, Step, TokenCounts, Trace
 
 from .config import Config, Indexing
 from .corpora import Corpus
-from .retrieving import Index, search
+from .retrieving import Index, rewritten, search
 from .words import chance
 from .writing import cited, write
 
@@ -41,9 +41,11 @@ class System:
     def answer(self, question: Trace) -> Trace:
         """Return the trace of a question: chunks, answer, citations, metadata, and the answer key of this index."""
         chunks = self.retrieve(question)
-        sentences = write(question.query, chunks, self.index, self.config.generation, question.id)
+        how = self.config.generation
+        shown = chunks[chance(how.seed, "skip", question.id) < how.skipping :]
+        sentences = write(question.query, shown, self.index, how, question.id)
         text = " ".join(item.text for item in sentences)
-        prompt = _tokens(question.query) + sum(_tokens(chunk.text) for chunk in chunks)
+        prompt = _tokens(question.query) + sum(_tokens(chunk.text) for chunk in shown)
         return replace(
             question,
             chunks=chunks,
@@ -51,6 +53,9 @@ class System:
             citations=cited(sentences),
             gold=self.index.gold(question.gold.spans) if question.gold else None,
             model="extractive",
+            steps=(
+                Step(id="rewrite", kind="rewrite", output=rewritten(question.query, self.config.search, question.id)),
+            ),
             latency=self._latency(question.id, prompt, _tokens(text)),
             tokens=TokenCounts(prompt=prompt, completion=_tokens(text)),
         )

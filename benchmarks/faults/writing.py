@@ -20,6 +20,13 @@ FIGURES = re.compile(
     r"\b(?:how (?:much|many|long|far|old|often|early|late)|when|what (?:year|time|date|is the price))\b"
 )
 
+OTHER_UNITS = {
+    "£": "$", "$": "€", "€": "$", "%": " per mille", "minutes": "hours", "hours": "days", "days": "weeks",
+    "weeks": "months", "months": "years", "years": "months", "metres": "feet", "kilometres": "miles",
+    "miles": "kilometres", "km": "miles", "m": "ft", "kg": "lb", "million": "billion", "billion": "million", "feet": "metres",
+}  # fmt: skip
+UNIT = re.compile(r"[£$€](?=\d)|(?<=\d)%|(?<=\d )(?:" + "|".join(key for key in OTHER_UNITS if key.isalpha()) + r")\b")
+
 LOWERED = frozenset(re.findall("[a-z]+", "a all an at each every for from if in no on the there these this when"))
 """First words of a sentence that are written small once something stands before them."""
 
@@ -38,6 +45,8 @@ def write(query: str, chunks: Sequence[Chunk], index: Index, how: Generation, na
     if not sentences or _hit(how, how.refusing, "refuse", name) or _hit(how, 0.02 * how.slips, "shy", name):
         return [WrittenSentence(pick(REFUSALS, how.seed, "refusal", name))]
     sentences = _altered(sentences, how, name)
+    if _hit(how, how.converting, "convert", name):
+        sentences = [sentence._replace(text=_converted(sentence.text)) for sentence in sentences]
     if _hit(how, max(how.inventing, 0.04 * how.slips), "invent", name):
         sentences = _embroidered(sentences, query, how, name)
     sentences = [_misquoted(sentence, chunks, how, name, i) for i, sentence in enumerate(sentences)]
@@ -125,6 +134,15 @@ def _altered(sentences: list[WrittenSentence], how: Generation, name: str) -> li
     text = sentences[at].text
     changed = text[: match.start()] + _another(match[0]) + text[match.end() :]
     return [*sentences[:at], sentences[at]._replace(text=changed), *sentences[at + 1 :]]
+
+
+def _converted(text: str) -> str:
+    """Return a sentence with other currencies and units; its figures stay.
+
+    >>> _converted("A cabin costs £9 and measures 4 m.")
+    'A cabin costs $9 and measures 4 ft.'
+    """
+    return UNIT.sub(lambda match: OTHER_UNITS[match[0]], text)
 
 
 def _another(figure: str) -> str:

@@ -112,7 +112,7 @@ def test_all_of_the_bisection_is_on_the_page(bisection: Bisection):
     page = render_bisection_html(bisection)
     for text in (
         bisection.sentence,
-        *bisection.faults[0].suspects,
+        *(suspect.stage for suspect in bisection.faults[0].suspects),
         *bisection.faults[0].remedies,
         *(clue.text for clue in bisection.differences),
         *(ruling.branch for ruling in bisection.tree),

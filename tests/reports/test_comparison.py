@@ -130,7 +130,7 @@ def test_a_bisection_says_sentence_suspects_and_every_branch(bisected: Bisection
         for ruling in bisected.tree:
             assert ruling.branch in plain
             assert wording.format_ruling_reason(ruling) in plain
-        assert ", ".join(bisected.faults[0].suspects) in plain
+        assert all(f"{suspect.stage} (" in plain for suspect in bisected.faults[0].suspects)
         assert "; ".join(bisected.faults[0].remedies) in plain
         assert all(clue.text in plain for clue in bisected.differences)
         assert bisected.faults[0].examples[0].trace in plain

@@ -15,6 +15,8 @@ from ragfault.analysis import (
     MetricChange,
     MovedTrace,
 )
+from ragfault.analysis.comparison.records import Suspect
+from ragfault.analysis.comparison.stages import load_stage_weights
 from ragfault.judges.cards import JudgeCard, lookup_card
 from ragfault.records import Usage
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text, describe_label_source, format_width_ratio
@@ -268,6 +270,17 @@ def summarize_verdict(result: Bisection | LayerFault) -> str:
         return clean_text(result.sentence)
     sure = "" if result.certain else " (on the traces whose retrieval did not get worse)"
     return f"{result.layer.capitalize()}: {clean_text(result.title)}{sure}"
+
+
+def format_suspect(suspect: Suspect) -> str:
+    """Format a suspect: its stage, its probability, and the evidence for it."""
+    return clean_text(f"{suspect.stage} ({suspect.probability:.0%}): {suspect.evidence}")
+
+
+def describe_suspect_bench() -> str:
+    """Describe how often the first suspect is right, on kinds of faults that its weights were not learned from."""
+    table = load_stage_weights()
+    return f"the first is right in {round(10 * table.right_first)} of 10 cases of the fault bench"
 
 
 def summarize_segments(parts: Sequence[tuple[str, Bisection]], by: str) -> str:

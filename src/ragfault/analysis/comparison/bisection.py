@@ -11,7 +11,14 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
-from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH, GOLD_METRICS, TREE_METRICS, TreeWalk, excludes_drop
+from ragfault.analysis.comparison.decision_tree import (
+    EQUAL_DEPTH,
+    GOLD_METRICS,
+    STAGES_BY_BRANCH,
+    TREE_METRICS,
+    TreeWalk,
+    excludes_drop,
+)
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.analysis.comparison.records import (
     Bisection,
@@ -24,6 +31,8 @@ from ragfault.analysis.comparison.records import (
     RunDifference,
 )
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
+from ragfault.analysis.comparison.stage_evidence import collect_evidence, read_pairs
+from ragfault.analysis.comparison.stages import rank_suspects
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Trace, Verdicts
@@ -161,7 +170,13 @@ def bisect(
     if faults and faults[0].layer == "retrieval":
         more, ruling = _recheck_generation(side, comparison, pair_mask, options, differences)
         faults, tree = [*faults, *more], [*tree, ruling]
-    shown = tuple(replace(fault, examples=pick_examples(side, fault)) for fault in faults)
+    evidence = collect_evidence(read_pairs(side, pair_mask)) if faults else ()
+    shown = tuple(
+        replace(
+            fault, suspects=rank_suspects(STAGES_BY_BRANCH[fault.branch], evidence), examples=pick_examples(side, fault)
+        )
+        for fault in faults
+    )
     return Bisection(
         verdict=walk.verdict,
         sentence=_verdict_text(shown, walk, comparison),
@@ -250,7 +265,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
     if faults:
         first = faults[0]
         lead = f"{first.layer.capitalize()} broke ({first.title}): {_change_text(first.evidence[0])}"
-        look = f"; look at {', '.join(first.suspects[:3])}" if first.suspects else ""
+        look = f"; look at {', '.join(suspect.stage for suspect in first.suspects)}"
         also = [fault.title for fault in faults[1:]]
         return f"{lead}{look}.{f' Also: {chr(59).join(also)}.' if also else ''}"
     if walk.verdict == "no fault":

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
+from ragfault.analysis.comparison.stages import rank_suspects
 from ragfault.analysis.score_matrix import metric_name
 
 EQUAL_DEPTH = "context_relevance at equal depth"
@@ -29,7 +30,18 @@ TREE_METRICS = (
 )
 """The metrics that the tree reads."""
 
-RETRIEVER_PARTS = ("chunker", "embedder", "index", "reranker", "filter")
+RETRIEVER_STAGES = (
+    "chunker",
+    "embedder",
+    "index",
+    "index coverage",
+    "reranker",
+    "filter",
+    "top-k",
+    "score threshold",
+    "query rewriter",
+    "ingestion",
+)
 
 
 class TreeBranch(Struct, frozen=True, kw_only=True):
@@ -40,7 +52,7 @@ class TreeBranch(Struct, frozen=True, kw_only=True):
     title: str
     match: Callable[[TreeWalk], list[MetricChange]]  # return the changes that make the branch match; empty: no match
     reads: tuple[str, ...]  # the metrics it rests on
-    suspects: tuple[str, ...]
+    stages: tuple[str, ...]  # stages of the pipeline in which the fault may lie
     differences: tuple[str, ...]  # names of the run differences that point to it
     remedies: tuple[str, ...]
 
@@ -186,19 +198,15 @@ class TreeWalk:
         self.decisions.append(BranchDecision(branch=branch.name, layer=branch.layer, outcome=outcome, why=reason))
 
     def _build_fault(self, branch: TreeBranch, evidence: list[MetricChange]) -> LayerFault:
-        """Build the fault of a branch, with the suspects that the run differences point to first."""
+        """Build the fault of a branch, with the suspects that are usual where there is no other evidence."""
         differences = tuple(difference for difference in self.differences if difference.name in branch.differences)
-        pointed = [
-            suspect for difference in differences for suspect in difference.suspects if suspect in branch.suspects
-        ]
-        ordered = tuple(dict.fromkeys([*pointed, *branch.suspects]))
         strength = sorted(evidence, key=lambda c: (metric_name(c.metric) not in GOLD_METRICS, c.p or 0.0, c.metric))
         return LayerFault(
             layer=branch.layer,
             branch=branch.name,
             title=branch.title,
             evidence=tuple(strength),
-            suspects=ordered,
+            suspects=rank_suspects(branch.stages, ()),
             remedies=branch.remedies,
             differences=differences,
         )
@@ -244,7 +252,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         title="the wrong chunks are retrieved",
         match=lambda walk: walk.retrieval_down,
         reads=(*GOLD_METRICS, EQUAL_DEPTH, "context_recall"),
-        suspects=RETRIEVER_PARTS,
+        stages=RETRIEVER_STAGES,
         differences=("ids", "length", "documents", "copies", "depth"),
         remedies=(
             "compare the chunks of the example traces, before and after",
@@ -258,7 +266,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         title="the answers are less grounded in the chunks",
         match=lambda walk: walk.dropped("groundedness"),
         reads=("groundedness",),
-        suspects=("prompt", "model", "temperature", "decoding"),
+        stages=("model", "prompt", "decoding", "prompt assembly"),
         differences=("model", "answers"),
         remedies=(
             "require a citation for each claim",
@@ -273,7 +281,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         title="the sources contradict the answer key",
         match=_match_source,
         reads=("factual_accuracy",),
-        suspects=("stale chunks", "wrong chunks", "freshly indexed chunks"),
+        stages=("source documents", "ingestion", "index"),
         differences=("texts",),
         remedies=(
             "compare the documents behind the example traces with the answer key",
@@ -287,7 +295,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         title="the answers leave out what was asked",
         match=_match_incomplete,
         reads=("completeness",),
-        suspects=("max tokens", "refusal wording"),
+        stages=("max tokens", "refusal wording", "prompt assembly", "prompt", "model"),
         differences=("answers", "refusals"),
         remedies=(
             "raise the token limit of the answer",
@@ -301,7 +309,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         title="citations are fabricated or misaligned",
         match=_match_citations,
         reads=("chunk_attribution", "citation_validity"),
-        suspects=("output schema", "prompt"),
+        stages=("output schema", "prompt", "model"),
         differences=("citations", "model"),
         remedies=(
             "fix the output schema: chunk ids and verbatim quotes only",
@@ -314,7 +322,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         title="more chunks are fetched than are of use",
         match=_match_overfetching,
         reads=("context_relevance", "chunk_utilization"),
-        suspects=("top-k", "reranker"),
+        stages=("top-k", "reranker", "score threshold", "index", "embedder"),
         differences=("depth", "copies"),
         remedies=("lower top-k", "rerank and keep what is relevant", "set a least score"),
     ),
@@ -324,9 +332,11 @@ BRANCHES: tuple[TreeBranch, ...] = (
         title="the answers leave the question",
         match=lambda walk: walk.dropped("answer_relevance"),
         reads=("answer_relevance",),
-        suspects=("prompt", "model", "preamble"),
+        stages=("prompt", "model", "refusal wording", "prompt assembly", "decoding"),
         differences=("answers", "model"),
         remedies=("forbid preamble and asides in the prompt", "ask for the answer first", "shorten the answer"),
     ),
 )
 """The branches in the order of the tree; the first that matches is where to begin."""
+
+STAGES_BY_BRANCH = {branch.name: branch.stages for branch in BRANCHES}

@@ -117,6 +117,27 @@ class RunDifference(Struct, frozen=True, kw_only=True):
     suspects: tuple[str, ...] = ()
 
 
+class StageEvidence(Struct, frozen=True, kw_only=True):
+    """Observation on the pairs that speaks for a stage of the pipeline."""
+
+    name: str
+    """What was observed; with the stage it is the key of a weight."""
+    stage: str
+    strength: float
+    """In [0, 1]: how clearly it shows."""
+    text: str
+
+
+class Suspect(Struct, frozen=True, kw_only=True):
+    """Stage of the pipeline that may have caused a fault."""
+
+    stage: str
+    probability: float
+    """In [0, 1], among the stages that the fault may lie in; calibrated on the fault bench."""
+    evidence: str
+    """The observation that speaks most for it, in words."""
+
+
 class ExampleTrace(Struct, frozen=True, kw_only=True):
     """Trace that shows a fault, before and after."""
 
@@ -147,8 +168,8 @@ class LayerFault(Struct, frozen=True, kw_only=True):
     branch: str
     title: str
     evidence: tuple[MetricChange, ...]
-    suspects: tuple[str, ...]
-    """Parts to check, the likeliest first."""
+    suspects: tuple[Suspect, ...]
+    """At most three stages to check, the likeliest first."""
     remedies: tuple[str, ...]
     differences: tuple[RunDifference, ...] = ()
     examples: tuple[ExampleTrace, ...] = ()

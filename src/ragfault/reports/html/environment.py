@@ -36,6 +36,7 @@ FILTERS = {
     "verdict_text": wording.describe_verdict,
     "unpaired": wording.describe_unpaired,
     "ruling_reason": wording.format_ruling_reason,
+    "suspect": wording.format_suspect,
     "trace_values": wording.format_trace_values,
     "segment": wording.format_segment,
     "summary": wording.summarize_verdict,

@@ -26,11 +26,13 @@ from ragfault.reports.wording import (
     combine_verdicts,
     describe_pairing,
     describe_ppi,
+    describe_suspect_bench,
     describe_test_terms,
     format_evidence,
     format_metric,
     format_ruling_reason,
     format_segment,
+    format_suspect,
     format_trace_values,
     group_changes,
     list_unmeasured,
@@ -128,7 +130,8 @@ def _build_fault(fault: LayerFault) -> list[RenderableType]:
         build_line((f"\n{summarize_verdict(fault)}", "bold red"), f"   branch {clean_text(fault.branch)}")
     ]
     parts += [indent_line(2, f"{format_metric(change)} {format_evidence(change)}") for change in fault.evidence]
-    parts.append(indent_line(2, ("look at: ", "yellow"), clean_text(", ".join(fault.suspects))))
+    parts.append(indent_line(2, (f"look at ({describe_suspect_bench()}):", "yellow")))
+    parts += [indent_line(4, format_suspect(suspect)) for suspect in fault.suspects]
     parts += [indent_line(4, f"because {clean_text(clue.text)}") for clue in fault.differences]
     parts.append(indent_line(2, ("how to fix it: ", "green"), clean_text("; ".join(fault.remedies))))
     if fault.examples:
@@ -239,7 +242,8 @@ def _build_markdown_section(bisection: Bisection) -> list[str]:
 def _build_markdown_fault(fault: LayerFault) -> list[str]:
     lines = [f"**{md.escape_markdown(summarize_verdict(fault))}**", ""]
     lines += [f"- {md.format_code(change.metric)}: {format_evidence(change)}" for change in fault.evidence]
-    lines.append(f"- **Look at** {md.escape_markdown(', '.join(fault.suspects))}")
+    lines.append(f"- **Look at** ({describe_suspect_bench()})")
+    lines += [f"  1. {md.escape_markdown(format_suspect(suspect))}" for suspect in fault.suspects]
     lines += [f"  - {md.escape_markdown(clue.text)}" for clue in fault.differences]
     lines += [f"- **How to fix it:** {md.escape_markdown('; '.join(fault.remedies))}", ""]
     cells = [

@@ -96,7 +96,10 @@ def describe_causes_and_remedies(monitor: MonitorReport, drop: DropIncident) -> 
     fault = drop.location.fault
     lines = []
     if fault:
-        lines += [f"look at: {', '.join(fault.suspects)}", f"how to fix it: {'; '.join(fault.remedies)}"]
+        lines += [
+            f"look at: {', '.join(one.stage for one in fault.suspects)}",
+            f"how to fix it: {'; '.join(fault.remedies)}",
+        ]
     marks = [
         f"{clip_text(mark.text, 80)} ({format_minute(mark.minute)})" for mark in select_nearby_marks(monitor, drop)
     ]
