@@ -7,7 +7,7 @@ Faults of known stage are put into the system of `benchmarks/faults` over the de
 the stages of the fault's branch has one weight of at least 0 for each observation and stage, drawn towards a common
 one, and a prior for each stage, drawn towards 0. The temperature is fitted on kinds of faults and corpora that were
 held out.
-Writes `src/ragfault/analysis/comparison/stage_weights.toml` and prints how often the first stage is right.
+Writes `src/ragfault/analysis/comparison/stages/weights.toml` and prints how often the first stage is right.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from msgspec.structs import replace
 from ragfault.analysis import pair_runs
 from ragfault.analysis.comparison.decision_tree import STAGES_BY_BRANCH
 from ragfault.analysis.comparison.records import StageEvidence
-from ragfault.analysis.comparison.stage_evidence import collect_evidence, read_pairs
-from ragfault.analysis.comparison.stages import StageWeights, score_stage
+from ragfault.analysis.comparison.stages.evidence import collect_evidence
+from ragfault.analysis.comparison.stages.paired_traces import read_pairs
+from ragfault.analysis.comparison.stages.ranking import StageWeights, score_stage
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 
-TARGET = Path(__file__).parents[1] / "src/ragfault/analysis/comparison/stage_weights.toml"
+TARGET = Path(__file__).parents[1] / "src/ragfault/analysis/comparison/stages/weights.toml"
 COMMON = 2.0
 """Weight of evidence that no trial has shown; others are drawn towards it."""
 SPREAD = 1.0
@@ -53,7 +54,7 @@ class Trial(NamedTuple):
 
 def trials(corpus: Corpus, folder: Path, size: int, seeds: int) -> list[Trial]:
     """Return the trials of a corpus; runs that the folder holds already are not made again."""
-    found = []
+    cases = []
     names = [name for name, fault in FAULTS.items() if fault.branch]
     for seed in range(seeds):
         for name in names:
@@ -70,13 +71,15 @@ def trials(corpus: Corpus, folder: Path, size: int, seeds: int) -> list[Trial]:
                 masks = [rng.random(len(paired.pairing)) < share for share in (1.0, *[0.5] * SAMPLES)]
                 for mask in masks:
                     evidence = collect_evidence(read_pairs(paired, mask))
-                    found.append(Trial(corpus.name, name, branch, frozenset(FAULTS[name].stages), evidence))
-    return found
+                    cases.append(Trial(corpus.name, name, branch, frozenset(FAULTS[name].stages), evidence))
+    return cases
 
 
 def fit(cases: Sequence[Trial], steps: int = 400, rate: float = 0.05) -> StageWeights:
     """Fit weights and priors by gradient ascent of the penalised likelihood that a right stage is named."""
-    keys = sorted({f"{one.name}: {one.stage}" for case in cases for one in case.evidence if one.stage in case.stages})
+    keys = sorted(
+        {f"{item.name}: {item.stage}" for case in cases for item in case.evidence if item.stage in case.stages}
+    )
     stages = sorted({stage for case in cases for stage in case.stages})
     place = {key: at for at, key in enumerate([*keys, *stages])}
     most = max(len(case.stages) for case in cases)
@@ -87,9 +90,9 @@ def fit(cases: Sequence[Trial], steps: int = 400, rate: float = 0.05) -> StageWe
         for row, stage in enumerate(case.stages):
             there[at, row], right[at, row] = 1.0, stage in case.right
             features[at, row, place[stage]] = 1.0
-            for one in case.evidence:
-                if one.stage == stage:
-                    features[at, row, place[f"{one.name}: {stage}"]] += one.strength
+            for item in case.evidence:
+                if item.stage == stage:
+                    features[at, row, place[f"{item.name}: {stage}"]] += item.strength
     centre = np.array([COMMON] * len(keys) + [0.0] * len(stages))
     weights = centre.copy()
     per = len(cases) / len({(case.corpus, case.kind) for case in cases})  # trials of one kind are not independent
@@ -103,11 +106,11 @@ def fit(cases: Sequence[Trial], steps: int = 400, rate: float = 0.05) -> StageWe
         weights[: len(keys)] = np.maximum(weights[: len(keys)], 0.0)
     return StageWeights(
         temperature=1.0,
-        default_weight=COMMON,
+        common_weight=COMMON,
         trials=0,
-        right_first=0.0,
-        right_among_three=0.0,
-        priors={stage: round(float(weights[place[stage]]), 3) for stage in stages},
+        first_accuracy=0.0,
+        top_accuracy=0.0,
+        prior_logits={stage: round(float(weights[place[stage]]), 3) for stage in stages},
         weights={key: round(float(weights[place[key]]), 3) for key in keys},
     )
 
@@ -163,9 +166,9 @@ def report(scored: Sequence[tuple[Trial, np.ndarray]]) -> tuple[float, float]:
 def write(table: StageWeights) -> None:
     """Write the weights as TOML."""
     lines = ["# Written by training/stages.py; do not edit.\n"]
-    for name in ("temperature", "default_weight", "trials", "right_first", "right_among_three"):
+    for name in ("temperature", "common_weight", "trials", "first_accuracy", "top_accuracy"):
         lines.append(f"{name} = {getattr(table, name)}")
-    for name, entries in (("priors", table.priors), ("weights", table.weights)):
+    for name, entries in (("prior_logits", table.prior_logits), ("weights", table.weights)):
         lines += ["", f"[{name}]", *(f'"{key}" = {value}' for key, value in sorted(entries.items()))]
     TARGET.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -191,8 +194,8 @@ def main() -> None:
             table,
             temperature=round(float(temperature), 2),
             trials=len(scored),
-            right_first=round(first, 3),
-            right_among_three=round(three, 3),
+            first_accuracy=round(first, 3),
+            top_accuracy=round(three, 3),
         )
     )
 

@@ -23,7 +23,8 @@ FIGURES = re.compile(
 OTHER_UNITS = {
     "£": "$", "$": "€", "€": "$", "%": " per mille", "minutes": "hours", "hours": "days", "days": "weeks",
     "weeks": "months", "months": "years", "years": "months", "metres": "feet", "kilometres": "miles",
-    "miles": "kilometres", "km": "miles", "m": "ft", "kg": "lb", "million": "billion", "billion": "million", "feet": "metres",
+    "miles": "kilometres", "km": "miles", "m": "ft", "kg": "lb", "million": "billion", "billion": "million",
+    "feet": "metres",
 }  # fmt: skip
 UNIT = re.compile(r"[£$€](?=\d)|(?<=\d)%|(?<=\d )(?:" + "|".join(key for key in OTHER_UNITS if key.isalpha()) + r")\b")
 

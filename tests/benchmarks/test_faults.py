@@ -69,7 +69,7 @@ def test_a_chunk_is_its_document_from_start_to_end(name: str):
     """The text of every chunk stands at its offsets in its document, as that was when it was indexed."""
     _, broken = injection.configs(name, "strong", 0)
     how = broken.indexing
-    documents = chunking.aged(CORPUS.documents, how.stale, how.seed)
+    documents = chunking.aged(CORPUS.documents, how.stale, how.seed, how.redated)
     documents = chunking.copied(documents, how.copied, how.copies, how.seed)
     for chunk in system.System(CORPUS, broken).index.chunks:
         assert chunk.text == documents[chunk.document][chunk.start : chunk.end] != ""

@@ -16,7 +16,7 @@ from ragfault.analysis import (
     MovedTrace,
 )
 from ragfault.analysis.comparison.records import Suspect
-from ragfault.analysis.comparison.stages import load_stage_weights
+from ragfault.analysis.comparison.stages.ranking import load_stage_weights
 from ragfault.judges.cards import JudgeCard, lookup_card
 from ragfault.records import Usage
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text, describe_label_source, format_width_ratio
@@ -280,7 +280,7 @@ def format_suspect(suspect: Suspect) -> str:
 def describe_suspect_bench() -> str:
     """Describe how often the first suspect is right, on kinds of faults that its weights were not learned from."""
     table = load_stage_weights()
-    return f"the first is right in {round(10 * table.right_first)} of 10 cases of the fault bench"
+    return f"the first is right in {round(10 * table.first_accuracy)} of 10 cases of the fault bench"
 
 
 def summarize_segments(parts: Sequence[tuple[str, Bisection]], by: str) -> str:

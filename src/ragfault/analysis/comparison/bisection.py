@@ -31,8 +31,9 @@ from ragfault.analysis.comparison.records import (
     RunDifference,
 )
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
-from ragfault.analysis.comparison.stage_evidence import collect_evidence, read_pairs
-from ragfault.analysis.comparison.stages import rank_suspects
+from ragfault.analysis.comparison.stages.evidence import collect_evidence
+from ragfault.analysis.comparison.stages.paired_traces import read_pairs
+from ragfault.analysis.comparison.stages.ranking import rank_suspects
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Trace, Verdicts

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
-from ragfault.analysis.comparison.stages import rank_suspects
+from ragfault.analysis.comparison.stages.ranking import rank_suspects
 from ragfault.analysis.score_matrix import metric_name
 
 EQUAL_DEPTH = "context_relevance at equal depth"

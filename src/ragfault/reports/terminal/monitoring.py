@@ -97,7 +97,7 @@ def describe_causes_and_remedies(monitor: MonitorReport, drop: DropIncident) -> 
     lines = []
     if fault:
         lines += [
-            f"look at: {', '.join(one.stage for one in fault.suspects)}",
+            f"look at: {', '.join(suspect.stage for suspect in fault.suspects)}",
             f"how to fix it: {'; '.join(fault.remedies)}",
         ]
     marks = [

@@ -278,7 +278,7 @@ class AlertScheduler(BackgroundThread):
             layer=measures[event.metric].layer if fault is None else fault.layer,
             blamed=fault is not None,
             title=None if fault is None else fault.title,
-            suspects=() if fault is None else tuple(one.stage for one in fault.suspects),
+            suspects=() if fault is None else tuple(suspect.stage for suspect in fault.suspects),
             remedies=() if fault is None else fault.remedies,
             traces=event.traces,
         )

@@ -21,14 +21,15 @@ class StageWeights(Struct, frozen=True):
 
     temperature: float
     """Divides the logits; fitted on kinds of faults and corpora that were held out."""
-    default_weight: float
-    """Weight of evidence without one of its own."""
+    common_weight: float
+    """Weight of evidence without a weight of its own."""
     trials: int
     """Trials on the fault bench, each with its kind of fault held out."""
-    right_first: float
+    first_accuracy: float
     """Share of these trials in which the first stage was a right one."""
-    right_among_three: float
-    priors: dict[str, float]
+    top_accuracy: float
+    """The same for any of the first three stages."""
+    prior_logits: dict[str, float]
     """Stage → logit without evidence."""
     weights: dict[str, float]
     """Evidence and stage ("order: reranker") → weight."""
@@ -37,16 +38,16 @@ class StageWeights(Struct, frozen=True):
 @lru_cache(maxsize=1)
 def load_stage_weights() -> StageWeights:
     """Load the weights of the package."""
-    text = files(__package__).joinpath("stage_weights.toml").read_text(encoding="utf-8")
+    text = files(__package__).joinpath("weights.toml").read_text(encoding="utf-8")
     return convert(tomllib.loads(text), StageWeights)
 
 
 def score_stage(stage: str, evidence: Sequence[StageEvidence], table: StageWeights) -> float:
     """Score a stage: its prior and the weighted strengths of the evidence for it, as a logit."""
-    return table.priors.get(stage, 0.0) + sum(
-        table.weights.get(f"{one.name}: {stage}", table.default_weight) * one.strength
-        for one in evidence
-        if one.stage == stage
+    return table.prior_logits.get(stage, 0.0) + sum(
+        table.weights.get(f"{item.name}: {stage}", table.common_weight) * item.strength
+        for item in evidence
+        if item.stage == stage
     )
 
 
@@ -70,10 +71,10 @@ def rank_suspects(stages: Sequence[str], evidence: Sequence[StageEvidence]) -> t
 
 
 def _best_evidence(stage: str, evidence: Sequence[StageEvidence], table: StageWeights) -> str:
-    own = [one for one in evidence if one.stage == stage]
+    own = [item for item in evidence if item.stage == stage]
     best = max(
         own,
-        key=lambda one: table.weights.get(f"{one.name}: {stage}", table.default_weight) * one.strength,
+        key=lambda item: table.weights.get(f"{item.name}: {stage}", table.common_weight) * item.strength,
         default=None,
     )
     return NO_EVIDENCE if best is None else best.text

@@ -1,0 +1,256 @@
+"""Evidence on the lists of chunks: texts, order, depth, overlap, what is gone, and rewritten queries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+from typing import NamedTuple
+
+from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, TracePair, give, ramp
+from ragfault.records import Chunk, Trace
+
+
+class _ChunkLists(NamedTuple):
+    """Chunk keys of the pairs whose lists differ, the same on both sides for the same passage."""
+
+    changed: list[tuple[TracePair, list[str], list[str]]]
+    recorded: int  # pairs with recorded chunks on both sides
+    same_passages: bool  # whether most passages of the smaller run are in the other
+
+
+def _shared(left: Mapping[str, int] | set[int], right: Mapping[str, int] | set[int]) -> float:
+    least = min(len(left), len(right))
+    return len(left.keys() & right.keys() if isinstance(left, Mapping) else left & set(right)) / least if least else 0.0
+
+
+def _chunk_lists(traces: PairedTraces) -> _ChunkLists:
+    """Return the lists that differ; chunks are known by their ids, or by their texts where the ids are new."""
+    old, new = (profile.chunks for profile in traces.profiles)
+    by_id = _shared(old, new) >= 0.5
+    texts = set(old.values()), set(new.values())
+
+    def key(chunk: Chunk) -> str:
+        return chunk.id if by_id else chunk.text
+
+    lists = [
+        (pair, [key(c) for c in pair.old.chunks], [key(c) for c in pair.new.chunks])
+        for pair in traces.pairs
+        if pair.old.chunks is not None and pair.new.chunks is not None
+    ]
+    same = by_id or _shared(texts[0], texts[1]) >= 0.5
+    return _ChunkLists([entry for entry in lists if entry[1] != entry[2]], len(lists), same)
+
+
+def _corpus_rules(traces: PairedTraces) -> Evidence:
+    """Observe texts under the same id, new ids and lengths of chunks."""
+    old, new = traces.profiles
+    lists = _chunk_lists(traces)
+    both = old.chunks.keys() & new.chunks.keys()
+    other = sum(old.chunks[name] != new.chunks[name] for name in both) / len(both) if both else 0.0
+    if other > 0:
+        text = f"{other:.0%} of the chunks that both runs retrieved under one id have another text"
+        stay = _shared_words(traces)
+        yield from give("texts", ramp(other, 0.0, 0.1), text, "ingestion", "source documents")
+        if stay is not None:
+            edited = f"{text}, with {stay:.0%} of their words kept"
+            yield from give("edited", ramp(stay, 0.7, 0.9), edited, "source documents")
+            yield from give("damaged", ramp(0.9 - stay, 0.0, 0.3), edited, "ingestion")
+    if not lists.same_passages and old.chunks and new.chunks:
+        text = f"{_shared(old.chunks, new.chunks):.0%} of the chunk ids and hardly any text are in both runs"
+        yield from give("cut anew", 1.0, text, "chunker")
+    if old.chunk_lengths and new.chunk_lengths:
+        before, after = fmean(old.chunk_lengths), fmean(new.chunk_lengths)
+        ratio = max(before, after) / max(1.0, min(before, after))
+        text = f"characters per chunk: {before:.0f} → {after:.0f}"
+        yield from give("length", ramp(ratio, 1.3, 2.0) * (not lists.same_passages), text, "chunker")
+    copies = [_copy_share(traces.pairs, side) for side in (0, 1)]
+    text = f"{copies[1]:.0%} of the chunks in a list repeat a text of the same list, {copies[0]:.0%} before"
+    yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1), text, "index")
+
+
+def _shared_words(traces: PairedTraces) -> float | None:
+    """Return the mean share of the words that texts changed under the same id have kept."""
+    old = {chunk.id: chunk.text for pair in traces.pairs for chunk in pair.old.chunks or ()}
+    shares = []
+    for chunk in {chunk.id: chunk for pair in traces.pairs for chunk in pair.new.chunks or ()}.values():
+        before = old.get(chunk.id)
+        if before is not None and before != chunk.text:
+            words = before.split(), chunk.text.split()
+            most = max(1, len(words[0]), len(words[1]))
+            shares.append((Counter(words[0]) & Counter(words[1])).total() / most)
+    return fmean(shares) if shares else None
+
+
+def _copy_share(pairs: Sequence[TracePair], side: int) -> float:
+    """Return the share of retrieved chunks whose text stood earlier in the same list."""
+    lists = [[chunk.text for chunk in pair[side].chunks or ()] for pair in pairs]
+    total = sum(map(len, lists))
+    return 1 - sum(len(set(texts)) for texts in lists) / total if total else 0.0
+
+
+def _list_rules(traces: PairedTraces) -> Evidence:
+    """Observe how the lists of chunks changed: order, depth, overlap and what is gone."""
+    lists = _chunk_lists(traces)
+    if not lists.changed or len(lists.changed) < LEAST_SHARE * lists.recorded:
+        return
+    share = len(lists.changed) / lists.recorded
+    sets = [(set(old), set(new)) for _, old, new in lists.changed]
+    ordered = fmean(old == new for old, new in sets)
+    text = f"on {ordered:.0%} of the {len(sets):,} pairs whose lists changed, the same chunks stand in another order"
+    yield from give("order", ramp(ordered, 0.3, 0.9), text, "reranker")
+    before = fmean(len(old) for _, old, _ in lists.changed)
+    after = fmean(len(new) for _, _, new in lists.changed)
+    yield from _depth_rules(lists, before, after)
+    if lists.same_passages and 0.8 * before < after < 1.25 * before:
+        copies = _copy_share(traces.pairs, 1) - _copy_share(traces.pairs, 0)
+        yield from _set_rules(lists, share, (1 - ramp(ordered, 0.3, 0.9)) * (1 - ramp(copies, 0.02, 0.1)))
+    if lists.same_passages and after > 0.8 * before:
+        yield from _gone_rules(traces, lists)
+    yield from _filter_rules(lists)
+
+
+def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
+    """Observe other chunks at about the same depth: on how many queries, in what order, and which chunks."""
+    stay = _shared_share(lists)
+    many, some = ramp(share, 0.3, 0.9), ramp(0.85 - share, 0.0, 0.3)
+    text = f"{share:.0%} of the lists changed, and keep {stay:.0%} of their chunks at about the same length"
+    yield from give("other set", part * many, text, "embedder", "index", "reranker")
+    yield from give("mostly other", part * many * ramp(0.6 - stay, 0.0, 0.4), text, "embedder")
+    text = f"{share:.0%} of the lists changed, and the others are the same"
+    yield from give("some lists", part * some, text, "query rewriter", "filter", "index coverage")
+    order = _concordance(lists)
+    if order is not None:
+        text = f"{order:.0%} of the chunks that stayed in a changed list keep their order"
+        yield from give("order kept", part * ramp(order, 0.85, 0.98), text, "embedder", "index", "index coverage")
+        mixed = part * ramp(0.98 - order, 0.0, 0.25)
+        yield from give("order mixed", mixed, text, "reranker", "query rewriter")
+    spread = _loss_dispersion(lists)
+    if spread is not None:
+        text = "some chunks are lost for most queries that retrieved them, others for hardly any"
+        yield from give("uneven loss", part * ramp(spread, 1.5, 3.0), text, "index", "index coverage")
+        text = "every chunk is lost for about the same share of the queries that retrieved it"
+        yield from give("even loss", part * ramp(1.8 - spread, 0.0, 0.6), text, "embedder", "reranker")
+
+
+def _shared_share(lists: _ChunkLists) -> float:
+    shares = [len(set(old) & set(new)) / min(len(old), len(new)) for _, old, new in lists.changed if old and new]
+    return fmean(shares) if shares else 0.0
+
+
+def _concordance(lists: _ChunkLists) -> float | None:
+    """Return the share of pairs of neighbours, among the chunks in both lists, whose order is the same."""
+    same = total = 0
+    for _, old, new in lists.changed:
+        place = {key: at for at, key in enumerate(new)}
+        ranks = [place[key] for key in dict.fromkeys(old) if key in place]
+        same += sum(left < right for left, right in pairwise(ranks))
+        total += max(0, len(ranks) - 1)
+    return same / total if total >= 10 else None
+
+
+def _loss_dispersion(lists: _ChunkLists) -> float | None:
+    """Return how unevenly chunks are lost: the variance of their losses over that of an equal chance for all."""
+    uses = Counter(key for _, old, _ in lists.changed for key in set(old))
+    lost = Counter(key for _, old, new in lists.changed for key in set(old) - set(new))
+    often = [key for key, count in uses.items() if count >= 3]
+    total = sum(uses[key] for key in often)
+    share = sum(lost[key] for key in often) / total if total else 0.0
+    if len(often) < 8 or not 0.02 < share < 0.98:
+        return None
+    squares = [(lost[key] - uses[key] * share) ** 2 / (uses[key] * share * (1 - share)) for key in often]
+    return sum(squares) / (len(often) - 1)
+
+
+def _depth_rules(lists: _ChunkLists, before: float, after: float) -> Evidence:
+    """Observe fewer or more chunks: the same number for every query, or not."""
+    inside = fmean(set(new) <= set(old) or set(old) <= set(new) for _, old, new in lists.changed)
+    text = f"chunks per trace: {before:.3g} → {after:.3g}; on {inside:.0%} of these pairs one list holds the other"
+    counts = Counter(len(new) for _, _, new in lists.changed)
+    even = counts.most_common(1)[0][1] / len(lists.changed)
+    ratio = max(before, after) / max(1e-9, min(before, after))
+    moved = ramp(ratio, 1.1, 1.5) * (lists.same_passages or inside > 0.5)
+    yield from give("even depth", moved * ramp(even, 0.6, 0.95), text, "top-k")
+    if after < before:
+        varied = f"{text}, and their number varies"
+        uneven = moved * ramp(0.95 - even, 0.0, 0.35)
+        yield from give("uneven depth", uneven, varied, "score threshold")
+        yield from give("uneven depth", uneven / 2, varied, "filter")
+    else:
+        yield from give("deeper", moved, text, "top-k")
+    empty = fmean(not new for _, _, new in lists.changed) - fmean(not old for _, old, _ in lists.changed)
+    text = f"nothing is retrieved any more on {empty:.0%} of the pairs whose lists changed"
+    yield from give("empty", ramp(empty, 0.02, 0.3), text, "filter", "score threshold", "index")
+
+
+def _gone_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:
+    """Observe chunks that several queries retrieved and none does any more."""
+    old, new = traces.profiles
+    uses = Counter(key for _, before, _ in lists.changed for key in set(before))
+    left = Counter(key for _, _, after in lists.changed for key in set(after))
+    by_id = _shared(old.chunks, new.chunks) >= 0.5
+    there = set(new.chunks) if by_id else set(left)
+    often = [key for key, count in uses.items() if count >= 3]
+    if len(often) >= 5:
+        gone = fmean(key not in there for key in often)
+        text = f"{gone:.0%} of the chunks that at least three queries retrieved are retrieved for none any more"
+        yield from give("gone", ramp(gone, 0.05, 0.25), text, "index coverage")
+        yield from give("gone", ramp(gone, 0.05, 0.25) / 2, text, "index")
+    gold = {key for key in set().union(*old.gold.values()) if key in old.chunks} if old.gold else set()
+    if by_id and len(gold) >= 5:
+        gone = fmean(key not in new.chunks for key in gold)
+        text = f"{gone:.0%} of the gold chunks that the baseline retrieved are retrieved for no query any more"
+        yield from give("gold gone", ramp(gone, 0.05, 0.25), text, "index coverage")
+        yield from give("gold gone", ramp(gone, 0.05, 0.25) / 2, text, "index")
+
+
+def _filter_rules(lists: _ChunkLists) -> Evidence:
+    """Observe lists that one document or one value of a field fills, and pairs that are hit wholly or not at all."""
+    counted = [entry for entry in lists.changed if len(entry[2]) >= 3 and len(entry[1]) >= 3]
+    if len(counted) < 5:
+        return
+    fields = Counter(name for pair, _, _ in counted for name in _chunk_fields(pair.new))
+    best = (0.0, "")
+    for name in (name for name, count in fields.items() if count >= 0.5 * len(counted)):
+        single = [
+            _is_single(pair.new.chunks or (), name) - _is_single((pair.old.chunks or ())[: len(new)], name)
+            for pair, _, new in counted
+        ]
+        best = max(best, (fmean(single), name))
+    text = f"one {best[1]} alone fills the list on {best[0]:.0%} more of the pairs whose lists changed"
+    yield from give("one value", ramp(best[0], 0.05, 0.3), text, "filter")
+    apart = fmean(not set(old) & set(new) for _, old, new in counted)
+    share = len(lists.changed) / lists.recorded
+    text = f"{share:.0%} of the lists changed, {apart:.0%} of these wholly, and the others not at all"
+    yield from give(
+        "some wholly", ramp(0.8 - share, 0.0, 0.3) * ramp(apart, 0.1, 0.5), text, "filter", "query rewriter"
+    )
+
+
+def _chunk_fields(trace: Trace) -> set[str]:
+    return {"document"} | {name for chunk in trace.chunks or () for name in chunk.metadata}
+
+
+def _is_single(chunks: Sequence[Chunk], name: str) -> int:
+    """Return 1 where all chunks have the same value of a field."""
+    values = {str(chunk.document if name == "document" else chunk.metadata.get(name)) for chunk in chunks}
+    return int(len(values) == 1 and values != {"None"})
+
+
+def _rewrite_rules(traces: PairedTraces) -> Evidence:
+    """Observe queries that a recorded step rewrote otherwise."""
+    written = [(_rewritten(pair.old), _rewritten(pair.new)) for pair in traces.pairs]
+    known = [(old, new) for old, new in written if old is not None and new is not None]
+    if not known:
+        return
+    share = fmean(old != new for old, new in known)
+    text = f"{share:.0%} of the recorded rewritten queries differ"
+    yield from give("rewritten", ramp(share, LEAST_SHARE, 0.2), text, "query rewriter")
+
+
+def _rewritten(trace: Trace) -> str | None:
+    return next((step.output for step in trace.steps or () if step.kind == "rewrite" and step.output), None)
+
+
+CHUNK_RULES = (_corpus_rules, _list_rules, _rewrite_rules)

@@ -1,0 +1,208 @@
+"""Laws of the suspects: what is seen on the pairs of two runs decides which stage is named first."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ragfault.analysis import pair_runs
+from ragfault.analysis.comparison.decision_tree import BRANCHES
+from ragfault.analysis.comparison.records import StageEvidence
+from ragfault.analysis.comparison.stages.evidence import collect_evidence
+from ragfault.analysis.comparison.stages.paired_traces import read_pairs
+from ragfault.analysis.comparison.stages.ranking import load_stage_weights, rank_suspects
+from ragfault.evaluation import evaluate
+from ragfault.records import Chunk, Step, TokenCounts, Trace
+
+STAGES = {branch.name[0]: branch.stages for branch in BRANCHES}
+TOPICS = ("ferry", "harbour", "cabin", "luggage", "bicycle", "ticket", "timetable", "island", "winter", "deck")
+
+
+def passage(number: int) -> Chunk:
+    """Build one of sixty passages, each of a document of its own."""
+    topic = TOPICS[number % 10]
+    text = f"The {topic} rule {number} holds for all guests. A fee of £{number + 3} is due. It was set in May."
+    return Chunk(id=f"c{number}", text=text, document=f"d{number}", metadata={"language": "en"})
+
+
+def answer(chunks: Sequence[Chunk]) -> str:
+    return " ".join(chunk.text for chunk in chunks[:2])
+
+
+def system(n: int = 60) -> list[Trace]:
+    """Build the traces of a system that retrieves five of sixty passages and copies from the first two."""
+    rng = random.Random(3)
+    traces = []
+    for number in range(n):
+        chunks = tuple(passage(at) for at in rng.sample(range(60), 5))
+        query = f"What holds for the {TOPICS[number % 10]} number {number}?"
+        traces.append(
+            Trace(
+                id=f"t{number}",
+                query=query,
+                chunks=chunks,
+                answer=answer(chunks),
+                steps=(Step(id="r", kind="rewrite", output=query),),
+                tokens=TokenCounts(prompt=400, completion=40),
+                metadata={"release": "1.0"},
+            )
+        )
+    return traces
+
+
+def chunks_of(trace: Trace) -> list[Chunk]:
+    return list(trace.chunks or ())
+
+
+def with_chunks(trace: Trace, chunks: Sequence[Chunk]) -> Trace:
+    return replace(trace, chunks=tuple(chunks), answer=answer(chunks))
+
+
+def reordered(trace: Trace) -> Trace:
+    return with_chunks(trace, chunks_of(trace)[::-1])
+
+
+def redated(trace: Trace) -> Trace:
+    return with_chunks(trace, [replace(c, text=c.text.replace("May", "June")) for c in chunks_of(trace)])
+
+
+def damaged(trace: Trace) -> Trace:
+    return with_chunks(trace, [replace(c, text=" ".join(w[::-1] for w in c.text.split())) for c in chunks_of(trace)])
+
+
+def fewer(trace: Trace) -> Trace:
+    return with_chunks(trace, chunks_of(trace)[:2])
+
+
+def recut(trace: Trace) -> Trace:
+    parts = [c.text[:40] for c in chunks_of(trace)]
+    return with_chunks(trace, [Chunk(id=f"n{text}", text=text) for text in parts])
+
+
+def uncovered(trace: Trace) -> Trace:
+    """Replace the passages of every third document by others, as if they were not in the index."""
+    rest = [c for c in chunks_of(trace) if int(c.id[1:]) % 3]
+    more = [c for at in range(60) if at % 3 and (c := passage((at + int(trace.id[1:])) % 60)) not in rest]
+    more = [c for c in more if int(c.id[1:]) % 3]
+    return with_chunks(trace, [*rest, *more[: 5 - len(rest)]])
+
+
+def copied(trace: Trace) -> Trace:
+    first = chunks_of(trace)[0]
+    return with_chunks(trace, [first, *(replace(first, id=f"{first.id}-{n}") for n in range(4))])
+
+
+def misread(trace: Trace) -> Trace:
+    if int(trace.id[1:]) % 3:
+        return trace
+    rng = random.Random(trace.id)
+    step = Step(id="r", kind="rewrite", output="something else")
+    return replace(with_chunks(trace, [passage(at) for at in rng.sample(range(60), 5)]), steps=(step,))
+
+
+def cut(trace: Trace) -> Trace:
+    return replace(trace, answer=" ".join((trace.answer or "").split()[:12]))
+
+
+def converted(trace: Trace) -> Trace:
+    return replace(trace, answer=(trace.answer or "").replace("£", "$"))
+
+
+def prefaced(trace: Trace) -> Trace:
+    return replace(trace, answer=f"Thank you for this good question about the matter. {trace.answer}")
+
+
+def half_prompt(trace: Trace) -> Trace:
+    chunks = chunks_of(trace)
+    return replace(trace, answer=answer(chunks[3:]), tokens=TokenCounts(prompt=200, completion=40))
+
+
+CASES: list[tuple[Callable[[Trace], Trace], str, str]] = [
+    (reordered, "1", "reranker"),
+    (damaged, "1", "ingestion"),
+    (redated, "3", "source documents"),
+    (fewer, "1", "top-k"),
+    (recut, "1", "chunker"),
+    (uncovered, "1", "index coverage"),
+    (copied, "1", "index"),
+    (misread, "1", "query rewriter"),
+    (cut, "4", "max tokens"),
+    (converted, "2", "model"),
+    (prefaced, "7", "prompt"),
+    (half_prompt, "4", "prompt assembly"),
+]
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("stages") / "old"
+    evaluate(system(), place, metrics=("groundedness", "context_relevance", "chunk_utilization"))
+    return place
+
+
+def evidence_of(baseline: Path, place: Path, change: Callable[[Trace], Trace]) -> tuple[StageEvidence, ...]:
+    from ragfault.io.runs import Run
+
+    new = evaluate(
+        [change(trace) for trace in system()], place, metrics=("groundedness", "context_relevance", "chunk_utilization")
+    )
+    return collect_evidence(read_pairs(pair_runs(Run.open(baseline), new)))
+
+
+@pytest.mark.parametrize(("change", "branch", "stage"), CASES, ids=lambda value: getattr(value, "__name__", value))
+def test_the_stage_that_changed_is_the_first_suspect(
+    baseline: Path, tmp_path: Path, change: Callable[[Trace], Trace], branch: str, stage: str
+):
+    """Of the stages of the branch the one that was changed is named first, with a sentence and a probability."""
+    suspects = rank_suspects(STAGES[branch], evidence_of(baseline, tmp_path / "new", change))
+    assert suspects[0].stage == stage
+    assert any(character.isdigit() for character in suspects[0].evidence)
+    assert len(suspects) <= 3
+    assert 1 >= suspects[0].probability >= suspects[-1].probability > 0
+
+
+def test_nothing_is_seen_where_nothing_changed(baseline: Path, tmp_path: Path):
+    """Between a system and itself no observation speaks for any stage."""
+    assert evidence_of(baseline, tmp_path / "new", lambda trace: trace) == ()
+
+
+def test_a_setting_that_changed_speaks_for_its_stage(baseline: Path, tmp_path: Path):
+    """A recorded field with one value in each run is evidence for the stage that it names, and says both values."""
+
+    def reset(trace: Trace) -> Trace:
+        return replace(trace, metadata={"release": "1.0", "embedding_model": "b"})
+
+    def name(trace: Trace) -> Trace:
+        return replace(trace, metadata={"release": "1.0", "embedding_model": "a"})
+
+    runs = [
+        evaluate([change(trace) for trace in system()], tmp_path / change.__name__, metrics=("groundedness",))
+        for change in (name, reset)
+    ]
+    [seen] = collect_evidence(read_pairs(pair_runs(*runs)))
+    assert (seen.stage, seen.text) == ("embedder", "the runs differ in embedding_model: a → b")
+
+
+def test_probabilities_are_those_of_a_softmax():
+    """Over all stages the probabilities add up to 1, and evidence for a stage raises its own."""
+    stages = ("chunker", "index", "reranker")
+    plain = rank_suspects(stages, ())
+    assert sum(suspect.probability for suspect in plain) == pytest.approx(1)
+    seen = StageEvidence(name="order", stage="reranker", strength=1.0, text="seen")
+    [first, *_] = rank_suspects(stages, (seen,))
+    assert (first.stage, first.evidence) == ("reranker", "seen")
+    assert first.probability > max(suspect.probability for suspect in plain if suspect.stage == "reranker")
+
+
+def test_the_weights_are_those_of_the_stages_of_the_tree():
+    """No weight is negative, and every weight and prior belongs to a stage of a branch."""
+    table = load_stage_weights()
+    known = {stage for branch in BRANCHES for stage in branch.stages}
+    assert set(table.prior_logits) <= known
+    assert {key.split(": ")[1] for key in table.weights} <= known
+    assert all(weight >= 0 for weight in table.weights.values())
+    assert 0 < table.first_accuracy <= table.top_accuracy <= 1
