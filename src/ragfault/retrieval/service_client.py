@@ -13,6 +13,7 @@ from http.client import HTTPException
 from typing import Any
 
 from ragfault.errors import RagfaultError, UsageError
+from ragfault.text.retry_after import parse_retry_after
 
 MAX_RESPONSE_BYTES = 64 * 2**20
 """An answer of more bytes than this is not read."""
@@ -92,9 +93,8 @@ def _decode_response(url: str, packed: bytes) -> Any:
 
 
 def _compute_pause(attempt: int, retry_after: str | None) -> float:
-    if retry_after is not None and retry_after.strip().isdigit():
-        return min(float(retry_after), MAX_PAUSE)
-    return min(FIRST_PAUSE * 2.0 ** (attempt - 1), MAX_PAUSE)
+    requested = parse_retry_after(retry_after)
+    return min(FIRST_PAUSE * 2.0 ** (attempt - 1) if requested is None else requested, MAX_PAUSE)
 
 
 def _redact_url(url: str) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +19,7 @@ from ragfault.errors import InputError, UsageError
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.runs import Run
 from ragfault.io.runs.run import RUN_FILES, check_free, publish_run, resolve_output
+from ragfault.text.retry_after import parse_retry_after
 from ragfault.version import __version__
 
 POST_TIMEOUT = 10.0
@@ -71,31 +69,13 @@ def post(url: str, body: bytes, headers: dict[str, str], receiver: str) -> Deliv
             return DeliveryAttempt(
                 f"{receiver} answered {error.code}",
                 retryable,
-                parse_retry_after(error.headers.get("Retry-After")),
+                min(MAX_RETRY_AFTER, parse_retry_after(error.headers.get("Retry-After")) or 0.0),
                 error.code,
             )
     except (URLError, OSError, HTTPException) as error:
         return DeliveryAttempt(f"{receiver} cannot be reached: {getattr(error, 'reason', error)}", True)
     except ValueError as error:  # an address or a header that cannot be written down
         return DeliveryAttempt(f"{receiver} cannot be asked: {type(error).__name__}")
-
-
-def parse_retry_after(value: str | None) -> float:
-    """Parse a `Retry-After` header, a number or a date, into seconds; 0 where it cannot be parsed.
-
-    >>> [parse_retry_after(text) for text in ("7", "soon", None, "Wed, 21 Oct 2015 07:28:00 GMT", "9999")]
-    [7.0, 0.0, 0.0, 0.0, 300.0]
-    """
-    value = (value or "").strip()
-    seconds = 0.0
-    if value.isascii() and value.isdigit():
-        seconds = float(value[:9])
-    elif value:
-        with contextlib.suppress(ValueError, TypeError):
-            moment = parsedate_to_datetime(value)
-            aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            seconds = (aware - datetime.now(UTC)).total_seconds()
-    return min(MAX_RETRY_AFTER, max(0.0, seconds))
 
 
 DOWNLOAD_TIMEOUT = 600

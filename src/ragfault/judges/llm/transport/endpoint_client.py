@@ -8,13 +8,12 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ragfault.errors import MissingExtra
 from ragfault.judges.llm.settings import API_KEY_VARIABLE, LLMSettings, ModelEndpoint, redact_secrets
 from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelMessage
+from ragfault.text.retry_after import parse_retry_after
 
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI
@@ -82,31 +81,6 @@ def compute_delay(attempts: int, requested: float | None) -> float:
     if requested is not None:
         return min(requested, MAX_REQUESTED_DELAY) + random.uniform(0, 0.05)
     return min(FIRST_DELAY * 2.0 ** (attempts - 1), MAX_DELAY) * random.uniform(0.5, 1.0)
-
-
-def parse_retry_after(headers: dict[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header (a number or a date); None where it requests none.
-
-    >>> headers = [{"retry-after": "3"}, {"retry-after-ms": "250"}, {"retry-after": "soon"}, {}]
-    >>> [parse_retry_after(header) for header in headers]
-    [3.0, 0.25, None, None]
-    """
-    milliseconds = headers.get("retry-after-ms", "")
-    value = headers.get("retry-after", "").strip()
-    for text, unit in ((milliseconds, 1000.0), (value, 1.0)):
-        try:
-            seconds = float(text) / unit
-        except ValueError:
-            continue
-        return seconds if 0 <= seconds < float("inf") else None
-    if not value:
-        return None
-    try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 WEAKER_FORMAT: dict[str, Literal["object", "none"]] = {"schema": "object", "object": "none"}
@@ -300,9 +274,8 @@ class EndpointClient:
             retryable=status in RETRY_STATUSES or status >= 500,
         )
         call_error.overloaded = status in OVERLOAD_STATUSES
-        call_error.retry_after = parse_retry_after(
-            {key.lower(): value for key, value in error.response.headers.items()}
-        )
+        headers = error.response.headers
+        call_error.retry_after = parse_retry_after(headers.get("retry-after"), headers.get("retry-after-ms"))
         if status in (400, 422) or status >= 500:
             return _RequestRefused(status, message, str(error.param or ""), call_error)
         return call_error

@@ -1,0 +1,30 @@
+"""Parsing of the HTTP header Retry-After, for all clients that retry."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+
+def parse_retry_after(value: str | None, milliseconds: str | None = None) -> float | None:
+    """Parse `Retry-After` (seconds or a date), or the header `retry-after-ms` before it, into seconds from now.
+
+    At least 0, and unbounded: the caller limits it. None where neither requests a wait that can be parsed.
+
+    >>> [parse_retry_after(text) for text in ("7", "1.5", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", None)]
+    [7.0, 1.5, 0.0, None, None]
+    >>> parse_retry_after("1", "250")
+    0.25
+    """
+    for text, unit in ((milliseconds, 1000.0), (value, 1.0)):
+        try:
+            seconds = float(text or "") / unit
+        except ValueError:
+            continue
+        return seconds if 0 <= seconds < float("inf") else None
+    try:
+        moment = parsedate_to_datetime((value or "").strip())
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return max(0.0, (aware - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return None
