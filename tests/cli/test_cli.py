@@ -100,7 +100,7 @@ def test_lost_scores_change_the_exit_code(
     traces = [Trace(id=str(n), query="When?", chunks=chunk, answer="It opens at nine.") for n in range(3)]
     write_traces(traces, tmp_path / "t.jsonl")
     out = run_and_read(capsys, "evaluate", tmp_path / "t.jsonl", "-o", tmp_path / "run", "-m", "groundedness", code=3)
-    assert "1 of 3 scores were lost to failures" in out
+    assert "1 of 3 scores failed; each has its reason" in out
     assert "too long for the judge" in out
 
 

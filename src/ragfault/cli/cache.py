@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.errors import OutputError, UsageError
+from ragfault.text.number_format import format_cost
 
 if TYPE_CHECKING:
     from ragfault.judges.llm.transport.reply_cache import CacheFile, CacheGroup
@@ -170,11 +171,10 @@ def _parse_age(age: str) -> float:
 
 def _format_table(groups: list[CacheGroup]) -> Iterator[str]:
     """Format the lines of a table of what is kept."""
-    rows: list[tuple[str, ...]] = [("model", "kind", "replies", "tokens sent", "received", "US$", "oldest", "newest")]
+    rows: list[tuple[str, ...]] = [("model", "kind", "replies", "tokens sent", "received", "cost", "oldest", "newest")]
     for group in groups:
         days = (datetime.fromtimestamp(moment, UTC).date().isoformat() for moment in (group.oldest, group.newest))
-        cost = "unknown" if group.cost is None else f"{group.cost:,.4f}"
-        numbers = (f"{group.calls:,}", f"{group.prompt:,}", f"{group.completion:,}", cost)
+        numbers = (f"{group.calls:,}", f"{group.prompt:,}", f"{group.completion:,}", format_cost(group.cost))
         rows.append((f"{group.provider}/{group.model}", group.kind, *numbers, *days))
     wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:

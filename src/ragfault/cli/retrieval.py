@@ -13,6 +13,7 @@ import click
 from ragfault.cli.options.settings import add_trace_options, parse_column_map
 from ragfault.cli.report import supports_color
 from ragfault.errors import OutputError, UsageError
+from ragfault.text.number_format import format_cost, format_number, format_signed
 
 if TYPE_CHECKING:
     from ragfault.errors import BadLine
@@ -255,14 +256,16 @@ def savings(
 
 def _format_savings(savings: Savings) -> list[str]:
     before, after = savings.monthly
+    pairs = (savings.precision, savings.recall, savings.quality)
+    precision, recall, quality = (f"{format_number(old, 3)} → {format_number(new, 3)}" for old, new in pairs)
     return [
         *savings.basis,
-        f"precision {savings.precision[0]:.3f} → {savings.precision[1]:.3f}, "
-        f"recall {savings.recall[0]:.3f} → {savings.recall[1]:.3f}",
-        f"quality (their harmonic mean) {savings.quality[0]:.3f} → {savings.quality[1]:.3f}, {savings.gain:+.1f} %",
+        f"precision {precision}, recall {recall}",
+        f"quality (their harmonic mean) {quality}, {format_signed(savings.gain, 1)} %",
         *_list_warnings(savings),
-        f"tokens × {savings.tokens:.3f}",
-        f"a month US$ {before:,.2f} → {after:,.2f}: US$ {savings.saved:,.2f} saved, US$ {savings.yearly:,.2f} a year",
+        f"tokens × {format_number(savings.tokens, 3)}",
+        f"a month {format_cost(before)} → {format_cost(after)}: {format_cost(savings.saved)} saved, "
+        f"{format_cost(savings.yearly)} a year",
     ]
 
 
@@ -336,13 +339,15 @@ def _render_scores(relevance: RelevanceComparison, limit: int, worst: bool, widt
     first, gaps = relevance.scored[0].values, relevance.gaps
     order = sorted(range(len(first)), key=lambda at: -(gaps if worst else first)[at])[:limit]
     for at in order:
-        values = [f"{scores.values[at]:.3f}" for scores in relevance.scored]
+        values = [format_number(scores.values[at], 3) for scores in relevance.scored]
         chunk = relevance.chunks[at]
         shown = clip_text(" ".join(chunk.text.split()), PREVIEW_LENGTH)
-        table.add_row(*values, *([f"{gaps[at]:.3f}"] if several else []), clean_text(chunk.document or ""), shown)
+        table.add_row(
+            *values, *([format_number(gaps[at], 3)] if several else []), clean_text(chunk.document or ""), shown
+        )
     lines = [
-        f"{clean_text(scores.judge)}: {clean_text(scores.fingerprint)}, {scores.seconds:.2f} s, "
-        + ("no known price" if scores.cost is None else f"US$ {scores.cost:.6g}")
+        f"{clean_text(scores.judge)}: {clean_text(scores.fingerprint)}, "
+        f"{format_number(scores.seconds, 2)} s, {format_cost(scores.cost)}"
         for scores in relevance.scored
     ]
     count = f"{len(first):,} chunks of {len(relevance.documents):,} documents"

@@ -75,14 +75,18 @@ def format_p_value(p: float | None) -> str:
 
 
 def format_cost(dollars: float | None) -> str:
-    """Format an amount in US$; amounts below a dollar have four digits.
+    """Format an amount in US$; amounts below a dollar have four digits, and at least two that are not 0.
 
-    >>> format_cost(0.01234), format_cost(12.3456), format_cost(0.0), format_cost(None)
-    ('US$ 0.0123', 'US$ 12.35', 'US$ 0', 'cost unknown')
+    >>> [format_cost(dollars) for dollars in (0.01234, 12.3456, 0.0000412, 0.0, None)]
+    ['US$ 0.0123', 'US$ 12.35', 'US$ 0.000041', 'US$ 0', 'cost unknown']
     """
     if dollars is None:
         return "cost unknown"
-    return f"US$ {dollars:,.2f}" if dollars >= 1 else f"US$ {dollars:.4f}" if dollars else "US$ 0"
+    if not dollars:
+        return "US$ 0"
+    size = abs(dollars)
+    digits = 2 if size >= 1 else max(4, 1 - math.floor(math.log10(size)))
+    return f"US$ {format_number(dollars, digits)}"
 
 
 def format_count(count: int, noun: str) -> str:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from ragfault.records import Gold
 from ragfault.retrieval.pipeline_config import PipelineConfig
 from ragfault.stats import Difference
+from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
 
 GainVerdict = Literal["gains", "loses", "no gain shown"]
 
@@ -153,9 +154,8 @@ NEGLIGIBLE_TOKENS = 20
 
 
 def format_gain(gain: Gain) -> str:
-    """Return a gain with its interval: "0.06 [0.03, 0.09]"."""
-    difference = gain.difference
-    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+    """Return a gain with its interval: "+0.060 [+0.030, +0.090]"."""
+    return format_interval(gain.difference, 3, signed=True)
 
 
 def describe_cost(gain: Gain) -> str:
@@ -165,9 +165,9 @@ def describe_cost(gain: Gain) -> str:
     """
     parts = []
     if abs(gain.ms) >= NEGLIGIBLE_MS:
-        parts.append(f"{'costs' if gain.ms > 0 else 'saves'} {abs(gain.ms):,.0f} ms")
+        parts.append(f"{'costs' if gain.ms > 0 else 'saves'} {format_number(abs(gain.ms), 0)} ms")
     if abs(gain.tokens) >= NEGLIGIBLE_TOKENS:
-        parts.append(f"{'costs' if gain.tokens > 0 else 'saves'} {abs(gain.tokens):,.0f} tokens")
+        parts.append(f"{'costs' if gain.tokens > 0 else 'saves'} {format_number(abs(gain.tokens), 0)} tokens")
     return " and ".join(parts)
 
 
@@ -193,7 +193,7 @@ def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
         paid = describe_cost(gain)
         sentences.append(
             f"Against {gain.component} the recommended pipeline {verb} {format_gain(gain)} {result.metric} on "
-            f"{result.holdout_questions:,} held-out questions (p = {gain.adjusted_p:.3g})"
+            f"{result.holdout_questions:,} held-out questions (p {format_p_value(gain.adjusted_p)})"
             + (f" and {paid}" if paid else "")
             + "."
         )
@@ -207,7 +207,8 @@ def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
 def _describe_rejected(gain: Gain, metric: str) -> str:
     """Describe a rejected alternative: the gain is of the chosen component, so that its own is the opposite."""
     difference = gain.difference
-    own = f"{0 - difference.mean:+.3f} [{-difference.high:+.3f}, {-difference.low:+.3f}]"
+    mean, low, high = (format_signed(0 - end, 3) for end in (difference.mean, difference.high, difference.low))
+    own = f"{mean} [{low}, {high}]"
     name = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.alternative}"
     instead = "" if gain.chosen == "none" else f" in place of {gain.chosen}"
     if gain.verdict == "no gain shown":

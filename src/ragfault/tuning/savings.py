@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ragfault.errors import UsageError
 from ragfault.io.runs import Run
+from ragfault.text.number_format import format_cost, format_number
 
 TOKEN_GAIN_SHARE = 0.3
 """The share of a relative gain in precision by which tokens fall."""
@@ -113,8 +114,8 @@ def compute_run_savings(
     paid, source = (cost, "as given") if cost is not None else _estimate_price(old, model)
     basis = (
         f"precision: {names[0]}, recall: {names[1]}, as measured",
-        f"tokens a query: {before:,.0f} → {after:,.0f} ({token_source})",
-        f"cost a query before: US$ {paid:.6g} ({source})",
+        f"tokens a query: {format_number(before, 0)} → {format_number(after, 0)} ({token_source})",
+        f"cost a query before: {format_cost(paid)} ({source})",
     )
     return compute_savings(
         precision, recall, cost=paid, queries=queries, factor=after / before, extra=extra, basis=basis

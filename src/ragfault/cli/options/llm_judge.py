@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ragfault.errors import UsageError
+from ragfault.text.number_format import format_cost
 
 if TYPE_CHECKING:
     from ragfault.judges.llm.judge import CostEstimate
@@ -144,7 +145,7 @@ def _format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
     from ragfault.judges.llm.judge import CHARACTERS_PER_TOKEN, REPLY_TOKENS
 
     rows: list[tuple[str, ...]] = [
-        ("calls", "in all", "in the cache", "tokens to send", "to receive", "US$", "at the most")
+        ("calls", "in all", "in the cache", "tokens to send", "to receive", "cost", "at the most")
     ]
     for call_kind in estimate.kinds:
         numbers = (
@@ -153,10 +154,10 @@ def _format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
             f"{call_kind.prompt:,}",
             f"{call_kind.completion:,}",
         )
-        rows.append((call_kind.kind, *numbers, _format_dollars(call_kind.cost), _format_dollars(call_kind.max_cost)))
+        rows.append((call_kind.kind, *numbers, format_cost(call_kind.cost), format_cost(call_kind.max_cost)))
     total = [sum(call_kind[at] for call_kind in estimate.kinds) for at in range(1, 5)]  # type: ignore[misc]
     costs = [[call_kind.cost for call_kind in estimate.kinds], [call_kind.max_cost for call_kind in estimate.kinds]]
-    sums = [_format_dollars(None if None in some else sum(some)) for some in costs]  # type: ignore[arg-type]
+    sums = [format_cost(None if None in some else sum(some)) for some in costs]  # type: ignore[arg-type]
     rows.append(("together", *(f"{number:,}" for number in total), *sums))
     wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
@@ -172,7 +173,3 @@ def _format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
         "were every reply as long as --max-tokens. What a reply lacks is asked for once more, which comes on "
         f"top.{lost}"
     )
-
-
-def _format_dollars(amount: float | None) -> str:
-    return "unknown" if amount is None else f"{amount:,.4f}" if amount < 1 else f"{amount:,.2f}"
