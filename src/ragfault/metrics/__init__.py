@@ -50,7 +50,7 @@ DEFAULT_METRICS = (
     *("context_adherence", "contradiction", "answer_relevance", "completeness", "refusal", "wrong_refusal"),
     *("missed_refusal", "citation_precision", "citation_recall", "token_f1", "semantic_similarity"),
     *("factual_accuracy", "citation_validity", "context_utility", "noise_sensitivity", "triad", "latency", "tokens"),
-    *("context_waste", "error", "empty_retrieval"),
+    *("context_waste", "error", "empty_retrieval", "blank_answer", "uncited_answer"),
 )
 """The metrics computed by default: all that need no extra, ranked ones at usual cut-offs."""
 
@@ -63,7 +63,7 @@ def select_metrics(requested: str | Iterable[str]) -> tuple[Metric, ...]:
     UnknownName, UsageError or MissingExtra as `parse_metric` does; UsageError if nothing is requested.
 
     >>> [str(metric) for metric in select_metrics(["operation", "ndcg@3"])]
-    ['latency', 'tokens', 'context_waste', 'error', 'empty_retrieval', 'ndcg@3']
+    ['latency', 'tokens', 'context_waste', 'error', 'empty_retrieval', 'blank_answer', 'uncited_answer', 'ndcg@3']
     """
     texts = [requested] if isinstance(requested, str) else list(requested)
     metrics = dict.fromkeys(parse_metric(name) for text in texts for name in _expand_set(text))

@@ -132,3 +132,35 @@ def empty_retrieval(trace: Trace, verdicts: Verdicts) -> MetricResult:
     1 or 0. Undefined where chunks were not recorded.
     """
     return Undefined("chunks not recorded") if trace.chunks is None else float(not trace.chunks)
+
+
+@metric(layer="operation", better="lower", fields="answer", source="as recorded")
+def blank_answer(trace: Trace, verdicts: Verdicts) -> MetricResult:
+    """Whether the system gave no answer: none is recorded, or it is empty or white space.
+
+    1 or 0. Undefined where the pipeline failed, which `error` counts.
+
+    >>> [blank_answer(Trace(id="1", query="q", answer=text), Verdicts(trace="1")) for text in (None, " ", "Yes.")]
+    [1.0, 1.0, 0.0]
+    """
+    if trace.error is not None:
+        return Undefined("the pipeline failed")
+    return float(trace.answer is None or not trace.answer.strip())
+
+
+@metric(layer="operation", better="lower", verdicts="answer", fields="answer citations", source="as recorded")
+def uncited_answer(trace: Trace, verdicts: Verdicts) -> MetricResult:
+    """Whether an answer cites nothing, of a system that cites.
+
+    1 where the list of citations is empty, else 0. Undefined without an answer, for a refusal, which has nothing to
+    cite, and where citations were not recorded.
+
+    >>> answered = Trace(id="1", query="q", answer="In 1921.", citations=())
+    >>> uncited_answer(answered, Verdicts(trace="1"))
+    1.0
+    """
+    if trace.answer is None or not trace.answer.strip():
+        return Undefined("no answer")
+    if verdicts.answer is not None and verdicts.answer.refused:
+        return Undefined("the answer refuses")
+    return Undefined("citations not recorded") if trace.citations is None else float(not trace.citations)

@@ -101,6 +101,7 @@ def compare(  # noqa: PLR0913 - the options of one verb
         power=power,
         changes=tuple(changes),
         warnings=paired.warnings,
+        mismatches=paired.mismatches(mask, [measure.name for measure in measures]),
         label_sources=paired.label_sources,
     )
 

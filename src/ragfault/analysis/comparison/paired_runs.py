@@ -12,12 +12,16 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ragfault.analysis.comparison.comparability import describe_mismatches, find_mismatches, left_out_pairs, read_fields
 from ragfault.analysis.comparison.pairing import RunContents, TracePairing, pair_traces, read_contents
-from ragfault.analysis.comparison.run_profile import RunProfile, profile_run
+from ragfault.analysis.comparison.records import PairMismatch
+from ragfault.analysis.comparison.renamed_ids import find_renamed_ids, rescore_renamed
+from ragfault.analysis.comparison.run_profile import RunProfile, profile_run, rename_profile
 from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValues
 from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
 from ragfault.errors import InputError, RunError, UsageError
 from ragfault.io.runs import MetricInfo, Run
+from ragfault.metrics.catalog import get_definitions
 from ragfault.stats import Difference, t_quantile
 
 
@@ -187,6 +191,9 @@ class PairedRuns:
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
         self.contents: tuple[RunContents, RunContents] = (read_contents(baseline), read_contents(candidate))
         self.pairing: TracePairing = pair_traces(baseline, candidate, self.contents)
+        self.renamed_ids = find_renamed_ids(*self.contents, self.pairing)
+        self.found_mismatches = find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids)
+        self._left_out: dict[str, NDArray[np.bool_]] = {}
         self._ids_and_queries: tuple[list[str], list[str]] | None = None
         self._extra_metrics: dict[str, tuple[MetricInfo, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
 
@@ -206,12 +213,18 @@ class PairedRuns:
     @cached_property
     def profiles(self) -> tuple[RunProfile, RunProfile]:
         """Return the profile of each run."""
-        return profile_run(self.runs[0]), profile_run(self.runs[1])
+        return profile_run(self.runs[0]), self._profile_candidate(None)
+
+    def _profile_candidate(self, rows: frozenset[int] | None) -> RunProfile:
+        """Profile the candidate, with the baseline's ids where it renamed them."""
+        renamed = self.renamed_ids
+        profile = profile_run(self.runs[1], rows)
+        return profile if renamed is None else rename_profile(profile, renamed.ids, renamed.documents)
 
     def profiles_of(self, mask: NDArray[np.bool_]) -> tuple[RunProfile, RunProfile]:
         """Return the profiles over some of the pairs."""
         rows = [frozenset(self.paired_rows(side)[mask].tolist()) for side in (0, 1)]
-        return profile_run(self.runs[0], rows[0]), profile_run(self.runs[1], rows[1])
+        return profile_run(self.runs[0], rows[0]), self._profile_candidate(rows[1])
 
     def baseline_ids(self, ids: Sequence[str]) -> dict[str, str]:
         """Map ids of the candidate's traces to those of their partners in the baseline."""
@@ -234,7 +247,10 @@ class PairedRuns:
         return self.pairing.candidate if side else self.pairing.baseline
 
     def values(self, metric: str, side: int) -> NDArray[np.float64]:
-        """Return the values of a metric on the paired traces of one run; NaN where it has none."""
+        """Return the values of a metric on the paired traces of one run; NaN where it has none or is left out."""
+        return np.where(self.left_out(metric), math.nan, self._stored_values(metric, side))
+
+    def _stored_values(self, metric: str, side: int) -> NDArray[np.float64]:
         if metric in self._extra_metrics:
             return self._extra_metrics[metric][1][side]
         matrix = self.matrices[side]
@@ -242,16 +258,52 @@ class PairedRuns:
         if at is None:
             raise UsageError(f"{metric} is not in {self.runs[side].path}.")
         values: NDArray[np.float64] = matrix.values[self.paired_rows(side), at]
+        if side and metric in self._rescored and self.renamed_ids is not None:
+            return np.where(self.renamed_ids.pairs, self._rescored[metric], values)
         return values
 
+    @cached_property
+    def _rescored(self) -> dict[str, NDArray[np.float64]]:
+        """Return the values of the candidate's metrics of gold where it renamed ids, gold re-anchored by text."""
+        if self.renamed_ids is None or not self.renamed_ids.pairs.any():
+            return {}
+        known = get_definitions()
+        metrics = [
+            m.name for m in self.shared_metrics() if metric_name(m.name) in known and "gold" in read_fields(m.name)
+        ]
+        return rescore_renamed(self.runs[1], self.contents, self.pairing, self.renamed_ids, metrics)
+
+    def left_out(self, metric: str) -> NDArray[np.bool_]:
+        """Return the pairs on which a metric is left out: for a mismatch, or because the pipeline failed there.
+
+        Where retrieval came before the failure, what it retrieved counts.
+        """
+        if metric not in self._left_out:
+            fields, none = read_fields(metric), np.zeros(len(self.pairing), dtype=bool)
+            out = left_out_pairs(self.found_mismatches, metric) if self.found_mismatches else none
+            for side, contents in enumerate(self.contents):
+                rows = self.paired_rows(side)
+                if "answer" in fields or "citations" in fields:
+                    out = out | contents.errors[rows]
+                elif "chunks" in fields:
+                    out = out | (contents.errors[rows] & (contents.chunk_counts[rows] <= 0))
+            self._left_out[metric] = out
+        return self._left_out[metric]
+
+    def mismatches(self, pair_mask: NDArray[np.bool_], metrics: Sequence[str]) -> tuple[PairMismatch, ...]:
+        """Return the mismatches on some of the pairs, with those of the metrics that are left out."""
+        return describe_mismatches(self.found_mismatches, pair_mask, metrics)
+
     def statuses(self, metric: str, side: int) -> NDArray[np.int64]:
-        """Return the status codes of a metric on the paired traces of one run."""
-        if metric in self._extra_metrics:
-            return np.where(np.isfinite(self._extra_metrics[metric][1][side]), SCORED, UNDEFINED)
-        at = self.matrices[side].column_index(metric)
-        assert at is not None
-        statuses: NDArray[np.int64] = self.matrices[side].status[self.paired_rows(side), at]
-        return statuses
+        """Return the status codes of a metric on the paired traces of one run; undefined where it is left out."""
+        known = np.isfinite(self._stored_values(metric, side))
+        if metric in self._extra_metrics or (side and metric in self._rescored):
+            statuses = np.where(known, SCORED, UNDEFINED)
+        else:
+            at = self.matrices[side].column_index(metric)
+            assert at is not None
+            statuses = self.matrices[side].status[self.paired_rows(side), at]
+        return np.where(self.left_out(metric), UNDEFINED, statuses)
 
     def label_values(self, metric: str, side: int) -> LabelValues | None:
         """Return the human label values of a metric on the paired traces of one run; None where there are none."""
@@ -262,7 +314,7 @@ class PairedRuns:
     def shared_metrics(self) -> list[MetricInfo]:
         """Return the metrics that both runs have, in the order of the candidate."""
         there = {measure.name for measure in self.matrices[0].measures}
-        mine = [measure for measure in self.matrices[1].measures if measure.name in there]
+        mine = [m for m in self.matrices[1].measures if m.name in there and m.name not in self._extra_metrics]
         return [*mine, *(measure for measure, _ in self._extra_metrics.values())]
 
 

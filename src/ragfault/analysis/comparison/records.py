@@ -15,6 +15,25 @@ ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
 """State of a metric: dropped or rose by a corrected test, steady by an equivalence test."""
 
 
+MismatchKind = Literal["queries", "labels", "ids", "texts", "fields"]
+"""Kind of a mismatch: other queries, edited labels, renamed ids, clipped texts, or a field one side does not record."""
+
+
+class PairMismatch(Struct, frozen=True, kw_only=True):
+    """Difference between two runs in what they record, which is no fault of a layer."""
+
+    kind: MismatchKind
+    pairs: int
+    """The pairs concerned."""
+    share: float
+    """The same as a share of the compared pairs."""
+    sentence: str
+    left_out: tuple[str, ...] = ()
+    """The metrics that are left out on these pairs."""
+    blocks: bool = True
+    """Whether "no fault" and a passing gate are excluded; not where gold could be re-anchored."""
+
+
 class MovedTrace(Struct, frozen=True):
     """Trace whose score moved."""
 
@@ -102,6 +121,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     segment: str | None = None
     warnings: tuple[str, ...] = ()
     """Reasons why the runs are not fully comparable."""
+    mismatches: tuple[PairMismatch, ...] = ()
+    """What the runs record differently."""
     label_sources: tuple[LabelProvenance | None, LabelProvenance | None] = (None, None)
     """Provenance of the human labels of the baseline and of the candidate."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from statistics import fmean
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from ragfault.analysis.comparison.pairing import normalize_space
 from ragfault.analysis.comparison.records import RunDifference
 from ragfault.io.runs import Run
 from ragfault.records import Trace
@@ -35,7 +37,7 @@ GOLD_ID_METRICS = frozenset(
 class RunProfile(Struct):
     """Properties of a RAG system that the traces of a run show."""
 
-    chunks: dict[str, int]  # chunk id → a hash of its text
+    chunks: dict[str, int]  # chunk id → a hash of its text, white space normalized
     documents: set[str]
     gold: dict[str, frozenset[str]]  # trace id → the chunk ids of its gold
     chunk_counts: list[int]  # chunks of each trace
@@ -62,7 +64,7 @@ def _add_trace(profile: RunProfile, trace: Trace) -> None:
     if trace.chunks is not None:
         profile.chunk_counts.append(len(trace.chunks))
     for chunk in trace.chunks or ():
-        profile.chunks[chunk.id] = hash(chunk.text)
+        profile.chunks[chunk.id] = hash(normalize_space(chunk.text))
         profile.chunk_lengths.append(len(chunk.text))
         if chunk.document is not None:
             profile.documents.add(chunk.document)
@@ -73,6 +75,16 @@ def _add_trace(profile: RunProfile, trace: Trace) -> None:
         profile.gold[trace.id] = frozenset(name for name, grade in trace.gold.chunks.items() if grade > 0)
     if trace.model is not None:
         profile.models.add(trace.model)
+
+
+def rename_profile(profile: RunProfile, ids: Mapping[str, str], documents: Mapping[str, str]) -> RunProfile:
+    """Rename chunks and documents of a profile, so that a new name alone is no difference."""
+    return replace(
+        profile,
+        chunks={ids.get(name, name): text for name, text in profile.chunks.items()},
+        documents={documents.get(name, name) for name in profile.documents},
+        gold={trace: frozenset(ids.get(name, name) for name in names) for trace, names in profile.gold.items()},
+    )
 
 
 def stale_gold_share(old: RunProfile, new: RunProfile) -> float | None:

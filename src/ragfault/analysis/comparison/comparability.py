@@ -1,0 +1,215 @@
+"""Comparability of two runs: what they record differently, which is never called a fault of a layer.
+
+Other queries under the same ids, edited labels, renamed ids, clipped chunk texts, and fields that one side does not
+record are mismatches. Metrics that rest on a mismatched field are left out on the pairs concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from ragfault.analysis.comparison.pairing import NOT_RECORDED, Mask, RunContents, TracePairing, normalize_space
+from ragfault.analysis.comparison.records import MismatchKind, PairMismatch
+from ragfault.analysis.comparison.renamed_ids import RenamedIds, is_same_gold
+from ragfault.analysis.score_matrix import metric_name
+from ragfault.io.runs import Run
+from ragfault.metrics.catalog import get_definitions
+from ragfault.stats import mcnemar_test
+from ragfault.text.number_format import format_percent
+
+EVERYTHING = "everything"  # stands for every field
+CHUNK_TEXT = "chunk texts"  # the texts of the chunks, beside their ids and places
+CLIPPED_SHARE = 0.9  # of the chunks with another text under one id, so many are beginnings of the other side's
+CONTAINED_SHARE = 0.2  # of the chunks under new ids, so many within old texts mean that the corpus was cut anew
+MAX_TEXTS = 400  # texts looked at to tell clipping from other changes
+ASYMMETRY_ALPHA = 0.01  # for citations, which a system may leave out where there are none
+
+
+class FoundMismatch(Struct, frozen=True, eq=False, kw_only=True):
+    """Mismatch with the pairs that it concerns."""
+
+    kind: MismatchKind
+    text: str  # its sentence, with a place for the share of pairs
+    pairs: Mask
+    left_out: Mapping[str, Mask] = {}  # field → pairs on which it cannot be compared
+    blocks: bool = True
+
+
+def find_mismatches(
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, renamed: RenamedIds | None
+) -> tuple[FoundMismatch, ...]:
+    """Find all mismatches of two paired runs."""
+    old, new = contents
+    left, right = pairing.baseline, pairing.candidate
+    found = []
+    other = old.queries[left] != new.queries[right]
+    if other.any():
+        text = f"the queries differ on {{share}} of pairs under the same {pairing.paired_by}: these are not pairs"
+        found.append(FoundMismatch(kind="queries", text=text, pairs=other, left_out={EVERYTHING: other}))
+    if renamed is not None and renamed.pairs.any():
+        text = (
+            "chunks stand under other ids or places with the same text on {share} of pairs: gold is re-anchored by text"
+        )
+        found.append(FoundMismatch(kind="ids", text=text, pairs=renamed.pairs, blocks=False))
+    found += _find_missing_fields(old, new, pairing)
+    lacking = {field for mismatch in found for field in mismatch.left_out}
+    found += _find_edited_labels(old, new, pairing, renamed, lacking)
+    found += _find_clipped_texts(runs, contents, pairing)
+    return tuple(found)
+
+
+def describe_mismatches(found: Sequence[FoundMismatch], mask: Mask, metrics: Sequence[str]) -> tuple[PairMismatch, ...]:
+    """Describe the mismatches on some of the pairs, with those of the metrics that are left out there."""
+    return tuple(
+        PairMismatch(
+            kind=mismatch.kind,
+            pairs=int(mismatch.pairs[mask].sum()),
+            share=float(mismatch.pairs[mask].mean()),
+            sentence=mismatch.text.format(share=format_percent(float(mismatch.pairs[mask].mean()))),
+            left_out=tuple(name for name in metrics if bool(left_out_pairs([mismatch], name)[mask].any())),
+            blocks=mismatch.blocks,
+        )
+        for mismatch in found
+        if mismatch.pairs[mask].any()
+    )
+
+
+def left_out_pairs(found: Sequence[FoundMismatch], metric: str) -> Mask:
+    """Return the pairs on which a metric cannot be compared, given at least one mismatch."""
+    fields = read_fields(metric)
+    masks = [pairs for mismatch in found for field, pairs in mismatch.left_out.items() if field in fields]
+    none: Mask = np.zeros(len(found[0].pairs), dtype=bool)
+    return np.logical_or.reduce(masks) if masks else none
+
+
+def read_fields(metric: str) -> frozenset[str]:
+    """Return what a metric reads of a trace, every field if nothing is known of it.
+
+    A metric of gold or of operation without a verdict reads ids, places or the number of the chunks, not their texts.
+    """
+    definition = get_definitions().get(metric_name(metric).split(" ", 1)[0])
+    every = {"query", "chunks", "answer", "citations", "reference", "facts", "gold", CHUNK_TEXT}
+    fields = set(every if definition is None else definition.fields)
+    if definition is not None and "chunks" in fields:
+        without_text = not definition.verdicts and ("gold" in fields or definition.layer == "operation")
+        fields |= set() if without_text else {CHUNK_TEXT}
+    return frozenset({*fields, EVERYTHING})
+
+
+# --- fields that one side does not record ------------------------------------------------------------
+
+
+def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairing) -> list[FoundMismatch]:
+    left, right = pairing.baseline, pairing.candidate
+    fine = ~(old.errors[left] | new.errors[right])
+    chunks = [side.chunk_counts[rows] != NOT_RECORDED for side, rows in ((old, left), (new, right))]
+    texts = [side.has_text[rows] for side, rows in ((old, left), (new, right))]
+    retrieved = (old.chunk_counts[left] > 0) & (new.chunk_counts[right] > 0)
+    answers = [old.answered[left], new.answered[right]]
+    said = fine & ~old.blank[left] & ~new.blank[right]
+    citations = [side.citation_counts[rows] != NOT_RECORDED for side, rows in ((old, left), (new, right))]
+    found = _compare_recording("chunks", "chunks", chunks, fine)
+    found += _compare_recording("chunk texts", CHUNK_TEXT, texts, fine & retrieved)
+    if not answers[0][fine].any() or not answers[1][fine].any():
+        found += _compare_recording("answers", "answer", answers, fine)
+    lost, gained = (int((said & citations[at] & ~citations[1 - at]).sum()) for at in (0, 1))
+    if mcnemar_test(lost, gained) <= ASYMMETRY_ALPHA or ((lost or gained) and not all(c[said].any() for c in citations)):
+        found += _compare_recording("citations", "citations", citations, said)
+    for name, field, present in (
+        ("references", "reference", [old.references[left] != 0, new.references[right] != 0]),
+        ("facts", "facts", [old.facts[left] != 0, new.facts[right] != 0]),
+        (
+            "gold",
+            "gold",
+            [np.array([s.gold[r] is not None for r in rows], bool) for s, rows in ((old, left), (new, right))],
+        ),
+    ):
+        if not (present[0].any() and present[1].any()):
+            found += _compare_recording(name, field, present, np.ones(len(left), dtype=bool))
+    return found
+
+
+def _compare_recording(name: str, field: str, recorded: Sequence[Mask], among: Mask) -> list[FoundMismatch]:
+    """Find the pairs on which one side records a field and the other does not."""
+    lost, gained = among & recorded[0] & ~recorded[1], among & recorded[1] & ~recorded[0]
+    found = []
+    for pairs, side in ((lost, "candidate"), (gained, "baseline")):
+        if pairs.any():
+            verb = "is" if name == "gold" else "are"
+            text = f"{name} {verb} not recorded in the {side} on {{share}} of pairs"
+            found.append(FoundMismatch(kind="fields", text=text, pairs=pairs, left_out={field: pairs}))
+    return found
+
+
+# --- labels -------------------------------------------------------------------------------------------
+
+
+def _find_edited_labels(
+    old: RunContents, new: RunContents, pairing: TracePairing, renamed: RenamedIds | None, lacking: set[str]
+) -> list[FoundMismatch]:
+    left, right = pairing.baseline, pairing.candidate
+    same = [is_same_gold(old.gold[a], new.gold[b], renamed) for a, b in zip(left, right, strict=True)]
+    masks = {
+        "gold": ~np.array(same, dtype=bool),
+        "reference": old.references[left] != new.references[right],
+        "facts": old.facts[left] != new.facts[right],
+    }
+    masks = {field: mask for field, mask in masks.items() if mask.any() and field not in lacking}
+    if not masks:
+        return []
+    text = f"labels ({', '.join(masks)}) differ on {{share}} of pairs"
+    return [FoundMismatch(kind="labels", text=text, pairs=np.logical_or.reduce([*masks.values()]), left_out=masks)]
+
+
+# --- clipped texts ------------------------------------------------------------------------------------
+
+
+def _find_clipped_texts(
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
+) -> list[FoundMismatch]:
+    """Find chunk texts that are beginnings of the other side's under the same id."""
+    sizes = [{key.id: key for key in reversed(side.keys) if key.text} for side in contents]
+    differing = [name for name in sizes[1] if name in sizes[0] and sizes[0][name].text != sizes[1][name].text]
+    if not differing:
+        return []
+    shorter = sum(sizes[1][name].size < sizes[0][name].size for name in differing)
+    short = 1 if 2 * shorter > len(differing) else 0
+    clipped = {name for name in differing if sizes[short][name].size < sizes[1 - short][name].size}
+    if len(clipped) < CLIPPED_SHARE * len(differing) or not _are_beginnings(runs, sizes, differing, short):
+        return []
+    limit = max(key.size for key in contents[short].keys)
+    at_limit = np.mean([sizes[short][name].size >= 0.9 * limit for name in clipped]) >= CLIPPED_SHARE
+    masks = []
+    for side, rows in ((0, pairing.baseline), (1, pairing.candidate)):
+        keys = contents[side].keys
+        cut = [k.id in clipped or (at_limit and side == short and k.size >= 0.9 * limit) for k in keys]
+        masks.append(np.array([any(cut[at] for at in contents[side].trace_keys[row]) for row in rows], dtype=bool))
+    pairs = masks[0] | masks[1]
+    whole, part = ("baseline", "candidate") if short else ("candidate", "baseline")
+    text = (
+        f"chunk texts of the {part} are only the beginnings of the {whole}'s under the same ids on {{share}} of pairs: "
+        "clipped in the record, or before it"
+    )
+    return [FoundMismatch(kind="texts", text=text, pairs=pairs, left_out={CHUNK_TEXT: pairs})]
+
+
+def _are_beginnings(runs: tuple[Run, Run], sizes: Sequence[Mapping[str, object]], ids: list[str], short: int) -> bool:
+    """Return whether nearly all texts of one side begin the other's, and the rest does not stand under new ids."""
+    chosen = set(sorted(ids)[:MAX_TEXTS])
+    added = set(sorted(name for name in sizes[short] if name not in sizes[1 - short])[:MAX_TEXTS])
+    brief, full = (_load_texts(runs[side], chosen | added) for side in (short, 1 - short))
+    begun = [full[name].startswith(brief[name].removesuffix("…").removesuffix("...").rstrip()) for name in chosen]
+    within = [any(brief[name] in text for text in full.values()) for name in added]
+    return float(np.mean(begun)) >= CLIPPED_SHARE and (not within or float(np.mean(within)) < CONTAINED_SHARE)
+
+
+def _load_texts(run: Run, ids: set[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for trace in run.traces():
+        for chunk in trace.chunks or ():
+            if chunk.id in ids and chunk.id not in texts and chunk.text.strip():
+                texts[chunk.id] = normalize_space(chunk.text)
+    return texts

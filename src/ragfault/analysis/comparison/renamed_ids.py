@@ -1,0 +1,145 @@
+"""Chunks that stand under another id in the candidate: found by their text, and gold re-anchored to it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.analysis.comparison.pairing import ChunkKey, Mask, RunContents, TracePairing
+from ragfault.io.runs import Run
+from ragfault.metrics.catalog import compute_score, parse_metric
+from ragfault.records import Chunk, Citation, Gold, Trace
+
+
+class RenamedIds(Struct, frozen=True, eq=False):
+    """Chunks of the candidate that the baseline has under another id or at another place of a document."""
+
+    places: dict[int, ChunkKey]  # place among the candidate's chunks → the baseline's chunk of the same text
+    ids: dict[str, str]  # the candidate's id → the baseline's
+    documents: dict[str, str]  # the candidate's document → the baseline's
+    taken: frozenset[str]  # ids of the baseline that another text has in the candidate
+    pairs: Mask  # pairs on which such a chunk was retrieved
+
+
+def find_renamed_ids(old: RunContents, new: RunContents, pairing: TracePairing) -> RenamedIds | None:
+    """Find the texts that no chunk of the candidate has under an id and place of the baseline; None for none.
+
+    A copy beside the old id is no renaming: the text must be gone from where it was.
+    """
+    labelled = {name for gold in old.gold if gold for name in gold.chunks}
+    before, after = _group_by_text(old), _group_by_text(new)
+    places: dict[int, ChunkKey] = {}
+    for text, mine in after.items():
+        theirs = [old.keys[at] for at in before.get(text, ())]
+        spots = {_get_place(key) for key in theirs}
+        if not theirs or any(_get_place(new.keys[at]) in spots for at in mine):
+            continue
+        chosen = next((key for key in theirs if key.id in labelled), theirs[0])
+        places.update(dict.fromkeys(mine, chosen))
+    if not places:
+        return None
+    ids = {new.keys[at].id: key.id for at, key in places.items() if new.keys[at].id != key.id}
+    votes = Counter((new.keys[at].document, key.document) for at, key in places.items())
+    documents = {mine: theirs for (mine, theirs), _ in reversed(votes.most_common()) if mine and theirs}
+    known = {key.id for key in old.keys}
+    moved = {key.id for at, key in places.items() if new.keys[at].id != key.id}
+    taken = frozenset(known & moved)
+    rows = pairing.candidate.tolist()
+    pairs = np.array([any(_is_renamed(at, new, places, taken) for at in new.trace_keys[row]) for row in rows], bool)
+    return RenamedIds(places, ids, {k: v for k, v in documents.items() if k != v}, taken, pairs)
+
+
+def _group_by_text(contents: RunContents) -> dict[int, list[int]]:
+    groups: defaultdict[int, list[int]] = defaultdict(list)
+    for at, key in enumerate(contents.keys):
+        if key.text:
+            groups[key.text].append(at)
+    return groups
+
+
+def _get_place(key: ChunkKey) -> tuple[str, str | None, int | None, int | None]:
+    return key.id, key.document, key.start, key.end
+
+
+def _is_renamed(at: int, new: RunContents, places: dict[int, ChunkKey], taken: frozenset[str]) -> bool:
+    return at in places or new.keys[at].id in taken
+
+
+def is_same_gold(old: Gold | None, new: Gold | None, renamed: RenamedIds | None) -> bool:
+    """Return whether two golds are the same, as they stand or once ids and documents are renamed."""
+    old, new = old or Gold(), new or Gold()
+    chunks = old.chunks == new.chunks
+    spans = set(old.spans) == set(new.spans)
+    if (chunks and spans) or renamed is None:
+        return chunks and spans
+    chunks = chunks or _match_renamed(
+        old.chunks.items(), ((renamed.ids.get(name, name), grade) for name, grade in new.chunks.items())
+    )
+    spans = spans or _match_renamed(
+        ((span.document, (span.start, span.end, span.grade)) for span in old.spans),
+        (
+            (renamed.documents.get(span.document, span.document), (span.start, span.end, span.grade))
+            for span in new.spans
+        ),
+    )
+    return chunks and spans
+
+
+def _match_renamed(old: Iterable[tuple[str, object]], new: Iterable[tuple[str, object]]) -> bool:
+    """Return whether labels agree but for names that no retrieved chunk tells; those agree by their grade or place."""
+    before, after = Counter(old), Counter(new)
+    only_old, only_new = before - after, after - before
+    return sorted(repr(value) for _, value in only_old.elements()) == sorted(
+        repr(value) for _, value in only_new.elements()
+    ) and not ({name for name, _ in only_new} & {name for name, _ in before})
+
+
+def rescore_renamed(
+    run: Run, contents: tuple[RunContents, RunContents], pairing: TracePairing, renamed: RenamedIds, metrics: list[str]
+) -> dict[str, NDArray[np.float64]]:
+    """Score the metrics of gold again where chunks were renamed: with the baseline's ids, places and gold.
+
+    Returns values on the pairs by metric; NaN where nothing was renamed or the metric has no value.
+    """
+    old, new = contents
+    at_pair = {int(row): pair for pair, row in enumerate(pairing.candidate) if renamed.pairs[pair]}
+    parsed = {name: parse_metric(name) for name in metrics}
+    values = {name: np.full(len(pairing), math.nan) for name in metrics}
+    for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
+        if row in at_pair:
+            gold = old.gold[pairing.baseline[at_pair[row]]]
+            anchored = replace(_rename_chunks(trace, new.trace_keys[row], renamed), gold=gold)
+            for name, metric in parsed.items():
+                value = compute_score(metric, anchored, verdicts).value
+                values[name][at_pair[row]] = math.nan if value is None else value
+    return values
+
+
+def _rename_chunks(trace: Trace, places: tuple[int, ...], renamed: RenamedIds) -> Trace:
+    """Return a trace whose chunks have the baseline's ids and places, each id once."""
+    used: set[str] = set()
+    chunks: list[Chunk] = []
+    ids: dict[str, str] = {}
+    for chunk, place in zip(trace.chunks or (), places, strict=True):
+        key = renamed.places.get(place)
+        if key is not None and key.id not in used:
+            named = replace(chunk, id=key.id, document=key.document, start=key.start, end=key.end)
+        elif chunk.id in renamed.taken:
+            named = replace(chunk, id=f"{chunk.id} (another text)")
+        else:
+            named = chunk
+        used.add(named.id)
+        ids[chunk.id] = named.id
+        chunks.append(named)
+    citations: tuple[Citation, ...] | None = None
+    if trace.citations is not None:
+        citations = tuple(
+            replace(citation, chunk=ids.get(citation.chunk, citation.chunk)) for citation in trace.citations
+        )
+    return replace(trace, chunks=None if trace.chunks is None else tuple(chunks), citations=citations)
