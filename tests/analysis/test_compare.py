@@ -212,7 +212,9 @@ def test_void_labels_are_noticed_instead_of_a_collapse(baseline: Run, tmp_path: 
     """After re-chunking with the old gold ids, recall by id is left out and a warning says why."""
     recut = []
     for trace, seen in system(200, 1):
-        chunks = tuple(replace(chunk, id=f"new-{chunk.id}") for chunk in trace.chunks or ())
+        chunks = tuple(
+            replace(chunk, id=f"new-{chunk.id}", text=f"Cut anew: {chunk.text}") for chunk in trace.chunks or ()
+        )
         verdicts = tuple(replace(v, chunk=f"new-{v.chunk}") for v in seen.chunk or ())
         use = tuple(replace(v, chunk=f"new-{v.chunk}") for v in seen.use or ())
         recut.append((replace(trace, chunks=chunks), replace(seen, chunk=verdicts, use=use)))

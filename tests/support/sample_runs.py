@@ -121,8 +121,11 @@ def system(n: int, seed: int, **faults: float) -> list[Pair]:
         levels = ("n" if lost else "h") + "mn" + "n" * int(faults.get("extra", 0))
         supports = "".join("u" if bad("grounding") else "s" for _ in range(3))
         trace, seen = pair(f"t{number}", levels, supports, relevance=0.3 if bad("wander") else 0.9)
-        gold = Gold(chunks={"missed" if lost else f"t{number}-0": 1.0})
-        cited = CitationVerdict(chunk=f"t{number}-0", claim="c", supports=not bad("citing"))
+        best = f"t{number}-lost" if lost else f"t{number}-0"
+        if lost:
+            trace = replace(trace, chunks=(Chunk(id=best, text=f"Nothing of t{number}."), *(trace.chunks or ())[1:]))
+            seen = replace(seen, chunk=(replace(seen.chunk[0], chunk=best), *seen.chunk[1:]))
+        cited = CitationVerdict(chunk=best, claim="c", supports=not bad("citing"))
         facts = tuple(FactVerdict(fact=f"f{at}", present=not bad("truncation")) for at in range(4))
         truth = tuple(
             TruthVerdict(claim=claim.claim, status="contradicted" if bad("source") else "supported")
@@ -130,9 +133,10 @@ def system(n: int, seed: int, **faults: float) -> list[Pair]:
         )
         trace = replace(
             trace,
-            gold=gold,
+            answer=f"{trace.answer} So says version {seed}.",
+            gold=Gold(chunks={f"t{number}-0": 1.0}),
             facts=tuple(f.fact for f in facts),
-            citations=(Citation(chunk=f"t{number}-0"),),
+            citations=(Citation(chunk=best),),
             reference="r",
         )
         comparison.append((trace, replace(seen, citation=(cited,), fact=facts, truth=truth)))

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.analysis.comparison.records import MetricChange
+from ragfault.analysis.comparison.records import MetricChange, PairMismatch
 from ragfault.analysis.correction import CardCorrection, LabelProvenance
 from ragfault.analysis.thresholds import Threshold
 from ragfault.io.runs import Manifest
@@ -333,6 +333,8 @@ class RegressionReport(FindingRecord, frozen=True):
     """In the order of the candidate's metrics."""
     warnings: tuple[str, ...] = ()
     """Limits of the comparability of the runs, in words."""
+    mismatches: tuple[PairMismatch, ...] = ()
+    """What the runs record differently; one that blocks keeps the gate from passing."""
 
 
 class GateResult(FindingRecord, frozen=True):
@@ -354,10 +356,12 @@ class GateResult(FindingRecord, frozen=True):
 
     @property
     def result(self) -> GateOutcome:
-        """Return fail where any threshold or metric fails, else cannot tell where any cannot, else pass."""
+        """Return fail where any threshold or metric fails, else cannot tell where any or the pair cannot, else pass."""
         results = {outcomes.result for outcomes in self.decisions} | {
             outcomes.result for outcomes in self.regression_decisions
         }
+        if self.regression is not None and any(mismatch.blocks for mismatch in self.regression.mismatches):
+            results |= {"cannot tell"}
         return "fail" if "fail" in results else "cannot tell" if "cannot tell" in results else "pass"
 
     @property

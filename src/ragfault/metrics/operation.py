@@ -148,12 +148,12 @@ def blank_answer(trace: Trace, verdicts: Verdicts) -> MetricResult:
     return float(trace.answer is None or not trace.answer.strip())
 
 
-@metric(layer="operation", better="lower", verdicts="answer", fields="answer citations", source="as recorded")
+@metric(layer="operation", better="lower", fields="answer citations", source="as recorded")
 def uncited_answer(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Whether an answer cites nothing, of a system that cites.
 
-    1 where the list of citations is empty, else 0. Undefined without an answer, for a refusal, which has nothing to
-    cite, and where citations were not recorded.
+    1 where the list of citations is empty, else 0; a refusal counts as well. Undefined without an answer, and where
+    citations were not recorded.
 
     >>> answered = Trace(id="1", query="q", answer="In 1921.", citations=())
     >>> uncited_answer(answered, Verdicts(trace="1"))
@@ -161,6 +161,4 @@ def uncited_answer(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """
     if trace.answer is None or not trace.answer.strip():
         return Undefined("no answer")
-    if verdicts.answer is not None and verdicts.answer.refused:
-        return Undefined("the answer refuses")
     return Undefined("citations not recorded") if trace.citations is None else float(not trace.citations)

@@ -246,6 +246,17 @@ def describe_pairing(comparison: Comparison) -> list[str]:
     return [paired, *(alone if all_baseline else []), *same]
 
 
+def list_warnings(comparison: Comparison) -> list[str]:
+    """List what keeps two runs from being fully comparable: mismatches with the metrics left out, then warnings."""
+    texts = []
+    for mismatch in comparison.mismatches:
+        names = [clean_text(name) for name in mismatch.left_out]
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        left_out = f" (left out there: {', '.join(names[:4])}{more})" if names else ""
+        texts.append(f"{mismatch.sentence}{left_out}")
+    return [*texts, *comparison.warnings]
+
+
 def describe_test_terms(comparison: Comparison) -> str:
     """Describe on what terms the changes were told."""
     return f"alpha {comparison.alpha:.3g}, power {comparison.power:.3g}, p corrected by Holm"

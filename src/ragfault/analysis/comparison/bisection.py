@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ragfault.analysis.comparison.comparability import describe_blocked, describe_uneven_loss, drop_spoiled_differences
 from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
 from ragfault.analysis.comparison.decision_tree import (
     EQUAL_DEPTH,
@@ -20,6 +21,16 @@ from ragfault.analysis.comparison.decision_tree import (
     excludes_drop,
 )
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
+from ragfault.analysis.comparison.pipeline_checks import (
+    CHECK_METRICS,
+    add_pipeline_checks,
+    decide_checks,
+    describe_fault_fact,
+    describe_unshown_rises,
+    find_pipeline_faults,
+    find_silent_pairs,
+    split_checks,
+)
 from ragfault.analysis.comparison.records import (
     Bisection,
     BranchDecision,
@@ -47,7 +58,7 @@ JudgedTrace = tuple[Trace, Verdicts]
 def pick_examples(paired: PairedRuns, fault: LayerFault) -> tuple[ExampleTrace, ...]:
     """Pick the traces on which the first evidence of a fault fell most, with their texts before and after."""
     change = fault.evidence[0]
-    movers = {mover.trace: mover for mover in change.drops}
+    movers = {mover.trace: mover for mover in (change.drops if change.better == "higher" else change.gains)}
     new = _load_traces(paired, 1, list(movers))
     partners = paired.baseline_ids(list(movers))
     old = _load_traces(paired, 0, list(partners.values()))
@@ -78,6 +89,8 @@ def _build_example(metric: str, mover: MovedTrace, before: str | None, after: st
 
 def _evidence_texts(fault: LayerFault, baseline: JudgedTrace, candidate: JudgedTrace) -> tuple[str | None, str | None]:
     """Return the texts to show: chunks for retrieval, claims for grounding, quotes for citations, else answers."""
+    if fault.layer == "pipeline":
+        return baseline[0].answer, candidate[0].error
     if fault.layer == "retrieval":
         return _lost_chunk_text(baseline, candidate), _irrelevant_chunk_text(candidate)
     if fault.branch.startswith("2"):
@@ -161,32 +174,60 @@ def bisect(
     gone = stale_gold_share(old, new)
     _add_equal_depth(side)
     names = _tree_metrics(side, use_gold_ids=gone is None)
-    comparison = compare(side, metrics=names, pair_mask=pair_mask, **options)
-    differences = compare_profiles(old, new)
+    full = compare(side, metrics=[*add_pipeline_checks(side), *names], pair_mask=pair_mask, **options)
+    broken = find_pipeline_faults(side, full)
+    checks, comparison = split_checks(full)
+    silent = find_silent_pairs(side, broken)
+    if silent.any():
+        pair_mask = ~silent if pair_mask is None else pair_mask & ~silent
+        comparison = compare(side, metrics=names if pair_mask.any() else [], pair_mask=pair_mask, **options)
+    differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
+    warnings = (*full.warnings, *describe_unshown_rises(full))
     if gone is not None:
         warning = f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans"
-        comparison = replace(comparison, warnings=(*comparison.warnings, warning))
+        warnings = (*warnings, warning)
     walk = TreeWalk(comparison, differences)
-    faults, tree = walk.faults, walk.decisions
+    faults, tree = walk.faults, [*decide_checks(full), *walk.decisions]
     if faults and faults[0].layer == "retrieval":
         more, ruling = _recheck_generation(side, comparison, pair_mask, options, differences)
         faults, tree = [*faults, *more], [*tree, ruling]
     evidence = collect_evidence(read_pairs(side, pair_mask)) if faults else ()
-    shown = tuple(
-        replace(
-            fault, suspects=rank_suspects(STAGES_BY_BRANCH[fault.branch], evidence), examples=pick_examples(side, fault)
-        )
-        for fault in faults
-    )
+    ranked = [replace(fault, suspects=rank_suspects(STAGES_BY_BRANCH[fault.branch], evidence)) for fault in faults]
+    shown = tuple(replace(fault, examples=pick_examples(side, fault)) for fault in (*broken, *ranked))
+    shared = replace(full, changes=(*checks, *comparison.changes), warnings=warnings)
+    verdict, sentence = _decide_verdict(shown, walk, comparison, shared)
     return Bisection(
-        verdict=walk.verdict,
-        sentence=_verdict_text(shown, walk, comparison),
+        verdict=verdict,
+        sentence=sentence,
         faults=shown,
         tree=tuple(tree),
-        comparison=comparison,
+        comparison=shared,
         differences=differences,
-        needed=walk.needed,
+        needed=walk.needed if verdict == "cannot tell" else None,
     )
+
+
+def _decide_verdict(
+    faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison, full: Comparison
+) -> tuple[Literal["fault", "no fault", "cannot tell"], str]:
+    """Return verdict and sentence: what stopped the pipeline first, then mismatches of the pair, then the tree."""
+    blocked = any(mismatch.blocks for mismatch in full.mismatches)
+    asides = [mismatch.sentence for mismatch in full.mismatches if not mismatch.blocks or faults]
+    counts = "".join(f" {text[0].upper()}{text[1:]}." for text in (*asides, *describe_unshown_rises(full)))
+    if faults and faults[0].evidence[0].metric in CHECK_METRICS:
+        also = "; ".join(
+            describe_fault_fact(fault) if fault.evidence[0].metric in CHECK_METRICS else fault.title
+            for fault in faults[1:]
+        )
+        return "fault", f"{describe_fault_fact(faults[0])}.{f' Also: {also}.' if also else ''}{counts}"
+    loss = describe_uneven_loss(comparison.changes, comparison.pairs)
+    if faults:
+        return "fault", f"{_verdict_text(faults, walk, comparison)}{counts}"
+    if blocked:
+        return "cannot tell", f"{describe_blocked(comparison, full.mismatches)}{counts}"
+    if walk.verdict == "no fault" and loss:
+        return "cannot tell", f"The data cannot tell: {loss}.{counts}"
+    return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{counts}"
 
 
 def bisect_segments(

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from ragfault.analysis.comparison.pairing import NOT_RECORDED, Mask, RunContents, TracePairing, normalize_space
-from ragfault.analysis.comparison.records import MismatchKind, PairMismatch
+from ragfault.analysis.comparison.records import Comparison, MetricChange, MismatchKind, PairMismatch, RunDifference
 from ragfault.analysis.comparison.renamed_ids import RenamedIds, is_same_gold
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import Run
@@ -22,13 +22,17 @@ from ragfault.text.number_format import format_percent
 
 EVERYTHING = "everything"  # stands for every field
 CHUNK_TEXT = "chunk texts"  # the texts of the chunks, beside their ids and places
+ASPECTS = "aspects"  # what an answer is judged by where there are no facts; a judge sees the chunks as well
 CLIPPED_SHARE = 0.9  # of the chunks with another text under one id, so many are beginnings of the other side's
+BROKEN_OFF_SHARE = 0.5  # so many of them end within a sentence; texts to which something was added do not
+SENTENCE_ENDS = (".", "!", "?", ":", ")", "”", '"')
 CONTAINED_SHARE = 0.2  # of the chunks under new ids, so many within old texts mean that the corpus was cut anew
 MAX_TEXTS = 400  # texts looked at to tell clipping from other changes
+MAX_NET_LOSS = 0.02  # share of the pairs; more scores lost in the candidate than gained exclude "no fault"
 ASYMMETRY_ALPHA = 0.01  # for citations, which a system may leave out where there are none
 
 
-class FoundMismatch(Struct, frozen=True, eq=False, kw_only=True):
+class LocatedMismatch(Struct, frozen=True, eq=False, kw_only=True):
     """Mismatch with the pairs that it concerns."""
 
     kind: MismatchKind
@@ -40,28 +44,30 @@ class FoundMismatch(Struct, frozen=True, eq=False, kw_only=True):
 
 def find_mismatches(
     runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, renamed: RenamedIds | None
-) -> tuple[FoundMismatch, ...]:
+) -> tuple[LocatedMismatch, ...]:
     """Find all mismatches of two paired runs."""
     old, new = contents
     left, right = pairing.baseline, pairing.candidate
-    found = []
+    mismatch_items = []
     other = old.queries[left] != new.queries[right]
     if other.any():
         text = f"the queries differ on {{share}} of pairs under the same {pairing.paired_by}: these are not pairs"
-        found.append(FoundMismatch(kind="queries", text=text, pairs=other, left_out={EVERYTHING: other}))
+        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out={EVERYTHING: other}))
     if renamed is not None and renamed.pairs.any():
         text = (
             "chunks stand under other ids or places with the same text on {share} of pairs: gold is re-anchored by text"
         )
-        found.append(FoundMismatch(kind="ids", text=text, pairs=renamed.pairs, blocks=False))
-    found += _find_missing_fields(old, new, pairing)
-    lacking = {field for mismatch in found for field in mismatch.left_out}
-    found += _find_edited_labels(old, new, pairing, renamed, lacking)
-    found += _find_clipped_texts(runs, contents, pairing)
-    return tuple(found)
+        mismatch_items.append(LocatedMismatch(kind="ids", text=text, pairs=renamed.pairs, blocks=False))
+    mismatch_items += _find_missing_fields(old, new, pairing)
+    lacking = {field for mismatch in mismatch_items for field in mismatch.left_out}
+    mismatch_items += _find_edited_labels(old, new, pairing, renamed, lacking)
+    mismatch_items += _find_clipped_texts(runs, contents, pairing)
+    return tuple(mismatch_items)
 
 
-def describe_mismatches(found: Sequence[FoundMismatch], mask: Mask, metrics: Sequence[str]) -> tuple[PairMismatch, ...]:
+def describe_mismatches(
+    mismatch_items: Sequence[LocatedMismatch], mask: Mask, metrics: Sequence[str]
+) -> tuple[PairMismatch, ...]:
     """Describe the mismatches on some of the pairs, with those of the metrics that are left out there."""
     return tuple(
         PairMismatch(
@@ -72,23 +78,24 @@ def describe_mismatches(found: Sequence[FoundMismatch], mask: Mask, metrics: Seq
             left_out=tuple(name for name in metrics if bool(left_out_pairs([mismatch], name)[mask].any())),
             blocks=mismatch.blocks,
         )
-        for mismatch in found
+        for mismatch in mismatch_items
         if mismatch.pairs[mask].any()
     )
 
 
-def left_out_pairs(found: Sequence[FoundMismatch], metric: str) -> Mask:
+def left_out_pairs(mismatch_items: Sequence[LocatedMismatch], metric: str) -> Mask:
     """Return the pairs on which a metric cannot be compared, given at least one mismatch."""
     fields = read_fields(metric)
-    masks = [pairs for mismatch in found for field, pairs in mismatch.left_out.items() if field in fields]
-    none: Mask = np.zeros(len(found[0].pairs), dtype=bool)
+    masks = [pairs for mismatch in mismatch_items for field, pairs in mismatch.left_out.items() if field in fields]
+    none: Mask = np.zeros(len(mismatch_items[0].pairs), dtype=bool)
     return np.logical_or.reduce(masks) if masks else none
 
 
 def read_fields(metric: str) -> frozenset[str]:
     """Return what a metric reads of a trace, every field if nothing is known of it.
 
-    A metric of gold or of operation without a verdict reads ids, places or the number of the chunks, not their texts.
+    The relevance of an answer may rest on the chunks: some judges look at both. A metric of gold or of operation
+    without a verdict reads ids, places or the number of the chunks, not their texts.
     """
     definition = get_definitions().get(metric_name(metric).split(" ", 1)[0])
     every = {"query", "chunks", "answer", "citations", "reference", "facts", "gold", CHUNK_TEXT}
@@ -96,28 +103,32 @@ def read_fields(metric: str) -> frozenset[str]:
     if definition is not None and "chunks" in fields:
         without_text = not definition.verdicts and ("gold" in fields or definition.layer == "operation")
         fields |= set() if without_text else {CHUNK_TEXT}
+    if definition is not None and "answer" in definition.verdicts:
+        fields |= {ASPECTS} if "fact" in definition.verdicts else {"chunks", CHUNK_TEXT}
     return frozenset({*fields, EVERYTHING})
 
 
 # --- fields that one side does not record ------------------------------------------------------------
 
 
-def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairing) -> list[FoundMismatch]:
+def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairing) -> list[LocatedMismatch]:
     left, right = pairing.baseline, pairing.candidate
     fine = ~(old.errors[left] | new.errors[right])
     chunks = [side.chunk_counts[rows] != NOT_RECORDED for side, rows in ((old, left), (new, right))]
     texts = [side.has_text[rows] for side, rows in ((old, left), (new, right))]
     retrieved = (old.chunk_counts[left] > 0) & (new.chunk_counts[right] > 0)
     answers = [old.answered[left], new.answered[right]]
-    said = fine & ~old.blank[left] & ~new.blank[right]
+    answered = fine & ~old.blank[left] & ~new.blank[right]
     citations = [side.citation_counts[rows] != NOT_RECORDED for side, rows in ((old, left), (new, right))]
-    found = _compare_recording("chunks", "chunks", chunks, fine)
-    found += _compare_recording("chunk texts", CHUNK_TEXT, texts, fine & retrieved)
+    factless = (old.facts[left] == 0) | (new.facts[right] == 0)
+    mismatch_items = _compare_recording("chunks", "chunks", chunks, fine, factless)
+    mismatch_items += _compare_recording("chunk texts", CHUNK_TEXT, texts, fine & retrieved, factless)
     if not answers[0][fine].any() or not answers[1][fine].any():
-        found += _compare_recording("answers", "answer", answers, fine)
-    lost, gained = (int((said & citations[at] & ~citations[1 - at]).sum()) for at in (0, 1))
-    if mcnemar_test(lost, gained) <= ASYMMETRY_ALPHA or ((lost or gained) and not all(c[said].any() for c in citations)):
-        found += _compare_recording("citations", "citations", citations, said)
+        mismatch_items += _compare_recording("answers", "answer", answers, fine)
+    lost, gained = (int((answered & citations[at] & ~citations[1 - at]).sum()) for at in (0, 1))
+    one_sided = (lost or gained) and not all(recorded[answered].any() for recorded in citations)
+    if one_sided or mcnemar_test(lost, gained) <= ASYMMETRY_ALPHA:
+        mismatch_items += _compare_recording("citations", "citations", citations, answered)
     for name, field, present in (
         ("references", "reference", [old.references[left] != 0, new.references[right] != 0]),
         ("facts", "facts", [old.facts[left] != 0, new.facts[right] != 0]),
@@ -128,20 +139,23 @@ def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairi
         ),
     ):
         if not (present[0].any() and present[1].any()):
-            found += _compare_recording(name, field, present, np.ones(len(left), dtype=bool))
-    return found
+            mismatch_items += _compare_recording(name, field, present, np.ones(len(left), dtype=bool))
+    return mismatch_items
 
 
-def _compare_recording(name: str, field: str, recorded: Sequence[Mask], among: Mask) -> list[FoundMismatch]:
+def _compare_recording(
+    name: str, field: str, recorded: Sequence[Mask], among: Mask, factless: Mask | None = None
+) -> list[LocatedMismatch]:
     """Find the pairs on which one side records a field and the other does not."""
     lost, gained = among & recorded[0] & ~recorded[1], among & recorded[1] & ~recorded[0]
-    found = []
+    mismatch_items = []
     for pairs, side in ((lost, "candidate"), (gained, "baseline")):
         if pairs.any():
             verb = "is" if name == "gold" else "are"
             text = f"{name} {verb} not recorded in the {side} on {{share}} of pairs"
-            found.append(FoundMismatch(kind="fields", text=text, pairs=pairs, left_out={field: pairs}))
-    return found
+            left_out = {field: pairs} if factless is None else {field: pairs, ASPECTS: pairs & factless}
+            mismatch_items.append(LocatedMismatch(kind="fields", text=text, pairs=pairs, left_out=left_out))
+    return mismatch_items
 
 
 # --- labels -------------------------------------------------------------------------------------------
@@ -149,7 +163,7 @@ def _compare_recording(name: str, field: str, recorded: Sequence[Mask], among: M
 
 def _find_edited_labels(
     old: RunContents, new: RunContents, pairing: TracePairing, renamed: RenamedIds | None, lacking: set[str]
-) -> list[FoundMismatch]:
+) -> list[LocatedMismatch]:
     left, right = pairing.baseline, pairing.candidate
     same = [is_same_gold(old.gold[a], new.gold[b], renamed) for a, b in zip(left, right, strict=True)]
     masks = {
@@ -161,7 +175,7 @@ def _find_edited_labels(
     if not masks:
         return []
     text = f"labels ({', '.join(masks)}) differ on {{share}} of pairs"
-    return [FoundMismatch(kind="labels", text=text, pairs=np.logical_or.reduce([*masks.values()]), left_out=masks)]
+    return [LocatedMismatch(kind="labels", text=text, pairs=np.logical_or.reduce([*masks.values()]), left_out=masks)]
 
 
 # --- clipped texts ------------------------------------------------------------------------------------
@@ -169,7 +183,7 @@ def _find_edited_labels(
 
 def _find_clipped_texts(
     runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
-) -> list[FoundMismatch]:
+) -> list[LocatedMismatch]:
     """Find chunk texts that are beginnings of the other side's under the same id."""
     sizes = [{key.id: key for key in reversed(side.keys) if key.text} for side in contents]
     differing = [name for name in sizes[1] if name in sizes[0] and sizes[0][name].text != sizes[1][name].text]
@@ -188,22 +202,30 @@ def _find_clipped_texts(
         cut = [k.id in clipped or (at_limit and side == short and k.size >= 0.9 * limit) for k in keys]
         masks.append(np.array([any(cut[at] for at in contents[side].trace_keys[row]) for row in rows], dtype=bool))
     pairs = masks[0] | masks[1]
-    whole, part = ("baseline", "candidate") if short else ("candidate", "baseline")
+    longer, clipped_side = ("baseline", "candidate") if short else ("candidate", "baseline")
     text = (
-        f"chunk texts of the {part} are only the beginnings of the {whole}'s under the same ids on {{share}} of pairs: "
-        "clipped in the record, or before it"
+        f"chunk texts of the {clipped_side} are only the beginnings of the {longer}'s under the same ids on "
+        "{share} of pairs: clipped in the record, or before it"
     )
-    return [FoundMismatch(kind="texts", text=text, pairs=pairs, left_out={CHUNK_TEXT: pairs})]
+    factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
+    left_out = {CHUNK_TEXT: pairs, ASPECTS: pairs & factless}
+    return [LocatedMismatch(kind="texts", text=text, pairs=pairs, left_out=left_out)]
 
 
 def _are_beginnings(runs: tuple[Run, Run], sizes: Sequence[Mapping[str, object]], ids: list[str], short: int) -> bool:
-    """Return whether nearly all texts of one side begin the other's, and the rest does not stand under new ids."""
+    """Return whether texts of one side begin the other's and break off, and the rest does not stand under new ids."""
     chosen = set(sorted(ids)[:MAX_TEXTS])
     added = set(sorted(name for name in sizes[short] if name not in sizes[1 - short])[:MAX_TEXTS])
     brief, full = (_load_texts(runs[side], chosen | added) for side in (short, 1 - short))
-    begun = [full[name].startswith(brief[name].removesuffix("…").removesuffix("...").rstrip()) for name in chosen]
+    stems = {name: brief[name].removesuffix("…").removesuffix("...").rstrip() for name in chosen}
+    begun = [full[name].startswith(stem) for name, stem in stems.items()]
+    broken_off = [not stem.endswith(SENTENCE_ENDS) or stem != brief[name] for name, stem in stems.items()]
     within = [any(brief[name] in text for text in full.values()) for name in added]
-    return float(np.mean(begun)) >= CLIPPED_SHARE and (not within or float(np.mean(within)) < CONTAINED_SHARE)
+    return (
+        float(np.mean(begun)) >= CLIPPED_SHARE
+        and float(np.mean(broken_off)) >= BROKEN_OFF_SHARE
+        and (not within or float(np.mean(within)) < CONTAINED_SHARE)
+    )
 
 
 def _load_texts(run: Run, ids: set[str]) -> dict[str, str]:
@@ -213,3 +235,53 @@ def _load_texts(run: Run, ids: set[str]) -> dict[str, str]:
             if chunk.id in ids and chunk.id not in texts and chunk.text.strip():
                 texts[chunk.id] = normalize_space(chunk.text)
     return texts
+
+
+# --- in words -----------------------------------------------------------------------------------------
+
+SPOILED_DIFFERENCES = {CHUNK_TEXT: ("texts", "length"), "citations": ("citations",)}
+"""Field → the differences between the runs that a mismatch of it makes up."""
+
+
+def drop_spoiled_differences(
+    differences: Sequence[RunDifference], mismatch_items: Sequence[LocatedMismatch]
+) -> tuple[RunDifference, ...]:
+    """Leave out differences between the runs that are differences of the record."""
+    fields = {field for mismatch in mismatch_items for field in mismatch.left_out}
+    spoiled = {name for field in fields for name in SPOILED_DIFFERENCES.get(field, ())}
+    return tuple(difference for difference in differences if difference.name not in spoiled)
+
+
+def describe_uneven_loss(changes: Sequence[MetricChange], pairs: int) -> str | None:
+    """Describe the metric whose scores one side lost most; None where no net loss exceeds the share of its margin.
+
+    Lost scores may be the bad ones, so that what is left cannot show that nothing broke.
+    """
+    worst = max(changes, key=lambda change: change.lost[0] - change.lost[1], default=None)
+    if worst is None or worst.lost[0] - worst.lost[1] <= MAX_NET_LOSS * pairs:
+        return None
+    return (
+        f"{worst.metric} is scored on {worst.lost[0]:,} of {pairs:,} pairs in the baseline only, on {worst.lost[1]:,} "
+        "in the candidate only: the scores that are gone may be the bad ones"
+    )
+
+
+def describe_blocked(comparison: Comparison, mismatches: Sequence[PairMismatch]) -> str:
+    """Describe why the runs cannot be compared in full, and what is left to compare."""
+    reasons = [mismatch for mismatch in mismatches if mismatch.blocks]
+    lead = "; ".join(mismatch.sentence for mismatch in reasons)
+    lead = f"Not comparable: {lead}."
+    if any(mismatch.kind == "queries" and mismatch.share == 1 for mismatch in reasons):
+        return lead
+    same_chunks, same_answers = (n == comparison.pairs for n in (comparison.same_chunks, comparison.same_answers))
+    if same_chunks and same_answers:
+        return f"{lead} Nothing else changed: chunks and answers are the same on every pair."
+    if same_answers:
+        return f"{lead} The answers are the same on every pair, which excludes generation."
+    measured = any(change.n for change in comparison.changes)
+    left = "What is left to compare shows no fault." if measured else "No metric of the tree is left to compare."
+    return (
+        f"{lead} The chunks are the same on every pair, which excludes retrieval. {left}"
+        if same_chunks
+        else f"{lead} {left}"
+    )

@@ -66,6 +66,8 @@ class ComparisonView(Protocol):
     def pairs(self) -> int: ...
     @property
     def same_chunks(self) -> int: ...
+    @property
+    def same_answers(self) -> int: ...
 
 
 class TreeWalk:
@@ -114,7 +116,9 @@ class TreeWalk:
 
     @property
     def retrieval_down(self) -> list[MetricChange]:
-        """Return the changes that show a fault of retrieval."""
+        """Return the changes that show a fault of retrieval; the same chunks on every pair exclude one."""
+        if self.comparison.same_chunks == self.comparison.pairs:
+            return []
         changes = self.dropped(*GOLD_METRICS, EQUAL_DEPTH)
         if not changes and not self.has_gold and not self.dropped("factual_accuracy"):
             changes = self.dropped("context_recall")
@@ -152,7 +156,10 @@ class TreeWalk:
             self._record(branch, "not measured", why)
             return
         evidence = branch.match(self)
-        if evidence and self.faults:
+        if evidence and branch.layer == "generation" and self.comparison.same_answers == self.comparison.pairs:
+            states = "; ".join(_state_text(change) for change in evidence)
+            self._record(branch, "ruled out", f"{states}, but both runs gave the same answers")
+        elif evidence and self.faults:
             self._record(branch, "not reached", f"{self.faults[0].title} explains it first")
         elif evidence and branch.layer != "retrieval" and not self._is_separable(evidence):
             self.undecided = self.undecided or evidence[0]

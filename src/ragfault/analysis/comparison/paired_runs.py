@@ -192,7 +192,7 @@ class PairedRuns:
         self.contents: tuple[RunContents, RunContents] = (read_contents(baseline), read_contents(candidate))
         self.pairing: TracePairing = pair_traces(baseline, candidate, self.contents)
         self.renamed_ids = find_renamed_ids(*self.contents, self.pairing)
-        self.found_mismatches = find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids)
+        self.mismatch_list = find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids)
         self._left_out: dict[str, NDArray[np.bool_]] = {}
         self._ids_and_queries: tuple[list[str], list[str]] | None = None
         self._extra_metrics: dict[str, tuple[MetricInfo, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
@@ -280,7 +280,7 @@ class PairedRuns:
         """
         if metric not in self._left_out:
             fields, none = read_fields(metric), np.zeros(len(self.pairing), dtype=bool)
-            out = left_out_pairs(self.found_mismatches, metric) if self.found_mismatches else none
+            out = left_out_pairs(self.mismatch_list, metric) if self.mismatch_list else none
             for side, contents in enumerate(self.contents):
                 rows = self.paired_rows(side)
                 if "answer" in fields or "citations" in fields:
@@ -292,7 +292,7 @@ class PairedRuns:
 
     def mismatches(self, pair_mask: NDArray[np.bool_], metrics: Sequence[str]) -> tuple[PairMismatch, ...]:
         """Return the mismatches on some of the pairs, with those of the metrics that are left out."""
-        return describe_mismatches(self.found_mismatches, pair_mask, metrics)
+        return describe_mismatches(self.mismatch_list, pair_mask, metrics)
 
     def statuses(self, metric: str, side: int) -> NDArray[np.int64]:
         """Return the status codes of a metric on the paired traces of one run; undefined where it is left out."""
@@ -304,6 +304,10 @@ class PairedRuns:
             assert at is not None
             statuses = self.matrices[side].status[self.paired_rows(side), at]
         return np.where(self.left_out(metric), UNDEFINED, statuses)
+
+    def is_scored(self, metric: str) -> bool:
+        """Return whether a metric has a value on any pair of either run, if one that is left out."""
+        return any(bool(np.isfinite(self._stored_values(metric, side)).any()) for side in (0, 1))
 
     def label_values(self, metric: str, side: int) -> LabelValues | None:
         """Return the human label values of a metric on the paired traces of one run; None where there are none."""

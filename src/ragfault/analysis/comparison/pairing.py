@@ -42,7 +42,8 @@ class RunContents(Struct, frozen=True, eq=False, kw_only=True):
 
     queries: RowIndices
     chunks: RowIndices  # of the texts of the chunks in their order; an id stands for a chunk without text
-    answers: RowIndices  # of the answer and the chunks and quotes it cites
+    answers: RowIndices  # of the answer, and the ids and quotes it cites
+    answers_by_text: RowIndices  # of the same with the texts of the cited chunks in place of their ids
     references: RowIndices  # 0: none
     facts: RowIndices  # 0: none
     chunk_counts: RowIndices  # NOT_RECORDED where they are absent
@@ -109,7 +110,17 @@ def read_contents(run: Run) -> RunContents:
             failed = next((step for step in reversed(trace.steps or ()) if step.error is not None), None)
             failed_steps[(failed.kind or failed.name or "unnamed") if failed else ""] += 1
     flags = ("answered", "blank", "errors")
-    names = ("queries", "chunks", "answers", "references", "facts", "chunk_counts", "citation_counts", *flags)
+    names = (
+        "queries",
+        "chunks",
+        "answers",
+        "answers_by_text",
+        "references",
+        "facts",
+        "chunk_counts",
+        "citation_counts",
+        *flags,
+    )
     arrays = {name: np.array(columns[name], dtype=bool if name in flags else np.int64) for name in names}
     return RunContents(**arrays, gold=gold, keys=tuple(places), trace_keys=trace_keys, failed_steps=failed_steps)
 
@@ -123,11 +134,15 @@ def _identify_chunk(chunk: Chunk, known: dict[str, int]) -> ChunkKey:
 
 def _fingerprint_trace(trace: Trace, keys: list[ChunkKey]) -> dict[str, int]:
     texts = {key.id: key.text or key.id for key in keys}
-    citations = [(texts.get(c.chunk, c.chunk), c.quote, c.claim) for c in trace.citations or ()]
+    citations = trace.citations or ()
+    by_id = [(citation.chunk, citation.quote, citation.claim) for citation in citations]
+    by_text = [(texts.get(name, name), quote, claim) for name, quote, claim in by_id]
+    answer = trace.answer, trace.citations is None
     return {
         "queries": fingerprint(normalize_space(trace.query).casefold()),
         "chunks": fingerprint([key.text or key.id for key in keys]),
-        "answers": fingerprint((trace.answer, trace.citations is None, citations)),
+        "answers": fingerprint((*answer, by_id)),
+        "answers_by_text": fingerprint((*answer, by_text)),
         "references": _fingerprint_texts(trace.references),
         "facts": _fingerprint_texts(trace.facts or ()),
         "chunk_counts": NOT_RECORDED if trace.chunks is None else len(trace.chunks),
@@ -164,6 +179,8 @@ def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunC
     old, new = contents
     failed = old.errors[left] & new.errors[right]
     chunks_known = (old.chunk_counts[left] != NOT_RECORDED) & (new.chunk_counts[right] != NOT_RECORDED)
+    same_answers = old.answers[left] == new.answers[right]
+    same_answers |= old.answers_by_text[left] == new.answers_by_text[right]
     answers_known = old.answered[left] & new.answered[right]
     return TracePairing(
         paired_by="id" if how == "id" else "query",
@@ -172,7 +189,7 @@ def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunC
         clusters=cluster_traces(sides[0].take(left), old.chunks[left]),
         unpaired=(sides[0].num_rows - len(left), sides[1].num_rows - len(right)),
         same_chunks=(old.chunks[left] == new.chunks[right]) & (chunks_known | failed),
-        same_answers=(old.answers[left] == new.answers[right]) & (answers_known | failed),
+        same_answers=same_answers & (answers_known | failed),
     )
 
 

@@ -182,10 +182,14 @@ class BranchDecision(Struct, frozen=True, kw_only=True):
     why: str
 
 
+FaultLayer = Literal["pipeline", "retrieval", "generation", "source data"]
+"""Layer at fault; "pipeline" where traces end in an error."""
+
+
 class LayerFault(Struct, frozen=True, kw_only=True):
     """Layer at fault, with its evidence."""
 
-    layer: Literal["retrieval", "generation", "source data"]
+    layer: FaultLayer
     branch: str
     title: str
     evidence: tuple[MetricChange, ...]

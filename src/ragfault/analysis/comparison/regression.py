@@ -6,14 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ragfault.analysis.comparison.compare import ALPHA, MARGIN, POWER, compare
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
-from ragfault.analysis.comparison.records import Comparison, MetricChange
-from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, profile_run, stale_gold_share
+from ragfault.analysis.comparison.pipeline_checks import (
+    add_pipeline_checks,
+    describe_fault_fact,
+    describe_unshown_rises,
+    find_pipeline_faults,
+)
+from ragfault.analysis.comparison.records import Comparison, LayerFault, MetricChange
+from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, stale_gold_share
 from ragfault.analysis.records import GateOutcome, RegressionDecision, RegressionReport
-from ragfault.analysis.score_matrix import SCORED, metric_name
+from ragfault.analysis.score_matrix import metric_name
 from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import Run
 from ragfault.stats import equivalence_test, required_pairs
@@ -40,12 +47,14 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     metrics decided together, at `alpha`), its 95 % interval leaves 0 out, and its mean exceeds the margin. It
     *passes* where a worsening of the margin is ruled out: the one-sided bound at 1 − `alpha` of the difference
     (Student's t, by cluster) lies within the margin, as for a non-inferiority test. All metrics must pass
-    for the whole to pass, which keeps the chance of passing a worse candidate at `alpha` without correction.
+    for the full to pass, which keeps the chance of passing a worse candidate at `alpha` without correction.
     Otherwise the data cannot tell, with about how many pairs would.
 
     A metric does not pass where scores were lost to failures, where less than `coverage` of the smaller run's
     traces pair, or of the pairs scored in either run are scored in both. The data cannot tell
     for a metric whose gold ids no longer describe the candidate's corpus.
+
+    A shown rise of errors, empty retrievals, blank or uncited answers fails whichever metrics are named.
 
     `metrics` names them (with parameters, or all of one bare name); by default those of the decision tree that
     both runs have and that have a value anywhere. The margin is `max_drop` times the width of the metric's range,
@@ -54,16 +63,22 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     Raises what `compare` raises; UnknownName for a metric that not both runs have; UsageError where none is left.
     """
     side = pair_runs(baseline, candidate, anyway=anyway)
-    comparison = compare(
+    chosen = _select_metrics(side, metrics)
+    checks = [name for name in add_pipeline_checks(side) if name not in chosen]
+    full = compare(
         side,
-        metrics=_select_metrics(side, metrics),
+        metrics=[*checks, *chosen],
         margin=max_drop,
         margins={name: value for key, value in (margins or {}).items() for name in _match_metrics(side, key)},
         alpha=alpha,
         power=power,
         seed=seed,
     )
-    tests = sum(change.adjusted is not None for change in comparison.changes)
+    comparison = replace(full, changes=tuple(c for c in full.changes if c.metric not in checks))
+    failures = tuple(
+        _decide_failure(fault) for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks
+    )
+    tests = sum(change.adjusted is not None for change in full.changes)
     terms = _RegressionOptions(
         alpha, power, coverage, tests, _lost_gold_share(side, comparison), _low_coverage_text(side, coverage)
     )
@@ -74,8 +89,9 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
         unpaired=comparison.unpaired,
         alpha=alpha,
         power=power,
-        decisions=tuple(_decide_metric(change, terms) for change in comparison.changes),
-        warnings=comparison.warnings,
+        decisions=(*failures, *(_decide_metric(change, terms) for change in comparison.changes)),
+        warnings=(*comparison.warnings, *describe_unshown_rises(full)),
+        mismatches=comparison.mismatches,
     )
 
 
@@ -97,8 +113,7 @@ def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[s
     names = [
         measure.name
         for measure in paired.shared_metrics()
-        if metric_name(measure.name) in TREE_METRICS
-        and any(bool((paired.statuses(measure.name, at) == SCORED).any()) for at in (0, 1))
+        if metric_name(measure.name) in TREE_METRICS and paired.is_scored(measure.name)
     ]
     if not names:
         raise UsageError(
@@ -124,7 +139,7 @@ def _lost_gold_share(paired: PairedRuns, comparison: Comparison) -> float | None
     """Return the share of gold ids missing from the candidate's corpus, where that voids a metric decided here."""
     if not any(metric_name(change.metric) in GOLD_ID_METRICS for change in comparison.changes):
         return None
-    return stale_gold_share(profile_run(paired.runs[0]), profile_run(paired.runs[1]))
+    return stale_gold_share(*paired.profiles)
 
 
 def _low_coverage_text(paired: PairedRuns, coverage: float) -> str | None:
@@ -136,6 +151,12 @@ def _low_coverage_text(paired: PairedRuns, coverage: float) -> str | None:
         f"only {pairs:,} of {least:,} traces have a partner in the other run "
         f"({pairs / least:.0%}, and {coverage:.0%} are asked for)"
     )
+
+
+def _decide_failure(fault: LayerFault) -> RegressionDecision:
+    """Fail a gate for a shown rise of errors, empty retrievals, blank answers or lost citations."""
+    [change] = fault.evidence
+    return RegressionDecision(change=change, result="fail", reason=describe_fault_fact(fault), bound=None, coverage=1.0)
 
 
 def _decide_metric(change: MetricChange, options: _RegressionOptions) -> RegressionDecision:

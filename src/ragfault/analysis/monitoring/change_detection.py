@@ -346,6 +346,7 @@ class _WindowComparison(Struct, frozen=True, kw_only=True):
     changes: tuple[MetricChange, ...]
     pairs: int
     same_chunks: int = 0
+    same_answers: int = 0
 
 
 def locate_fault(

@@ -13,7 +13,7 @@ from ragfault.reports.charts.svg import tag
 from ragfault.reports.format import LAYER_TITLES, group_by_layer
 from ragfault.reports.html.environment import create_environment
 from ragfault.reports.terminal.gate import RESULT_SIGNS
-from ragfault.reports.wording import describe_pairing, group_changes
+from ragfault.reports.wording import describe_pairing, group_changes, list_warnings
 from ragfault.text.number_format import format_interval
 
 NOTEBOOK_RENDERERS = {
@@ -55,6 +55,7 @@ def _load_macros() -> Any:
         "RESULTS": RESULT_SIGNS,
         "LAYER_TITLES": LAYER_TITLES,
         "group_changes": group_changes,
+        "list_warnings": list_warnings,
         "draw_plain_interval": draw_plain_interval,
     }
     return create_environment().get_template("notebook.html").make_module(names)

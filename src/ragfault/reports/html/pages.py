@@ -171,6 +171,7 @@ def render_bisection_html(bisection: Bisection | SegmentBisections, *, by: str =
         OUTCOMES=wording.BRANCH_OUTCOMES,
         OUTCOME_TINTS=OUTCOME_TINTS,
         describe_pairing=wording.describe_pairing,
+        list_warnings=wording.list_warnings,
         describe_ppi=wording.describe_ppi,
         group_changes=wording.group_changes,
         list_unmeasured=wording.list_unmeasured,

@@ -36,6 +36,7 @@ from ragfault.reports.wording import (
     format_trace_values,
     group_changes,
     list_unmeasured,
+    list_warnings,
     summarize_segments,
     summarize_verdict,
 )
@@ -130,7 +131,8 @@ def _build_fault(fault: LayerFault) -> list[RenderableType]:
         build_line((f"\n{summarize_verdict(fault)}", "bold red"), f"   branch {clean_text(fault.branch)}")
     ]
     parts += [indent_line(2, f"{format_metric(change)} {format_evidence(change)}") for change in fault.evidence]
-    parts.append(indent_line(2, (f"look at ({describe_suspect_bench()}):", "yellow")))
+    if fault.suspects:
+        parts.append(indent_line(2, (f"look at ({describe_suspect_bench()}):", "yellow")))
     parts += [indent_line(4, format_suspect(suspect)) for suspect in fault.suspects]
     parts += [indent_line(4, f"because {clean_text(clue.text)}") for clue in fault.differences]
     parts.append(indent_line(2, ("how to fix it: ", "green"), clean_text("; ".join(fault.remedies))))
@@ -216,7 +218,7 @@ def _build_markdown_section(bisection: Bisection) -> list[str]:
     comparison = bisection.comparison
     names = f"{clip_text(comparison.baseline, 60)} → {clip_text(comparison.candidate, 60)}"
     lines = [md.escape_markdown(f"{names}: {'; '.join(describe_pairing(comparison))}."), ""]
-    lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in comparison.warnings]
+    lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in list_warnings(comparison)]
     for fault in bisection.faults:
         lines += _build_markdown_fault(fault)
     lines += ["**The decision tree**", ""]
@@ -242,7 +244,7 @@ def _build_markdown_section(bisection: Bisection) -> list[str]:
 def _build_markdown_fault(fault: LayerFault) -> list[str]:
     lines = [f"**{md.escape_markdown(summarize_verdict(fault))}**", ""]
     lines += [f"- {md.format_code(change.metric)}: {format_evidence(change)}" for change in fault.evidence]
-    lines.append(f"- **Look at** ({describe_suspect_bench()})")
+    lines += [f"- **Look at** ({describe_suspect_bench()})"] if fault.suspects else []
     lines += [f"  1. {md.escape_markdown(format_suspect(suspect))}" for suspect in fault.suspects]
     lines += [f"  - {md.escape_markdown(clue.text)}" for clue in fault.differences]
     lines += [f"- **How to fix it:** {md.escape_markdown('; '.join(fault.remedies))}", ""]

@@ -27,6 +27,7 @@ from ragfault.reports.wording import (
     group_changes,
     list_regressions,
     list_unmeasured,
+    list_warnings,
     summarize_comparison,
     summarize_movers,
 )
@@ -70,7 +71,7 @@ def render_comparison_terminal(
 
 def build_warnings(comparison: Comparison) -> list[RenderableType]:
     """Build what keeps the runs from being fully comparable."""
-    return [build_line(("warning: ", "yellow"), clean_text(text)) for text in comparison.warnings]
+    return [build_line(("warning: ", "yellow"), clean_text(text)) for text in list_warnings(comparison)]
 
 
 def build_change_table(changes: Sequence[MetricChange], width: int) -> Table:
@@ -186,7 +187,7 @@ def _build_markdown_section(comparison: Comparison) -> list[str]:
         f"{names}: {md.escape_markdown('; '.join(describe_pairing(comparison)))}. {describe_test_terms(comparison)}.",
         "",
     ]
-    lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in comparison.warnings]
+    lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in list_warnings(comparison)]
     for layer, changes in group_changes(comparison.changes):
         lines += [f"**{LAYER_TITLES[layer]}**", "", *build_markdown_rows(changes), ""]
     lines += build_markdown_list(describe_ppi(comparison))

@@ -70,7 +70,8 @@ def _describe_baseline(gate: GateResult) -> list[str]:
     ]
     paired = ", ".join([f"{regression.pairs:,} pairs of traces by {regression.paired_by}", *alone])
     terms = f"alpha {regression.alpha:g}, power {regression.power:g}, p corrected by Holm"
-    beware = [f"beware: {text}" for text in regression.warnings]
+    beware = [f"not comparable: {m.sentence}" if m.blocks else f"beware: {m.sentence}" for m in regression.mismatches]
+    beware += [f"beware: {text}" for text in regression.warnings]
     return [*right, f"baseline {regression.baseline}: {paired}; {terms}", *beware]
 
 

@@ -1,0 +1,255 @@
+"""What happens to pairs of runs in practice, beside faults: pipelines that stop answering, and logs that change.
+
+    python -m benchmarks.faults.situations [SITUATION …] [--sizes 104 624] [--keys key none] [--margin 0.05]
+
+Each situation alters a copy of the demo's first version. Without a key, gold, references and facts are removed from
+both sides. More than 104 traces are repetitions with ids and queries of their own. Prints for each situation, key and
+size the verdict, the exit code and the first sentence of `bisect`, beside the exit code that is right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from zlib import crc32
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.analysis import bisect, gate
+from ragfault.evaluation import evaluate
+from ragfault.io.datasets import load_handbook
+from ragfault.records import Chunk, Gold, Trace
+
+__all__ = ["SITUATIONS", "Situation", "build_pair", "demo_traces"]
+
+EXIT_CODES = {"no fault": 0, "fault": 1, "cannot tell": 3}
+
+Change = Callable[[Trace], Trace]
+
+
+class Situation(Struct, frozen=True, kw_only=True):
+    """Situation: how it changes each trace of the candidate, and what may be said of it."""
+
+    change: Change
+    exits: tuple[int, ...]  # right exit codes of bisect
+    words: str  # words that the sentence holds
+    layer: str | None = None  # layer of the first fault
+
+
+def demo_traces() -> list[Trace]:
+    """Return the first version of the demo."""
+    return list(load_handbook().traces["v1"])
+
+
+def among(share: float, change: Change) -> Change:
+    """Change a share of the traces, chosen by their ids."""
+    return lambda trace: change(trace) if crc32(trace.id.encode()) % 1000 < 1000 * share else trace
+
+
+def in_turn(*changes: Change) -> Change:
+    """Make several changes."""
+
+    def apply(trace: Trace) -> Trace:
+        for change in changes:
+            trace = change(trace)
+        return trace
+
+    return apply
+
+
+def fail(trace: Trace) -> Trace:
+    """Let the pipeline time out."""
+    return replace(trace, error="TimeoutError: 30 s", chunks=None, answer=None, citations=None)
+
+
+def fail_empty(trace: Trace) -> Trace:
+    """Let the pipeline time out and record empty lists."""
+    return replace(trace, error="TimeoutError: 30 s", chunks=(), answer="", citations=())
+
+
+def blank(trace: Trace) -> Trace:
+    """Return no answer, or a blank one."""
+    return replace(trace, answer=(None, "", " \n")[len(trace.id + trace.query) % 3], citations=())
+
+
+def retrieve_nothing(trace: Trace) -> Trace:
+    """Retrieve nothing and say so."""
+    return replace(trace, chunks=(), answer="I found nothing about that.", citations=())
+
+
+def edit_labels(trace: Trace) -> Trace:
+    """Name another chunk as gold."""
+    chunks = {f"{name}-b": grade for name, grade in trace.gold.chunks.items()} if trace.gold else {}
+    return trace if trace.gold is None else replace(trace, gold=Gold(chunks=chunks))
+
+
+def drop_chunks(trace: Trace) -> Trace:
+    """Record no chunks."""
+    return replace(trace, chunks=None)
+
+
+def cite_nothing(trace: Trace) -> Trace:
+    """Remove the citations of the answer: an empty list."""
+    return trace if trace.answer is None else replace(trace, citations=())
+
+
+def drop_citations(trace: Trace) -> Trace:
+    """Record no citations."""
+    return replace(trace, citations=None)
+
+
+def change_chunks(trace: Trace, change: Callable[[Chunk], Chunk]) -> Trace:
+    """Change every chunk of a trace, and the citations with them."""
+    if trace.chunks is None:
+        return trace
+    chunks = tuple(map(change, trace.chunks))
+    ids = {old.id: new.id for old, new in zip(trace.chunks, chunks, strict=True)}
+    citations = trace.citations and tuple(replace(c, chunk=ids.get(c.chunk, c.chunk)) for c in trace.citations)
+    return replace(trace, chunks=chunks, citations=citations)
+
+
+def rename_documents(share: float) -> Change:
+    """Give the chunks of some documents new ids."""
+
+    def rename(chunk: Chunk) -> Chunk:
+        name = chunk.document or chunk.id
+        if sum(name.encode()) % 100 >= 100 * share:
+            return chunk
+        return replace(chunk, id=f"v2/{chunk.id}", document=f"v2/{name}")
+
+    return lambda trace: change_chunks(trace, rename)
+
+
+def renumber(trace: Trace) -> Trace:
+    """Shift the number of every chunk by one: an old id stands for another text."""
+
+    def shift(chunk: Chunk) -> Chunk:
+        name, _, number = chunk.id.rpartition("#")
+        return replace(chunk, id=f"{name}#{int(number) + 1}")
+
+    return change_chunks(trace, shift)
+
+
+def clip(trace: Trace) -> Trace:
+    """Record the first 200 characters of each chunk."""
+    return change_chunks(trace, lambda chunk: replace(chunk, text=chunk.text[:200]))
+
+
+def reflow(trace: Trace) -> Trace:
+    """Write the chunks with other white space."""
+    return change_chunks(trace, lambda chunk: replace(chunk, text="  " + chunk.text.replace("\n\n", "\n").strip()))
+
+
+def cut_anew(trace: Trace) -> Trace:
+    """Give every chunk a new id and the second half of its text."""
+    return change_chunks(
+        trace, lambda chunk: replace(chunk, id=f"new/{chunk.id}", text=chunk.text[len(chunk.text) // 2 :])
+    )
+
+
+def invent(trace: Trace) -> Trace:
+    """Answer with what no chunk says."""
+    answer = "The fee is waived for residents of the mainland, who apply by telegram before noon on Sundays."
+    return trace if trace.answer is None else replace(trace, answer=answer)
+
+
+def ask_otherwise(trace: Trace) -> Trace:
+    """Ask another question under the same id."""
+    return replace(trace, query=f"Who signed the treaty of the year {1000 + crc32(trace.id.encode()) % 1000}?")
+
+
+def retrieve_other(trace: Trace) -> Trace:
+    """Retrieve chunks of no use."""
+    text = "The annual fair of the weavers takes place in the square below the old mill."
+    return replace(trace, chunks=tuple(Chunk(id=f"fair#{k}", text=f"{text} Stall {k}.") for k in range(3)))
+
+
+SITUATIONS = {
+    "W1 40 % time out": Situation(change=among(0.4, fail), exits=(1,), words="The pipeline fails on", layer="pipeline"),
+    "W1 empty lists": Situation(
+        change=among(0.4, fail_empty), exits=(1,), words="The pipeline fails on", layer="pipeline"
+    ),
+    "W1 12 % time out": Situation(
+        change=among(0.12, fail), exits=(1,), words="The pipeline fails on", layer="pipeline"
+    ),
+    "W2 40 % blank": Situation(change=among(0.4, blank), exits=(1,), words="Answers are blank on", layer="generation"),
+    "W3 40 % nothing": Situation(
+        change=among(0.4, retrieve_nothing), exits=(1,), words="Retrieval returns nothing on", layer="retrieval"
+    ),
+    "W4 labels edited": Situation(change=among(0.4, edit_labels), exits=(0, 3), words=""),
+    "W4 3 % of labels": Situation(change=among(0.03, edit_labels), exits=(0, 3), words=""),
+    "W5 no chunks": Situation(change=drop_chunks, exits=(3,), words="chunks are not recorded in the candidate"),
+    "W5 half": Situation(change=among(0.5, drop_chunks), exits=(3,), words="chunks are not recorded in the candidate"),
+    "W6 40 % renamed": Situation(change=rename_documents(0.4), exits=(0, 3), words="hunks stand under other ids"),
+    "W6 renumbered": Situation(change=renumber, exits=(0, 3), words="hunks stand under other ids"),
+    "W6 half and a fault": Situation(
+        change=in_turn(rename_documents(0.5), among(0.4, retrieve_other)),
+        exits=(1,),
+        words="Retrieval broke",
+        layer="retrieval",
+    ),
+    "W6 cut anew": Situation(change=cut_anew, exits=(1, 3), words=""),
+    "W8 other queries": Situation(change=ask_otherwise, exits=(3,), words="the queries differ on 100 %"),
+    "W9 clipped": Situation(change=clip, exits=(3,), words="clipped in the record"),
+    "W9 and a fault": Situation(change=in_turn(clip, invent), exits=(1, 3), words="clipped in the record"),
+    "W9 white space": Situation(change=reflow, exits=(0, 3), words=""),
+    "W10 cites nothing": Situation(change=cite_nothing, exits=(1,), words="Citations are gone", layer="generation"),
+    "W10 no citations": Situation(
+        change=drop_citations, exits=(3,), words="citations are not recorded in the candidate"
+    ),
+    "nothing": Situation(change=lambda trace: trace, exits=(0,), words="No layer broke"),
+}
+"""Name → situation; the first word is the row of the table that it belongs to."""
+
+
+def build_pair(traces: Sequence[Trace], situation: Situation, *, key: bool, n: int) -> tuple[list[Trace], list[Trace]]:
+    """Return baseline and candidate of n traces each."""
+    sides = [list(traces), [situation.change(trace) for trace in traces]]
+    if not key:
+        sides = [[replace(t, gold=None, reference=None, facts=None) for t in side] for side in sides]
+    baseline, candidate = ([_copy_trace(side[at % len(side)], at // len(side)) for at in range(n)] for side in sides)
+    return baseline, candidate
+
+
+def _copy_trace(trace: Trace, number: int) -> Trace:
+    if not number:
+        return trace
+    talk = trace.conversation and f"{trace.conversation}-{number}"
+    return replace(trace, id=f"{trace.id}-{number}", conversation=talk)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("situations", nargs="*", metavar="SITUATION", help=", ".join(SITUATIONS))
+    parser.add_argument("--sizes", type=int, nargs="+", default=[104, 624])
+    parser.add_argument("--keys", nargs="+", choices=("key", "none"), default=["key", "none"])
+    parser.add_argument("--margin", type=float, default=0.05)
+    asked = parser.parse_args()
+    traces = demo_traces()
+    print("| situation | key | n | verdict | exit | right | gate | sentence |\n|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in asked.situations or SITUATIONS:
+            situation = SITUATIONS[name]
+            for key in asked.keys:
+                for n in asked.sizes:
+                    sides = build_pair(traces, situation, key=key == "key", n=n)
+                    runs = [
+                        evaluate(side, Path(folder, f"run-{at}"), judge="lexical", force=True)
+                        for at, side in enumerate(sides)
+                    ]
+                    result = bisect(*runs, margin=asked.margin)
+                    code = EXIT_CODES[result.verdict]
+                    mark = "yes" if code in situation.exits and situation.words in result.sentence else "**no**"
+                    passed = gate(runs[1], baseline=runs[0], max_drop=asked.margin).exit_code
+                    print(
+                        f"| {name} | {key} | {n} | {result.verdict} | {code} | {mark} | {passed} | {result.sentence} |",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()
