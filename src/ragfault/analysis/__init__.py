@@ -7,6 +7,7 @@ from ragfault.analysis.comparison.paired_runs import pair_runs
 from ragfault.analysis.comparison.records import (
     Bisection,
     BranchDecision,
+    BrokenSegment,
     Comparison,
     ExampleTrace,
     LayerFault,
@@ -47,6 +48,7 @@ __all__ = [
     "TARGETS",
     "Bisection",
     "BranchDecision",
+    "BrokenSegment",
     "CardCorrection",
     "ChunkInsight",
     "Comparison",

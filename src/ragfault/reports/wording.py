@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ragfault.analysis import (
     Bisection,
     BranchDecision,
+    BrokenSegment,
     Comparison,
     ExampleTrace,
     Findings,
@@ -292,6 +293,12 @@ def describe_suspect_bench() -> str:
     """Describe how often the first suspect is right, on kinds of faults that its weights were not learned from."""
     table = load_stage_weights()
     return f"the first is right in {round(10 * table.first_accuracy)} of 10 cases of the fault bench"
+
+
+def describe_segment(segment: BrokenSegment) -> str:
+    """Describe where a drop is confined to, with its p."""
+    p = format_p_value(segment.adjusted)
+    return f"{clean_text(segment.text)} (p {p if p.startswith('<') else f'= {p}'}, {segment.pairs:,} pairs)"
 
 
 def summarize_segments(parts: Sequence[tuple[str, Bisection]], by: str) -> str:

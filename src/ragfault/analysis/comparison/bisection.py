@@ -42,6 +42,7 @@ from ragfault.analysis.comparison.records import (
     RunDifference,
 )
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
+from ragfault.analysis.comparison.segment_search import search_segments
 from ragfault.analysis.comparison.stages.evidence import collect_evidence
 from ragfault.analysis.comparison.stages.paired_traces import read_pairs
 from ragfault.analysis.comparison.stages.ranking import rank_suspects
@@ -149,6 +150,7 @@ def _truncate(text: str | None) -> str | None:
 
 
 SECOND_LOOK = "again: generation"  # branch name of the check of generation on the traces with unaffected retrieval
+SEARCH_SHARE = 0.2  # of alpha, spent on the search for a segment in addition to the tree
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
 
 
@@ -167,9 +169,13 @@ def bisect(
     not hidden behind the first. Gold ids that no longer describe the candidate's corpus are left out with a
     warning. `options` are those of `compare`: margin, margins, alpha, power, anyway, seed.
 
+    Without a `pair_mask` every field is searched for the segment that a drop is confined to, at a fifth of alpha.
+    Where the pairs as a whole show no fault, a fault of such a segment is the verdict.
+
     Raises what `compare` raises.
     """
     side = pair_runs(baseline, candidate, anyway=bool(options.pop("anyway", False)))
+    is_whole = pair_mask is None
     old, new = side.profiles if pair_mask is None else side.profiles_of(pair_mask)
     gone = stale_gold_share(old, new)
     _add_equal_depth(side)
@@ -196,7 +202,7 @@ def bisect(
     shown = tuple(replace(fault, examples=pick_examples(side, fault)) for fault in (*broken, *ranked))
     shared = replace(full, changes=(*checks, *comparison.changes), warnings=warnings)
     verdict, sentence = _decide_verdict(shown, walk, comparison, shared)
-    return Bisection(
+    result = Bisection(
         verdict=verdict,
         sentence=sentence,
         faults=shown,
@@ -205,6 +211,30 @@ def bisect(
         differences=differences,
         needed=walk.needed if verdict == "cannot tell" else None,
     )
+    return _add_segments(side, result, options) if is_whole else result
+
+
+def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, Any]) -> Bisection:
+    """Add the segments that a drop is confined to; the fault of the first where the pairs as a whole show none.
+
+    Nothing is searched where a mismatch of the pair may be what moved the metrics.
+    """
+    if any(mismatch.blocks for mismatch in result.comparison.mismatches):
+        return result
+    share = 1.0 if result.verdict == "fault" else SEARCH_SHARE
+    alpha, seed = share * options.get("alpha", ALPHA), options.get("seed", 0)
+    results = search_segments(paired, result.comparison.changes, alpha=alpha, seed=seed)
+    if not results:
+        return result
+    segments = tuple(segment for segment, _ in results)
+    text = f"{result.sentence} {segments[0].text}."
+    if result.verdict == "fault":
+        return replace(result, sentence=text, segments=segments)
+    part = bisect(paired, pair_mask=results[0][1], **options)
+    if part.verdict != "fault":
+        return replace(result, verdict="cannot tell", sentence=text, segments=segments)
+    text = f"{part.sentence} {segments[0].text}."
+    return replace(result, verdict="fault", sentence=text, faults=part.faults, segments=segments, needed=None)
 
 
 def _decide_verdict(

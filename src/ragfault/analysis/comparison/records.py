@@ -202,6 +202,27 @@ class LayerFault(Struct, frozen=True, kw_only=True):
     """False where it shows only on the traces with unaffected retrieval."""
 
 
+class BrokenSegment(Struct, frozen=True, kw_only=True):
+    """Segment of the pairs in which a metric got worse, and more so than elsewhere."""
+
+    by: str
+    segment: str
+    metric: str
+    pairs: int
+    share: float
+    """Of all pairs."""
+    difference: Difference
+    """On its pairs, candidate less baseline."""
+    elsewhere: Difference
+    """On the other pairs."""
+    adjusted: float
+    """Corrected for all segments and metrics searched."""
+    confined: bool
+    """Whether no drop is shown elsewhere, and at most a quarter of it is estimated there."""
+    text: str
+    """In words: "The drop is confined to route=billing (12 % of the pairs): …"."""
+
+
 class Bisection(Struct, frozen=True, kw_only=True):
     """Layer that broke between two runs, or that the data cannot tell."""
 
@@ -217,3 +238,5 @@ class Bisection(Struct, frozen=True, kw_only=True):
     differences: tuple[RunDifference, ...] = ()
     needed: int | None = None
     """Where the data cannot tell: about how many pairs would."""
+    segments: tuple[BrokenSegment, ...] = ()
+    """Segments that a drop is confined to, or largest in; found by a search over every field, the clearest first."""

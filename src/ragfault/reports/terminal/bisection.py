@@ -26,6 +26,7 @@ from ragfault.reports.wording import (
     combine_verdicts,
     describe_pairing,
     describe_ppi,
+    describe_segment,
     describe_suspect_bench,
     describe_test_terms,
     format_evidence,
@@ -90,6 +91,9 @@ def _build_bisection(bisection: Bisection, width: int) -> list[RenderableType]:
     parts += build_warnings(comparison)
     for fault in bisection.faults:
         parts += _build_fault(fault)
+    if bisection.segments:
+        parts.append(build_line(("\nSegments", "bold cyan"), ("   by a search over every field", "dim")))
+        parts += [indent_line(2, describe_segment(segment)) for segment in bisection.segments]
     parts += [*_build_tree(bisection), *_build_clues(bisection)]
     parts.append(
         build_line(("\nThe metrics of the tree", "bold cyan"), (f"   {describe_test_terms(comparison)}", "dim"))
@@ -221,6 +225,8 @@ def _build_markdown_section(bisection: Bisection) -> list[str]:
     lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in list_warnings(comparison)]
     for fault in bisection.faults:
         lines += _build_markdown_fault(fault)
+    if bisection.segments:
+        lines += ["**Segments**", "", *build_markdown_list(list(map(describe_segment, bisection.segments)))]
     lines += ["**The decision tree**", ""]
     cells = [
         (
