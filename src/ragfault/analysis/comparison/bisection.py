@@ -175,7 +175,7 @@ def bisect(
     Raises what `compare` raises.
     """
     side = pair_runs(baseline, candidate, anyway=bool(options.pop("anyway", False)))
-    is_whole = pair_mask is None
+    has_all_pairs = pair_mask is None
     old, new = side.profiles if pair_mask is None else side.profiles_of(pair_mask)
     gone = stale_gold_share(old, new)
     _add_equal_depth(side)
@@ -211,7 +211,7 @@ def bisect(
         differences=differences,
         needed=walk.needed if verdict == "cannot tell" else None,
     )
-    return _add_segments(side, result, options) if is_whole else result
+    return _add_segments(side, result, options) if has_all_pairs else result
 
 
 def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, Any]) -> Bisection:
