@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from ragfault.analysis import assess_rag
 from ragfault.analysis import compute_insights as insights_of
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
+from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, evaluate_rules
 from ragfault.analysis.monitoring.change_detection import (
     DropDetection,
     ReferencePeriod,
@@ -32,6 +33,7 @@ from ragfault.analysis.monitoring.change_detection import (
 )
 from ragfault.analysis.monitoring.drift import measure_drift, measure_topic_drift
 from ragfault.analysis.monitoring.monitor import MonitorOptions, load_marks, monitor
+from ragfault.analysis.monitoring.noise import describe_promise, fit_noise, mean_variance
 from ragfault.analysis.monitoring.rollups import (
     BINS,
     DERIVED_METRICS,
@@ -238,7 +240,7 @@ def test_outliers_are_beyond_the_fence():
 def make_period(floor: float = 0.8, rising: bool = True) -> ReferencePeriod:
     """Build a reference period with this floor."""
     return ReferencePeriod(
-        metric="groundedness", route=None, first=0, last=0, n=999, mean=floor if rising else 1 - floor, floor=floor,
+        metric="groundedness", route=None, first=0, last=0, n=999, mean=floor if rising else 1 - floor, floors=(floor,),
         bets=(0.05, 0.2, 0.6), low=0.0, high=1.0, higher_is_better=rising,
     )  # fmt: skip
 
@@ -248,7 +250,7 @@ def test_gains_are_never_more_than_fair_bets_would_give(values: list[float], flo
     """The capital from sums is at most that of bets value by value, whose expectation is at most 1."""
     period = make_period(floor, rising)
     x = np.array(values)
-    result = compute_gains(period, np.array([x.size]), np.array([x.sum()]), np.array([(x * x).sum()]))[0]
+    result = compute_gains(period, np.array([0]), np.array([x.size]), np.array([x.sum()]), np.array([(x * x).sum()]))[0]
     unit = x if rising else 1 - x
     for gain, bet in zip(result, period.bets, strict=True):
         assert gain <= np.log1p(bet * (floor - unit) / (1 - floor)).sum() + 1e-9
@@ -259,9 +261,15 @@ def test_gains_are_never_more_than_fair_bets_would_give(values: list[float], flo
 def test_a_metric_of_which_lower_is_better_is_the_same_mirrored(seed: int):
     """Scores and what they lack give the same evidence."""
     x = np.random.default_rng(seed).uniform(size=9)
-    first = compute_gains(make_period(0.7), np.array([9.0]), np.array([x.sum()]), np.array([(x * x).sum()]))
+    first = compute_gains(
+        make_period(0.7), np.array([0]), np.array([9.0]), np.array([x.sum()]), np.array([(x * x).sum()])
+    )
     other = compute_gains(
-        make_period(0.7, False), np.array([9.0]), np.array([(1 - x).sum()]), np.array([((1 - x) ** 2).sum()])
+        make_period(0.7, False),
+        np.array([0]),
+        np.array([9.0]),
+        np.array([(1 - x).sum()]),
+        np.array([((1 - x) ** 2).sum()]),
     )
     assert first == pytest.approx(other)
 
@@ -300,13 +308,92 @@ def test_conversations_are_not_counted_by_their_turns():
     many = measure_reference(("groundedness", None), make_series(np.repeat(alone, 5), every=12.0), SCORE)
     assert first is not None
     assert many is not None
-    assert first.design_effect < 1.5
-    assert many.design_effect == pytest.approx(5 * first.design_effect, rel=0.1)
-    assert many.floor == pytest.approx(first.floor, abs=0.002)
-    sums = np.array([5.0]), np.array([2.0]), np.array([1.0])
-    assert compute_gains(replace(make_period(), design_effect=5.0), *sums) * 5 == pytest.approx(
+    assert first.noise is not None
+    assert many.noise is not None
+    assert max(first.design_effects) < 1.5
+    assert many.noise.variance == pytest.approx(5 * first.noise.variance, rel=0.1)
+    assert min(many.design_effects) >= 0.99 * many.noise.variance / first.noise.variance
+    assert np.mean(many.floors) == pytest.approx(np.mean(first.floors), abs=0.002)
+    sums = np.array([0]), np.array([5.0]), np.array([2.0]), np.array([1.0])
+    assert compute_gains(replace(make_period(), design_effects=(5.0,) * 3), *sums) * 5 == pytest.approx(
         compute_gains(make_period(), *sums)
     )
+
+
+def make_traffic(days: int, level: np.ndarray | float, seed: int, rate: float = 10.0) -> MetricSeries:
+    """Build traffic of some days whose traces score the share of four claims that hold, at a level a minute."""
+    rng, size = np.random.default_rng(seed), days * 1440
+    n = rng.poisson(rate, size=size)
+    traces = np.repeat(np.arange(size), n)
+    values = rng.binomial(4, np.broadcast_to(np.clip(level, 0, 1), size)[traces]) / 4
+    total, squares = (np.bincount(traces, weights, minlength=size) for weights in (values, values**2))
+    empty = np.zeros((size, BINS), np.int64), np.zeros((size, 2), np.int64), ((),) * size
+    return MetricSeries(np.arange(size), n.astype(float), total, squares, *empty)
+
+
+def make_noise(days: int, deviation: float, memory: float, seed: int) -> np.ndarray:
+    """Build first-order autoregressive noise by the minute."""
+    rng, keep, now = np.random.default_rng(seed), math.exp(-1 / memory), 0.0
+    result = []
+    for step in rng.normal(size=days * 1440).tolist():
+        now = keep * now + step * deviation * math.sqrt(1 - keep * keep)
+        result.append(now)
+    return np.array(result)
+
+
+def fire(series: MetricSeries, days: int) -> set[str]:
+    """Return the built-in rules that are in breach at any half-hour after a reference of some days."""
+    key = ("groundedness", None)
+    period = measure_reference(key, series.between(0, days * 1440), SCORE)
+    assert period is not None
+    calls = detect_drops(series, period)
+    names = set()
+    for minute in range(days * 1440, len(series.minutes) + 1, 30):
+        called = [key for call in calls if call.detected_at < minute <= (call.recovered_at or math.inf)]
+        readings = evaluate_rules(DEFAULT_RULES, {(*key, None): series}, {key[0]: SCORE}, minute, called, {key: period})
+        names |= {reading.rule.name for reading in readings if reading.breach}
+    return names
+
+
+@pytest.mark.long
+def test_day_and_night_are_no_drop():
+    """What is lower each night, and lower at weekends, fires no built-in rule in the weeks after a week of it."""
+    minutes = np.arange(21 * 1440)
+    level = 0.8 + 0.05 * np.sin(2 * np.pi * minutes / 1440) - 0.04 * ((minutes // 1440 + 3) % 7 >= 5)
+    assert fire(make_traffic(21, level, 1), 7) == set()
+    assert "DROP" in fire(make_traffic(21, level - 0.05 * (minutes > 9 * 1440), 1), 7)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("memory", [60, 360, 1440])
+def test_noise_with_a_memory_is_no_drop(memory: int):
+    """Noise of three points with a memory of an hour, six hours or a day fires no built-in rule."""
+    assert fire(make_traffic(21, 0.8 + make_noise(21, 0.03, memory, memory), 2), 7) == set()
+
+
+def test_the_noise_of_a_reference_is_measured():
+    """The variance of means over a day is that of the noise within a factor of four, and tiny where there is none."""
+    length = np.array([1440.0])
+    for memory in (60, 360):
+        noise = fit_noise(make_traffic(7, 0.8 + make_noise(7, 0.03, memory, 3), 3), 0, 1)
+        true = 0.03**2 * mean_variance(length / memory)[0]
+        assert true / 4 < noise.quantile(noise.slow_variances(length), 0.5)[0] < 4 * true
+    alone = fit_noise(make_traffic(7, 0.8, 3), 0, 1)
+    assert alone.quantile(alone.slow_variances(length), 0.5)[0] < alone.variance / (10 * 1440)
+
+
+def test_a_pattern_is_known_after_the_time_that_shows_it():
+    """The pattern of a day is learned from three days and removed; days of the week are promised after seven."""
+    minutes = np.arange(3 * 1440)
+    series = make_traffic(3, 0.8 + 0.05 * np.sin(2 * np.pi * minutes / 1440), 4, rate=50)
+    period = measure_reference(("groundedness", None), series, SCORE)
+    assert period is not None
+    flat = period.remove_season(series)
+    halves = [flat.between(day, day + 720).mean for day in (0, 720)]
+    assert abs(halves[0] - halves[1]) < 0.01 < abs(series.between(0, 720).mean - series.between(720, 1440).mean)
+    assert "no day of the week yet" in describe_promise(3 * 1440)
+    assert "weekends" in describe_promise(7 * 1440)
+    assert "no pattern of the day" in describe_promise(600)
 
 
 def dropped(at: int, size: int, drop: float, seed: int = 6) -> MetricSeries:

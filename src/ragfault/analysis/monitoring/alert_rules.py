@@ -10,20 +10,30 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
+from ragfault.analysis.monitoring.change_detection import MONTH_MINUTES, ReferencePeriod
+from ragfault.analysis.monitoring.noise import estimate_error, tail_deviate
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference, window_mean
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.io.runs import MetricInfo
+from ragfault.stats.distributions import normal_quantile
 
 Severity = Literal["critical", "high", "medium", "warning"]
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "warning")  # the most urgent first
 
 DROP_CONFIDENCE = 0.999
-"""The confidence with which a drop must be one: rules are looked at again and again, and 95 % would cry wolf."""
+"""The confidence with which a drop must be one where there is no reference."""
+
+RULE_RATE = 0.001
+"""False alarms of a rule that must be certain, per metric and route in a month, where there is a reference: some fifty
+built-in rules and metrics of a route together stay below 0.05."""
+
+WIDER = 4  # a limit is also held against a window so many times as long, and against a day
 
 UNIT_MINUTES = {"m": 1, "h": 60, "d": 1440}
 _DURATION_PATTERN = re.compile(r"(\d+)\s*([mhd])")
@@ -48,7 +58,8 @@ class AlertRule(Struct, frozen=True, kw_only=True):
     repeat: int | None = None
     """After so many minutes of firing that nobody acknowledged it is told again; None: once is enough."""
     certain: bool = False
-    """Whether the whole 95 % interval must be beyond the limit; of a drop, the 99.9 % interval must leave out none."""
+    """Whether the limit must be passed by more than the pattern of the week and the noise of the reference explain; as
+    long as there is no reference, by the whole 95 % interval, and no drop is told."""
     min_values: int = 1  # windows with fewer values say nothing
 
 
@@ -80,6 +91,7 @@ def _level_rules() -> Iterator[AlertRule]:
                 severity=severity,  # type: ignore[arg-type]
                 hysteresis=0.02,
                 duration=5,
+                certain=True,
                 min_values=10,
             )
 
@@ -89,7 +101,8 @@ def _health_rules() -> Iterator[AlertRule]:
     for name, severity, metric, limit in HEALTH_ALERTS:
         side = {"above": limit} if metric == "missing" else {"below": limit}
         yield AlertRule(
-            name=name, metric=metric, severity=severity, hysteresis=0.02, duration=5, min_values=10, **side  # type: ignore[arg-type]
+            name=name, metric=metric, severity=severity, hysteresis=0.02, duration=5, certain=True, min_values=10,
+            **side,  # type: ignore[arg-type]
         )  # fmt: skip
 
 
@@ -234,24 +247,33 @@ def _check_rule(rule: AlertRule, source: str) -> AlertRule:
     return rule
 
 
+ReferencesByKey = Mapping[tuple[str, str | None], ReferencePeriod]
+
+
 def evaluate_rules(
     rules: Iterable[AlertRule],
     series_by_key: Mapping[SeriesKey, MetricSeries],
     measures: Mapping[str, MetricInfo],
     until: int,
     dropped: Iterable[tuple[str, str | None]] = (),
+    references: ReferencesByKey | None = None,
 ) -> tuple[RuleReading, ...]:
     """Evaluate each rule on each route, in the window that ends before the minute `until`.
 
-    `called` names the metrics and routes on which a drop is called and not yet over. A user's rule may name a metric
-    that is not there: it then sees nothing.
+    `dropped` names the metrics and routes on which a drop is called and not yet over; `references` has what is known of
+    the pattern of the week and the noise. A user's rule may name a metric that is not there: it then sees nothing.
     """
     open_ = set(dropped)
     readings = []
     for rule in rules:
         for key, series in series_by_key.items():
             if key[2] is None and key[0] in measures and _applies_to(rule, key):
-                readings.append(_evaluate_rule(rule, key, series, measures[key[0]], until, open_))
+                reference = None if references is None else references.get((key[0], key[1]))
+                reading = _evaluate_rule(rule, key, series, measures[key[0]], until, open_, reference)
+                waiting = rule.drop is not None and rule.certain and references is not None and reference is None
+                if waiting and measures[key[0]].high is not None:
+                    reading = replace(reading, breach=False)
+                readings.append(reading)
     return tuple(readings)
 
 
@@ -271,6 +293,7 @@ def _evaluate_rule(
     measure: MetricInfo,
     until: int,
     dropped: set[tuple[str, str | None]],
+    reference: ReferencePeriod | None,
 ) -> RuleReading:
     part = series.between(until - rule.window, until)
     traces = tuple(worst.trace for worst in part.worst_traces(5))
@@ -282,14 +305,84 @@ def _evaluate_rule(
     mean = part.mean
     if mean is None or part.value_count < rule.min_values:
         return RuleReading(rule=rule, metric=key[0], route=key[1], value=None)
-    before = series.between(until - rule.window - DAY_MINUTES, until - rule.window)
+    if rule.certain and reference is not None:
+        day = reference.remove_season(series.between(until - rule.window - DAY_MINUTES, until))
+        check = _check_certain_limit if rule.drop is None else _check_certain_drop
+        checked = check(rule, day, until, reference)
+        return RuleReading(
+            rule=rule, metric=key[0], route=key[1], value=mean if rule.drop is None else checked[0],
+            breach=checked[1], recovered=checked[2], traces=traces,
+        )  # fmt: skip
     if rule.drop is not None:
+        before = series.between(until - rule.window - DAY_MINUTES, until - rule.window)
         value, breach, well = _check_drop(rule, before, part, measure)
     else:
         value, breach, well = mean, *_check_limit(rule, part, measure)
     return RuleReading(
         rule=rule, metric=key[0], route=key[1], value=value, breach=breach, recovered=well, traces=traces
     )
+
+
+def _check_certain_limit(
+    rule: AlertRule, series: MetricSeries, until: int, reference: ReferencePeriod
+) -> tuple[float | None, bool, bool]:
+    """Return the mean without the pattern of the week, whether it is a breach, and whether it has recovered.
+
+    The mean of the window must be beyond the limit, and that of the window, of a wider one or of a day beyond what
+    noise explains.
+    """
+    mean, falling = series.between(until - rule.window, until).mean, rule.below is not None
+    limit = rule.below if rule.below is not None else rule.above
+    assert mean is not None
+    assert limit is not None
+    worse = limit - mean if falling else mean - limit
+    breach = worse > 0 and any(
+        _is_below(reference, series.between(until - length, until), length, limit, falling, rule.min_values)
+        for length in {rule.window, min(WIDER * rule.window, DAY_MINUTES), max(rule.window, DAY_MINUTES)}
+    )
+    return mean, breach, not breach and worse <= -rule.hysteresis
+
+
+def _check_certain_drop(
+    rule: AlertRule, series: MetricSeries, until: int, reference: ReferencePeriod
+) -> tuple[float | None, bool, bool]:
+    """Return how much worse a window is than the day before it, whether it is a breach, and whether it recovered.
+
+    The difference from that day or from a shorter time before the window must be more than noise explains.
+    """
+    start = until - rule.window
+    part, falling = series.between(start, until), reference.higher_is_better
+    day = series.between(start - DAY_MINUTES, start)
+    if day.mean is None or part.mean is None or day.value_count < rule.min_values:
+        return None, False, False
+    assert rule.drop is not None
+    worse = (day.mean - part.mean) * (1 if falling else -1)
+    breach = False
+    for length in (WIDER * rule.window, DAY_MINUTES) if worse >= rule.drop else ():
+        before = series.between(start - length, start)
+        if before.mean is not None and before.value_count >= rule.min_values:
+            window = (length, float(before.value_count))
+            breach |= _is_below(reference, part, rule.window, before.mean, falling, rule.min_values, window)
+    return worse, breach, not breach and worse <= rule.drop - rule.hysteresis
+
+
+def _is_below(
+    reference: ReferencePeriod,
+    series: MetricSeries,
+    length: int,
+    expected: float,
+    falling: bool,
+    min_values: int,
+    before: tuple[int, float] | None = None,
+) -> bool:
+    """Return whether the mean of a window is worse than expected by more than noise explains in a month."""
+    if series.mean is None or series.value_count < min_values or reference.noise is None:
+        return False
+    width = reference.high - reference.low
+    shares = [(value - reference.low) / width for value in (series.mean, expected)]
+    now, past = (min(1.0, max(0.0, share if falling else 1 - share)) for share in shares)
+    error = estimate_error(reference.noise, (length, float(series.value_count)), before)
+    return tail_deviate(now, past, error) > normal_quantile(1 - RULE_RATE * length / MONTH_MINUTES)
 
 
 def _check_limit(rule: AlertRule, series: MetricSeries, measure: MetricInfo) -> tuple[bool, bool]:

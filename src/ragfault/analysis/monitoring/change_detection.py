@@ -28,20 +28,20 @@ from numpy.typing import NDArray
 from ragfault.analysis.comparison.compare import ALPHA, MARGIN, classify_difference
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH, TREE_METRICS, TreeWalk
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange
+from ragfault.analysis.monitoring.noise import NOISE_LEVEL, NoiseModel, fit_noise, hour_of_week
 from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey, window_difference, window_mean
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.errors import UsageError
 from ragfault.io.runs import MetricInfo
 from ragfault.stats import Difference, detect_change_point, equivalence_test, holm_adjust
-from ragfault.stats.bootstrap import ClusterTable
-from ragfault.stats.distributions import t_cdf
+from ragfault.stats.distributions import normal_quantile, t_cdf
 
 MONTH_MINUTES = 30 * 24 * 60  # minutes
 FALSE_ALARM_RATE = 0.05  # false alarms per metric and route in a month, at most
 MIN_DROP = 0.005  # a drop smaller than this, as a share of the metric's range, is not looked for
 BET_DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)  # the drops, as shares of the range, that bets are placed for
 MIN_VALUES = 30  # fewer values than this are no reference
-BLOCK_MINUTES = 30  # minutes within which values may move together: turns of a conversation, a busy half-hour
+WINDOW_OVERLAP = 10  # how many windows of a length count as independent in its time
 RECOVERY_MINUTES = 90  # minutes, at least, over which the mean must be back at the floor before watching begins anew
 
 CHANGE_POINT_BLOCKS = 160
@@ -57,15 +57,30 @@ class ReferencePeriod(Struct, frozen=True, kw_only=True):
     last: int  # the minute at which it ends, exclusive
     n: int
     mean: float  # in the metric's own units
-    floor: float
+    floors: tuple[float, ...]
     """What the mean is held against, from 0 to 1 where 1 is best: the lower limit of the reference, less at least
-    the margin."""
-    bets: tuple[float, ...]  # the λ of the mixture
+    the margin; at each hour of the week from Thursday 0 h UTC, or one for all."""
+    bets: tuple[float, ...]  # the λ of the mixture, at the mean of the floors
     low: float
     high: float
     higher_is_better: bool  # whether higher values are better
-    design_effect: float = 1.0
-    """How many values count as one, since those near each other in time move together: evidence is divided by it."""
+    design_effects: tuple[float, ...] = ()
+    """How many values count as one for each bet, since those near each other in time move together: its evidence is
+    divided by it. None: all values are independent."""
+    noise: NoiseModel | None = None  # the pattern by hour of the week and the noise; None: neither
+
+    def floors_at(self, minutes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the floors of some minutes."""
+        return np.array(self.floors)[hour_of_week(minutes) % len(self.floors)]
+
+    def remove_season(self, series: MetricSeries) -> MetricSeries:
+        """Remove the pattern of the reference by hour of the week from the sums of a series."""
+        if self.noise is None:
+            return series
+        season = self.noise.season_at(series.minutes) * (self.high - self.low) * (1 if self.higher_is_better else -1)
+        total = series.sum - season * series.n
+        squares = series.squares - 2 * season * series.sum + season**2 * series.n
+        return MetricSeries(series.minutes, series.n, total, squares, series.bins, series.unscored, series.worst)
 
 
 class SequentialTest(Struct, frozen=True, kw_only=True):
@@ -119,10 +134,13 @@ def measure_reference(
     width, rising = measure.high - measure.low, measure.better == "higher"
     mean = ((interval.mean - measure.low) if rising else (measure.high - interval.mean)) / width
     limit = ((interval.low - measure.low) if rising else (measure.high - interval.high)) / width
-    near, wide = _design_effects(series)
-    floor = min(mean - (mean - limit) * math.sqrt(wide / near), mean - margin)
-    if floor <= 0 or floor >= 1:
+    if mean <= margin:
         return None
+    noise = fit_noise(series, measure.low, measure.high, rising=rising)
+    half = np.maximum(normal_quantile(1 - rate / 2) * np.array(noise.errors), max(margin, mean - limit))
+    floors = np.clip(noise.mean + np.array(noise.season) - half, 0.0, 1 - 1e-6)
+    variance = max(series.variance / width**2, 1e-4)
+    bets, effects = _choose_bets(noise, float(floors.mean()), variance, log_threshold(rate))
     return ReferencePeriod(
         metric=key[0],
         route=key[1],
@@ -130,38 +148,40 @@ def measure_reference(
         last=int(series.minutes[-1]) + 1,
         n=series.value_count,
         mean=interval.mean,
-        floor=floor,
-        bets=_choose_bets(mean, floor, max(series.variance / width**2, 1e-4)),
+        floors=tuple(floors.tolist()),
+        bets=bets,
         low=measure.low,
         high=measure.high,
         higher_is_better=rising,
-        design_effect=wide,
+        design_effects=effects,
+        noise=noise,
     )
 
 
-def _design_effects(series: MetricSeries) -> tuple[float, float]:
-    """Return the design effect by minute, and the larger of that and the one by half-hour; at least 1."""
-    plain = series.variance / max(1, series.value_count)
-    effects = [1.0]
-    for stretch in (1, BLOCK_MINUTES):
-        starts = np.flatnonzero(np.diff(series.minutes // stretch, prepend=-1))
-        sums, counts = (np.add.reduceat(column, starts) for column in (series.sum, series.n))
-        there = counts > 0
-        if there.sum() >= MIN_VALUES and plain > 0:
-            error = float(ClusterTable(sums[there, None], counts[there, None]).standard_errors()[0])
-            effects.append(max(effects[-1], error * error / plain))
-        else:
-            effects.append(effects[-1])
-    return effects[1], effects[2]
+def _choose_bets(
+    noise: NoiseModel, floor: float, variance: float, limit: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the λ that gains most from each drop, on the scale of ξ, and by how much its evidence must be divided.
 
-
-def _choose_bets(mean: float, floor: float, variance: float) -> tuple[float, ...]:
-    """Return the λ that gains most from each drop, on the scale of ξ."""
-    bets = []
+    The mean over L minutes is lower than expected by `far` with the probability that leaves half of the rate to the
+    windows of a month, ten times as many as fit into it; divided by its design effect, the evidence of a bet for no L
+    exceeds the limit there.
+    """
+    lengths, bets = np.geomspace(1, MONTH_MINUTES, 80), np.geomspace(0.001, 0.9, 120)
+    slow = noise.quantile(noise.slow_variances(lengths), NOISE_LEVEL)
+    tails = np.exp(-limit) * lengths / WINDOW_OVERLAP
+    far = np.array([normal_quantile(1 - tail) for tail in tails.tolist()])
+    far *= np.sqrt(noise.variance / (noise.rate * lengths) + slow)
+    scale, cost = 1 - floor, np.log1p(-bets) + bets
+    most = (far[:, None] * bets / scale + cost * variance / scale**2) * lengths[:, None] * noise.rate / limit
+    effects = np.maximum(max(1.0, noise.variance / variance), most.max(axis=0))
+    chosen = []
     for drop in BET_DROPS:
-        shift = max(drop - (mean - floor), drop / 4)
-        bets.append(min(0.9, (1 - floor) * shift / (variance + shift * shift)))
-    return tuple(dict.fromkeys(bets))
+        shift = max(drop - (noise.mean - floor), drop / 4)
+        gains = (bets * shift / scale + cost * (variance + shift**2) / scale**2) / effects
+        chosen.append(int(gains.argmax()))
+    places = list(dict.fromkeys(chosen))
+    return tuple(bets[places].tolist()), tuple(effects[places].tolist())
 
 
 def log_threshold(rate: float = FALSE_ALARM_RATE) -> float:
@@ -180,20 +200,31 @@ def start_test(period: ReferencePeriod, minute: int) -> SequentialTest:
 
 
 def compute_gains(
-    period: ReferencePeriod, n: NDArray[np.float64], total: NDArray[np.float64], squares: NDArray[np.float64]
+    period: ReferencePeriod,
+    minutes: NDArray[np.int64],
+    n: NDArray[np.float64],
+    total: NDArray[np.float64],
+    squares: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the log factor of each bet's capital, minutes × bets, from each minute's count, sum and sum of squares."""
+    """Return the log factor of each bet's capital, minutes × bets, from each minute's count, sum and sum of squares.
+
+    A minute with more values than the busiest hours of the reference had counts as one of those.
+    """
     width = period.high - period.low
     unit = (total - n * period.low) / width
     square = (squares - 2 * period.low * total + n * period.low**2) / width**2
     if not period.higher_is_better:
         unit, square = n - unit, n - 2 * unit + square
-    m, scale = period.floor, 1 - period.floor
+    m = period.floors_at(minutes)
+    scale = 1 - m
     xi = (m * n - unit) / scale
     xi2 = np.maximum(m * m * n - 2 * m * unit + square, 0.0) / scale**2
-    bets = np.array(period.bets)
-    gains: NDArray[np.float64] = xi[..., None] * bets + xi2[..., None] * (np.log1p(-bets) + bets)
-    return gains / period.design_effect
+    bets = np.minimum(np.array(period.bets) * (scale / (1 - np.mean(period.floors)))[:, None], 0.95)
+    gains: NDArray[np.float64] = xi[:, None] * bets + xi2[:, None] * (np.log1p(-bets) + bets)
+    if period.noise is not None:
+        most = period.noise.rate + 4 * math.sqrt(period.noise.rate)
+        gains *= np.minimum(1.0, most / np.maximum(n, 1.0))[:, None]
+    return gains / np.array(period.design_effects or 1.0)
 
 
 def advance_test(test: SequentialTest, series: MetricSeries, limit: float = math.inf) -> SequentialTest:
@@ -206,8 +237,8 @@ def advance_test(test: SequentialTest, series: MetricSeries, limit: float = math
     >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
     >>> from ragfault.analysis.monitoring.windows import build_series
     >>> values = [Observation(metric="m", trace=str(at), time=540.0 + 60 * at, value=0.4) for at in range(10)]
-    >>> period = ReferencePeriod(metric="m", route=None, first=0, last=9, n=99, mean=0.8, floor=0.79, bets=(0.2, 0.4),
-    ...     low=0.0, high=1.0, higher_is_better=True)
+    >>> period = ReferencePeriod(metric="m", route=None, first=0, last=9, n=99, mean=0.8, floors=(0.79,),
+    ...     bets=(0.2, 0.4), low=0.0, high=1.0, higher_is_better=True)
     >>> test = advance_test(start_test(period, 9), build_series(roll_up(values))["m", None, None])
     >>> test.minute, test.likely_onset, test.log_evidence > 0
     (18, 9, True)
@@ -216,7 +247,7 @@ def advance_test(test: SequentialTest, series: MetricSeries, limit: float = math
     minutes = series.minutes[later]
     if not minutes.size:
         return test
-    gains = compute_gains(test.period, series.n[later], series.sum[later], series.squares[later])
+    gains = compute_gains(test.period, minutes, series.n[later], series.sum[later], series.squares[later])
     capital = np.cumsum(gains, axis=0)
     before = capital - gains
     beginnings = np.concatenate([[test.log_sums], -before])
@@ -264,7 +295,7 @@ def advance_watch(
             test = advance_test(test, later, limit)
             if test.log_evidence < limit:
                 break
-            onset, earliest, latest = estimate_onset(series, test, seed)
+            onset, earliest, latest = estimate_onset(period.remove_season(series), test, seed)
             detection = DropDetection(
                 detected_at=test.minute, onset=onset, earliest=earliest, latest=latest, log_evidence=test.log_evidence
             )
@@ -296,10 +327,10 @@ def _find_recovery(series: MetricSeries, period: ReferencePeriod, detection: Dro
         (series.minutes >= detection.detected_at + window) & (series.minutes > after) & (series.n > 0)
     )
     starts = np.searchsorted(series.minutes, series.minutes[ends] + 1 - window)
-    n, total = (np.concatenate([[0.0], np.cumsum(column)]) for column in (series.n, series.sum))
-    means = (total[ends + 1] - total[starts]) / (n[ends + 1] - n[starts])
-    unit = (means - period.low) / (period.high - period.low)
-    recovered = np.flatnonzero((unit if period.higher_is_better else 1 - unit) >= period.floor)
+    unit = (series.sum - series.n * period.low) / (period.high - period.low)
+    above = (unit if period.higher_is_better else series.n - unit) - series.n * period.floors_at(series.minutes)
+    sums = np.concatenate([[0.0], np.cumsum(above)])
+    recovered = np.flatnonzero(sums[ends + 1] >= sums[starts])
     return int(series.minutes[ends[recovered[0]]]) if recovered.size else None
 
 

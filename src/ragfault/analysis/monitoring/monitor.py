@@ -25,6 +25,7 @@ from ragfault.analysis.monitoring.change_detection import (
     measure_reference,
 )
 from ragfault.analysis.monitoring.drift import TrafficDrift
+from ragfault.analysis.monitoring.noise import describe_promise
 from ragfault.analysis.monitoring.rollups import ProductSums, Rollup
 from ragfault.analysis.monitoring.windows import (
     DAY_MINUTES,
@@ -88,6 +89,8 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
 
 WATCHED_METRICS = (*TREE_METRICS, "triad")  # metrics that are tested for drops, by bare name
 
+HEALTH_METRICS = ("relevance", "usage", "missing")  # of which the rules of RAG health hold limits
+
 CORRELATED_PAIRS = tuple(combinations(("context_relevance", "groundedness", "answer_relevance", "completeness"), 2))
 """The pairs of metrics whose products are summed: the triad's parts and completeness."""
 
@@ -141,6 +144,7 @@ class MonitorReport(Struct, frozen=True, kw_only=True):
     last: int  # the minute after the last trace
     traces: int  # largest number of values of any metric
     options: MonitorOptions
+    promise: str  # for which traffic without a change the rate of false alarms holds, by the length of the reference
     rolling_means: tuple[RollingMean, ...]  # at the end, for each metric, route and window; then for each cohort
     lines: tuple[RollingLine, ...]  # lines of the watched metrics
     incidents: tuple[DropIncident, ...]  # in order of detection
@@ -192,8 +196,9 @@ def monitor(
     last = max(int(series.minutes[-1]) for series in all_.values()) + 1
     totals = {key: series for key, series in all_.items() if key[2] is None and key[0] in known}
     until = first + _reference_length(asked, last - first)
-    breaks, silent = _detect_incidents(totals, known, asked, (first, until, last))
-    events, state = _replay_alerts(totals, known, asked, breaks, (first, last))
+    references = _measure_references(totals, known, asked, (first, until))
+    breaks, silent = _detect_incidents(totals, known, asked, references, (first, last))
+    events, state = _replay_alerts(totals, known, asked, breaks, references, (first, last))
     wide = last - max(asked.windows)
     shown = [key for key in all_ if key[2] is None or not key[2].startswith(CHUNK_COHORTS)]
     return MonitorReport(
@@ -201,6 +206,7 @@ def monitor(
         last=last,
         traces=max(series.value_count for series in totals.values()) if totals else 0,
         options=asked,
+        promise=describe_promise(until - first),
         rolling_means=rolling_means(
             {key: all_[key] for key in sorted(shown, key=_series_order)}, known, last, asked.windows
         ),
@@ -228,6 +234,12 @@ def select_watched(series_by_key: Mapping[SeriesKey, MetricSeries]) -> list[Seri
     return list(chosen.values())
 
 
+def select_referenced(series_by_key: Mapping[SeriesKey, MetricSeries]) -> list[SeriesKey]:
+    """Select the series that need a reference: those to test for drops, and the figures of RAG health."""
+    health = [key for key in series_by_key if key[2] is None and key[0] in HEALTH_METRICS]
+    return list(dict.fromkeys([*select_watched(series_by_key), *sorted(health, key=_series_order)]))
+
+
 def _series_order(key: SeriesKey) -> tuple[bool, str, int, str, str]:
     """Sort all traces before cohorts, route by route, in the order of the tree."""
     name = metric_name(key[0])
@@ -251,23 +263,38 @@ def _reference_length(options: MonitorOptions, span: int) -> int:
     return length
 
 
+def _measure_references(
+    series_by_key: Mapping[SeriesKey, MetricSeries],
+    measures: Mapping[str, MetricInfo],
+    options: MonitorOptions,
+    times: tuple[int, int],
+) -> dict[tuple[str, str | None], ReferencePeriod]:
+    """Measure the references of the series that rules and the test need, where there are values enough."""
+    references = {}
+    for key in select_referenced(series_by_key):
+        part = series_by_key[key].between(*times)
+        period = measure_reference(key[:2], part, measures[key[0]], rate=options.rate, margin=options.margin)
+        if period is not None:
+            references[key[:2]] = period
+    return references
+
+
 def _detect_incidents(
     series_by_key: Mapping[SeriesKey, MetricSeries],
     measures: Mapping[str, MetricInfo],
     options: MonitorOptions,
-    times: tuple[int, int, int],
+    references: Mapping[tuple[str, str | None], ReferencePeriod],
+    times: tuple[int, int],
 ) -> tuple[tuple[DropIncident, ...], tuple[tuple[str, str | None], ...]]:
     """Detect every drop; return the incidents and the series that could not be tested."""
-    first, until, last = times
     incidents, silent = [], []
     for key in select_watched(series_by_key):
-        part = series_by_key[key].between(first, until)
-        period = measure_reference((key[0], key[1]), part, measures[key[0]], rate=options.rate, margin=options.margin)
+        period = references.get(key[:2])
         if period is None:
-            silent.append((key[0], key[1]))
+            silent.append(key[:2])
             continue
-        for call in detect_drops(series_by_key[key].between(first, last), period, rate=options.rate, seed=options.seed):
-            incidents.append(_describe_incident(series_by_key, measures, period, call, last))
+        for call in detect_drops(series_by_key[key].between(*times), period, rate=options.rate, seed=options.seed):
+            incidents.append(_describe_incident(series_by_key, measures, period, call, times[1]))
     incidents.sort(key=lambda incident: (incident.detection.detected_at, incident.reference.metric))
     return tuple(incidents), tuple(silent)
 
@@ -286,7 +313,8 @@ def _describe_incident(
         (detection.onset, detection.recovered_at or last),
     )
     part = series.between(*after)
-    gap = window_difference(series.between(*before), part, measures[period.metric])
+    flat = period.remove_season(series)
+    gap = window_difference(flat.between(*before), flat.between(*after), measures[period.metric])
     assert gap is not None
     return DropIncident(
         reference=period,
@@ -303,6 +331,7 @@ def _replay_alerts(
     measures: Mapping[str, MetricInfo],
     options: MonitorOptions,
     incidents: Sequence[DropIncident],
+    references: Mapping[tuple[str, str | None], ReferencePeriod],
     times: tuple[int, int],
 ) -> tuple[tuple[AlertTransition, ...], AlertState]:
     """Replay the alert rules over the past."""
@@ -315,9 +344,8 @@ def _replay_alerts(
             for incident in incidents
             if incident.detection.detected_at < minute <= (incident.detection.recovered_at or last)
         ]
-        state, sent = advance_alerts(
-            state, evaluate_rules(options.rules, series_by_key, measures, minute, called), 60.0 * minute
-        )
+        readings = evaluate_rules(options.rules, series_by_key, measures, minute, called, references)
+        state, sent = advance_alerts(state, readings, 60.0 * minute)
         events += sent
     return tuple(events), state
 

@@ -79,7 +79,8 @@ def describe_monitoring_settings(monitor: MonitorReport) -> str:
     until = f", the reference until {format_minute(reference.last)}" if reference else ""
     return (
         f"{format_minute(monitor.first)} to {format_minute(monitor.last)} UTC{until}; at most {monitor.options.rate:g} "
-        "false alarms of the sequential test per metric and route in a month, however often one looks"
+        "false alarms of the sequential test per metric and route in a month, however often one looks: "
+        f"{monitor.promise}"
     )
 
 

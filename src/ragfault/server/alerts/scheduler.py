@@ -30,7 +30,7 @@ from ragfault.analysis.monitoring.change_detection import (
     measure_reference,
     start_test,
 )
-from ragfault.analysis.monitoring.monitor import select_watched
+from ragfault.analysis.monitoring.monitor import select_referenced, select_watched
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series
 from ragfault.io.runs import MetricInfo
 from ragfault.server.alerts.delivery import AlertNotification, NotificationSender
@@ -91,12 +91,15 @@ def detect_changes(
     watches, events = dict(state.watches), list[DropEvent]()
     totals = {key: series for key, series in all_series.items() if key[2] is None}
     until -= LAG_MINUTES
-    for metric, route, _ in select_watched(totals):
+    tested = set(select_watched(totals))
+    for metric, route, _ in select_referenced(totals):
         key, series = watch_key(metric, route), totals[metric, route, None]
         watch = watches.get(key, SeriesWatch(metric=metric, route=route))
         if watch.test is None:
             watch = _start_watch(watch, series, measures[metric], until, reference_minutes, rate)
-        watches[key], detections = advance_watch(watch, series, until, rate=rate)
+        watches[key], detections = watch, ()
+        if (metric, route, None) in tested:
+            watches[key], detections = advance_watch(watch, series, until, rate=rate)
         events += [DropEvent(metric=metric, route=route, detection=detection) for detection in detections]
     return DetectorState(watches=watches), tuple(events)
 
@@ -211,7 +214,12 @@ class AlertScheduler(BackgroundThread):
         dropped = [(watch.metric, watch.route) for watch in detector.watches.values() if watch.detection is not None]
         before = server.load_alert_state()
         shown = {alert.key: alert.traces for alert in before.alerts}
-        read = evaluate_rules(self._rules, series, measures, until, dropped)
+        references = {
+            (watch.metric, watch.route): watch.test.period
+            for watch in detector.watches.values()
+            if watch.test is not None
+        }
+        read = evaluate_rules(self._rules, series, measures, until, dropped, references)
         readings = [self._attach_traces(reading, until, shown) for reading in read]
         state, transitions = advance_alerts(before, readings, now)
         find_fault = lru_cache(partial(locate_live_fault, series, measures))

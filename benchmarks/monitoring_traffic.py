@@ -1,0 +1,148 @@
+"""How many months of traffic with a season and noise have a false alert of any built-in rule, and delays of drops.
+
+    python -m benchmarks.monitoring_traffic
+    python -m benchmarks.monitoring_traffic --months 40 --drops 0 --days 1 --rates 10 --traffic "noise 6 h"
+
+Three metrics of 0.8 on average, of independent traffic; after a reference of 7 days (`--days`) a month follows in which
+nothing changes but what the kind of traffic says: level and volume by day, lower weekends with half the volume, noise
+of 3 points with a memory. A false month has one alert or more of any built-in rule on any of the metrics, evaluated
+every 30 minutes. A drop comes 36 hours after the reference on one metric and stays; the delay is the median until the
+first alert of any rule on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from benchmarks.monitoring import length
+
+from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, evaluate_rules
+from ragfault.analysis.monitoring.alerts import AlertState, advance_alerts
+from ragfault.analysis.monitoring.change_detection import MONTH_MINUTES, detect_drops, measure_reference
+from ragfault.analysis.monitoring.rollups import BINS
+from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries
+from ragfault.io.runs import MetricInfo
+from ragfault.stats.bootstrap import FloatArray
+
+METRICS = ("context_relevance", "groundedness", "answer_relevance")
+CLAIMS = 4  # a trace scores the share of so many claims that hold
+EVERY = 30  # minutes between evaluations of the rules
+BEFORE = 36 * 60  # minutes between the reference and a drop
+WAIT = 14 * DAY_MINUTES  # for how many minutes a drop is waited for
+
+
+class Kind(NamedTuple):
+    """Kind of traffic."""
+
+    day: float = 0.0  # amplitude of the level over the day
+    volume: float = 0.0  # amplitude of the volume over the day, as a share
+    weekend: float = 0.0  # by how much weekends are lower
+    noise: float = 0.0  # standard deviation of the noise
+    memory: float = 60.0  # minutes
+
+
+TRAFFIC = {
+    "constant": Kind(),
+    "day and night": Kind(day=0.05, volume=0.7),
+    "weekends": Kind(weekend=0.05),
+    "noise 1 h": Kind(noise=0.03, memory=60),
+    "noise 6 h": Kind(noise=0.03, memory=360),
+    "noise 1 d": Kind(noise=0.03, memory=1440),
+    "day, weekends": Kind(day=0.04, volume=0.7, weekend=0.03),
+    "day, weekends, noise 6 h": Kind(day=0.04, volume=0.7, weekend=0.03, noise=0.03, memory=360),
+}
+
+
+def simulate(rng: np.random.Generator, kind: Kind, rate: float, start: int, fall: FloatArray) -> MetricSeries:
+    """Simulate minutes of one metric, which lies lower by `fall`."""
+    size = len(fall)
+    minutes = start + np.arange(size)
+    phase = np.sin(2 * np.pi * minutes / DAY_MINUTES)
+    weekend = (minutes // DAY_MINUTES + 3) % 7 >= 5
+    level = 0.8 + kind.day * phase - kind.weekend * weekend - fall
+    if kind.noise:
+        keep = math.exp(-1 / kind.memory)
+        steps, now = rng.normal(size=size) * kind.noise * math.sqrt(1 - keep * keep), rng.normal() * kind.noise
+        noise = []
+        for step in steps.tolist():
+            now = keep * now + step
+            noise.append(now)
+        level = level + np.array(noise)
+    level = np.clip(level, 0.01, 0.99)
+    n = rng.poisson(rate * (1 + kind.volume * phase) * np.where(weekend & (kind.weekend > 0), 0.5, 1.0))
+    traces = np.repeat(np.arange(size), n)
+    values = rng.binomial(CLAIMS, level[traces]) / CLAIMS
+    total, squares = (np.bincount(traces, weights, minlength=size) for weights in (values, values * values))
+    empty = np.zeros((size, BINS), np.int64), np.zeros((size, 2), np.int64), ((),) * size
+    return MetricSeries(minutes.astype(np.int64), n.astype(np.float64), total, squares, *empty)
+
+
+class Job(NamedTuple):
+    """One replicate."""
+
+    kind: str
+    rate: float
+    days: int
+    drop: float
+    seed: int
+
+
+def replicate(job: Job) -> tuple[str, float]:
+    """Return the rule and the minute, since the drop or the reference, of the first alert; infinity for none."""
+    rng = np.random.default_rng([job.seed, round(1000 * job.drop), round(job.rate), *job.kind.encode()])
+    start, reference = DAY_MINUTES * int(rng.integers(0, 7)), job.days * DAY_MINUTES
+    size = reference + (BEFORE + WAIT if job.drop else MONTH_MINUTES)
+    changed = reference + (BEFORE if job.drop else 0)
+    measures = {name: MetricInfo(name, "generation") for name in METRICS[: 1 if job.drop else None]}
+    fall = job.drop * (np.arange(size) >= changed)
+    series = {(name, None, None): simulate(rng, TRAFFIC[job.kind], job.rate, start, fall) for name in measures}
+    references, open_from = {}, dict[tuple[str, str | None], list[tuple[int, float]]]()
+    for key, metric_series in series.items():
+        period = measure_reference(key[:2], metric_series.between(start, start + reference), measures[key[0]])
+        assert period is not None
+        references[key[:2]] = period
+        calls = detect_drops(metric_series, period)
+        open_from[key[:2]] = [(call.detected_at, call.recovered_at or math.inf) for call in calls]
+    state = AlertState()
+    for minute in range(start + changed, start + size, EVERY):
+        called = [key for key, times in open_from.items() if any(a < minute <= b for a, b in times)]
+        readings = evaluate_rules(DEFAULT_RULES, series, measures, minute, called, references)
+        state, events = advance_alerts(state, readings, 60.0 * minute)
+        for event in events:
+            if event.kind == "firing":
+                return event.rule, float(minute - start - changed)
+    return "", math.inf
+
+
+def main() -> None:
+    """Print the table: false months, and the median delay of drops."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--months", type=int, default=20, help="months without a change, per row [20]")
+    asked.add_argument("--drops", type=int, default=6, help="drops of each size, per row [6]")
+    asked.add_argument("--days", type=int, default=7, help="of the reference [7]")
+    asked.add_argument("--rates", type=int, nargs="+", default=[10], help="traces a minute [10]")
+    asked.add_argument("--traffic", nargs="+", choices=TRAFFIC, default=list(TRAFFIC), help="kinds of traffic [all]")
+    given = asked.parse_args()
+    print("| traffic | traces a minute | false months | 2 points | 5 points | 10 points |")
+    print("|---|---|---|---|---|---|")
+    with ProcessPoolExecutor(2) as workers:
+        for kind in given.traffic:
+            for rate in given.rates:
+                jobs = [Job(kind, rate, given.days, 0.0, seed) for seed in range(given.months)]
+                false = [rule for rule, _ in workers.map(replicate, jobs) if rule]
+                cells = []
+                for drop in (0.02, 0.05, 0.1):
+                    jobs = [Job(kind, rate, given.days, drop, 1000 + seed) for seed in range(given.drops)]
+                    delays = [delay for _, delay in workers.map(replicate, jobs)]
+                    half = np.quantile(delays, 0.5, method="higher") if delays else math.inf
+                    cells.append("> 14 d" if delays and not np.isfinite(half) else length(half))
+                rules = f" ({', '.join(sorted(set(false)))})" if false else ""
+                print(f"| {kind} | {rate} | {len(false)} of {given.months}{rules} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
