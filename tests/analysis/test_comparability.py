@@ -1,0 +1,167 @@
+"""Comparability of two runs: differences of the record are named, left out, and never blamed on a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, demo_traces
+from msgspec.structs import replace
+
+from ragfault.analysis import bisect, compare, gate
+from ragfault.evaluation import evaluate
+from ragfault.io.runs import Run
+from ragfault.records import Chunk, Gold, Trace
+from ragfault.reports.terminal.comparison import encode_comparison
+from sample_runs import Pair, evaluate_system, system
+
+N = 120
+TEXT = "The ferry sails at {0} past nine from berth {0}. Tickets cost {0} pounds and are sold on board until noon"
+
+
+def worded(pairs: Sequence[Pair]) -> list[Pair]:
+    """Give the chunks texts long enough to clip."""
+    return [(on_chunks(trace, lambda c: replace(c, text=TEXT.format(c.id))), seen) for trace, seen in pairs]
+
+
+def on_chunks(trace: Trace, change: Callable[[Chunk], Chunk]) -> Trace:
+    return replace(trace, chunks=tuple(map(change, trace.chunks or ())))
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return evaluate_system(tmp_path_factory.mktemp("base") / "old", worded(system(N, 1)))
+
+
+def alter(place: Path, change: Callable[[Trace], Trace], share: float = 1.0, seed: int = 1, **faults: float) -> Run:
+    """Evaluate a system with the traces of a share changed."""
+    pairs = worded(system(N, seed, **faults))
+    return evaluate_system(place, [(change(t) if at < share * N else t, v) for at, (t, v) in enumerate(pairs)])
+
+
+def edit_gold(trace: Trace) -> Trace:
+    return replace(trace, gold=Gold(chunks={f"{trace.id}-2": 1.0}))
+
+
+def rename(trace: Trace) -> Trace:
+    return on_chunks(trace, lambda chunk: replace(chunk, id=f"v2/{chunk.id}"))
+
+
+def clip(trace: Trace) -> Trace:
+    return on_chunks(trace, lambda chunk: replace(chunk, text=chunk.text[:40]))
+
+
+MISMATCHES = {
+    "queries": (lambda t: replace(t, query=f"Who was {t.id}?"), "the queries differ on 50 % of pairs"),
+    "labels": (edit_gold, "labels (gold) differ on 50 % of pairs"),
+    "texts": (clip, "clipped in the record"),
+    "fields": (lambda t: replace(t, chunks=None), "chunks are not recorded in the candidate on 50 % of pairs"),
+}
+
+
+@pytest.mark.parametrize("kind", MISMATCHES)
+def test_a_mismatch_is_named_and_blocks(baseline: Run, tmp_path: Path, kind: str):
+    """It is said with its share, no layer is blamed, and neither "no fault" nor a pass comes of it."""
+    change, words = MISMATCHES[kind]
+    new = alter(tmp_path / "new", change, 0.5)
+    bisection = bisect(baseline, new, margin=0.3)
+    assert bisection.verdict == "cannot tell"
+    assert words in bisection.sentence
+    [mismatch] = bisection.comparison.mismatches
+    assert (mismatch.kind, mismatch.pairs, mismatch.share) == (kind, N // 2, 0.5)
+    assert gate(new, baseline=baseline, max_drop=0.3).exit_code == 3
+    assert f'"kind": "{kind}"' in encode_comparison(compare(baseline, new))
+
+
+def test_edited_labels_are_left_out_where_they_differ(baseline: Run, tmp_path: Path):
+    """Recall is compared on the pairs whose gold is the same on both sides, and on no other."""
+    comparison = compare(baseline, alter(tmp_path / "new", edit_gold, 0.25), metrics=["recall@3", "groundedness"])
+    counts = {change.metric: change.n for change in comparison.changes}
+    assert counts == {"recall@3": N * 3 // 4, "groundedness": N}
+    assert comparison.mismatches[0].left_out == ("recall@3",)
+
+
+def test_renamed_ids_follow_their_texts(baseline: Run, tmp_path: Path):
+    """Chunks under new ids are the old ones by their text: recall stays, the mismatch is said, nothing is blocked."""
+    bisection = bisect(baseline, alter(tmp_path / "new", rename, 0.4), margin=0.3)
+    assert bisection.verdict == "no fault"
+    assert "gold is re-anchored by text" in bisection.sentence
+    recall = next(change for change in bisection.comparison.changes if change.metric == "recall@3")
+    assert recall.difference is not None
+    assert recall.difference.mean == 0
+    assert not any(clue.name == "ids" for clue in bisection.differences)
+
+
+def test_renumbered_ids_follow_their_texts(baseline: Run, tmp_path: Path):
+    """An old id that now stands for another text does not count as the gold it was."""
+
+    def rotate(trace: Trace) -> Trace:
+        ids = [chunk.id for chunk in trace.chunks or ()]
+        turned = dict(zip(ids, [*ids[1:], ids[0]], strict=True))
+        return on_chunks(trace, lambda chunk: replace(chunk, id=turned[chunk.id]))
+
+    assert bisect(baseline, alter(tmp_path / "new", rotate), margin=0.3).verdict == "no fault"
+
+
+def test_renamed_ids_hide_no_fault(baseline: Run, tmp_path: Path):
+    """Ids renamed on half of the traces hide no loss of relevant chunks."""
+    bisection = bisect(baseline, alter(tmp_path / "new", rename, 0.5, seed=2, retrieval=0.4))
+    assert bisection.verdict == "fault"
+    assert bisection.faults[0].layer == "retrieval"
+
+
+def test_a_mismatch_hides_no_fault(baseline: Run, tmp_path: Path):
+    """Answers that leave out facts are found although the chunk texts are clipped."""
+    bisection = bisect(baseline, alter(tmp_path / "new", clip, seed=2, truncation=0.4))
+    assert [fault.layer for fault in bisection.faults] == ["generation"]
+    assert "clipped in the record" in bisection.sentence
+
+
+def test_a_copy_under_a_new_id_is_no_renaming(baseline: Run, tmp_path: Path):
+    """Where the old chunk is still retrieved, one with the same text beside it is a copy."""
+
+    def copy(trace: Trace) -> Trace:
+        first, *rest = trace.chunks or ()
+        return replace(trace, chunks=(first, replace(first, id=f"copy of {first.id}"), *rest[:-1]))
+
+    comparison = compare(baseline, alter(tmp_path / "new", copy), metrics=["recall@3"])
+    assert not comparison.mismatches
+
+
+def test_added_text_is_no_clipping(baseline: Run, tmp_path: Path):
+    """Texts that go on after a full sentence were edited, which is a change of the system."""
+    old = evaluate_system(
+        tmp_path / "old", [(on_chunks(t, lambda c: replace(c, text=f"{c.text}.")), v) for t, v in worded(system(N, 1))]
+    )
+    new = alter(tmp_path / "new", lambda t: on_chunks(t, lambda c: replace(c, text=f"{c.text}. It sails on Sundays.")))
+    assert not compare(old, new).mismatches
+
+
+def test_white_space_is_no_difference(baseline: Run, tmp_path: Path):
+    """The same words with other spaces are the same chunks."""
+    new = alter(tmp_path / "new", lambda t: on_chunks(t, lambda c: replace(c, text=c.text.replace(" ", "\n"))))
+    comparison = compare(baseline, new)
+    assert comparison.same_chunks == comparison.pairs
+    assert not comparison.mismatches
+
+
+@pytest.fixture(scope="module")
+def demo() -> list[Trace]:
+    return demo_traces()
+
+
+@pytest.mark.parametrize("n", [104, 624])
+@pytest.mark.parametrize("key", [True, False], ids=["key", "no key"])
+@pytest.mark.parametrize("name", SITUATIONS)
+@pytest.mark.long
+def test_each_situation_has_its_verdict(demo: list[Trace], tmp_path: Path, name: str, key: bool, n: int):
+    """Each situation of the bench has one of its right exit codes and, with an answer key, its words."""
+    situation = SITUATIONS[name]
+    sides = build_pair(demo, situation, key=key, n=n)
+    runs = [evaluate(side, tmp_path / f"run-{at}", judge="lexical") for at, side in enumerate(sides)]
+    bisection = bisect(*runs, margin=0.05)
+    assert EXIT_CODES[bisection.verdict] in situation.exits
+    assert situation.words in bisection.sentence
+    if situation.layer is not None:
+        assert bisection.faults[0].layer == situation.layer
