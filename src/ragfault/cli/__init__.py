@@ -92,14 +92,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(run_command(arguments))
 
 
+GIT_OPTION = "--git"
+GIT_SKIP = 125  # the exit code by which `git bisect run` skips a commit; 128 and above would end it
+
+
 def run_command(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code."""
+    """Run the command line; return its exit code, with `--git` one of 0, 1 and 125."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if GIT_OPTION not in given:
+        return _run_command(given)
+    try:
+        code = _run_command(given)
+        return code if code in (0, 1) else GIT_SKIP
+    except Exception:  # noqa: BLE001 - Python would exit with 1, which is a bad commit to git
+        import traceback
+
+        traceback.print_exc()
+        return GIT_SKIP
+
+
+def _run_command(arguments: Sequence[str]) -> int:
     from ragfault.errors import BudgetExceeded, RagfaultError
 
     try:
-        code = cli.main(
-            args=None if arguments is None else list(arguments), prog_name="ragfault", standalone_mode=False
-        )
+        code = cli.main(args=list(arguments), prog_name="ragfault", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ragfault.cli.options.runs import human_labels_option, load_paired_labels, parse_margins, rejudge_baseline
-from ragfault.cli.options.settings import add_config_option, load_settings
+from ragfault.cli.options.settings import add_config_option, add_git_option, load_settings
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ Examples:
   ragfault bisect runs/v1 runs/v2 --format md >> "$GITHUB_STEP_SUMMARY"
   ragfault bisect runs/v1 runs/v2 --by route --margins groundedness=0.05
   ragfault bisect runs/monday runs/tuesday runs/wednesday
+  git bisect run ragfault bisect runs/good runs/new --git
 
 \b
 Terms also come from the table [compare] of ragfault.toml, as for compare.
@@ -130,6 +131,7 @@ Exit code 0: no layer broke, and that is shown, or all that broke between RUNS h
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="BASELINE CANDIDATE | RUNS...")
 @_add_comparison_options(BISECT_FORMATS)
+@add_git_option
 def bisect(runs: tuple[str, ...], **options: Any) -> int:
     """Name the layer that broke between two runs: retrieval, generation, or the source data.
 

@@ -18,7 +18,13 @@ from ragfault.cli.options.runs import (
     rejudge_baseline,
     show_progress,
 )
-from ragfault.cli.options.settings import add_config_option, add_trace_options, load_settings, parse_column_map
+from ragfault.cli.options.settings import (
+    add_config_option,
+    add_git_option,
+    add_trace_options,
+    load_settings,
+    parse_column_map,
+)
 from ragfault.cli.report import supports_color
 from ragfault.errors import UsageError
 
@@ -79,6 +85,7 @@ Exit code 0: every threshold and metric passes; 1: one fails; 3: the data cannot
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file, replacing it.")
 @click.option("--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it.")
 @add_config_option
+@add_git_option
 def gate(
     run: str,
     thresholds: tuple[str, ...],
@@ -203,6 +210,7 @@ Exit code 0: every threshold and metric passes, or none was given; 1: one fails,
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
 @click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
 @add_config_option
+@add_git_option
 def ci(
     traces: tuple[str, ...], out: str, thresholds: tuple[str, ...], unsure: str, config: str | None, **options: Any
 ) -> int:

@@ -10,6 +10,7 @@ import click
 import msgspec
 from msgspec import Meta
 
+from ragfault.cli import GIT_OPTION
 from ragfault.errors import InputError, UnknownName, UsageError
 
 SETTINGS_FILE = "ragfault.toml"
@@ -126,6 +127,16 @@ def add_config_option(function: F) -> F:
     """Add the option that names the settings file."""
     return click.option(
         "--config", type=click.Path(dir_okay=False), help=f"Settings file; ./{SETTINGS_FILE} is read where it exists."
+    )(function)
+
+
+def add_git_option(function: F) -> F:
+    """Add the option by which exit codes are those of `git bisect run`; `run_command` maps them."""
+    return click.option(
+        GIT_OPTION,
+        is_flag=True,
+        expose_value=False,
+        help="Exit codes for git bisect run: 125 (skip) instead of 2, 3 and above.",
     )(function)
 
 
