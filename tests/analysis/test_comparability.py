@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ragfault.analysis import bisect, compare, gate
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Gold, Trace
+from ragfault.records import Chunk, Gold, Span, Trace
 from ragfault.reports.terminal.comparison import encode_comparison
 from sample_runs import Pair, evaluate_system, system
 
@@ -80,6 +80,21 @@ def test_edited_labels_are_left_out_where_they_differ(baseline: Run, tmp_path: P
     counts = {change.metric: change.n for change in comparison.changes}
     assert counts == {"recall@3": N * 3 // 4, "groundedness": N}
     assert comparison.mismatches[0].left_out == ("recall@3",)
+
+
+def test_gold_of_a_corpus_cut_anew_is_no_edited_label(baseline: Run, tmp_path: Path):
+    """Where gold names new ids of the same spans, and each run knows its own ids only, the labels are the same."""
+    span = Span(document="d", start=0, end=9)
+
+    def label(name: str) -> Callable[[Trace], Trace]:
+        return lambda t: replace(t, gold=Gold(chunks={f"{t.id}-0{name}": 1.0}, spans=(span,)))
+
+    def cut(trace: Trace) -> Trace:
+        return label("n")(on_chunks(trace, lambda c: replace(c, id=f"{c.id}n", text=f"Anew: {c.text}")))
+
+    old = alter(tmp_path / "old", label(""))
+    assert not compare(old, alter(tmp_path / "new", cut)).mismatches
+    assert compare(old, alter(tmp_path / "edited", label("n"))).mismatches[0].kind == "labels"
 
 
 def test_renamed_ids_follow_their_texts(baseline: Run, tmp_path: Path):

@@ -243,7 +243,7 @@ def _decide_verdict(
     """Return verdict and sentence: what stopped the pipeline first, then mismatches of the pair, then the tree."""
     blocked = any(mismatch.blocks for mismatch in full.mismatches)
     asides = [mismatch.sentence for mismatch in full.mismatches if not mismatch.blocks or faults]
-    counts = "".join(f" {text[0].upper()}{text[1:]}." for text in (*asides, *describe_unshown_rises(full)))
+    counts = "".join(f" {text[0].upper()}{text[1:]}." for text in (*asides, *describe_unshown_rises(full, ["error"])))
     if faults and faults[0].evidence[0].metric in CHECK_METRICS:
         also = "; ".join(
             describe_fault_fact(fault) if fault.evidence[0].metric in CHECK_METRICS else fault.title

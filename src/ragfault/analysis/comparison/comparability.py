@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ragfault.analysis.comparison.pairing import NOT_RECORDED, Mask, RunContents, TracePairing, normalize_space
 from ragfault.analysis.comparison.records import Comparison, MetricChange, MismatchKind, PairMismatch, RunDifference
-from ragfault.analysis.comparison.renamed_ids import RenamedIds, is_same_gold
+from ragfault.analysis.comparison.renamed_ids import RenamedIds, compare_gold
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import Run
 from ragfault.metrics.catalog import get_definitions
@@ -22,6 +22,7 @@ from ragfault.text.number_format import format_percent
 
 EVERYTHING = "everything"  # stands for every field
 CHUNK_TEXT = "chunk texts"  # the texts of the chunks, beside their ids and places
+GOLD_SPANS = "gold spans"  # the spans of documents in the gold, beside its chunk ids
 ASPECTS = "aspects"  # what an answer is judged by where there are no facts; a judge sees the chunks as well
 CLIPPED_SHARE = 0.9  # of the chunks with another text under one id, so many are beginnings of the other side's
 BROKEN_OFF_SHARE = 0.5  # so many of them end within a sentence; texts to which something was added do not
@@ -105,6 +106,8 @@ def read_fields(metric: str) -> frozenset[str]:
         fields |= set() if without_text else {CHUNK_TEXT}
     if definition is not None and "answer" in definition.verdicts:
         fields |= {ASPECTS} if "fact" in definition.verdicts else {"chunks", CHUNK_TEXT}
+    if metric.startswith("span_") and "gold" in fields:
+        fields = {*fields, GOLD_SPANS} - {"gold"}
     return frozenset({*fields, EVERYTHING})
 
 
@@ -154,6 +157,7 @@ def _compare_recording(
             verb = "is" if name == "gold" else "are"
             text = f"{name} {verb} not recorded in the {side} on {{share}} of pairs"
             left_out = {field: pairs} if factless is None else {field: pairs, ASPECTS: pairs & factless}
+            left_out |= {GOLD_SPANS: pairs} if field == "gold" else {}
             mismatch_items.append(LocatedMismatch(kind="fields", text=text, pairs=pairs, left_out=left_out))
     return mismatch_items
 
@@ -165,9 +169,11 @@ def _find_edited_labels(
     old: RunContents, new: RunContents, pairing: TracePairing, renamed: RenamedIds | None, lacking: set[str]
 ) -> list[LocatedMismatch]:
     left, right = pairing.baseline, pairing.candidate
-    same = [is_same_gold(old.gold[a], new.gold[b], renamed) for a, b in zip(left, right, strict=True)]
+    known = frozenset(key.id for key in old.keys), frozenset(key.id for key in new.keys)
+    same = np.array([compare_gold(old.gold[a], new.gold[b], renamed, known) for a, b in zip(left, right, strict=True)])
     masks = {
-        "gold": ~np.array(same, dtype=bool),
+        "gold": ~same[:, 0],
+        GOLD_SPANS: ~same[:, 1],
         "reference": old.references[left] != new.references[right],
         "facts": old.facts[left] != new.facts[right],
     }

@@ -12,7 +12,13 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ragfault.analysis.comparison.comparability import describe_mismatches, find_mismatches, left_out_pairs, read_fields
+from ragfault.analysis.comparison.comparability import (
+    GOLD_SPANS,
+    describe_mismatches,
+    find_mismatches,
+    left_out_pairs,
+    read_fields,
+)
 from ragfault.analysis.comparison.pairing import RunContents, TracePairing, pair_traces, read_contents
 from ragfault.analysis.comparison.records import PairMismatch
 from ragfault.analysis.comparison.renamed_ids import find_renamed_ids, rescore_renamed
@@ -269,7 +275,9 @@ class PairedRuns:
             return {}
         known = get_definitions()
         metrics = [
-            m.name for m in self.shared_metrics() if metric_name(m.name) in known and "gold" in read_fields(m.name)
+            m.name
+            for m in self.shared_metrics()
+            if metric_name(m.name) in known and read_fields(m.name) & {"gold", GOLD_SPANS}
         ]
         return rescore_renamed(self.runs[1], self.contents, self.pairing, self.renamed_ids, metrics)
 

@@ -222,12 +222,12 @@ def decide_checks(comparison: Comparison) -> list[BranchDecision]:
     return decisions
 
 
-def describe_unshown_rises(comparison: Comparison) -> tuple[str, ...]:
+def describe_unshown_rises(comparison: Comparison, metrics: Sequence[str] = CHECK_METRICS) -> tuple[str, ...]:
     """Describe the checks that rose without it being shown, as counts."""
     return tuple(
         f"{count_traces(change)}: no rise is shown"
         for change in comparison.changes
-        if change.metric in CHECK_METRICS
+        if change.metric in metrics
         and change.difference is not None
         and change.difference.mean > 0
         and not is_shown_rise(change, comparison.alpha)

@@ -71,24 +71,32 @@ def _is_renamed(at: int, new: RunContents, places: dict[int, ChunkKey], taken: f
     return at in places or new.keys[at].id in taken
 
 
-def is_same_gold(old: Gold | None, new: Gold | None, renamed: RenamedIds | None) -> bool:
-    """Return whether two golds are the same, as they stand or once ids and documents are renamed."""
+def compare_gold(
+    old: Gold | None, new: Gold | None, renamed: RenamedIds | None, known: tuple[frozenset[str], frozenset[str]]
+) -> tuple[bool, bool]:
+    """Return whether two golds name the same chunks, and the same spans.
+
+    They do as they stand, or once ids and documents are renamed. Gold chunks are the same as well where the spans are
+    and the corpus was cut anew: neither run knows the ids (`known`) that the other's gold names alone.
+    """
     old, new = old or Gold(), new or Gold()
     chunks = old.chunks == new.chunks
     spans = set(old.spans) == set(new.spans)
-    if (chunks and spans) or renamed is None:
-        return chunks and spans
-    chunks = chunks or _match_renamed(
-        old.chunks.items(), ((renamed.ids.get(name, name), grade) for name, grade in new.chunks.items())
-    )
-    spans = spans or _match_renamed(
-        ((span.document, (span.start, span.end, span.grade)) for span in old.spans),
-        (
-            (renamed.documents.get(span.document, span.document), (span.start, span.end, span.grade))
-            for span in new.spans
-        ),
-    )
-    return chunks and spans
+    if renamed is not None:
+        chunks = chunks or _match_renamed(
+            old.chunks.items(), ((renamed.ids.get(name, name), grade) for name, grade in new.chunks.items())
+        )
+        spans = spans or _match_renamed(
+            ((span.document, (span.start, span.end, span.grade)) for span in old.spans),
+            (
+                (renamed.documents.get(span.document, span.document), (span.start, span.end, span.grade))
+                for span in new.spans
+            ),
+        )
+    if not chunks and spans and old.spans and old.chunks and new.chunks:
+        only_old, only_new = old.chunks.keys() - new.chunks.keys(), new.chunks.keys() - old.chunks.keys()
+        chunks = bool(only_old and only_new) and not (only_old & known[1] or only_new & known[0])
+    return chunks, spans
 
 
 def _match_renamed(old: Iterable[tuple[str, object]], new: Iterable[tuple[str, object]]) -> bool:
