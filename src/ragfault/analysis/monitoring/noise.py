@@ -29,7 +29,7 @@ NOISE_VARIANCES = 40  # how many variances of the noise are considered for each 
 PATTERNS = ((0.0, 0.0), (0.05, 0.0), (0.7, 0.0), (0.0, 0.3), (0.05, 0.3), (0.7, 0.3))
 """Variances of the pattern of the day and of the weekend, as shares of the variance of the blocks."""
 KNOWN_MEMORY = 1 / 3  # the longest memory of noise that is considered, as a share of the reference
-PROMISED_MEMORY = 1 / 7  # the longest for which the rate of false alarms was measured
+PROMISED_MEMORY = 1 / 7  # the longest that is promised, as a share; months were simulated for references of 7 days only
 KNOWN_DAY, KNOWN_WEEK = DAY_MINUTES - 60, 7 * DAY_MINUTES - 60  # how long a reference must be to know a pattern
 PATTERN_HOURS = 6.0  # hours over which the pattern of a day is alike
 NOISE_LEVEL = 0.9  # the quantile over the choices that limits are set by
