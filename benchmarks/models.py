@@ -2,9 +2,9 @@
 
     python benchmarks/models.py DATA/ragtruth_train.jsonl.gz [--count 400]
 
-For each task and each pair of neighbouring models (by the share of answers people marked), the better one
-is the baseline and the worse the candidate, on up to `count` prompts both answered. The chunks are the
-same, so retrieval must never be blamed; the direction of groundedness should be that of the human labels.
+For each task and each ordered pair of models, on up to `count` prompts that all answered, the second replaces the
+first. The chunks are the same, so retrieval must never be blamed; the direction of groundedness should be that of the
+human labels; a model that people marked less often should not be called a fault unless its gain is said.
 Prints a Markdown table.
 """
 
@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections import defaultdict
-from itertools import pairwise
+from collections import Counter, defaultdict
+from itertools import permutations
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from ragfault.analysis import bisect
+from ragfault.analysis import Bisection, bisect
 from ragfault.evaluation import evaluate
 from ragfault.io import read_traces
 from ragfault.records import Trace
@@ -60,32 +60,46 @@ def main() -> None:
     asked = parser.parse_args()
     print("| task | baseline → candidate | n | marked by people | groundedness | verdict | branch |")
     print("|---|---|---|---|---|---|---|")
-    blamed = agreed = reported = 0
+    totals: Counter[str] = Counter()
     for task, answers in sorted(load(asked.data).items()):
-        for better, worse in pairwise(sorted(answers, key=lambda model: marked(answers[model]))):
-            shared = sorted(answers[better].keys() & answers[worse].keys())[: asked.count]
-            sides = [[answers[model][source] for source in shared] for model in (better, worse)]
-            with tempfile.TemporaryDirectory() as folder:
-                runs = [evaluate(traces, Path(folder, str(at)), metrics=METRICS) for at, traces in enumerate(sides)]
-                result = bisect(*runs)
-            change = next(c for c in result.comparison.changes if c.metric == "groundedness")
-            people = [sum(trace.metadata["label"] for trace in traces) / len(traces) for traces in sides]
-            layer = result.faults[0].layer if result.faults else "–"
-            branch = result.faults[0].branch if result.faults else "–"
-            blamed += layer == "retrieval"
-            if change.state in ("dropped", "rose") and people[0] != people[1]:
-                reported += 1
-                agreed += (change.state == "dropped") == (people[1] > people[0])
-            assert change.difference is not None
-            moved = f"{change.difference.mean:+.3f} [{change.difference.low:+.3f}, {change.difference.high:+.3f}]"
-            print(
-                f"| {task} | {better} → {worse} | {len(shared)} | {people[0]:.0%} → {people[1]:.0%} "
-                f"| {moved} {change.state} | {result.verdict}: {layer} | {branch} |",
-                flush=True,
-            )
+        shared = sorted(set.intersection(*(set(texts) for texts in answers.values())))[: asked.count]
+        with tempfile.TemporaryDirectory() as folder:
+            runs = {
+                model: evaluate([answers[model][source] for source in shared], Path(folder, str(at)), metrics=METRICS)
+                for at, model in enumerate(sorted(answers))
+            }
+            people = {model: marked({source: answers[model][source] for source in shared}) for model in runs}
+            for old, new in permutations(sorted(runs, key=people.__getitem__), 2):
+                row(task, (old, new), (people[old], people[new]), bisect(runs[old], runs[new]), totals)
+    better, worse = totals["better"], totals["worse"]
     print(
-        f"\nRetrieval blamed: {blamed}. Of {reported} pairs where groundedness is shown to have moved, "
-        f"{agreed} agree with people."
+        f"\nRetrieval blamed: {totals['retrieval']}. Of {totals['moved']} pairs where groundedness is shown to have "
+        f"moved, {totals['agreed']} agree with people. Of {better} better candidates {totals['better fault']} are "
+        f"called a fault, {totals['gain unsaid']} without their gain; of {worse} worse ones {totals['worse fault']}."
+    )
+
+
+def row(
+    task: str, models: tuple[str, str], people: tuple[float, float], result: Bisection, totals: Counter[str]
+) -> None:
+    """Print the row of a pair of models, and count what was said of it."""
+    change = next(c for c in result.comparison.changes if c.metric == "groundedness")
+    side = "better" if people[1] < people[0] else "worse"
+    fault = result.faults[0] if result.faults else None
+    totals[side] += 1
+    totals[f"{side} fault"] += fault is not None
+    totals["gain unsaid"] += side == "better" and fault is not None and ", while " not in result.sentence
+    totals["retrieval"] += fault is not None and fault.layer == "retrieval"
+    if change.state in ("dropped", "rose") and people[0] != people[1]:
+        totals["moved"] += 1
+        totals["agreed"] += (change.state == "dropped") == (side == "worse")
+    assert change.difference is not None
+    moved = f"{change.difference.mean:+.3f} [{change.difference.low:+.3f}, {change.difference.high:+.3f}]"
+    verdict = "trade-off" if "trade-off" in result.sentence else result.verdict
+    print(
+        f"| {task} | {models[0]} → {models[1]} | {result.comparison.pairs} | {people[0]:.0%} → {people[1]:.0%} "
+        f"| {moved} {change.state} | {verdict} | {fault.branch if fault else '–'} |",
+        flush=True,
     )
 
 

@@ -109,12 +109,16 @@ def evaluate_system(place: Path, pairs: Sequence[Pair], metrics: Sequence[str] =
 
 
 def system(n: int, seed: int, **faults: float) -> list[Pair]:
-    """Build the verdicts on n traces of a system with these rates of faults, on top of a small rate of its own."""
+    """Build the verdicts on n traces of a system with these rates of faults, on top of a small rate of its own.
+
+    Of the answers that contradict the key, `source` changes the texts of the chunks too, `contradiction` does not.
+    """
     rng = random.Random(seed)
 
     def bad(name: str, base: float = 0.05) -> bool:
         return rng.random() < base + faults.get(name, 0.0)
 
+    contradicting = "contradiction" if "contradiction" in faults else "source"
     comparison = []
     for number in range(n):
         lost = bad("retrieval")
@@ -128,9 +132,11 @@ def system(n: int, seed: int, **faults: float) -> list[Pair]:
         cited = CitationVerdict(chunk=best, claim="c", supports=not bad("citing"))
         facts = tuple(FactVerdict(fact=f"f{at}", present=not bad("truncation")) for at in range(4))
         truth = tuple(
-            TruthVerdict(claim=claim.claim, status="contradicted" if bad("source") else "supported")
+            TruthVerdict(claim=claim.claim, status="contradicted" if bad(contradicting) else "supported")
             for claim in seen.claim or ()
         )
+        if "source" in faults and any(verdict.status == "contradicted" for verdict in truth):
+            trace = replace(trace, chunks=tuple(replace(c, text=f"{c.text} Now 9.") for c in trace.chunks or ()))
         trace = replace(
             trace,
             answer=f"{trace.answer} So says version {seed}.",

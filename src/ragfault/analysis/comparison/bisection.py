@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ragfault.analysis.comparison.comparability import describe_blocked, describe_uneven_loss, drop_spoiled_differences
 from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
 from ragfault.analysis.comparison.decision_tree import (
+    BRANCHES,
     EQUAL_DEPTH,
     GOLD_METRICS,
     STAGES_BY_BRANCH,
@@ -46,6 +47,13 @@ from ragfault.analysis.comparison.segment_search import search_segments
 from ragfault.analysis.comparison.stages.evidence import collect_evidence
 from ragfault.analysis.comparison.stages.paired_traces import read_pairs
 from ragfault.analysis.comparison.stages.ranking import rank_suspects
+from ragfault.analysis.comparison.trade_offs import (
+    REFUSED_METRICS,
+    RIGHT_SHARE,
+    find_gain,
+    find_new_refusals,
+    is_outweighed,
+)
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Trace, Verdicts
@@ -54,6 +62,7 @@ from ragfault.rules import RELEVANT_LEVELS, quote_matches
 MAX_CHARACTERS = 400  # maximum length of a text in an example
 
 JudgedTrace = tuple[Trace, Verdicts]
+VerdictSentence = tuple[Literal["fault", "no fault", "cannot tell"], str]
 
 
 def pick_examples(paired: PairedRuns, fault: LayerFault) -> tuple[ExampleTrace, ...]:
@@ -193,7 +202,12 @@ def bisect(
         warning = f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans"
         warnings = (*warnings, warning)
     walk = TreeWalk(comparison, differences)
-    faults, tree = walk.faults, [*decide_checks(full), *walk.decisions]
+    blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
+    explained = None if blocked else _explain_by_refusals(side, walk, names, pair_mask, options)
+    tree = [*decide_checks(full), *_without_faults(walk.decisions, explained)]
+    faults = walk.faults if explained is None else []
+    if faults and faults[0].layer == "source data":
+        faults = [_place_contradictions(side, faults[0], pair_mask, options)]
     if faults and faults[0].layer == "retrieval":
         more, ruling = _recheck_generation(side, comparison, pair_mask, options, differences)
         faults, tree = [*faults, *more], [*tree, ruling]
@@ -201,7 +215,7 @@ def bisect(
     ranked = [replace(fault, suspects=rank_suspects(STAGES_BY_BRANCH[fault.branch], evidence)) for fault in faults]
     shown = tuple(replace(fault, examples=pick_examples(side, fault)) for fault in (*broken, *ranked))
     shared = replace(full, changes=(*checks, *comparison.changes), warnings=warnings)
-    verdict, sentence = _decide_verdict(shown, walk, comparison, shared)
+    verdict, sentence = explained or _decide_verdict(shown, walk, comparison, shared)
     result = Bisection(
         verdict=verdict,
         sentence=sentence,
@@ -211,7 +225,7 @@ def bisect(
         differences=differences,
         needed=walk.needed if verdict == "cannot tell" else None,
     )
-    return _add_segments(side, result, options) if has_all_pairs else result
+    return _add_segments(side, result, options) if has_all_pairs and explained is None else result
 
 
 def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, Any]) -> Bisection:
@@ -239,7 +253,7 @@ def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, A
 
 def _decide_verdict(
     faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison, full: Comparison
-) -> tuple[Literal["fault", "no fault", "cannot tell"], str]:
+) -> VerdictSentence:
     """Return verdict and sentence: what stopped the pipeline first, then mismatches of the pair, then the tree."""
     blocked = any(mismatch.blocks for mismatch in full.mismatches)
     asides = [mismatch.sentence for mismatch in full.mismatches if not mismatch.blocks or faults]
@@ -258,6 +272,77 @@ def _decide_verdict(
     if walk.verdict == "no fault" and loss:
         return "cannot tell", f"The data cannot tell: {loss}.{counts}"
     return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{counts}"
+
+
+def _explain_by_refusals(
+    paired: PairedRuns,
+    walk: TreeWalk,
+    names: Sequence[str],
+    pair_mask: NDArray[np.bool_] | None,
+    options: Mapping[str, Any],
+) -> VerdictSentence | None:
+    """Return verdict and sentence where new refusals explain the fault, and enough of them are right; None elsewhere.
+
+    It is a trade-off where groundedness rose, at least half of the new refusals are right, and on the other pairs
+    nothing is shown to have dropped by more than groundedness rose there. Where no gain is shown and only right
+    refusals explain the drop, the data cannot tell.
+    """
+    dropped = [change for fault in walk.faults for change in fault.evidence]
+    if not dropped or any(metric_name(change.metric) not in REFUSED_METRICS for change in dropped):
+        return None
+    shift = find_new_refusals(paired, pair_mask)
+    if not shift.accepted.any():
+        return None
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    gain = find_gain(dropped[0], walk.changes)
+    without = shift.pairs if gain is not None and shift.right_share >= RIGHT_SHARE else shift.accepted
+    rest = compare(paired, metrics=names, pair_mask=everything & ~without, **options)
+    other = TreeWalk(rest, walk.differences)
+    if any(not is_outweighed(change, other.changes) for fault in other.faults for change in fault.evidence):
+        return None
+    lost = _change_text(dropped[0])
+    if without is shift.pairs and gain is not None:
+        text = f"{_change_text(gain)}, while {lost}: {shift.describe()}"
+        return "no fault", f"No layer broke, a trade-off: {text}."
+    text = f"{lost}, but {shift.describe()}, and they explain the drop"
+    return "cannot tell", f"No layer is shown to have broken: {text}."
+
+
+def _without_faults(tree: Sequence[BranchDecision], explained: VerdictSentence | None) -> list[BranchDecision]:
+    """Return the decisions; those for a fault are changed where new refusals explain it."""
+    if explained is None:
+        return list(tree)
+    outcome: Literal["ruled out", "cannot tell"] = "ruled out" if explained[0] == "no fault" else "cannot tell"
+    return [
+        replace(decision, outcome=outcome, why=f"{decision.why}; new refusals explain it")
+        if decision.outcome == "fault"
+        else decision
+        for decision in tree
+    ]
+
+
+def _place_contradictions(
+    paired: PairedRuns, fault: LayerFault, pair_mask: NDArray[np.bool_] | None, options: Mapping[str, Any]
+) -> LayerFault:
+    """Assign a fault to generation where answers contradict the key more often from the very same chunks.
+
+    The sources cannot be the cause of what happens on pairs whose chunks did not change.
+    """
+    same = paired.pairing.same_chunks.copy() if pair_mask is None else paired.pairing.same_chunks & pair_mask
+    if not same.any():
+        return fault
+    [change] = compare(paired, metrics=[fault.evidence[0].metric], pair_mask=same, **options).changes
+    if change.state != "dropped":
+        return fault
+    return replace(
+        fault,
+        layer="generation",
+        branch="2 generation",
+        title="the answers contradict the answer key from the same chunks",
+        evidence=(change,),
+        remedies=next(branch.remedies for branch in BRANCHES if branch.name == "2 generation"),
+        differences=(),
+    )
 
 
 def bisect_segments(
@@ -338,6 +423,8 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         first = faults[0]
         lead = f"{first.layer.capitalize()} broke ({first.title}): {_change_text(first.evidence[0])}"
         look = f"; look at {', '.join(suspect.stage for suspect in first.suspects)}"
+        gain = find_gain(first.evidence[0], walk.changes)
+        lead += f", while {_change_text(gain)}" if gain is not None else ""
         also = [fault.title for fault in faults[1:]]
         return f"{lead}{look}.{f' Also: {chr(59).join(also)}.' if also else ''}"
     if walk.verdict == "no fault":

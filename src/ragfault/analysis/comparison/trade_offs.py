@@ -1,0 +1,117 @@
+"""Trade-offs between metrics, and new refusals that were right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.records import MetricChange
+from ragfault.analysis.score_matrix import metric_name
+from ragfault.records import Trace, Verdicts
+from ragfault.rules import RELEVANT_LEVELS
+
+COUNTERPARTS = {
+    "groundedness": ("completeness",),
+    "completeness": ("groundedness",),
+    "answer_relevance": ("groundedness", "context_adherence"),
+    "context_recall": ("context_precision", "context_relevance"),
+    "context_precision": ("context_recall",),
+    "context_relevance": ("context_recall",),
+    "chunk_utilization": ("context_recall",),
+}
+"""Metric → the metrics that may have risen at its expense, in the order in which they are named."""
+
+REFUSED_METRICS = frozenset({"completeness", "answer_relevance"})
+"""Metrics that a refusal lowers, right or wrong."""
+
+RIGHT_SHARE = 0.5  # share of the new refusals that must be right in a trade-off
+UNSUPPORTED_SHARE = 0.5  # share of the baseline's claims without support from which a refusal was better
+
+
+class RefusalShift(Struct, frozen=True, eq=False):
+    """New refusals of the candidate on the compared pairs."""
+
+    pairs: NDArray[np.bool_]
+    """Pairs on which the candidate refuses and the baseline answered."""
+    accepted: NDArray[np.bool_]
+    """Those of them on which refusing was right."""
+    shares: tuple[float, float]
+    """Share of refusals of the baseline and of the candidate."""
+
+    @property
+    def right_share(self) -> float:
+        """Return the share of the new refusals that are right."""
+        return float(self.accepted.sum() / self.pairs.sum()) if self.pairs.any() else 0.0
+
+    def describe(self) -> str:
+        """Describe the shift in words."""
+        before, after = self.shares
+        right = f"{self.right_share:.0%} of the new refusals are right"
+        return f"the candidate refuses more ({before:.0%} → {after:.0%}), and {right}"
+
+
+def find_new_refusals(paired: PairedRuns, mask: NDArray[np.bool_] | None = None) -> RefusalShift:
+    """Find the pairs on which only the candidate refuses, and those of them on which it was right to.
+
+    A refusal is right where the query cannot be answered (`answerable` is False), or none of the gold was retrieved.
+    Without a key: where the judge finds no relevant chunk, or the chunks do not support half of the claims of the
+    baseline's answer.
+    """
+    size = len(paired.pairing)
+    sides = []
+    for side in (0, 1):
+        refused = [verdicts.answer is not None and verdicts.answer.refused for verdicts in paired.runs[side].verdicts()]
+        sides.append(np.array(refused, dtype=bool)[paired.paired_rows(side)])
+    inside = np.ones(size, dtype=bool) if mask is None else mask
+    newly = ~sides[0] & sides[1] & inside
+    right = np.zeros(size, dtype=bool)
+    rows = [{int(paired.paired_rows(side)[at]): int(at) for at in np.flatnonzero(newly)} for side in (0, 1)]
+    unsupported = {
+        rows[0][row]: _unsupported_share(verdicts)
+        for row, verdicts in enumerate(paired.runs[0].verdicts())
+        if row in rows[0]
+    }
+    run = paired.runs[1]
+    for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
+        if row in rows[1]:
+            at = rows[1][row]
+            right[at] = _refusal_is_right(trace, verdicts, unsupported[at])
+    count = max(1, int(inside.sum()))
+    return RefusalShift(
+        newly, right, (float((sides[0] & inside).sum()) / count, float((sides[1] & inside).sum()) / count)
+    )
+
+
+def _unsupported_share(verdicts: Verdicts) -> float:
+    claims = verdicts.claim or ()
+    return sum(claim.support in ("unsupported", "contradicted") for claim in claims) / len(claims) if claims else 0.0
+
+
+def _refusal_is_right(trace: Trace, verdicts: Verdicts, unsupported: float) -> bool:
+    if trace.answerable is not None:
+        return not trace.answerable
+    if trace.gold is not None and trace.gold.chunks and trace.chunks is not None:
+        return not any(trace.gold.chunks.get(chunk.id, 0.0) > 0 for chunk in trace.chunks)
+    relevant = any(chunk.level in RELEVANT_LEVELS for chunk in verdicts.chunk or ())
+    return (verdicts.chunk is not None and not relevant) or unsupported >= UNSUPPORTED_SHARE
+
+
+def find_gain(change: MetricChange, changes: Mapping[str, MetricChange]) -> MetricChange | None:
+    """Return the counterpart of a metric that got better where the metric got worse; None where none is shown."""
+    for name in COUNTERPARTS.get(metric_name(change.metric), ()):
+        gain = changes.get(name)
+        if gain is not None and gain.verdict == "better":
+            return gain
+    return None
+
+
+def is_outweighed(change: MetricChange, changes: Mapping[str, MetricChange]) -> bool:
+    """Return whether a metric that a refusal lowers fell by less than its counterpart got better."""
+    gain = find_gain(change, changes) if metric_name(change.metric) in REFUSED_METRICS else None
+    if gain is None or gain.difference is None or change.difference is None:
+        return False
+    return abs(gain.difference.mean) > abs(change.difference.mean)

@@ -1,0 +1,98 @@
+"""Laws of trade-offs: a gain in one metric of a pair is no fault of the other, and a right refusal is no loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from ragfault.analysis import bisect, pair_runs
+from ragfault.analysis.comparison.trade_offs import find_new_refusals
+from ragfault.records import AnswerVerdict, Gold, Trace, Verdicts
+from sample_runs import Pair, evaluate_system, system
+
+
+def refusing(pairs: Sequence[Pair], rows: range, *, answerable: bool | None) -> list[Pair]:
+    """Let a system refuse on some rows: no claims, no facts, an irrelevant answer."""
+    return [
+        refuse(trace, seen, answerable) if row in rows else (trace, seen) for row, (trace, seen) in enumerate(pairs)
+    ]
+
+
+def refuse(trace: Trace, seen: Verdicts, answerable: bool | None) -> Pair:
+    facts = tuple(replace(fact, present=False) for fact in seen.fact or ())
+    answer = AnswerVerdict(relevance=0.0, refused=True)
+    return (
+        replace(trace, answer="I do not know.", answerable=answerable),
+        replace(seen, claim=(), truth=(), fact=facts, answer=answer),
+    )
+
+
+@pytest.mark.parametrize("answerable", [False, True])
+def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, answerable: bool):
+    """A candidate that is better grounded and refuses is no fault where the refusals are right, and one where not."""
+    old = evaluate_system(tmp_path / "old", system(200, 1, grounding=0.3))
+    new = evaluate_system(tmp_path / "new", refusing(system(200, 2), range(40), answerable=answerable))
+    result = bisect(old, new)
+    assert result.verdict == ("fault" if answerable else "no fault")
+    assert "completeness fell" in result.sentence
+    assert "groundedness rose" in result.sentence
+    if not answerable:
+        assert "100% of the new refusals are right" in result.sentence
+        assert not [decision for decision in result.tree if decision.outcome == "fault"]
+    assert bisect(new, old).verdict == "fault"
+
+
+def test_right_refusals_alone_are_no_fault_and_no_proof(tmp_path: Path):
+    """Where only right refusals lower completeness and nothing got better, the data cannot tell, and say why."""
+    old = evaluate_system(tmp_path / "old", system(200, 1))
+    new = evaluate_system(tmp_path / "new", refusing(system(200, 1), range(40), answerable=False))
+    result = bisect(old, new)
+    assert (result.verdict, result.faults) == ("cannot tell", ())
+    assert "100% of the new refusals are right" in result.sentence
+
+
+@pytest.mark.parametrize(
+    ("answerable", "gold", "supports", "right"),
+    [(False, True, "sss", True), (True, False, "uuu", False), (None, True, "uuu", False), (None, False, "sss", True)],
+)
+def test_a_refusal_is_right_by_the_key_before_the_judge(
+    tmp_path: Path, answerable: bool | None, gold: bool, supports: str, right: bool
+):
+    """What `answerable` says decides, else whether gold was retrieved, whatever the judge made of the answer."""
+    old = [
+        (replace(trace, gold=Gold(chunks={f"{trace.id}-0" if gold else "missed": 1.0})), seen)
+        for trace, seen in system(4, 1, grounding=1.0 if supports == "uuu" else -1.0)
+    ]
+    runs = [
+        evaluate_system(tmp_path / "old", old),
+        evaluate_system(tmp_path / "new", refusing(old, range(2), answerable=answerable)),
+    ]
+    shift = find_new_refusals(pair_runs(*runs))
+    assert shift.pairs.tolist() == [True, True, False, False]
+    assert shift.accepted.tolist() == [right, right, False, False]
+    assert shift.shares == (0.0, 0.5)
+
+
+@pytest.mark.parametrize(("grounding", "right"), [(1.0, True), (-1.0, False)])
+def test_without_a_key_the_support_of_the_baseline_decides(tmp_path: Path, grounding: float, right: bool):
+    """Without a key a refusal is right in place of an answer that the chunks do not support."""
+    old = [(replace(trace, gold=None), seen) for trace, seen in system(4, 1, grounding=grounding)]
+    runs = [
+        evaluate_system(tmp_path / "old", old),
+        evaluate_system(tmp_path / "new", refusing(old, range(2), answerable=None)),
+    ]
+    shift = find_new_refusals(pair_runs(*runs), np.array([True, False, True, True]))
+    assert shift.pairs.tolist() == [True, False, False, False]
+    assert shift.accepted.tolist() == [right, False, False, False]
+
+
+def test_unchanged_sources_are_never_blamed(tmp_path: Path):
+    """Answers that contradict the key more often, from the very same chunks, are a fault of generation."""
+    old = evaluate_system(tmp_path / "old", system(200, 1))
+    result = bisect(old, evaluate_system(tmp_path / "new", system(200, 2, contradiction=0.3, retrieval=0.0)))
+    assert [(fault.layer, fault.branch) for fault in result.faults] == [("generation", "2 generation")]
+    assert "from the same chunks" in result.sentence
