@@ -17,25 +17,28 @@ from sample_runs import Pair, evaluate_system, system
 
 def refusing(pairs: Sequence[Pair], rows: range, *, answerable: bool | None) -> list[Pair]:
     """Let a system refuse on some rows: no claims, no facts, an irrelevant answer."""
+    return [refuse(*pair) if row in rows else pair for row, pair in enumerate(keyed(pairs, rows, answerable))]
+
+
+def keyed(pairs: Sequence[Pair], rows: range, answerable: bool | None) -> list[Pair]:
+    """Say of the queries of some rows whether they can be answered."""
     return [
-        refuse(trace, seen, answerable) if row in rows else (trace, seen) for row, (trace, seen) in enumerate(pairs)
+        (replace(trace, answerable=answerable) if row in rows else trace, seen)
+        for row, (trace, seen) in enumerate(pairs)
     ]
 
 
-def refuse(trace: Trace, seen: Verdicts, answerable: bool | None) -> Pair:
+def refuse(trace: Trace, seen: Verdicts) -> Pair:
     facts = tuple(replace(fact, present=False) for fact in seen.fact or ())
     answer = AnswerVerdict(relevance=0.0, refused=True)
-    return (
-        replace(trace, answer="I do not know.", answerable=answerable),
-        replace(seen, claim=(), truth=(), fact=facts, answer=answer),
-    )
+    return (replace(trace, answer="I do not know."), replace(seen, claim=(), truth=(), fact=facts, answer=answer))
 
 
 @pytest.mark.parametrize("answerable", [False, True])
 def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, answerable: bool):
     """A candidate that is better grounded and refuses is no fault where the refusals are right, and one where not."""
-    old = evaluate_system(tmp_path / "old", system(200, 1, grounding=0.3))
-    new = evaluate_system(tmp_path / "new", refusing(system(200, 2), range(40), answerable=answerable))
+    old = evaluate_system(tmp_path / "old", keyed(system(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable))
+    new = evaluate_system(tmp_path / "new", refusing(system(200, 2, retrieval=-1.0), range(40), answerable=answerable))
     result = bisect(old, new)
     assert result.verdict == ("fault" if answerable else "no fault")
     assert "completeness fell" in result.sentence
@@ -48,7 +51,7 @@ def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, an
 
 def test_right_refusals_alone_are_no_fault_and_no_proof(tmp_path: Path):
     """Where only right refusals lower completeness and nothing got better, the data cannot tell, and say why."""
-    old = evaluate_system(tmp_path / "old", system(200, 1))
+    old = evaluate_system(tmp_path / "old", keyed(system(200, 1), range(40), False))
     new = evaluate_system(tmp_path / "new", refusing(system(200, 1), range(40), answerable=False))
     result = bisect(old, new)
     assert (result.verdict, result.faults) == ("cannot tell", ())
@@ -64,11 +67,11 @@ def test_a_refusal_is_right_by_the_key_before_the_judge(
 ):
     """What `answerable` says decides, else whether gold was retrieved, whatever the judge made of the answer."""
     old = [
-        (replace(trace, gold=Gold(chunks={f"{trace.id}-0" if gold else "missed": 1.0})), seen)
+        (replace(trace, gold=Gold(chunks={trace.chunks[0].id if gold else "missed": 1.0})), seen)
         for trace, seen in system(4, 1, grounding=1.0 if supports == "uuu" else -1.0)
     ]
     runs = [
-        evaluate_system(tmp_path / "old", old),
+        evaluate_system(tmp_path / "old", keyed(old, range(2), answerable)),
         evaluate_system(tmp_path / "new", refusing(old, range(2), answerable=answerable)),
     ]
     shift = find_new_refusals(pair_runs(*runs))
