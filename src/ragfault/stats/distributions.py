@@ -36,7 +36,7 @@ def normal_quantile(p: float) -> float:
 def t_quantile(p: float, df: float) -> float:
     """Return the quantile of Student's t distribution.
 
-    By bisection on the distribution function (continued fraction of Lentz); accurate to about 1e-10 relative.
+    By Newton's method within a bracket on the distribution function; accurate to about 1e-10 relative.
 
     >>> round(t_quantile(0.975, 9), 6)
     2.262157
@@ -45,15 +45,21 @@ def t_quantile(p: float, df: float) -> float:
         raise ValueError(f"t_quantile needs 0 < p < 1 and df > 0, got p={p}, df={df}")
     if p < 0.5:
         return -t_quantile(1 - p, df)
-    low, high = 0.0, 1.0
-    while t_cdf(high, df) < p:
-        high *= 2
+    if math.isinf(df):
+        return normal_quantile(p)
+    scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
+    low, high, t = 0.0, math.inf, normal_quantile(p)
     for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
+        excess = t_cdf(-t, df) - (1 - p)
+        low, high = (t, high) if excess > 0 else (low, t)
+        step = excess / (scale * math.exp(-(df + 1) / 2 * math.log1p(t * t / df)))
+        following = t + step
+        if not low <= following <= high:
+            following = 2 * t + 1 if math.isinf(high) else (low + high) / 2
+        if abs(following - t) <= 1e-14 * abs(t):
             break
-        low, high = (middle, high) if t_cdf(middle, df) < p else (low, middle)
-    return (low + high) / 2
+        t = following
+    return t
 
 
 def t_cdf(t: float, df: float) -> float:

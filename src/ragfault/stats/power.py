@@ -2,7 +2,12 @@
 
 The deviation is that of one pair's difference, clusters included: `Difference.deviation` gives it as the standard error
 times the root of n, which is the plain standard deviation times the root of the design effect (Kish 1965). `size` is
-the number of pairs per cluster; degrees of freedom are clusters less 1. For m tests under Holm, plan with alpha / m.
+the number of pairs per cluster; degrees of freedom are clusters less 1. For m tests under Holm, plan with alpha / m:
+that holds also where a single metric changed.
+
+A change moves further pairs, and so spreads the differences: with `jump`, the size-weighted mean size of the moves
+(their squares over their sizes, summed by cluster), the variance of a pair grows by the change times the jump. For a
+0/1 metric, whose jump is 1, that is exact.
 """
 
 from __future__ import annotations
@@ -14,9 +19,9 @@ from functools import lru_cache
 import numpy as np
 
 from ragfault.stats.bootstrap import FloatArray
-from ragfault.stats.distributions import normal_cdf, t_quantile
+from ragfault.stats.distributions import normal_cdf, normal_quantile, t_quantile
 
-QUADRATURE_NODES = 200
+QUADRATURE_NODES = 256
 NORMAL_DF = 1e6
 """Degrees of freedom above which Student's t is the normal distribution."""
 MAX_PAIRS = 10**12
@@ -58,44 +63,52 @@ def equivalence_power(
 
 
 def detectable_effect(
-    deviation: float, n: float, cluster_size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
+    deviation: float,
+    n: float,
+    cluster_size: float = 1.0,
+    *,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    jump: float = 0.0,
 ) -> float:
     """Return the smallest detectable effect: the true difference that n pairs find with the given power.
 
     The inverse of `compute_power` (Bloom 1995). Infinite below two clusters, or where the deviation is.
 
-    >>> round(detectable_effect(0.2, 100), 4)
-    0.0566
+    >>> round(detectable_effect(0.2, 100), 4), round(detectable_effect(0.2, 100, jump=1.0), 4)
+    (0.0566, 0.1093)
     """
     if n / cluster_size < 2 or not math.isfinite(deviation):
         return math.inf
     _check_power(power)
-    low, high = 0.0, deviation
-    while _compute_power_at(high, deviation, n, cluster_size, alpha) < power:
-        low, high = high, 2 * high
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if _compute_power_at(middle, deviation, n, cluster_size, alpha) < power else (low, middle)
-        )
-    return high
+    shift = _solve_shift(n / cluster_size - 1, power, alpha)
+    half = shift * shift * jump / (2 * n)
+    return half + math.sqrt(half * half + shift * shift * deviation * deviation / n)
 
 
 def required_pairs(
-    effect: float, deviation: float, cluster_size: float = 1.0, *, power: float = 0.8, alpha: float = 0.05
+    effect: float,
+    deviation: float,
+    cluster_size: float = 1.0,
+    *,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    jump: float = 0.0,
 ) -> int | None:
     """Return the number of pairs that find a true difference of `effect` with the given power.
 
     The inverse of `detectable_effect`. None where no number is enough. Raises ValueError on an effect of 0.
 
-    >>> required_pairs(0.05, 0.2)
-    128
+    >>> required_pairs(0.05, 0.2), required_pairs(0.05, 0.2, jump=1.0)
+    (128, 285)
     """
     _check_power(power)
     if effect == 0:
         raise ValueError("effect is 0: no number of pairs finds a difference that is not there")
+    spread = math.sqrt(deviation * deviation + abs(effect) * jump)
+    start = (normal_quantile(1 - alpha / 2) + normal_quantile(power)) * spread / abs(effect)
     return _search_smallest_n(
-        lambda n: _compute_power_at(effect, deviation, n, cluster_size, alpha), power, deviation, cluster_size
+        lambda n: compute_power(effect, spread, n, cluster_size, alpha=alpha), power, spread, cluster_size, start
     )
 
 
@@ -112,13 +125,40 @@ def required_equivalence_pairs(
     _check_power(power)
     if not margin > 0:
         raise ValueError(f"margin is {margin}: give the smallest change that matters, above 0")
+    start = (normal_quantile(1 - alpha) + normal_quantile((1 + power) / 2)) * deviation / margin
     return _search_smallest_n(
-        lambda n: equivalence_power(margin, deviation, n, cluster_size, alpha=alpha), power, deviation, cluster_size
+        lambda n: equivalence_power(margin, deviation, n, cluster_size, alpha=alpha),
+        power,
+        deviation,
+        cluster_size,
+        start,
     )
 
 
-def _compute_power_at(effect: float, deviation: float, n: float, cluster_size: float, alpha: float) -> float:
-    return compute_power(effect, deviation, n, cluster_size, alpha=alpha)
+@lru_cache(maxsize=1024)
+def _solve_shift(df: float, power: float, alpha: float) -> float:
+    """Return the effect over its standard error that is found with the given power."""
+    t = t_quantile(1 - alpha / 2, df)
+    spread, weights = _weigh_deviations(df)
+
+    def lacking(shift: float) -> float:
+        return _average_normal_cdf(weights, shift - t * spread) + _average_normal_cdf(weights, -shift - t * spread) - power
+
+    low, high = 0.0, t + max(0.0, normal_quantile(power)) + 1.0
+    while lacking(high) < 0:
+        low, high = high, 2 * high
+    at_low, at_high, kept = lacking(low), lacking(high), 0
+    while high - low > 1e-13 * high and at_high > 0:  # regula falsi, halved at the end that stays (Illinois)
+        middle = high - at_high * (high - low) / (at_high - at_low)
+        middle = middle if low < middle < high else (low + high) / 2
+        value = lacking(middle)
+        if abs(value) < 1e-12:
+            return middle
+        if value > 0:
+            high, at_high, at_low, kept = middle, value, at_low / 2 if kept > 0 else at_low, 1
+        else:
+            low, at_low, at_high, kept = middle, value, at_high / 2 if kept < 0 else at_high, -1
+    return high
 
 
 def _check_power(power: float) -> None:
@@ -136,20 +176,28 @@ def _compute_plan_error(deviation: float, n: float, cluster_size: float) -> tupl
 
 
 def _search_smallest_n(
-    power_at: Callable[[int], float], power: float, deviation: float, cluster_size: float
+    power_at: Callable[[int], float], power: float, deviation: float, cluster_size: float, root: float
 ) -> int | None:
-    """Search for the smallest n that reaches the power, which grows with n."""
+    """Search for the smallest n that reaches the power, which grows with n, from the n of the normal distribution."""
     if not math.isfinite(deviation):
         return None
-    low = high = max(2, math.ceil(2 * cluster_size))
+    if root > math.sqrt(MAX_PAIRS):
+        return None
+    least = max(2, math.ceil(2 * cluster_size))
+    low, high = least - 1, max(least, math.ceil(root * root))
+    step = max(2, math.ceil(2 * cluster_size))
     while power_at(high) < power - 1e-9:
-        low, high = high, 2 * high
+        low, high, step = high, high + step, 2 * step
         if high > MAX_PAIRS:
             return None
+    step = max(2, math.ceil(2 * cluster_size))
+    while high - step > low and power_at(high - step) >= power - 1e-9:
+        high, step = high - step, 2 * step
+    low = max(low, high - step)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if power_at(middle) >= power - 1e-9 else (middle, high)
-    return low if power_at(low) >= power - 1e-9 else high
+    return high
 
 
 def _average_normal_cdf(weights: FloatArray, z: FloatArray) -> float:
@@ -158,20 +206,16 @@ def _average_normal_cdf(weights: FloatArray, z: FloatArray) -> float:
 
 @lru_cache(maxsize=512)
 def _weigh_deviations(df: float) -> tuple[FloatArray, FloatArray]:
-    """Return ratios of sample to true deviation with their weights (Gauss-Legendre over the logarithm)."""
+    """Return ratios of sample to true deviation with their weights, at even steps of the logarithm.
+
+    The density vanishes at both ends, so that equal weights integrate it as exactly as any rule.
+    """
     if df > NORMAL_DF:
         return np.ones(1), np.ones(1)
     reach = 9 / math.sqrt(2 * df)
     low, high = -reach - 26 / df, math.log1p(reach)
-    nodes, weights = _legendre_nodes()
-    log = low + (high - low) * (nodes + 1) / 2
+    log = np.linspace(low, high, QUADRATURE_NODES)
     spread = np.exp(log)
     height = df * (log - (spread**2 - 1) / 2)
-    weights = weights * np.exp(height - height.max())
+    weights = np.exp(height - height.max())
     return spread, weights / weights.sum()
-
-
-@lru_cache(maxsize=1)
-def _legendre_nodes() -> tuple[FloatArray, FloatArray]:
-    nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
-    return nodes, weights
