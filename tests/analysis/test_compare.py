@@ -69,6 +69,17 @@ def test_cannot_tell_says_how_many_pairs_would(baseline: Run, tmp_path: Path):
     assert change.detectable > 0.02
 
 
+def test_the_detectable_change_grows_with_the_number_of_metrics(baseline: Run, candidate: Run):
+    """What these pairs would miss is planned under the correction that is applied: more metrics, a larger change."""
+    together = compare(baseline, candidate)
+    tested = [change for change in together.changes if change.detectable is not None]
+    assert len(tested) > 1
+    for change in tested:
+        alone = compare(baseline, candidate, metrics=[change.metric]).changes[0]
+        assert alone.detectable is not None
+        assert change.detectable > alone.detectable
+
+
 def test_lower_is_better_the_right_way_round(baseline: Run, tmp_path: Path):
     """A latency that rose is worse."""
     from ragfault.records import Latency

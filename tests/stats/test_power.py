@@ -15,10 +15,12 @@ from ragfault.stats import (
     detectable_effect,
     equivalence_power,
     equivalence_test,
+    mcnemar_test,
     paired_difference,
     required_equivalence_pairs,
     required_pairs,
     sign_flip_test,
+    typical_jump,
 )
 
 
@@ -68,6 +70,33 @@ def test_more_certainty_needs_more_pairs():
     assert required_pairs(0.04, 0.2) > base
     assert required_pairs(0.05, 0.2, 4.0) > base
     assert required_equivalence_pairs(0.02, 0.2) > required_equivalence_pairs(0.05, 0.2)
+
+
+@pytest.mark.parametrize("tests", [1, 4, 12, 39])
+def test_a_change_of_the_detectable_size_is_found_in_pairs_that_do_not_move_by_chance(tests: int):
+    """Falls from 1 to 0 of the detectable share reach McNemar's corrected test in 80 % of samples, and not always."""
+    n, alpha = 200, 0.05 / tests
+    effect = detectable_effect(0.02, n, alpha=alpha, jump=1.0)
+    fell = np.random.default_rng(tests).binomial(n, effect, size=4000)
+    power = np.mean([mcnemar_test(0, int(count)) <= alpha for count in fell])
+    assert 0.78 <= power <= 0.95
+
+
+@given(st.floats(0.01, 0.5), st.floats(0.05, 1), st.floats(0, 0.2))
+def test_the_detectable_change_with_a_jump_requires_its_own_pairs(deviation: float, jump: float, seen: float):
+    """With further moves by a jump, n pairs are still what their own smallest detectable effect requires."""
+    effect = detectable_effect(deviation, 300, jump=jump, seen=seen)
+    if effect > seen or effect == pytest.approx(detectable_effect(deviation, 300)):
+        assert required_pairs(effect, deviation, jump=jump, seen=seen) == 300
+
+
+def test_a_plan_counts_on_larger_moves_than_those_seen():
+    """The jump is half the range at least, and all of it where hardly anything moved."""
+    assert typical_jump([0.1, -0.1] * 20, reach=1.0) == 0.5
+    assert typical_jump([1.0, -1.0] * 20, reach=1.0) == 1.0
+    assert typical_jump([0.1, 0, 0], reach=1.0) == 1.0
+    assert typical_jump([2.0, 0, 0]) == 2.0
+    assert typical_jump([0.5] * 40, [i // 2 for i in range(40)], reach=1.0) == 1.0
 
 
 def test_what_no_number_can_tell():

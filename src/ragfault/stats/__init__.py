@@ -40,6 +40,7 @@ from ragfault.stats.power import (
     equivalence_power,
     required_equivalence_pairs,
     required_pairs,
+    typical_jump,
 )
 from ragfault.stats.ppi import (
     MIN_LABELS,
@@ -53,6 +54,7 @@ from ragfault.stats.ppi import (
 from ragfault.stats.sequences import confidence_sequence, detect_change_point, detect_mean_shifts, difference_sequence
 from ragfault.stats.significance import (
     SignificanceTest,
+    count_flips,
     equivalence_test,
     holm_adjust,
     label_permutation_test,
@@ -86,6 +88,7 @@ __all__ = [
     "compute_power",
     "confidence_sequence",
     "correct_share",
+    "count_flips",
     "detect_change_point",
     "detect_mean_shifts",
     "detectable_effect",
@@ -110,6 +113,7 @@ __all__ = [
     "sign_flip_tests",
     "standard_error",
     "t_quantile",
+    "typical_jump",
     "unpaired_difference",
     "unpaired_differences",
     "wilson_interval",

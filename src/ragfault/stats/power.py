@@ -5,9 +5,9 @@ times the root of n, which is the plain standard deviation times the root of the
 the number of pairs per cluster; degrees of freedom are clusters less 1. For m tests under Holm, plan with alpha / m:
 that holds also where a single metric changed.
 
-A change moves further pairs, and so spreads the differences: with `jump`, the size-weighted mean size of the moves
-(their squares over their sizes, summed by cluster), the variance of a pair grows by the change times the jump. For a
-0/1 metric, whose jump is 1, that is exact.
+A change moves further pairs, and so spreads the differences: with `jump`, the size of these moves
+(`typical_jump`), the variance of a pair grows by the change times the jump. For a
+0/1 metric, whose jump is 1, that is exact. A change of the size `seen` is in the deviation already.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from ragfault.stats.bootstrap import FloatArray
+from ragfault.stats.bootstrap import Clusters, FloatArray, Values, as_matrix, tabulate_clusters
 from ragfault.stats.distributions import normal_cdf, normal_quantile, t_quantile
 
 QUADRATURE_NODES = 256
 NORMAL_DF = 1e6
 """Degrees of freedom above which Student's t is the normal distribution."""
 MAX_PAIRS = 10**12
+FEW_MOVES = 10
+"""If fewer clusters moved, larger moves may be unobserved."""
 _normal_cdf = np.frompyfunc(normal_cdf, 1, 1)
 
 
@@ -70,6 +72,7 @@ def detectable_effect(
     power: float = 0.8,
     alpha: float = 0.05,
     jump: float = 0.0,
+    seen: float = 0.0,
 ) -> float:
     """Return the smallest detectable effect: the true difference that n pairs find with the given power.
 
@@ -82,8 +85,11 @@ def detectable_effect(
         return math.inf
     _check_power(power)
     shift = _solve_shift(n / cluster_size - 1, power, alpha)
-    half = shift * shift * jump / (2 * n)
-    return half + math.sqrt(half * half + shift * shift * deviation * deviation / n)
+    effect = shift * deviation / math.sqrt(n)
+    if not jump or effect <= seen:
+        return effect
+    half, unmoved = shift * shift * jump / (2 * n), deviation * deviation - seen * jump
+    return half + math.sqrt(max(0.0, half * half + shift * shift * unmoved / n))
 
 
 def required_pairs(
@@ -94,6 +100,7 @@ def required_pairs(
     power: float = 0.8,
     alpha: float = 0.05,
     jump: float = 0.0,
+    seen: float = 0.0,
 ) -> int | None:
     """Return the number of pairs that find a true difference of `effect` with the given power.
 
@@ -105,11 +112,30 @@ def required_pairs(
     _check_power(power)
     if effect == 0:
         raise ValueError("effect is 0: no number of pairs finds a difference that is not there")
-    spread = math.sqrt(deviation * deviation + abs(effect) * jump)
+    spread = math.sqrt(deviation * deviation + max(0.0, abs(effect) - seen) * jump)
     start = (normal_quantile(1 - alpha / 2) + normal_quantile(power)) * spread / abs(effect)
     return _search_smallest_n(
         lambda n: compute_power(effect, spread, n, cluster_size, alpha=alpha), power, spread, cluster_size, start
     )
+
+
+def typical_jump(changes: Values, clusters: Clusters | None = None, reach: float = math.inf) -> float:
+    """Return the size of the moves that a change may bring, for a plan.
+
+    Further moves of this size that add up to a mean change e add e times it to the variance of a pair. It is that of
+    the moves seen, their squares over their sizes, summed by cluster; but at least half the `reach` of the metric, for
+    a fault may cost an answer more than chance does, and the whole reach where fewer than ten clusters moved.
+
+    >>> typical_jump([0, 0.8, -0.8, 0.8] * 4, reach=1.0), typical_jump([0, 0, 0], reach=1.0)
+    (0.8..., 1.0)
+    """
+    table = tabulate_clusters(as_matrix(changes), clusters, None)
+    sizes = np.abs(table.sums[:, 0])
+    total = float(sizes.sum())
+    seen = float((sizes**2).sum()) / total if total > 0 else 0.0
+    if math.isinf(reach):
+        return seen
+    return max(seen, reach if np.count_nonzero(sizes) < FEW_MOVES else reach / 2)
 
 
 def required_equivalence_pairs(

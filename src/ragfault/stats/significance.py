@@ -121,6 +121,18 @@ def sign_flip_tests(
     return tuple(tests)
 
 
+def count_flips(tests: int, clusters: int, alpha: float) -> int | None:
+    """Count the random sign patterns that let the smallest p survive a correction for so many tests at alpha.
+
+    None where the default number does, or where p is that of the normal limit.
+
+    >>> count_flips(12, 300, 0.05), count_flips(400, 300, 0.05)
+    (None, 16000)
+    """
+    least = math.ceil(2 * tests / alpha)
+    return None if least <= RESAMPLES or clusters > MAX_PERMUTATION_CLUSTERS else least
+
+
 def _set_p_value(test: SignificanceTest | None, p: float) -> SignificanceTest | None:
     return test and SignificanceTest(p, test.statistic, test.n, test.clusters, "permutation")
 

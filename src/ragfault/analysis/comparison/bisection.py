@@ -436,7 +436,9 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         return f"{_change_text(walk.undecided)}, but the data cannot tell whether retrieval moved with it."
     least = [c for c in comparison.changes if c.detectable is not None and not excludes_drop(c)]
     if not least:
-        return f"The data cannot tell: nothing of the tree is measured on {comparison.pairs:,} paired traces."
+        few = any(change.n for change in comparison.changes)
+        what = "are too few to show a change of any size" if few else "measure nothing of the tree"
+        return f"The data cannot tell: {comparison.pairs:,} paired traces {what}."
     worst = max(least, key=lambda change: change.detectable or 0.0)
     need = f"; about {walk.needed:,} would show one of {worst.margin:g}" if walk.needed else ""
     return (

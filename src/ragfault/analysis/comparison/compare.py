@@ -25,6 +25,7 @@ from ragfault.protocols import VerdictKind
 from ragfault.stats import (
     Difference,
     PpiDifference,
+    count_flips,
     detectable_effect,
     equivalence_test,
     holm_adjust,
@@ -32,6 +33,8 @@ from ragfault.stats import (
     required_equivalence_pairs,
     required_pairs,
     sign_flip_tests,
+    t_quantile,
+    typical_jump,
 )
 
 ALPHA, POWER = 0.05, 0.8
@@ -84,9 +87,11 @@ def compare(  # noqa: PLR0913 - the options of one verb
 
     measures = [m for m in paired.shared_metrics() if metrics is None or m.name in metrics]
     samples = [_sample_metric(paired, measure, mask) for measure in measures]
-    tests = _test_metrics(paired, samples, mask, seed) if samples else []
+    tests = _test_metrics(paired, samples, mask, alpha, seed) if samples else []
+    family = sum(test.adjusted is not None for test in tests)
     changes = [
-        _describe_change(paired, sample, test, mask, options) for sample, test in zip(samples, tests, strict=True)
+        _describe_change(paired, sample, test, mask, options, family)
+        for sample, test in zip(samples, tests, strict=True)
     ]
     return Comparison(
         baseline=paired.runs[0].path.name,
@@ -225,7 +230,9 @@ class MetricTest(Struct, frozen=True, kw_only=True):
         return (self.ppi and self.ppi.difference) or self.judge_difference
 
 
-def _test_metrics(paired: PairedRuns, samples: Sequence[MetricSample], mask: Mask, seed: int) -> list[MetricTest]:
+def _test_metrics(
+    paired: PairedRuns, samples: Sequence[MetricSample], mask: Mask, alpha: float, seed: int
+) -> list[MetricTest]:
     """Test all metrics on the same resamples of the pairs."""
     baseline = np.stack([sample.baseline for sample in samples], axis=1)
     candidate = np.stack([sample.candidate for sample in samples], axis=1)
@@ -238,7 +245,8 @@ def _test_metrics(paired: PairedRuns, samples: Sequence[MetricSample], mask: Mas
         measures,
         paired.judge_flakiness,
     )
-    sign_flips = sign_flip_tests(baseline, candidate, clusters, defined=defined, seed=seed)
+    flips = count_flips(sum(not sample.identical for sample in samples), len(baseline), alpha)
+    sign_flips = sign_flip_tests(baseline, candidate, clusters, defined=defined, resamples=flips, seed=seed)
     tests = []
     for sample, difference, sign_flip in zip(samples, differences, sign_flips, strict=True):
         ppi = None if sample.identical else _correct_by_labels(paired, sample, mask, clusters)
@@ -267,8 +275,8 @@ def _correct_by_labels(
 # --- table -----------------------------------------------------------------------------------------
 
 
-def _describe_change(
-    paired: PairedRuns, sample: MetricSample, test: MetricTest, mask: Mask, options: _ComparisonOptions
+def _describe_change(  # noqa: PLR0913 - one row of the table from all that was computed
+    paired: PairedRuns, sample: MetricSample, test: MetricTest, mask: Mask, options: _ComparisonOptions, family: int
 ) -> MetricChange:
     measure, difference, n = sample.measure, test.difference, int(sample.defined.sum())
     mean = float(sample.baseline[sample.defined].mean()) if n else None
@@ -279,9 +287,13 @@ def _describe_change(
     if not sample.identical and difference is not None and test.adjusted is not None:
         assert equivalence_p is not None
         state = classify_difference(difference, test.adjusted, equivalence_p, options.alpha)
-        detectable = _detectable_change(difference, options)
+        clusters = None if paired.pairing.clusters is None else paired.pairing.clusters[mask]
+        jump = typical_jump(sample.candidate - sample.baseline, clusters, _metric_reach(measure))
+        detectable = _detectable_change(difference, margin, jump, _metric_reach(measure), options, family)
         if state == "cannot tell":
-            needed = pairs_to_decide(difference, margin, power=options.power, alpha=options.alpha)
+            needed = pairs_to_decide(
+                difference, margin, power=options.power, alpha=options.alpha, family=family, jump=jump
+            )
     statuses = [paired.statuses(measure.name, side)[mask] for side in (0, 1)]
     scored = [status == SCORED for status in statuses]
     moved = np.where(sample.defined, sample.candidate - sample.baseline, 0.0)
@@ -321,29 +333,62 @@ def classify_difference(difference: Difference, adjusted: float, equivalence_p: 
     return "cannot tell"
 
 
-def _detectable_change(difference: Difference, options: _ComparisonOptions) -> float | None:
-    """Return the smallest change that these pairs would show with the power asked for."""
+def _metric_reach(measure: MetricInfo) -> float:
+    """Return the width of a metric's range."""
+    low, high = metric_bounds(measure)
+    return high - low
+
+
+def _detectable_change(  # noqa: PLR0913 - a plan has as many parts
+    difference: Difference, margin: float, jump: float, reach: float, options: _ComparisonOptions, family: int
+) -> float | None:
+    """Return the smallest change that these pairs would show with the power asked for; None where none would.
+
+    It is shown under Holm's correction of `family` tests, and only if it is not so small that the equivalence test
+    calls it steady.
+    """
     spread = difference.deviation
-    if not (math.isfinite(spread) and spread > 0 and difference.clusters > 1):
+    level = options.alpha / family
+    if not (math.isfinite(spread) and spread > 0) or difference.clusters < _least_clusters(level):
         return None
-    return detectable_effect(spread, difference.n, difference.cluster_size, power=options.power, alpha=options.alpha)
+    shown = detectable_effect(
+        spread,
+        difference.n,
+        difference.cluster_size,
+        power=options.power,
+        alpha=level,
+        jump=jump,
+        seen=abs(difference.mean),
+    )
+    bound = t_quantile(1 - options.alpha, difference.df) - t_quantile(options.power, difference.df)
+    effect = max(shown, margin - bound * difference.error)
+    return effect if effect <= reach else None
 
 
-def pairs_to_decide(
-    difference: Difference, margin: float, *, power: float, alpha: float, family: int = 1
+def _least_clusters(level: float) -> int:
+    """Return the smallest number of clusters of which the sign-flip test can reject at a level: p is at least 2^(1−n)."""
+    return max(2, 1 + math.ceil(-math.log2(level)))
+
+
+def pairs_to_decide(  # noqa: PLR0913 - the options of one plan
+    difference: Difference, margin: float, *, power: float, alpha: float, family: int = 1, jump: float = 0.0
 ) -> int | None:
     """Return about how many pairs would tell a change of the margin from none, at the present spread.
 
-    The significance test is corrected for `family` tests; the equivalence test is not.
+    The significance test is corrected for `family` tests; the equivalence test is not. A change adds moves to the
+    present ones, of the size `jump` (see `typical_jump`).
     """
     spread, size = difference.deviation, difference.cluster_size
     if not math.isfinite(spread) or spread <= 0:
         return None
     counts = (
-        required_pairs(margin, spread, size, power=power, alpha=alpha / family),
+        required_pairs(
+            margin, spread, size, power=power, alpha=alpha / family, jump=jump, seen=abs(difference.mean)
+        ),
         required_equivalence_pairs(margin, spread, size, power=power, alpha=alpha),
+        math.ceil(size * _least_clusters(alpha / family)),
     )
-    return max((count for count in counts if count is not None), default=None)
+    return None if counts[0] is None else max(count for count in counts if count is not None)
 
 
 def _list_moved(paired: PairedRuns, sample: MetricSample, mask: Mask, gain: Floats) -> tuple[MovedTrace, ...]:

@@ -64,7 +64,8 @@ class MetricChange(Struct, frozen=True, kw_only=True):
     margin: float
     """The smallest change that matters, in the metric's units."""
     detectable: float | None
-    """Smallest true change that this many pairs would show, with the stated power."""
+    """Smallest true change that these pairs would show with the stated power, under the correction that is applied;
+    None where they would show none of any size."""
     needed: int | None
     """Where the data cannot tell: about how many pairs would; None where no number is known."""
     n: int

@@ -25,14 +25,13 @@ from ragfault.records import Trace
 from ragfault.stats import (
     Difference,
     SignificanceTest,
+    count_flips,
     equivalence_test,
     holm_adjust,
     paired_differences,
     sign_flip_tests,
 )
 from ragfault.stats.bootstrap import Clusters, FloatArray
-from ragfault.stats.significance import MAX_PERMUTATION_CLUSTERS
-from ragfault.stats.significance import RESAMPLES as FLIPS
 
 MAX_FACTORIAL_PARTS = 4  # up to so many parts all 2^k configurations are run, unless orders are asked for
 
@@ -368,20 +367,20 @@ def _test_effects(
         resamples=options.resamples,
         seed=options.seed,
     )
+    moved = int((left != right).any(axis=0).sum())
     flips = sign_flip_tests(
-        left, right, clusters, defined=defined, resamples=_count_resamples(left != right, options), seed=options.seed
+        left,
+        right,
+        clusters,
+        defined=defined,
+        resamples=count_flips(moved, len(left), options.alpha),
+        seed=options.seed,
     )
     effects = [
         None if change is None or flip is None else EffectTest(change, flip, counts)
         for change, flip, counts in zip(differences, flips, (left != right).any(axis=0).tolist(), strict=True)
     ]
     return [effects[at : at + count] for at in range(0, len(effects), count)]
-
-
-def _count_resamples(moved: Mask, options: EffectOptions) -> int | None:
-    """Return enough random sign patterns for the smallest p to survive correction; None for the default."""
-    least = math.ceil(2 * int(moved.any(axis=0).sum()) / options.alpha)
-    return None if least <= FLIPS or len(moved) > MAX_PERMUTATION_CLUSTERS else least
 
 
 def _adjust_p(tests: list[list[EffectTest | None]]) -> list[list[float]]:
