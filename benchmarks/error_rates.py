@@ -1,17 +1,14 @@
-"""Check by simulation the error rates of whole decisions: power, false alarms, and coverage of intervals.
+"""Check by simulation the error rates of whole decisions.
 
     python -m benchmarks.error_rates power [--trials 400]
-    python -m benchmarks.error_rates level [--trials 400]
-    python -m benchmarks.error_rates coverage [--trials 2000]
 
-`power` and `level` write two small runs, put simulated scores into them in place of their metrics, and call `compare` and
-`bisect` as a user does; `coverage` draws values of known mean, median and ratio. Prints Markdown tables.
+It writes two small runs, puts simulated scores into them in place of their metrics, and calls `compare` as a user does.
+Prints Markdown tables.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault import Run
-from ragfault.analysis import bisect, compare, pair_runs
-from ragfault.analysis.comparison.decision_tree import TREE_METRICS
+from ragfault.analysis import compare, pair_runs
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import MetricInfo
@@ -118,7 +113,6 @@ POPULATIONS = (
     Population("all fall alike", shifted),
 )
 FAMILIES = (1, 4, 12, 39)
-MARGIN = 0.1
 
 
 def fill(paired: PairedRuns, first: tuple[Scores, Scores], others: int, rng: np.random.Generator) -> list[str]:
@@ -151,25 +145,6 @@ def power_of(population: Population, n: int, tests: int, trials: int, folder: Pa
     return said, found / max(1, len(said)), silent
 
 
-def needed_of(population: Population, n: int, tests: int, trials: int, folder: Path) -> tuple[list[int], float]:
-    """Return the pairs said to be needed on pilots of n, and how often they show a change of the margin."""
-    most = 3000
-    clusters = np.arange(most) // population.cluster_size if population.cluster_size > 1 else None
-    paired = write_pair(folder, most, clusters)
-    said, found = [], 0
-    for trial in range(trials):
-        rng = np.random.default_rng([n, tests, trial, 1])
-        names = fill(paired, population.draw(rng, most, 0.0), tests - 1, rng)
-        pilot = compare(paired, metrics=names, margin=MARGIN, pair_mask=np.arange(most) < n).changes[0]
-        if pilot.needed is None or pilot.needed > most:
-            continue
-        said.append(pilot.needed)
-        names = fill(paired, population.draw(rng, most, MARGIN), tests - 1, rng)
-        full = compare(paired, metrics=names, margin=MARGIN, pair_mask=np.arange(most) < pilot.needed)
-        found += full.changes[0].state == "dropped"
-    return said, found / max(1, len(said))
-
-
 def power(trials: int, sizes: Sequence[int] = (50, 200)) -> Iterator[str]:
     """Yield how often changes of the size that `compare` calls detectable are found."""
     yield "| differences | n | " + " | ".join(f"{m} metrics" for m in FAMILIES) + " |"
@@ -187,7 +162,7 @@ def power(trials: int, sizes: Sequence[int] = (50, 200)) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=("power", "level", "coverage"))
+    parser.add_argument("what", choices=("power",))
     parser.add_argument("--trials", type=int, default=400)
     asked = parser.parse_args()
     start = time.perf_counter()

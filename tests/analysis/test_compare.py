@@ -69,8 +69,9 @@ def test_cannot_tell_says_how_many_pairs_would(baseline: Run, tmp_path: Path):
     assert change.detectable > 0.02
 
 
-def test_the_detectable_change_grows_with_the_number_of_metrics(baseline: Run, candidate: Run):
+def test_the_detectable_change_grows_with_the_number_of_metrics(baseline: Run, tmp_path: Path):
     """What these pairs would miss is planned under the correction that is applied: more metrics, a larger change."""
+    candidate = evaluate_system(tmp_path / "new", system(200, 2))
     together = compare(baseline, candidate)
     tested = [change for change in together.changes if change.detectable is not None]
     assert len(tested) > 1
