@@ -168,7 +168,9 @@ def _solve_shift(df: float, power: float, alpha: float) -> float:
     spread, weights = _weigh_deviations(df)
 
     def lacking(shift: float) -> float:
-        return _average_normal_cdf(weights, shift - t * spread) + _average_normal_cdf(weights, -shift - t * spread) - power
+        return (
+            _average_normal_cdf(weights, shift - t * spread) + _average_normal_cdf(weights, -shift - t * spread) - power
+        )
 
     low, high = 0.0, t + max(0.0, normal_quantile(power)) + 1.0
     while lacking(high) < 0:

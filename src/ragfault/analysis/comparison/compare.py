@@ -382,9 +382,7 @@ def pairs_to_decide(  # noqa: PLR0913 - the options of one plan
     if not math.isfinite(spread) or spread <= 0:
         return None
     counts = (
-        required_pairs(
-            margin, spread, size, power=power, alpha=alpha / family, jump=jump, seen=abs(difference.mean)
-        ),
+        required_pairs(margin, spread, size, power=power, alpha=alpha / family, jump=jump, seen=abs(difference.mean)),
         required_equivalence_pairs(margin, spread, size, power=power, alpha=alpha),
         math.ceil(size * _least_clusters(alpha / family)),
     )
