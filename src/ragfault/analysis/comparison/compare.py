@@ -275,7 +275,7 @@ def _correct_by_labels(
 # --- table -----------------------------------------------------------------------------------------
 
 
-def _describe_change(  # noqa: PLR0913 - one row of the table from all that was computed
+def _describe_change(
     paired: PairedRuns, sample: MetricSample, test: MetricTest, mask: Mask, options: _ComparisonOptions, family: int
 ) -> MetricChange:
     measure, difference, n = sample.measure, test.difference, int(sample.defined.sum())
@@ -339,7 +339,7 @@ def _metric_reach(measure: MetricInfo) -> float:
     return high - low
 
 
-def _detectable_change(  # noqa: PLR0913 - a plan has as many parts
+def _detectable_change(
     difference: Difference, margin: float, jump: float, reach: float, options: _ComparisonOptions, family: int
 ) -> float | None:
     """Return the smallest change that these pairs would show with the power asked for; None where none would.
@@ -366,11 +366,11 @@ def _detectable_change(  # noqa: PLR0913 - a plan has as many parts
 
 
 def _least_clusters(level: float) -> int:
-    """Return the smallest number of clusters of which the sign-flip test can reject at a level: p is at least 2^(1−n)."""
+    """Return the smallest number of clusters whose sign flips can reject at a level: p is at least 2^(1−n)."""
     return max(2, 1 + math.ceil(-math.log2(level)))
 
 
-def pairs_to_decide(  # noqa: PLR0913 - the options of one plan
+def pairs_to_decide(
     difference: Difference, margin: float, *, power: float, alpha: float, family: int = 1, jump: float = 0.0
 ) -> int | None:
     """Return about how many pairs would tell a change of the margin from none, at the present spread.
