@@ -128,10 +128,10 @@ def fill(paired: PairedRuns, first: tuple[Scores, Scores], others: int, rng: np.
 
 
 def power_of(population: Population, n: int, tests: int, trials: int, folder: Path) -> tuple[list[float], float, int]:
-    """Return the detectable changes said on pilots of n pairs, how often they are found, and how often none is said."""
+    """Return the detectable changes stated on pilots of n pairs, how often they are shown, and how often none is stated."""
     clusters = np.arange(n) // population.cluster_size if population.cluster_size > 1 else None
     paired = write_pair(folder, n, clusters)
-    said, found, silent = [], 0, 0
+    effects, shown, silent = [], 0, 0
     for trial in range(trials):
         rng = np.random.default_rng([n, tests, trial])
         names = fill(paired, population.draw(rng, n, 0.0), tests - 1, rng)
@@ -139,14 +139,14 @@ def power_of(population: Population, n: int, tests: int, trials: int, folder: Pa
         if detectable is None:
             silent += 1
             continue
-        said.append(detectable)
+        effects.append(detectable)
         names = fill(paired, population.draw(rng, n, detectable), tests - 1, rng)
-        found += compare(paired, metrics=names).changes[0].state == "dropped"
-    return said, found / max(1, len(said)), silent
+        shown += compare(paired, metrics=names).changes[0].state == "dropped"
+    return effects, shown / max(1, len(effects)), silent
 
 
 def power(trials: int, sizes: Sequence[int] = (50, 200)) -> Iterator[str]:
-    """Yield how often changes of the size that `compare` calls detectable are found."""
+    """Yield how often changes of the size that `compare` calls detectable are shown."""
     yield "| differences | n | " + " | ".join(f"{m} metrics" for m in FAMILIES) + " |"
     yield "|---" * (2 + len(FAMILIES)) + "|"
     with tempfile.TemporaryDirectory() as folder:
@@ -154,9 +154,9 @@ def power(trials: int, sizes: Sequence[int] = (50, 200)) -> Iterator[str]:
             for n in sizes:
                 cells = []
                 for m in FAMILIES:
-                    said, share, silent = power_of(population, n, m, trials, Path(folder))
+                    effects, share, silent = power_of(population, n, m, trials, Path(folder))
                     none = f", none in {silent}" if silent else ""
-                    cells.append(f"{100 * share:.0f} % of {np.median(said):.2f}{none}" if said else "none said")
+                    cells.append(f"{100 * share:.0f} % of {np.median(effects):.2f}{none}" if effects else "none stated")
                 yield f"| {population.name} | {n} | " + " | ".join(cells) + " |"
 
 

@@ -73,7 +73,7 @@ def test_more_certainty_needs_more_pairs():
 
 
 @pytest.mark.parametrize("tests", [1, 4, 12, 39])
-def test_a_change_of_the_detectable_size_is_found_in_pairs_that_do_not_move_by_chance(tests: int):
+def test_a_change_of_the_detectable_size_is_shown_in_pairs_that_do_not_move_by_chance(tests: int):
     """Falls from 1 to 0 of the detectable share reach McNemar's corrected test in 80 % of samples, and not always."""
     n, alpha = 200, 0.05 / tests
     effect = detectable_effect(0.02, n, alpha=alpha, jump=1.0)

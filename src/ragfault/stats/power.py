@@ -175,7 +175,7 @@ def _solve_shift(df: float, power: float, alpha: float) -> float:
     low, high = 0.0, t + max(0.0, normal_quantile(power)) + 1.0
     while lacking(high) < 0:
         low, high = high, 2 * high
-    at_low, at_high, kept = lacking(low), lacking(high), 0
+    at_low, at_high, last = lacking(low), lacking(high), 0
     while high - low > 1e-13 * high and at_high > 0:  # regula falsi, halved at the end that stays (Illinois)
         middle = high - at_high * (high - low) / (at_high - at_low)
         middle = middle if low < middle < high else (low + high) / 2
@@ -183,9 +183,9 @@ def _solve_shift(df: float, power: float, alpha: float) -> float:
         if abs(value) < 1e-12:
             return middle
         if value > 0:
-            high, at_high, at_low, kept = middle, value, at_low / 2 if kept > 0 else at_low, 1
+            high, at_high, at_low, last = middle, value, at_low / 2 if last > 0 else at_low, 1
         else:
-            low, at_low, at_high, kept = middle, value, at_high / 2 if kept < 0 else at_high, -1
+            low, at_low, at_high, last = middle, value, at_high / 2 if last < 0 else at_high, -1
     return high
 
 
