@@ -1,9 +1,11 @@
 """Check by simulation the error rates of whole decisions.
 
     python -m benchmarks.error_rates power [--trials 400]
+    python -m benchmarks.error_rates level [--trials 400]
 
-It writes two small runs, puts simulated scores into them in place of their metrics, and calls `compare` as a user does.
-Prints Markdown tables.
+`power` writes two small runs, puts simulated scores into them in place of their metrics, and calls `compare` as a user
+does. `level` draws both sides of a pair in the same way from the scores of the demo, and tests the metrics of the
+decision tree together. Prints Markdown tables.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragfault.analysis import compare, pair_runs
+from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.score_matrix import metric_name, open_matrix
 from ragfault.evaluation import evaluate
+from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
+from ragfault.stats import holm_adjust, sign_flip_tests
 
 Scores = NDArray[np.float64]
 Clusters = NDArray[np.intp] | None
@@ -128,7 +134,7 @@ def fill(paired: PairedRuns, first: tuple[Scores, Scores], others: int, rng: np.
 
 
 def power_of(population: Population, n: int, tests: int, trials: int, folder: Path) -> tuple[list[float], float, int]:
-    """Return the detectable changes stated on pilots of n pairs, how often they are shown, and how often none is stated."""
+    """Return the detectable changes of pilots of n pairs, how often they are shown, and how often there are none."""
     clusters = np.arange(n) // population.cluster_size if population.cluster_size > 1 else None
     paired = write_pair(folder, n, clusters)
     effects, shown, silent = [], 0, 0
@@ -160,13 +166,52 @@ def power(trials: int, sizes: Sequence[int] = (50, 200)) -> Iterator[str]:
                 yield f"| {population.name} | {n} | " + " | ".join(cells) + " |"
 
 
+# --- level -------------------------------------------------------------------------------------------
+
+SIZES = (50, 200, 600, 2000)
+REDRAWN = 0.2
+"""The share of the traces that answer as another one does, on either side."""
+
+
+def demo_scores() -> Scores:
+    """Return the scores of the metrics of the decision tree on the demo, traces by metrics."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = evaluate(list(load_handbook().traces["v1"]), Path(folder) / "run", judge="lexical")
+        matrix = open_matrix(run)
+        columns: dict[str, int] = {}
+        for at, name in enumerate(matrix.metric_names):
+            if metric_name(name) in TREE_METRICS:
+                columns.setdefault(metric_name(name), at)
+        return matrix.values[:, list(columns.values())]
+
+
+def level(trials: int) -> Iterator[str]:
+    """Yield how often any metric changes, and how often one drops, where both sides are drawn alike."""
+    scores = demo_scores()
+    yield f"| pairs | any of {scores.shape[1]} metrics rejected at 5 % | any of them for a drop |"
+    yield "|---|---|---|"
+    for n in SIZES:
+        rejected = dropped = 0
+        for trial in range(trials):
+            rng = np.random.default_rng([n, trial])
+            rows = rng.integers(0, len(scores), n)
+            sides = [scores[np.where(rng.random(n) < REDRAWN, rng.integers(0, len(scores), n), rows)] for _ in range(2)]
+            defined = np.isfinite(sides[0]) & np.isfinite(sides[1])
+            tests = sign_flip_tests(*sides, defined=defined, resamples=1999, seed=trial)
+            measured = [test for test in tests if test is not None]
+            adjusted = holm_adjust([test.p for test in measured])
+            rejected += min(adjusted) <= 0.05
+            dropped += any(p <= 0.05 and t.statistic < 0 for p, t in zip(adjusted, measured, strict=True))
+        yield f"| {n:,} | {rejected} of {trials} | {dropped} of {trials} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=("power",))
+    parser.add_argument("what", choices=("power", "level"))
     parser.add_argument("--trials", type=int, default=400)
     asked = parser.parse_args()
     start = time.perf_counter()
-    for line in {"power": power}[asked.what](asked.trials):
+    for line in {"power": power, "level": level}[asked.what](asked.trials):
         print(line, flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragfault.stats import clustered_standard_error, mean_interval, standard_error, t_quantile, wilson_interval
+from ragfault.stats.bootstrap import cluster_error, tabulate_clusters
 from ragfault.stats.distributions import binomial_cdf, normal_cdf, normal_quantile, t_cdf
 
 
@@ -126,6 +127,37 @@ def test_few_clusters_of_binary_values_are_covered(groups: int):
         interval = mean_interval(values, np.repeat(np.arange(groups), 8), bounds=(0, 1))
         hits += interval.low <= 0.5 <= interval.high
     assert hits / 1500 >= 0.92
+
+
+@pytest.mark.parametrize("groups", [5, 8, 20])
+@pytest.mark.parametrize("shared", [0.0, 0.8])
+def test_uneven_clusters_are_covered(groups: int, shared: float):
+    """With one cluster that holds half of the values the interval still holds the mean in 93 %."""
+    rng = np.random.default_rng(groups)
+    index = np.repeat(np.arange(groups), [8 * (groups - 1)] + [8] * (groups - 1))
+    effects = shared * rng.normal(size=(600, groups))
+    samples = effects[:, index] + rng.normal(size=(600, index.size))
+    intervals = [mean_interval(sample, index) for sample in samples]
+    assert np.mean([interval.low <= 0 <= interval.high for interval in intervals]) >= 0.93
+
+
+@pytest.mark.parametrize("n", [20, 50, 200])
+def test_means_of_skewed_values_are_covered(n: int):
+    """For values near an end of the range, and without a range, the interval holds the mean in about 93 %."""
+    rng = np.random.default_rng(n)
+    near_end = [mean_interval(sample, bounds=(0, 1)) for sample in rng.beta(0.5, 5, size=(1500, n))]
+    waiting = [mean_interval(sample, bounds=(0, math.inf)) for sample in rng.lognormal(0, 1, size=(1500, n))]
+    for intervals, truth in ((near_end, 0.5 / 5.5), (waiting, math.exp(0.5))):
+        assert np.mean([interval.low <= truth <= interval.high for interval in intervals]) >= 0.925
+
+
+def test_equal_clusters_have_their_number_less_one_degrees_of_freedom():
+    """Satterthwaite's degrees of freedom are clusters less 1 for one size, and far fewer where one cluster is half."""
+    values = np.random.default_rng(3).normal(size=(80, 1))
+    equal = tabulate_clusters(values, np.repeat(np.arange(10), 8), None)
+    half = tabulate_clusters(values, np.repeat(np.arange(11), [40] + [4] * 10), None)
+    assert cluster_error(equal, 0)[1] == pytest.approx(9)
+    assert cluster_error(half, 0)[1] < 4
 
 
 def test_no_values_have_no_mean():

@@ -11,6 +11,7 @@ from scipy import stats as scipy
 from ragfault.stats import (
     MIN_LABELS,
     UnlabeledSums,
+    clustered_standard_error,
     mean_interval,
     ppi_mean,
     ppi_paired_difference,
@@ -52,9 +53,8 @@ def test_with_the_judge_in_full_it_is_classical_inference():
 def test_a_perfect_judge_gives_the_interval_of_all_traces():
     """Where the judge says what people say, it is as if they had labelled everything."""
     estimate = ppi_mean(PEOPLE, HUMAN)
-    full = mean_interval(PEOPLE)
-    assert estimate.interval.mean == pytest.approx(full.mean)
-    assert ends(estimate) == pytest.approx((full.low, full.high))
+    assert estimate.interval.mean == pytest.approx(PEOPLE.mean())
+    assert ends(estimate) == pytest.approx(scipy.t.interval(0.95, 399, PEOPLE.mean(), scipy.sem(PEOPLE)))
     assert estimate.judge_weight == pytest.approx(340 / 400)
 
 
@@ -80,8 +80,8 @@ def test_clusters_are_those_of_the_labels_alone_where_the_judge_says_nothing():
     """A judge that says one thing of all leaves the clustered interval of the labels."""
     groups = np.arange(400) // 4
     estimate = ppi_mean(np.full(400, 0.5), HUMAN, groups)
-    alone = mean_interval(PEOPLE[:60], groups[:60])
-    assert ends(estimate) == pytest.approx((alone.low, alone.high))
+    error = clustered_standard_error(PEOPLE[:60], groups[:60])
+    assert ends(estimate) == pytest.approx(scipy.t.interval(0.95, 14, PEOPLE[:60].mean(), error))
 
 
 def test_repeated_labels_of_a_cluster_count_once():

@@ -72,15 +72,65 @@ class ClusterTable(NamedTuple):
         return mean
 
     def standard_errors(self) -> FloatArray:
-        """Return the clustered standard error of each mean (Liang & Zeger 1986); infinite below two clusters."""
-        g = self.clusters.astype(np.float64)
-        residuals = self.sums - self.means() * self.counts
-        squares = np.einsum("ij,ij->j", residuals, residuals)
-        enough = g > 1
-        scale = np.where(enough, g / np.where(enough, g - 1, 1), math.inf)
-        with np.errstate(invalid="ignore"):
-            error: FloatArray = np.where(enough, np.sqrt(scale * squares) / np.maximum(self.n, 1), math.inf)
-        return error
+        """Return the clustered standard error of each mean; infinite below two clusters. See `cluster_error`."""
+        return np.array([cluster_error(self, metric)[0] for metric in range(self.sums.shape[1])])
+
+
+def cluster_error(table: ClusterTable, metric: int) -> tuple[float, float, float]:
+    """Return the standard error of a mean of clusters, its degrees of freedom, and the skewness of the mean.
+
+    The bias-reduced error of Bell & McCaffrey (2002, CR2): a cluster that holds the share w of the values counts
+    with its squared residual over 1 - w. With clusters of one size it is that of Liang & Zeger (1986), with single
+    values that of the sample. The degrees of freedom are Satterthwaite's for it (the same, with independent
+    values): clusters less 1 if they are of one size, fewer if they are not. The skewness is that of the cluster means,
+    unweighted, raised by 5 in so many clusters since a small sample shows too little of it. Below two clusters the
+    error is infinite.
+
+    >>> table = ClusterTable(np.array([[4.0], [1.0], [1.0]]), np.array([[6.0], [2.0], [2.0]]))
+    >>> [round(value, 3) for value in cluster_error(table, 0)]
+    [0.071, 1.6, 1.499]
+    """
+    present = table.counts[:, metric] > 0
+    sums, counts = table.sums[present, metric], table.counts[present, metric]
+    groups, total = len(sums), float(counts.sum())
+    if groups < 2:
+        return math.inf, float(groups - 1), 0.0
+    share = counts / total
+    residuals = (sums - sums.sum() / total * counts) / total
+    scale = 1 / (1 - share)
+    error = math.sqrt(float((scale * residuals**2).sum()))
+    own = float((scale**2 * ((share - share**2) ** 2 - share**4)).sum())
+    df = 1 / (own + float((scale * share**2).sum()) ** 2)
+    means = sums / counts
+    apart = means - means.mean()
+    squares = float((apart**2).sum())
+    if squares <= 1e-24 * float((means**2).sum()):
+        return error, df, 0.0
+    skewness = float((apart**3).sum()) / squares**1.5 * (1 + 5 / groups)
+    weight = math.sqrt(groups) * float((share**3).sum()) / float((share**2).sum()) ** 1.5
+    return error, df, skewness * weight
+
+
+def skewed_interval(mean: float, error: float, df: float, skewness: float, confidence: float) -> tuple[float, float]:
+    """Return the interval of a mean by Student's t, stretched on the side of the longer tail.
+
+    Each end reaches as far as both Student's and that of Hall's (1992) monotone transformation, which
+    removes the skewness of t to second order.
+
+    >>> [round(end, 2) for end in skewed_interval(0.0, 1.0, 19.0, 0.0, 0.95)]
+    [-2.09, 2.09]
+    >>> [round(end, 2) for end in skewed_interval(0.0, 1.0, 19.0, 0.3, 0.95)]
+    [-2.09, 2.91]
+    """
+    t = t_quantile(0.5 + confidence / 2, df)
+    low = high = t
+    if abs(skewness) > 1e-9:
+        below, above = (
+            3 / skewness * (math.copysign(abs(x) ** (1 / 3), x) - 1)
+            for x in (1 + skewness * (y - skewness / 6) for y in (-t, t))
+        )
+        low, high = max(t, above), max(t, -below)
+    return mean - low * error, mean + high * error
 
 
 def as_matrix(values: ArrayLike) -> FloatArray:

@@ -17,13 +17,14 @@ from ragfault.stats.bootstrap import (
     Values,
     as_matrix,
     bca_interval,
+    cluster_error,
     expand_confidence,
     jackknife_influences,
     resample_means,
+    skewed_interval,
     subtract_pairs,
     tabulate_clusters,
 )
-from ragfault.stats.distributions import t_quantile
 
 Bounds = tuple[float, float]
 UNBOUNDED = (-math.inf, math.inf)
@@ -228,14 +229,15 @@ class _DifferenceSide:
     """One sample with the means and errors of all metrics."""
 
     def __init__(self, table: ClusterTable) -> None:
-        self.table, self.means, self.errors = table, table.means(), table.standard_errors()
+        self.table, self.means = table, table.means()
         self.n, self.clusters = table.n, table.clusters
+        self.errors = [cluster_error(table, metric) for metric in range(table.sums.shape[1])]
 
     def count(self, metric: int) -> tuple[int, int]:
         return int(self.n[metric]), int(self.clusters[metric])
 
     def estimate(self, metric: int) -> tuple[float, float, float]:
-        return float(self.means[metric]), float(self.errors[metric]), float(self.clusters[metric]) - 1
+        return float(self.means[metric]), *self.errors[metric][:2]
 
     def padded_estimate(self, metric: int, ends: Bounds) -> tuple[float, float, float]:
         """Estimate the mean with one cluster of mean size added at each end."""
@@ -246,7 +248,7 @@ class _DifferenceSide:
             np.append(sums[present], [ends[0] * size, ends[1] * size])[:, None],
             np.append(counts[present], [size, size])[:, None],
         )
-        return float(more.means()[0]), float(more.standard_errors()[0]), float(self.clusters[metric]) + 1
+        return float(more.means()[0]), *cluster_error(more, 0)[:2]
 
     def is_sparse(self, metric: int, known: tuple[float, ...]) -> bool:
         """Return whether all values are `known` ones, or hardly any differ from the median."""
@@ -278,15 +280,16 @@ def _compute_difference(
     if few < 2 or error <= 1e-12 * abs(mean):
         method, error, interval = "none", math.inf, (-math.inf, math.inf)
     else:
-        half = t_quantile(0.5 + confidence / 2, df) * error
-        interval = (centre - half, centre + half)
+        stretched = method == "t" and len(sides) == 1 and few < MIN_BOOTSTRAP_CLUSTERS
+        skewness = sides[0].errors[metric][2] if stretched else 0.0
+        interval = skewed_interval(centre, error, df, skewness, confidence)
     if method == "t" and replicates is not None and few >= MIN_BOOTSTRAP_CLUSTERS:
         influences = [
             sign * jackknife_influences(side.table, metric) for sign, side in zip((1, -1), sides, strict=False)
         ]
         ends = bca_interval(replicates, mean, influences, expand_confidence(confidence, df))
         if ends is not None:
-            method, interval = "bca", ends if few >= MIN_PURE_BCA_CLUSTERS else _widen_bounds(ends, interval)
+            method, interval = "bca", ends if df >= MIN_PURE_BCA_CLUSTERS - 1 else _widen_bounds(ends, interval)
     low, high = min(mean, max(-reach, interval[0])), max(mean, min(reach, interval[1]))
     n, clusters = (int(sum(counts)) for counts in zip(*(side.count(metric) for side in sides), strict=True))
     return Difference(mean, low, high, error, df, centre, n, clusters, method)

@@ -8,7 +8,16 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ragfault.stats.bootstrap import Clusters, Values, encode_clusters
+from ragfault.stats.bootstrap import (
+    Clusters,
+    ClusterTable,
+    Values,
+    as_matrix,
+    cluster_error,
+    encode_clusters,
+    skewed_interval,
+    tabulate_clusters,
+)
 from ragfault.stats.distributions import normal_quantile, t_quantile
 
 MIN_CONSTANT_VALUES = 30
@@ -40,9 +49,10 @@ def mean_interval(
 
     Values that are all at an end of `bounds` (0/1 outcomes, but also ten perfect scores) get Wilson's score interval,
     so that "all perfect" is never reported as certain; with clusters its n is divided by the design effect. All other
-    values get Student's t with the standard error of the mean, or with the clustered standard error and one degree of
-    freedom less than there are clusters. Where most values are alike and fewer than ten differ, rare values may be
-    unseen as yet: the interval then also holds the one of the sample with a value added at each end of `bounds`. The
+    values get Student's t with the (clustered) standard error of the mean and its degrees of freedom, stretched on the
+    side of the longer tail (`cluster_error`, `skewed_interval`). Where most values are alike and those that differ are
+    in fewer than ten clusters (else values), rare values may be unseen as yet: the interval then also holds the one of
+    the sample with a cluster (else value) added at each end of `bounds`. The
     interval is cut at `bounds`. With a single value, a single cluster, or fewer than thirty values that are all alike
     and have no bounds, the data say nothing about spread: the interval is then all of `bounds`.
 
@@ -64,35 +74,33 @@ def mean_interval(
         return Interval(mean, low, high, n, groups)
     if bounded and bool(np.all((sample == low) | (sample == high))):
         return _binary_interval(sample, clusters, (low, high), groups, confidence)
-    bottom, top = _student_interval(sample, clusters, groups, confidence)
-    if bounded and is_sparse(sample):
-        padded = np.concatenate([sample, [low, high]])
-        padded_clusters = (
-            None if clusters is None else np.concatenate([encode_clusters(clusters, n)[0], [groups, groups + 1]])
-        )
-        ends = _student_interval(padded, padded_clusters, groups + 2, confidence)
+    table = tabulate_clusters(as_matrix(sample), clusters, None)
+    bottom, top = skewed_interval(mean, *cluster_error(table, 0), confidence)
+    if bounded and is_sparse(sample, clusters):
+        size = n / groups
+        sums = np.append(table.sums, [[low * size], [high * size]], axis=0)
+        padded = ClusterTable(sums, np.append(table.counts, [[size], [size]], axis=0))
+        error, df, _ = cluster_error(padded, 0)
+        ends = skewed_interval(float(padded.means()[0]), error, df, 0.0, confidence)
         bottom, top = min(bottom, ends[0]), max(top, ends[1])
     return Interval(mean, max(low, bottom), min(high, top), n, groups)
 
 
-def _student_interval(
-    sample: NDArray[np.float64], clusters: Clusters | None, groups: int, confidence: float
-) -> tuple[float, float]:
-    """Return Student's t interval with the plain or the clustered standard error."""
-    mean = float(sample.mean())
-    error = standard_error(sample) if clusters is None else clustered_standard_error(sample, clusters)
-    half = t_quantile(0.5 + confidence / 2, groups - 1) * error
-    return mean - half, mean + half
-
-
-def is_sparse(sample: NDArray[np.float64]) -> bool:
-    """Return whether most values are equal and few differ.
+def is_sparse(sample: NDArray[np.float64], clusters: Clusters | None = None) -> bool:
+    """Return whether most values are equal and few differ, or those that do are in few clusters.
 
     >>> is_sparse(np.array([1.0] * 18 + [0.0] * 2)), is_sparse(np.array([0.0, 1.0] * 10))
     (True, False)
+    >>> is_sparse(np.array([1.0] * 80 + [0.0] * 20), list(range(8)) * 10 + [8] * 20)
+    True
     """
-    alike = int(np.unique(sample, return_counts=True)[1].max())
-    return 2 * alike > sample.size and sample.size - alike < MIN_DIFFERING_VALUES
+    values, counts = np.unique(sample, return_counts=True)
+    if 2 * int(counts.max()) <= sample.size:
+        return False
+    differ = sample != values[int(counts.argmax())]
+    if clusters is None:
+        return int(differ.sum()) < MIN_DIFFERING_VALUES
+    return len(np.unique(encode_clusters(clusters, sample.size)[0][differ])) < MIN_DIFFERING_VALUES
 
 
 def _binary_interval(
@@ -103,12 +111,14 @@ def _binary_interval(
     n = int(sample.size)
     share = float((sample == high).mean())
     size = float(n)
-    if clusters is not None and groups < n:
-        plain = standard_error(sample)
-        effect = (clustered_standard_error(sample, clusters) / plain) ** 2 if plain > 0 else n / groups
-        size = n / max(1.0, effect)
     p = 0.5 + confidence / 2
-    z = normal_quantile(p) if clusters is None or groups == n else t_quantile(p, groups - 1)
+    z = normal_quantile(p)
+    if clusters is not None and groups < n:
+        table = tabulate_clusters(as_matrix(sample), clusters, None)
+        error, df, _ = cluster_error(table, 0)
+        plain = standard_error(sample)
+        effect = (error / plain) ** 2 if plain > 0 else float((table.counts**2).sum()) / n
+        size, z = n / max(1.0, effect), t_quantile(p, df)
     bottom, top = _score_interval(share, size, z)
     width = high - low
     return Interval(low + width * share, low + width * bottom, low + width * top, n, groups)
@@ -129,17 +139,13 @@ def standard_error(values: Values) -> float:
 def clustered_standard_error(values: Values, clusters: Clusters) -> float:
     """Return the standard error of the mean of values that are correlated within clusters.
 
-    Liang & Zeger 1986, with the finite-cluster correction g / (g − 1). Infinite for fewer than two clusters.
+    Bias-reduced for clusters of unequal size (Bell & McCaffrey 2002, CR2); for clusters of one size that of Liang &
+    Zeger (1986) with the correction g / (g − 1). Infinite for fewer than two clusters.
 
     >>> round(clustered_standard_error(range(20), [0, 1, 2, 3] * 5), 3)
     0.645
     """
-    sample = np.asarray(values, dtype=np.float64)
-    index, groups = encode_clusters(clusters, sample.size)
-    if groups < 2:
-        return math.inf
-    sums = np.bincount(index, weights=sample - sample.mean(), minlength=groups)
-    return float(math.sqrt(groups / (groups - 1) * float(np.sum(sums**2))) / sample.size)
+    return cluster_error(tabulate_clusters(as_matrix(values), clusters, None), 0)[0]
 
 
 def wilson_interval(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
