@@ -214,7 +214,7 @@ def bisect(
     evidence = collect_evidence(read_pairs(side, pair_mask)) if faults else ()
     ranked = [replace(fault, suspects=rank_suspects(STAGES_BY_BRANCH[fault.branch], evidence)) for fault in faults]
     shown = tuple(replace(fault, examples=pick_examples(side, fault)) for fault in (*broken, *ranked))
-    shared = replace(full, changes=(*checks, *comparison.changes), warnings=warnings)
+    shared = replace(full, changes=(*comparison.changes, *checks), warnings=warnings)
     verdict, sentence = explained or _decide_verdict(shown, walk, comparison, shared)
     result = Bisection(
         verdict=verdict,
