@@ -3,6 +3,7 @@
 from ragfault.analysis.chunk_insights import compute_insights
 from ragfault.analysis.comparison.bisection import bisect, bisect_segments
 from ragfault.analysis.comparison.compare import compare, compare_segments
+from ragfault.analysis.comparison.config_differences import match_settings
 from ragfault.analysis.comparison.paired_runs import pair_runs
 from ragfault.analysis.comparison.records import (
     Bisection,
@@ -13,6 +14,7 @@ from ragfault.analysis.comparison.records import (
     LayerFault,
     MetricChange,
     MovedTrace,
+    SettingDifference,
 )
 from ragfault.analysis.comparison.run_history import MetricHistory, MetricShift, RunBreak, RunHistory, RunStep, history
 from ragfault.analysis.correction import CardCorrection, HumanLabels, LabelProvenance
@@ -70,6 +72,7 @@ __all__ = [
     "RunHistory",
     "RunStep",
     "Scorecard",
+    "SettingDifference",
     "Threshold",
     "ThresholdDecision",
     "analyze",
@@ -88,6 +91,7 @@ __all__ = [
     "diagnose_run",
     "gate",
     "history",
+    "match_settings",
     "pair_runs",
     "pair_tradeoffs",
     "parse_threshold",

@@ -55,7 +55,7 @@ def _add_comparison_options(formats: Sequence[str]) -> Callable[[F], F]:
         click.option("-o", "--out", type=click.Path(), help=f"Write to this file: {ends}."),
         click.option("--format", "kind", type=click.Choice(formats), help="The format, if not by suffix."),
         click.option("--force", is_flag=True, help="Replace an existing file OUT."),
-        add_config_option,
+        *((add_config_option,) if formats == COMPARE_FORMATS else ()),
     )
 
     def add(function: F) -> F:
@@ -121,6 +121,7 @@ Examples:
   ragfault bisect runs/v1 runs/v2 --format md >> "$GITHUB_STEP_SUMMARY"
   ragfault bisect runs/v1 runs/v2 --by route --margins groundedness=0.05
   ragfault bisect runs/monday runs/tuesday runs/wednesday
+  ragfault bisect runs/v1 runs/v2 --config v1.yaml v2.yaml
   git bisect run ragfault bisect runs/good runs/new --git
 
 \b
@@ -131,8 +132,14 @@ Exit code 0: no layer broke, and that is shown, or all that broke between RUNS h
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="BASELINE CANDIDATE | RUNS...")
 @_add_comparison_options(BISECT_FORMATS)
+@click.option(
+    "--config",
+    multiple=True,
+    type=click.Path(dir_okay=False),
+    help="Settings file; or the two files that configured BASELINE and CANDIDATE: --config old.yaml new.yaml.",
+)
 @add_git_option
-def bisect(runs: tuple[str, ...], **options: Any) -> int:
+def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> int:
     """Name the layer that broke between two runs: retrieval, generation, or the source data.
 
     Walks a decision tree on tested changes and says what was ruled out and why, what to look at, how to
@@ -144,20 +151,44 @@ def bisect(runs: tuple[str, ...], **options: Any) -> int:
     from ragfault import analysis
     from ragfault.reports.wording import combine_verdicts, summarize_segments, summarize_verdict
 
+    runs, configs, options["config"] = _separate_configs(runs, config)
     runs = _expand_folder(runs)
     kind, by = _choose_format(options, BISECT_FORMATS), options["by"]
     terms = _read_terms(options)
     if len(runs) != 2:
+        if configs:
+            raise UsageError("two configurations are for two runs: bisect the run that broke and the one before.")
         return _locate_breaking_run(runs, kind, terms, options)
     with tempfile.TemporaryDirectory() as folder:
         side = _pair_runs(*runs, options, folder)
         result: Any = analysis.bisect_segments(side, by, **terms) if by else analysis.bisect(side, **terms)
         if by:
             _require_segments(result, by)
+        elif configs:
+            result = analysis.match_settings(result, *configs)
         text = _render_bisection(result, kind, options)
     verdict = combine_verdicts(segment for _, segment in result) if by else result.verdict
     _write_output(text, options, f"{verdict}: {summarize_segments(result, by) if by else summarize_verdict(result)}")
     return VERDICT_EXIT_CODES[verdict]
+
+
+def _separate_configs(
+    runs: tuple[str, ...], config: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+    """Return the runs, the configurations of two runs, and the settings file.
+
+    A lone `--config` is the settings file; with a second one, or with a configuration file among the runs, they are
+    the configurations.
+    """
+    from ragfault.analysis.comparison.config_differences import CONFIG_SUFFIXES
+
+    beside = tuple(run for run in runs if run.lower().endswith(CONFIG_SUFFIXES) and not Path(run).is_dir())
+    configs = (*config, *beside)
+    if not beside and len(configs) < 2:
+        return runs, (), configs[0] if configs else None
+    if len(configs) != 2:
+        raise UsageError(f"--config takes the two files of BASELINE and CANDIDATE, got {len(configs)}.")
+    return tuple(run for run in runs if run not in beside), configs, None
 
 
 def _expand_folder(runs: tuple[str, ...]) -> tuple[str, ...]:

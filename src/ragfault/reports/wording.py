@@ -15,6 +15,7 @@ from ragfault.analysis import (
     LayerFault,
     MetricChange,
     MovedTrace,
+    SettingDifference,
 )
 from ragfault.analysis.comparison.records import Suspect
 from ragfault.analysis.comparison.stages.ranking import load_stage_weights
@@ -299,6 +300,11 @@ def describe_segment(segment: BrokenSegment) -> str:
     """Describe where a drop is confined to, with its p."""
     p = format_p_value(segment.adjusted)
     return f"{clean_text(segment.text)} (p {p if p.startswith('<') else f'= {p}'}, {segment.pairs:,} pairs)"
+
+
+def describe_setting(setting: SettingDifference) -> str:
+    """Describe a changed setting, and whether the evidence supports that it caused the fault."""
+    return clean_text(f"{setting.text}   {setting.outcome}: {setting.why}")
 
 
 def summarize_segments(parts: Sequence[tuple[str, Bisection]], by: str) -> str:

@@ -224,6 +224,23 @@ class BrokenSegment(Struct, frozen=True, kw_only=True):
     """In words: "The drop is confined to route=billing (12 % of the pairs): …"."""
 
 
+class SettingDifference(Struct, frozen=True, kw_only=True):
+    """Setting that differs between the configurations of two runs."""
+
+    setting: str
+    """Its path: "retriever.top_k"."""
+    baseline: str
+    """Its value as it is shown: masked where it may be a secret, by its length where it is long."""
+    candidate: str
+    stage: str | None
+    """The stage that it belongs to by its name; None where none is known."""
+    outcome: Literal["supported", "possible", "not supported", "excluded", "unknown"]
+    """Whether the evidence supports that it caused the fault."""
+    why: str
+    text: str
+    """In words: "retriever.top_k: 5 → 20"."""
+
+
 class Bisection(Struct, frozen=True, kw_only=True):
     """Layer that broke between two runs, or that the data cannot tell."""
 
@@ -239,5 +256,7 @@ class Bisection(Struct, frozen=True, kw_only=True):
     differences: tuple[RunDifference, ...] = ()
     needed: int | None = None
     """Where the data cannot tell: about how many pairs would."""
+    settings: tuple[SettingDifference, ...] = ()
+    """Settings that differ between the configurations of the runs, where these were given."""
     segments: tuple[BrokenSegment, ...] = ()
     """Segments that a drop is confined to, or largest in; found by a search over every field, the clearest first."""

@@ -37,6 +37,7 @@ FILTERS = {
     "unpaired": wording.describe_unpaired,
     "ruling_reason": wording.format_ruling_reason,
     "suspect": wording.format_suspect,
+    "changed_setting": wording.describe_setting,
     "broken_segment": wording.describe_segment,
     "trace_values": wording.format_trace_values,
     "segment": wording.format_segment,

@@ -27,6 +27,7 @@ from ragfault.reports.wording import (
     describe_pairing,
     describe_ppi,
     describe_segment,
+    describe_setting,
     describe_suspect_bench,
     describe_test_terms,
     format_evidence,
@@ -94,6 +95,9 @@ def _build_bisection(bisection: Bisection, width: int) -> list[RenderableType]:
     if bisection.segments:
         parts.append(build_line(("\nSegments", "bold cyan"), ("   by a search over every field", "dim")))
         parts += [indent_line(2, describe_segment(segment)) for segment in bisection.segments]
+    if bisection.settings:
+        parts.append(build_line(("\nChanged settings", "bold cyan")))
+        parts += [indent_line(2, describe_setting(setting)) for setting in bisection.settings]
     parts += [*_build_tree(bisection), *_build_clues(bisection)]
     parts.append(
         build_line(("\nThe metrics of the tree", "bold cyan"), (f"   {describe_test_terms(comparison)}", "dim"))
@@ -227,6 +231,8 @@ def _build_markdown_section(bisection: Bisection) -> list[str]:
         lines += _build_markdown_fault(fault)
     if bisection.segments:
         lines += ["**Segments**", "", *build_markdown_list(list(map(describe_segment, bisection.segments)))]
+    if bisection.settings:
+        lines += ["**Changed settings**", "", *build_markdown_list(list(map(describe_setting, bisection.settings)))]
     lines += ["**The decision tree**", ""]
     cells = [
         (
