@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.analysis import Bisection, bisect, match_settings
-from ragfault.analysis.comparison.config_differences import find_stage
+from ragfault.analysis.comparison.attribution.config_differences import find_stage
 from ragfault.cli import run_command
 from ragfault.errors import InputError
 from ragfault.io.runs import Run

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect, pair_runs
-from ragfault.analysis.comparison.segment_search import list_segments, locate_drop
+from ragfault.analysis.comparison.attribution.segment_search import list_segments, locate_drop
 from ragfault.cli import run_command
 from ragfault.io.runs import Run
 from ragfault.reports.terminal.bisection import render_bisection_markdown, render_bisection_terminal

@@ -1,9 +1,9 @@
 """Analysis of runs: what the scores and verdicts mean, each figure with its counts and its interval."""
 
 from ragfault.analysis.chunk_insights import compute_insights
+from ragfault.analysis.comparison.attribution.config_differences import match_settings
 from ragfault.analysis.comparison.bisection import bisect, bisect_segments
 from ragfault.analysis.comparison.compare import compare, compare_segments
-from ragfault.analysis.comparison.config_differences import match_settings
 from ragfault.analysis.comparison.paired_runs import pair_runs
 from ragfault.analysis.comparison.records import (
     Bisection,

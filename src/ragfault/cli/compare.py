@@ -180,7 +180,7 @@ def _separate_configs(
     A lone `--config` is the settings file; with a second one, or with a configuration file among the runs, they are
     the configurations.
     """
-    from ragfault.analysis.comparison.config_differences import CONFIG_SUFFIXES
+    from ragfault.analysis.comparison.attribution.config_differences import CONFIG_SUFFIXES
 
     beside = tuple(run for run in runs if run.lower().endswith(CONFIG_SUFFIXES) and not Path(run).is_dir())
     configs = (*config, *beside)

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ragfault.analysis.comparison.attribution.segment_search import search_segments
 from ragfault.analysis.comparison.comparability import describe_blocked, describe_uneven_loss, drop_spoiled_differences
 from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
 from ragfault.analysis.comparison.decision_tree import (
@@ -43,7 +44,6 @@ from ragfault.analysis.comparison.records import (
     RunDifference,
 )
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
-from ragfault.analysis.comparison.segment_search import search_segments
 from ragfault.analysis.comparison.stages.evidence import collect_evidence
 from ragfault.analysis.comparison.stages.paired_traces import read_pairs
 from ragfault.analysis.comparison.stages.ranking import rank_suspects
