@@ -133,6 +133,13 @@ class TreeWalk:
         return bool(known) and all(map(excludes_drop, known))
 
     @property
+    def fewer_chunks(self) -> bool:
+        """Return whether the candidate retrieved fewer chunks, and no gold metric shows that nothing was lost."""
+        known = [self.changes[name] for name in GOLD_METRICS if self.state_of(name) is not None]
+        fell = any(d.name == "depth" and (d.candidate or 0.0) < (d.baseline or 0.0) for d in self.differences)
+        return fell and not self.retrieval_unaffected and not (known and all(map(excludes_drop, known)))
+
+    @property
     def verdict(self) -> Literal["fault", "no fault", "cannot tell"]:
         """Return the verdict: a fault, no fault, or that the data cannot tell."""
         if self.faults:
@@ -183,7 +190,12 @@ class TreeWalk:
             self._record(branch, "not reached", f"{text}, which an earlier branch explains")
 
     def _is_separable(self, evidence: Sequence[MetricChange]) -> bool:
-        """Return whether a drop is not retrieval's: it is steady, or none of its metrics worsened as strongly."""
+        """Return whether a drop is not retrieval's: it is steady, or none of its metrics worsened as strongly.
+
+        Fewer chunks may hold less of what an answer says, also where the first of them are as relevant as before.
+        """
+        if self.fewer_chunks:
+            return False
         if self.retrieval_steady:
             return True
         strongest = min(change.p if change.p is not None else 1.0 for change in evidence)

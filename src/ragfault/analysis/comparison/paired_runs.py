@@ -20,6 +20,7 @@ from ragfault.analysis.comparison.comparability import (
     read_fields,
 )
 from ragfault.analysis.comparison.pairing import RunContents, TracePairing, pair_traces, read_contents
+from ragfault.analysis.comparison.recording import find_recording_mismatches
 from ragfault.analysis.comparison.records import PairMismatch
 from ragfault.analysis.comparison.renamed_ids import find_renamed_ids, rescore_renamed
 from ragfault.analysis.comparison.run_profile import RunProfile, profile_run, rename_profile
@@ -198,7 +199,10 @@ class PairedRuns:
         self.contents: tuple[RunContents, RunContents] = (read_contents(baseline), read_contents(candidate))
         self.pairing: TracePairing = pair_traces(baseline, candidate, self.contents)
         self.renamed_ids = find_renamed_ids(*self.contents, self.pairing)
-        self.mismatch_list = find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids)
+        self.mismatch_list = (
+            *find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids),
+            *find_recording_mismatches(self.runs, self.contents, self.pairing),
+        )
         self._left_out: dict[str, NDArray[np.bool_]] = {}
         self._ids_and_queries: tuple[list[str], list[str]] | None = None
         self._extra_metrics: dict[str, tuple[MetricInfo, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}

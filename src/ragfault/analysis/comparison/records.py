@@ -16,7 +16,8 @@ ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
 
 
 MismatchKind = Literal["queries", "labels", "ids", "texts", "fields"]
-"""Kind of a mismatch: other queries, edited labels, renamed ids, clipped texts, or a field one side does not record."""
+"""Kind of a mismatch: other queries, edited labels, renamed ids, texts that are clipped, in other markup or not those
+that were read, or a field one side does not record."""
 
 
 class PairMismatch(Struct, frozen=True, kw_only=True):

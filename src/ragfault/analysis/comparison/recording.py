@@ -1,0 +1,163 @@
+"""Answers and chunks that one run records otherwise than they were: clipped, in markup, or not what was read.
+
+Such pairs are mismatches like those of `comparability`: what rests on the field is left out there.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ragfault.analysis.comparison.comparability import CHUNK_TEXT, LocatedMismatch
+from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, normalize_space
+from ragfault.io.runs import Run
+from ragfault.text import split_content_words
+
+LEAST_PAIRS = 5  # fewer pairs show no habit of a logger
+MARKUP_SHARE = 0.1  # of the pairs; answers of a model that is asked twice seldom differ in markup alone
+CUT_SHARE = 0.02  # of the pairs
+SAME_LENGTH_SHARE = 0.8  # of the answers that are beginnings of the other side's; some are so by chance
+MOVED_COVER = 0.3  # an answer that loses more of its words with the chunks that are gone was drawn from these
+CARRIED_COVER = 0.6  # the share of its words that the best chunk of an answer holds
+LEAST_WORDS = 5  # a shorter answer may be known by heart
+UNCHANGED_SHARE = 0.5  # of the answers whose chunk is gone, so many are the same where the generator read it still
+TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
+MARK_PATTERN = re.compile(r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|[*_`]{1,3}|\|")
+
+
+class AnswerPair(NamedTuple):
+    """The answers of a pair that differ in the record or rest on other chunks."""
+
+    place: int
+    """Of the pair in the pairing."""
+    answers: tuple[str, str]
+    chunks: tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def find_recording_mismatches(
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
+) -> tuple[LocatedMismatch, ...]:
+    """Find the pairs on which the record of one side differs, and not what happened.
+
+    Answers that one run cuts at one number of characters, answers that differ in markup alone, and chunks that cannot
+    be those that were read: answers that rest on a chunk of the other side are the same without it.
+    """
+    pairs = _read_pairs(runs, contents, pairing)
+    size = len(pairing)
+    mismatch_items = [*_find_cut_answers(pairs, size), *_find_markup(pairs, size)]
+    return (*mismatch_items, *_find_other_chunks(pairs, size))
+
+
+def _read_pairs(
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
+) -> list[AnswerPair]:
+    """Read the answers and chunk texts of the pairs that differ and are answered on both sides."""
+    old, new = contents
+    left, right = pairing.baseline, pairing.candidate
+    differ = ~(pairing.same_answers & pairing.same_chunks) & ~old.blank[left] & ~new.blank[right]
+    places = np.flatnonzero(differ)
+    sides = []
+    for run, rows in ((runs[0], left[places].tolist()), (runs[1], right[places].tolist())):
+        chosen = set(rows)
+        texts = {
+            row: (trace.answer or "", tuple(chunk.text for chunk in trace.chunks or ()))
+            for row, trace in enumerate(run.traces())
+            if row in chosen
+        }
+        sides.append([texts[row] for row in rows])
+    return [
+        AnswerPair(place, (before[0], after[0]), (before[1], after[1]))
+        for place, before, after in zip(places.tolist(), *sides, strict=True)
+    ]
+
+
+def _mark(places: Sequence[int], size: int) -> Mask:
+    mask: Mask = np.zeros(size, dtype=bool)
+    mask[list(places)] = True
+    return mask
+
+
+def _find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side whose answers end at one number of characters wherever the other's go on.
+
+    A limit of tokens ends answers at different numbers of characters.
+    """
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        begun = [pair for pair in pairs if _is_beginning(pair.answers[side], pair.answers[1 - side])]
+        limit = max((len(pair.answers[side]) for pair in begun), default=0)
+        cut = [pair for pair in begun if len(pair.answers[side]) == limit]
+        answers = {pair.answers[side] for pair in cut}
+        if len(answers) >= max(LEAST_PAIRS, CUT_SHARE * size) and len(cut) >= SAME_LENGTH_SHARE * len(begun):
+            mask = _mark([pair.place for pair in cut], size)
+            text = (
+                f"answers of the {name} end at {limit:,} characters on {{share}} of pairs: clipped in the record, or "
+                "before it"
+            )
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+    return []
+
+
+def _is_beginning(part: str, longer: str) -> bool:
+    """Return whether a text begins another that goes on, an ellipsis at its end apart."""
+    stem = part.rstrip().removesuffix("…").removesuffix("...")
+    return len(longer.rstrip()) > len(part.rstrip()) and longer.startswith(stem)
+
+
+def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find answers that are the same without tags, entities, bullets and emphasis."""
+    places = [
+        pair.place
+        for pair in pairs
+        if pair.answers[0] != pair.answers[1] and _strip_markup(pair.answers[0]) == _strip_markup(pair.answers[1])
+    ]
+    if len(places) < max(LEAST_PAIRS, MARKUP_SHARE * size):
+        return []
+    mask = _mark(places, size)
+    text = (
+        "answers differ in markup alone on {share} of pairs: tags, entities, bullets or emphasis around the same words"
+    )
+    return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+
+
+def _strip_markup(text: str) -> str:
+    """Return the words of an answer without its markup.
+
+    >>> _strip_markup("<p>1. It&#39;s <b>ten</b>.<br></p>") == _strip_markup("- It's **ten**.")
+    True
+    """
+    plain = TAG_PATTERN.sub("\n", text)
+    plain = MARK_PATTERN.sub(" ", html.unescape(plain).strip())
+    return "".join(normalize_space(plain).split())
+
+
+def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side that records chunks without the one that its unchanged answers were drawn from."""
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        lost = [pair for pair in pairs if pair.chunks[side] and _has_lost_its_chunk(pair, side)]
+        same = [pair for pair in lost if _strip_markup(pair.answers[0]) == _strip_markup(pair.answers[1])]
+        if len(same) >= max(LEAST_PAIRS, UNCHANGED_SHARE * len(lost)):
+            mask = _mark([pair.place for pair in pairs if pair.chunks[0] != pair.chunks[1]], size)
+            text = (
+                f"the chunks recorded in the {name} cannot be those that were read, on {{share}} of pairs: "
+                f"{len(same):,} of {len(lost):,} answers that rest on a chunk missing there are the same without it"
+            )
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
+    return []
+
+
+def _has_lost_its_chunk(pair: AnswerPair, side: int) -> bool:
+    """Return whether the other side's answer rests on a chunk that this side does not record."""
+    words = frozenset(split_content_words(pair.answers[1 - side]))
+    if len(words) < LEAST_WORDS or pair.chunks[0] == pair.chunks[1]:
+        return False
+    carried, remaining = (_cover_words(words, pair.chunks[at]) for at in (1 - side, side))
+    return carried >= CARRIED_COVER and remaining <= carried - MOVED_COVER
+
+
+def _cover_words(words: frozenset[str], texts: Sequence[str]) -> float:
+    """Return the share of the words that the text with the most of them holds."""
+    return max((len(words & frozenset(split_content_words(text))) / len(words) for text in texts), default=0.0)

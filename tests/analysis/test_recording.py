@@ -1,0 +1,94 @@
+"""What one run records otherwise than it happened: clipped answers, markup, chunks that were not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ragfault import bisect
+from ragfault.analysis import pair_runs
+from ragfault.evaluation import evaluate
+from ragfault.io.runs import Run
+from ragfault.records import Chunk, Trace
+
+TOWNS = ("Ammer", "Birken", "Cosel", "Drewen", "Elsbach", "Fallow", "Grenze", "Hollen", "Immen", "Jarrow")
+N = 60
+
+
+def traces() -> list[Trace]:
+    """Return answers of many lengths, each drawn from the first of three chunks."""
+    result = []
+    for at in range(N):
+        town = f"{TOWNS[at % 10]}{'aeiou'[at // 10 % 5]}{at}"
+        answer = (
+            f"The ferry to {town} leaves pier {at + 3} at sunrise and carries {at * 7 + 20} passengers with bicycles"
+        )
+        answer += f", as long as the tide at {town} stays low." * (at % 4) + "."
+        chunks = (
+            Chunk(id=f"{at}-a", text=f"{answer} Tickets are sold on board."),
+            Chunk(id=f"{at}-b", text=f"The museum of {town} shows nets, ropes and old maps."),
+            Chunk(id=f"{at}-c", text=f"In {town} the market opens on Fridays beside the church."),
+        )
+        query = f"When does the ferry to {town} leave, and from where?"
+        result.append(Trace(id=str(at), query=query, chunks=chunks, answer=answer))
+    return result
+
+
+BASELINE = traces()
+
+
+def change(changed: Callable[[Trace], Trace]) -> list[Trace]:
+    return [changed(trace) for trace in BASELINE]
+
+
+def answered_otherwise(trace: Trace) -> Trace:
+    """Return a trace whose last chunks alone were read."""
+    return replace(trace, chunks=trace.chunks[1:], answer=trace.chunks[1].text)
+
+
+RECORDS = {
+    "clipped": change(lambda trace: replace(trace, answer=trace.answer[:100])),
+    "html": change(lambda trace: replace(trace, answer=f"<p>{trace.answer.replace('ferry', '<b>ferry</b>')}<br/></p>")),
+    "other chunks read": change(lambda trace: replace(trace, chunks=trace.chunks[1:])),
+}
+HAPPENED = {
+    "nothing": BASELINE,
+    "fewer words": change(lambda trace: replace(trace, answer=" ".join(trace.answer.split()[:9]))),
+    "other chunks": change(answered_otherwise),
+    "none retrieved": change(lambda trace: replace(trace, chunks=())),
+    "another wording": change(lambda trace: replace(trace, answer=trace.answer.replace("sunrise", "dawn"))),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Callable[[str, Sequence[Trace]], Run]:
+    folder: Path = tmp_path_factory.mktemp("runs")
+    return lambda name, rows: evaluate(rows, folder / name, metrics=["context_relevance", "groundedness"], force=True)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_that_differs_is_a_mismatch_and_never_a_fault(name: str, run):
+    """It is named with its share, what rests on the field is left out, and no layer is blamed."""
+    result = bisect(pair_runs(run("baseline", BASELINE), run("candidate", RECORDS[name])))
+    assert result.verdict == "cannot tell"
+    [mismatch] = result.comparison.mismatches
+    assert mismatch.kind == "texts"
+    assert mismatch.share > 0.5
+    assert mismatch.left_out
+
+
+@pytest.mark.parametrize("name", HAPPENED)
+def test_what_happened_is_no_mismatch(name: str, run):
+    """Answers of fewer words, from other chunks, without chunks or in another wording are compared as they are."""
+    result = bisect(pair_runs(run("baseline", BASELINE), run("candidate", HAPPENED[name])))
+    assert not result.comparison.mismatches
+
+
+def test_both_sides_are_looked_at(run):
+    """A logger that was repaired is a mismatch as well."""
+    for name, rows in RECORDS.items():
+        [mismatch] = bisect(pair_runs(run("candidate", rows), run("baseline", BASELINE))).comparison.mismatches
+        assert "baseline" in mismatch.sentence or name == "html"
