@@ -415,7 +415,7 @@ def test_a_test_set_of_ragas(tmp_path: Path):
     row = {"user_input": QUERY, "reference": "At 22:40.", "reference_contexts": [TEXTS[0]], "synthesizer_name": "one"}
     [trace] = read_traces(write(tmp_path / "testset.jsonl", [row]))
     assert (trace.query, trace.reference, trace.chunks) == (QUERY, "At 22:40.", None)
-    assert trace.metadata["reference_contexts"] == [TEXTS[0]]
+    assert trace.gold == Gold(chunks={make_content_id(TEXTS[0]): 1.0})
 
 
 def test_a_log_of_ones_own_is_taken_for_no_export(tmp_path: Path):
@@ -423,5 +423,5 @@ def test_a_log_of_ones_own_is_taken_for_no_export(tmp_path: Path):
     row = {"id": "1", "timestamp": 3, "session_id": "s", "trace_id": "t", "spans": [], "query": QUERY, "answer": ANSWER}
     notices: list[str] = []
     [trace] = read_traces(write(tmp_path / "own.jsonl", [row]), notice=notices.append)
-    assert notices[0].startswith("read as ragfault (id, query, answer)")
-    assert (trace.query, trace.answer, trace.metadata["session_id"]) == (QUERY, ANSWER, "s")
+    assert notices[0].startswith("read as ragfault (id, query, answer, ")
+    assert (trace.query, trace.answer, trace.conversation) == (QUERY, ANSWER, "s")

@@ -45,7 +45,7 @@ spans = st.builds(Span, document=texts, start=integers, end=integers, grade=numb
 traces = st.builds(
     Trace,
     id=names,
-    query=texts,
+    query=texts.filter(str.strip),
     chunks=maybe | st.lists(chunks, max_size=3).map(tuple),
     answer=maybe | texts,
     citations=maybe | st.lists(st.builds(Citation, chunk=names, quote=maybe | texts), max_size=2).map(tuple),

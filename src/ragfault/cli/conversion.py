@@ -6,11 +6,11 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.settings import add_trace_options, parse_column_map
+from ragfault.cli.options.settings import add_reading_options, add_trace_options, parse_column_map, pick_reading_options
 from ragfault.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ Examples:
 @click.argument("traces", nargs=-1, required=True)
 @click.argument("out", type=click.Path())
 @add_trace_options
+@add_reading_options
 @click.option("--to", default="ragfault", show_default=True, help="The shape to write.")
 @click.option(
     "--redact",
@@ -50,6 +51,7 @@ def convert(
     to_qrels: str | None,
     skip_bad: bool,
     force: bool,
+    **options: Any,
 ) -> None:
     """Read TRACES in any format that `evaluate` reads, and write them to OUT.
 
@@ -69,6 +71,7 @@ def convert(
             qrels=qrels,
             on_bad=side.write if skip_bad else "raise",
             notice=say,
+            **pick_reading_options(options),
         )
         counts: Counter[str] = Counter()
         if redact is not None:

@@ -14,10 +14,12 @@ from ragfault.cli.options.runs import human_labels_option, show_progress
 from ragfault.cli.options.settings import (
     add_config_option,
     add_executor_options,
+    add_reading_options,
     add_trace_options,
     build_executor,
     load_settings,
     parse_column_map,
+    pick_reading_options,
 )
 from ragfault.errors import UsageError
 
@@ -72,6 +74,7 @@ were lost to failures; the summary says which."""
 @add_llm_options
 @click.option("--dry-run", is_flag=True, help="Say what a model would be asked and cost; send nothing.")
 @add_trace_options
+@add_reading_options
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
 @click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no scorecard.")
@@ -92,9 +95,9 @@ def evaluate(
 ) -> int:
     """Judge every trace, compute every metric on it, and leave the result as a run.
 
-    TRACES are files, folders or globs of JSONL, JSON, CSV or Parquet (also .gz and .zst), a TREC run, or - for
-    standard input; also in an object store (s3://, gs://, az://), as OUT may be. The shapes of Ragas, DeepEval,
-    RAGChecker, TruLens and RAGTruth, and what OpenTelemetry, Phoenix, Langfuse and LangSmith export, are recognised.
+    TRACES are files, folders or globs of JSONL, JSON, CSV or Parquet (also .gz, .zst, .bz2, .xz), a TREC run, or - for
+    standard input; also in an object store (s3://, gs://, az://), as OUT may be. Columns are recognised by their names
+    and contents, and so is what OpenTelemetry, Phoenix, Langfuse and LangSmith export; `ragfault lint FILE` shows how.
     """
     from ragfault.evaluation import evaluate as work
 
@@ -104,7 +107,8 @@ def evaluate(
     where = list(traces) if len(traces) > 1 else traces[0]
     maps_to = parse_column_map(maps, table.get("map", {}))
     if dry_run:
-        click.echo(_estimate_run(where, asked, map=maps_to))
+        reading = pick_reading_options(asked)
+        click.echo(_estimate_run(where, asked, map=maps_to, **reading))
         return 0
     with show_progress(quiet) as progress:
         run = work(
@@ -191,7 +195,7 @@ def _report_run(run: Any, quiet: bool, table: dict[str, Any], human_labels: tupl
 
 def _make_notice(quiet: bool) -> Callable[[str], None]:
     def say(line: str) -> None:
-        if not quiet or line.startswith("left out") or " is answered by " in line:
+        if not quiet or line.startswith(("left out", "warning")) or " is answered by " in line:
             click.echo(line, err=True)
 
     return say

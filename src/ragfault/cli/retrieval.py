@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.settings import add_trace_options, parse_column_map
+from ragfault.cli.options.settings import add_reading_options, add_trace_options, parse_column_map, pick_reading_options
 from ragfault.cli.report import supports_color
 from ragfault.errors import OutputError, UsageError
 from ragfault.text.number_format import format_cost, format_number, format_signed
@@ -178,14 +178,25 @@ PREVIEW_LENGTH = 60
 Examples:
   ragfault lint pipeline.toml --index index/
   ragfault lint runs/today --json
+  ragfault lint log.csv --map chunks=found
 
 Exit 0: none was found; 1: one was."""
 )
-@click.argument("target", type=click.Path(exists=True))
+@click.argument("target", type=click.Path())
+@add_trace_options
+@add_reading_options
 @click.option("--index", type=click.Path(), help="The index that the pipeline searches, to hold its embedder against.")
 @click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
-def lint(target: str, index: str | None, as_json: bool) -> int:
-    """Look for six pitfalls of retrieval in TARGET, a pipeline.toml or a run.
+def lint(
+    target: str,
+    maps: tuple[str, ...],
+    shape: str | None,
+    qrels: str | None,
+    index: str | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Look for six pitfalls of retrieval in TARGET, a pipeline.toml or a run; or show how a file of traces is read.
 
     Lost in the middle, static chunk size, dense only, filter after retrieval, nothing monitored, embedder changed
     without embedding the corpus again: each with what was seen of it.
@@ -194,6 +205,10 @@ def lint(target: str, index: str | None, as_json: bool) -> int:
 
     from ragfault.reports.format import clean_text
     from ragfault.tuning.pitfalls import lint as look
+
+    if target == "-" or not (Path(target).is_dir() or target.endswith(".toml")):
+        reading = {"map": parse_column_map(maps, {}), "shape": shape, "qrels": qrels, **pick_reading_options(options)}
+        return _show_reading(target, reading, as_json)
 
     pitfalls = look(Path(target), index)
     bad = [pitfall for pitfall in pitfalls if pitfall.detected]
@@ -206,6 +221,32 @@ def lint(target: str, index: str | None, as_json: bool) -> int:
             click.echo(f"    {pitfall.remedy}")
     click.echo(f"\n{len(bad)} of {len(pitfalls)} pitfalls found.")
     return 1 if bad else 0
+
+
+def _show_reading(target: str, reading: dict[str, Any], as_json: bool) -> int:
+    """Show which columns of a file are which fields, how many traces have them, and the first trace."""
+    import msgspec
+
+    from ragfault.io import explain_missing_fields, read_traces, summarize_input
+    from ragfault.reports.format import clean_text
+
+    summary = summarize_input(target, **reading)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
+        return 1 if summary.bad_count else 0
+    click.echo(clean_text(summary.shape))
+    for name, count in summary.fields.items():
+        click.echo(f"  {name:<10} in {count:,} of {summary.count:,} traces")
+    first = next(read_traces(target, on_bad="skip", **reading), None) if target != "-" else None
+    for name in ("id", "query", "answer", "reference") if first else ():
+        click.echo(f"  first {name}: {clean_text(str(getattr(first, name)))[:PREVIEW_LENGTH]}")
+    for place, chunk in enumerate((first.chunks if first else None) or (), 1):
+        click.echo(f"  first chunk {place}: {clean_text(chunk.text)[:PREVIEW_LENGTH]}")
+    for bad_line in summary.bad_lines:
+        click.echo(clean_text(str(bad_line)), err=True)
+    if (missing := explain_missing_fields(summary)) is not None:
+        click.echo(missing, err=True)
+    return 1 if summary.bad_count else 0
 
 
 @click.command(

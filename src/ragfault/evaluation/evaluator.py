@@ -19,7 +19,7 @@ from ragfault.evaluation.jobs import (
     open_input_folder,
     run_job,
 )
-from ragfault.io import InputSummary, TraceDigest, read_traces, summarize_input
+from ragfault.io import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
 from ragfault.io.files import describe_input
 from ragfault.io.formats.tables import TableLike
 from ragfault.io.remote_paths import AnyPath, is_remote
@@ -244,6 +244,8 @@ def _survey_input(
         raise BadTraces(bad_lines, survey.count, survey.bad_count)
     if survey.shape:
         on_notice(survey.shape)
+    if (missing := explain_missing_fields(survey)) is not None:
+        on_notice(missing)
     return survey
 
 

@@ -16,9 +16,13 @@ from ragfault.errors import MAX_BAD_LINES_SHOWN, InputError
 from ragfault.io.error_collector import ErrorCollector
 from ragfault.io.field_values import MAX_METADATA_DEPTH, InvalidRecord, get_json_type
 from ragfault.io.formats import record_shapes
+from ragfault.io.formats.conversations import split_turns
+from ragfault.io.formats.field_names import rank_fields
+from ragfault.io.formats.inference import Inference, infer_columns
+from ragfault.io.formats.record_shapes import SPAN_SHAPES
 from ragfault.io.normalization import (
+    JOINED_ID,
     describe_missing_column,
-    describe_missing_query,
     has_path,
     list_column_paths,
     normalize_record,
@@ -29,6 +33,8 @@ from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Latency, S
 
 NoticeCallback = Callable[[str], object]
 
+STRONG_RANK = 8
+"""Names of the query of a lower rank than this are never those of a document."""
 MAX_KNOWN_COLUMNS = 1000
 """Maximum number of column names kept for suggestions."""
 
@@ -71,12 +77,20 @@ class ReadOptions:
         notice: NoticeCallback | None,
         max_line: int,
         keep_rest: bool = False,
+        encoding: str | None = None,
+        turns: str = "last",
+        id_from: str | None = None,
     ) -> None:
+        self.encoding, self.turns, self.id_from = encoding, turns, id_from
+        if id_from and id_from != "line":
+            column_map = {**column_map, "id": (JOINED_ID, *(part.strip() for part in id_from.split(",")))}
         self.column_map, self.shape, self.notice, self.max_line = column_map, shape, notice, max_line
-        self.keep_rest = keep_rest or not column_map
+        self.keep_rest = keep_rest or not column_map.keys() - {"id"}
         """Keep columns that no field takes as metadata."""
         self.last_notice: str | None = None
-        self.missing_columns = {path: field for field, paths in column_map.items() for path in paths}
+        self.missing_columns = {
+            path: field for field, paths in column_map.items() for path in paths if path != JOINED_ID
+        }
         """Columns of the map that no record has had so far, each with its field."""
         self.known_columns: dict[str, None] = {}
         """Columns of the records so far, while some of the map are missing."""
@@ -89,9 +103,11 @@ class ReadOptions:
 
     def is_record(self, names: Iterable[str]) -> bool:
         """Tell whether an object with these keys is a record."""
-        names = set(names)
+        names = list(names)
         query = self.column_map.get("query") or (self.shape.columns["query"] if self.shape else ())
-        return any(starts_at_column(path, names) for path in query) or record_shapes.detect_shape(names) is not None
+        if any(starts_at_column(path, names) for path in query) or record_shapes.detect_shape(names) is not None:
+            return True
+        return any(("query", rank) in rank_fields(name) for name in names for rank in range(STRONG_RANK))
 
     def observe_columns(self, record: dict[str, Any]) -> None:
         """Note which columns of the map a record has."""
@@ -107,33 +123,47 @@ class ReadOptions:
             raise InputError(describe_missing_column(field, path, self.known_columns))
 
 
+def is_empty(value: Any) -> bool:
+    """Tell whether a value says nothing."""
+    return value is None or value in ("", [], {})
+
+
 class TraceDecoder:
-    """Decoder of the records of one file; the first record decides the shape."""
+    """Decoder of the records of one file; its first records decide what its columns are."""
 
     def __init__(self, name: str, options: ReadOptions) -> None:
         self.name, self.options = name, options
         self.columns: record_shapes.ColumnMap | None = None
         self.flatten: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+        self.shape: record_shapes.RecordShape | None = None
         self.is_native = self.is_table = False
+        self.known_keys: set[str] = set()
+        """Keys that held something in a record whose columns were inferred."""
+        self.filled: frozenset[str] = frozenset()
+        """Fields that some record so far had."""
+        self.header: list[str] = []
         self.unrecognized_count = 0
         self.decode_native = msgspec.json.Decoder(Trace).decode
         self.check_keys = msgspec.json.Decoder(TraceKeys).decode
 
     def read_header(self, names: list[str]) -> None:
-        """Detect the shape by the columns of a table; raises `InputError` where none can be the query."""
+        """Check the columns of a table against the map; raises `InputError` for one that is not there."""
         self.is_table = True
-        try:
-            self._detect_shape(dict.fromkeys(names, ""))
-        except InvalidRecord as wrong:
-            raise InputError(f"{self.name}: {wrong}") from None
-        for field, [path] in self.options.column_map.items():
-            if not starts_at_column(path, names):
-                raise InputError(f"{self.name}: {describe_missing_column(field, path, names)}")
-            if path in names:
-                self.options.missing_columns.pop(path, None)
+        for field, paths in self.options.column_map.items():
+            for path in paths:
+                if path != JOINED_ID and not starts_at_column(path, names):
+                    raise InputError(f"{self.name}: {describe_missing_column(field, path, names)}")
+                if path in names:
+                    self.options.missing_columns.pop(path, None)
+        self.header = names
+
+    def inspect(self, records: list[dict[str, Any]]) -> None:
+        """Infer the columns from the first records. Raises `InputError` where they do not tell the fields."""
+        if records:
+            self._detect_shape(records)
 
     def decode_record(self, payload: Any) -> Trace:
-        """Decode a payload to a trace. Raises `InvalidRecord`."""
+        """Decode a payload to a trace. Raises `InvalidRecord`, and `InputError` for columns that tell no fields."""
         if self.is_native and type(payload) is bytes:
             trace = self._decode_native_line(payload)
             if trace is not None:
@@ -141,19 +171,25 @@ class TraceDecoder:
         if isinstance(payload, InvalidRecord):
             raise payload
         if isinstance(payload, Trace):
-            if self.is_native:
-                return normalize_trace(payload, check=True)
-            payload = msgspec.to_builtins(payload)
+            return normalize_trace(payload, check=True)
         record = parse_record(payload) if isinstance(payload, bytes) else payload
         if self.columns is None:
-            self._detect_shape(record)
-            if self.is_native and type(payload) is bytes:
-                return self.decode_record(payload)
+            self._detect_shape([record])
+            return self.decode_record(payload)
         if self.flatten:
             record = self.flatten(record)
+        if any(key not in self.known_keys and not is_empty(value) for key, value in record.items()):
+            self._infer([record])
         if self.options.missing_columns:
             self.options.observe_columns(record)
         return normalize_record(record, self.columns or {}, keep_rest=self.options.keep_rest, parse_cells=self.is_table)
+
+    def decode_records(self, payload: Any) -> list[Trace]:
+        """Decode a payload to its trace, or to one for each turn where that is asked for. Raises as above."""
+        trace = self.decode_record(payload)
+        if self.options.turns != "each" or not trace.history:
+            return [trace]
+        return list(split_turns(trace))
 
     def _decode_native_line(self, line: bytes) -> Trace | None:
         """Decode a native line by msgspec alone; return None where it needs the slow path."""
@@ -164,35 +200,56 @@ class TraceDecoder:
             return None
         if line.count(b"{") + line.count(b"[") > MAX_METADATA_DEPTH and _measure_json_depth(line) > MAX_METADATA_DEPTH:
             return None
-        plain = trace.time is None and type(trace.reference) is not tuple and trace.error != ""
-        return trace if plain else normalize_trace(trace)
+        plain = (
+            bool(trace.query.strip())
+            and trace.time is None
+            and type(trace.reference) is not tuple
+            and trace.error != ""
+        )
+        return trace if plain else normalize_trace(trace, check=not trace.query.strip())
 
-    def _detect_shape(self, record: dict[str, Any]) -> None:
-        """Find the shape from the first record; raises `InvalidRecord` where none fits."""
-        given, shape = self.options.column_map, self.options.shape or record_shapes.detect_shape(record)
-        if shape is None and "query" in given:
-            shape = record_shapes.NATIVE_SHAPE
-        if shape is None:
-            raise InvalidRecord(describe_missing_query(("query",), record))
-        columns = {**shape.columns, **given}
-        self.flatten = shape.flatten
-        if shape.name == "ragtruth":
-            from ragfault.io.formats.record_shapes import make_ragtruth_flattener
+    def _detect_shape(self, records: list[dict[str, Any]]) -> None:
+        """Find the shape and the columns from the first records."""
+        keys = dict.fromkeys(key for record in records for key in record)
+        given, shape = self.options.column_map, self.options.shape or record_shapes.detect_shape(keys)
+        if shape is not None and shape.name == "ragtruth":
+            self.flatten = record_shapes.make_ragtruth_flattener(self.name, self.options.max_line)
+        elif shape is not None and shape.name not in SPAN_SHAPES:
+            self.flatten = shape.flatten
+        self.shape = None if shape is None or shape.name in SPAN_SHAPES else shape
+        self.columns = {**(self.shape.columns if self.shape else {}), **given}
+        try:
+            flat = [self.flatten(record) if self.flatten else record for record in records]
+            notes = self._infer(flat)
+        except (InvalidRecord, InputError):
+            self.columns = None
+            raise
+        self.is_native = self.shape is record_shapes.NATIVE_SHAPE and self.columns == self.shape.columns
+        self._announce_columns(flat, notes)
 
-            self.flatten = make_ragtruth_flattener(self.name, self.options.max_line)
-            record = self.flatten(record)
-        elif not any(path in record or "." in path for path in columns["query"]):
-            raise InvalidRecord(describe_missing_query(columns["query"], record))
-        self.is_native = shape is record_shapes.NATIVE_SHAPE and not given
-        self.columns = columns
-        self._announce_shape(shape, record)
+    def _infer(self, records: list[dict[str, Any]]) -> Inference:
+        """Extend the columns by those of new records."""
+        found = infer_columns(records, self.columns or {}, self.options.column_map, self.name, self.filled)
+        self.columns = found.columns
+        self.filled |= found.filled
+        self.known_keys |= {key for record in records for key, value in record.items() if not is_empty(value)}
+        return found
 
-    def _announce_shape(self, shape: record_shapes.RecordShape, record: dict[str, Any]) -> None:
-        used = [path for paths in (self.columns or {}).values() for path in paths if path in record]
+    def _announce_columns(self, records: list[dict[str, Any]], found: Inference) -> None:
+        used = {
+            field: path
+            for field, paths in found.columns.items()
+            for path in paths[:1] * (paths[0:1] == (JOINED_ID,)) or paths
+            if any(has_path(record, path) for record in records)
+        }
+        title = self.shape.title if self.shape else "records"
+        shown = ", ".join(path if path == field else f"{field}: {path}" for field, path in used.items())
         mapped = " by a column map" if self.options.column_map else ""
-        spare = [key for key in record if key not in used] if self.options.keep_rest else []
-        more = f"; kept in metadata: {', '.join(spare[:10])}{', …' if len(spare) > 10 else ''}" if spare else ""
-        self.options.notify(f"read as {shape.title}{mapped} ({', '.join(used)}){more}")
+        kept = "metadata" if self.options.keep_rest else "not read"
+        spare = ", ".join(found.metadata[:10]) + (", …" if len(found.metadata) > 10 else "")
+        more = f"; {kept}: {spare}" if spare else ""
+        chosen = f"; {'; '.join(found.notes)}" if found.notes else ""
+        self.options.notify(f"read as {title}{mapped} ({shown}){chosen}{more}")
 
     def check_recognized(self, collector: ErrorCollector) -> None:
         """Stop at a file whose first records are all of no known shape; raises `InputError`."""

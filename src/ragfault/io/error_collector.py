@@ -106,7 +106,8 @@ class ErrorCollector:
             if self.locations is not None:
                 self.locations[trace.id] = (file, line)
             return True
-        self.report(file, line, f'duplicate id "{trace.id[:80]}"', payload)
+        remedy = ": make ids unique with --id-from COLUMN,… or --id-from line" if isinstance(trace, Trace) else ""
+        self.report(file, line, f'duplicate id "{trace.id[:80]}"{remedy}', payload)
         return False
 
     def assign_id(self, trace: Trace) -> Trace:

@@ -13,16 +13,47 @@ from typing import Any
 
 import msgspec
 
+from ragfault.io.formats.conversations import ROLES, find_text, find_turns, read_question_answer_pairs
+from ragfault.io.formats.field_names import join_words
+from ragfault.io.formats.passages import (
+    find_passages,
+    find_text_key,
+    read_listed_passage,
+    split_passages,
+    unwrap_passage,
+)
+from ragfault.io.formats.texts import join_text, parse_list_text
 from ragfault.records import Chunk, Span
 
 MAX_METADATA_DEPTH = 128
 """Maximum nesting of metadata."""
-CHUNK_ID_KEYS = ("id", "chunk_id", "passage_id", "doc_id", "docid", "id_")
-CHUNK_TEXT_KEYS = ("text", "content", "page_content", "passage")
+CHUNK_ID_KEYS = (
+    *("id", "chunk_id", "passage_id", "doc_id", "docid", "id_", "_id", "node_id", "pid", "document_id", "context_id"),
+    *("uuid", "key", "ids"),
+)
+CHUNK_SCORE_KEYS = (
+    "score",
+    "similarity",
+    "similarity_score",
+    "relevance_score",
+    "rerank_score",
+    "_score",
+    "@search.score",
+)
+DOCUMENT_NAME_KEYS = (
+    *("document_id", "doc_id", "ref_doc_id", "source", "file_path", "file_name", "filename", "url", "page_url"),
+    *("doc_uri", "document_title", "title", "page_name"),
+)
+CHUNK_TEXT_KEYS = ("text", "content", "page_content", "passage", "cited_text")
 FACT_TEXT_KEYS = ("text", "fact", "statement", "claim")
-DOCUMENT_ID_KEYS = ("doc_id", "docid")
+DOCUMENT_ID_KEYS = ("doc_id", "docid", "document_id")
 CHUNK_FIELDS = frozenset(Chunk.__struct_fields__)
+CHUNK_KINDS = ("text", "table", "image", "record")
 SPAN_FIELDS = frozenset(Span.__struct_fields__)
+CITATION_MARK = re.compile(r"\[\d+\]")
+"""A number in brackets: a place in the prompt, which names another passage in every trace."""
+UNREADABLE_LIST = re.compile(r"""\s*\[\s*(['"{]|<|\w+\()""")
+"""The beginning of a list as JSON or Python print it."""
 
 
 EPOCH_PATTERN = re.compile(r"[+-]?(\d{9,}|\d+\.\d*|\d(\.\d*)?[eE][+-]?\d+)")
@@ -72,35 +103,87 @@ def as_chunk_object(chunk: Any) -> dict[str, Any]:
 
 
 def _normalize_chunks(value: Any) -> list[Any]:
-    if isinstance(value, dict) and not any(name in value for name in (*CHUNK_ID_KEYS, *CHUNK_TEXT_KEYS)):
-        value = [{"id": name, "text": text} for name, text in value.items() if isinstance(text, str)] or [value]
-    chunks = [_normalize_chunk(chunk, place) for place, chunk in enumerate(as_list(value))]
-    return _number_document_chunks(chunks)
+    value = parse_list_text(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        if UNREADABLE_LIST.match(value):
+            raise InvalidRecord("a printed list that cannot be read - at `$.chunks`")
+        value = split_passages(value)
+    found = find_passages(value)
+    parts: list[Any] = []
+    for part in [value] if found is None else found:
+        inner = isinstance(part, (list, tuple)) and read_listed_passage(part) is None and find_passages(part)
+        parts += inner or [part]
+    return _number_document_chunks([_normalize_chunk(chunk, place) for place, chunk in enumerate(parts)])
+
+
+def _find_keys(value: dict[str, Any], names: tuple[str, ...]) -> list[str]:
+    """List the keys of an object that are one of these names in any spelling, in the order of the names."""
+    keys = {join_words(key): key for key, part in reversed(value.items()) if part is not None}
+    return [
+        name if value.get(name) is not None else keys[join_words(name)]
+        for name in names
+        if value.get(name) is not None or join_words(name) in keys
+    ]
 
 
 def _normalize_chunk(value: Any, place: int) -> dict[str, Any]:
     if isinstance(value, str):
         return {"id": make_content_id(value), "text": value}
+    if isinstance(value, (list, tuple)):
+        value = read_listed_passage(value)
     if not isinstance(value, dict):
         raise InvalidRecord(f"Expected `object | str`, got `{get_json_type(value)}` - at `$.chunks[{place}]`")
-    if isinstance(value.get("node"), dict):
-        value = {**value["node"], **{key: part for key, part in value.items() if key != "node"}}
-    names = [name for name in CHUNK_ID_KEYS if value.get(name) is not None]
-    texts = [name for name in CHUNK_TEXT_KEYS if value.get(name) is not None]
-    if not names and not texts:
+    if value.get("id") is not None and value.keys() <= CHUNK_FIELDS:
+        return _build_chunk(value, ["id"], "text" if value.get("text") is not None else None)
+    value = unwrap_passage(value)
+    names = list(dict.fromkeys(_find_keys(value, CHUNK_ID_KEYS)))
+    text_key = "text" if value.get("text") is not None else find_text_key(value)
+    names = [
+        name
+        for name in names
+        if name != text_key
+        and not isinstance(value[name], (dict, list))
+        and not CITATION_MARK.fullmatch(str(value[name]))
+    ]
+    if not names and text_key is None:
         return _build_record_chunk(value, place)
+    return _build_chunk(value, names, text_key)
+
+
+def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) -> dict[str, Any]:
+    """Build a chunk from an object, with the keys that are ids and the one that is its text."""
     chunk = {key: part for key, part in value.items() if key in CHUNK_FIELDS and part is not None}
-    chunk["text"] = value[texts[0]] if texts else ""
+    if text_key == "document" or chunk.get("kind", "text") not in CHUNK_KINDS:
+        chunk.pop("document" if text_key == "document" else "kind")
+    text = value[text_key] if text_key else ""
+    chunk["text"] = join_text(text) if isinstance(text, (list, tuple)) else text
     named = _normalize_id(value[names[0]]) if names else None
-    if names and names[0] in DOCUMENT_ID_KEYS:
+    if names and join_words(names[0]) in ("docid", "documentid"):
         chunk["_document"] = named
-    elif "document" not in chunk and (above := [name for name in names[1:] if name in DOCUMENT_ID_KEYS]):
-        chunk["document"] = value[above[0]]
     chunk["id"] = named if named is not None else make_content_id(str(chunk["text"]))
+    used = {*names[:1], *([text_key] if text_key else [])}
+    if "score" not in chunk and (scored := _find_keys(value, CHUNK_SCORE_KEYS)):
+        number = value[scored[0]] if isinstance(value[scored[0]], (int, float)) else None
+        chunk |= {} if number is None else {"score": number}
+        used |= set() if number is None else {scored[0]}
+    if isinstance(chunk.get("score"), str) and (number := _parse_number(chunk["score"])) is not None:
+        chunk["score"] = number
+    own = parse_list_text(value["metadata"]) if isinstance(value.get("metadata"), str) else value.get("metadata")
+    chunk["metadata"] = _collect_chunk_metadata({**value, "metadata": own}, used)
+    if chunk.get("document") is None and (document := _find_document_name(value, chunk["metadata"], used)) is not None:
+        chunk["document"] = document
     if "document" in chunk:
         chunk["document"] = _normalize_id(chunk["document"])
-    chunk["metadata"] = _collect_chunk_metadata(value, {*names, *texts[:1]})
     return chunk
+
+
+def _find_document_name(value: dict[str, Any], metadata: dict[str, Any], used: set[str]) -> Any:
+    """Return the name of the document that a passage was cut from, where it is recorded."""
+    for held in (value, metadata):
+        for name in _find_keys(held, DOCUMENT_NAME_KEYS):
+            if name not in used and type(held[name]) in (str, int) and held[name] != "":
+                return held[name]
+    return None
 
 
 def _collect_chunk_metadata(value: dict[str, Any], used: set[str]) -> dict[str, Any]:
@@ -139,7 +222,17 @@ def _number_document_chunks(chunks: list[dict[str, Any]]) -> list[dict[str, Any]
 
 
 def _normalize_citations(value: Any) -> list[Any]:
-    return [_normalize_citation(cited) for cited in as_list(value)]
+    return [_normalize_citation(cited) for part in as_list(value) for cited in _split_citation(part)]
+
+
+def _split_citation(value: Any) -> list[Any]:
+    """Split a citation of several documents, as Cohere writes it, to one for each; its text is that of the answer."""
+    if not isinstance(value, dict) or not any(isinstance(value.get(k), list) for k in ("document_ids", "sources")):
+        return [value]
+    named = value.get("document_ids") or [
+        part.get("id") if isinstance(part, dict) else part for part in value.get("sources") or ()
+    ]
+    return [{"chunk": name, "claim": value.get("text")} for name in named]
 
 
 def _normalize_citation(value: Any) -> Any:
@@ -167,7 +260,19 @@ def _normalize_text(value: Any) -> Any:
 
 
 def _normalize_reference(value: Any) -> Any:
-    return _normalize_texts(value) if isinstance(value, (list, tuple)) else _normalize_id(value)
+    """Take a text, several, an object of them (`{"text": [...]}`), or the turns of an answer."""
+    if isinstance(value, (list, tuple)) and value and (turns := find_turns(value)) is not None:
+        return turns[-1]["text"]
+    if isinstance(value, dict):
+        held = next((value[k] for k in ("text", "answer", "value", "content", "aliases") if value.get(k)), value)
+        return value if held is value else _normalize_reference(held)
+    if isinstance(value, (list, tuple)):
+        parts = [
+            text if isinstance(part, dict) and (text := find_text(part, ("text", "answer", "content"))) else part
+            for part in value
+        ]
+        return _normalize_texts(parts)
+    return _normalize_id(value)
 
 
 def _normalize_gold(value: Any) -> Any:
@@ -180,7 +285,7 @@ def _normalize_gold(value: Any) -> Any:
                 "spans": list(map(_normalize_span, value.get("spans", ()))),
             }
         return {"chunks": _normalize_grades(value)}
-    parts = as_list(value)
+    parts = split_passages(value) if isinstance(value, str) else as_list(value)
     spans = [item for item in parts if isinstance(item, dict) and "start" in item and "end" in item]
     grades = [item for item in parts if not (isinstance(item, dict) and "start" in item and "end" in item)]
     return {"chunks": _normalize_grades(grades), "spans": [_normalize_span(span) for span in spans]}
@@ -192,14 +297,16 @@ def _normalize_grades(value: Any) -> Any:
     grades: dict[Any, Any] = {}
     for item in as_list(value):
         if isinstance(item, dict):
-            chunk_id = next((item[name] for name in ("chunk", *CHUNK_ID_KEYS) if item.get(name) is not None), None)
+            names = [name for name in ("chunk", *CHUNK_ID_KEYS, "doc_uri") if item.get(name) is not None]
+            chunk_id = item[names[0]] if names else item.get(find_text_key(item) or "")
             if chunk_id is None:
                 raise InvalidRecord("a gold chunk without id - at `$.gold`")
             grades[_normalize_gold_id(chunk_id)] = next(
                 (item[k] for k in ("grade", "relevance", "score") if k in item), 1.0
             )
         else:
-            grades[_normalize_gold_id(item)] = 1.0
+            is_pair = isinstance(item, (list, tuple)) and len(item) == 2 and isinstance(item[1], int)
+            grades[_normalize_gold_id(item[0] if is_pair else item)] = 1.0
     return grades
 
 
@@ -235,19 +342,15 @@ def _normalize_latency(value: Any) -> Any:
     return {"total": value} if isinstance(value, (int, float)) and not isinstance(value, bool) else value
 
 
-ROLE_NAMES = {
-    "human": "user",
-    "ai": "assistant",
-    "bot": "assistant",
-    "model": "assistant",
-    "developer": "system",
-    "function": "tool",
-}
-"""Other names of the roles of a conversation."""
-
-
 def _normalize_history(value: Any) -> list[Any]:
-    return [_normalize_turn(turn) for turn in as_list(value)]
+    turns = [_normalize_turn(turn) for turn in as_list(value)]
+    if not all(isinstance(turn, dict) and turn.get("role") in HISTORY_ROLES and "text" in turn for turn in turns):
+        found = find_turns(value) or read_question_answer_pairs(value)
+        turns = turns if found is None else [{"role": turn["role"], "text": turn["text"]} for turn in found]
+    return turns
+
+
+HISTORY_ROLES = frozenset(ROLES.values())
 
 
 def _normalize_turn(value: Any) -> Any:
@@ -259,8 +362,10 @@ def _normalize_turn(value: Any) -> Any:
         other = next((name for name in names if name in turn), None)
         if field not in turn and other:
             turn[field] = turn.pop(other)
+    if isinstance(turn.get("text"), list):
+        turn["text"] = join_text(turn["text"])
     if isinstance(turn.get("role"), str):
-        turn["role"] = ROLE_NAMES.get(turn["role"].lower(), turn["role"].lower())
+        turn["role"] = ROLES.get(join_words(turn["role"]), turn["role"].lower())
     return turn
 
 
@@ -286,12 +391,31 @@ def _normalize_step(value: Any, place: int) -> Any:
 
 def _normalize_flag(value: Any) -> Any:
     """Read yes and no as text or number."""
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
     return FLAG_WORDS.get(str(value).strip().lower(), value)
 
 
-FLAG_WORDS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+FLAG_WORDS = {
+    "answerable": True,
+    "partial": True,
+    "unanswerable": False,
+    "true": True,
+    "false": False,
+    "yes": True,
+    "no": False,
+    "1": True,
+    "0": False,
+}
+
+
+def _normalize_turn_number(value: Any) -> Any:
+    number = _parse_number(value) if isinstance(value, str) else None
+    return value if number is None else number
+
 
 FIELD_NORMALIZERS = {
+    "turn": _normalize_turn_number,
     "id": _normalize_id,
     "history": _normalize_history,
     "steps": _normalize_steps,
@@ -322,9 +446,9 @@ def parse_cell(name: str, value: Any) -> Any:
         if number is not None:
             return number
     if name in NESTED_FIELDS or name.startswith(("chunks.", "gold.")):
-        return _parse_literal(value)
+        return parse_list_text(value)
     if name == "reference":
-        parsed = _parse_literal(value)
+        parsed = parse_list_text(value)
         return parsed if isinstance(parsed, list) and all(isinstance(part, str) for part in parsed) else value
     return value
 
@@ -339,25 +463,6 @@ def _parse_number(text: str) -> int | float | None:
     except ValueError:
         return None
     return int(number) if number.is_integer() and "e" not in text.lower() else number
-
-
-def _parse_literal(text: str) -> Any:
-    """Parse a list or object; return any other text unchanged."""
-    bare = text.strip()
-    if bare[:1] not in ("[", "{"):
-        return text
-    try:
-        return msgspec.json.decode(bare)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        pass
-    if len(bare) > 2**20:
-        return text
-    from ast import literal_eval
-
-    try:
-        return literal_eval(bare)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return text
 
 
 def make_json_safe(value: Any, depth: int = 0) -> Any:

@@ -5,13 +5,16 @@ Compression is recognized by its first bytes. A stream that breaks off ends quie
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import glob
 import gzip
 import io
+import lzma
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
@@ -38,7 +41,7 @@ FORMATS_BY_SUFFIX: dict[str, FileFormat] = {
 }
 """Format by suffix; `json` means one object per line or one array."""
 
-COMPRESSION_SUFFIXES = (".gz", ".zst")
+COMPRESSION_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
 READ_SIZE = 2**16
 """Bytes read at once; of a broken stream the last block is lost."""
 
@@ -224,7 +227,7 @@ class _ReadErrorGuard(io.RawIOBase):
             data = self.read_available(min(len(buffer), READ_SIZE))
         except EOFError:
             self.read_error = "the compressed data breaks off here: the file is truncated"
-        except (OSError, zlib.error, ValueError) as error:
+        except (OSError, zlib.error, lzma.LZMAError, ValueError) as error:
             self.read_error = f"the data cannot be read further: {error}"
         else:
             buffer[: len(data)] = data
@@ -237,8 +240,68 @@ class _ReadErrorGuard(io.RawIOBase):
         super().close()
 
 
-def open_bytes(name: str) -> InputStream:
-    """Open a file (`-` is standard input) and decompress it.
+class _Transcoder(io.RawIOBase):
+    """A raw stream of UTF-8 over bytes in another encoding."""
+
+    def __init__(self, inner: io.BufferedReader, encoding: str) -> None:
+        self.inner, self.decoder, self.rest = inner, codecs.getincrementaldecoder(encoding)(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self.rest:
+            data = self.inner.read1(READ_SIZE)
+            self.rest = self.decoder.decode(data, final=not data).encode("utf-8", "surrogatepass")
+            if not data:
+                break
+        size = min(len(buffer), len(self.rest))
+        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
+        return size
+
+    def close(self) -> None:
+        if not self.closed:
+            self.inner.close()
+        super().close()
+
+
+def _transcode(name: str, stream: InputStream, encoding: str | None, notify: Callable[[str], object]) -> InputStream:
+    """Convert a stream of another encoding to UTF-8: the named one, or UTF-16 and UTF-32 by their first bytes."""
+    found = encoding
+    if found is None:
+        head = stream.body.peek(4)[:4]
+        found = next((kind for mark, kind in BYTE_ORDER_MARKS.items() if head.startswith(mark)), None)
+        if found is None and len(head) == 4 and head.count(0) == 2:
+            found = "utf-16-le" if head[0] else "utf-16-be"
+        if found is None:
+            return stream
+        notify(f"{name}: in {found.upper()}")
+    try:
+        codecs.lookup(found)
+    except LookupError:
+        raise InputError(f"there is no encoding {found!r}. Common ones: utf-8, utf-16, latin-1, cp1252.") from None
+    guard = _ReadErrorGuard(_Transcoder(stream.body, found))
+    return InputStream(cast("io.BufferedReader", io.BufferedReader(guard, 2**18)), guard, is_compressed=True)
+
+
+BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def open_bytes(name: str, encoding: str | None = None, notify: Callable[[str], object] = str) -> InputStream:
+    """Open a file (`-` is standard input), decompress it, and convert it from another encoding to UTF-8.
+
+    Raises `InputError` as below, and for an encoding that does not exist.
+    """
+    return _transcode(name, _open_decompressed(name), encoding, notify)
+
+
+def _open_decompressed(name: str) -> InputStream:
+    """Open a file and decompress it.
 
     Raises `InputError` where the file is not there or may not be read.
     """
@@ -253,6 +316,10 @@ def open_bytes(name: str) -> InputStream:
     magic = plain.peek(4)[:4]
     if magic.startswith(b"\x1f\x8b"):
         guard = _ReadErrorGuard(gzip.GzipFile(fileobj=plain))
+    elif magic.startswith(b"BZh"):
+        guard = _ReadErrorGuard(bz2.BZ2File(plain))
+    elif magic == b"\xfd7zX":
+        guard = _ReadErrorGuard(lzma.LZMAFile(plain))  # noqa: SIM115 - closed with the guard
     elif magic == b"\x28\xb5\x2f\xfd":
         import pyarrow as pa
 

@@ -6,7 +6,7 @@ Keys that belong to no field go to `metadata`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 from difflib import get_close_matches
 from typing import Any
@@ -19,10 +19,15 @@ from ragfault.io.field_values import (
     as_chunk_object,
     as_list,
     get_json_type,
+    make_content_id,
     make_json_safe,
     parse_cell,
 )
+from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text, find_turns, split_conversation
+from ragfault.io.formats.passages import find_passages
+from ragfault.io.formats.paths import ABSENT, get_path, get_root, remove_paths
 from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord
+from ragfault.io.formats.texts import count_words, parse_list_text
 from ragfault.records import Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
 
 INT64_LIMIT = 2**63
@@ -41,6 +46,8 @@ def normalize_record(record: RawRecord, columns: ColumnMap, keep_rest: bool = Tr
     ('When?', 't-b7624af79cc7', 'In 1040.', {'tag': 3})
     """
     values, taken = _extract_values(record, columns)
+    _drop_absent_chunks(values, columns)
+    _split_conversation(values)
     if parse_cells:
         values = {name: parse_cell(name, value) for name, value in values.items()}
         values = {name: value for name, value in values.items() if value is not None}
@@ -49,7 +56,7 @@ def normalize_record(record: RawRecord, columns: ColumnMap, keep_rest: bool = Tr
         raise InvalidRecord("field `query` is missing" + ("" if names == "`query`" else f" (column {names})"))
     fields = _build_fields(values)
     if keep_rest:
-        spare = {key: value for key, value in record.items() if key not in taken and value is not None}
+        spare = {key: value for key, value in remove_paths(record, taken).items() if value is not None}
         fields["metadata"] = {**spare, **fields["metadata"]}
     fields["metadata"] = make_json_safe(fields["metadata"])
     try:
@@ -57,19 +64,6 @@ def normalize_record(record: RawRecord, columns: ColumnMap, keep_rest: bool = Tr
     except msgspec.ValidationError as error:
         raise InvalidRecord(str(error)) from None
     return normalize_trace(trace, check=True)
-
-
-def describe_missing_query(expected: Iterable[str], available: Iterable[str]) -> str:
-    """Describe that no column is the query.
-
-    >>> describe_missing_query(("query",), ["text", "q"])
-    'no column for `query`; there are: text, q; map one with --map query=COLUMN'
-    """
-    names = list(available)
-    shown = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
-    lacking = " or ".join(expected)
-    plain = "" if lacking == "query" else f" ({lacking})"
-    return f"no column for `query`{plain}; there are: {shown or 'none'}; map one with --map query=COLUMN"
 
 
 def describe_missing_column(field: str, path: str, available: Iterable[str]) -> str:
@@ -95,59 +89,99 @@ def list_column_paths(record: RawRecord) -> Iterator[str]:
 
 def starts_at_column(path: str, names: Iterable[str]) -> bool:
     """Tell whether a path begins at one of these columns."""
-    return path in names or ("." in path and path.split(".", 1)[0] in names)
+    return bool(get_root(dict.fromkeys(names), path))
 
 
 def has_path(record: RawRecord, path: str) -> bool:
-    """Tell whether a dotted path exists; null and an empty list on the way count as existing.
+    """Tell whether a path exists; null and an empty list on the way count as existing.
 
     >>> has_path({"docs": [{"text": None}]}, "docs.0.text"), has_path({"docs": None}, "docs.0.text")
     (True, True)
     >>> has_path({"docs": [{"text": "a"}]}, "docs.0.page"), has_path({"docs": "a"}, "docs.0")
     (False, False)
     """
-    if path in record or "." not in path:
-        return path in record
-    inner: Any = record
-    for step in path.split("."):
-        if inner is None or inner == []:
+    if get_path(record, path) is not ABSENT:
+        return True
+    for end in (place for place, letter in enumerate(path) if letter in ".["):
+        if get_path(record, path[:end]) in (None, []):
             return True
-        if isinstance(inner, dict) and step in inner:
-            inner = inner[step]
-        elif isinstance(inner, (list, tuple)) and step.isdecimal() and int(step) < len(inner):
-            inner = inner[int(step)]
-        else:
-            return False
-    return True
+    return False
 
 
-def _extract_values(record: RawRecord, columns: ColumnMap) -> tuple[dict[str, Any], set[str]]:
-    """Return the value of each field, and the names of the columns that were used as a field."""
+def _extract_values(record: RawRecord, columns: ColumnMap) -> tuple[dict[str, Any], list[str]]:
+    """Return the value of each field, and the paths that were used as a field."""
     values: dict[str, Any] = {}
-    taken: set[str] = set()
+    taken: list[str] = []
     for name, paths in columns.items():
+        if name == "id" and len(paths) > 1 and paths[0] == JOINED_ID:
+            values[name] = _join_id(record, paths[1:])
+            continue
         for path in paths:
-            value = record[path] if path in record else _follow_path(record, path)
-            if path in record:
-                taken.add(path)
+            value = get_path(record, path)
+            if value is ABSENT:
+                continue
+            taken.append(path)
             if value is not None:
                 values[name] = value
                 break
     return values, taken
 
 
-def _follow_path(record: Any, path: str) -> Any:
-    """Return the value at a dotted path, or None."""
-    if "." not in path:
-        return None
-    for step in path.split("."):
-        if isinstance(record, dict):
-            record = record.get(step)
-        elif isinstance(record, (list, tuple)) and step.isdecimal() and int(step) < len(record):
-            record = record[int(step)]
-        else:
-            return None
-    return record
+def _drop_absent_chunks(values: dict[str, Any], columns: ColumnMap) -> None:
+    """Join what a path found in many places to one list of chunks, where no column stands beside it."""
+    paths = columns.get("chunks", ())
+    chunks = values.get("chunks")
+    if not isinstance(chunks, list) or not any("*" in path or "[]" in path for path in paths):
+        return
+    if not any(name.startswith("chunks.") for name in values):
+        for _ in range(max(1, *(path.count("[]") for path in paths))):
+            chunks = [part for chunk in chunks for part in (chunk if isinstance(chunk, list) else [chunk])]
+        values["chunks"] = [part for part in chunks if part not in (None, "")]
+
+
+JOINED_ID = "+"
+"""Marks an id that is joined of several columns."""
+
+
+def _join_id(record: RawRecord, paths: Sequence[str]) -> str:
+    """Join the values of several columns to one id."""
+    parts = [get_path(record, path) for path in paths]
+    return "/".join("" if part is ABSENT or part is None else str(part) for part in parts)
+
+
+def _split_conversation(values: dict[str, Any]) -> None:
+    """Take the query from a conversation: its last turn of the user; earlier turns are the history.
+
+    What follows that turn is the answer, and what tools returned the chunks, where no other column holds them.
+    """
+    query, history = values.get("query"), values.get("history")
+    if isinstance(query, str) and query[:1] not in ("[", "{"):
+        if history is not None and (turns := find_turns(history)) is not None:
+            _drop_repeated_turns(values, turns)
+        return
+    held = history if query is None else query
+    turns = None if held is None else find_turns(held)
+    if turns is not None and (parts := split_conversation(turns)) is not None:
+        if query is None:
+            values.pop("history")
+        values |= {"query": parts.pop("query"), **{k: v for k, v in parts.items() if values.get(k) is None}}
+    elif (
+        query is not None
+        and not isinstance(query, (int, float))
+        and (text := find_text(parse_list_text(query) if isinstance(query, str) else query, QUESTION_KEYS)) is not None
+    ):
+        values["query"] = text
+
+
+def _drop_repeated_turns(values: dict[str, Any], turns: list[dict[str, Any]]) -> None:
+    """Leave the query and what follows it out of a history that repeats them."""
+    parts = split_conversation(turns)
+    if parts is None or parts["query"].strip() != str(values["query"]).strip():
+        return
+    values["history"] = parts.get("history")
+    for name in ("answer", "chunks"):
+        if values.get(name) is None and name in parts:
+            values[name] = parts[name]
 
 
 def _build_fields(values: dict[str, Any]) -> dict[str, Any]:
@@ -157,12 +191,16 @@ def _build_fields(values: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(metadata, dict):
         raise InvalidRecord(f"Expected `object`, got `{get_json_type(metadata)}` - at `$.metadata`")
     fields["metadata"] = dict(metadata)
+    if not isinstance(fields.get("answer", ""), str):
+        fields["answer"] = find_text(fields["answer"], ANSWER_KEYS) or fields["answer"]
     parallel = _set_nested_fields(fields, values)
     if parallel:
         fields["chunks"] = _merge_chunk_columns(fields.get("chunks"), parallel)
     for name, form in FIELD_NORMALIZERS.items():
         if fields.get(name) is not None:
             fields[name] = form(fields[name])
+    if isinstance(values.get("gold"), (str, list)) and isinstance(fields["gold"].get("chunks"), dict):
+        fields["gold"]["chunks"] = _name_gold_texts(fields["gold"]["chunks"], fields.get("chunks") or [])
     _keep_extra_keys(fields)
     fields.setdefault("id", "")
     return fields
@@ -195,17 +233,40 @@ def _keep_extra_keys(fields: dict[str, Any]) -> None:
                 fields["metadata"][f"{field}.{key}"] = [part.get(key) for part in parts]
 
 
+def _name_gold_texts(grades: dict[Any, Any], chunks: list[dict[str, Any]]) -> dict[Any, Any]:
+    """Name gold that is given by its text as the chunk of that text, else by its content."""
+    ids, by_text = {chunk["id"] for chunk in chunks}, {chunk["text"]: chunk["id"] for chunk in chunks}
+    return {
+        by_text[name]
+        if name in by_text and name not in ids
+        else name
+        if name in ids or not isinstance(name, str) or count_words(name) < MIN_GOLD_WORDS
+        else make_content_id(name): grade
+        for name, grade in grades.items()
+    }
+
+
+MIN_GOLD_WORDS = 5
+"""Gold of so many words is a text, not an id."""
+
+
 def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
     """Merge parallel columns of lists into chunks."""
-    rows = [dict(as_chunk_object(chunk)) for chunk in as_list(chunks)] if chunks is not None else []
+    rows = [dict(as_chunk_object(chunk)) for chunk in _list_passages(chunks)] if chunks is not None else []
     for part, values in parallel.items():
-        column = as_list(values)
+        column = _list_passages(values)
         if rows and len(column) != len(rows):
             raise InvalidRecord(f"{len(column)} values for `chunks.{part}` and {len(rows)} chunks - at `$.chunks`")
         rows = rows or [{} for _ in column]
         for row, value in zip(rows, column, strict=True):
             row[part] = value
-    return rows
+    return [row for row in rows if any(value not in (None, "") for value in row.values())]
+
+
+def _list_passages(value: Any) -> list[Any]:
+    """List the values of a parallel column, or its passages."""
+    found = find_passages(value)
+    return found if found is not None else as_list(value)
 
 
 def normalize_trace(trace: Trace, check: bool = False) -> Trace:
@@ -226,7 +287,9 @@ def normalize_trace(trace: Trace, check: bool = False) -> Trace:
 
 
 def check_values(trace: Trace) -> None:
-    """Raise `InvalidRecord` for NaN, numbers out of range, and texts with a lone surrogate."""
+    """Raise `InvalidRecord` for an empty query, NaN, numbers out of range, and texts with a lone surrogate."""
+    if not trace.query.strip():
+        raise InvalidRecord("field `query` is empty")
     for place, value in _iterate_numbers(trace):
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidRecord(f"{'NaN' if math.isnan(value) else 'Infinity'} is not a number - at `$.{place}`")

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ragfault.errors import InputError
 from ragfault.io import files
 from ragfault.io.decoder import ReadOptions, TraceDecoder, parse_record
 from ragfault.io.field_values import InvalidRecord
@@ -159,10 +160,12 @@ def _index_lines(body: io.BufferedReader, traces_before: int) -> tuple[tuple[See
 
 
 def _is_native_line(line: bytes) -> bool:
+    decoder = TraceDecoder("", ReadOptions({}, None, None, files.MAX_LINE))
     try:
-        return record_shapes.detect_shape(parse_record(line)) is record_shapes.NATIVE_SHAPE
-    except InvalidRecord:
+        decoder.inspect([parse_record(line)])
+    except (InvalidRecord, InputError):
         return False
+    return decoder.is_native
 
 
 def _index_row_groups(name: str, traces_before: int) -> tuple[bool, tuple[SeekPoint, ...], int] | None:
@@ -170,7 +173,7 @@ def _index_row_groups(name: str, traces_before: int) -> tuple[bool, tuple[SeekPo
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(open_for_arrow(name)) as file:
-        if record_shapes.detect_shape(file.schema_arrow.names) is not record_shapes.NATIVE_SHAPE:
+        if not {"query"} <= set(file.schema_arrow.names) <= set(record_shapes.TRACE_FIELDS):
             return None
         sizes = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
     anchors, count = [], 0

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.io import files
-from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder
+from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import MAX_LINE, InputPaths
 from ragfault.io.formats import json_stream, record_shapes, tables
+from ragfault.io.formats.record_lists import expand_document, find_row_groups, join_rows
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
 from ragfault.records import Trace
@@ -34,6 +37,9 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     max_line: int = MAX_LINE,
     rest: bool = False,
     locations: TraceLocations | None = None,
+    encoding: str | None = None,
+    turns: Literal["last", "each"] = "last",
+    id_from: str | None = None,
 ) -> Iterator[Trace]:
     """Yield the traces of one or many files, in order, as a stream with a memory need that does not grow.
 
@@ -50,7 +56,9 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     Bad lines never stop the reading. `on_bad="raise"` yields every good trace and then raises
     `BadTraces`, with the first 20 bad lines and the count of all; a callable gets each bad line as it comes, with
     the text of the line; "skip" leaves them out. A line of more than `max_line` bytes is bad, and
-    so is the end of a truncated file. `locations` is filled with the file and line of each trace by its id.
+    so is the end of a truncated file. `encoding` names that of text files which are not UTF-8; `turns="each"` makes
+    every turn of a conversation a trace; `id_from` names the columns that ids are made of, joined by commas, or "line".
+    `locations` is filled with the file and line of each trace by its id.
 
     Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and for a
     column of `map` that is not in a table, or in no record of the whole input; `UnknownName` for a shape or map
@@ -72,6 +80,9 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
         notice,
         max_line,
         rest,
+        encoding,
+        turns,
+        id_from,
     )
     if tables.is_memory_table(where):
         return _read_memory_table(where, plan, ErrorCollector(on_bad, locations))
@@ -98,7 +109,7 @@ def _read_files(
 ) -> Iterator[Trace]:
     spans = SpanFileReader(options, collector)
     for name in names:
-        stream = files.open_bytes(name)
+        stream = files.open_bytes(name, options.encoding, options.notify)
         with stream.body as body:
             if not body.peek(1):
                 if stream.read_error:
@@ -149,7 +160,7 @@ def _iterate_payloads(
     if file_format == "parquet":
         yield from tables.read_parquet_rows(name)
     elif file_format in ("csv", "tsv"):
-        yield from tables.read_csv_rows(stream.body, name, file_format == "tsv", options.max_line)
+        yield from tables.read_csv_rows(stream.body, name, file_format == "tsv", options.max_line, options.notify)
     else:
         yield from _iterate_objects(stream, options)
     if stream.read_error and file_format != "parquet":
@@ -174,26 +185,82 @@ def _iterate_objects(stream: files.InputStream, options: ReadOptions) -> Iterato
             yield number, text
 
 
+SAMPLE_SIZE = 32
+"""Records that decide what the columns of a file are."""
+
+
+def _parse_samples(payloads: list[tuple[int, Any]]) -> list[dict[str, Any]]:
+    """Parse the first payloads as records, without those that are none."""
+    records: list[dict[str, Any]] = []
+    for number, payload in payloads:
+        try:
+            record = parse_record(payload) if isinstance(payload, bytes) else payload
+        except InvalidRecord:
+            continue
+        record = msgspec.to_builtins(record) if isinstance(record, Trace) else record
+        if number != 0 and isinstance(record, dict):
+            records.append(record)
+    return records
+
+
 def _decode_traces(
     name: str, payloads: Iterator[tuple[int, Any]], options: ReadOptions, collector: ErrorCollector
 ) -> Iterator[Trace]:
     decoder = TraceDecoder(name, options)
     last = 0
+    payloads = _expand_documents(payloads, options)
+    samples = list(islice(payloads, SAMPLE_SIZE))
+    if samples and samples[0][0] == 0:
+        decoder.read_header(samples[0][1])
+    records = _parse_samples(samples)
+    decoder.inspect(records)
+    payloads = chain(samples, payloads)
+    if (groups := find_row_groups(records, decoder.columns or {})) is not None:
+        options.notify(f"rows of one query are its passages: {groups.chunks}")
+        payloads = join_rows(payloads, groups, _parse_payload)
     for number, payload in payloads:
         if number == 0:
-            decoder.read_header(payload)
             continue
         last = number if number > 0 else last + 1
         try:
-            trace = decoder.decode_record(payload)
+            found = decoder.decode_records(payload)
         except InvalidRecord as wrong:
             collector.report(name, last, str(wrong), payload)
             decoder.check_recognized(collector)
             continue
-        if not trace.id:
-            trace = collector.assign_id(trace)
-        if collector.accept(trace, name, last, payload):
-            yield trace
+        for trace in found:
+            named = replace(trace, id=f"{Path(name).name}:{last}") if options.id_from == "line" else trace
+            named = named if named.id else collector.assign_id(named)
+            if collector.accept(named, name, last, payload):
+                yield named
+
+
+def _parse_payload(payload: Any) -> dict[str, Any]:
+    """Parse a payload as a record. Raises `InvalidRecord`."""
+    if isinstance(payload, InvalidRecord):
+        raise payload
+    return parse_record(payload) if isinstance(payload, bytes) else payload
+
+
+def _expand_documents(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> Iterator[tuple[int, Any]]:
+    """Yield the records of documents one by one, where the first payload is a document of records."""
+    first = next(payloads, None)
+    if first is None:
+        return
+    query = options.column_map.get("query") or ()
+    if not isinstance(first[1], (bytes, dict)) or _expand_payload(first[1], query) is None:
+        yield from chain([first], payloads)
+        return
+    for number, payload in chain([first], payloads):
+        for record in _expand_payload(payload, query) or [payload]:
+            yield number, record
+
+
+def _expand_payload(payload: Any, query_paths: tuple[str, ...]) -> list[dict[str, Any]] | None:
+    try:
+        return expand_document(_parse_payload(payload), query_paths)
+    except InvalidRecord:
+        return None
 
 
 class InputSummary(msgspec.Struct, frozen=True):
@@ -211,6 +278,8 @@ class InputSummary(msgspec.Struct, frozen=True):
     """The first bad lines."""
     has_generated_ids: bool = False
     """Some ids were derived from queries: such an id depends on the traces before it."""
+    fields: dict[str, int] = {}
+    """Fields with the number of traces that have them."""
 
 
 def summarize_input(
@@ -220,11 +289,12 @@ def summarize_input(
     shape: str | None = None,
     qrels: str | os.PathLike[str] | None = None,
     max_line: int = MAX_LINE,
+    **reading: Any,
 ) -> InputSummary:
     """Count, check and fingerprint the traces of an input in one pass.
 
-    Takes and raises what `read_traces` does, but returns the bad lines. Standard input is spent
-    afterwards.
+    Takes and raises what `read_traces` does (its other options in `reading`), but returns the bad lines. Standard input
+    is spent afterwards.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "t.jsonl"
@@ -237,6 +307,7 @@ def summarize_input(
     notices: list[str] = []
     bad_lines: list[BadLine] = []
     bad, named = 0, False
+    fields: Counter[str] = Counter()
 
     def note(bad_line: BadLine) -> None:
         nonlocal bad
@@ -245,12 +316,30 @@ def summarize_input(
             bad_lines.append(bad_line)
 
     for trace in read_traces(
-        where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=notices.append, max_line=max_line
+        where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=notices.append, max_line=max_line, **reading
     ):
         digest.add(trace)
         named = named or trace.id.startswith("q-")
-    return InputSummary(
-        digest.count, digest.fingerprint, "; ".join(dict.fromkeys(notices)), bad, tuple(bad_lines), named
+        fields.update(name for name in SURVEYED_FIELDS if getattr(trace, name) is not None)
+    shape = "; ".join(dict.fromkeys(notices))
+    return InputSummary(digest.count, digest.fingerprint, shape, bad, tuple(bad_lines), named, dict(fields))
+
+
+SURVEYED_FIELDS = ("history", "chunks", "answer", "citations", "reference", "facts", "gold")
+"""Fields that decide which metrics can be computed."""
+
+
+def explain_missing_fields(summary: InputSummary) -> str | None:
+    """Explain that no trace has chunks or an answer, so that nothing but `error` can be measured; None otherwise.
+
+    >>> explain_missing_fields(InputSummary(2, "", "", fields={"answer": 1})) is None
+    True
+    """
+    if not summary.count or "chunks" in summary.fields or "answer" in summary.fields:
+        return None
+    return (
+        "warning: no trace has retrieved contexts or an answer, so that nothing but `error` can be measured. Where the "
+        "input holds them, name their columns: --map chunks=COLUMN --map answer=COLUMN"
     )
 
 

@@ -88,11 +88,33 @@ def add_trace_options(function: F) -> F:
             "maps",
             multiple=True,
             metavar="FIELD=COLUMN|FILE",
-            help="Read FIELD from COLUMN (dots go into objects); or a TOML file of such lines. Repeatable.",
+            help="Read FIELD from COLUMN, or from a path into it: a.b, messages[-1].content, docs[].text, context_*; "
+            "or a TOML file of such lines. Repeatable.",
         ),
     ):
         function = option(function)
     return function
+
+
+def add_reading_options(function: F) -> F:
+    """Add the options for files that are not read as they stand: their encoding, conversations, ids."""
+    for option in (
+        click.option("--id-from", metavar="COLUMN,…|line", help="Make ids of these columns, or of file and line."),
+        click.option(
+            "--turns",
+            type=click.Choice(["last", "each"]),
+            help="Of a conversation: its last turn is the trace, or each turn is one.  [default: last]",
+        ),
+        click.option("--encoding", help="The encoding of text files that are not UTF-8, such as latin-1."),
+    ):
+        function = option(function)
+    return function
+
+
+def pick_reading_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Pick the options above that were given, in the form that `read_traces` takes; they are taken out."""
+    picked = {name: options.pop(name, None) for name in ("encoding", "turns", "id_from")}
+    return {name: value for name, value in picked.items() if value is not None}
 
 
 def add_executor_options(function: F) -> F:

@@ -15,7 +15,10 @@ RecordTest = Callable[[Iterable[str]], bool]
 JsonElement = tuple[int, bytes | InvalidRecord, bool]
 """First line number, text, and whether the text is complete."""
 READ_BLOCK_BYTES = 2**18
-LIST_KEYS = frozenset(b"results data traces records samples rows examples test_cases testCases goldens".split())
+LIST_KEYS = frozenset(
+    b"results data traces records samples rows examples test_cases testCases goldens entries items questions queries "
+    b"cases tests evaluations test_results conversationalTestCases conversational_test_cases".split()
+)
 """Keys under which a document holds its list of records."""
 MAX_KEYS = 256
 """Maximum number of keys of an object that are examined."""

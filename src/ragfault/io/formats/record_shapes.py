@@ -281,6 +281,46 @@ SHAPES: dict[str, RecordShape] = {
             {"query": ()},
         ),
         RecordShape(
+            "hotpotqa",
+            "HotpotQA",
+            _parse_signatures("question answer supporting_facts context"),
+            {
+                "id": ("_id", "id"),
+                "query": ("question",),
+                "chunks": ("context",),
+                "reference": ("answer",),
+                "gold": ("supporting_facts",),
+            },
+        ),
+        RecordShape(
+            "crag",
+            "CRAG",
+            _parse_signatures("interaction_id query answer search_results"),
+            {"id": ("interaction_id",), "query": ("query",), "chunks": ("search_results",), "reference": ("answer",)},
+        ),
+        RecordShape(
+            "langsmith_example",
+            "examples of LangSmith",
+            _parse_signatures("dataset_id inputs outputs"),
+            {
+                "id": ("id",),
+                "reference": ("outputs.answer", "outputs.output", "outputs.response", "outputs.expected", "outputs"),
+                "time": ("created_at",),
+            },
+        ),
+        RecordShape(
+            "cohere",
+            "Cohere",
+            _parse_signatures("text citations documents", "message text documents"),
+            {
+                "id": ("id", "generation_id"),
+                "query": ("message", "query"),
+                "chunks": ("documents",),
+                "answer": ("text",),
+                "history": ("chat_history",),
+            },
+        ),
+        RecordShape(
             "passages",
             "query and passages",
             _parse_signatures("query contexts", "query passages", "query passage"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,19 +41,48 @@ def unescape_formula(text: str) -> str | None:
     return text[1:] if text[0] == "'" and ESCAPED_FORMULA.match(text) else text
 
 
-def read_csv_rows(body: io.BufferedReader, name: str, tab_separated: bool, limit: int) -> Iterator[tuple[int, Any]]:
+MAX_HEADER_WORDS = 9
+"""A column whose name has more words is taken for a text."""
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+def find_delimiter(head: bytes, expected: str) -> str:
+    """Find what separates the cells of the first line, outside of quotes; the expected one where it is there.
+
+    >>> find_delimiter(b'question;"a,b;c";answer', ","), find_delimiter(b"question", ",")
+    (';', ',')
+    """
+    line = re.sub(rb'"[^"]*"', b"", head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0])
+    counts = {mark: line.count(mark.encode()) for mark in DELIMITERS}
+    if counts[expected] and not counts[";"] > counts[expected]:
+        return expected
+    best = max(counts, key=lambda mark: counts[mark])
+    return best if counts[best] else expected
+
+
+def read_csv_rows(
+    body: io.BufferedReader, name: str, tab_separated: bool, limit: int, notify: Callable[[str], object] = str
+) -> Iterator[tuple[int, Any]]:
     """Yield the header as line 0, then each row with its first line; an `InvalidRecord` replaces a bad row.
 
     Raises `InputError` where there is no header.
     """
     header: list[str] | None = None
-    for line, row in _iterate_csv_cells(body, "\t" if tab_separated else ",", limit):
+    expected = "\t" if tab_separated else ","
+    delimiter = find_delimiter(body.peek(2**16), expected)
+    if delimiter != expected:
+        notify(f"{name}: cells are separated by {DELIMITERS[delimiter]}")
+    for line, row in _iterate_csv_cells(body, delimiter, limit):
         if isinstance(row, InvalidRecord):
             yield line, row
         elif not row:
             continue
         elif header is None:
             header = [cell.strip() for cell in row]
+            if any(len(cell.split()) > MAX_HEADER_WORDS for cell in header):
+                raise InputError(
+                    f"{name}: the first line holds texts, not the names of columns: put a line of names above it"
+                )
             if len(set(header)) < len(header):
                 double = next(cell for cell in header if header.count(cell) > 1)
                 raise InputError(f"{name}: two columns are named `{double}`")
@@ -106,7 +135,9 @@ def _build_row(header: list[str], row: list[str]) -> dict[str, Any] | InvalidRec
         return InvalidRecord(f"{len(row)} cells in a table of {len(header)} columns")
     for column, cell in zip(header, row, strict=True):
         if not cell.isascii() and any("\udc80" <= letter <= "\udcff" for letter in cell):
-            return InvalidRecord(f"invalid UTF-8 in the column `{column}`")
+            return InvalidRecord(
+                f"invalid UTF-8 in the column `{column}`: name the encoding with --encoding, such as latin-1"
+            )
     return {column: unescape_formula(cell) for column, cell in zip(header, row, strict=True)}
 
 

@@ -1,0 +1,287 @@
+"""Conversations in records: turns by role and text, in any of the ways in which they are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from msgspec.structs import replace
+
+from ragfault.io.formats.field_names import is_metadata_name, join_words
+from ragfault.io.formats.texts import join_text, parse_list_text
+from ragfault.records import Trace
+
+ROLES = {
+    "user": "user",
+    "human": "user",
+    "customer": "user",
+    "client": "user",
+    "usr": "user",
+    "humanmessage": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "bot": "assistant",
+    "agent": "assistant",
+    "model": "assistant",
+    "gpt": "assistant",
+    "chatbot": "assistant",
+    "support": "assistant",
+    "aimessage": "assistant",
+    "aimessagechunk": "assistant",
+    "system": "system",
+    "developer": "system",
+    "systemmessage": "system",
+    "tool": "tool",
+    "function": "tool",
+    "toolmessage": "tool",
+    "functioncalloutput": "tool",
+}
+"""Names of the roles of a conversation."""
+TURN_TEXT_KEYS = ("content", "text", "message", "utterance", "value", "parts", "body", "output")
+TURN_ROLE_KEYS = ("role", "speaker", "from", "sender", "author", "type", "who")
+TURN_CHUNK_KEYS = ("retrieved_contexts", "retrieval_context", "retrievalContext", "contexts", "context", "documents")
+TRANSCRIPT_LINE = re.compile(r"^\s*(?:\*\*)?([A-Za-z]{2,12})(?:\*\*)?\s*:(?:\*\*)?\s*", re.MULTILINE)
+
+
+def find_turns(value: Any) -> list[dict[str, Any]] | None:
+    """Find the turns of a conversation as objects with `role`, `text` and perhaps `chunks`; None where it is none.
+
+    >>> find_turns([{"speaker": "User", "text": "When?"}, {"speaker": "agent", "text": "In 1040."}])
+    [{'role': 'user', 'text': 'When?'}, {'role': 'assistant', 'text': 'In 1040.'}]
+    >>> find_turns("User: When?\\nAssistant: In 1040.")[0], find_turns(["In 1040."]) is None
+    ({'role': 'user', 'text': 'When?'}, True)
+    """
+    value = parse_list_text(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _split_transcript(value)
+    if isinstance(value, dict):
+        inner = next((value[key] for key in ("messages", "turns", "conversation", "contents") if key in value), None)
+        return find_turns(inner) if isinstance(inner, (list, str)) else None
+    if not isinstance(value, (list, tuple)) or not value:
+        return None
+    if len(value) == 1 and isinstance(value[0], list):
+        return find_turns(value[0])
+    if all(isinstance(part, str) for part in value):
+        turns = [_split_transcript(part, 1) for part in value]
+        return [turn for part in turns for turn in part or ()] if all(turns) else None
+    if all(isinstance(part, (list, tuple)) and len(part) == 2 for part in value):
+        return _read_pairs(value)
+    if not all(isinstance(part, dict) for part in value):
+        return None
+    return _read_turn_objects([dict(_unwrap_turn(part)) for part in value])
+
+
+def _unwrap_turn(turn: dict[str, Any]) -> dict[str, Any]:
+    """Unwrap a message that is written as the call that makes it, or as a type with its data."""
+    for wrapper in ("kwargs", "data", "message"):
+        inner = turn.get(wrapper)
+        if isinstance(inner, dict) and any(key in inner for key in ("content", "text")):
+            name = turn["id"][-1] if isinstance(turn.get("id"), list) and turn["id"] else turn.get("type")
+            return {"type": name, **inner}
+    return turn
+
+
+def _read_pairs(pairs: Sequence[Any]) -> list[dict[str, Any]] | None:
+    """Read pairs of role and text, or of question and answer."""
+    if not all(isinstance(part, str) for pair in pairs for part in pair):
+        return None
+    roles = [ROLES.get(join_words(pair[0])) for pair in pairs]
+    if all(roles):
+        return [{"role": role, "text": pair[1]} for role, pair in zip(roles, pairs, strict=True)]
+    return None
+
+
+def read_question_answer_pairs(value: Any) -> list[dict[str, Any]] | None:
+    """Read a history of pairs of question and answer, in lists or in objects of two texts.
+
+    >>> read_question_answer_pairs([["Hello", "Hi!"]])
+    [{'role': 'user', 'text': 'Hello'}, {'role': 'assistant', 'text': 'Hi!'}]
+    """
+    value = parse_list_text(value) if isinstance(value, str) else value
+    if not isinstance(value, (list, tuple)) or not value:
+        return None
+    pairs = [list(part.values()) if isinstance(part, dict) else part for part in value]
+    if not all(isinstance(p, (list, tuple)) and len(p) == 2 and all(isinstance(t, str) for t in p) for p in pairs):
+        return None
+    return [
+        {"role": role, "text": text} for pair in pairs for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
+
+
+def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    keys = list(dict.fromkeys(key for turn in turns for key in turn))
+    role_key = _find_role_key(turns, keys)
+    if role_key is None:
+        return _read_role_keyed_turns(turns)
+    found = []
+    for turn in turns:
+        name = turn.get(role_key)
+        role = ROLES.get(join_words(str(name))) if name is not None else None
+        key = next((k for k in TURN_TEXT_KEYS if k in turn and k != role_key), None)
+        texts = [k for k, part in turn.items() if isinstance(part, str) and k != role_key]
+        key = key or max(texts, key=lambda k: len(turn[k]), default=None)
+        text = join_text(turn[key]) if key else None
+        if role is None:
+            return None
+        if text is None or not text.strip():
+            continue  # a call of a tool, which says nothing
+        chunks = next((turn[k] for k in TURN_CHUNK_KEYS if turn.get(k)), None) or _list_documents(turn.get(key or ""))
+        found.append({"role": role, "text": text, **({} if chunks is None else {"chunks": chunks})})
+    return found or None
+
+
+def _list_documents(content: Any) -> list[Any] | None:
+    """List the documents and search results among the blocks of a message."""
+    blocks = content if isinstance(content, list) else []
+    return [b for b in blocks if isinstance(b, dict) and b.get("type") in ("document", "search_result")] or None
+
+
+def has_roles(turns: Sequence[dict[str, Any]]) -> bool:
+    """Tell whether objects say who speaks."""
+    return _find_role_key([dict(turn) for turn in turns], list(turns[0])) is not None
+
+
+def _find_role_key(turns: list[dict[str, Any]], keys: list[str]) -> str | None:
+    """Find the key whose values are names of roles, in every turn."""
+    known = [key for key in TURN_ROLE_KEYS if key in keys] + [key for key in keys if key not in TURN_ROLE_KEYS]
+    for key in known:
+        values = [turn.get(key) for turn in turns]
+        if all(isinstance(name, str) and join_words(name) in ROLES for name in values):
+            return key
+    if any(join_words(str(turn.get("role"))) in ROLES for turn in turns):
+        for turn in turns:
+            turn.setdefault("role", turn.get("type"))
+        if all(isinstance(turn["role"], str) for turn in turns):
+            turns[:] = [turn for turn in turns if join_words(turn["role"]) in ROLES]
+            return "role"
+    return None
+
+
+def _read_role_keyed_turns(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """Read turns such as `{"user": "…", "assistant": "…"}`, and `{"question": …, "answer": …}`."""
+    names = {**ROLES, "question": "user", "answer": "assistant", "query": "user", "response": "assistant"}
+    names |= {"inputs": "user", "outputs": "assistant", "input": "user", "output": "assistant"}
+    found: list[dict[str, Any]] = []
+    for turn in turns:
+        spoken = [
+            {"role": names[join_words(key)], "text": text}
+            for key, part in turn.items()
+            if join_words(key) in names and (text := join_text(part)) is not None
+        ]
+        if not spoken or len(spoken) < sum(not is_metadata_name(key) for key in turn):
+            return None
+        found += spoken
+    is_chat = len({turn["role"] for turn in found}) > 1 or len(found) == 1
+    return found if is_chat and (len(found) != len(turns) or len(turns) == 1 or len(turns[0]) == 1) else None
+
+
+def _split_transcript(text: str, least: int = 2) -> list[dict[str, Any]] | None:
+    """Split a text whose lines begin with roles into turns."""
+    marks = [mark for mark in TRANSCRIPT_LINE.finditer(text) if mark[1].lower() in (*ROLES, "q", "a")]
+    if len(marks) < least or text[: marks[0].start()].strip():
+        return None
+    if least > 1 and len({ROLES[mark[1].lower()] for mark in marks}) < 2:
+        return None
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    turns = [
+        {"role": ROLES[mark[1].lower()], "text": text[mark.end() : end].strip()}
+        for mark, end in zip(marks, ends, strict=True)
+    ]
+    return [turn for turn in turns if turn["text"]] or None
+
+
+def split_conversation(turns: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Split turns at the last one of the user into `history`, `query` and, where they follow, `answer` and `chunks`.
+
+    >>> turns = [{"role": "user", "text": "When?"}, {"role": "tool", "text": "Oslo, 1040"}]
+    >>> split_conversation([*turns, {"role": "assistant", "text": "In 1040."}])
+    {'query': 'When?', 'answer': 'In 1040.', 'chunks': 'Oslo, 1040'}
+    """
+    places = [place for place, turn in enumerate(turns) if turn["role"] == "user"]
+    if not places:
+        return None
+    last = places[-1]
+    fields: dict[str, Any] = {"query": turns[last]["text"]}
+    if last:
+        fields["history"] = [{"role": turn["role"], "text": turn["text"]} for turn in turns[:last]]
+    after = turns[last + 1 :]
+    answers = [turn["text"] for turn in after if turn["role"] == "assistant"]
+    if answers:
+        fields["answer"] = answers[-1]
+    chunks = [turn["text"] for turn in after if turn["role"] == "tool"]
+    given = [turn["chunks"] for turn in turns[last:] if "chunks" in turn]
+    if given or chunks:
+        fields["chunks"] = given[-1] if given else chunks[0] if len(chunks) == 1 else chunks
+    return fields
+
+
+ANSWER_KEYS = (
+    *("answer", "response", "output", "result", "output_text", "completion", "generated_text", "text", "content"),
+    *("message", "messages", "generations", "choices", "candidates", "replies", "answers", "outputs", "data", "parts"),
+)
+QUESTION_KEYS = ("query", "question", "user_input", "input", "prompt", "query_text", "query_str", "text", "content")
+MAX_SEARCH_DEPTH = 8
+
+
+def find_text(value: Any, keys: tuple[str, ...], depth: int = 0) -> str | None:
+    """Find the text that a reply or request carries: itself, its blocks, or what stands under one of these keys.
+
+    >>> find_text({"choices": [{"message": {"role": "assistant", "content": "In 1040."}}]}, ANSWER_KEYS)
+    'In 1040.'
+    """
+    if value is None or isinstance(value, (str, bool)) or depth > MAX_SEARCH_DEPTH:
+        return value if isinstance(value, str) else None
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        if (turns := find_turns(value)) is not None:
+            return turns[-1]["text"]
+        if value and isinstance(value[0], dict) and "type" in value[0] and (text := _join_blocks(value)):
+            return text
+        return next((text for part in value if (text := find_text(part, keys, depth + 1))), None)
+    if not isinstance(value, dict):
+        return None
+    parts = [value[key] for key in keys if value.get(key)] or (list(value.values()) if len(value) == 1 else [])
+    return next((text for part in parts if (text := find_text(part, keys, depth + 1))), None)
+
+
+def split_turns(trace: Trace) -> Iterator[Trace]:
+    """Yield a trace for each turn of the user, with the turns before it as history; the last has all that is known.
+
+    >>> from ragfault.records import ConversationTurn
+    >>> said = (ConversationTurn(role="user", text="Hello"), ConversationTurn(role="assistant", text="Hi!"))
+    >>> [(t.id, t.turn, t.query, t.answer) for t in split_turns(Trace(id="c", query="When?", history=said))]
+    [('c#1', 1, 'Hello', 'Hi!'), ('c#2', 2, 'When?', None)]
+    """
+    history = trace.history or ()
+    places = [place for place, turn in enumerate(history) if turn.role == "user"]
+    name = trace.id or make_digest(trace.query + "".join(turn.text for turn in history))
+    conversation = trace.conversation or name
+    for number, (place, end) in enumerate(zip(places, [*places[1:], len(history)], strict=True), 1):
+        answers = [turn.text for turn in history[place + 1 : end] if turn.role == "assistant"]
+        yield Trace(
+            id=f"{name}#{number}",
+            query=history[place].text,
+            history=history[:place] or None,
+            answer=answers[-1] if answers else None,
+            conversation=conversation,
+            turn=number,
+            model=trace.model,
+            route=trace.route,
+            metadata=trace.metadata,
+        )
+    last = len(places) + 1
+    yield replace(trace, id=f"{name}#{last}", conversation=conversation, turn=last)
+
+
+def make_digest(text: str) -> str:
+    """Derive the id of a conversation from its texts."""
+    return "c-" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def _join_blocks(blocks: Sequence[Any]) -> str | None:
+    """Join the text blocks of a message; those of the list that are calls or thoughts are left out."""
+    texts = [join_text(block) for block in blocks if isinstance(block, dict) and "text" in str(block.get("type"))]
+    return "".join(text for text in texts if text) or None

@@ -1,0 +1,208 @@
+"""Names of the fields in other tools: the one table of synonyms, for every reader.
+
+A column is matched by its whole name first, in the order of `SYNONYMS`, then by the words of its name: `rag_answer` is
+an answer, `expected_answer` a reference, `answer_model` neither.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+SYNONYMS: dict[str, str] = {
+    "query": "query user_input question user_query user_question query_text question_text query_str search_query "
+    "user_message input prompt request message utterance user_prompt human_input instruction inputs q messages "
+    "conversation dialog dialogue turns",
+    "history": "history chat_history conversation_history message_history dialog_history previous_turns messages "
+    "conversation dialog dialogue turns transcript context_messages",
+    "chunks": "chunks retrieved_contexts retrieval_context retrieved_context retrieved_chunks retrieved_documents "
+    "retrieved_docs retrieved_passages contexts source_documents source_nodes search_results passages documents docs "
+    "context results hits matches nodes retrieved retrieval retrievals evidence evidences snippets passage chunk "
+    "chunk_text passage_text document_text paragraphs paragraph knowledge sources document doc citations_text "
+    "grounding_chunks file_search_results ctxs",
+    "answer": "answer response actual_output generated_answer generated_text generated_response predicted_answer "
+    "predicted_answers model_answer model_response rag_answer llm_answer llm_response system_answer bot_response "
+    "final_answer output result prediction predictions generation completion reply replies assistant_response outputs "
+    "choices output_text generations candidates hypothesis pred content",
+    "reference": "reference reference_answer ground_truth ground_truths ground_truth_answer expected_output "
+    "expected_answer expected_response expected gold_answer golden_answer gold golden target targets ideal "
+    "ideal_answer correct_answer reference_answers gold_answers expected_answers true_answer gt gt_answer "
+    "ground_truth_output reference_output reference_outputs reference_response label_answer answer_key "
+    "expected_outcome well_formed_answers answers solution references golden_response gt_answers",
+    "facts": "facts expected_facts key_facts key_points nuggets expected_claims",
+    "gold": "gold qrels reference_context_ids relevant_docs relevant_ids relevant_doc_ids relevant_documents gold_ids "
+    "gold_doc_ids gold_chunk_ids gold_chunks gold_documents gold_contexts gold_passages expected_chunks "
+    "expected_retrieved_context expected_ids expected_doc_ids expected_context reference_contexts reference_context "
+    "ground_truth_contexts ground_truth_context ground_truth_ids supporting_facts positive_ids positive_ctxs positives "
+    "relevant_chunks relevant_passages gt_contexts",
+    "id": "id query_id qid question_id sample_id trace_id record_id example_id task_id interaction_id request_id "
+    "case_id test_id row_id uid uuid guid _id id_ client_request_id query_uuid key",
+    "conversation": "conversation_id session_id thread_id dialog_id dialogue_id chat_id session",
+    "turn": "turn turn_id turn_index turn_number",
+    "answerable": "answerable is_answerable answerability",
+    "route": "route endpoint app_id",
+    "time": "time timestamp created_at ts created",
+    "model": "model model_name llm generator_model generator",
+    "steps": "steps",
+    "error": "error error_message exception failure main_error",
+    "citations": "citations",
+    "latency.total": "latency_ms total_latency_ms duration_ms elapsed_ms response_time_ms execution_time_ms",
+    "latency.retrieval": "retrieval_latency_ms retrieval_time_ms retrieval_ms",
+    "latency.generation": "generation_latency_ms generation_time_ms generation_ms",
+    "tokens.prompt": "prompt_tokens input_tokens",
+    "tokens.completion": "completion_tokens output_tokens",
+    "chunks.id": "retrieved_context_ids chunk_ids context_ids doc_ids document_ids passage_ids retrieved_ids "
+    "retrieved_doc_ids retrieved_chunk_ids node_ids source_ids ids",
+    "chunks.score": "scores retrieval_scores similarity_scores context_scores chunk_scores similarities "
+    "relevance_scores passage_scores doc_scores document_scores reranker_scores",
+    "chunks.document": "titles sources source_files urls file_names filenames context_sources document_names",
+}
+"""Field → names of columns, the most telling first."""
+
+
+def _parse_words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+QUERY_WORDS = _parse_words("question query prompt utterance input request ask asked")
+CHUNK_WORDS = _parse_words(
+    "context contexts chunk chunks passage passages document documents doc docs snippet snippets evidence "
+    "node nodes hit hits retrieved retrieval retrieve paragraph paragraphs ctx ctxs excerpt excerpts"
+)
+ANSWER_WORDS = _parse_words(
+    "answer answers response responses output outputs reply replies completion prediction generation "
+    "generated predicted result"
+)
+REFERENCE_WORDS = _parse_words(
+    "reference references ref gold golden expected ideal truth correct target gt gts groundtruth solution true"
+)
+HISTORY_WORDS = _parse_words("history messages conversation dialog dialogue transcript turns")
+METADATA_WORDS = _parse_words(
+    "id ids uuid uid type kind score scores count counts len length time times latency tokens token url "
+    "urls uri link name names model template embedding embeddings vector vectors quality correctness "
+    "relevancy relevance relevant faithfulness groundedness metric metrics reason reasons reasoning "
+    "explanation explanations rationale cost price num number level difficulty status language lang label "
+    "labels category categories rating ratings feedback comment comments note notes version hash title "
+    "titles source sources topic topics tag tags author user users date created updated at split domain "
+    "dataset file path folder filename metadata meta info attributes config settings parameters params "
+    "usage system instruction instructions rubric rubrics persona personas style criteria judge evaluator "
+    "grade grades pass passed success verdict error errors trace logs log debug annotator experiment run "
+    "snippet_html html thoughts thinking tool tools description summary keywords entities rank position "
+    "index page locale country product route environment env release session agent by raw idx scenario assertion "
+    "assert assertions"
+)
+"""Words of names that mark a column as metadata, whatever its text says."""
+METADATA_CONTAINERS = _parse_words(
+    "metadata meta additional_metadata metadatas config settings parameters params usage metrics scores "
+    "feedback feedbacks evaluation evaluations evaluation_results metrics_data tags extra info attributes "
+    "custom logprobs grading_result named_scores token_usage assessments hyperparameters model_config "
+    "generation_config assert assertions headers runtime"
+)
+"""Names of objects that are kept as metadata as a whole."""
+
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\dA-Za-z_]+")
+PLACE = re.compile(r"\[-?\d*\]")
+SEPARATORS = re.compile(r"[./:|]|__")
+
+
+@lru_cache(4096)
+def split_words(name: str) -> tuple[str, ...]:
+    """Split a name into its words in lower case.
+
+    >>> split_words("expectedOutput"), split_words("LLM-response_2"), split_words("Frage")
+    (('expected', 'output'), ('llm', 'response', '2'), ('frage',))
+    """
+    return tuple(word.lower() for word in WORD.findall(name))
+
+
+@lru_cache(4096)
+def join_words(name: str) -> str:
+    """Join the words of a name, so that spellings of one name are equal.
+
+    >>> join_words("userInput") == join_words("User Input") == join_words("user_input")
+    True
+    """
+    return "".join(split_words(name))
+
+
+RANKS: dict[str, dict[str, int]] = {
+    field: {join_words(name): rank for rank, name in reversed(list(enumerate(names.split())))}
+    for field, names in SYNONYMS.items()
+}
+"""Field → joined name → its place in the table."""
+CONTAINERS = frozenset(map(join_words, METADATA_CONTAINERS))
+WORD_RANK = 100
+"""Rank of a column that is matched by the words of its name."""
+
+
+def is_metadata_container(name: str) -> bool:
+    """Tell whether an object of this name is kept as metadata as a whole."""
+    return join_words(SEPARATORS.split(name)[-1]) in CONTAINERS
+
+
+def is_metadata_name(name: str) -> bool:
+    """Tell whether the name alone marks a column as metadata.
+
+    >>> is_metadata_name("judge_reason"), is_metadata_name("source_url"), is_metadata_name("reply")
+    (True, True, False)
+    """
+    words = split_words(SEPARATORS.split(name)[-1])
+    while words and words[-1].isdecimal():
+        words = words[:-1]
+    return not words or words[-1] in METADATA_WORDS or words[0] in ("is", "has", "num", "n")
+
+
+@lru_cache(4096)
+def rank_fields(path: str) -> tuple[tuple[str, int], ...]:
+    """Rank the fields that the name of a path may stand for, the lowest rank first.
+
+    >>> rank_fields("user_input")[0], rank_fields("outputs.answer")[0], rank_fields("reference_outputs.answer")[0]
+    (('query', 1), ('answer', 0), ('reference', 0))
+    >>> rank_fields("zzz")
+    ()
+    """
+    parts = [part for part in SEPARATORS.split(PLACE.sub("", path)) if part] or [path]
+    words, above = split_words(parts[-1]), {word for part in parts[:-1] for word in split_words(part)}
+    last, both = join_words(parts[-1]), join_words("_".join(parts[-2:]))
+    found: dict[str, int] = {}
+    for field, ranks in RANKS.items():
+        rank = min(ranks.get(both, WORD_RANK), ranks.get(last, WORD_RANK))
+        if rank < WORD_RANK:
+            found[field] = rank
+    if above & REFERENCE_WORDS:
+        rank = min(found.pop("answer", WORD_RANK), found.pop("query", WORD_RANK))
+        if rank < WORD_RANK:
+            found.setdefault("reference", rank)
+        if "chunks" in found:
+            found.setdefault("gold", found.pop("chunks"))
+    if not found and (field := _match_words(words, above)):
+        found[field] = WORD_RANK
+    return tuple(sorted(found.items(), key=lambda item: item[1]))
+
+
+def _match_words(words: tuple[str, ...], above: set[str]) -> str | None:
+    """Match a name by its words; None where a word marks it as something else."""
+    words = tuple(word for word in words if not word.isdecimal())
+    have = set(words)
+    plain = words and words[-1] in ("text", "texts", "str", "string", "content", "body", "list", "value", "values")
+    head = words[-2:-1] if plain else words[-1:]
+    if not words or (words[-1] in METADATA_WORDS and not (have & CHUNK_WORDS and words[-1] in ("ids", "id"))):
+        return None
+    if (have | above) & REFERENCE_WORDS:
+        if have & CHUNK_WORDS:
+            return "gold"
+        return None if words[-1] in QUERY_WORDS else "reference"
+    if have & METADATA_WORDS & {"score", "scores", "id", "ids"}:
+        return None
+    for field, known in (
+        ("history", HISTORY_WORDS),
+        ("chunks", CHUNK_WORDS),
+        ("answer", ANSWER_WORDS),
+        ("query", QUERY_WORDS),
+    ):
+        if set(head) & known:
+            return field
+    for field, known in (("chunks", CHUNK_WORDS), ("answer", ANSWER_WORDS), ("query", QUERY_WORDS)):
+        if have & known:
+            return field
+    return None

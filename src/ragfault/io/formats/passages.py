@@ -1,0 +1,290 @@
+"""Passages in records: texts, objects, lists, search results and parallel lists; and the kinds of values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ragfault.io.formats.conversations import find_turns
+from ragfault.io.formats.field_names import join_words
+from ragfault.io.formats.texts import count_words, is_code, join_text, parse_list_text
+
+TEXT_KEYS = (
+    *("text", "content", "page_content", "passage", "passage_text", "chunk_text", "chunk", "body", "document_text"),
+    *("paragraph_text", "paragraph", "snippet", "page_result", "page_snippet", "excerpt", "context", "contents"),
+    *("document", "sentences", "data", "value", "cited_text"),
+)
+WEAK_TEXT_KEYS = ("document", "data", "value", "context")
+"""Keys that hold a text in some tools, and a name or number in others."""
+TEXT_KEY_RANKS = {join_words(name): rank for rank, name in reversed(list(enumerate(TEXT_KEYS)))}
+WRAPPERS = (
+    *("node", "document", "kwargs", "init_parameters", "payload", "_source", "entity", "chunk", "item", "metadata"),
+    *("passage", "properties", "data", "source", "content"),
+)
+"""Keys under which a passage lies within its search result."""
+LIST_KEYS = (
+    *("documents", "results", "chunks", "nodes", "source_nodes", "source_documents", "matches", "hits", "passages"),
+    *("contexts", "points", "items", "data", "docs", "output", "context", "retrieved_documents", "value"),
+)
+"""Keys under which a result holds its list of passages."""
+HARD_SEPARATORS = re.compile(
+    r"\s*\|\|\|?\s*|\s*\n\s*(?:-{3,}|={3,}|\*{3,}|#{3,})\s*\n\s*|\s*<(?:sep|SEP|br/?|doc)>\s*|\s*\[SEP\]\s*|\x1e|\x1f"
+)
+NUMBERED_HEADING = re.compile(
+    r"(?:\A|\n)\s*(?:\[\d{1,3}\]|(?:passage|document|doc|context|chunk|source|snippet)\s*#?\s*\[?\d{1,3}\]?\s*[:.)\-])\s*",
+    re.IGNORECASE,
+)
+
+
+def find_text_key(passage: dict[str, Any]) -> str | None:
+    """Find the key of a passage's text: a usual one, else that of much the longest text; None where there is none.
+
+    >>> find_text_key({"passageText": "Oslo, 1040", "n": 3}), find_text_key({"a": "x1", "b": "The last ferry leaves."})
+    ('passageText', 'b')
+    """
+    ranked = [
+        (TEXT_KEY_RANKS[join_words(key)], key)
+        for key, part in passage.items()
+        if join_words(key) in TEXT_KEY_RANKS
+        and (isinstance(part, str) or is_text_list(part))
+        and (key not in WEAK_TEXT_KEYS or not isinstance(part, str) or count_words(part) > 2)
+    ]
+    if ranked:
+        return min(ranked)[1]
+    texts = {key: part for key, part in passage.items() if isinstance(part, str) and count_words(part) >= 3}
+    if not texts:
+        return None
+    longest = max(texts, key=lambda key: len(texts[key]))
+    return longest if 2 * len(texts[longest]) >= sum(map(len, texts.values())) else None
+
+
+def is_text_list(value: Any) -> bool:
+    """Tell whether a value is a list of texts or of text blocks."""
+    return (
+        isinstance(value, (list, tuple))
+        and bool(value)
+        and all(
+            isinstance(part, str) or (isinstance(part, dict) and isinstance(part.get("text"), str)) for part in value
+        )
+    )
+
+
+def unwrap_passage(passage: dict[str, Any]) -> dict[str, Any]:
+    """Unwrap a passage that lies within its search result, whose own keys stay beside it.
+
+    >>> unwrap_passage({"node": {"id_": "a", "text": "Oslo"}, "score": 0.5})
+    {'id_': 'a', 'text': 'Oslo', 'score': 0.5}
+    """
+    for _ in range(4):
+        if any(isinstance(passage.get(key), str) for key in ("text", "content", "page_content")):
+            return passage
+        keys = WRAPPERS if find_text_key(passage) else (*WRAPPERS, *(key for key in passage if key not in WRAPPERS))
+        inner_key = next(
+            (key for key in keys if isinstance(passage.get(key), dict) and find_text_key(unwrap_passage(passage[key]))),
+            None,
+        )
+        if inner_key is None or (inner_key == "metadata" and find_text_key(passage)):
+            return passage
+        inner = passage[inner_key]
+        outer = {key: part for key, part in passage.items() if key != inner_key and key not in inner}
+        passage = {**inner, **outer}
+    return passage
+
+
+def find_passages(value: Any) -> list[Any] | None:
+    """Find the list of passages that a value is, holds under a usual key, or spreads over parallel lists.
+
+    >>> find_passages({"hits": {"hits": [{"_source": {"text": "Oslo"}}]}})
+    [{'_source': {'text': 'Oslo'}}]
+    >>> find_passages({"ids": [["a"]], "documents": [["Oslo, 1040"]]})
+    [{'ids': 'a', 'text': 'Oslo, 1040'}]
+    """
+    value = parse_list_text(value) if isinstance(value, str) else value
+    if isinstance(value, (list, tuple)):
+        if len(value) == 1 and isinstance(value[0], (list, tuple)) and not _is_listed_passage(value[0]):
+            return find_passages(value[0])
+        return list(value)
+    if not isinstance(value, dict):
+        return None
+    if (rows := _join_parallel_lists(value)) is not None:
+        return rows
+    for name in LIST_KEYS:
+        inner = value.get(name)
+        if isinstance(inner, (list, dict)) and (found := find_passages(inner)) is not None and name != "metadata":
+            return found
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, (dict, list)) and only and (found := find_passages(only)) is not None:
+        return found
+    if value and all(isinstance(part, dict) and find_text_key(unwrap_passage(part)) for part in value.values()):
+        return [{"id": key, **part} for key, part in value.items()]
+    if find_text_key(unwrap_passage(value)) is None or _is_text_by_id(value):
+        texts = [{"id": key, "text": part} for key, part in value.items() if isinstance(part, str)]
+        return texts if texts and len(texts) == len(value) else None
+    return None
+
+
+def _is_text_by_id(value: dict[str, Any]) -> bool:
+    return (
+        len(value) > 1
+        and not any(join_words(str(key)) in TEXT_KEY_RANKS for key in value)
+        and all(isinstance(part, str) and count_words(part) >= 3 for part in value.values())
+    )
+
+
+def is_spread_passages(value: Any) -> bool:
+    """Tell whether an object is passages by itself: parallel lists, or texts and objects by their ids.
+
+    >>> is_spread_passages({"d1": "Oslo, founded 1040.", "d2": "Bergen, founded 1070."})
+    True
+    >>> is_spread_passages({"asked": "When was Oslo founded?", "said": "It was founded in 1040."})
+    False
+    """
+    if not isinstance(value, dict) or not value:
+        return False
+    if (rows := _join_parallel_lists(value)) is not None:
+        names = {join_words(str(key)).removesuffix("s") for key in value}
+        return bool(rows) and (len(rows) > 1 or "id" in names) and bool(names & SPREAD_NAMES)
+    if not all(any(letter.isdigit() for letter in str(key)) for key in value):
+        return False
+    return all(
+        find_text_key(unwrap_passage(part)) if isinstance(part, dict) else is_passage_text(part)
+        for part in value.values()
+    )
+
+
+SPREAD_NAMES = frozenset(
+    ("document", "passagetext", "text", "content", "passage", "chunk", "sentence", "id", "score", "distance", "title")
+)
+"""Names, without the plural, of lists that stand parallel to one another."""
+
+
+def _join_parallel_lists(value: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Join an object of equally long lists, one of them of texts, to one object for each place."""
+    lists = {
+        key: part[0] if len(part) == 1 and isinstance(part[0], list) and key != "sentences" else part
+        for key, part in value.items()
+        if isinstance(part, list) and part
+    }
+    lengths = {len(part) for part in lists.values()}
+    keys = [key for key, part in lists.items() if any(is_passage_text(item) for item in part)]
+    if len(lists) < 2 or len(lengths) != 1 or not keys or any(isinstance(p, dict) for p in lists[keys[0]]):
+        return None
+    text = min(keys, key=lambda key: TEXT_KEY_RANKS.get(join_words(key), 99 - len(str(lists[key]))))
+    names = {text: "text", **{key: "score" for key in lists if join_words(key) in ("scores", "similarities")}}
+    size = lengths.pop()
+    return [{names.get(key, key): part[place] for key, part in lists.items()} for place in range(size)]
+
+
+def is_passage_text(value: Any) -> bool:
+    """Tell whether a value is a text of language, or a list of sentences."""
+    if isinstance(value, str):
+        return count_words(value) >= 2 and not is_code(value)
+    return isinstance(value, list) and bool(value) and all(isinstance(part, str) for part in value)
+
+
+def _is_listed_passage(value: Any) -> bool:
+    """Tell whether a list is one passage: a text with its score, id or title, or a title with its sentences."""
+    if not isinstance(value, (list, tuple)) or not 2 <= len(value) <= 4:
+        return False
+    kinds = {type(part) for part in value}
+    if kinds & {int, float} and kinds & {str, dict}:
+        return True
+    return isinstance(value[0], str) and isinstance(value[1], list) and is_text_list(value[1])
+
+
+def read_listed_passage(value: Sequence[Any]) -> dict[str, Any] | None:
+    """Read a passage that is a list: `[text, score]`, `[id, text]`, `[title, sentences]`; None where it is none.
+
+    >>> read_listed_passage(["Oslo, founded 1040.", 0.5]), read_listed_passage(["Oslo", ["It is old."]])
+    ({'text': 'Oslo, founded 1040.', 'score': 0.5}, {'text': 'It is old.', 'id': 'Oslo'})
+    """
+    found: dict[str, Any] = {}
+    objects = [part for part in value if isinstance(part, dict)]
+    sentences = [part for part in value if isinstance(part, list) and is_text_list(part)]
+    texts = sorted((part for part in value if isinstance(part, str)), key=len)
+    if objects:
+        found |= objects[0]
+    elif sentences:
+        found["text"] = join_text(sentences[0])
+    elif texts:
+        found["text"] = texts.pop()
+    else:
+        return None
+    if texts and "text" in found:
+        found["id"] = texts[-1]
+    numbers = [part for part in value if isinstance(part, (int, float)) and not isinstance(part, bool)]
+    if numbers:
+        found.setdefault("score", numbers[-1])
+    return found
+
+
+def split_passages(text: str) -> list[str]:
+    """Split a text of several passages at marks that no passage holds: `|||`, ruled lines, `[1]`, `Document 2:`.
+
+    A blank line is none of them: one passage may hold it.
+
+    >>> split_passages("Oslo, 1040 ||| Bergen, 1070"), split_passages("[1] Oslo\\n[2] Bergen"), split_passages("Oslo")
+    (['Oslo, 1040', 'Bergen, 1070'], ['Oslo', 'Bergen'], ['Oslo'])
+    """
+    headings = list(NUMBERED_HEADING.finditer(text))
+    if headings and not text[: headings[0].start()].strip() and (len(headings) > 1 or headings[0].start() == 0):
+        parts = NUMBERED_HEADING.split(text) if len(headings) > 1 else [text]
+    else:
+        parts = HARD_SEPARATORS.split(text)
+    parts = [part.strip() for part in parts if part and part.strip()]
+    return parts if len(parts) > 1 else [text]
+
+
+def classify(value: Any) -> str:
+    """Classify a value: empty, flag, number, code, word, text, codes, words, texts, passages, conversation and others.
+
+    >>> classify("When does it leave?"), classify("d-17"), classify(["The ferry leaves."]), classify({"a": 1})
+    ('text', 'code', 'texts', 'object')
+    """
+    value = parse_list_text(value) if isinstance(value, str) else value
+    if value is None or value in ("", [], {}) or (isinstance(value, str) and not value.strip()):
+        return "empty"
+    if isinstance(value, bool):
+        return "flag"
+    if isinstance(value, (int, float)):
+        return "number"
+    if isinstance(value, (str, list, dict)) and find_turns(value) is not None:
+        return "conversation"
+    if isinstance(value, str):
+        return "code" if is_code(value) else "text" if count_words(value) > 1 else "word"
+    if isinstance(value, (list, tuple)):
+        return _classify_list(value)
+    if isinstance(value, dict):
+        return "passages" if _holds_passages(value) else "object"
+    return "code"
+
+
+def _holds_passages(value: dict[str, Any]) -> bool:
+    """Tell whether an object is passages, or holds them under a usual key."""
+    if is_spread_passages(value):
+        return True
+    inner = [value[key] for key in LIST_KEYS if isinstance(value.get(key), (list, dict)) and key != "data"]
+    inner += [part for part in value.values() if len(value) == 1 and isinstance(part, (list, dict))]
+    return any(
+        _classify_list(part) in ("passages", "texts") if isinstance(part, list) else _holds_passages(part)
+        for part in inner
+    )
+
+
+def _classify_list(value: Sequence[Any]) -> str:
+    parts = [part for part in value if part is not None and part != ""]
+    if not parts:
+        return "empty"
+    if all(isinstance(part, str) for part in parts):
+        if all(is_code(part) for part in parts):
+            return "codes"
+        return "texts" if max(map(count_words, parts)) > 2 else "words"
+    if all(isinstance(part, dict) for part in parts):
+        held = [find_text_key(unwrap_passage(part)) for part in parts]
+        return "passages" if any(held) else "objects"
+    if all(isinstance(part, (list, tuple)) for part in parts):
+        if all(_is_listed_passage(part) for part in parts):
+            return "passages"
+        return "texts" if len(parts) == 1 and _classify_list(parts[0]) == "texts" else "lists"
+    return "numbers" if all(isinstance(part, (int, float)) for part in parts) else "lists"

@@ -1,0 +1,166 @@
+"""Paths into records: names joined by dots, `[0]`, `[-1]`, `[]` for every item, and `*` for numbered names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
+"""What a path that leads nowhere gives; None is a value."""
+BRACKETS = re.compile(r"^(.*?)((?:\[(?:-?\d+)?\])+)$", re.DOTALL)
+BRACKET = re.compile(r"\[(-?\d+)?\]")
+MAX_EMBEDDED_BYTES = 2**24
+"""Longest text that is parsed on the way of a path."""
+
+
+def parse_embedded(value: Any) -> Any:
+    """Parse a text that is a JSON object or list; return anything else unchanged.
+
+    >>> parse_embedded('{"query": "When?"}'), parse_embedded("[1040")
+    ({'query': 'When?'}, '[1040')
+    """
+    if isinstance(value, str) and len(value) <= MAX_EMBEDDED_BYTES:
+        bare = value.strip()
+        if (bare[:1], bare[-1:]) in (("{", "}"), ("[", "]")):
+            try:
+                return msgspec.json.decode(bare)
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                pass
+    return value
+
+
+def get_path(record: Any, path: str) -> Any:
+    """Return the value at a path, or `ABSENT`.
+
+    A name is taken literally first, dots, brackets and all. `NAME[]` gives a list of what the rest of the path finds
+    in each item, `context_*` one of the values of `context_1`, `context_2` … in the order of their numbers.
+
+    >>> turns = {"messages": [{"content": "Hello"}, {"content": "When?"}]}
+    >>> get_path(turns, "messages[-1].content"), get_path(turns, "messages[].content"), get_path(turns, "a.b")
+    ('When?', ['Hello', 'When?'], ABSENT)
+    >>> get_path({"doc_2": "b", "doc_10": "c", "doc_1": "a"}, "doc_*")
+    ['a', 'b', 'c']
+    """
+    record = parse_embedded(record)
+    if isinstance(record, dict):
+        return record[path] if path in record else _get_below_object(record, path)
+    if isinstance(record, (list, tuple)):
+        step, _, rest = path.partition(".")
+        if step.isdecimal() and int(step) < len(record):
+            return get_path(record[int(step)], rest) if rest else record[int(step)]
+    return ABSENT
+
+
+def _get_below_object(record: dict[str, Any], path: str) -> Any:
+    """Try every prefix of the path as the name of a key, the longest first."""
+    ends = [len(path), *(place for place in range(len(path) - 1, 0, -1) if path[place] == ".")]
+    for end in ends:
+        step, rest = path[:end], path[end + 1 :]
+        if rest and step in record:
+            found = get_path(record[step], rest)
+        elif (brackets := BRACKETS.match(step)) and brackets[1] in record:
+            found = _get_items(record[brackets[1]], BRACKET.findall(brackets[2]), rest)
+        elif "*" in step:
+            found = _get_numbered(record, step, rest)
+        else:
+            continue
+        if found is not ABSENT:
+            return found
+    return ABSENT
+
+
+def _get_items(value: Any, places: list[str], rest: str) -> Any:
+    """Return an item, or what the rest of the path finds in every item."""
+    value = parse_embedded(value)
+    if not places:
+        return get_path(value, rest) if rest else value
+    if not isinstance(value, (list, tuple)):
+        return ABSENT
+    if places[0]:
+        place = int(places[0])
+        return _get_items(value[place], places[1:], rest) if -len(value) <= place < len(value) else ABSENT
+    found = [_get_items(item, places[1:], rest) for item in value]
+    if found and all(item is ABSENT for item in found):
+        return ABSENT
+    return [None if item is ABSENT else item for item in found]
+
+
+def list_numbered(names: Any, pattern: str) -> list[str]:
+    """List the names that a pattern with one `*` in the place of a number fits, by their numbers.
+
+    >>> list_numbered(["doc10", "doc2", "docs"], "doc*")
+    ['doc2', 'doc10']
+    """
+    head, _, tail = pattern.partition("*")
+    form = re.compile(re.escape(head) + r"(\d{1,9})" + re.escape(tail))
+    found = [(int(match[1]), name) for name in names if (match := form.fullmatch(name))]
+    return [name for _, name in sorted(found)]
+
+
+def _get_numbered(record: dict[str, Any], pattern: str, rest: str) -> Any:
+    names = list_numbered(record, pattern)
+    values = [get_path(record[name], rest) if rest else record[name] for name in names]
+    return [None if value is ABSENT else value for value in values] if names else ABSENT
+
+
+def get_root(record: dict[str, Any], path: str) -> list[str]:
+    """List the keys of the record that a path begins at; more than one where it has a `*`.
+
+    >>> get_root({"a.b": 1, "c": {}}, "a.b"), get_root({"docs": []}, "docs[].text"), get_root({"d1": 1}, "d*")
+    (['a.b'], ['docs'], ['d1'])
+    """
+    ends = [len(path), *(place for place in range(len(path) - 1, 0, -1) if path[place] == ".")]
+    for end in ends:
+        step = path[:end]
+        if step in record:
+            return [step]
+        if (brackets := BRACKETS.match(step)) and brackets[1] in record:
+            return [brackets[1]]
+        if "*" in step and (names := list_numbered(record, step)):
+            return names
+    return []
+
+
+def remove_paths(record: dict[str, Any], paths: list[str]) -> dict[str, Any]:
+    """Return the record without what the paths lead to; objects that are emptied go, too.
+
+    >>> remove_paths({"inputs": {"question": "When?", "user": 3}, "docs": [{"text": "a"}]}, ["inputs.question", "docs"])
+    {'inputs': {'user': 3}}
+    """
+    spare = dict(record)
+    for path in paths:
+        _remove_path(spare, path)
+    return spare
+
+
+def _remove_path(spare: dict[str, Any], path: str) -> None:
+    for name in get_root(spare, path):
+        rest = path[len(name) + 1 :] if path.startswith(f"{name}.") else ""
+        inner = parse_embedded(spare[name])
+        if rest and isinstance(inner, dict):
+            inner = dict(inner)
+            _remove_path(inner, rest)
+            if inner:
+                spare[name] = inner
+                continue
+        if not rest or not isinstance(inner, (list, tuple)):
+            del spare[name]
+
+
+def list_paths(
+    record: dict[str, Any], depth: int = 5, prefix: str = "", is_whole: Callable[[Any], bool] = bool
+) -> Iterator[tuple[str, Any]]:
+    """Yield every path down to a depth with its value, the objects themselves included; not into what `is_whole`.
+
+    Of lists, only those of a single object are entered.
+    """
+    for name, held in record.items():
+        path, value = f"{prefix}{name}", parse_embedded(held)
+        yield path, value
+        if isinstance(value, dict) and depth > 1 and not (is_whole is not bool and is_whole(value)):
+            yield from list_paths(value, depth - 1, f"{path}.", is_whole)
+        elif isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) and depth > 1:
+            yield from list_paths(value[0], depth - 1, f"{path}[0].", is_whole)

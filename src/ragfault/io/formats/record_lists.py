@@ -1,0 +1,266 @@
+"""Lists of records: the ones within a document, and the rows of one query joined to its record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ragfault.io.field_values import InvalidRecord
+from ragfault.io.formats.conversations import QUESTION_KEYS, find_text, has_roles
+from ragfault.io.formats.field_names import rank_fields, split_words
+from ragfault.io.formats.passages import classify
+from ragfault.io.formats.paths import ABSENT, get_path, list_paths
+
+RawRecord = dict[str, Any]
+MAX_DEPTH = 5
+"""Deepest list of records within a document."""
+PLURALS = {"queries": "query", "questions": "question", "inputs": "input", "prompts": "prompt"}
+ROW_NAMES = frozenset(
+    ("rank", "position", "pid", "docid", "passageid", "chunkid", "documentid", "contextid", "nodeid", "docrank")
+)
+"""Names of columns that tell the rows of one query apart."""
+
+
+def is_record(value: RawRecord, query_paths: Sequence[str] = ()) -> bool:
+    """Tell whether an object is a record: its query is there by name, or a conversation is.
+
+    >>> is_record({"inputs": {"question": "When?"}}), is_record({"version": 2, "rows": [{"question": "When?"}]})
+    (True, False)
+    """
+    if any(get_path(value, path) is not ABSENT for path in query_paths):
+        return True
+    for path, held in list_paths(value):
+        fields = [field for field, _ in rank_fields(path)]
+        if (
+            "query" in fields
+            and isinstance(held, dict)
+            and not any(rank_fields(str(key)) for key in held.keys() - {"content", "text"})
+        ):
+            return find_text(held, QUESTION_KEYS) is not None
+        if ("query" in fields and classify(held) in ("text", "word", "conversation")) or (
+            "history" in fields and classify(held) == "conversation"
+        ):
+            return True
+    return False
+
+
+def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0) -> list[RawRecord] | None:
+    """Expand a document to the records it lists; None where it is a record itself or lists none.
+
+    A list of records may lie under any key, its objects below ids; a table may be written by its columns, or as their
+    names beside lists of cells. Texts and numbers that stand above a list belong to each of its records.
+
+    >>> expand_document({"run": 3, "entries": [{"question": "When?"}]})
+    [{'run': 3, 'question': 'When?'}]
+    >>> expand_document({"question": ["When?", "Who?"], "answer": ["In 1040.", "Harald."]})[1]
+    {'question': 'Who?', 'answer': 'Harald.'}
+    """
+    if depth > MAX_DEPTH or not isinstance(value, (dict, list)):
+        return None
+    if isinstance(value, list):
+        return _expand_list(value, query_paths, depth)
+    for expand in (_read_cells, _read_column_lists, _read_objects_by_id):
+        if rows := expand(value):
+            return _expand_list(rows, query_paths, depth)
+    by_ids = any(isinstance(part, dict) and _read_objects_by_id(part) for part in value.values())
+    if not by_ids and is_record(value, query_paths):
+        return None
+    found: list[RawRecord] = []
+    for key, part in value.items():
+        inner = expand_document(part, query_paths, depth + 1) if isinstance(part, (dict, list)) else None
+        if inner:
+            above = {name: held for name, held in value.items() if name != key and _is_inherited(name, held)}
+            found += [{**above, **row} for row in inner]
+    return found or None
+
+
+def _is_inherited(name: str, value: Any) -> bool:
+    """Tell whether what stands above a list belongs to its records: no object, and no query or answer."""
+    fields = {field for field, _ in rank_fields(name)[:1]}
+    return isinstance(value, (str, int, float, bool)) and not fields & {"query", "answer", "reference", "time", "id"}
+
+
+def _expand_list(rows: list[Any], query_paths: Sequence[str], depth: int) -> list[RawRecord] | None:
+    """Return the rows that are records, and those within rows that hold some."""
+    if not rows or not all(isinstance(row, dict) for row in rows) or has_roles(rows):
+        return None
+    found: list[RawRecord] = []
+    for row in rows:
+        inner = [row] if is_record(row, query_paths) else expand_document(row, query_paths, depth + 1)
+        if inner is None:
+            return None
+        found += inner
+    return found
+
+
+def _read_cells(value: RawRecord) -> list[RawRecord] | None:
+    """Read a table that is written as the names of its columns beside lists of cells."""
+    for names_key, rows_key in (("columns", "data"), ("columns", "rows"), ("header", "rows"), ("headers", "rows")):
+        names, rows = value.get(names_key), value.get(rows_key)
+        if not (isinstance(names, list) and isinstance(rows, list) and all(isinstance(n, str) for n in names)):
+            continue
+        if rows and all(isinstance(row, list) and len(row) == len(names) for row in rows):
+            return [dict(zip(names, row, strict=True)) for row in rows]
+    return None
+
+
+def _read_column_lists(value: RawRecord) -> list[RawRecord] | None:
+    """Read a table that is written by its columns: lists, or objects by the ids of the rows."""
+    for name, held in value.items():
+        plain = PLURALS.get(name.lower(), name)
+        if not any(field == "query" for field, _ in rank_fields(plain)):
+            continue
+        if isinstance(held, list) and classify(held) in ("texts", "words"):
+            columns = {key: part for key, part in value.items() if isinstance(part, list) and len(part) == len(held)}
+            if len(columns) > 1:
+                rest = {key: part for key, part in value.items() if _is_inherited(key, part)}
+                rows = [{key: part[place] for key, part in columns.items()} for place in range(len(held))]
+                return [{**rest, **{(plain if k == name else k): v for k, v in row.items()}} for row in rows]
+        if isinstance(held, dict) and held and all(isinstance(part, str) for part in held.values()):
+            tables = {key: part for key, part in value.items() if isinstance(part, dict) and part.keys() & held.keys()}
+            if len(tables) > 1:
+                return [
+                    {"id": row, **{(plain if key == name else key): part.get(row) for key, part in tables.items()}}
+                    for row in held
+                ]
+    return None
+
+
+def _read_objects_by_id(value: RawRecord) -> list[RawRecord] | None:
+    """Read records that are the values of an object, by their ids."""
+    parts = list(value.values())
+    if len(parts) < 2 or not all(isinstance(part, dict) and is_record(part) for part in parts):
+        return None
+    shared = set.intersection(*(set(part) for part in parts))
+    return [{"id": key, **part} for key, part in value.items()] if 2 * len(shared) >= len(parts[0]) else None
+
+
+class RowGroups(NamedTuple):
+    """How the rows of one query are told and joined: one row for each passage."""
+
+    query: str
+    chunks: str
+    key: tuple[str, ...]
+    """Columns that are equal in all rows of a record."""
+    varying: frozenset[str]
+    """Columns that belong to a passage."""
+    once: frozenset[str]
+    """Columns of the record that one of its rows may hold alone, such as the answer."""
+
+
+def find_row_groups(samples: Sequence[RawRecord], columns: dict[str, tuple[str, ...]]) -> RowGroups | None:
+    """Find out whether rows are passages of a query: consecutive rows repeat the query and differ in one passage.
+
+    >>> rows = [{"qid": 1, "q": "When?", "passage": "a b c"}, {"qid": 1, "q": "When?", "passage": "d e f"}]
+    >>> find_row_groups(rows, {"id": ("qid",), "query": ("q",), "chunks": ("passage",)}).key
+    ('qid', 'q')
+    """
+    held = {
+        field: next((p for p in paths if any(p in row for row in samples)), None) for field, paths in columns.items()
+    }
+    query, chunks, name = held.get("query"), held.get("chunks"), held.get("id")
+    if query is None or chunks is None:
+        return None
+    texts = [row.get(chunks) for row in samples]
+    if not all(
+        text is None or (isinstance(text, str) and classify(text) in ("text", "word", "empty")) for text in texts
+    ):
+        return None
+    runs = _split_runs(samples, query)
+    pairs = [pair for run in runs for pair in pairwise(run)]
+    once = frozenset(p for field in ("answer", "reference") if (p := held.get(field)))
+    if not any(first.get(chunks) != second.get(chunks) for first, second in pairs):
+        return None
+    varying = {key for first, second in pairs for key in second if first.get(key) != second.get(key)} - once - {chunks}
+    rows_named = {key for key in samples[0] if "".join(split_words(key)) in ROW_NAMES}
+    if name is not None and name in varying and not varying & rows_named - {name} and not _has_query_id(runs, name):
+        return None
+    if name is None and not varying & rows_named and any(_differ(a, b, once) for a, b in pairs):
+        return None
+    key = tuple(dict.fromkeys(part for part in (name, query) if part and part not in varying))
+    return RowGroups(query, chunks, key, frozenset(varying | rows_named - set(key)), once)
+
+
+def _split_runs(samples: Sequence[RawRecord], query: str) -> list[list[RawRecord]]:
+    runs: list[list[RawRecord]] = []
+    for row in samples:
+        if runs and row.get(query) is not None and runs[-1][-1].get(query) == row.get(query):
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return runs
+
+
+def _has_query_id(runs: list[list[RawRecord]], name: str) -> bool:
+    """Tell whether another column than `name` names the queries."""
+    keys = [key for key in runs[0][0] if key != name and any(f == "id" for f, _ in rank_fields(key))]
+    return any(all(len({str(row.get(key)) for row in run}) == 1 for run in runs) for key in keys)
+
+
+def _differ(first: RawRecord, second: RawRecord, columns: Iterable[str]) -> bool:
+    return any(first.get(key) and second.get(key) and first[key] != second[key] for key in columns)
+
+
+def join_rows(
+    rows: Iterable[tuple[int, Any]], groups: RowGroups, parse: Callable[[Any], RawRecord]
+) -> Iterator[tuple[int, Any]]:
+    """Join consecutive rows of one query to a record with the list of its passages."""
+    seen: set[int] = set()
+    open_rows: list[RawRecord] = []
+    first = 0
+    for number, payload in rows:
+        try:
+            row = payload if number == 0 else parse(payload)
+        except InvalidRecord:
+            row = None
+        if number == 0 or row is None:
+            yield number, payload
+            continue
+        same = open_rows and all(open_rows[0].get(key) == row.get(key) for key in groups.key)
+        if same and not any(_differ(before, row, groups.once) for before in open_rows):
+            open_rows.append(row)
+            continue
+        if open_rows:
+            yield first, _join_group(open_rows, groups)
+        mark = hash(tuple(str(row.get(key)) for key in (*groups.key, *groups.once)))
+        if mark in seen:
+            yield number, InvalidRecord("rows of this query stand above already: sort the file by its query")
+            open_rows = []
+            continue
+        seen.add(mark)
+        open_rows, first = [row], number
+    if open_rows:
+        yield first, _join_group(open_rows, groups)
+
+
+def _join_group(rows: list[RawRecord], groups: RowGroups) -> RawRecord:
+    """Join rows: what varies belongs to the passages, the rest to the record."""
+    record: RawRecord = {}
+    for row in rows:
+        for key, value in row.items():
+            if key not in groups.varying and record.get(key) in (None, ""):
+                record[key] = value
+    passages = []
+    for row in rows:
+        if row.get(groups.chunks) in (None, ""):
+            continue
+        spare = {key: value for key, value in row.items() if key in groups.varying and value is not None}
+        passages.append({**{_name_part(key): value for key, value in spare.items()}, "text": row[groups.chunks]})
+    if passages and all(isinstance(_to_number(part.get("rank")), float) for part in passages):
+        passages.sort(key=lambda part: _to_number(part["rank"]) or 0.0)
+    return {**record, groups.chunks: passages}
+
+
+def _name_part(key: str) -> str:
+    words = split_words(key)
+    if words and words[-1] in ("score", "similarity"):
+        return "score"
+    return "rank" if words and words[-1] in ("rank", "position") else key
+
+
+def _to_number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,254 @@
+"""Laws of reading the records of other tools: right, or refused with a map that works; never in part."""
+
+import bz2
+import json
+import lzma
+import re
+import shlex
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.foreign_records import ANSWER, FIRST, QUERY, RECORDS, REFERENCE, SECOND, TABLES
+
+from ragfault.errors import BadTraces, InputError
+from ragfault.io import explain_missing_fields, read_traces, summarize_input
+from ragfault.io.formats.field_names import is_metadata_name, rank_fields
+
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def check_trace(trace, expected):
+    """Check the fields of a trace that its record holds."""
+    assert trace.query == expected["query"]
+    assert (None if trace.chunks is None else [chunk.text for chunk in trace.chunks]) == expected["chunks"]
+    assert (trace.answer, trace.reference) == (expected["answer"], expected["reference"])
+    assert [(turn.role, turn.text) for turn in trace.history or ()] == expected.get("history", [])
+
+
+def put(path, *records):
+    """Write a file of JSON Lines."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("name", RECORDS)
+def test_records_of_other_tools_are_read(name, indent, tmp_path):
+    """The record of a tool gives its question, contexts, answer, reference and history, on one line or on many."""
+    record, expected = RECORDS[name]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(record, indent=indent))
+    check_trace(next(read_traces(path)), expected)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_read(name, tmp_path):
+    """A table gives the same, however its cells are separated and its contexts written."""
+    text, expected = TABLES[name]
+    (tmp_path / "t.csv").write_text(text)
+    check_trace(next(read_traces(tmp_path / "t.csv")), expected)
+
+
+def parse_flags(message):
+    """Return the map that a message proposes."""
+    words = shlex.split(message[message.index("--map") :])
+    found = {}
+    for flag, pair in pairwise(words):
+        if flag == "--map" and not pair.startswith("metadata."):
+            found.update([pair.rstrip(".").split("=", 1)])
+    return found
+
+
+names = st.text("bcdfghjklmnpqrstvwxz", min_size=4, max_size=8).filter(
+    lambda name: not is_metadata_name(name) and not rank_fields(name)
+)
+
+
+@st.composite
+def foreign_records(draw):
+    """Draw a record whose keys say nothing, with the same contents in any nesting and order."""
+    keys = draw(st.lists(names, min_size=12, max_size=12, unique=True))
+    passages = draw(
+        st.sampled_from(
+            [
+                [FIRST, SECOND],
+                [{keys[6]: FIRST, keys[7]: 3}, {keys[6]: SECOND, keys[7]: 4}],
+                [{keys[8]: {keys[6]: FIRST}, keys[7]: "a-1"}, {keys[8]: {keys[6]: SECOND}, keys[7]: "a-2"}],
+                [[FIRST, 0.5], [SECOND, 0.25]],
+                json.dumps([FIRST, SECOND]),
+            ]
+        )
+    )
+    parts = [
+        (keys[0], QUERY),
+        (keys[1], passages),
+        (keys[2], ANSWER),
+        (keys[9], draw(st.sampled_from([7, "a-7", None]))),
+    ]
+    parts += draw(st.sampled_from([[], [(keys[3], REFERENCE)]]))
+    parts = draw(st.permutations(parts))
+    depth = draw(st.integers(0, 2))
+    cut = draw(st.integers(0, len(parts)))
+    inner = dict(parts[:cut])
+    for level in range(depth if inner else 0):
+        inner = {keys[10 + level]: inner}
+    return {**inner, **dict(parts[cut:])}
+
+
+@FEW
+@given(record=foreign_records())
+def test_records_of_unknown_names_are_read_right_or_refused_with_a_map_that_works(record, tmp_path):
+    """Keys that say nothing stop the reading; the proposed map then gives every part, and none is lost."""
+    path = put(tmp_path / "t.jsonl", record)
+    with pytest.raises(InputError) as refused:
+        list(read_traces(path))
+    [trace] = read_traces(path, map=parse_flags(str(refused.value)))
+    assert trace.query == QUERY
+    assert [chunk.text for chunk in trace.chunks] == [FIRST, SECOND]
+    assert {trace.answer, trace.reference} - {None} == {ANSWER, REFERENCE} & {
+        text for text in (ANSWER, REFERENCE) if text in json.dumps(record)
+    }
+
+
+KNOWN_NAMES = {
+    "query": ["question", "userQuestion", "Query Text", "user_prompt", "input"],
+    "chunks": ["retrievedDocs", "Context", "top_passages", "source_documents", "search-results"],
+    "answer": ["botReply", "Generated Answer", "llm_output", "final_response", "prediction"],
+    "reference": ["goldAnswer", "expected response", "ground-truth", "reference_text", "target_output"],
+}
+
+
+@FEW
+@given(
+    picked=st.fixed_dictionaries({field: st.sampled_from(found) for field, found in KNOWN_NAMES.items()}),
+    order=st.permutations(list(KNOWN_NAMES)),
+    outer=st.none() | names,
+)
+def test_records_of_telling_names_are_read(picked, order, outer, tmp_path):
+    """Names that say what a column holds are understood in any spelling, order and nesting."""
+    held = {"query": QUERY, "chunks": [FIRST, SECOND], "answer": ANSWER, "reference": REFERENCE}
+    record = {picked[field]: held[field] for field in order}
+    [trace] = read_traces(put(tmp_path / "t.jsonl", {outer: record} if outer else record))
+    check_trace(trace, held)
+
+
+def test_columns_that_claim_one_field_with_equal_right_are_refused(tmp_path):
+    """Two answers of one rank stop the reading; the proposed map takes the first of them."""
+    path = put(tmp_path / "t.jsonl", {"question": QUERY, "docs": [FIRST], "answer_a": ANSWER, "answer_b": "At ten."})
+    with pytest.raises(InputError, match="`answer_a`, `answer_b` may each be the answer") as refused:
+        list(read_traces(path))
+    [trace] = read_traces(path, map=parse_flags(str(refused.value)))
+    assert trace.answer == ANSWER
+
+
+def test_a_later_record_with_other_columns_is_not_read_in_part(tmp_path):
+    """A column that comes late is understood by its name, or stops the reading."""
+    first = {"question": QUERY, "answer": ANSWER}
+    many = [{**first, "question": f"{QUERY} {place}"} for place in range(40)]
+    *_, last = read_traces(put(tmp_path / "t.jsonl", *many, {**first, "docs": [FIRST]}))
+    assert [chunk.text for chunk in last.chunks] == [FIRST]
+    with pytest.raises(InputError, match=r"--map chunks=zzz"):
+        list(read_traces(put(tmp_path / "t.jsonl", *many, {**first, "zzz": [FIRST, SECOND]})))
+
+
+def test_what_was_read_is_said(tmp_path):
+    """The notice names the column of each field, the ones passed over, and what is metadata."""
+    record = {"question": QUERY, "docs": [FIRST], "contexts": [SECOND], "answer": ANSWER, "topic": "ferries"}
+    notices = []
+    list(read_traces(put(tmp_path / "t.jsonl", record), notice=notices.append))
+    assert re.fullmatch(
+        r"read as Ragas \(query: question, chunks: contexts, answer\).*metadata: docs, topic", notices[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"), [("messages[-1].content", ANSWER), ("input[0].text", QUERY), ("messages[0].content", QUERY)]
+)
+def test_paths_into_lists(column, expected, tmp_path):
+    """A path takes an item of a list by its place, from the front or from the end."""
+    said = [{"role": "user", "content": QUERY}, {"role": "assistant", "content": ANSWER}]
+    path = put(tmp_path / "t.jsonl", {"q": "q?", "messages": said, "input": [{"text": QUERY}]})
+    [trace] = read_traces(path, map={"query": "q", "answer": column})
+    assert trace.answer == expected
+
+
+def test_a_path_takes_a_part_of_every_item(tmp_path):
+    """`docs[].text` is the list of the texts of all items, with parts beside it in the same order."""
+    record = {"q": QUERY, "docs": [{"text": FIRST, "n": {"s": 1}}, {"text": SECOND, "n": {"s": 2}}]}
+    how = {"query": "q", "chunks": "docs[].text", "chunks.score": "docs[].n.s"}
+    [trace] = read_traces(put(tmp_path / "t.jsonl", record), map=how)
+    assert [(chunk.text, chunk.score) for chunk in trace.chunks] == [(FIRST, 1.0), (SECOND, 2.0)]
+
+
+def test_each_turn_of_a_conversation_is_a_trace_where_asked(tmp_path):
+    """The last turn is the trace, or each turn is one of the same conversation, with the turns before it."""
+    record, _ = RECORDS["deepeval conversation"]
+    path = put(tmp_path / "t.jsonl", record)
+    first, second = read_traces(path, turns="each")
+    assert (first.query, first.answer, first.history, first.turn) == ("Hello", "Hi!", None, 1)
+    assert (second.query, second.answer, len(second.history), second.turn) == (QUERY, ANSWER, 2, 2)
+    assert first.conversation == second.conversation
+    assert first.id != second.id
+
+
+@pytest.mark.parametrize(("encoding", "named"), [("utf-16", None), ("utf-16-le", None), ("latin-1", "latin-1")])
+def test_encodings(encoding, named, tmp_path):
+    """UTF-16 is recognised, other encodings are named."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(f"question,context,answer\nWann fährt sie?,{FIRST},{ANSWER}\n".encode(encoding))
+    [trace] = read_traces(path, encoding=named)
+    assert (trace.query, trace.chunks[0].text) == ("Wann fährt sie?", FIRST)
+    if named:
+        with pytest.raises(BadTraces, match="--encoding"):
+            list(read_traces(path))
+    with pytest.raises(InputError, match="no encoding"):
+        list(read_traces(path, encoding="latin-17"))
+
+
+@pytest.mark.parametrize(("ending", "compress"), [(".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_compressed_files(ending, compress, tmp_path):
+    """Files of bzip2 and xz are read as they are; one that breaks off is a fault."""
+    path = tmp_path / f"t.jsonl{ending}"
+    packed = compress(json.dumps({"query": QUERY, "answer": ANSWER}).encode() * 1)
+    path.write_bytes(packed)
+    [trace] = read_traces(path)
+    assert trace.answer == ANSWER
+    path.write_bytes(packed[:-12])
+    with pytest.raises((BadTraces, InputError)):
+        list(read_traces(path))
+
+
+def test_ids_are_made_of_columns_where_asked(tmp_path):
+    """Ids that are not unique can be made of several columns, or of the line."""
+    rows = [{"id": 1, "model": name, "query": QUERY, "answer": ANSWER} for name in ("a", "b")]
+    path = put(tmp_path / "t.jsonl", *rows)
+    with pytest.raises(BadTraces, match="--id-from"):
+        list(read_traces(path))
+    assert [trace.id for trace in read_traces(path, id_from="id,model")] == ["1/a", "1/b"]
+    assert [trace.id for trace in read_traces(path, id_from="line")] == ["t.jsonl:1", "t.jsonl:2"]
+
+
+def test_an_empty_query_is_a_fault_of_its_line(tmp_path):
+    """A query of white space is refused, in native lines and others."""
+    for key in ("query", "question"):
+        with pytest.raises(BadTraces, match=r"t\.jsonl:2: field `query` is empty"):
+            list(read_traces(put(tmp_path / "t.jsonl", {key: QUERY, "answer": "a"}, {key: " ", "answer": "b"})))
+
+
+def test_input_that_measures_nothing_is_explained(tmp_path):
+    """An input without contexts and answers says so; one with either does not."""
+    bare = summarize_input(put(tmp_path / "a.jsonl", {"question": QUERY, "reference": REFERENCE}))
+    assert "--map chunks=COLUMN" in explain_missing_fields(bare)
+    assert (
+        explain_missing_fields(summarize_input(put(tmp_path / "b.jsonl", {"question": QUERY, "answer": "x"}))) is None
+    )
+
+
+def test_rows_of_one_query_that_stand_apart_are_a_fault(tmp_path):
+    """Rows of passages are joined only where they stand together; others are named, and none is lost in silence."""
+    rows = [f"{QUERY},{FIRST}", f"{QUERY},{SECOND}", f"Who?,{FIRST}", f"{QUERY},{FIRST}"]
+    (tmp_path / "t.csv").write_text("\n".join(["question,passage", *rows]) + "\n")
+    with pytest.raises(BadTraces, match="sort the file"):
+        list(read_traces(tmp_path / "t.csv"))
