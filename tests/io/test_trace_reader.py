@@ -373,7 +373,7 @@ def test_tolerant_parts(tmp_path):
     assert trace.citations == (Citation(chunk="3"), Citation(chunk="a", quote="x"))
     assert trace.facts == ("f", "g")
     assert trace.chunks == (
-        Chunk(id=make_content_id("p"), text="p", metadata={"source": "s", "type": "Document"}),
+        Chunk(id=make_content_id("p"), text="p", document="s", metadata={"source": "s", "type": "Document"}),
         Chunk(id="n", text="t", score=0.5),
         Chunk(id="c", text="u", document="d"),
     )

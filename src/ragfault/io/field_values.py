@@ -170,19 +170,21 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
         chunk["score"] = number
     own = parse_list_text(value["metadata"]) if isinstance(value.get("metadata"), str) else value.get("metadata")
     chunk["metadata"] = _collect_chunk_metadata({**value, "metadata": own}, used)
-    if chunk.get("document") is None and (document := _find_document_name(value, chunk["metadata"], used)) is not None:
-        chunk["document"] = document
+    if chunk.get("document") is None and (found := _find_document_name(value, chunk["metadata"], used)) is not None:
+        key, chunk["document"] = found
+        if key in DOCUMENT_ID_KEYS and key in value:
+            del chunk["metadata"][key]
     if "document" in chunk:
         chunk["document"] = _normalize_id(chunk["document"])
     return chunk
 
 
-def _find_document_name(value: dict[str, Any], metadata: dict[str, Any], used: set[str]) -> Any:
-    """Return the name of the document that a passage was cut from, where it is recorded."""
+def _find_document_name(value: dict[str, Any], metadata: dict[str, Any], used: set[str]) -> tuple[str, Any] | None:
+    """Return the key and name of the document that a passage was cut from, where it is recorded."""
     for held in (value, metadata):
         for name in _find_keys(held, DOCUMENT_NAME_KEYS):
             if name not in used and type(held[name]) in (str, int) and held[name] != "":
-                return held[name]
+                return name, held[name]
     return None
 
 

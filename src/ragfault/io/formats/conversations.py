@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.io.formats.field_names import is_metadata_name, join_words
+from ragfault.io.formats.field_names import is_metadata_name, join_words, rank_fields
 from ragfault.io.formats.texts import join_text, parse_list_text
 from ragfault.records import Trace
 
@@ -127,7 +127,10 @@ def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | No
             return None
         if text is None or not text.strip():
             continue  # a call of a tool, which says nothing
-        chunks = next((turn[k] for k in TURN_CHUNK_KEYS if turn.get(k)), None) or _list_documents(turn.get(key or ""))
+        named = (k for k in turn if k not in (key, role_key) and ("chunks" in dict(rank_fields(str(k)))))
+        chunks = next((turn[k] for k in (*TURN_CHUNK_KEYS, *named) if turn.get(k)), None) or _list_documents(
+            turn.get(key or "")
+        )
         found.append({"role": role, "text": text, **({} if chunks is None else {"chunks": chunks})})
     return found or None
 

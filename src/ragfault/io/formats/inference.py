@@ -24,7 +24,7 @@ MAX_LISTED = 30
 """Most columns that a message names."""
 TEXTUAL = ("text", "word", "words", "texts", "number", "code")
 FIELD_KINDS: dict[str, tuple[str, ...]] = {
-    "query": ("text", "word", "conversation", "object", "texts", "words", "number", "code"),
+    "query": ("text", "word", "conversation", "object", "passages", "texts", "words", "number", "code"),
     "history": ("conversation", "lists", "objects", "texts"),
     "chunks": ("passages", "texts", "text", "words", "word", "objects", "object", "lists"),
     "answer": ("text", "word", "number", "code", "conversation", "object", "objects", "texts", "words", "passages"),
@@ -172,7 +172,7 @@ def _list_item_paths(path: str, value: Any) -> list[str]:
     keys = {
         key: None
         for item in items
-        if isinstance(item, dict)
+        if isinstance(item, dict) and not item.keys() & {"role", "speaker", "from", "sender"}
         for key, part in item.items()
         if isinstance(part, list) and key not in ("content", "parts", "summary", "sentences")
         if classify(part) in ("passages", "texts")
@@ -339,11 +339,11 @@ def _check_leftovers(
         if field == "query" and best.kind == "conversation":
             filled = {*filled, "query"}
     if "query" not in filled | offered.keys() and (thread := _find_thread(columns)) is not None:
-        offered |= {
-            "query": f"{thread}[0].{(key := _find_thread_key(columns, thread))}",
-            "answer": f"{thread}[-1].{key}",
-        }
-        reasons.append(f"`{thread}` looks like a conversation without roles")
+        path, key = thread
+        offered = {field: other for field, other in offered.items() if other != path}
+        offered |= {"query": f"{path}[0].{key}", "answer": f"{path}[-1].{key}"}
+        reasons = [reason for reason in reasons if not reason.startswith(f"`{path}`")]
+        reasons.append(f"`{path}` looks like a conversation without roles")
     shown = _format_columns(samples)
     if "query" not in filled and "query" not in offered:
         raise InputError(
@@ -358,16 +358,15 @@ def _check_leftovers(
         )
 
 
-def _find_thread(columns: list[Column]) -> str | None:
-    """Find a list of objects with texts, which may be turns whose speakers have names of their own."""
-    held = [c for c in columns if c.kind == "passages" and all(isinstance(value, list) for value in c.values)]
-    return held[0].path if held and all(isinstance(part, dict) for part in held[0].values[0]) else None
-
-
-def _find_thread_key(columns: list[Column], path: str) -> str:
-    """Find the key of the text of a list's objects."""
-    [first, *_] = next(column.values[0] for column in columns if column.path == path)
-    return find_text_key(first) or "text"
+def _find_thread(columns: list[Column]) -> tuple[str, str] | None:
+    """Find a list of objects with texts, perhaps turns of speakers with own names, and the key of the texts."""
+    for column in columns:
+        first = column.values[0] if column.kind == "passages" else None
+        if isinstance(first, list) and len(first) > 1 and all(isinstance(turn, dict) for turn in first):
+            key = find_text_key(first[0])
+            if key is not None and all(isinstance(turn.get(key), str) for turn in first):
+                return column.path, key
+    return None
 
 
 def _is_explained(path: str, filled: set[str]) -> bool:

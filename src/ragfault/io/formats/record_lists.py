@@ -31,15 +31,16 @@ def is_record(value: RawRecord, query_paths: Sequence[str] = ()) -> bool:
     if any(get_path(value, path) is not ABSENT for path in query_paths):
         return True
     for path, held in list_paths(value):
-        fields = [field for field, _ in rank_fields(path)]
+        fields = [] if "[" in path else [field for field, _ in rank_fields(path)]
+        kind = classify(held) if "query" in fields or "history" in fields else ""
+        if kind == "conversation" or ("query" in fields and kind in ("text", "word")):
+            return True
+        own_names = isinstance(held, dict) and any(rank_fields(str(key)) for key in held.keys() - {"content", "text"})
         if (
             "query" in fields
-            and isinstance(held, dict)
-            and not any(rank_fields(str(key)) for key in held.keys() - {"content", "text"})
-        ):
-            return find_text(held, QUESTION_KEYS) is not None
-        if ("query" in fields and classify(held) in ("text", "word", "conversation")) or (
-            "history" in fields and classify(held) == "conversation"
+            and kind in ("object", "passages")
+            and not own_names
+            and find_text(held, QUESTION_KEYS) is not None
         ):
             return True
     return False
