@@ -54,11 +54,11 @@ def test_tables_are_read(name, tmp_path):
 def parse_flags(message):
     """Return the map that a message proposes."""
     words = shlex.split(message[message.index("--map") :])
-    found = {}
+    matches = {}
     for flag, pair in pairwise(words):
         if flag == "--map" and not pair.startswith("metadata."):
-            found.update([pair.rstrip(".").split("=", 1)])
-    return found
+            matches.update([pair.rstrip(".").split("=", 1)])
+    return matches
 
 
 names = st.text("bcdfghjklmnpqrstvwxz", min_size=4, max_size=8).filter(
@@ -122,16 +122,16 @@ KNOWN_NAMES = {
 
 @FEW
 @given(
-    picked=st.fixed_dictionaries({field: st.sampled_from(found) for field, found in KNOWN_NAMES.items()}),
+    picked=st.fixed_dictionaries({field: st.sampled_from(matches) for field, matches in KNOWN_NAMES.items()}),
     order=st.permutations(list(KNOWN_NAMES)),
     outer=st.none() | names,
 )
-def test_records_of_telling_names_are_read(picked, order, outer, tmp_path):
+def test_records_with_known_names_are_read(picked, order, outer, tmp_path):
     """Names that say what a column holds are understood in any spelling, order and nesting."""
-    held = {"query": QUERY, "chunks": [FIRST, SECOND], "answer": ANSWER, "reference": REFERENCE}
-    record = {picked[field]: held[field] for field in order}
+    content = {"query": QUERY, "chunks": [FIRST, SECOND], "answer": ANSWER, "reference": REFERENCE}
+    record = {picked[field]: content[field] for field in order}
     [trace] = read_traces(put(tmp_path / "t.jsonl", {outer: record} if outer else record))
-    check_trace(trace, held)
+    check_trace(trace, content)
 
 
 def test_columns_that_claim_one_field_with_equal_right_are_refused(tmp_path):
@@ -153,7 +153,7 @@ def test_a_later_record_with_other_columns_is_not_read_in_part(tmp_path):
         list(read_traces(put(tmp_path / "t.jsonl", *many, {**first, "zzz": [FIRST, SECOND]})))
 
 
-def test_what_was_read_is_said(tmp_path):
+def test_the_notice_names_columns(tmp_path):
     """The notice names the column of each field, the ones passed over, and what is metadata."""
     record = {"question": QUERY, "docs": [FIRST], "contexts": [SECOND], "answer": ANSWER, "topic": "ferries"}
     notices = []
@@ -168,8 +168,8 @@ def test_what_was_read_is_said(tmp_path):
 )
 def test_paths_into_lists(column, expected, tmp_path):
     """A path takes an item of a list by its place, from the front or from the end."""
-    said = [{"role": "user", "content": QUERY}, {"role": "assistant", "content": ANSWER}]
-    path = put(tmp_path / "t.jsonl", {"q": "q?", "messages": said, "input": [{"text": QUERY}]})
+    spoken = [{"role": "user", "content": QUERY}, {"role": "assistant", "content": ANSWER}]
+    path = put(tmp_path / "t.jsonl", {"q": "q?", "messages": spoken, "input": [{"text": QUERY}]})
     [trace] = read_traces(path, map={"query": "q", "answer": column})
     assert trace.answer == expected
 
@@ -220,7 +220,7 @@ def test_compressed_files(ending, compress, tmp_path):
         list(read_traces(path))
 
 
-def test_ids_are_made_of_columns_where_asked(tmp_path):
+def test_ids_from_columns(tmp_path):
     """Ids that are not unique can be made of several columns, or of the line."""
     rows = [{"id": 1, "model": name, "query": QUERY, "answer": ANSWER} for name in ("a", "b")]
     path = put(tmp_path / "t.jsonl", *rows)

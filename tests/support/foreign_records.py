@@ -12,9 +12,9 @@ GREETING = [("user", "Hello"), ("assistant", "Hi!")]
 
 def say(role_key, text_key, *names):
     """Return a conversation whose last question is answered, in the keys and names of a tool."""
-    said = [*GREETING, ("user", QUERY), ("assistant", ANSWER)]
+    spoken = [*GREETING, ("user", QUERY), ("assistant", ANSWER)]
     names = dict(zip(("user", "assistant"), names, strict=True))
-    return [{role_key: names[role], text_key: text} for role, text in said]
+    return [{role_key: names[role], text_key: text} for role, text in spoken]
 
 
 def lc_document(text):

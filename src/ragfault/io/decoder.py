@@ -229,26 +229,26 @@ class TraceDecoder:
 
     def _infer(self, records: list[dict[str, Any]]) -> Inference:
         """Extend the columns by those of new records."""
-        found = infer_columns(records, self.columns or {}, self.options.column_map, self.name, self.filled)
-        self.columns = found.columns
-        self.filled |= found.filled
+        matches = infer_columns(records, self.columns or {}, self.options.column_map, self.name, self.filled)
+        self.columns = matches.columns
+        self.filled |= matches.filled
         self.known_keys |= {key for record in records for key, value in record.items() if not is_empty(value)}
-        return found
+        return matches
 
-    def _announce_columns(self, records: list[dict[str, Any]], found: Inference) -> None:
+    def _announce_columns(self, records: list[dict[str, Any]], matches: Inference) -> None:
         used = {
             field: path
-            for field, paths in found.columns.items()
+            for field, paths in matches.columns.items()
             for path in paths[:1] * (paths[0:1] == (JOINED_ID,)) or paths
             if any(has_path(record, path) for record in records)
         }
         title = self.shape.title if self.shape else "records"
         shown = ", ".join(path if path == field else f"{field}: {path}" for field, path in used.items())
         mapped = " by a column map" if self.options.column_map else ""
-        kept = "metadata" if self.options.keep_rest else "not read"
-        spare = ", ".join(found.metadata[:10]) + (", …" if len(found.metadata) > 10 else "")
-        more = f"; {kept}: {spare}" if spare else ""
-        chosen = f"; {'; '.join(found.notes)}" if found.notes else ""
+        selected = "metadata" if self.options.keep_rest else "not read"
+        spare = ", ".join(matches.metadata[:10]) + (", …" if len(matches.metadata) > 10 else "")
+        more = f"; {selected}: {spare}" if spare else ""
+        chosen = f"; {'; '.join(matches.notes)}" if matches.notes else ""
         self.options.notify(f"read as {title}{mapped} ({shown}){chosen}{more}")
 
     def check_recognized(self, collector: ErrorCollector) -> None:

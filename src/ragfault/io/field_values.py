@@ -108,9 +108,9 @@ def _normalize_chunks(value: Any) -> list[Any]:
         if UNREADABLE_LIST.match(value):
             raise InvalidRecord("a printed list that cannot be read - at `$.chunks`")
         value = split_passages(value)
-    found = find_passages(value)
+    matches = find_passages(value)
     parts: list[Any] = []
-    for part in [value] if found is None else found:
+    for part in [value] if matches is None else matches:
         inner = isinstance(part, (list, tuple)) and read_listed_passage(part) is None and find_passages(part)
         parts += inner or [part]
     return _number_document_chunks([_normalize_chunk(chunk, place) for place, chunk in enumerate(parts)])
@@ -170,8 +170,8 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
         chunk["score"] = number
     own = parse_list_text(value["metadata"]) if isinstance(value.get("metadata"), str) else value.get("metadata")
     chunk["metadata"] = _collect_chunk_metadata({**value, "metadata": own}, used)
-    if chunk.get("document") is None and (found := _find_document_name(value, chunk["metadata"], used)) is not None:
-        key, chunk["document"] = found
+    if chunk.get("document") is None and (matches := _find_document_name(value, chunk["metadata"], used)) is not None:
+        key, chunk["document"] = matches
         if key in DOCUMENT_ID_KEYS and key in value:
             del chunk["metadata"][key]
     if "document" in chunk:
@@ -181,10 +181,10 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
 
 def _find_document_name(value: dict[str, Any], metadata: dict[str, Any], used: set[str]) -> tuple[str, Any] | None:
     """Return the key and name of the document that a passage was cut from, where it is recorded."""
-    for held in (value, metadata):
-        for name in _find_keys(held, DOCUMENT_NAME_KEYS):
-            if name not in used and type(held[name]) in (str, int) and held[name] != "":
-                return name, held[name]
+    for content in (value, metadata):
+        for name in _find_keys(content, DOCUMENT_NAME_KEYS):
+            if name not in used and type(content[name]) in (str, int) and content[name] != "":
+                return name, content[name]
     return None
 
 
@@ -266,8 +266,8 @@ def _normalize_reference(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and value and (turns := find_turns(value)) is not None:
         return turns[-1]["text"]
     if isinstance(value, dict):
-        held = next((value[k] for k in ("text", "answer", "value", "content", "aliases") if value.get(k)), value)
-        return value if held is value else _normalize_reference(held)
+        content = next((value[k] for k in ("text", "answer", "value", "content", "aliases") if value.get(k)), value)
+        return value if content is value else _normalize_reference(content)
     if isinstance(value, (list, tuple)):
         parts = [
             text if isinstance(part, dict) and (text := find_text(part, ("text", "answer", "content"))) else part
@@ -347,8 +347,8 @@ def _normalize_latency(value: Any) -> Any:
 def _normalize_history(value: Any) -> list[Any]:
     turns = [_normalize_turn(turn) for turn in as_list(value)]
     if not all(isinstance(turn, dict) and turn.get("role") in HISTORY_ROLES and "text" in turn for turn in turns):
-        found = find_turns(value) or read_question_answer_pairs(value)
-        turns = turns if found is None else [{"role": turn["role"], "text": turn["text"]} for turn in found]
+        matches = find_turns(value) or read_question_answer_pairs(value)
+        turns = turns if matches is None else [{"role": turn["role"], "text": turn["text"]} for turn in matches]
     return turns
 
 

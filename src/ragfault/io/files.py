@@ -267,20 +267,20 @@ class _Transcoder(io.RawIOBase):
 
 def _transcode(name: str, stream: InputStream, encoding: str | None, notify: Callable[[str], object]) -> InputStream:
     """Convert a stream of another encoding to UTF-8: the named one, or UTF-16 and UTF-32 by their first bytes."""
-    found = encoding
-    if found is None:
+    matches = encoding
+    if matches is None:
         head = stream.body.peek(4)[:4]
-        found = next((kind for mark, kind in BYTE_ORDER_MARKS.items() if head.startswith(mark)), None)
-        if found is None and len(head) == 4 and head.count(0) == 2:
-            found = "utf-16-le" if head[0] else "utf-16-be"
-        if found is None:
+        matches = next((kind for mark, kind in BYTE_ORDER_MARKS.items() if head.startswith(mark)), None)
+        if matches is None and len(head) == 4 and head.count(0) == 2:
+            matches = "utf-16-le" if head[0] else "utf-16-be"
+        if matches is None:
             return stream
-        notify(f"{name}: in {found.upper()}")
+        notify(f"{name}: in {matches.upper()}")
     try:
-        codecs.lookup(found)
+        codecs.lookup(matches)
     except LookupError:
-        raise InputError(f"there is no encoding {found!r}. Common ones: utf-8, utf-16, latin-1, cp1252.") from None
-    guard = _ReadErrorGuard(_Transcoder(stream.body, found))
+        raise InputError(f"there is no encoding {matches!r}. Common ones: utf-8, utf-16, latin-1, cp1252.") from None
+    guard = _ReadErrorGuard(_Transcoder(stream.body, matches))
     return InputStream(cast("io.BufferedReader", io.BufferedReader(guard, 2**18)), guard, is_compressed=True)
 
 

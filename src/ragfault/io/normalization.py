@@ -159,8 +159,8 @@ def _split_conversation(values: dict[str, Any]) -> None:
         if history is not None and (turns := find_turns(history)) is not None:
             _drop_repeated_turns(values, turns)
         return
-    held = history if query is None else query
-    turns = None if held is None else find_turns(held)
+    content = history if query is None else query
+    turns = None if content is None else find_turns(content)
     if turns is not None and (parts := split_conversation(turns)) is not None:
         if query is None:
             values.pop("history")
@@ -265,8 +265,8 @@ def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
 
 def _list_passages(value: Any) -> list[Any]:
     """List the values of a parallel column, or its passages."""
-    found = find_passages(value)
-    return found if found is not None else as_list(value)
+    matches = find_passages(value)
+    return matches if matches is not None else as_list(value)
 
 
 def normalize_trace(trace: Trace, check: bool = False) -> Trace:

@@ -223,12 +223,12 @@ def _decode_traces(
             continue
         last = number if number > 0 else last + 1
         try:
-            found = decoder.decode_records(payload)
+            matches = decoder.decode_records(payload)
         except InvalidRecord as wrong:
             collector.report(name, last, str(wrong), payload)
             decoder.check_recognized(collector)
             continue
-        for trace in found:
+        for trace in matches:
             named = replace(trace, id=f"{Path(name).name}:{last}") if options.id_from == "line" else trace
             named = named if named.id else collector.assign_id(named)
             if collector.accept(named, name, last, payload):

@@ -115,7 +115,7 @@ def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | No
     role_key = _find_role_key(turns, keys)
     if role_key is None:
         return _read_role_keyed_turns(turns)
-    found = []
+    matches = []
     for turn in turns:
         name = turn.get(role_key)
         role = ROLES.get(join_words(str(name))) if name is not None else None
@@ -131,8 +131,8 @@ def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | No
         chunks = next((turn[k] for k in (*TURN_CHUNK_KEYS, *named) if turn.get(k)), None) or _list_documents(
             turn.get(key or "")
         )
-        found.append({"role": role, "text": text, **({} if chunks is None else {"chunks": chunks})})
-    return found or None
+        matches.append({"role": role, "text": text, **({} if chunks is None else {"chunks": chunks})})
+    return matches or None
 
 
 def _list_documents(content: Any) -> list[Any] | None:
@@ -166,7 +166,7 @@ def _read_role_keyed_turns(turns: list[dict[str, Any]]) -> list[dict[str, Any]] 
     """Read turns such as `{"user": "…", "assistant": "…"}`, and `{"question": …, "answer": …}`."""
     names = {**ROLES, "question": "user", "answer": "assistant", "query": "user", "response": "assistant"}
     names |= {"inputs": "user", "outputs": "assistant", "input": "user", "output": "assistant"}
-    found: list[dict[str, Any]] = []
+    matches: list[dict[str, Any]] = []
     for turn in turns:
         spoken = [
             {"role": names[join_words(key)], "text": text}
@@ -175,9 +175,9 @@ def _read_role_keyed_turns(turns: list[dict[str, Any]]) -> list[dict[str, Any]] 
         ]
         if not spoken or len(spoken) < sum(not is_metadata_name(key) for key in turn):
             return None
-        found += spoken
-    is_chat = len({turn["role"] for turn in found}) > 1 or len(found) == 1
-    return found if is_chat and (len(found) != len(turns) or len(turns) == 1 or len(turns[0]) == 1) else None
+        matches += spoken
+    is_chat = len({turn["role"] for turn in matches}) > 1 or len(matches) == 1
+    return matches if is_chat and (len(matches) != len(turns) or len(turns) == 1 or len(turns[0]) == 1) else None
 
 
 def _split_transcript(text: str, least: int = 2) -> list[dict[str, Any]] | None:

@@ -57,7 +57,7 @@ SYNONYMS: dict[str, str] = {
     "relevance_scores passage_scores doc_scores document_scores reranker_scores",
     "chunks.document": "titles sources source_files urls file_names filenames context_sources document_names",
 }
-"""Field → names of columns, the most telling first."""
+"""Field → names of columns, the most specific first."""
 
 
 def _parse_words(text: str) -> frozenset[str]:
@@ -164,20 +164,20 @@ def rank_fields(path: str) -> tuple[tuple[str, int], ...]:
     parts = [part for part in SEPARATORS.split(PLACE.sub("", path)) if part] or [path]
     words, above = split_words(parts[-1]), {word for part in parts[:-1] for word in split_words(part)}
     last, both = join_words(parts[-1]), join_words("_".join(parts[-2:]))
-    found: dict[str, int] = {}
+    matches: dict[str, int] = {}
     for field, ranks in RANKS.items():
         rank = min(ranks.get(both, WORD_RANK), ranks.get(last, WORD_RANK))
         if rank < WORD_RANK:
-            found[field] = rank
+            matches[field] = rank
     if above & REFERENCE_WORDS:
-        rank = min(found.pop("answer", WORD_RANK), found.pop("query", WORD_RANK))
+        rank = min(matches.pop("answer", WORD_RANK), matches.pop("query", WORD_RANK))
         if rank < WORD_RANK:
-            found.setdefault("reference", rank)
-        if "chunks" in found:
-            found.setdefault("gold", found.pop("chunks"))
-    if not found and (field := _match_words(words, above)):
-        found[field] = WORD_RANK
-    return tuple(sorted(found.items(), key=lambda item: item[1]))
+            matches.setdefault("reference", rank)
+        if "chunks" in matches:
+            matches.setdefault("gold", matches.pop("chunks"))
+    if not matches and (field := _match_words(words, above)):
+        matches[field] = WORD_RANK
+    return tuple(sorted(matches.items(), key=lambda item: item[1]))
 
 
 def _match_words(words: tuple[str, ...], above: set[str]) -> str | None:

@@ -127,7 +127,7 @@ def _list_columns(samples: Sequence[RawRecord]) -> list[Column]:
     """List the columns and paths of the samples with their content, numbered columns joined to one."""
     values: dict[str, list[Any]] = {}
     for sample in samples:
-        for path, value in list_paths(sample, is_whole=_is_chunks_object):
+        for path, value in list_paths(sample, is_leaf=_is_chunks_object):
             if not _is_below_container(path):
                 values.setdefault(path, []).append(value)
                 for part in _list_item_paths(path, value):
@@ -137,12 +137,12 @@ def _list_columns(samples: Sequence[RawRecord]) -> list[Column]:
     for pattern, names in _find_numbered(values).items():
         for path in names:
             del values[path]
-        lists = [found for sample in samples if isinstance(found := get_path(sample, pattern), list)]
-        found = [[text for text in texts if text] for texts in lists]
-        values[pattern] = [texts for texts in found if texts]
+        lists = [matches for sample in samples if isinstance(matches := get_path(sample, pattern), list)]
+        matches = [[text for text in texts if text] for texts in lists]
+        values[pattern] = [texts for texts in matches if texts]
     return [
-        Column(path, _choose_kind(held), tuple(value for value in held if classify(value) != "empty"), place)
-        for place, (path, held) in enumerate(values.items())
+        Column(path, _choose_kind(content), tuple(value for value in content if classify(value) != "empty"), place)
+        for place, (path, content) in enumerate(values.items())
     ]
 
 
@@ -212,15 +212,15 @@ def _rank_candidates(
     field: str, columns: list[Column], taken: list[str], inferred: ColumnMap
 ) -> list[tuple[int, Column]]:
     """Rank the columns whose name and content fit a field."""
-    found = []
+    matches = []
     for column in columns:
         ranks = dict(rank_fields(column.path.replace("*", "").replace("[]", "")))
         if field not in ranks or column.kind not in FIELD_KINDS[field] or _overlaps(column.path, taken):
             continue
         if not _fits_field(field, column, ranks, inferred):
             continue
-        found.append((ranks[field], column))
-    return sorted(found, key=lambda item: (item[0], item[1].depth, item[1].place))
+        matches.append((ranks[field], column))
+    return sorted(matches, key=lambda item: (item[0], item[1].depth, item[1].place))
 
 
 def _overlaps(path: str, taken: Iterable[str]) -> bool:
@@ -322,7 +322,7 @@ def _check_leftovers(
     spare = [
         column
         for column in columns
-        if not _overlaps(column.path, taken) and _is_telling(column) and not _is_explained(column.path, filled)
+        if not _overlaps(column.path, taken) and _is_content(column) and not _is_explained(column.path, filled)
     ]
     spare = [column for column in spare if not any(other.path.startswith(f"{column.path}[].") for other in spare)]
     known_texts = _collect_texts(inferred, samples)
@@ -382,7 +382,7 @@ FIELD_LOOKS = {
 }
 
 
-def _is_telling(column: Column) -> bool:
+def _is_content(column: Column) -> bool:
     """Tell whether a column is content by its kind, and no metadata by its name."""
     if column.path.endswith("*"):
         return True
@@ -409,8 +409,8 @@ def _looks_like(field: str, column: Column, known_texts: list[str]) -> bool:
         return False  # a few values over and over: a category
     if field == "answer" and len(texts) > 2 and len(set(texts)) >= 0.8 * len(texts):
         return True
-    found = [any(text.lower() in known for known in known_texts) for text in texts]
-    return bool(found) and sum(found) * 2 > len(found)
+    matches = [any(text.lower() in known for known in known_texts) for text in texts]
+    return bool(matches) and sum(matches) * 2 > len(matches)
 
 
 def _collect_texts(inferred: ColumnMap, samples: Sequence[RawRecord]) -> list[str]:

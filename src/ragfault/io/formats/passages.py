@@ -111,11 +111,11 @@ def find_passages(value: Any) -> list[Any] | None:
         return rows
     for name in LIST_KEYS:
         inner = value.get(name)
-        if isinstance(inner, (list, dict)) and (found := find_passages(inner)) is not None and name != "metadata":
-            return found
+        if isinstance(inner, (list, dict)) and (matches := find_passages(inner)) is not None and name != "metadata":
+            return matches
     only = next(iter(value.values())) if len(value) == 1 else None
-    if isinstance(only, (dict, list)) and only and (found := find_passages(only)) is not None:
-        return found
+    if isinstance(only, (dict, list)) and only and (matches := find_passages(only)) is not None:
+        return matches
     if value and all(isinstance(part, dict) and find_text_key(unwrap_passage(part)) for part in value.values()):
         return [{"id": key, **part} for key, part in value.items()]
     if find_text_key(unwrap_passage(value)) is None or _is_text_by_id(value):
@@ -199,24 +199,24 @@ def read_listed_passage(value: Sequence[Any]) -> dict[str, Any] | None:
     >>> read_listed_passage(["Oslo, founded 1040.", 0.5]), read_listed_passage(["Oslo", ["It is old."]])
     ({'text': 'Oslo, founded 1040.', 'score': 0.5}, {'text': 'It is old.', 'id': 'Oslo'})
     """
-    found: dict[str, Any] = {}
+    matches: dict[str, Any] = {}
     objects = [part for part in value if isinstance(part, dict)]
     sentences = [part for part in value if isinstance(part, list) and is_text_list(part)]
     texts = sorted((part for part in value if isinstance(part, str)), key=len)
     if objects:
-        found |= objects[0]
+        matches |= objects[0]
     elif sentences:
-        found["text"] = join_text(sentences[0])
+        matches["text"] = join_text(sentences[0])
     elif texts:
-        found["text"] = texts.pop()
+        matches["text"] = texts.pop()
     else:
         return None
-    if texts and "text" in found:
-        found["id"] = texts[-1]
+    if texts and "text" in matches:
+        matches["id"] = texts[-1]
     numbers = [part for part in value if isinstance(part, (int, float)) and not isinstance(part, bool)]
     if numbers:
-        found.setdefault("score", numbers[-1])
-    return found
+        matches.setdefault("score", numbers[-1])
+    return matches
 
 
 def split_passages(text: str) -> list[str]:
@@ -281,8 +281,8 @@ def _classify_list(value: Sequence[Any]) -> str:
             return "codes"
         return "texts" if max(map(count_words, parts)) > 2 else "words"
     if all(isinstance(part, dict) for part in parts):
-        held = [find_text_key(unwrap_passage(part)) for part in parts]
-        return "passages" if any(held) else "objects"
+        content = [find_text_key(unwrap_passage(part)) for part in parts]
+        return "passages" if any(content) else "objects"
     if all(isinstance(part, (list, tuple)) for part in parts):
         if all(_is_listed_passage(part) for part in parts):
             return "passages"

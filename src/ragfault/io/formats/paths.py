@@ -60,15 +60,15 @@ def _get_below_object(record: dict[str, Any], path: str) -> Any:
     for end in ends:
         step, rest = path[:end], path[end + 1 :]
         if rest and step in record:
-            found = get_path(record[step], rest)
+            matches = get_path(record[step], rest)
         elif (brackets := BRACKETS.match(step)) and brackets[1] in record:
-            found = _get_items(record[brackets[1]], BRACKET.findall(brackets[2]), rest)
+            matches = _get_items(record[brackets[1]], BRACKET.findall(brackets[2]), rest)
         elif "*" in step:
-            found = _get_numbered(record, step, rest)
+            matches = _get_numbered(record, step, rest)
         else:
             continue
-        if found is not ABSENT:
-            return found
+        if matches is not ABSENT:
+            return matches
     return ABSENT
 
 
@@ -82,10 +82,10 @@ def _get_items(value: Any, places: list[str], rest: str) -> Any:
     if places[0]:
         place = int(places[0])
         return _get_items(value[place], places[1:], rest) if -len(value) <= place < len(value) else ABSENT
-    found = [_get_items(item, places[1:], rest) for item in value]
-    if found and all(item is ABSENT for item in found):
+    matches = [_get_items(item, places[1:], rest) for item in value]
+    if matches and all(item is ABSENT for item in matches):
         return ABSENT
-    return [None if item is ABSENT else item for item in found]
+    return [None if item is ABSENT else item for item in matches]
 
 
 def list_numbered(names: Any, pattern: str) -> list[str]:
@@ -96,8 +96,8 @@ def list_numbered(names: Any, pattern: str) -> list[str]:
     """
     head, _, tail = pattern.partition("*")
     form = re.compile(re.escape(head) + r"(\d{1,9})" + re.escape(tail))
-    found = [(int(match[1]), name) for name in names if (match := form.fullmatch(name))]
-    return [name for _, name in sorted(found)]
+    matches = [(int(match[1]), name) for name in names if (match := form.fullmatch(name))]
+    return [name for _, name in sorted(matches)]
 
 
 def _get_numbered(record: dict[str, Any], pattern: str, rest: str) -> Any:
@@ -151,16 +151,16 @@ def _remove_path(spare: dict[str, Any], path: str) -> None:
 
 
 def list_paths(
-    record: dict[str, Any], depth: int = 5, prefix: str = "", is_whole: Callable[[Any], bool] = bool
+    record: dict[str, Any], depth: int = 5, prefix: str = "", is_leaf: Callable[[Any], bool] = bool
 ) -> Iterator[tuple[str, Any]]:
     """Yield every path down to a depth with its value, the objects themselves included; not into what `is_whole`.
 
     Of lists, only those of a single object are entered.
     """
-    for name, held in record.items():
-        path, value = f"{prefix}{name}", parse_embedded(held)
+    for name, content in record.items():
+        path, value = f"{prefix}{name}", parse_embedded(content)
         yield path, value
-        if isinstance(value, dict) and depth > 1 and not (is_whole is not bool and is_whole(value)):
-            yield from list_paths(value, depth - 1, f"{path}.", is_whole)
+        if isinstance(value, dict) and depth > 1 and not (is_leaf is not bool and is_leaf(value)):
+            yield from list_paths(value, depth - 1, f"{path}.", is_leaf)
         elif isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) and depth > 1:
-            yield from list_paths(value[0], depth - 1, f"{path}[0].", is_whole)
+            yield from list_paths(value[0], depth - 1, f"{path}[0].", is_leaf)

@@ -30,17 +30,19 @@ def is_record(value: RawRecord, query_paths: Sequence[str] = ()) -> bool:
     """
     if any(get_path(value, path) is not ABSENT for path in query_paths):
         return True
-    for path, held in list_paths(value):
+    for path, content in list_paths(value):
         fields = [] if "[" in path else [field for field, _ in rank_fields(path)]
-        kind = classify(held) if "query" in fields or "history" in fields else ""
+        kind = classify(content) if "query" in fields or "history" in fields else ""
         if kind == "conversation" or ("query" in fields and kind in ("text", "word")):
             return True
-        own_names = isinstance(held, dict) and any(rank_fields(str(key)) for key in held.keys() - {"content", "text"})
+        own_names = isinstance(content, dict) and any(
+            rank_fields(str(key)) for key in content.keys() - {"content", "text"}
+        )
         if (
             "query" in fields
             and kind in ("object", "passages")
             and not own_names
-            and find_text(held, QUESTION_KEYS) is not None
+            and find_text(content, QUESTION_KEYS) is not None
         ):
             return True
     return False
@@ -67,13 +69,13 @@ def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0)
     by_ids = any(isinstance(part, dict) and _read_objects_by_id(part) for part in value.values())
     if not by_ids and is_record(value, query_paths):
         return None
-    found: list[RawRecord] = []
+    matches: list[RawRecord] = []
     for key, part in value.items():
         inner = expand_document(part, query_paths, depth + 1) if isinstance(part, (dict, list)) else None
         if inner:
-            above = {name: held for name, held in value.items() if name != key and _is_inherited(name, held)}
-            found += [{**above, **row} for row in inner]
-    return found or None
+            above = {name: content for name, content in value.items() if name != key and _is_inherited(name, content)}
+            matches += [{**above, **row} for row in inner]
+    return matches or None
 
 
 def _is_inherited(name: str, value: Any) -> bool:
@@ -86,13 +88,13 @@ def _expand_list(rows: list[Any], query_paths: Sequence[str], depth: int) -> lis
     """Return the rows that are records, and those within rows that hold some."""
     if not rows or not all(isinstance(row, dict) for row in rows) or has_roles(rows):
         return None
-    found: list[RawRecord] = []
+    matches: list[RawRecord] = []
     for row in rows:
         inner = [row] if is_record(row, query_paths) else expand_document(row, query_paths, depth + 1)
         if inner is None:
             return None
-        found += inner
-    return found
+        matches += inner
+    return matches
 
 
 def _read_cells(value: RawRecord) -> list[RawRecord] | None:
@@ -108,22 +110,24 @@ def _read_cells(value: RawRecord) -> list[RawRecord] | None:
 
 def _read_column_lists(value: RawRecord) -> list[RawRecord] | None:
     """Read a table that is written by its columns: lists, or objects by the ids of the rows."""
-    for name, held in value.items():
+    for name, content in value.items():
         plain = PLURALS.get(name.lower(), name)
         if not any(field == "query" for field, _ in rank_fields(plain)):
             continue
-        if isinstance(held, list) and classify(held) in ("texts", "words"):
-            columns = {key: part for key, part in value.items() if isinstance(part, list) and len(part) == len(held)}
+        if isinstance(content, list) and classify(content) in ("texts", "words"):
+            columns = {key: part for key, part in value.items() if isinstance(part, list) and len(part) == len(content)}
             if len(columns) > 1:
                 rest = {key: part for key, part in value.items() if _is_inherited(key, part)}
-                rows = [{key: part[place] for key, part in columns.items()} for place in range(len(held))]
+                rows = [{key: part[place] for key, part in columns.items()} for place in range(len(content))]
                 return [{**rest, **{(plain if k == name else k): v for k, v in row.items()}} for row in rows]
-        if isinstance(held, dict) and held and all(isinstance(part, str) for part in held.values()):
-            tables = {key: part for key, part in value.items() if isinstance(part, dict) and part.keys() & held.keys()}
+        if isinstance(content, dict) and content and all(isinstance(part, str) for part in content.values()):
+            tables = {
+                key: part for key, part in value.items() if isinstance(part, dict) and part.keys() & content.keys()
+            }
             if len(tables) > 1:
                 return [
                     {"id": row, **{(plain if key == name else key): part.get(row) for key, part in tables.items()}}
-                    for row in held
+                    for row in content
                 ]
     return None
 
@@ -157,10 +161,10 @@ def find_row_groups(samples: Sequence[RawRecord], columns: dict[str, tuple[str, 
     >>> find_row_groups(rows, {"id": ("qid",), "query": ("q",), "chunks": ("passage",)}).key
     ('qid', 'q')
     """
-    held = {
+    content = {
         field: next((p for p in paths if any(p in row for row in samples)), None) for field, paths in columns.items()
     }
-    query, chunks, name = held.get("query"), held.get("chunks"), held.get("id")
+    query, chunks, name = content.get("query"), content.get("chunks"), content.get("id")
     if query is None or chunks is None:
         return None
     texts = [row.get(chunks) for row in samples]
@@ -170,7 +174,7 @@ def find_row_groups(samples: Sequence[RawRecord], columns: dict[str, tuple[str, 
         return None
     runs = _split_runs(samples, query)
     pairs = [pair for run in runs for pair in pairwise(run)]
-    once = frozenset(p for field in ("answer", "reference") if (p := held.get(field)))
+    once = frozenset(p for field in ("answer", "reference") if (p := content.get(field)))
     if not any(first.get(chunks) != second.get(chunks) for first, second in pairs):
         return None
     varying = {key for first, second in pairs for key in second if first.get(key) != second.get(key)} - once - {chunks}

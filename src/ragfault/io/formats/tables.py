@@ -43,7 +43,7 @@ def unescape_formula(text: str) -> str | None:
 
 MAX_HEADER_WORDS = 9
 """A column whose name has more words is taken for a text."""
-DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "the sign |"}
 
 
 def find_delimiter(head: bytes, expected: str) -> str:

@@ -41,9 +41,9 @@ def parse_list_text(text: str) -> Any:
     bare = text.strip()
     if bare[:1] not in "[{(" or not bare or bare[-1] not in "]})":
         return text
-    found = parse_embedded(bare)
-    if found is not bare and not isinstance(found, str):
-        return found
+    matches = parse_embedded(bare)
+    if matches is not bare and not isinstance(matches, str):
+        return matches
     if len(bare) > 2**20:
         return text
     try:
@@ -93,8 +93,8 @@ def join_text(value: Any) -> str | None:
         inner = next((value[key] for key in ("text", "content", "parts", "value") if value.get(key)), None)
         return None if inner is None or inner is value else join_text(inner)
     if isinstance(value, (list, tuple)) and value:
-        kept = [p for p in value if not isinstance(p, dict) or "text" in str(p.get("type", "text"))] or value
-        parts = [text for part in kept if (text := join_text(part)) is not None]
+        selected = [p for p in value if not isinstance(p, dict) or "text" in str(p.get("type", "text"))] or value
+        parts = [text for part in selected if (text := join_text(part)) is not None]
         if not parts:
             return None
         spaced = any(part[-1:].isspace() or part[:1].isspace() for part in parts)
