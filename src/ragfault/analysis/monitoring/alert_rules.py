@@ -101,9 +101,15 @@ def _health_rules() -> Iterator[AlertRule]:
     for name, severity, metric, limit in HEALTH_ALERTS:
         side = {"above": limit} if metric == "missing" else {"below": limit}
         yield AlertRule(
-            name=name, metric=metric, severity=severity, hysteresis=0.02, duration=5, certain=True, min_values=10,
+            name=name,
+            metric=metric,
+            severity=severity,  # type: ignore[arg-type]
+            hysteresis=0.02,
+            duration=5,
+            certain=True,
+            min_values=10,
             **side,  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
 
 
 DROP_RULE = AlertRule(name="DROP", metric="*", drop_detected=True, severity="high")

@@ -224,7 +224,8 @@ def compute_gains(
     if period.noise is not None:
         most = period.noise.rate + 4 * math.sqrt(period.noise.rate)
         gains *= np.minimum(1.0, most / np.maximum(n, 1.0))[:, None]
-    return gains / np.array(period.design_effects or 1.0)
+    gains /= np.array(period.design_effects or 1.0)
+    return gains
 
 
 def advance_test(test: SequentialTest, series: MetricSeries, limit: float = math.inf) -> SequentialTest:

@@ -252,7 +252,7 @@ def _predict(
     middle: FloatArray,
 ) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """Return the mean over the week, and for each hour of the week its season and standard error."""
-    cells = np.arange(WEEK_HOURS) * 60.0 + 30.0
+    cells: FloatArray = np.arange(WEEK_HOURS, dtype=np.float64) * 60.0 + 30.0
     across = _season_kernels(cells, middle)
     average, first, second = means.mean(), np.zeros(WEEK_HOURS), np.zeros(WEEK_HOURS)
     for weight, day, week, scale, memory in choices:

@@ -97,7 +97,8 @@ def detect_changes(
         watch = watches.get(key, SeriesWatch(metric=metric, route=route))
         if watch.test is None:
             watch = _start_watch(watch, series, measures[metric], until, reference_minutes, rate)
-        watches[key], detections = watch, ()
+        watches[key] = watch
+        detections: tuple[DropDetection, ...] = ()
         if (metric, route, None) in tested:
             watches[key], detections = advance_watch(watch, series, until, rate=rate)
         events += [DropEvent(metric=metric, route=route, detection=detection) for detection in detections]

@@ -50,7 +50,7 @@ def _length_rules(traces: PairedTraces) -> Evidence:
     heads = fmean(len(p.new.answer or "") < len(p.old.answer or "") and _starts(p) for p in pairs)
     text = f"{heads:.0%} of the answers are the beginning of the answer before"
     yield from give("head", ramp(heads, 0.05, 0.3), text, "max tokens")
-    lengths = [[len((pair[side].answer or "").split()) for pair in pairs] for side in (0, 1)]
+    lengths = [[len(((pair.old, pair.new)[side].answer or "").split()) for pair in pairs] for side in (0, 1)]
     mean = fmean(lengths[0]), fmean(lengths[1])
     ratio = mean[1] / max(1.0, mean[0])
     text = f"words per answer: {mean[0]:.3g} → {mean[1]:.3g}"

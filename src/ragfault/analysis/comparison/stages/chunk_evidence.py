@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
@@ -20,9 +20,9 @@ class _ChunkLists(NamedTuple):
     same_passages: bool  # whether most passages of the smaller run are in the other
 
 
-def _shared(left: Mapping[str, int] | set[int], right: Mapping[str, int] | set[int]) -> float:
+def _shared(left: Collection[Hashable], right: Collection[Hashable]) -> float:
     least = min(len(left), len(right))
-    return len(left.keys() & right.keys() if isinstance(left, Mapping) else left & set(right)) / least if least else 0.0
+    return len(set(left) & set(right)) / least if least else 0.0
 
 
 def _chunk_lists(traces: PairedTraces) -> _ChunkLists:
@@ -85,7 +85,7 @@ def _shared_words(traces: PairedTraces) -> float | None:
 
 def _copy_share(pairs: Sequence[TracePair], side: int) -> float:
     """Return the share of retrieved chunks whose text stood earlier in the same list."""
-    lists = [[chunk.text for chunk in pair[side].chunks or ()] for pair in pairs]
+    lists = [[chunk.text for chunk in (pair.old, pair.new)[side].chunks or ()] for pair in pairs]
     total = sum(map(len, lists))
     return 1 - sum(len(set(texts)) for texts in lists) / total if total else 0.0
 
