@@ -2,10 +2,12 @@
 
     python -m benchmarks.error_rates power [--trials 400]
     python -m benchmarks.error_rates level [--trials 400]
+    python -m benchmarks.error_rates coverage [--trials 300]
 
 `power` writes two small runs, puts simulated scores into them in place of their metrics, and calls `compare` as a user
 does. `level` draws both sides of a pair in the same way from the scores of the demo, and tests the metrics of the
-decision tree together. Prints Markdown tables.
+decision tree together. `coverage` counts how often 95 % intervals of means, quantiles and ratios of clustered values
+hold the true value. Prints Markdown tables.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from ragfault.evaluation import evaluate
 from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
-from ragfault.stats import holm_adjust, sign_flip_tests
+from ragfault.stats import holm_adjust, mean_interval, paired_ratio, quantile_changes, ratio_interval, sign_flip_tests
+from ragfault.stats.distributions import normal_cdf, normal_quantile
 
 Scores = NDArray[np.float64]
 Clusters = NDArray[np.intp] | None
@@ -205,13 +208,173 @@ def level(trials: int) -> Iterator[str]:
         yield f"| {n:,} | {rejected} of {trials} | {dropped} of {trials} |"
 
 
+# --- coverage ----------------------------------------------------------------------------------------
+
+CLUSTER_COUNTS = (5, 8, 12, 20, 50)
+CORRELATIONS = (0.0, 0.2, 0.6)
+"""Shares of the variance, on the normal scale, that the values of a cluster have in common."""
+CLUSTER_SIZE = 10
+"""Values of a cluster; in uneven samples the first cluster holds as many as all others together."""
+
+
+class Shape(NamedTuple):
+    """A distribution of values as a function of a standard normal variable that does not fall."""
+
+    name: str
+    transform: Callable[[Scores], Scores]
+    mean: float
+    bounds: tuple[float, float] = (-np.inf, np.inf)
+
+    def quantile(self, share: float) -> float:
+        return float(self.transform(np.array([normal_quantile(share)]))[0])
+
+
+ONES, ZEROS = 0.8, 0.6
+SHAPES = (
+    Shape("normal", lambda z: z, 0.0),
+    Shape(
+        "zero-inflated",
+        lambda z: np.maximum(0.0, (np.vectorize(normal_cdf)(z) - ZEROS) / (1 - ZEROS)),
+        (1 - ZEROS) / 2,
+        (0.0, 1.0),
+    ),
+    Shape("lognormal", np.exp, float(np.exp(0.5))),
+    Shape("0/1", lambda z: (z > normal_quantile(1 - ONES)).astype(float), ONES, (0.0, 1.0)),
+)
+
+
+def number_clusters(groups: int, uneven: bool) -> Clusters:
+    """Return the cluster of each value."""
+    first = CLUSTER_SIZE * (groups - 1) if uneven else CLUSTER_SIZE
+    return np.repeat(np.arange(groups), [first] + [CLUSTER_SIZE] * (groups - 1))
+
+
+def draw_normals(rng: np.random.Generator, clusters: Clusters, correlation: float) -> Scores:
+    """Draw standard normal values that share a part of their variance within a cluster."""
+    assert clusters is not None
+    shared = rng.normal(size=int(clusters.max()) + 1)[clusters]
+    return np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * rng.normal(size=len(clusters))
+
+
+def holds(low: float | None, high: float | None, value: float) -> bool:
+    """Return whether an interval holds a value; an end that is undefined excludes none."""
+    return (low is None or low <= value) and (high is None or value <= high)
+
+
+def measure_mean(rng: np.random.Generator, clusters: Clusters, correlation: float, shape: Shape) -> bool:
+    """Return whether the interval of a mean holds the true one."""
+    found = mean_interval(shape.transform(draw_normals(rng, clusters, correlation)), clusters, bounds=shape.bounds)
+    return holds(found.low, found.high, shape.mean)
+
+
+def draw_latencies(rng: np.random.Generator, clusters: Clusters, correlation: float) -> tuple[Scores, Scores]:
+    """Draw lognormal values of both sides of pairs; half of their variance is the pair's own."""
+    query, old, new = (draw_normals(rng, clusters, correlation) for _ in range(3))
+    return tuple(np.exp(np.sqrt(0.5) * (query + side)) for side in (old, new))  # type: ignore[return-value]
+
+
+QUANTILES = (0.5, 0.95, 0.99)
+RISE = 1.3
+ANSWERED = 0.9
+
+
+class Outcome(NamedTuple):
+    """Whether an interval holds the true value, whether it has both ends, and p where nothing changed."""
+
+    held: bool
+    whole: bool
+    p: float | None = None
+
+
+def measure_quantiles(rng: np.random.Generator, clusters: Clusters, correlation: float) -> dict[str, Outcome]:
+    """Measure every interval and test on one sample of pairs."""
+    old, new = draw_latencies(rng, clusters, correlation)
+    outcomes = {}
+    seed = int(rng.integers(1 << 30))
+    risen = quantile_changes(old, RISE * new, QUANTILES, clusters, seed=seed)
+    alike = quantile_changes(old, new, QUANTILES, clusters, seed=seed)
+    for share, change, same in zip(QUANTILES, risen, alike, strict=True):
+        true, one = float(np.exp(normal_quantile(share))), change.baseline
+        outcomes[f"p{100 * share:g}"] = Outcome(holds(one.low, one.high, true), one.reason is None)
+        held = holds(change.low, change.high, (RISE - 1) * true)
+        outcomes[f"change of p{100 * share:g}"] = Outcome(held, change.reason is None, same.p)
+    ratio = paired_ratio(old, RISE * new, clusters)
+    outcomes["ratio of means"] = Outcome(holds(ratio.low, ratio.high, RISE), True, paired_ratio(old, new, clusters).p)
+    answered = rng.uniform(size=(2, len(old))) < ANSWERED
+    per = ratio_interval(old, answered[0], clusters)
+    both = paired_ratio(old, new, clusters, denominators=(answered[0], answered[1]), seed=seed)
+    outcomes["per answered trace"] = Outcome(holds(per.low, per.high, float(np.exp(0.5)) / ANSWERED), True)
+    outcomes["change per answered trace"] = Outcome(holds(both.low, both.high, 1.0), True, both.p)
+    return outcomes
+
+
+def cover_means(trials: int) -> Iterator[str]:
+    """Yield the coverage of intervals of means."""
+    yield "| mean of values | clusters | " + " | ".join(f"{m} clusters" for m in CLUSTER_COUNTS) + " |"
+    yield "|---" * (2 + len(CLUSTER_COUNTS)) + "|"
+    for shape in SHAPES:
+        for uneven in (False, True):
+            for correlation in CORRELATIONS:
+                cells = []
+                for groups in CLUSTER_COUNTS:
+                    rng, clusters = np.random.default_rng([groups, uneven]), number_clusters(groups, uneven)
+                    held = sum(measure_mean(rng, clusters, correlation, shape) for _ in range(trials))
+                    cells.append(f"{100 * held / trials:.1f} %")
+                sizes = "one holds half" if uneven else "equal"
+                yield f"| {shape.name} | {sizes}, correlation {correlation:g} | " + " | ".join(cells) + " |"
+
+
+QUANTILE_CASES = (
+    ("50 values", 50, 0.0, 1),
+    ("100 values", 100, 0.0, 1),
+    ("400 values", 400, 0.0, 1),
+    ("1,000 values", 1000, 0.0, 1),
+    ("8 clusters, 0.2", 8, 0.2, CLUSTER_SIZE),
+    ("20 clusters, 0.2", 20, 0.2, CLUSTER_SIZE),
+    ("20 clusters, 0.6", 20, 0.6, CLUSTER_SIZE),
+    ("50 clusters, 0.2", 50, 0.2, CLUSTER_SIZE),
+    ("50 clusters, 0.6", 50, 0.6, CLUSTER_SIZE),
+    ("50 uneven clusters, 0.2", 50, 0.2, 0),
+)
+"""Name, number of clusters, correlation, and values of a cluster; 0: one holds half."""
+
+
+def cover_quantiles(trials: int) -> Iterator[str]:
+    """Yield the coverage of intervals of quantiles and ratios of lognormal values, and the level of their tests."""
+    head = ""
+    for name, groups, correlation, size in QUANTILE_CASES:
+        clusters = number_clusters(groups, True) if not size else np.repeat(np.arange(groups), size)
+        rng = np.random.default_rng([groups, size])
+        found = [measure_quantiles(rng, clusters, correlation) for _ in range(trials)]
+        if not head:
+            head = f"| coverage, and rejections at 5 % where nothing changed | {' | '.join(found[0])} |"
+            yield head
+            yield "|---" * (1 + len(found[0])) + "|"
+        cells = []
+        for what in found[0]:
+            held = np.mean([result[what][0] for result in found])
+            whole = np.mean([result[what][1] for result in found])
+            tested = [p for result in found if (p := result[what][2]) is not None]
+            cell = f"{100 * held:.1f} %" if whole else "undefined"
+            cell += f" ({100 * whole:.0f} % whole)" if 0 < whole < 1 else ""
+            cells.append(cell + (f", {100 * np.mean(np.array(tested) <= 0.05):.1f} %" if tested else ""))
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def coverage(trials: int) -> Iterator[str]:
+    """Yield the coverage of 95 % intervals."""
+    yield from cover_quantiles(trials)
+    yield ""
+    yield from cover_means(trials)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=("power", "level"))
+    parser.add_argument("what", choices=("power", "level", "coverage"))
     parser.add_argument("--trials", type=int, default=400)
     asked = parser.parse_args()
     start = time.perf_counter()
-    for line in {"power": power, "level": level}[asked.what](asked.trials):
+    for line in {"power": power, "level": level, "coverage": coverage}[asked.what](asked.trials):
         print(line, flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
 

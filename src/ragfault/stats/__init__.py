@@ -51,6 +51,15 @@ from ragfault.stats.ppi import (
     ppi_paired_difference,
     ppi_unpaired_difference,
 )
+from ragfault.stats.quantiles import (
+    QuantileChange,
+    QuantileInterval,
+    RatioInterval,
+    paired_ratio,
+    quantile_changes,
+    quantile_interval,
+    ratio_interval,
+)
 from ragfault.stats.sequences import confidence_sequence, detect_change_point, detect_mean_shifts, difference_sequence
 from ragfault.stats.significance import (
     SignificanceTest,
@@ -73,6 +82,9 @@ __all__ = [
     "Interval",
     "PpiDifference",
     "PpiMean",
+    "QuantileChange",
+    "QuantileInterval",
+    "RatioInterval",
     "SignificanceTest",
     "UnlabeledSums",
     "accuracy",
@@ -103,9 +115,13 @@ __all__ = [
     "mean_interval",
     "paired_difference",
     "paired_differences",
+    "paired_ratio",
     "ppi_mean",
     "ppi_paired_difference",
     "ppi_unpaired_difference",
+    "quantile_changes",
+    "quantile_interval",
+    "ratio_interval",
     "required_equivalence_pairs",
     "required_pairs",
     "rogan_gladen",

@@ -220,7 +220,7 @@ def resample_means(table: ClusterTable, resamples: int, rng: np.random.Generator
     complete = bool((table.counts == table.counts[0]).all())
     both = table.sums if complete else np.hstack([table.sums, table.counts])
     totals = np.zeros((resamples, both.shape[1]))
-    draw = _draw_counts if len(table.sums) <= MAX_UNBLOCKED_CLUSTERS else _draw_blocked_counts
+    draw = draw_counts if len(table.sums) <= MAX_UNBLOCKED_CLUSTERS else _draw_blocked_counts
     for rows, columns, counts in draw(len(table.sums), resamples, rng):
         totals[rows] += counts @ both[columns]
     metrics = table.sums.shape[1]
@@ -231,7 +231,7 @@ def resample_means(table: ClusterTable, resamples: int, rng: np.random.Generator
     return np.where(counts > 0, sums / np.maximum(counts, 1), table.means())
 
 
-def _draw_counts(g: int, resamples: int, rng: np.random.Generator) -> Iterator[tuple[slice, slice, FloatArray]]:
+def draw_counts(g: int, resamples: int, rng: np.random.Generator) -> Iterator[tuple[slice, slice, FloatArray]]:
     """Yield (rows, columns, counts of each cluster) for batches of resamples."""
     step = max(1, BATCH_CELLS // g)
     for start in range(0, resamples, step):

@@ -72,8 +72,8 @@ def t_cdf(t: float, df: float) -> float:
         return normal_cdf(t)
     square = t * t
     if t < 0:
-        return 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + square), square / (df + square))
-    return 0.5 + 0.5 * _incomplete_beta(0.5, df / 2, square / (df + square), df / (df + square))
+        return 0.5 * incomplete_beta(df / 2, 0.5, df / (df + square), square / (df + square))
+    return 0.5 + 0.5 * incomplete_beta(0.5, df / 2, square / (df + square), df / (df + square))
 
 
 def binomial_cdf(k: int, n: int, p: float = 0.5) -> float:
@@ -87,15 +87,15 @@ def binomial_cdf(k: int, n: int, p: float = 0.5) -> float:
     if p == 0.5 and n <= MAX_EXACT_TRIALS:
         ways: int = sum(math.comb(n, i) for i in range(k + 1))
         return ways / (1 << n)
-    return _incomplete_beta(n - k, k + 1, 1 - p, p)
+    return incomplete_beta(n - k, k + 1, 1 - p, p)
 
 
-def _incomplete_beta(a: float, b: float, x: float, complement: float) -> float:
+def incomplete_beta(a: float, b: float, x: float, complement: float) -> float:
     """Return the regularized incomplete beta function I_x(a, b); `complement` is 1 − x, passed to keep precision."""
     if x <= 0 or complement <= 0:
         return float(complement <= 0)
     if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(b, a, complement, x)
+        return 1 - incomplete_beta(b, a, complement, x)
     front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(complement)
     return math.exp(front) * _evaluate_continued_fraction(a, b, x) / a
 

@@ -114,7 +114,7 @@ def sign_flip_tests(
         observed = np.abs(table.sums[:, pending].sum(axis=0))
         thresholds = observed - RELATIVE_TOLERANCE * np.abs(table.sums[:, pending]).sum(axis=0)
         as_large = np.zeros(len(pending))
-        for flipped in _flip_signs(table.sums[:, pending], draws, np.random.default_rng(seed)):
+        for flipped in flip_signs(table.sums[:, pending], draws, np.random.default_rng(seed)):
             as_large += (np.abs(flipped) >= thresholds).sum(axis=0)
         for metric, count in zip(pending, as_large.tolist(), strict=True):
             tests[metric] = _set_p_value(tests[metric], (count + 1) / (draws + 1))
@@ -160,7 +160,7 @@ def _test_signs(table: ClusterTable, metric: int, resamples: int, allow_normal: 
     return SignificanceTest(math.nan, mean, n, clusters, "permutation")
 
 
-def _flip_signs(sums: FloatArray, resamples: int, rng: np.random.Generator) -> Iterator[FloatArray]:
+def flip_signs(sums: FloatArray, resamples: int, rng: np.random.Generator) -> Iterator[FloatArray]:
     """Yield the totals under random signs, in batches of resamples."""
     g = len(sums)
     width = min(g, 4096)

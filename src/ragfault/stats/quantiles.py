@@ -1,0 +1,377 @@
+"""Quantiles and ratios with confidence intervals, and their changes between paired runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ragfault.stats.bootstrap import (
+    Clusters,
+    FloatArray,
+    Values,
+    as_matrix,
+    cluster_error,
+    draw_counts,
+    encode_clusters,
+    expand_confidence,
+    skewed_interval,
+    tabulate_clusters,
+)
+from ragfault.stats.distributions import incomplete_beta, normal_quantile, t_quantile
+from ragfault.stats.intervals import MIN_CONSTANT_VALUES, standard_error
+from ragfault.stats.significance import RELATIVE_TOLERANCE, flip_signs, sign_flip_test
+
+RESAMPLES = 1000
+LARGE_RESAMPLES = 200
+"""Number of resamples above 5,000 clusters, where only their standard deviation is used."""
+LARGE_CLUSTERS = 5000
+SWAPS = 9999
+MIN_CHANGE_CLUSTERS = 8
+"""With fewer clusters a bootstrap has too few distinct resamples."""
+
+
+class QuantileInterval(Struct, frozen=True):
+    """A quantile of a sample with the confidence interval of the true quantile."""
+
+    quantile: float
+    """The share of values that do not exceed it, such as 0.95."""
+    value: float
+    """The smallest value that at least this share of the sample does not exceed."""
+    low: float | None
+    """None where the sample is too small to have this end."""
+    high: float | None
+    n: int
+    """Number of values."""
+    clusters: int
+    """Number of independent groups; equal to n without clusters."""
+    reason: str | None = None
+    """Why an end is undefined."""
+
+
+class QuantileChange(Struct, frozen=True):
+    """Change of a quantile on paired values: candidate less baseline."""
+
+    quantile: float
+    baseline: QuantileInterval
+    candidate: QuantileInterval
+    value: float
+    """The difference of the two."""
+    low: float | None
+    """None where the sample is too small for an interval."""
+    high: float | None
+    p: float
+    """Of the test that as many values of both sides lie above the quantile of both together."""
+    adjusted: float | None = None
+    """The same, corrected by Holm for all quantiles of a comparison; None outside one."""
+    reason: str | None = None
+    """Why there is no interval."""
+
+
+class RatioInterval(Struct, frozen=True):
+    """A ratio of two sums with its confidence interval."""
+
+    value: float | None
+    """None where a sum is 0."""
+    low: float | None
+    high: float | None
+    n: int
+    """Number of values, or of pairs."""
+    clusters: int
+    p: float | None = None
+    """Of the test of swapped sides; None for the ratio of one sample."""
+    reason: str | None = None
+    """Why the value or its interval is undefined."""
+
+
+def quantile_interval(
+    values: Values, quantile: float, clusters: Clusters | None = None, *, confidence: float = 0.95
+) -> QuantileInterval:
+    """Return a quantile of a sample with its confidence interval, whatever the distribution.
+
+    `quantile` is a share in (0, 1). The ends are the order statistics whose ranks the binomial distribution gives
+    (Thompson 1936), so that the coverage is at least the stated one on each side. The upper end of p95 needs 72
+    values and that of p99 368; below, the end is None and `reason` says so. With clusters the ranks are those of an
+    effective sample size: n over the design effect of the share of values up to the quantile, and over the square of
+    Student's t to the normal quantile (Woodruff 1952; Korn & Graubard 1998). The design effect is not below that of
+    the median, since few values beyond a high quantile show too little of it.
+
+    Assumes that clusters (else values) are drawn independently. Raises ValueError on no values, values that are not
+    finite, or a quantile outside (0, 1).
+
+    >>> quantile_interval(range(1, 101), 0.5)
+    QuantileInterval(quantile=0.5, value=50.0, low=40.0, high=61.0, n=100, clusters=100, reason=None)
+    >>> quantile_interval(range(1, 101), 0.99).reason
+    'the upper end of p99 needs about 368 values, not 100'
+    """
+    sample = np.sort(_check_values(values))
+    _check_quantile(quantile)
+    n, tail = sample.size, (1 - confidence) / 2
+    value = float(sample[_find_rank(n, quantile) - 1])
+    if clusters is None:
+        groups, size = n, float(n)
+    else:
+        groups = encode_clusters(clusters, n)[1]
+        given = np.asarray(values, dtype=np.float64)
+        middle = sample[(n - 1) // 2]
+        size = min(_count_effective(given <= end, clusters, groups, confidence) for end in {value, float(middle)})
+    if groups < 2:
+        reason = "one cluster says nothing about the spread"
+        return QuantileInterval(quantile, value, None, None, n, groups, reason)
+    low, high = _find_ranks(n, size, quantile, tail)
+    missing = []
+    for end, rank, least in (
+        ("lower", low, _least_size(1 - quantile, tail)),
+        ("upper", high, _least_size(quantile, tail)),
+    ):
+        if rank is None:
+            about = f"{n:,}" if size == n else f"{n:,} worth {math.floor(size):,} independent ones"
+            missing.append(f"the {end} end of p{100 * quantile:g} needs about {least:,} values, not {about}")
+    return QuantileInterval(
+        quantile,
+        value,
+        None if low is None else float(sample[low - 1]),
+        None if high is None else float(sample[high - 1]),
+        n,
+        groups,
+        "; ".join(missing) or None,
+    )
+
+
+def _check_values(values: Values) -> FloatArray:
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.size == 0:
+        raise ValueError("no values: a quantile or a ratio of nothing is undefined")
+    if sample.ndim != 1 or not np.isfinite(sample).all():
+        raise ValueError("give one row of finite values")
+    return sample
+
+
+def _check_quantile(quantile: float) -> None:
+    if not 0 < quantile < 1:
+        raise ValueError(f"the quantile is {quantile}: give a share between 0 and 1")
+
+
+def _find_rank(n: float, quantile: float) -> int:
+    """Return the rank of a quantile, from 1."""
+    return max(1, math.ceil(n * quantile - 1e-9))
+
+
+def _least_size(share: float, tail: float) -> int:
+    """Return how many values give the end beyond a share."""
+    return math.ceil(math.log(tail) / math.log(share))
+
+
+def _count_effective(below: NDArray[np.bool_], clusters: Clusters, groups: int, confidence: float) -> float:
+    """Return how many independent values the sample is worth about a share of its values."""
+    n = below.size
+    if groups in (1, n):
+        return float(groups)
+    table = tabulate_clusters(as_matrix(below), clusters, None)
+    error, df, _ = cluster_error(table, 0)
+    plain = standard_error(below)
+    effect = (error / plain) ** 2 if plain > 0 else float((table.counts**2).sum()) / n
+    p = 0.5 + confidence / 2
+    return n / max(1.0, effect) * (normal_quantile(p) / t_quantile(p, df)) ** 2
+
+
+def _find_ranks(n: int, size: float, quantile: float, tail: float) -> tuple[int | None, int | None]:
+    """Return the ranks of both ends for n values that are worth `size` independent ones; None for no such rank."""
+    scale = size / n
+
+    def too_low(rank: int) -> bool:
+        below = (rank - 1) * scale
+        return incomplete_beta(size - below, below + 1, 1 - quantile, quantile) > tail
+
+    def high_enough(rank: int) -> bool:
+        upto = rank * scale
+        return incomplete_beta(upto, size - upto + 1, quantile, 1 - quantile) <= tail
+
+    low = _first_rank(too_low, n) - 1
+    high = _first_rank(high_enough, n)
+    return (low or None), (high if high <= n else None)
+
+
+def _first_rank(is_true: Callable[[int], bool], n: int) -> int:
+    """Return the first rank of 1 to n from which a condition holds; n + 1 where it never does."""
+    low, high = 1, n + 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_true(middle) else (middle + 1, high)
+    return low
+
+
+def quantile_changes(
+    baseline: Values,
+    candidate: Values,
+    quantiles: Sequence[float],
+    clusters: Clusters | None = None,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> tuple[QuantileChange, ...]:
+    """Return the changes of quantiles between paired values, each with its interval and a permutation test.
+
+    The interval is that of the percentile bootstrap over resampled clusters (else pairs), at the expanded confidence
+    of small samples (Hesterberg 2015); above 5,000 clusters the normal one with the deviation of 200 resamples. It is
+    undefined where one side's own interval lacks an end, or below eight clusters. The test swaps the sides of each
+    cluster and compares how many values of each exceed the quantile of both together, which no swap changes
+    (`sign_flip_test`): without clusters McNemar's exact test. Claim a change of the quantile where p is small and the
+    interval excludes 0.
+
+    Assumes that clusters (else pairs) are drawn independently. Raises ValueError as `quantile_interval` does, and
+    where the sides differ in length.
+
+    >>> before, after = [float(i) for i in range(100)], [float(i) + 30 for i in range(100)]
+    >>> found = quantile_changes(before, after, [0.5])[0]
+    >>> found.value, found.low > 0, found.p < 0.001
+    (30.0, True, True)
+    """
+    old, new = _check_pairs(baseline, candidate)
+    sides = [[quantile_interval(side, at, clusters, confidence=confidence) for at in quantiles] for side in (old, new)]
+    replicates = _resample_changes(old, new, quantiles, clusters, seed)
+    both = np.sort(np.concatenate([old, new]))
+    changes = []
+    for quantile, before, after, column in zip(quantiles, *sides, replicates.T, strict=True):
+        pooled = both[_find_rank(both.size, quantile) - 1]
+        p = sign_flip_test(old > pooled, new > pooled, clusters, seed=seed).p
+        value, reason = after.value - before.value, before.reason or after.reason
+        if reason is None and before.clusters < MIN_CHANGE_CLUSTERS:
+            reason = f"an interval of the change needs {MIN_CHANGE_CLUSTERS} pairs or clusters, not {before.clusters}"
+        low, high = (None, None) if reason else _bootstrap_ends(column, value, before.clusters, confidence)
+        changes.append(QuantileChange(quantile, before, after, value, low, high, p, reason=reason))
+    return tuple(changes)
+
+
+def _bootstrap_ends(replicates: FloatArray, value: float, groups: int, confidence: float) -> tuple[float, float]:
+    wide = expand_confidence(confidence, groups - 1)
+    if groups > LARGE_CLUSTERS:
+        reach = normal_quantile(0.5 + wide / 2) * float(replicates.std(ddof=1))
+        return value - reach, value + reach
+    share = max((1 - wide) / 2, 1 / replicates.size)
+    low, high = np.quantile(replicates, share, method="lower"), np.quantile(replicates, 1 - share, method="higher")
+    return min(value, float(low)), max(value, float(high))
+
+
+def _check_pairs(baseline: Values, candidate: Values) -> tuple[FloatArray, FloatArray]:
+    old, new = _check_values(baseline), _check_values(candidate)
+    if old.shape != new.shape:
+        raise ValueError(f"{old.size} values of the baseline, {new.size} of the candidate: give pairs")
+    return old, new
+
+
+def _resample_changes(
+    old: FloatArray, new: FloatArray, quantiles: Sequence[float], clusters: Clusters | None, seed: int
+) -> FloatArray:
+    """Return the changes of the quantiles in bootstrap resamples of the clusters, resamples by quantiles."""
+    index = np.arange(old.size) if clusters is None else encode_clusters(clusters, old.size)[0]
+    groups = int(index.max()) + 1
+    resamples = LARGE_RESAMPLES if groups > LARGE_CLUSTERS else RESAMPLES
+    orders = [np.argsort(side, kind="stable") for side in (old, new)]
+    shares = np.asarray(quantiles, dtype=np.float64)
+    changes = np.empty((resamples, shares.size))
+    for rows, _, counts in draw_counts(groups, resamples, np.random.default_rng(seed)):
+        found = []
+        for side, order in zip((old, new), orders, strict=True):
+            reached = np.cumsum(counts[:, index[order]], axis=1)
+            places = [np.searchsorted(row, shares * row[-1] - 1e-9) for row in reached]
+            found.append(side[order][np.stack(places)])
+        changes[rows] = found[1] - found[0]
+    return changes
+
+
+def ratio_interval(
+    numerator: Values, denominator: Values, clusters: Clusters | None = None, *, confidence: float = 0.95
+) -> RatioInterval:
+    """Return the ratio of two sums over the same traces, such as cost per answered trace, with its interval.
+
+    The interval is computed on the logarithm of the ratio, linearised (its influence on each trace; Woodruff 1971):
+    Student's t with the error and degrees of freedom of `cluster_error`, stretched on the side of the longer tail.
+    Undefined where a sum is 0; no interval with one cluster, or fewer than thirty traces of one and the same ratio.
+
+    Values are 0 or more. Assumes that clusters (else traces) are drawn independently. Raises ValueError on no values,
+    values below 0 or not finite, and different lengths.
+
+    >>> found = ratio_interval([0.02, 0.03, 0.04, 0.03] * 10, [1, 1, 1, 0] * 10)
+    >>> [round(x, 3) for x in (found.value, found.low, found.high)]
+    [0.04, 0.033, 0.05]
+    """
+    return _estimate_ratio([numerator, denominator], clusters, confidence)
+
+
+def paired_ratio(
+    baseline: Values,
+    candidate: Values,
+    clusters: Clusters | None = None,
+    *,
+    denominators: tuple[Values, Values] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> RatioInterval:
+    """Return candidate over baseline of the means of paired values, with its interval and a permutation test.
+
+    With `denominators` (of the baseline, of the candidate) each side is itself a ratio of sums, such as cost per
+    answered trace. The interval is that of `ratio_interval`. The test swaps the sides of each cluster (else pair) and
+    compares the logarithm of the ratio; without denominators it is `sign_flip_test`, which orders swaps alike.
+
+    Raises ValueError as `ratio_interval` does.
+
+    >>> before, after = [100.0, 120.0, 90.0, 110.0] * 5, [150.0, 170.0, 140.0, 160.0] * 5
+    >>> found = paired_ratio(before, after)
+    >>> round(found.value, 3), found.low > 1, found.p < 0.001
+    (1.476, True, True)
+    """
+    old, new = _check_pairs(baseline, candidate)
+    if denominators is None:
+        found = _estimate_ratio([new, old], clusters, confidence)
+        p = sign_flip_test(old, new, clusters, seed=seed).p
+    else:
+        found = _estimate_ratio([new, denominators[1], old, denominators[0]], clusters, confidence)
+        if found.value is None:
+            return found
+        p = _swap_ratios([new, denominators[1], old, denominators[0]], clusters, seed)
+    return RatioInterval(found.value, found.low, found.high, found.n, found.clusters, p, found.reason)
+
+
+def _swap_ratios(columns: list[Values], clusters: Clusters | None, seed: int) -> float:
+    """Return the share of random swaps of the sides whose change of a ratio of sums is at least as large."""
+    sums = tabulate_clusters(np.column_stack(columns).astype(np.float64), clusters, None).sums
+    total, apart = (sums[:, :2] + sums[:, 2:]).sum(axis=0), sums[:, :2] - sums[:, 2:]
+
+    def log_change(differences: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            parts = np.log(total + differences) - np.log(total - differences)
+            change: FloatArray = np.abs(parts[:, 0] - parts[:, 1])
+        return np.where(np.isnan(change), math.inf, change)
+
+    observed = float(log_change(apart.sum(axis=0, keepdims=True))[0]) * (1 - RELATIVE_TOLERANCE)
+    rng = np.random.default_rng(seed)
+    as_large = sum(int((log_change(flipped) >= observed).sum()) for flipped in flip_signs(apart, SWAPS, rng))
+    return (as_large + 1) / (SWAPS + 1)
+
+
+def _estimate_ratio(columns: list[Values], clusters: Clusters | None, confidence: float) -> RatioInterval:
+    """Estimate the product of the first sum, over the second, and of the fourth, over the third."""
+    values = [_check_values(column) for column in columns]
+    n = values[0].size
+    if any(column.size != n for column in values):
+        raise ValueError("the columns differ in length: give one value of each for every trace")
+    if any((column < 0).any() for column in values):
+        raise ValueError("a value is below 0: a ratio is of amounts")
+    groups = n if clusters is None else encode_clusters(clusters, n)[1]
+    means = [float(column.mean()) for column in values]
+    if not all(means):
+        return RatioInterval(None, None, None, n, groups, None, "a sum is 0")
+    signs = (1, -1, -1, 1)[: len(values)]
+    log = sum(sign * math.log(mean) for sign, mean in zip(signs, means, strict=True))
+    pulls = sum(sign * column / mean for sign, column, mean in zip(signs, values, means, strict=True))
+    table = tabulate_clusters(as_matrix(pulls), clusters, None)
+    error, df, skewness = cluster_error(table, 0)
+    if groups < 2 or (error <= 1e-12 and n < MIN_CONSTANT_VALUES):
+        reason = "one cluster" if groups < 2 else "one and the same ratio on fewer than thirty traces"
+        return RatioInterval(math.exp(log), None, None, n, groups, None, f"{reason} says nothing about the spread")
+    low, high = skewed_interval(log, error, df, skewness, confidence)
+    return RatioInterval(math.exp(log), math.exp(low), math.exp(high), n, groups)
