@@ -263,8 +263,8 @@ def holds(low: float | None, high: float | None, value: float) -> bool:
 
 def measure_mean(rng: np.random.Generator, clusters: Clusters, correlation: float, shape: Shape) -> bool:
     """Return whether the interval of a mean holds the true one."""
-    found = mean_interval(shape.transform(draw_normals(rng, clusters, correlation)), clusters, bounds=shape.bounds)
-    return holds(found.low, found.high, shape.mean)
+    estimate = mean_interval(shape.transform(draw_normals(rng, clusters, correlation)), clusters, bounds=shape.bounds)
+    return holds(estimate.low, estimate.high, shape.mean)
 
 
 def draw_latencies(rng: np.random.Generator, clusters: Clusters, correlation: float) -> tuple[Scores, Scores]:
@@ -281,8 +281,8 @@ ANSWERED = 0.9
 class Outcome(NamedTuple):
     """Whether an interval holds the true value, whether it has both ends, and p where nothing changed."""
 
-    held: bool
-    whole: bool
+    covered: bool
+    complete: bool
     p: float | None = None
 
 
@@ -294,10 +294,10 @@ def measure_quantiles(rng: np.random.Generator, clusters: Clusters, correlation:
     risen = quantile_changes(old, RISE * new, QUANTILES, clusters, seed=seed)
     alike = quantile_changes(old, new, QUANTILES, clusters, seed=seed)
     for share, change, same in zip(QUANTILES, risen, alike, strict=True):
-        true, one = float(np.exp(normal_quantile(share))), change.baseline
-        outcomes[f"p{100 * share:g}"] = Outcome(holds(one.low, one.high, true), one.reason is None)
-        held = holds(change.low, change.high, (RISE - 1) * true)
-        outcomes[f"change of p{100 * share:g}"] = Outcome(held, change.reason is None, same.p)
+        true, side = float(np.exp(normal_quantile(share))), change.baseline
+        outcomes[f"p{100 * share:g}"] = Outcome(holds(side.low, side.high, true), side.reason is None)
+        covered = holds(change.low, change.high, (RISE - 1) * true)
+        outcomes[f"change of p{100 * share:g}"] = Outcome(covered, change.reason is None, same.p)
     ratio = paired_ratio(old, RISE * new, clusters)
     outcomes["ratio of means"] = Outcome(holds(ratio.low, ratio.high, RISE), True, paired_ratio(old, new, clusters).p)
     answered = rng.uniform(size=(2, len(old))) < ANSWERED
@@ -317,9 +317,10 @@ def cover_means(trials: int) -> Iterator[str]:
             for correlation in CORRELATIONS:
                 cells = []
                 for groups in CLUSTER_COUNTS:
-                    rng, clusters = np.random.default_rng([groups, uneven]), number_clusters(groups, uneven)
-                    held = sum(measure_mean(rng, clusters, correlation, shape) for _ in range(trials))
-                    cells.append(f"{100 * held / trials:.1f} %")
+                    clusters = number_clusters(groups, uneven)
+                    rng = np.random.default_rng([groups, uneven, int(10 * correlation), len(shape.name)])
+                    covered = sum(measure_mean(rng, clusters, correlation, shape) for _ in range(trials))
+                    cells.append(f"{100 * covered / trials:.1f} %")
                 sizes = "one holds half" if uneven else "equal"
                 yield f"| {shape.name} | {sizes}, correlation {correlation:g} | " + " | ".join(cells) + " |"
 
@@ -344,19 +345,19 @@ def cover_quantiles(trials: int) -> Iterator[str]:
     head = ""
     for name, groups, correlation, size in QUANTILE_CASES:
         clusters = number_clusters(groups, True) if not size else np.repeat(np.arange(groups), size)
-        rng = np.random.default_rng([groups, size])
-        found = [measure_quantiles(rng, clusters, correlation) for _ in range(trials)]
+        rng = np.random.default_rng([groups, size, int(10 * correlation)])
+        samples = [measure_quantiles(rng, clusters, correlation) for _ in range(trials)]
         if not head:
-            head = f"| coverage, and rejections at 5 % where nothing changed | {' | '.join(found[0])} |"
+            head = f"| coverage, and rejections at 5 % where nothing changed | {' | '.join(samples[0])} |"
             yield head
-            yield "|---" * (1 + len(found[0])) + "|"
+            yield "|---" * (1 + len(samples[0])) + "|"
         cells = []
-        for what in found[0]:
-            held = np.mean([result[what][0] for result in found])
-            whole = np.mean([result[what][1] for result in found])
-            tested = [p for result in found if (p := result[what][2]) is not None]
-            cell = f"{100 * held:.1f} %" if whole else "undefined"
-            cell += f" ({100 * whole:.0f} % whole)" if 0 < whole < 1 else ""
+        for what in samples[0]:
+            covered = np.mean([result[what][0] for result in samples])
+            complete = np.mean([result[what][1] for result in samples])
+            tested = [p for result in samples if (p := result[what][2]) is not None]
+            cell = f"{100 * covered:.1f} %" if complete else "undefined"
+            cell += f" ({100 * complete:.0f} % complete)" if 0 < complete < 1 else ""
             cells.append(cell + (f", {100 * np.mean(np.array(tested) <= 0.05):.1f} %" if tested else ""))
         yield f"| {name} | {' | '.join(cells)} |"
 

@@ -172,7 +172,7 @@ def _count_effective(below: NDArray[np.bool_], clusters: Clusters, groups: int, 
         return float(groups)
     table = tabulate_clusters(as_matrix(below), clusters, None)
     error, df, _ = cluster_error(table, 0)
-    plain = standard_error(below)
+    plain = standard_error(below.astype(np.float64))
     effect = (error / plain) ** 2 if plain > 0 else float((table.counts**2).sum()) / n
     p = 0.5 + confidence / 2
     return n / max(1.0, effect) * (normal_quantile(p) / t_quantile(p, df)) ** 2
@@ -226,8 +226,8 @@ def quantile_changes(
     where the sides differ in length.
 
     >>> before, after = [float(i) for i in range(100)], [float(i) + 30 for i in range(100)]
-    >>> found = quantile_changes(before, after, [0.5])[0]
-    >>> found.value, found.low > 0, found.p < 0.001
+    >>> change = quantile_changes(before, after, [0.5])[0]
+    >>> change.value, change.low > 0, change.p < 0.001
     (30.0, True, True)
     """
     old, new = _check_pairs(baseline, candidate)
@@ -270,16 +270,16 @@ def _resample_changes(
     index = np.arange(old.size) if clusters is None else encode_clusters(clusters, old.size)[0]
     groups = int(index.max()) + 1
     resamples = LARGE_RESAMPLES if groups > LARGE_CLUSTERS else RESAMPLES
-    orders = [np.argsort(side, kind="stable") for side in (old, new)]
+    sorted_rows = [np.argsort(side, kind="stable") for side in (old, new)]
     shares = np.asarray(quantiles, dtype=np.float64)
     changes = np.empty((resamples, shares.size))
     for rows, _, counts in draw_counts(groups, resamples, np.random.default_rng(seed)):
-        found = []
-        for side, order in zip((old, new), orders, strict=True):
+        resampled = []
+        for side, order in zip((old, new), sorted_rows, strict=True):
             reached = np.cumsum(counts[:, index[order]], axis=1)
             places = [np.searchsorted(row, shares * row[-1] - 1e-9) for row in reached]
-            found.append(side[order][np.stack(places)])
-        changes[rows] = found[1] - found[0]
+            resampled.append(side[order][np.stack(places)])
+        changes[rows] = resampled[1] - resampled[0]
     return changes
 
 
@@ -295,8 +295,8 @@ def ratio_interval(
     Values are 0 or more. Assumes that clusters (else traces) are drawn independently. Raises ValueError on no values,
     values below 0 or not finite, and different lengths.
 
-    >>> found = ratio_interval([0.02, 0.03, 0.04, 0.03] * 10, [1, 1, 1, 0] * 10)
-    >>> [round(x, 3) for x in (found.value, found.low, found.high)]
+    >>> ratio = ratio_interval([0.02, 0.03, 0.04, 0.03] * 10, [1, 1, 1, 0] * 10)
+    >>> [round(x, 3) for x in (ratio.value, ratio.low, ratio.high)]
     [0.04, 0.033, 0.05]
     """
     return _estimate_ratio([numerator, denominator], clusters, confidence)
@@ -320,20 +320,20 @@ def paired_ratio(
     Raises ValueError as `ratio_interval` does.
 
     >>> before, after = [100.0, 120.0, 90.0, 110.0] * 5, [150.0, 170.0, 140.0, 160.0] * 5
-    >>> found = paired_ratio(before, after)
-    >>> round(found.value, 3), found.low > 1, found.p < 0.001
+    >>> ratio = paired_ratio(before, after)
+    >>> round(ratio.value, 3), ratio.low > 1, ratio.p < 0.001
     (1.476, True, True)
     """
     old, new = _check_pairs(baseline, candidate)
     if denominators is None:
-        found = _estimate_ratio([new, old], clusters, confidence)
+        ratio = _estimate_ratio([new, old], clusters, confidence)
         p = sign_flip_test(old, new, clusters, seed=seed).p
     else:
-        found = _estimate_ratio([new, denominators[1], old, denominators[0]], clusters, confidence)
-        if found.value is None:
-            return found
+        ratio = _estimate_ratio([new, denominators[1], old, denominators[0]], clusters, confidence)
+        if ratio.value is None:
+            return ratio
         p = _swap_ratios([new, denominators[1], old, denominators[0]], clusters, seed)
-    return RatioInterval(found.value, found.low, found.high, found.n, found.clusters, p, found.reason)
+    return RatioInterval(ratio.value, ratio.low, ratio.high, ratio.n, ratio.clusters, p, ratio.reason)
 
 
 def _swap_ratios(columns: list[Values], clusters: Clusters | None, seed: int) -> float:
