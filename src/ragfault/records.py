@@ -362,6 +362,15 @@ class Verdicts(FrozenRecord, frozen=True):
     named here some items may be there: those that the judge did judge."""
 
 
+class GoldVerdicts(Verdicts, frozen=True):
+    """Verdicts of a judge with the answer key of their trace applied; computed, never stored."""
+
+    covered: bool | None = None
+    """True if the gold was retrieved, False if none of it was or the query is not answerable; None: gold is silent."""
+    key_agreement: float | None = None
+    """The share of the answer key that the answer states, in [0, 1]; 1: it agrees; None: a refusal, or no key."""
+
+
 class Score(FrozenRecord, frozen=True):
     """Result of one metric on one trace."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from ragfault import text
-from ragfault.records import Trace, Verdicts
+from ragfault.records import GoldVerdicts, Trace, Verdicts
 
 RELEVANT_LEVELS = ("high", "medium")
 """The levels of relevance that count as relevant."""
@@ -50,12 +50,14 @@ def get_rate_metric(metric: str) -> RateMetric | None:
 def chunks_cover_query(trace: Trace, verdicts: Verdicts, threshold: float = COVERAGE_THRESHOLD) -> bool | None:
     """Return whether the chunks cover the query; None if unknown.
 
-    With recall verdicts: whether at least `threshold` of them are covered. Without: whether something relevant was
-    retrieved and nothing is missing.
+    Where gold was applied and tells, it decides. Else, with recall verdicts: whether at least `threshold` of them are
+    covered. Without: whether something relevant was retrieved and nothing is missing.
 
     >>> chunks_cover_query(Trace(id="1", query="q", chunks=()), Verdicts(trace="1"))
     False
     """
+    if isinstance(verdicts, GoldVerdicts) and verdicts.covered is not None:
+        return verdicts.covered
     if verdicts.recall:
         return sum(item.covered for item in verdicts.recall) >= threshold * len(verdicts.recall)
     if trace.chunks is not None and not trace.chunks:
@@ -63,6 +65,17 @@ def chunks_cover_query(trace: Trace, verdicts: Verdicts, threshold: float = COVE
     if not verdicts.chunk or verdicts.missing is None:
         return None
     return not verdicts.missing and any(chunk.level in RELEVANT_LEVELS for chunk in verdicts.chunk)
+
+
+def is_right_refusal(verdicts: Verdicts) -> bool:
+    """Return whether the answer refuses, and gold says that the chunks do not cover the query."""
+    refused = verdicts.answer is not None and verdicts.answer.refused
+    return refused and isinstance(verdicts, GoldVerdicts) and verdicts.covered is False
+
+
+def agrees_with_key(verdicts: Verdicts) -> bool:
+    """Return whether gold was applied and the answer states the whole answer key."""
+    return isinstance(verdicts, GoldVerdicts) and verdicts.key_agreement == 1
 
 
 def quote_matches(quote: str, chunk: str, tolerance: float = QUOTE_TOLERANCE) -> bool:

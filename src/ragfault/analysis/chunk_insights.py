@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -34,7 +35,8 @@ class ChunkTable:
 
     def __init__(self, run: Run, clusters: Ints | None = None) -> None:
         shapes = _concatenate(_read_chunks(run))
-        sights = _concatenate(_read_verdicts(run))
+        changed = run.manifest.gold == "apply" and run.has_gold()
+        sights = _concatenate(_read_evidence(run) if changed else _read_verdicts(run))
         self.counts: Ints = shapes["counts"]  # chunks of each trace; −1: not recorded
         self.trace_count = len(self.counts)
         sizes = np.maximum(self.counts, 0)
@@ -145,6 +147,22 @@ def _read_verdicts(run: Run) -> Iterator[Columns]:
             "relevance": pc.struct_field(chunk, "relevance").to_numpy(zero_copy_only=False),
             "relevant": level.to_numpy(zero_copy_only=False),
             "used": pc.struct_field(use, "used").to_numpy(zero_copy_only=False),
+        }
+
+
+def _read_evidence(run: Run) -> Iterator[Columns]:
+    """Read the same from the verdicts with gold applied, trace by trace."""
+    evidence = (verdicts for _, verdicts in run.evidence())
+    while batch := list(islice(evidence, BATCH_ROWS)):
+        chunks = [chunk for verdicts in batch for chunk in verdicts.chunk or ()]
+        yield {
+            **{
+                part: np.array([-1 if getattr(v, part) is None else len(getattr(v, part)) for v in batch], np.int64)
+                for part in ("chunk", "use", "missing")
+            },
+            "relevance": np.array([chunk.relevance for chunk in chunks], np.float64),
+            "relevant": np.array([chunk.level in RELEVANT_LEVELS for chunk in chunks], np.bool_),
+            "used": np.array([use.used for verdicts in batch for use in verdicts.use or ()], np.bool_),
         }
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from ragfault.analysis.records import Diagnosis, ProblemKind, TraceProblem
-from ragfault.records import AnswerVerdict, Chunk, ClaimVerdict, Evidence, Layer, Trace, Verdicts
-from ragfault.rules import RELEVANT_LEVELS, chunks_cover_query, quote_matches
+from ragfault.analysis.records import Diagnosis, KeyOutcome, ProblemKind, TraceProblem
+from ragfault.records import AnswerVerdict, Chunk, ClaimVerdict, Evidence, GoldVerdicts, Layer, Trace, Verdicts
+from ragfault.rules import RELEVANT_LEVELS, agrees_with_key, chunks_cover_query, quote_matches
 
 
 class ProblemDefinition(Struct, frozen=True):
@@ -117,12 +117,14 @@ KIND_ORDER = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}
 
 
 def diagnose(trace: Trace, verdicts: Verdicts) -> Diagnosis:
-    """Diagnose a trace from its verdicts.
+    """Diagnose a trace from its verdicts, as `Run.evidence` yields them: with the answer key applied where it decides.
 
     What the judge did not look at is not a problem. A chunk is irrelevant at level none. Where the answer
     refuses, what it leaves out is not held against it; a refusal is wrong where the chunks cover what was asked
     (as the metric wrong_refusal has it). An expected fact that the chunks do not hold is the retriever's
     (uncovered_statement), one that they hold, or may hold, and the answer lacks is the generator's (absent_fact).
+    Of an answer that agrees with its reference nothing is said to be left out or beside the question, and where a
+    query is not answerable nothing relevant is expected of the retriever.
 
     >>> from ragfault.records import ChunkVerdict
     >>> trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="On dogs."), Chunk(id="b", text="At noon.")))
@@ -140,8 +142,24 @@ def diagnose(trace: Trace, verdicts: Verdicts) -> Diagnosis:
     ]
     problems.sort(key=lambda problem: KIND_ORDER[problem.kind])
     return Diagnosis(
-        trace=trace.id, query=trace.query, problems=tuple(problems), checked=_count_checked(trace, verdicts)
+        trace=trace.id,
+        query=trace.query,
+        problems=tuple(problems),
+        checked=_count_checked(trace, verdicts),
+        key_outcome=_compare_with_key(trace, verdicts),
+        key_agreement=verdicts.key_agreement if isinstance(verdicts, GoldVerdicts) else None,
     )
+
+
+def _compare_with_key(trace: Trace, verdicts: Verdicts) -> KeyOutcome | None:
+    """Return what the answer key says of the answer; None without a key or an answer."""
+    if not isinstance(verdicts, GoldVerdicts) or not trace.answer or verdicts.answer is None:
+        return None
+    if verdicts.answer.refused:
+        return "cannot tell" if verdicts.covered is None else "wrong refusal" if verdicts.covered else "right refusal"
+    if verdicts.key_agreement is not None:
+        return "right answer" if agrees_with_key(verdicts) else "wrong answer"
+    return "missed refusal" if verdicts.covered is False else "cannot tell"
 
 
 def _build_problem(
@@ -177,7 +195,8 @@ def _retrieval_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProbl
     if trace.chunks is not None and not trace.chunks:
         yield _build_problem("nothing_retrieved", trace.query, "the retriever came back with nothing")
     seen = list(zip(trace.chunks or (), verdicts.chunk or (), strict=False))
-    if seen and not any(verdict.level in RELEVANT_LEVELS for _, verdict in seen):
+    expected = trace.answerable is not False or not isinstance(verdicts, GoldVerdicts)
+    if seen and expected and not any(verdict.level in RELEVANT_LEVELS for _, verdict in seen):
         yield _build_problem("nothing_relevant", trace.query, f"none of {len(seen)} chunks is relevant")
     for chunk, verdict in seen:
         if verdict.level == "none":
@@ -209,6 +228,8 @@ def _answer_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]
     if not trace.answer:
         if trace.answer is not None:
             yield _build_problem("empty_answer", trace.query, "the answer is empty")
+        return
+    if agrees_with_key(verdicts):
         return
     for fact in verdicts.fact or ():
         if fact.contradicted:

@@ -13,6 +13,9 @@ from ragfault.io.runs import Manifest
 from ragfault.records import Evidence, Layer
 from ragfault.stats import CorrectedShare, Interval, PpiMean
 
+KeyOutcome = Literal["right answer", "wrong answer", "right refusal", "wrong refusal", "missed refusal", "cannot tell"]
+"""What the answer key says of an answer."""
+
 GateOutcome = Literal["pass", "fail", "cannot tell"]
 """Result of a threshold test on an interval."""
 
@@ -231,6 +234,10 @@ class Diagnosis(FindingRecord, frozen=True):
     """The triad, if the run has it."""
     quality: Literal["excellent", "good", "fair", "poor"] | None = None
     """The quality level by triad."""
+    key_outcome: KeyOutcome | None = None
+    """What the answer key says of the answer; None without a key or an answer."""
+    key_agreement: float | None = None
+    """The share of the answer key that the answer states, in [0, 1]; None where that is not known."""
 
 
 class Remedy(FindingRecord, frozen=True):
@@ -249,6 +256,25 @@ class Remedy(FindingRecord, frozen=True):
     """Share of all traces."""
     examples: tuple[str, ...]
     """Ids of traces that show it."""
+
+
+class GoldAgreement(FindingRecord, frozen=True):
+    """Agreement of one kind of the judge's verdicts with gold, on the traces of the run where gold tells."""
+
+    verdict: Literal["chunk relevance", "missing context", "groundedness", "completeness"]
+    figure: Literal["AUROC", "precision", "recall"]
+    """AUROC: the chance that a gold chunk (a right answer) is rated above another chunk (a wrong answer), 0.5 is
+    guessing; precision and recall of the traces with missing context."""
+    value: float | None
+    """None where one of the two classes is absent."""
+    interval: tuple[float, float] | None
+    """The 95 % interval of a precision or recall."""
+    positives: int
+    """Gold chunks, or right answers; of a precision or recall the right cases."""
+    negatives: int
+    """Other chunks, or wrong answers; of a precision or recall the other cases."""
+    usable: bool | None
+    """True if high enough to act on; None: too few cases to tell."""
 
 
 class Findings(FindingRecord, frozen=True):
@@ -273,6 +299,8 @@ class Findings(FindingRecord, frozen=True):
     """Commonest first."""
     segments: tuple[Scorecard, ...] = ()
     """The scorecard by route (or by what was asked for), the largest segment first."""
+    gold_agreement: tuple[GoldAgreement, ...] = ()
+    """Agreement of the judge's own verdicts with the gold of the run; empty where it has none."""
     suspected_injections: int = 0
     """Traces that hold text that looks like an order to the judge."""
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ragfault.analysis.chunk_insights import compute_insights, load_chunks
 from ragfault.analysis.correction import CardChoice, HumanLabels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose
+from ragfault.analysis.gold_agreement import measure_gold_agreement
 from ragfault.analysis.records import Diagnosis, Findings, ProblemKind, Remedy
 from ragfault.analysis.score_matrix import SCORED, ScoreMatrix, estimate_mean, metric_name, open_matrix
 from ragfault.analysis.scorecard import (
@@ -25,9 +26,13 @@ from ragfault.analysis.scorecard import (
     pair_tradeoffs,
     quality_level,
 )
-from ragfault.errors import RunError, UnknownName
+from ragfault.errors import UnknownName
 from ragfault.io.runs import Run
 
+RIGHT_OUTCOMES = ("right answer", "right refusal")
+"""Outcomes by the answer key that are no failure."""
+GOOD_LEVELS = ("excellent", "good")
+"""Quality levels at which an answer is returned."""
 MAX_EXAMPLES = 5  # how many traces a remedy names
 
 
@@ -43,9 +48,7 @@ def diagnose_run(source: Run | ScoreMatrix, ids: Sequence[str] | None = None) ->
         _check_ids(run, ids)
         rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
         triads = {row.trace: row.value for row in reversed(rows) if row.value is not None}
-    for trace, verdicts in zip(run.traces(ids), run.verdicts(ids), strict=True):
-        if trace.id != verdicts.trace:
-            raise RunError(f"{run.path}: traces and verdicts are not in the same order. Evaluate again.")
+    for trace, verdicts in run.evidence(ids):
         diagnosis = diagnose(trace, verdicts)
         triad = triads.get(trace.id)
         yield (diagnosis if triad is None else replace(diagnosis, triad=triad, quality=quality_level(triad).name))
@@ -70,8 +73,11 @@ def _check_ids(run: Run, ids: Sequence[str]) -> None:
 def worst_traces(source: Run | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...]:
     """Return the `n` worst traces, worst first, without those that have no problem.
 
-    Traces whose pipeline failed come first. Else a trace is as bad as 1 − its triad, or, where it has none, as the
-    share of the things looked at that are problems; then by the number of problems, then in the order of the run.
+    Traces whose pipeline failed come first, then those whose answer or refusal is wrong by the answer key, most of the
+    key contradicted or left out first. Others are as bad as 1 − their triad, or, where there is none, as the share of
+    the things looked at that are problems; then by the number of problems, then in the order of the run. An answer that
+    agrees with its reference, and a refusal that is right by gold, are not among them, nor is one of which the answer
+    key does not tell and whose level is good.
     """
     return DiagnosisSummary(diagnose_run(source), n).worst_traces()
 
@@ -83,12 +89,26 @@ def suggest_remedies(source: Run | ScoreMatrix, examples: int = MAX_EXAMPLES) ->
 
 
 def failure_score(diagnosis: Diagnosis) -> float:
-    """Return how bad a trace is, for ranking: in [0, 1], and 2 where the pipeline failed."""
+    """Return how bad a trace is, for ranking.
+
+    0 where the answer key says it is right, in [0, 1] where it is silent, in (1, 2] where it says it is wrong, and 3
+    where the pipeline failed.
+    """
     if any(problem.kind == "pipeline_error" for problem in diagnosis.problems):
-        return 2.0
+        return 3.0
+    if diagnosis.key_outcome in RIGHT_OUTCOMES:
+        return 0.0
+    if diagnosis.key_outcome not in (None, "cannot tell"):
+        return 2.0 - (diagnosis.key_agreement or 0.0)
     if diagnosis.triad is not None:
         return 1 - diagnosis.triad
     return min(1.0, len(diagnosis.problems) / diagnosis.checked) if diagnosis.checked else 0.0
+
+
+def _is_right(diagnosis: Diagnosis) -> bool:
+    """Return whether the answer is right by the answer key, or of a good level where that does not tell."""
+    is_good = diagnosis.key_outcome == "cannot tell" and diagnosis.quality in GOOD_LEVELS
+    return diagnosis.key_outcome in RIGHT_OUTCOMES or is_good
 
 
 class DiagnosisSummary:
@@ -105,7 +125,7 @@ class DiagnosisSummary:
 
     def _add(self, row: int, diagnosis: Diagnosis, n: int) -> None:
         bad = failure_score(diagnosis)
-        if n:
+        if n and not _is_right(diagnosis):
             push = heapq.heappush if len(self._worst_heap) < n else heapq.heappushpop
             push(self._worst_heap, (bad, len(diagnosis.problems), -row, diagnosis))
         kinds = Counter(problem.kind for problem in diagnosis.problems)
@@ -182,6 +202,7 @@ def analyze(
         worst=tally.worst_traces(),
         remedies=tally.suggest_remedies(matrix),
         segments=parts if len(parts) > 1 else (),
+        gold_agreement=measure_gold_agreement(run),
         suspected_injections=_count_injections(run),
     )
 

@@ -31,6 +31,14 @@ EXIT_SCORES_LOST = 3
 """The exit code where scores were lost to failures of the judge or of a metric."""
 
 
+gold_option = click.option(
+    "--gold",
+    type=click.Choice(["apply", "ignore"]),
+    help="Gold, facts, references and answerability labels: apply them before the judge's verdicts, or ignore them in "
+    "metrics that read verdicts.  [default: apply]",
+)
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -65,6 +73,7 @@ were lost to failures; the summary says which."""
     metavar="NAME|FILE",
     help="What must agree exactly: legal, medical, financial, technical, or a TOML file.  [default: general]",
 )
+@gold_option
 @add_executor_options
 @click.option(
     "--batch",
@@ -150,6 +159,7 @@ Examples:
 @click.argument("run", type=click.Path())
 @click.option("-o", "--out", required=True, type=click.Path(), help="Where the new run is written.")
 @click.option("-m", "--metrics", multiple=True, help="As for evaluate.  [default: those of RUN]")
+@gold_option
 @add_executor_options
 @click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
 @click.option("-q", "--quiet", is_flag=True, help="No scorecard.")
@@ -158,6 +168,7 @@ def rescore(
     run: str,
     out: str,
     metrics: tuple[str, ...],
+    gold: str | None,
     workers: int | None,
     ray: str | None,
     force: bool,
@@ -173,9 +184,12 @@ def rescore(
 
     spread: dict[str, Any] = {} if workers is None else {"workers": workers}
     spread |= build_executor(ray, spread)
+    table = load_settings(config)
+    if chosen := gold or table.get("evaluate", {}).get("gold"):
+        spread["gold"] = chosen
     for line in explain_aliases(metrics):
         click.echo(line, err=True)
-    return _report_run(work(run, out, metrics=metrics or None, force=force, **spread), quiet, load_settings(config))
+    return _report_run(work(run, out, metrics=metrics or None, force=force, **spread), quiet, table)
 
 
 def _report_run(run: Any, quiet: bool, table: dict[str, Any], human_labels: tuple[str, ...] = ()) -> int:

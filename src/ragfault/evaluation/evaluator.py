@@ -19,6 +19,7 @@ from ragfault.evaluation.jobs import (
     open_input_folder,
     run_job,
 )
+from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
 from ragfault.io.files import describe_input
 from ragfault.io.formats.tables import TableLike
@@ -83,6 +84,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     options: Mapping[str, Any] | LLMSettings | None = None,
     profile: str | Path | DomainProfile = "general",
     metrics: str | Sequence[str] = "default",
+    gold: GoldMode = "apply",
     workers: int = 1,
     executor: Executor | None = None,
     batch: int | None = None,
@@ -99,8 +101,10 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     frame, or traces. `judge` is a name or an object with the `Judge` protocol; nothing is judged if no metric reads a
     verdict. `profile` names the identifiers that must agree exactly in a domain: "legal", "medical", "financial",
     "technical", or a TOML file (see `ragfault profile`). `metrics` is a set ("default", "all", a layer), or expressions
-    such as "ndcg@10". The result is the same for any number of `workers` and any `batch`. `on_progress` is
-    called with (finished traces, all traces), `on_notice` with messages for the user.
+    such as "ndcg@10". `gold`: "apply" lets gold, facts, references and answerability labels go before the judge where
+    a trace has them, "ignore" scores by the judge alone; stored verdicts are the judge's own. The result is
+    the same for any number of `workers` and any `batch`. `on_progress` is called with (finished traces, all traces),
+    `on_notice` with messages for the user.
 
     An `executor` runs the work elsewhere than `workers` do, for example on a cluster (`RayExecutor`). Input and `out`
     may be in an object store ("s3://bucket/run"), which the workers then read and write themselves.
@@ -125,6 +129,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     [('groundedness', 1.0), ('error', 0.0)]
     """
     out = parse_output(out)
+    check_gold_mode(gold)
     check_free(out, force=force)
     selected = select_metrics(metrics)
     judge = _resolve_judge(judge, options, profile, selected)
@@ -138,7 +143,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         file_stamps = get_file_stamps(trace_source) if executor_used is not None else {}
         survey = _survey_input(trace_source, source_names, skip_bad, on_notice, read_options)
         batch_size = batch or _choose_batch_size(survey.count, remote=executor is not None or is_remote(out))
-        partial = _begin_run(out, _make_plan(judge, selected, survey, source_names, batch_size), force, on_notice)
+        partial = _begin_run(out, _make_plan(judge, selected, gold, survey, source_names, batch_size), force, on_notice)
         report_progress = _make_progress_reporter(judge, on_progress, on_usage)
         with (
             BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as bad_lines,
@@ -272,12 +277,18 @@ def _explain_missing_metrics(metrics: str | Sequence[str]) -> Iterator[str]:
 
 
 def _make_plan(
-    judge: Judge, metrics: Sequence[Metric], surveyed: InputSummary, source_names: tuple[str, ...], batch: int
+    judge: Judge,
+    metrics: Sequence[Metric],
+    gold: GoldMode,
+    surveyed: InputSummary,
+    source_names: tuple[str, ...],
+    batch: int,
 ) -> RunPlan:
     return RunPlan(
         ragfault=__version__,
         judge=judge.fingerprint,
         metrics=tuple(map(describe_metric, metrics)),
+        gold=gold,
         fingerprint=surveyed.fingerprint,
         traces=surveyed.count,
         source=source_names,

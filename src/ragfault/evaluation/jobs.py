@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import BadLine, InputError, UsageError
+from ragfault.gold_evidence import GoldMode, apply_gold
 from ragfault.io import write_traces
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.field_values import InvalidRecord
@@ -231,6 +232,7 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
     partial_run: PartialRun
     judge: Judge
     metrics: tuple[str, ...]
+    gold: GoldMode
     modules: tuple[str, ...]  # the modules that define the metrics; a fresh process must import them
 
     @classmethod
@@ -238,7 +240,11 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
         """Create the job of scoring by these metrics."""
         metrics = list(metrics)
         return cls(
-            partial_run=partial_run, judge=judge, metrics=tuple(map(str, metrics)), modules=list_metric_modules(metrics)
+            partial_run=partial_run,
+            judge=judge,
+            metrics=tuple(map(str, metrics)),
+            gold=partial_run.plan.gold,
+            modules=list_metric_modules(metrics),
         )
 
 
@@ -392,11 +398,12 @@ def _score_traces(job: EvaluationJob, traces: list[Trace]) -> TableBlobs:
     scores = [
         row
         for trace, trace_verdicts in zip(traces, verdicts, strict=True)
-        for row in compute_scores(metrics, trace, trace_verdicts)
+        for row in compute_scores(metrics, trace, trace_verdicts, job.gold)
     ]
     return encode_part(traces, verdicts, scores)
 
 
-def compute_scores(metrics: Iterable[Metric], trace: Trace, verdicts: Verdicts) -> list[Score]:
-    """Compute one score for every metric on one trace."""
-    return [compute_score(metric, trace, verdicts) for metric in metrics]
+def compute_scores(metrics: Iterable[Metric], trace: Trace, verdicts: Verdicts, gold: GoldMode) -> list[Score]:
+    """Compute one score for every metric on one trace, from the judge's verdicts."""
+    seen = apply_gold(trace, verdicts) if gold == "apply" else verdicts
+    return [compute_score(metric, trace, seen) for metric in metrics]

@@ -19,6 +19,7 @@ from ragfault.errors import RunError
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.executors import ProcessExecutor
 from ragfault.evaluation.jobs import compute_scores, import_modules, list_metric_modules
+from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.remote_paths import AnyPath, open_for_arrow
 from ragfault.io.runs import Manifest, Run
@@ -38,15 +39,16 @@ def rescore(
     out: str | AnyPath,
     *,
     metrics: str | Sequence[str] | None = None,
+    gold: GoldMode = "apply",
     workers: int = 1,
     executor: Executor | None = None,
     force: bool = False,
 ) -> Run:
     """Compute metrics on the stored verdicts of a run, and write the result as another run.
 
-    `metrics`, `workers` and `executor` as for `evaluate`; None computes the metrics of the run again. Nothing is
-    judged: a changed weight, penalty or threshold costs milliseconds a trace. A metric that reads verdicts which the
-    run's judge did not make is undefined, and says so.
+    `metrics`, `gold`, `workers` and `executor` as for `evaluate`; metrics=None computes the metrics of the run again.
+    Nothing is judged: a changed weight, penalty or threshold costs milliseconds a trace. A metric that reads verdicts
+    which the run's judge did not make is undefined, and says so.
 
     Raises RunError where there is no run, OutputError where the place is taken, and what `choose` raises.
 
@@ -61,6 +63,7 @@ def rescore(
     """
     run = run if isinstance(run, Run) else Run.open(run)
     out = parse_output(out)
+    check_gold_mode(gold)
     check_free(out, force=force)
     selected = select_metrics(metrics if metrics is not None else [metric.name for metric in run.manifest.metrics])
     executor_used = executor or (ProcessExecutor(workers) if workers != 1 else None)
@@ -77,13 +80,13 @@ def rescore(
             _copy_table(run.path / copy.name, copy)
             written[copy.name] = compute_checksum(copy)
         tables = (
-            _compute_tables(run, selected)
+            _compute_tables(run, selected, gold)
             if executor_used is None
-            else _distribute_groups(run, selected, executor_used, parts)
+            else _distribute_groups(run, selected, gold, executor_used, parts)
         )
         scores = write_row_groups(tables, draft / "scores.parquet", ROW_GROUP_SIZES["scores"])
         checksums = {**written, "scores.parquet": scores.checksum}
-        write_manifest(draft, _make_manifest(run.manifest, selected, scores.states, checksums))
+        write_manifest(draft, _make_manifest(run.manifest, selected, gold, scores.states, checksums))
         publish_run(draft, out, force=force)
     return Run.open(out)
 
@@ -106,7 +109,7 @@ def _copy_table(source: AnyPath, target: Path) -> None:
 
 
 def _make_manifest(
-    old: Manifest, metrics: Sequence[Metric], states: dict[str, int], checksums: dict[str, str]
+    old: Manifest, metrics: Sequence[Metric], gold: GoldMode, states: dict[str, int], checksums: dict[str, str]
 ) -> Manifest:
     """Return the manifest of the rescored run."""
     return msgspec.structs.replace(
@@ -114,6 +117,7 @@ def _make_manifest(
         ragfault=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         metrics=tuple(map(describe_metric, metrics)),
+        gold=gold,
         scored=states.get("scored", 0),
         undefined=states.get("undefined", 0),
         failed=states.get("failed", 0),
@@ -121,13 +125,13 @@ def _make_manifest(
     )
 
 
-def _compute_tables(run: Run, metrics: Sequence[Metric]) -> Iterator[pa.Table]:
+def _compute_tables(run: Run, metrics: Sequence[Metric], gold: GoldMode) -> Iterator[pa.Table]:
     """Yield the scores as tables of a bounded number of traces."""
     from ragfault.io.formats.arrow import SCORE_SCHEMA, records_to_table
 
     scores = []
     for number, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True), 1):
-        scores += compute_scores(metrics, trace, verdicts)
+        scores += compute_scores(metrics, trace, verdicts, gold)
         if number % BATCH_TRACES == 0:
             yield records_to_table(scores, SCORE_SCHEMA)
             scores = []
@@ -140,6 +144,7 @@ class RescoreJob(NamedTuple):
 
     run: Run
     metrics: tuple[str, ...]
+    gold: GoldMode
     modules: tuple[str, ...]
 
 
@@ -150,15 +155,17 @@ class RowGroupScores(NamedTuple):
     scores: bytes | None
 
 
-def _distribute_groups(run: Run, metrics: Sequence[Metric], executor: Executor, folder: Path) -> Iterator[pa.Table]:
+def _distribute_groups(
+    run: Run, metrics: Sequence[Metric], gold: GoldMode, executor: Executor, folder: Path
+) -> Iterator[pa.Table]:
     """Yield the scores as tables, in order, each row group scored by the executor."""
     import pyarrow.parquet as pq
 
     count = _count_row_groups(run)
     if count is None:
-        yield from _compute_tables(run, metrics)
+        yield from _compute_tables(run, metrics, gold)
         return
-    job = RescoreJob(run, tuple(map(str, metrics)), list_metric_modules(metrics))
+    job = RescoreJob(run, tuple(map(str, metrics)), gold, list_metric_modules(metrics))
     unavailable = []
     for number, scores in executor.map_unordered(partial(_rescore_group, job), range(count)):
         if scores is None:
@@ -210,7 +217,7 @@ def _score_row_group(job: RescoreJob, number: int) -> bytes:
     pairs: Iterator[tuple[Trace, Verdicts]] = zip(
         traces_of(tables[0]), table_to_records(tables[1], Verdicts), strict=True
     )
-    rows = list(chain.from_iterable(compute_scores(metrics, trace, verdicts) for trace, verdicts in pairs))
+    rows = list(chain.from_iterable(compute_scores(metrics, trace, verdicts, job.gold) for trace, verdicts in pairs))
     file = io.BytesIO()
     pq.write_table(records_to_table(rows, SCORE_SCHEMA), file, compression="lz4")
     return file.getvalue()

@@ -229,9 +229,9 @@ class RagfaultFixture:
             if key:
                 self._runs_by_list[key] = run
         if run.path not in self._scored_traces:
-            rows = zip(run.traces(), run.verdicts(), groupby(run.scores(), lambda score: score.trace), strict=True)
+            rows = zip(run.evidence(), groupby(run.scores(), lambda score: score.trace), strict=True)
             self._scored_traces[run.path] = {
-                trace.id: ScoredTrace(trace, verdicts, tuple(scores)) for trace, verdicts, (_, scores) in rows
+                trace.id: ScoredTrace(trace, verdicts, tuple(scores)) for (trace, verdicts), (_, scores) in rows
             }
         return self._scored_traces[run.path]
 

@@ -188,7 +188,8 @@ def context_entity_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
 def missing_context(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """How many pieces of information the query needs and no chunk holds.
 
-    A count from 0. Undefined when the judge does not look for missing information or no chunks were recorded.
+    A count from 0. With gold: the gold spans, else the facts, that no chunk holds; 0 where all gold was retrieved.
+    Undefined when the judge does not look for missing information or no chunks were recorded.
     """
     if trace.chunks is None:
         return Undefined("chunks not recorded")

@@ -8,7 +8,7 @@ from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, me
 from ragfault.metrics.context import context_relevance, explain_no_chunks
 from ragfault.metrics.generation import answer_relevance, explain_no_claims, groundedness, no_claims_value
 from ragfault.records import Citation, Trace, Verdicts
-from ragfault.rules import QUOTE_TOLERANCE, RELEVANT_LEVELS, quote_matches
+from ragfault.rules import QUOTE_TOLERANCE, RELEVANT_LEVELS, is_right_refusal, quote_matches
 
 
 @metric(layer="crosscut", verdicts="truth", fields="answer reference facts", source="factual correctness")
@@ -178,8 +178,10 @@ def triad(
     """The RAG triad in one number; shown only beside its parts.
 
     `context` × context_relevance + `grounded` × groundedness + `answer` × answer_relevance. In [0, 1] where
-    the weights sum to 1. Undefined where one of the three is.
+    the weights sum to 1. Undefined where one of the three is, and for a refusal that is right by gold.
     """
+    if is_right_refusal(verdicts):
+        return Undefined("the refusal is right by gold")
     total = 0.0
     parts = ((context, context_relevance), (grounded, groundedness), (answer, answer_relevance))
     for weight, part in parts:

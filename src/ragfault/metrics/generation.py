@@ -7,7 +7,7 @@ import re
 from ragfault import text
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
 from ragfault.records import AnswerVerdict, Trace, Verdicts
-from ragfault.rules import COVERAGE_THRESHOLD, chunks_cover_query
+from ragfault.rules import COVERAGE_THRESHOLD, agrees_with_key, chunks_cover_query
 
 _WORD_PATTERN = re.compile(r"\w+")
 
@@ -125,7 +125,8 @@ def _score_refusal(trace: Trace, verdicts: Verdicts, share: float, refused: bool
     covered = chunks_cover_query(trace, verdicts, share)
     if covered is None:
         return Undefined("it is not known whether the chunks cover what was asked")
-    return float(verdict.refused is refused and covered is refused)
+    right = not refused and agrees_with_key(verdicts)
+    return float(verdict.refused is refused and covered is refused and not right)
 
 
 @metric(
@@ -138,9 +139,10 @@ def _score_refusal(trace: Trace, verdicts: Verdicts, share: float, refused: bool
 def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_THRESHOLD) -> MetricResult:
     """Whether the answer refuses although the chunks cover what was asked.
 
-    1 or 0. The chunks cover it where they support at least `share` of the expected facts (else of the
-    reference); with neither, where something relevant was retrieved and nothing is missing. Undefined without
-    an answer or where that is not known.
+    1 or 0. Gold decides: the chunks cover it where all gold was retrieved, and not where none was or the query is not
+    answerable. Else they do where they support at least `share` of the expected facts (else of the reference); with
+    neither, where something relevant was retrieved and nothing is missing. Undefined without an answer or where that
+    is not known.
     """
     return _score_refusal(trace, verdicts, share, refused=True)
 
@@ -155,8 +157,8 @@ def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_T
 def missed_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_THRESHOLD) -> MetricResult:
     """Whether the answer answers although the chunks do not cover what was asked.
 
-    1 or 0; what the chunks cover is decided as in wrong_refusal. Undefined without an answer or where that
-    is not known.
+    1 or 0; what the chunks cover is decided as in wrong_refusal. 0 for an answer that agrees with its reference.
+    Undefined without an answer or where that is not known.
     """
     return _score_refusal(trace, verdicts, share, refused=False)
 

@@ -12,6 +12,7 @@ from ragfault.analysis import (
     Comparison,
     ExampleTrace,
     Findings,
+    GoldAgreement,
     LayerFault,
     MetricChange,
     MovedTrace,
@@ -86,6 +87,32 @@ def _describe_measurements(card: JudgeCard) -> str:
     rest = f"; {more:,} more set{'' if more == 1 else 's'} on its card" if more else ""
     units = f"{best.n:,} {best.level}{'' if best.n == 1 else 's'} of {clip_text(best.set, 60)}"
     return f"measured against people on {units}: {figures or 'no figures'}{rest}"
+
+
+def describe_gold_agreement(findings: Findings) -> list[str]:
+    """Describe how far the judge of a run agrees with its gold, and which verdicts are too often wrong to act on."""
+    if not findings.gold_agreement:
+        return []
+    use = "goes before the judge" if findings.manifest.gold == "apply" else "is ignored in metrics from verdicts"
+    figures = "; ".join(map(_describe_agreement, findings.gold_agreement))
+    lines = [f"gold {use}; the judge against it on this data: {figures}"]
+    low = dict.fromkeys(item.verdict for item in findings.gold_agreement if item.usable is False)
+    if low:
+        lines.append(f"too often wrong on this data to act on without gold: {', '.join(low)} by this judge")
+    return lines
+
+
+def _describe_agreement(item: GoldAgreement) -> str:
+    """Describe one figure with its cases: `chunk relevance: AUROC 0.93 (95 gold chunks, 119 others)`."""
+    few = "; too few to tell" if item.usable is None else "; too low" if item.usable is False else ""
+    name = f"{item.verdict}: {item.figure} {format_number(item.value)}"
+    if item.interval is not None:
+        total = item.positives + item.negatives
+        low, high = map(format_number, item.interval)
+        of = "alarms" if item.figure == "precision" else "traces that lack gold"
+        return f"{name} [{low}, {high}] ({item.positives:,} of {total:,} {of}{few})"
+    kinds = ("gold", "other chunks") if item.verdict == "chunk relevance" else ("right", "wrong answers")
+    return f"{name} ({item.positives:,} {kinds[0]}, {item.negatives:,} {kinds[1]}{few})"
 
 
 VERDICT_COLORS = {"worse": "red", "better": "green", "steady": "", "cannot tell": "yellow"}

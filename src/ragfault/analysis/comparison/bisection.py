@@ -372,7 +372,10 @@ def _add_equal_depth(paired: PairedRuns) -> None:
     """Add context_relevance at equal depth: over as many chunks of each pair as both runs retrieved."""
     if paired.has_metric(EQUAL_DEPTH):
         return
-    levels = [_relevance_levels(run) for run in paired.runs]
+    levels = [
+        [[LEVEL_WEIGHTS[chunk.level] for chunk in verdicts.chunk or ()] for verdicts in paired.verdicts(side)]
+        for side in (0, 1)
+    ]
     left = np.full(len(paired.pairing), math.nan)
     right = np.full(len(paired.pairing), math.nan)
     rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
@@ -383,10 +386,6 @@ def _add_equal_depth(paired: PairedRuns) -> None:
             right[at] = sum(levels[1][new][:depth]) / depth
     if bool(np.isfinite(left).any()):
         paired.add_metric(MetricInfo(EQUAL_DEPTH, "retrieval"), left, right)
-
-
-def _relevance_levels(run: Run) -> list[list[float]]:
-    return [[LEVEL_WEIGHTS[chunk.level] for chunk in verdicts.chunk or ()] for verdicts in run.verdicts()]
 
 
 def _recheck_generation(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from ragfault.analysis.comparison.comparability import (
     left_out_pairs,
     read_fields,
 )
+from ragfault.analysis.comparison.paired_gold import find_other_keys, read_paired_verdicts, score_without_gold
 from ragfault.analysis.comparison.pairing import RunContents, TracePairing, pair_traces, read_contents
 from ragfault.analysis.comparison.recording import find_recording_mismatches
 from ragfault.analysis.comparison.records import PairMismatch
@@ -29,6 +30,7 @@ from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metri
 from ragfault.errors import InputError, RunError, UsageError
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.metrics.catalog import get_definitions
+from ragfault.records import Verdicts
 from ragfault.stats import Difference, t_quantile
 
 
@@ -158,6 +160,14 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
                 "or compare them anyway with --anyway."
             )
         warnings.append(message)
+    if old.gold != new.gold and (baseline.has_gold() or candidate.has_gold()):
+        message = f"metrics of {baseline.path} {old.gold} gold, those of {candidate.path} {new.gold} it"
+        if not anyway:
+            raise RunError(
+                f"{message}. Score one like the other: ragfault rescore {baseline.path} -o OTHER --gold {new.gold}, "
+                "or compare them anyway with --anyway."
+            )
+        warnings.append(message)
     names = [{measure.name for measure in manifest.metrics} for manifest in (old, new)]
     if not names[0] & names[1]:
         raise RunError(
@@ -268,6 +278,8 @@ class PairedRuns:
         if at is None:
             raise UsageError(f"{metric} is not in {self.runs[side].path}.")
         values: NDArray[np.float64] = matrix.values[self.paired_rows(side), at]
+        if metric in self._judged_alone[side]:
+            values = np.where(self._other_keys, self._judged_alone[side][metric], values)
         if side and metric in self._rescored and self.renamed_ids is not None:
             return np.where(self.renamed_ids.pairs, self._rescored[metric], values)
         return values
@@ -284,6 +296,29 @@ class PairedRuns:
             if metric_name(m.name) in known and read_fields(m.name) & {"gold", GOLD_SPANS}
         ]
         return rescore_renamed(self.runs[1], self.contents, self.pairing, self.renamed_ids, metrics)
+
+    @cached_property
+    def _other_keys(self) -> NDArray[np.bool_]:
+        """Return the pairs on which gold is not applied, because it is not the same on both sides."""
+        return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids)
+
+    @cached_property
+    def _judged_alone(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+        """Return the values of the metrics from verdicts without gold, on the pairs where it is not applied."""
+        if not self._other_keys.any():
+            return {}, {}
+        known = get_definitions()
+        names = {m.name for matrix in self.matrices for m in matrix.measures if metric_name(m.name) in known}
+        shared = [name for name in names if known[metric_name(name)].verdicts]
+        old, new = (
+            score_without_gold(run, self.paired_rows(side), self._other_keys, shared)
+            for side, run in enumerate(self.runs)
+        )
+        return old, new
+
+    def verdicts(self, side: int) -> Iterator[Verdicts]:
+        """Yield the verdicts of one run in order, with gold applied where it is the same on both sides."""
+        return read_paired_verdicts(self.runs[side], self.paired_rows(side), self._other_keys)
 
     def left_out(self, metric: str) -> NDArray[np.bool_]:
         """Return the pairs on which a metric is left out: for a mismatch, or because the pipeline failed there.
@@ -315,6 +350,8 @@ class PairedRuns:
             at = self.matrices[side].column_index(metric)
             assert at is not None
             statuses = self.matrices[side].status[self.paired_rows(side), at]
+            if metric in self._judged_alone[side]:
+                statuses = np.where(self._other_keys, np.where(known, SCORED, UNDEFINED), statuses)
         return np.where(self.left_out(metric), UNDEFINED, statuses)
 
     def is_scored(self, metric: str) -> bool:

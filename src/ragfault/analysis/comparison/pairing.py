@@ -46,6 +46,7 @@ class RunContents(Struct, frozen=True, eq=False, kw_only=True):
     answers_by_text: RowIndices  # of the same with the texts of the cited chunks in place of their ids
     references: RowIndices  # 0: none
     facts: RowIndices  # 0: none
+    answerable: RowIndices  # 1: yes, 0: no, NOT_RECORDED
     chunk_counts: RowIndices  # NOT_RECORDED where they are absent
     citation_counts: RowIndices  # NOT_RECORDED where they are absent
     answered: Mask  # an answer is recorded, if a blank one
@@ -117,6 +118,7 @@ def read_contents(run: Run) -> RunContents:
         "answers_by_text",
         "references",
         "facts",
+        "answerable",
         "chunk_counts",
         "citation_counts",
         *flags,
@@ -145,6 +147,7 @@ def _fingerprint_trace(trace: Trace, keys: list[ChunkKey]) -> dict[str, int]:
         "answers_by_text": fingerprint((*answer, by_text)),
         "references": _fingerprint_texts(trace.references),
         "facts": _fingerprint_texts(trace.facts or ()),
+        "answerable": NOT_RECORDED if trace.answerable is None else int(trace.answerable),
         "chunk_counts": NOT_RECORDED if trace.chunks is None else len(trace.chunks),
         "citation_counts": NOT_RECORDED if trace.citations is None else len(trace.citations),
         "answered": trace.answer is not None,

@@ -369,7 +369,7 @@ def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> list[Ob
         names.append(str(run.path))
         size = len(run.manifest.metrics)
         scores = run.scores()
-        for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
+        for trace, verdicts in run.evidence():
             scores_by_trace = trace if "route" in by else replace(trace, route=None)
             observations += observe_trace(scores_by_trace, verdicts, [next(scores) for _ in range(size)], rest)
     if not observations:

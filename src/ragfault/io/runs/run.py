@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import MissingExtra, OutputError, RunError
+from ragfault.gold_evidence import GoldMode, apply_gold
 from ragfault.io.atomic_files import PART_SUFFIX, convert_write_errors
 from ragfault.io.remote_paths import AnyPath, RemotePath, open_for_arrow, parse_path
 from ragfault.records import Layer, Score, Trace, Usage, Verdicts
@@ -229,6 +230,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """The judge's fingerprint: runs with different ones are never compared silently."""
     metrics: tuple[MetricInfo, ...]
     """The metrics asked for, with their layers and ranges, in order."""
+    gold: GoldMode = "ignore"
+    """Use of gold in the metrics: apply where it exists, or ignore (as in runs made before there was a choice)."""
     source: tuple[str, ...]
     """The input, as it was named."""
     fingerprint: str
@@ -307,6 +310,21 @@ class Run:
     def verdicts(self, ids: Sequence[str] | None = None) -> Iterator[Verdicts]:
         """Yield the verdicts in order of the traces; with `ids`, only those on these traces."""
         yield from self._read_records("verdicts", Verdicts, ids)
+
+    def evidence(self, ids: Sequence[str] | None = None) -> Iterator[tuple[Trace, Verdicts]]:
+        """Yield each trace with the verdicts that its metrics read: the judge's, with gold applied if the run does so.
+
+        Raises RunError where traces and verdicts are not in the same order.
+        """
+        for trace, verdicts in zip(self.traces(ids), self.verdicts(ids), strict=True):
+            if trace.id != verdicts.trace:
+                raise RunError(f"{self.path}: traces and verdicts are not in the same order. Evaluate again.")
+            yield trace, apply_gold(trace, verdicts) if self.manifest.gold == "apply" else verdicts
+
+    def has_gold(self) -> bool:
+        """Return whether any trace has gold, facts, a reference or an answerability label."""
+        table = self.to_arrow("traces", ["gold", "facts", "reference", "answerable"])
+        return any(column.null_count < len(column) for column in table.columns)
 
     def scores(self, ids: Sequence[str] | None = None) -> Iterator[Score]:
         """Yield the scores by trace and, within it, by metric; with `ids`, only those of these traces."""

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import RunError
+from ragfault.gold_evidence import GoldMode
 from ragfault.io.atomic_files import convert_write_errors, write_atomically
 from ragfault.io.remote_paths import AnyPath, RemotePath, read_files
 from ragfault.io.runs.run import (
@@ -55,6 +56,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     ragfault: str
     judge: str
     metrics: tuple[MetricInfo, ...]
+    gold: GoldMode = "ignore"
     fingerprint: str
     traces: int
     source: tuple[str, ...] = ()
@@ -222,6 +224,7 @@ def build_manifest(plan: RunPlan, tables: Mapping[str, WrittenTable], usage: Usa
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         judge=plan.judge,
         metrics=plan.metrics,
+        gold=plan.gold,
         source=plan.source,
         fingerprint=plan.fingerprint,
         traces=plan.traces,
@@ -317,7 +320,7 @@ def _describe_conflict(path: AnyPath, existing: RunPlan, requested: RunPlan) -> 
     words = {"traces": "traces", "fingerprint": "their fingerprint"}
     differing = [
         f"{words.get(name, name)} was {_shorten(getattr(existing, name))}, now {_shorten(getattr(requested, name))}"
-        for name in ("judge", "metrics", "ragfault", "traces", "fingerprint")
+        for name in ("judge", "metrics", "gold", "ragfault", "traces", "fingerprint")
         if getattr(existing, name) != getattr(requested, name)
     ]
     return (

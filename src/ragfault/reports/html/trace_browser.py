@@ -116,7 +116,8 @@ def _iterate_traces(run: Run) -> Iterator[tuple[Trace, Verdicts, list[Score]]]:
     """Iterate each trace with its verdicts and its scores."""
     scores = (list(rows) for _, rows in groupby(run.scores(), key=lambda row: row.trace))
     without: Iterator[list[Score]] = ([] for _ in range(run.manifest.traces))
-    yield from zip(run.traces(), run.verdicts(), scores if run.manifest.metrics else without, strict=True)
+    rows = zip(run.evidence(), scores if run.manifest.metrics else without, strict=True)
+    yield from ((trace, verdicts, own) for (trace, verdicts), own in rows)
 
 
 def _append_scores(values: Mapping[str, list[float | None]], scores: Iterable[Score]) -> None:

@@ -20,7 +20,7 @@ from ragfault.reports.format import (
     select_segment_metrics,
     summarize_problems,
 )
-from ragfault.reports.wording import describe_judge_trust, describe_judge_usage
+from ragfault.reports.wording import describe_gold_agreement, describe_judge_trust, describe_judge_usage
 from ragfault.text.number_format import format_count, format_interval, format_number, format_share
 
 MAX_SEGMENTS = 20
@@ -71,6 +71,7 @@ def render_scorecard_markdown(findings: Findings) -> str:
         "",
         facts,
         *([f"\n{escape_markdown(trusted)}"] if (trusted := describe_judge_trust(manifest.judge)) else []),
+        *([f"\n{escape_markdown('; '.join(gold))}"] if (gold := describe_gold_agreement(findings)) else []),
         *_build_layers(findings),
         *_build_corrections(findings),
         *_build_unmeasured(findings),

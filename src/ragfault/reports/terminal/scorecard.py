@@ -23,7 +23,7 @@ from ragfault.reports.format import (
     select_segment_metrics,
     summarize_problems,
 )
-from ragfault.reports.wording import describe_judge_trust, describe_judge_usage
+from ragfault.reports.wording import describe_gold_agreement, describe_judge_trust, describe_judge_usage
 from ragfault.text.number_format import format_count, format_interval, format_number, format_share
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ def _build_header(findings: Findings) -> list[RenderableType]:
     failed = f" · {manifest.failed:,} scores failed" if manifest.failed else ""
     skipped = f" · {manifest.skipped:,} bad lines left out" if manifest.skipped else ""
     facts = f"   {format_count(manifest.traces, 'trace')} · judge {clean_text(manifest.judge)}{failed}{skipped}"
-    lines = [*describe_judge_usage(findings), *filter(None, [describe_judge_trust(manifest.judge)])]
+    trust = filter(None, [describe_judge_trust(manifest.judge)])
+    lines = [*describe_judge_usage(findings), *trust, *describe_gold_agreement(findings)]
     return [build_line((clean_text(findings.run), "bold"), facts), *(indent_line(2, line) for line in lines)]
 
 
