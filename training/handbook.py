@@ -74,7 +74,7 @@ def ask(documents: dict[str, str], questions: list[Question]) -> list[Trace]:
                 route=question["id"].split("-")[0],
                 conversation=conversation,
                 turn=turns[conversation] if conversation else None,
-                metadata={} if spans else {"answerable": False},
+                answerable=None if spans else False,
             )
         )
     return asked

@@ -52,7 +52,7 @@ def test_questions_without_gold_are_marked(data):
     """A question has gold, facts and a reference, or none of them and the mark that it cannot be answered."""
     for question in data.questions:
         parts = {question.gold is None, question.facts is None, question.reference is None}
-        assert parts == {question.metadata.get("answerable") is False}
+        assert parts == {question.answerable is False}
 
 
 def test_questions_are_not_answered(data):

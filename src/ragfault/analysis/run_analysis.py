@@ -31,6 +31,8 @@ from ragfault.io.runs import Run
 
 RIGHT_OUTCOMES = ("right answer", "right refusal")
 """Outcomes by the answer key that are no failure."""
+PIPELINE_FAILURE = 3.0
+"""The score of a trace whose pipeline failed, whatever its answer."""
 GOOD_LEVELS = ("excellent", "good")
 """Quality levels at which an answer is returned."""
 MAX_EXAMPLES = 5  # how many traces a remedy names
@@ -95,7 +97,7 @@ def failure_score(diagnosis: Diagnosis) -> float:
     where the pipeline failed.
     """
     if any(problem.kind == "pipeline_error" for problem in diagnosis.problems):
-        return 3.0
+        return PIPELINE_FAILURE
     if diagnosis.key_outcome in RIGHT_OUTCOMES:
         return 0.0
     if diagnosis.key_outcome not in (None, "cannot tell"):
@@ -125,7 +127,7 @@ class DiagnosisSummary:
 
     def _add(self, row: int, diagnosis: Diagnosis, n: int) -> None:
         bad = failure_score(diagnosis)
-        if n and not _is_right(diagnosis):
+        if n and (bad == PIPELINE_FAILURE or not _is_right(diagnosis)):
             push = heapq.heappush if len(self._worst_heap) < n else heapq.heappushpop
             push(self._worst_heap, (bad, len(diagnosis.problems), -row, diagnosis))
         kinds = Counter(problem.kind for problem in diagnosis.problems)

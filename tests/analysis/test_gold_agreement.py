@@ -1,0 +1,142 @@
+"""Gold in the analysis of a run: its problems, its worst traces, and the judge's agreement with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragfault import evaluate
+from ragfault.analysis import analyze, compare, diagnose_run
+from ragfault.errors import RunError, UnknownName
+from ragfault.evaluation import rescore
+from ragfault.gold_evidence import match_answer, measure_coverage
+from ragfault.io.datasets import write_handbook
+from ragfault.io.runs import Run
+from ragfault.records import Chunk, Gold, Trace
+from ragfault.reports.terminal.scorecard import render_scorecard_terminal
+
+pytestmark = pytest.mark.long
+
+MAX_CONTRADICTED = 0.05
+"""The share of alarms that gold may contradict."""
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> dict[str, Run]:
+    """The demo, good and bad, with gold applied and ignored."""
+    folder = tmp_path_factory.mktemp("demo")
+    write_handbook(folder)
+    runs = {}
+    for version in ("v1", "v2"):
+        runs[version] = evaluate(folder / f"traces-{version}.jsonl", folder / version, judge="lexical")
+        runs[f"{version} ignored"] = rescore(runs[version], folder / f"{version}-ignored", gold="ignore")
+    return runs
+
+
+def list_alarms(run: Run) -> list[bool]:
+    """Return for every alarm that gold can refute whether it does."""
+    alarms = []
+    for trace, diagnosis in zip(run.traces(), diagnose_run(run), strict=True):
+        kinds = {problem.kind for problem in diagnosis.problems}
+        coverage = measure_coverage(trace)
+        held = coverage is not None and coverage.retrieved == "all"
+        refuted = {
+            "missing_context": held or trace.answerable is False,
+            "uncovered_statement": held,
+            "nothing_relevant": trace.answerable is False or (coverage is not None and any(coverage.levels)),
+            "wrong_refusal": trace.answerable is False or (coverage is not None and coverage.retrieved == "none"),
+            "missed_refusal": held or bool(match_answer(trace)),
+            "absent_fact": bool(match_answer(trace)),
+            "contradicted_fact": bool(match_answer(trace)),
+            "irrelevant_answer": bool(match_answer(trace)),
+        }
+        alarms += [refuted[kind] for kind in kinds & refuted.keys()]
+    return alarms
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_gold_contradicts_hardly_an_alarm_of_the_demo(demo, version):
+    """At most one alarm in twenty, where the judge alone raises many times that."""
+    alarms, alone = list_alarms(demo[version]), list_alarms(demo[f"{version} ignored"])
+    assert sum(alarms) / len(alarms) <= MAX_CONTRADICTED
+    assert sum(alone) / len(alone) > 4 * MAX_CONTRADICTED
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_the_worst_traces_of_the_demo_are_wrong_by_the_answer_key(demo, version):
+    """None of them answers as the reference does, or refuses where nothing answers the query."""
+    worst = analyze(demo[version]).worst
+    traces = {trace.id: trace for trace in demo[version].traces()}
+    assert worst
+    assert not [item.trace for item in worst if match_answer(traces[item.trace])]
+    assert not [item.trace for item in worst if item.key_outcome in ("right answer", "right refusal")]
+
+
+def test_the_stored_verdicts_do_not_depend_on_the_use_of_gold(demo):
+    """They are the judge's own; the scores differ."""
+    assert list(demo["v1"].verdicts()) == list(demo["v1 ignored"].verdicts())
+    assert list(demo["v1"].scores()) != list(demo["v1 ignored"].scores())
+
+
+def test_rescoring_applies_gold_as_evaluating_does(demo, tmp_path):
+    """From the run that ignores it the scores of the other come back, on several processes as well."""
+    again = rescore(demo["v1 ignored"], tmp_path / "again", workers=2)
+    assert list(again.scores()) == list(demo["v1"].scores())
+    assert again.manifest.gold == "apply"
+
+
+def test_the_problems_agree_with_the_metrics(demo):
+    """A trace has as many missing-context problems as its metric counts."""
+    counts = {row.trace: row.value for row in demo["v1"].scores() if row.metric == "missing_context"}
+    found = {item.trace: sum(p.kind == "missing_context" for p in item.problems) for item in diagnose_run(demo["v1"])}
+    assert found == counts
+    rate = sum(value > 0 for value in counts.values()) / len(counts)
+    assert analyze(demo["v1"]).rag.missing.mean == pytest.approx(rate)
+
+
+def test_a_run_with_gold_says_how_its_judge_agrees_with_it(demo):
+    """The same figures whether gold is applied or not, and verdicts that are mostly wrong are named."""
+    findings = analyze(demo["v1"])
+    figures = {(item.verdict, item.figure): item for item in findings.gold_agreement}
+    assert findings.gold_agreement == analyze(demo["v1 ignored"]).gold_agreement
+    assert figures["chunk relevance", "AUROC"].usable is True
+    assert figures["missing context", "precision"].usable is False
+    text = " ".join(render_scorecard_terminal(findings).split())
+    assert "chunk relevance: AUROC" in text
+    assert "to act on without gold: missing context" in text
+
+
+def test_runs_of_different_use_of_gold_are_not_compared_silently(demo):
+    """Neither order is; on request they are, with a warning."""
+    for sides in (("v1", "v2 ignored"), ("v1 ignored", "v2")):
+        pair = [demo[name] for name in sides]
+        with pytest.raises(RunError, match="--gold"):
+            compare(*pair)
+        assert any("gold" in line for line in compare(*pair, anyway=True).warnings)
+
+
+def test_gold_is_applied_only_to_pairs_with_the_same_gold(tmp_path):
+    """Where one side's labels were edited, both sides are scored by the judge alone."""
+    chunk = Chunk(id="a", text="A passage on tides.")
+    runs = []
+    for side, edited in (("old", "a"), ("new", "z")):
+        traces = [
+            Trace(
+                id=str(at),
+                query=f"Fee of berth {at}?",
+                chunks=(chunk,),
+                gold=Gold(chunks={edited if at < 5 else "a": 1}),
+            )
+            for at in range(10)
+        ]
+        runs.append(evaluate(traces, tmp_path / side, judge="lexical", metrics=["context_relevance"]))
+    assert {row.value for row in runs[0].scores()} == {1.0}
+    change = compare(*runs).changes[0]
+    assert change.difference is not None
+    assert change.difference.mean == 0
+    assert change.baseline == pytest.approx(0.5)
+
+
+def test_an_unknown_use_of_gold_is_refused(tmp_path):
+    """The names are apply and ignore."""
+    with pytest.raises(UnknownName, match="apply"):
+        evaluate([Trace(id="1", query="q")], tmp_path / "run", gold="aply")
