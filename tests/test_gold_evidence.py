@@ -174,6 +174,21 @@ def test_a_reference_without_numbers_needs_all_its_words(answer, expected):
     assert match_answer(trace) is expected
 
 
+OPENINGS = [
+    ("No, cards only.", True),
+    ("Cards only.", True),
+    ("Yes, cards only.", False),
+    ("No, not cards only.", False),
+]
+
+
+@pytest.mark.parametrize(("answer", "expected"), OPENINGS)
+def test_yes_and_no_are_opposites_and_an_opening_no_negates_no_other_clause(answer, expected):
+    """What follows an opening no is compared by itself."""
+    trace = Trace(id="1", query="Can I pay in cash?", answer=answer, reference="No, cards only.")
+    assert bool(match_answer(trace)) is expected
+
+
 def test_a_judge_that_misses_a_fact_is_no_evidence_against_an_answer():
     """Without a name or number of the key that is absent, the key does not tell."""
     trace = Trace(
@@ -181,5 +196,5 @@ def test_a_judge_that_misses_a_fact_is_no_evidence_against_an_answer():
     )
     verdicts = Verdicts(trace="1", fact=(FactVerdict(fact="The master.", present=False),))
     assert apply_gold(trace, verdicts).key_agreement is None
-    found = replace(verdicts, fact=(FactVerdict(fact="The master.", present=True),))
-    assert apply_gold(trace, found).key_agreement == 1
+    judged = replace(verdicts, fact=(FactVerdict(fact="The master.", present=True),))
+    assert apply_gold(trace, judged).key_agreement == 1

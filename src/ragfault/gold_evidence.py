@@ -21,7 +21,7 @@ WORD_SHARE = 0.6
 """The share of a reference's words, beside all its names and numbers, that an answer in agreement repeats."""
 GRADED = 2.0
 """The least grade of high relevance where a trace's gold has several grades."""
-CLAUSE_END = re.compile(r"[.,;:!?](?=\s|$)")
+CLAUSE_END = re.compile(r"[.,;:!?](?=\s|$)|\s(?:and|but|or)\s")
 COMPARISON = re.compile(
     r"\b(?:no|not) (?:more|less|fewer|later|longer|earlier|higher|lower|sooner) than\b", re.IGNORECASE
 )
@@ -95,40 +95,40 @@ def measure_coverage(trace: Trace) -> GoldCoverage | None:
         return None
     best = max([*grades.values(), *(span.grade for span in spans)])
     has_text = any(chunk.text.strip() for chunk in trace.chunks)
-    held = [chunk for chunk in trace.chunks if chunk.text.strip() or not has_text]
-    levels = tuple(_rate_chunk(chunk, grades, spans, best) if chunk in held else None for chunk in trace.chunks)
-    absent = tuple(span for span in spans if _share_held(span, held) < GOLD_SHARE)
-    found = {chunk.id for chunk in held} & grades.keys()
+    recorded = [chunk for chunk in trace.chunks if chunk.text.strip() or not has_text]
+    levels = tuple(_rate_chunk(chunk, grades, spans, best) if chunk in recorded else None for chunk in trace.chunks)
+    absent = tuple(span for span in spans if _covered_share(span, recorded) < GOLD_SHARE)
+    retrieved_ids = {chunk.id for chunk in recorded} & grades.keys()
     located = all(chunk.start is not None and chunk.end is not None for chunk in trace.chunks)
-    if (spans and not absent) or (grades and len(found) == len(grades)):
+    if (spans and not absent) or (grades and len(retrieved_ids) == len(grades)):
         return GoldCoverage(levels, (), "all")
     if not grades and not located:
         return None
-    partly = bool(found) or len(absent) < len(spans)
+    partly = bool(retrieved_ids) or len(absent) < len(spans)
     return GoldCoverage(levels, absent if located else (), "some" if partly else "none")
 
 
 def _rate_chunk(chunk: Chunk, grades: dict[str, float], spans: Sequence[Span], best: float) -> RelevanceLevel | None:
     """Return the level of a chunk by gold; None where it has no relevant gold."""
-    own = [span.grade for span in spans if _share_held(span, [chunk]) >= GOLD_SHARE]
+    own = [span.grade for span in spans if _covered_share(span, [chunk]) >= GOLD_SHARE]
     grade = max([grades.get(chunk.id, 0.0), *own])
     if grade <= 0:
         return None
     return "high" if grade >= GRADED or best <= 1 else "medium"
 
 
-def _share_held(span: Span, chunks: Iterable[Chunk]) -> float:
+def _covered_share(span: Span, chunks: Iterable[Chunk]) -> float:
     """Return the share of a span's characters that the chunks cover; of a clipped chunk only the recorded part."""
     parts = sorted(
         (max(chunk.start, span.start), min(_recorded_end(chunk, chunk.start, chunk.end), span.end))
         for chunk in chunks
         if chunk.document == span.document and chunk.start is not None and chunk.end is not None
     )
-    held, reached = 0, span.start
+    recorded, reached = 0, span.start
     for start, end in parts:
-        held += max(0, end - max(start, reached))
+        recorded += max(0, end - max(start, reached))
         reached = max(reached, end)
-    return held / (span.end - span.start)
+    return recorded / (span.end - span.start)
 
 
 def _recorded_end(chunk: Chunk, start: int, end: int) -> int:
@@ -222,7 +222,7 @@ def repeats_words(query: str, expected: str, answer: str) -> bool:
     """Return whether an answer repeats all names and numbers of a text and enough of its words, negated alike.
 
     What the query says already is not looked for. Without a name or number beyond it, all words are needed. Negation is
-    compared in those clauses of the answer that repeat some of it; "no more than" and the like negate nothing.
+    compared in the clauses that share some of its words; "no more than" and the like negate nothing.
     """
     content = set(text.split_content_words(expected))
     own = content - set(text.split_words(query)) or content
@@ -230,12 +230,23 @@ def repeats_words(query: str, expected: str, answer: str) -> bool:
     index = text.EntityIndex(answer)
     if not own or any(entity not in index for entity in entities):
         return False
-    clauses = [set(text.split_words(part)) for part in CLAUSE_END.split(COMPARISON.sub(" ", answer))]
-    said = set().union(*(clause for clause in clauses if clause & own))
-    negated = bool(text.NEGATIONS & set(text.split_words(COMPARISON.sub(" ", expected))))
-    if bool(said & text.NEGATIONS) != negated:
+    if _is_opposite(expected, answer):
         return False
-    return len(own & said) / len(own) >= (WORD_SHARE if entities else 1.0)
+    expected_words, answer_words = _join_clauses(expected, own), _join_clauses(answer, own)
+    if bool(expected_words & text.NEGATIONS) != bool(answer_words & text.NEGATIONS):
+        return False
+    return len(own & answer_words) / len(own) >= (WORD_SHARE if entities else 1.0)
+
+
+def _join_clauses(source: str, words: set[str]) -> set[str]:
+    """Return the words of those clauses of a text that contain some of the given words."""
+    clauses = (set(text.split_words(part)) for part in CLAUSE_END.split(COMPARISON.sub(" ", source)))
+    return set().union(*(clause for clause in clauses if clause & words))
+
+
+def _is_opposite(expected: str, answer: str) -> bool:
+    """Return whether one of two texts opens with yes and the other with no."""
+    return {(text.split_words(part) or ("",))[0] for part in (expected, answer)} == {"yes", "no"}
 
 
 def _new_entities(query: str, expected: str) -> frozenset[str]:

@@ -38,13 +38,13 @@ def list_alarms(run: Run) -> list[bool]:
     for trace, diagnosis in zip(run.traces(), diagnose_run(run), strict=True):
         kinds = {problem.kind for problem in diagnosis.problems}
         coverage = measure_coverage(trace)
-        held = coverage is not None and coverage.retrieved == "all"
+        complete = coverage is not None and coverage.retrieved == "all"
         refuted = {
-            "missing_context": held or trace.answerable is False,
-            "uncovered_statement": held,
+            "missing_context": complete or trace.answerable is False,
+            "uncovered_statement": complete,
             "nothing_relevant": trace.answerable is False or (coverage is not None and any(coverage.levels)),
             "wrong_refusal": trace.answerable is False or (coverage is not None and coverage.retrieved == "none"),
-            "missed_refusal": held or bool(match_answer(trace)),
+            "missed_refusal": complete or bool(match_answer(trace)),
             "absent_fact": bool(match_answer(trace)),
             "contradicted_fact": bool(match_answer(trace)),
             "irrelevant_answer": bool(match_answer(trace)),
@@ -87,8 +87,8 @@ def test_rescoring_applies_gold_as_evaluating_does(demo, tmp_path):
 def test_the_problems_agree_with_the_metrics(demo):
     """A trace has as many missing-context problems as its metric counts."""
     counts = {row.trace: row.value for row in demo["v1"].scores() if row.metric == "missing_context"}
-    found = {item.trace: sum(p.kind == "missing_context" for p in item.problems) for item in diagnose_run(demo["v1"])}
-    assert found == counts
+    counted = {item.trace: sum(p.kind == "missing_context" for p in item.problems) for item in diagnose_run(demo["v1"])}
+    assert counted == counts
     rate = sum(value > 0 for value in counts.values()) / len(counts)
     assert analyze(demo["v1"]).rag.missing.mean == pytest.approx(rate)
 
@@ -96,7 +96,7 @@ def test_the_problems_agree_with_the_metrics(demo):
 def test_a_run_with_gold_says_how_its_judge_agrees_with_it(demo):
     """The same figures whether gold is applied or not, and verdicts that are mostly wrong are named."""
     findings = analyze(demo["v1"])
-    figures = {(item.verdict, item.figure): item for item in findings.gold_agreement}
+    figures = {(item.verdict, item.statistic): item for item in findings.gold_agreement}
     assert findings.gold_agreement == analyze(demo["v1 ignored"]).gold_agreement
     assert figures["chunk relevance", "AUROC"].usable is True
     assert figures["missing context", "precision"].usable is False

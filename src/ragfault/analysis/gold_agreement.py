@@ -37,16 +37,16 @@ def measure_gold_agreement(run: Run) -> tuple[GoldAgreement, ...]:
     for trace, verdicts in islice(zip(run.traces(), run.verdicts(), strict=True), MAX_TRACES):
         for verdict, case in _list_cases(trace, verdicts):
             cases[verdict].append(case)
-    found = []
+    agreements = []
     for verdict in ("chunk relevance", "groundedness", "completeness"):
         if cases[verdict]:
-            found.append(_measure_ranking(verdict, cases[verdict]))  # type: ignore[arg-type]
+            agreements.append(_measure_ranking(verdict, cases[verdict]))  # type: ignore[arg-type]
     if missing := cases["missing context"]:
-        found[1:1] = [
+        agreements[1:1] = [
             _measure_share("precision", [gold for alarm, gold in missing if alarm]),
             _measure_share("recall", [bool(alarm) for alarm, gold in missing if gold]),
         ]
-    return tuple(found)
+    return tuple(agreements)
 
 
 def _list_cases(trace: Trace, verdicts: Verdicts) -> Iterator[tuple[str, Case]]:
@@ -75,7 +75,7 @@ def _measure_ranking(
     decided = value is not None and min(positives, negatives) >= MIN_CASES
     return GoldAgreement(
         verdict=verdict,
-        figure="AUROC",
+        statistic="AUROC",
         value=value,
         interval=None,
         positives=positives,
@@ -84,11 +84,11 @@ def _measure_ranking(
     )
 
 
-def _measure_share(figure: Literal["precision", "recall"], right: list[bool]) -> GoldAgreement:
+def _measure_share(statistic: Literal["precision", "recall"], right: list[bool]) -> GoldAgreement:
     hits, n = sum(right), len(right)
     return GoldAgreement(
         verdict="missing context",
-        figure=figure,
+        statistic=statistic,
         value=hits / n if n else None,
         interval=wilson_interval(hits, n) if n else None,
         positives=hits,

@@ -262,7 +262,7 @@ class GoldAgreement(FindingRecord, frozen=True):
     """Agreement of one kind of the judge's verdicts with gold, on the traces of the run where gold tells."""
 
     verdict: Literal["chunk relevance", "missing context", "groundedness", "completeness"]
-    figure: Literal["AUROC", "precision", "recall"]
+    statistic: Literal["AUROC", "precision", "recall"]
     """AUROC: the chance that a gold chunk (a right answer) is rated above another chunk (a wrong answer), 0.5 is
     guessing; precision and recall of the traces with missing context."""
     value: float | None

@@ -105,11 +105,11 @@ def describe_gold_agreement(findings: Findings) -> list[str]:
 def _describe_agreement(item: GoldAgreement) -> str:
     """Describe one figure with its cases: `chunk relevance: AUROC 0.93 (95 gold chunks, 119 others)`."""
     few = "; too few to tell" if item.usable is None else "; too low" if item.usable is False else ""
-    name = f"{item.verdict}: {item.figure} {format_number(item.value)}"
+    name = f"{item.verdict}: {item.statistic} {format_number(item.value)}"
     if item.interval is not None:
         total = item.positives + item.negatives
         low, high = map(format_number, item.interval)
-        of = "alarms" if item.figure == "precision" else "traces that lack gold"
+        of = "alarms" if item.statistic == "precision" else "traces that lack gold"
         return f"{name} [{low}, {high}] ({item.positives:,} of {total:,} {of}{few})"
     kinds = ("gold", "other chunks") if item.verdict == "chunk relevance" else ("right", "wrong answers")
     return f"{name} ({item.positives:,} {kinds[0]}, {item.negatives:,} {kinds[1]}{few})"
