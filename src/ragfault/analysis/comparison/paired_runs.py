@@ -19,11 +19,16 @@ from ragfault.analysis.comparison.comparability import (
     left_out_pairs,
     read_fields,
 )
-from ragfault.analysis.comparison.paired_gold import find_other_keys, read_paired_verdicts, score_without_gold
 from ragfault.analysis.comparison.pairing import RunContents, TracePairing, pair_traces, read_contents
 from ragfault.analysis.comparison.recording import find_recording_mismatches
 from ragfault.analysis.comparison.records import PairMismatch
-from ragfault.analysis.comparison.renamed_ids import find_renamed_ids, rescore_renamed
+from ragfault.analysis.comparison.renamed_ids import (
+    find_other_keys,
+    find_renamed_ids,
+    read_paired_verdicts,
+    rescore_renamed,
+    score_without_gold,
+)
 from ragfault.analysis.comparison.run_profile import RunProfile, profile_run, rename_profile
 from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValues
 from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
