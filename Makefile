@@ -13,14 +13,14 @@ UV := $(shell command -v uv 2>/dev/null)
 help: ## show the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
-demo: $(VENV)/demo.stamp ## evaluate and bisect the demo: scorecard here, HTML reports in demo/
+demo: $(VENV)/demo.stamp ## evaluate and bisect the demo: the verdict here, HTML reports in demo/
 	rm -rf demo
 	$(BIN)/ragfault demo demo/handbook
 	$(BIN)/ragfault evaluate demo/handbook/traces-v1.jsonl -o demo/v1 --quiet
 	$(BIN)/ragfault evaluate demo/handbook/traces-v2.jsonl -o demo/v2
-	$(BIN)/ragfault report demo/v1 -o demo/v1.html
-	$(BIN)/ragfault report demo/v2 -o demo/v2.html
-	@echo; $(BIN)/ragfault bisect demo/v1 demo/v2 -o demo/bisect.html; test $$? -eq 1  # 1: a fault was found
+	@$(BIN)/ragfault report demo/v1 -o demo/v1.html
+	@$(BIN)/ragfault report demo/v2 -o demo/v2.html
+	$(BIN)/ragfault bisect demo/v1 demo/v2 -o demo/bisect.html; test $$? -eq 1  # 1: a fault was found
 
 test: $(VENV)/test.stamp ## run the tests that take a second or less each, doctests included
 	$(BIN)/python -m pytest $(PYTEST) -m "not long"

@@ -546,7 +546,11 @@ def test_figures_are_those_of_a_report(calm: Run):
     known = collect_measures([calm])
     all_ = build_series(roll_up(observe_runs([calm], ()), known))
     health = assess_rag(calm)
-    for name, expected in (("relevance", health.relevance), ("usage", health.usage), ("missing", health.missing)):
+    for name, expected in (
+        ("context_relevance", health.context_relevance),
+        ("chunk_utilization", health.chunk_utilization),
+        ("missing", health.missing_context_rate),
+    ):
         result = all_[name, None, None]
         assert expected is not None
         assert (result.value_count, result.mean) == (expected.n, pytest.approx(expected.mean, abs=1e-4))

@@ -234,18 +234,20 @@ def test_no_part_no_health(tmp_path):
 
 
 def test_rag_health_by_hand(tmp_path):
-    """Relevance by trace, use by chunk, missing by trace, optimal contexts with 3 to 5 relevant chunks."""
-    run = [
+    """RAG health has the numbers of the metrics it names; missing by trace, optimal contexts with 3 to 5 relevant."""
+    pairs = [
         pair("a", "hhh", "s", used="yy-"),
         pair("b", "n", "s", used="-", missing=("the date",)),
         pair("c", "hmln", "s", used="----", missing=None),
         pair("d", "", "s"),
     ]
-    result = assess_rag(evaluate_pairs(tmp_path, run))
-    assert result.relevance.mean == pytest.approx((0.9 + 0.1 + (0.9 + 0.6 + 0.3 + 0.1) / 4) / 3)
-    assert (result.usage.mean, result.usage.n, result.usage.clusters) == (pytest.approx(2 / 8), 8, 3)
-    assert (result.missing.mean, result.missing.n) == (pytest.approx(1 / 3), 3)
-    assert (result.optimal.mean, result.optimal.n) == (pytest.approx(1 / 4), 4)
+    run = evaluate_pairs(tmp_path, pairs)
+    result = assess_rag(run)
+    means = {item.metric: item.interval for item in build_scorecard(run).aggregates}
+    for name in ("context_relevance", "chunk_utilization", "context_ranking"):
+        assert getattr(result, name) == means[name] is not None
+    assert (result.missing_context_rate.mean, result.missing_context_rate.n) == (pytest.approx(1 / 3), 3)
+    assert (result.optimal_context_rate.mean, result.optimal_context_rate.n) == (pytest.approx(1 / 4), 4)
     assert [alert.name for alert in result.alerts] == ["LOW_RELEVANCE", "LOW_USAGE", "MISSING_CONTEXT"]
     assert not result.alerts[2].certain
 
@@ -253,7 +255,8 @@ def test_rag_health_by_hand(tmp_path):
 def test_rag_health_without_verdicts_is_silent(tmp_path):
     """Where no judge looked, no figure is made up and nothing alarms."""
     result = assess_rag(evaluate_pairs(tmp_path, [(Trace(id="a", query="q"), Verdicts(trace="a"))], ["error"]))
-    assert (result.relevance, result.usage, result.missing, result.optimal, result.alerts) == (None,) * 4 + ((),)
+    figures = (result.context_relevance, result.chunk_utilization, result.missing_context_rate)
+    assert (*figures, result.optimal_context_rate, result.alerts) == (None,) * 4 + ((),)
 
 
 @pytest.mark.parametrize(

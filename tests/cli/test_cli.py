@@ -70,15 +70,34 @@ def test_a_usage_error_is_one_message_and_exit_2(arguments: list[str], says: str
 
 
 @pytest.mark.long
-def test_evaluate_shows_a_scorecard_by_layer(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """The summary holds every layer with intervals, the worst traces and remedies, and says what to do next."""
-    out = run_and_read(capsys, "evaluate", place / "handbook/traces-v2.jsonl", "-o", tmp_path / "v2", "--workers", "2")
-    for part in ("Retrieval", "Generation", "Operation", "95 % interval", "Worst traces", "What to change"):
-        assert part in out
-    assert f"ragfault report {tmp_path / 'v2'} -o report.html" in out
-    assert "exists already" in run_and_read(
-        capsys, "evaluate", place / "handbook/traces-v2.jsonl", "-o", tmp_path / "v2", code=2
-    )
+def test_evaluate_answers_in_the_first_lines(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """The first lines hold a sentence for each layer and the missed targets; 40 lines of 80 columns hold all."""
+    monkeypatch.setenv("COLUMNS", "80")
+    traces = place / "handbook/traces-v2.jsonl"
+    assert run_command(["evaluate", str(traces), "-o", str(tmp_path / "v2"), "--workers", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("Retrieval 0.")
+    assert lines[2].startswith("Generation 0.")
+    assert any(line.startswith("Missed targets: ") for line in lines[:10])
+    assert f"ragfault report {tmp_path / 'v2'}" in " ".join("".join(lines).split())
+    again = ("evaluate", traces, "-o", tmp_path / "v2")
+    assert "exists already" in run_and_read(capsys, *again, code=2)
+    assert "Worst traces" in run_and_read(capsys, "rescore", tmp_path / "v2", "-o", tmp_path / "full", "--full")
+
+
+def test_color_is_forced_and_forbidden_by_the_environment(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """FORCE_COLOR colours what is no terminal; NO_COLOR goes before it; an empty variable says nothing."""
+    monkeypatch.setenv("NO_COLOR", "")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in run_and_read(capsys, "diagnose", place / "v1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in run_and_read(capsys, "diagnose", place / "v1")
 
 
 def test_lost_scores_change_the_exit_code(

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from ragfault.analysis import Findings, analyze, diagnose
 from ragfault.records import Latency
-from ragfault.reports import format
+from ragfault.reports import format, run_verdict
 from ragfault.reports import output as json_report
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import scorecard as terminal
-from ragfault.text.number_format import format_percent
+from ragfault.stats import Interval
+from ragfault.text.number_format import format_interval, format_percent
 from sample_runs import evaluate_pairs, pair
 
 NASTY = "\x1b[31m[red]evil[/red]\x1b]8;;http://x.example\x07 | <script>alert(1)</script>\n# *b* @you \u202e `c` &amp;"
@@ -142,6 +143,36 @@ def test_colour_only_where_asked(findings):
     assert "\x1b[" in painted
     words = [format.clean_text(line).split() for line in painted.splitlines()]
     assert words == [line.split() for line in bare.splitlines()]
+
+
+def test_the_verdict_names_each_layer_with_its_level_and_commonest_problem(findings):
+    """A layer's sentence has its health, the level that the whole interval allows, and a problem with its share."""
+    retrieval, generation = run_verdict.describe_layers(findings)
+    health = findings.health[1].interval
+    level = run_verdict.describe_level(health)
+    assert generation.startswith(f"Generation {format_interval(health)}, without completeness, {level}: ")
+    assert retrieval.endswith(" on 50 % of traces.")
+    assert run_verdict.describe_level(Interval(0.6, 0.55, 0.65, 10, 10)) == "fair"
+    assert run_verdict.describe_level(Interval(0.6, 0.4, 0.75, 10, 10)) == "poor to good"
+
+
+def test_a_layer_without_health_says_what_was_measured_of_it(tmp_path):
+    """Figures of the layer stand in for its health; where nothing was measured or asked for, that is said."""
+    run = evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["precision@5", "recall@5", "redundancy", "latency"])
+    retrieval, generation = run_verdict.describe_layers(analyze(run))
+    assert retrieval == "Retrieval: redundancy 0.000 [0.000, 1.000]."
+    assert generation == "Generation: no metric was asked for."
+
+
+@pytest.mark.parametrize("text", [NASTY, NASTY * 40])
+def test_the_summary_is_short_and_harmless_whatever_the_traces_hold(nasty, text):
+    """Long and hostile texts neither leave 40 lines of 80 columns nor bring control characters."""
+    remedies = tuple(replace(item, example=replace(item.example, text=text, query=text)) for item in nasty.remedies)
+    lines = terminal.render_summary_terminal(replace(nasty, remedies=remedies), "runs/" + text[:50], width=80)
+    assert len(lines.splitlines()) <= 40
+    assert max(map(len, lines.splitlines())) <= 80
+    assert "\x1b" not in lines
+    assert "fix: " in lines
 
 
 def test_texts_of_traces_are_never_markup_in_the_terminal(nasty):

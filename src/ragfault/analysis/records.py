@@ -139,21 +139,21 @@ class HealthAlert(FindingRecord, frozen=True):
 
 
 class RagHealth(FindingRecord, frozen=True):
-    """RAG health: figures from the chunk, use and missing verdicts of the whole run.
+    """RAG health: figures of the scorecard, and alerts on them.
 
-    A figure is None where no trace has the verdicts for it.
+    A figure is None where the run lacks the metric, or no trace has a value.
     """
 
-    relevance: Interval | None
-    """Average relevance: the mean over traces of the mean relevance of their chunks."""
-    usage: Interval | None
-    """Context usage rate: chunks used / chunks provided, over traces with an answer; `n` counts chunks."""
-    missing: Interval | None
-    """Missing-context rate: the share of traces that lack some information they need."""
-    ranking: Interval | None
-    """Ranking efficiency: mean context_ranking, where the run has that metric."""
-    optimal: Interval | None
-    """Optimal context hit rate: the share of traces with 3 to 5 relevant chunks."""
+    context_relevance: Interval | None
+    """Mean of the metric."""
+    chunk_utilization: Interval | None
+    """Mean of the metric."""
+    context_ranking: Interval | None
+    """Mean of the metric."""
+    missing_context_rate: Interval | None
+    """Share of traces on which the metric missing_context is above 0."""
+    optimal_context_rate: Interval | None
+    """Share of traces with 3 to 5 relevant chunks."""
     alerts: tuple[HealthAlert, ...] = ()
 
 
@@ -240,6 +240,16 @@ class Diagnosis(FindingRecord, frozen=True):
     """The share of the answer key that the answer states, in [0, 1]; None where that is not known."""
 
 
+class ProblemExample(FindingRecord, frozen=True):
+    """Trace that shows a kind of problem, with the first such problem on it."""
+
+    trace: str
+    query: str
+    text: str
+    """The passage, claim or fact that the problem is about."""
+    reason: str | None
+
+
 class Remedy(FindingRecord, frozen=True):
     """Kind of problem over the run, with its remedies."""
 
@@ -256,6 +266,8 @@ class Remedy(FindingRecord, frozen=True):
     """Share of all traces."""
     examples: tuple[str, ...]
     """Ids of traces that show it."""
+    example: ProblemExample | None = None
+    """The first of them."""
 
 
 class GoldAgreement(FindingRecord, frozen=True):

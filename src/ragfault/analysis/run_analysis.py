@@ -13,7 +13,7 @@ from ragfault.analysis.chunk_insights import compute_insights, load_chunks
 from ragfault.analysis.correction import CardChoice, HumanLabels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose
 from ragfault.analysis.gold_agreement import measure_gold_agreement
-from ragfault.analysis.records import Diagnosis, Findings, ProblemKind, Remedy
+from ragfault.analysis.records import Diagnosis, Findings, ProblemExample, ProblemKind, Remedy
 from ragfault.analysis.score_matrix import SCORED, ScoreMatrix, estimate_mean, metric_name, open_matrix
 from ragfault.analysis.scorecard import (
     TARGETS,
@@ -120,7 +120,7 @@ class DiagnosisSummary:
         self._worst_heap: list[tuple[float, int, int, Diagnosis]] = []
         self._problem_counts: Counter[ProblemKind] = Counter()
         self._rows_by_kind: defaultdict[ProblemKind, list[int]] = defaultdict(list)
-        self._worst_by_kind: defaultdict[ProblemKind, list[tuple[float, int, str]]] = defaultdict(list)
+        self._worst_by_kind: defaultdict[ProblemKind, list[tuple[float, int, ProblemExample]]] = defaultdict(list)
         for row, diagnosis in enumerate(diagnoses):
             if diagnosis.problems:
                 self._add(row, diagnosis, n)
@@ -134,9 +134,10 @@ class DiagnosisSummary:
         self._problem_counts += kinds
         for kind in kinds:
             self._rows_by_kind[kind].append(row)
-            names = self._worst_by_kind[kind]
-            push_name = heapq.heappush if len(names) < MAX_EXAMPLES else heapq.heappushpop
-            push_name(names, (bad, -row, diagnosis.trace))
+            examples = self._worst_by_kind[kind]
+            push_example = heapq.heappush if len(examples) < MAX_EXAMPLES else heapq.heappushpop
+            shown = bad if bad <= 1 or kind == "pipeline_error" else 0.0  # a failed pipeline explains the rest
+            push_example(examples, (shown, -row, _build_example(diagnosis, kind)))
 
     def worst_traces(self) -> tuple[Diagnosis, ...]:
         """Return the worst traces, worst first."""
@@ -155,6 +156,7 @@ class DiagnosisSummary:
         share = estimate_mean(shows, matrix.clusters)
         assert share is not None  # a run has traces
         meaning = PROBLEM_KINDS[kind]
+        shown = [entry[-1] for entry in sorted(self._worst_by_kind[kind], key=lambda entry: entry[:2], reverse=True)]
         return Remedy(
             kind=kind,
             layer=meaning.layer,
@@ -163,8 +165,14 @@ class DiagnosisSummary:
             problems=self._problem_counts[kind],
             traces=len(self._rows_by_kind[kind]),
             share=share,
-            examples=tuple(name for _, _, name in sorted(self._worst_by_kind[kind], reverse=True))[:examples],
+            examples=tuple(example.trace for example in shown)[:examples],
+            example=shown[0],
         )
+
+
+def _build_example(diagnosis: Diagnosis, kind: ProblemKind) -> ProblemExample:
+    first = next(problem for problem in diagnosis.problems if problem.kind == kind)
+    return ProblemExample(trace=diagnosis.trace, query=diagnosis.query, text=first.text, reason=first.reason)
 
 
 def analyze(

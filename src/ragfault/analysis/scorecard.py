@@ -308,38 +308,42 @@ def count_quality(source: Run | ScoreMatrix) -> tuple[tuple[QualityCount, ...], 
 OPTIMAL_CHUNKS = (3, 5)  # range of the number of relevant chunks of a good context
 
 HEALTH_ALERTS = (
-    ("LOW_RELEVANCE", "high", "relevance", 0.6),
-    ("LOW_USAGE", "medium", "usage", 0.4),
-    ("MISSING_CONTEXT", "high", "missing", 0.3),
+    ("LOW_RELEVANCE", "high", "context_relevance", 0.6),
+    ("LOW_USAGE", "medium", "chunk_utilization", 0.4),
+    ("MISSING_CONTEXT", "high", "missing_context_rate", 0.3),
 )
 """Name, severity, figure and limit; missing context above its limit, the others below."""
 
 
 def assess_rag(source: Run | ScoreMatrix, chunks: ChunkTable | None = None) -> RagHealth:
-    """Assess RAG health from the verdicts on chunks, use and missing context.
+    """Assess RAG health by the run's metrics, under their names and with their numbers.
 
-    Alerts go by the mean: LOW_RELEVANCE below 0.6, LOW_USAGE below 0.4, MISSING_CONTEXT above 0.3; each says
-    whether the whole interval is on that side.
+    Alerts go by the mean: LOW_RELEVANCE where context_relevance is below 0.6, LOW_USAGE where chunk_utilization is
+    below 0.4, MISSING_CONTEXT where missing_context_rate is above 0.3; each says whether the whole interval is on
+    that side.
     """
     matrix = open_matrix(source)
     seen = chunks or load_chunks(matrix.run)
-    groups = seen.clusters
-    judged = np.bincount(seen.trace_index[seen.judged], minlength=seen.trace_count)
-    total = np.bincount(seen.trace_index[seen.judged], seen.relevance[seen.judged], minlength=seen.trace_count)
+    figures: dict[str, Interval | None] = {}
+    for name in ("context_relevance", "chunk_utilization", "context_ranking"):
+        at = matrix.column_index(name)
+        figures[name] = None if at is None else estimate_mean(*matrix.scored_values(at), matrix.measures[at])
+    missing = matrix.column_index("missing_context")
+    figures["missing_context_rate"] = None
+    if missing is not None:
+        counts, clusters = matrix.scored_values(missing)
+        figures["missing_context_rate"] = estimate_mean(counts > 0, clusters)
+    figures["optimal_context_rate"] = _estimate_optimal_context(matrix, seen)
+    return RagHealth(**figures, alerts=_raise_alerts(figures))
+
+
+def _estimate_optimal_context(matrix: ScoreMatrix, seen: ChunkTable) -> Interval | None:
+    """Estimate the share of traces with a good number of relevant chunks, over those whose chunks were judged."""
+    some = np.bincount(seen.trace_index[seen.judged], minlength=seen.trace_count) > 0
     relevant = np.bincount(seen.trace_index[seen.relevant], minlength=seen.trace_count)
-    some, looked = judged > 0, seen.missing >= 0
-    own = matrix.clusters
     optimal = (relevant >= OPTIMAL_CHUNKS[0]) & (relevant <= OPTIMAL_CHUNKS[1])
     rated = some | ((seen.counts == 0) & some.any())
-    ranked = matrix.column_index("context_ranking")
-    figures = {
-        "relevance": estimate_mean(total[some] / judged[some], None if own is None else own[some]),
-        "usage": estimate_mean(seen.used[seen.use_judged], groups[seen.use_judged]),
-        "missing": estimate_mean(seen.missing[looked] > 0, None if own is None else own[looked]),
-        "ranking": None if ranked is None else estimate_mean(*matrix.scored_values(ranked), matrix.measures[ranked]),
-        "optimal": estimate_mean(optimal[rated], None if own is None else own[rated]),
-    }
-    return RagHealth(**figures, alerts=_raise_alerts(figures))
+    return estimate_mean(optimal[rated], None if matrix.clusters is None else matrix.clusters[rated])
 
 
 def _raise_alerts(figures: dict[str, Interval | None]) -> tuple[HealthAlert, ...]:

@@ -114,8 +114,9 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 def _run_command(arguments: Sequence[str]) -> int:
     from ragfault.errors import BudgetExceeded, RagfaultError
 
+    color = True if os.environ.get("FORCE_COLOR") and not os.environ.get("NO_COLOR") else None
     try:
-        code = cli.main(args=list(arguments), prog_name="ragfault", standalone_mode=False)
+        code = cli.main(args=list(arguments), prog_name="ragfault", standalone_mode=False, color=color)
     except click.ClickException as error:
         error.show()
         return 2

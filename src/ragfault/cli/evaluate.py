@@ -38,6 +38,8 @@ gold_option = click.option(
     "metrics that read verdicts.  [default: apply]",
 )
 
+full_option = click.option("--full", is_flag=True, help="Every table below the verdict, as report prints them.")
+
 
 @click.command(
     epilog="""\b
@@ -86,7 +88,8 @@ were lost to failures; the summary says which."""
 @add_reading_options
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
 @click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no scorecard.")
+@full_option
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no verdict.")
 @human_labels_option
 @add_config_option
 def evaluate(
@@ -96,6 +99,7 @@ def evaluate(
     metrics: tuple[str, ...],
     force: bool,
     skip_bad: bool,
+    full: bool,
     quiet: bool,
     dry_run: bool,
     human_labels: tuple[str, ...],
@@ -131,7 +135,7 @@ def evaluate(
             on_notice=_make_notice(quiet),
             **asked,
         )
-    return _report_run(run, quiet, table, human_labels)
+    return _report_run(run, table, human_labels, full=full, quiet=quiet)
 
 
 def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +166,8 @@ Examples:
 @gold_option
 @add_executor_options
 @click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
-@click.option("-q", "--quiet", is_flag=True, help="No scorecard.")
+@full_option
+@click.option("-q", "--quiet", is_flag=True, help="No verdict.")
 @add_config_option
 def rescore(
     run: str,
@@ -172,6 +177,7 @@ def rescore(
     workers: int | None,
     ray: str | None,
     force: bool,
+    full: bool,
     quiet: bool,
     config: str | None,
 ) -> int:
@@ -189,17 +195,17 @@ def rescore(
         spread["gold"] = chosen
     for line in explain_aliases(metrics):
         click.echo(line, err=True)
-    return _report_run(work(run, out, metrics=metrics or None, force=force, **spread), quiet, table)
+    rescored = work(run, out, metrics=metrics or None, force=force, **spread)
+    return _report_run(rescored, table, full=full, quiet=quiet)
 
 
-def _report_run(run: Any, quiet: bool, table: dict[str, Any], human_labels: tuple[str, ...] = ()) -> int:
-    """Show the scorecard, say where the run is, and give the exit code."""
+def _report_run(run: Any, table: dict[str, Any], human_labels: tuple[str, ...] = (), *, full: bool, quiet: bool) -> int:
+    """Show the verdict on a run and the next commands, and give the exit code."""
     manifest = run.manifest
     if not quiet:
         from ragfault.cli.report import print_scorecard
 
-        print_scorecard(run, table, human_labels)
-        click.echo(f"\n{manifest.traces:,} traces in {run.path}   →   ragfault report {run.path} -o report.html")
+        print_scorecard(run, table, human_labels, full=full)
     if manifest.failed:
         total = manifest.scored + manifest.undefined + manifest.failed
         click.echo(f"{manifest.failed:,} of {total:,} scores failed; each has its reason.", err=True)

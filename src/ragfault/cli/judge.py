@@ -169,7 +169,7 @@ def _show_measurement(measurement: Any, out: str | None, html: str | None, force
     from ragfault.reports.terminal.agreement import encode_report, render_agreement_terminal
 
     if not quiet:
-        click.echo(render_agreement_terminal(measurement, color=sys.stdout.isatty()), nl=False)
+        click.echo(render_agreement_terminal(measurement, color=supports_color()), nl=False)
     if out is not None:
         click.echo(f"written: {write_report_file(out, encode_report(measurement), force=force)}", err=True)
     if html is not None:

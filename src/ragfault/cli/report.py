@@ -109,10 +109,17 @@ def _render_run(run: Any, kind: str, options: dict[str, Any], screen: bool) -> s
     )
 
 
-def print_scorecard(run: Any, table: dict[str, Any], human_labels: Sequence[str] = ()) -> None:
-    """Print the scorecard of a run that was just made."""
+def print_scorecard(run: Any, table: dict[str, Any], human_labels: Sequence[str] = (), *, full: bool = False) -> None:
+    """Print the verdict on a run that was just made; with `full` every table below it."""
     options = {"labels": load_run_labels(human_labels, run), **read_targets(table)}
-    click.echo(_render_run(run, "terminal", options, True), nl=False)
+    if full:
+        click.echo(_render_run(run, "terminal", options, True), nl=False)
+        return
+    from ragfault.analysis import analyze
+    from ragfault.reports.terminal.scorecard import render_summary_terminal
+
+    findings = analyze(run, **options)
+    click.echo(render_summary_terminal(findings, str(run.path), color=supports_color()), nl=False)
 
 
 def read_targets(table: dict[str, Any]) -> dict[str, Any]:
@@ -132,8 +139,13 @@ def read_targets(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def supports_color() -> bool:
-    """Return whether standard output is a terminal that wants colour."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    """Return whether standard output is a terminal that wants colour.
+
+    NO_COLOR switches it off, and FORCE_COLOR on where there is no terminal, if they are not empty.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 @click.command(

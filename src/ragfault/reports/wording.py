@@ -183,7 +183,39 @@ def describe_verdict(change: MetricChange) -> str:
         return change.verdict
     if not change.n:
         return "not measured on both sides"
-    return f"cannot tell (n ≈ {change.needed:,})" if change.needed else "cannot tell"
+    return f"cannot tell (n ≈ {needed:,})" if (needed := find_useful_count(change)) else "cannot tell"
+
+
+MAX_PAIRS = 1_000_000
+"""Numbers of pairs above this are not printed as those that would decide."""
+
+
+def find_useful_count(change: MetricChange) -> int | None:
+    """Find how many pairs would decide a metric; None where that is no more than there are, or too many to collect."""
+    if change.needed is None or not change.evidence_count[0] < change.needed <= MAX_PAIRS:
+        return None
+    return change.needed
+
+
+def explain_undecided(comparison: Comparison) -> list[str]:
+    """Explain why changes whose interval leaves out 0 cannot be told, in sentences; none where there is no such one."""
+    tested = sum(change.adjusted is not None for change in comparison.changes)
+    by_holm, by_test = [], []
+    for change in comparison.changes:
+        if change.verdict != "cannot tell" or change.difference is None or change.p is None:
+            continue
+        if not change.difference.low <= 0 <= change.difference.high:
+            (by_holm if change.p <= comparison.alpha else by_test).append(change)
+    reasons = (
+        (by_holm, f"corrected by Holm over {tested} metrics p is above {comparison.alpha:g}"),
+        (by_test, f"the sign-flip test has p above {comparison.alpha:g}"),
+    )
+    return [
+        f"Cannot tell although the interval, which is for one metric alone, leaves out 0: {reason}: "
+        + ", ".join(f"{clean_text(change.metric)} (p {format_p_value(change.adjusted)})" for change in changes)
+        for changes, reason in reasons
+        if changes
+    ]
 
 
 def describe_unpaired(change: MetricChange) -> str:

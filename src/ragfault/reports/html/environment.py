@@ -34,6 +34,7 @@ FILTERS = {
     "evidence": wording.format_evidence,
     "metric_name": wording.format_metric,
     "verdict_text": wording.describe_verdict,
+    "useful_count": wording.find_useful_count,
     "unpaired": wording.describe_unpaired,
     "ruling_reason": wording.format_ruling_reason,
     "suspect": wording.format_suspect,

@@ -154,11 +154,11 @@ def _summarize_targets(findings: Findings) -> str:
 def _list_rag_figures(findings: Findings) -> list[tuple[str, Any, str]]:
     rag = findings.rag
     return [
-        ("Average relevance", rag.relevance, "of the chunks of a trace"),
-        ("Context usage rate", rag.usage, "chunks used of chunks provided"),
-        ("Missing-context rate", rag.missing, "traces that lack what they need"),
-        ("Ranking efficiency", rag.ranking, "mean context_ranking"),
-        ("Optimal context hit rate", rag.optimal, "traces with 3 to 5 relevant chunks"),
+        ("context_relevance", rag.context_relevance, "of the chunks to the query"),
+        ("chunk_utilization", rag.chunk_utilization, "share of the chunks that the answer drew on"),
+        ("context_ranking", rag.context_ranking, "relevant chunks first"),
+        ("missing_context_rate", rag.missing_context_rate, "traces that lack what they need"),
+        ("optimal_context_rate", rag.optimal_context_rate, "traces with 3 to 5 relevant chunks"),
     ]
 
 

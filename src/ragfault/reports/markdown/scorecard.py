@@ -167,19 +167,19 @@ def _build_tradeoffs(findings: Findings) -> list[str]:
 def _build_rag_health(findings: Findings) -> list[str]:
     rag = findings.rag
     figures = (
-        ("Average relevance", rag.relevance, "traces"),
-        ("Context usage rate", rag.usage, "chunks"),
-        ("Missing-context rate", rag.missing, "traces"),
-        ("Ranking efficiency", rag.ranking, "traces"),
-        ("Optimal context hit rate", rag.optimal, "traces"),
+        ("context_relevance", rag.context_relevance),
+        ("chunk_utilization", rag.chunk_utilization),
+        ("context_ranking", rag.context_ranking),
+        ("missing_context_rate", rag.missing_context_rate),
+        ("optimal_context_rate", rag.optimal_context_rate),
     )
-    rows = [(name, format_interval(interval), f"{interval.n:,} {unit}") for name, interval, unit in figures if interval]
+    rows = [(format_code(name), format_interval(interval), f"{interval.n:,}") for name, interval in figures if interval]
     alerts = [
         f"- **{alert.name}** ({alert.severity}): {format_number(alert.value)}, limit {alert.limit:g}"
         + ("" if alert.certain else ", not with the whole interval")
         for alert in rag.alerts
     ]
-    lines = build_markdown_table(("Figure", "Mean", "Over"), rows) if rows else []
+    lines = build_markdown_table(("Figure", "Mean", "Traces:"), rows) if rows else []
     return _build_section("RAG health", [*lines, *([""] if alerts else []), *alerts])
 
 

@@ -30,6 +30,7 @@ from ragfault.reports.wording import (
     describe_setting,
     describe_suspect_bench,
     describe_test_terms,
+    explain_undecided,
     format_evidence,
     format_metric,
     format_ruling_reason,
@@ -104,6 +105,7 @@ def _build_bisection(bisection: Bisection, width: int) -> list[RenderableType]:
     )
     for layer, changes in group_changes(comparison.changes):
         parts += [build_line((LAYER_TITLES[layer], "cyan")), build_change_table(changes, width)]
+    parts += [build_line((f"\n{line}", "dim")) for line in explain_undecided(comparison)]
     parts += build_ppi_notes(comparison)
     silent = list_unmeasured(comparison.changes)
     if silent:

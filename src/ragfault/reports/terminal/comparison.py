@@ -20,6 +20,8 @@ from ragfault.reports.wording import (
     describe_test_terms,
     describe_unpaired,
     describe_verdict,
+    explain_undecided,
+    find_useful_count,
     format_change,
     format_means,
     format_metric,
@@ -90,7 +92,7 @@ def build_change_table(changes: Sequence[MetricChange], width: int) -> Table:
             build_line(format_means(change)),
             build_line(format_change(change)),
             build_line((f"{VERDICT_GLYPHS[change.verdict]} {verdict}", VERDICT_COLORS[change.verdict])),
-            build_line(f"{change.needed:,}" if change.needed else ""),
+            build_line(f"{needed:,}" if (needed := find_useful_count(change)) else ""),
             build_line(format_p_value(change.adjusted)),
             build_line(f"{change.n:,}"),
             build_line((describe_unpaired(change), "dim")),
@@ -102,11 +104,13 @@ def build_change_table(changes: Sequence[MetricChange], width: int) -> Table:
 def _build_page(comparison: Comparison, width: int) -> list[RenderableType]:
     parts: list[RenderableType] = [
         _build_header(comparison),
+        build_line((summarize_comparison(comparison), "bold")),
         build_line("; ".join(describe_pairing(comparison))),
         *build_warnings(comparison),
     ]
     for layer, changes in group_changes(comparison.changes):
         parts += [build_line((f"\n{LAYER_TITLES[layer]}", "bold cyan")), build_change_table(changes, width)]
+    parts += [build_line((f"\n{line}", "dim")) for line in explain_undecided(comparison)]
     parts += build_ppi_notes(comparison)
     silent = list_unmeasured(comparison.changes)
     if silent:
@@ -117,12 +121,7 @@ def _build_page(comparison: Comparison, width: int) -> list[RenderableType]:
         parts += [
             indent_line(2, (clean_text(change.metric), "bold"), f"   {summarize_movers(change)}") for change in lost
         ]
-    return [
-        *parts,
-        build_line(f"\n{summarize_comparison(comparison)}"),
-        build_line((describe_test_terms(comparison), "dim")),
-        build_line(""),
-    ]
+    return [*parts, build_line((f"\n{describe_test_terms(comparison)}", "dim")), build_line("")]
 
 
 def build_ppi_notes(comparison: Comparison) -> list[RenderableType]:
@@ -190,7 +189,7 @@ def _build_markdown_section(comparison: Comparison) -> list[str]:
     lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in list_warnings(comparison)]
     for layer, changes in group_changes(comparison.changes):
         lines += [f"**{LAYER_TITLES[layer]}**", "", *build_markdown_rows(changes), ""]
-    lines += build_markdown_list(describe_ppi(comparison))
+    lines += build_markdown_list([*explain_undecided(comparison), *describe_ppi(comparison)])
     silent = list_unmeasured(comparison.changes)
     if silent:
         lines += [f"Not measured on both sides: {', '.join(map(md.format_code, silent))}.", ""]

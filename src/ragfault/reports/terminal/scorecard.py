@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import shutil
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -22,6 +23,14 @@ from ragfault.reports.format import (
     list_corrections,
     select_segment_metrics,
     summarize_problems,
+)
+from ragfault.reports.run_verdict import (
+    PROBLEMS_SHOWN,
+    describe_example,
+    describe_layers,
+    describe_no_problem,
+    describe_problem,
+    describe_targets,
 )
 from ragfault.reports.wording import describe_gold_agreement, describe_judge_trust, describe_judge_usage
 from ragfault.text.number_format import format_count, format_interval, format_number, format_share
@@ -44,8 +53,17 @@ FIGURE_COLUMNS = 92
 MAX_SEGMENTS = 10
 """Number of segments shown."""
 
+MAX_NAMES = 3
+"""Number of metrics named for a reason why they were not measured."""
+
 UNBROKEN_COLUMNS = ("metric", "95 % interval", "scored")
 """The columns whose cells are not broken."""
+
+MAX_SUMMARY_LINES = 40
+"""Number of lines of 80 columns that a summary may take; where it is longer, fewer problems are shown."""
+
+SENTENCE_LINES = 3
+"""Number of lines that a sentence of the summary may take."""
 
 RESULT_STYLES = {"pass": "green", "fail": "red", "cannot tell": "yellow"}
 
@@ -57,6 +75,27 @@ def render_scorecard_terminal(findings: Findings, *, width: int | None = None, c
     """
     width = width or shutil.get_terminal_size((100, 24)).columns
     return render_rich(_build_page(findings, width), width=width, color=color)
+
+
+def render_summary_terminal(
+    findings: Findings, place: str | None = None, *, width: int | None = None, color: bool = False
+) -> str:
+    """Render the verdict on a run in at most 40 lines of 80 columns.
+
+    The layers, the targets, how far the judge can be trusted, the largest problems with an example and a fix each,
+    and, where `place` names the run, the next commands.
+    """
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    clip = SENTENCE_LINES * min(width, 100) - 10
+    first = [*_build_verdict(findings, clip), *_build_gaps(findings, clip)]
+    last = [] if place is None else _build_next_commands(place, width)
+    text = ""
+    for shown in range(PROBLEMS_SHOWN, 0, -1):
+        parts = [*first, *_build_problems(findings, shown, clip), *last]
+        text = render_rich(parts, width=width, color=color)
+        if text.count("\n") <= MAX_SUMMARY_LINES:
+            break
+    return text
 
 
 def render_diagnoses_terminal(diagnoses: Iterable[Diagnosis], *, width: int | None = None, color: bool = False) -> str:
@@ -128,7 +167,7 @@ def _build_table(*columns: tuple[str, str]) -> Table:
 
 def _build_page(findings: Findings, width: int) -> list[RenderableType]:
     return [
-        *_build_header(findings),
+        *_build_verdict(findings, None),
         *_build_layers(findings, width),
         *_build_corrections(findings),
         *_build_unmeasured(findings),
@@ -141,14 +180,76 @@ def _build_page(findings: Findings, width: int) -> list[RenderableType]:
     ]
 
 
-def _build_header(findings: Findings) -> list[RenderableType]:
+def _build_verdict(findings: Findings, clip: int | None) -> list[RenderableType]:
+    """Build the first lines: what was evaluated, a sentence for each layer, the targets, and trust in the judge."""
     manifest = findings.manifest
-    failed = f" · {manifest.failed:,} scores failed" if manifest.failed else ""
+    total = manifest.scored + manifest.undefined + manifest.failed
+    failed = f" · {manifest.failed:,} of {total:,} scores failed" if manifest.failed else ""
     skipped = f" · {manifest.skipped:,} bad lines left out" if manifest.skipped else ""
-    facts = f"   {format_count(manifest.traces, 'trace')} · judge {clean_text(manifest.judge)}{failed}{skipped}"
-    trust = filter(None, [describe_judge_trust(manifest.judge)])
-    lines = [*describe_judge_usage(findings), *trust, *describe_gold_agreement(findings)]
-    return [build_line((clean_text(findings.run), "bold"), facts), *(indent_line(2, line) for line in lines)]
+    judge = clean_text(manifest.judge) if clip is None else clip_text(manifest.judge.partition(" ")[0], 40)
+    facts = f"   {format_count(manifest.traces, 'trace')} · judge {judge}{failed}{skipped}"
+    measured = filter(None, [describe_judge_trust(manifest.judge)])
+    trust = [*describe_judge_usage(findings), *measured, *describe_gold_agreement(findings)]
+    name = clean_text(findings.run) if clip is None else clip_text(findings.run, 60)
+    return [
+        build_line((name, "bold"), facts),
+        *(build_line(_clip_sentence(line, clip)) for line in (*describe_layers(findings), *describe_targets(findings))),
+        *(indent_line(2, (_clip_sentence(line, clip), "dim")) for line in trust),
+    ]
+
+
+def _clip_sentence(text: str, clip: int | None) -> str:
+    return clean_text(text) if clip is None else clip_text(text, clip)
+
+
+def _build_gaps(findings: Findings, clip: int) -> list[RenderableType]:
+    """Build a line each on scores lost to failures and on metrics that were not measured."""
+    lines = []
+    for reason, names in group_failures(findings.scorecard)[:1]:
+        lines.append(f"Lost to failures: {_list_some(names)}: {reason}")
+    groups = group_unmeasured_metrics(findings.scorecard)
+    if groups:
+        lines.append(f"Not measured: {'; '.join(f'{_list_some(names)} ({reason})' for reason, names in groups)}")
+    return [build_line((clip_text(line, clip), "dim")) for line in lines]
+
+
+def _list_some(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return join_names(names[:MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _build_problems(findings: Findings, shown: int, clip: int) -> list[RenderableType]:
+    """Build the largest problems: how many traces, an example, and the cheapest fix."""
+    if not findings.remedies:
+        return [build_line("\n" + describe_no_problem(findings))]
+    parts: list[RenderableType] = [build_line(("\nLargest problems", "bold cyan"))]
+    for remedy in findings.remedies[:shown]:
+        parts += [
+            indent_line(2, (describe_problem(remedy), "bold")),
+            indent_line(4, ("example: ", "dim"), clip_text(describe_example(remedy), clip - 30)),
+            indent_line(4, ("fix: ", "green"), remedy.steps[0]),
+        ]
+    return parts
+
+
+def _build_next_commands(place: str, width: int) -> list[RenderableType]:
+    """Build the commands that show more of a run."""
+    run = shlex.quote(clean_text(place))
+    commands = {
+        f"ragfault report {run}": "every metric, by layer and route",
+        f"ragfault report {run} -o {shlex.quote(clean_text(place).rstrip('/') + '.html')}": "a page with every trace",
+        f"ragfault diagnose {run}": "the worst traces, problem by problem",
+    }
+    widest = max(map(len, commands))
+    return [
+        build_line(("\nNext", "bold cyan")),
+        *(
+            indent_line(2, f"{command:<{widest}}   ", (words, "dim"))
+            if widest + max(map(len, commands.values())) + 5 <= width
+            else indent_line(2, command)
+            for command, words in commands.items()
+        ),
+    ]
 
 
 def _build_layers(findings: Findings, width: int) -> list[RenderableType]:
@@ -261,11 +362,11 @@ def _build_tradeoffs(findings: Findings) -> list[RenderableType]:
 def _build_rag_health(findings: Findings) -> list[RenderableType]:
     rag = findings.rag
     figures = (
-        ("average relevance", rag.relevance),
-        ("context usage rate", rag.usage),
-        ("missing-context rate", rag.missing),
-        ("ranking efficiency", rag.ranking),
-        ("optimal context hit rate", rag.optimal),
+        ("context_relevance", rag.context_relevance),
+        ("chunk_utilization", rag.chunk_utilization),
+        ("context_ranking", rag.context_ranking),
+        ("missing_context_rate", rag.missing_context_rate),
+        ("optimal_context_rate", rag.optimal_context_rate),
     )
     known = [(name, interval) for name, interval in figures if interval is not None]
     if not known:
@@ -273,8 +374,7 @@ def _build_rag_health(findings: Findings) -> list[RenderableType]:
     table = _build_table(("", "left"), ("", "left"), ("", "left"))
     table.show_header = False
     for name, interval in known:
-        unit = "chunks" if interval is rag.usage else "traces"
-        table.add_row(name, format_interval(interval), f"{interval.n:,} {unit}")
+        table.add_row(name, format_interval(interval), f"{interval.n:,} traces")
     return [build_line(("\nRAG health", "bold cyan")), table, *map(_build_alert, rag.alerts)]
 
 

@@ -1,0 +1,119 @@
+"""The verdict on one run in sentences that all formats share: layers, targets, and the largest problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ragfault.analysis import Findings, MetricAggregate, quality_level
+from ragfault.analysis.records import LayerHealth, Remedy
+from ragfault.records import Layer
+from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text, get_common_reason, join_names
+from ragfault.stats import Interval
+from ragfault.text.number_format import format_interval, format_number, format_percent, format_share
+
+PROBLEMS_SHOWN = 3
+"""Number of problems named in a verdict."""
+
+NAMED_METRICS = 6
+"""Number of metrics named in a sentence; the rest are counted."""
+
+JUDGED_LAYERS: tuple[Layer, ...] = ("retrieval", "generation")
+"""The layers that have a health."""
+
+
+def describe_layers(findings: Findings) -> list[str]:
+    """Describe each layer in a sentence: its health with its level, and the problem on most traces.
+
+    A layer without health is described by its measured metrics; operation only where the pipeline failed.
+    """
+    health = {item.layer: item for item in findings.health}
+    lines = [_describe_layer(findings, layer, health[layer]) for layer in JUDGED_LAYERS]
+    for remedy in findings.remedies:
+        if remedy.layer == "operation":
+            lines.append(f"{LAYER_TITLES['operation']}: {_describe_share(remedy)}.")
+    return lines
+
+
+def _describe_layer(findings: Findings, layer: Layer, health: LayerHealth) -> str:
+    problem = next((_describe_share(remedy) for remedy in findings.remedies if remedy.layer == layer), None)
+    title = LAYER_TITLES[layer]
+    if health.interval is None:
+        return f"{title}: {_describe_metrics(findings.scorecard.aggregates, layer)}{f'; {problem}' if problem else ''}."
+    absent = f", without {join_names(health.absent)}" if health.absent else ""
+    figures = f"{format_interval(health.interval)}{absent}"
+    return f"{title} {figures}, {describe_level(health.interval)}: {problem or 'no problem found'}."
+
+
+def describe_level(interval: Interval) -> str:
+    """Describe the quality level of a mean; two levels where its interval reaches over the limit between them."""
+    low, high = quality_level(interval.low).name, quality_level(interval.high).name
+    return low if low == high else f"{low} to {high}"
+
+
+def _describe_metrics(aggregates: Sequence[MetricAggregate], layer: Layer) -> str:
+    """Describe what was measured of a layer without health, metrics with a target first; else why nothing was."""
+    items = [item for item in aggregates if item.layer == layer]
+    measured = sorted((item for item in items if item.interval), key=lambda item: item.target is None)
+    if measured:
+        figures = [f"{clean_text(item.metric)} {format_interval(item.interval)}" for item in measured[:2]]
+        return ", ".join(figures)
+    if not items:
+        return "no metric was asked for"
+    return f"not measured ({get_common_reason(items[0]) or 'no trace'})"
+
+
+def _describe_share(remedy: Remedy) -> str:
+    return f"{remedy.title} on {format_percent(remedy.share.mean)} of traces"
+
+
+def describe_targets(findings: Findings) -> list[str]:
+    """Describe which targets are missed and which the data cannot tell, each with its figure; else that all are met."""
+    items = [item for item in findings.scorecard.aggregates if item.result is not None]
+    lines = [
+        f"{title}: {_list_targets(chosen)}."
+        for title, result in (("Missed targets", "fail"), ("Cannot tell", "cannot tell"))
+        if (chosen := [item for item in items if item.result == result])
+    ]
+    if lines or not items:
+        return lines
+    return [f"Targets met: {_list_targets(items)}."]
+
+
+def _list_targets(items: Sequence[MetricAggregate]) -> str:
+    figures = [
+        f"{clean_text(item.metric)} {format_number(_get_decided_mean(item))} ({item.target.sign} {item.target.value:g})"
+        for item in items[:NAMED_METRICS]
+        if item.target
+    ]
+    more = len(items) - NAMED_METRICS
+    return ", ".join(figures) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _get_decided_mean(item: MetricAggregate) -> float | None:
+    """Return the mean that the target was decided on: corrected by human labels where there are enough."""
+    interval = (item.ppi and item.ppi.interval) or item.interval
+    return interval.mean if interval else None
+
+
+def describe_problem(remedy: Remedy) -> str:
+    """Describe how many traces have a problem: `irrelevant chunks: 96 of 104 traces, 92 % [86 %, 96 %]`."""
+    return f"{remedy.title}: {remedy.traces:,} of {remedy.share.n:,} traces, {format_share(remedy.share)}"
+
+
+def describe_example(remedy: Remedy) -> str:
+    """Describe the trace that shows a problem best: its id, its query, and what is wrong there."""
+    example = remedy.example
+    if example is None:
+        return ""
+    reason = f" ({clip_text(example.reason, 80)})" if example.reason else ""
+    query = clip_text(example.query, 70)
+    text = clip_text(example.text, 90)
+    shown = "" if text == query else f": {text}"
+    return f"{clip_text(example.trace, 40)} “{query}”{shown}{reason}"
+
+
+def describe_no_problem(findings: Findings) -> str:
+    """Describe why no problem is named: nobody looked, or none was found."""
+    if clean_text(findings.manifest.judge).startswith("none/"):
+        return "No problem was looked for: there was no judge."
+    return "No problem was found on any trace."
