@@ -25,6 +25,7 @@ MOVED_COVER = 0.3  # an answer that loses more of its words with the chunks that
 CARRIED_COVER = 0.6  # the share of its words that the best chunk of an answer holds
 LEAST_WORDS = 5  # a shorter answer may be known by heart
 UNCHANGED_SHARE = 0.5  # of the answers whose chunk is gone, so many are the same where the generator read it still
+REWRITTEN_SHARE = 0.02  # of the pairs; a model that is asked again words more answers anew
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
 MARK_PATTERN = re.compile(r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|[*_`]{1,3}|\|")
 
@@ -135,7 +136,13 @@ def _strip_markup(text: str) -> str:
 
 
 def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find the side that records chunks without the one that its unchanged answers were drawn from."""
+    """Find the side that records chunks without the one that its unchanged answers were drawn from.
+
+    Where hardly any answer of the run differs they were not written again, and say nothing of what was read.
+    """
+    differing = sum(pair.answers[0] != pair.answers[1] for pair in pairs)
+    if differing < max(1, REWRITTEN_SHARE * size):
+        return []
     for side, name in ((1, "candidate"), (0, "baseline")):
         lost = [pair for pair in pairs if pair.chunks[side] and _has_lost_its_chunk(pair, side)]
         same = [pair for pair in lost if _strip_markup(pair.answers[0]) == _strip_markup(pair.answers[1])]
