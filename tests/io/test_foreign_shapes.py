@@ -252,3 +252,29 @@ def test_rows_of_one_query_that_stand_apart_are_a_fault(tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(["question,passage", *rows]) + "\n")
     with pytest.raises(BadTraces, match="sort the file"):
         list(read_traces(tmp_path / "t.csv"))
+
+
+def test_every_list_of_a_document_is_read(tmp_path):
+    """A document with two lists of records gives the records of both."""
+    turns = [{"role": "user", "content": QUERY}, {"role": "assistant", "content": ANSWER}]
+    document = {"testCases": [{"input": QUERY, "actualOutput": ANSWER}], "conversationalTestCases": [{"turns": turns}]}
+    (tmp_path / "t.json").write_text(json.dumps(document, indent=1))
+    assert [(trace.query, trace.answer) for trace in read_traces(tmp_path / "t.json")] == [(QUERY, ANSWER)] * 2
+
+
+def test_event_tables_of_trulens_are_spans(tmp_path):
+    """The events of one record of TruLens are joined to its trace."""
+    root = {"ai.observability.record_root.input": QUERY, "ai.observability.record_root.output": ANSWER}
+    chunks = {"ai.observability.retrieval.retrieved_contexts": [FIRST, SECOND]}
+    rows = [
+        {
+            "event_type": "SPAN",
+            "record_attributes": json.dumps({"ai.observability.span_type": kind, **attributes}),
+            "trace": json.dumps({"trace_id": "1" * 32, "span_id": span * 16, "parent_id": parent * 16}),
+            "start_timestamp": "2026-01-01 10:00:00",
+            "timestamp": "2026-01-01 10:00:01",
+        }
+        for kind, attributes, span, parent in (("record_root", root, "a", ""), ("retrieval", chunks, "b", "a"))
+    ]
+    [trace] = read_traces(put(tmp_path / "t.jsonl", *rows))
+    assert (trace.query, trace.answer, [chunk.text for chunk in trace.chunks]) == (QUERY, ANSWER, [FIRST, SECOND])

@@ -27,6 +27,22 @@ def lc_document(text):
     }
 
 
+def mlflow_span(name, kind, span, parent, inputs, outputs):
+    """Return a span as MLflow writes it into a trace."""
+    return {
+        "name": name,
+        "context": {"trace_id": "0x" + "a" * 32, "span_id": "0x" + span * 16},
+        "parent_id": parent and "0x" + parent * 16,
+        "start_time": 1_700_000_000_000_000_000,
+        "end_time": 1_700_000_001_000_000_000,
+        "attributes": {
+            "mlflow.spanType": json.dumps(kind),
+            "mlflow.spanInputs": json.dumps(inputs),
+            "mlflow.spanOutputs": json.dumps(outputs),
+        },
+    }
+
+
 FULL = {"query": QUERY, "chunks": [FIRST, SECOND], "answer": ANSWER, "reference": REFERENCE}
 NO_REFERENCE = {**FULL, "reference": None}
 ONE_CHUNK = {**FULL, "chunks": [FIRST]}
@@ -358,6 +374,70 @@ RECORDS = {
             "data": [[QUERY, ANSWER, [{"page_content": FIRST}, {"page_content": SECOND}], REFERENCE, 12]],
         },
         FULL,
+    ),
+    "mlflow trace": (
+        {
+            "info": {"request_id": "tr-1", "status": "OK"},
+            "data": {
+                "spans": [
+                    mlflow_span("ask", "CHAIN", "b", None, {"question": QUERY}, ANSWER),
+                    mlflow_span(
+                        "find", "RETRIEVER", "c", "b", {"query": QUERY}, [{"page_content": t} for t in (FIRST, SECOND)]
+                    ),
+                ]
+            },
+        },
+        NO_REFERENCE,
+    ),
+    "langsmith batch": (
+        {
+            "post": [
+                {"id": "1", "trace_id": "1", "run_type": "chain", "inputs": {"question": QUERY}},
+                {
+                    "id": "2",
+                    "trace_id": "1",
+                    "parent_run_id": "1",
+                    "run_type": "retriever",
+                    "inputs": {"query": QUERY},
+                    "outputs": {"documents": [{"page_content": FIRST}, {"page_content": SECOND}]},
+                },
+            ],
+            "patch": [{"id": "1", "trace_id": "1", "outputs": {"answer": ANSWER}}],
+        },
+        NO_REFERENCE,
+    ),
+    "bedrock": (
+        {
+            "conversationTurns": [
+                {
+                    "prompt": {"content": [{"text": QUERY}]},
+                    "referenceResponses": [{"content": [{"text": REFERENCE}]}],
+                    "output": {
+                        "text": ANSWER,
+                        "retrievedPassages": {
+                            "retrievalResults": [{"name": "a", "content": {"text": t}} for t in (FIRST, SECOND)]
+                        },
+                    },
+                }
+            ]
+        },
+        FULL,
+    ),
+    "gemini": (
+        {
+            "request": {"contents": [{"role": "user", "parts": [{"text": QUERY}]}]},
+            "response": {
+                "candidates": [
+                    {
+                        "content": {"parts": [{"text": ANSWER}], "role": "model"},
+                        "groundingMetadata": {
+                            "groundingChunks": [{"retrievedContext": {"uri": "a", "text": t}} for t in (FIRST, SECOND)]
+                        },
+                    }
+                ]
+            },
+        },
+        NO_REFERENCE,
     ),
     "langsmith example": (
         {"id": "e1", "dataset_id": "d1", "inputs": {"question": QUERY}, "outputs": {"answer": REFERENCE}},

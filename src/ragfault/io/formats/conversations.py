@@ -246,7 +246,8 @@ def find_text(value: Any, keys: tuple[str, ...], depth: int = 0) -> str | None:
         return next((text for part in value if (text := find_text(part, keys, depth + 1))), None)
     if not isinstance(value, dict):
         return None
-    parts = [value[key] for key in keys if value.get(key)] or (list(value.values()) if len(value) == 1 else [])
+    only = [part for part in value.values() if len(value) == 1 and isinstance(part, (str, dict, list))]
+    parts = [value[key] for key in keys if value.get(key)] or only
     return next((text for part in parts if (text := find_text(part, keys, depth + 1))), None)
 
 

@@ -186,7 +186,7 @@ class JsonScanner:
         if self.depth == 0 or (self.depth == self.element_depth and mark != b"]"):
             elements += ((self._count_line(position), bytes(mark), True),)
         if self.depth == self.element_depth:
-            self.element_depth = ENDED_DEPTH
+            self.element_depth = 0 if self.element_depth == 2 else ENDED_DEPTH
         self.depth = max(0, self.depth - 1)
         if self.depth == 0:
             elements += self._end_element(position + 1) if self.element_start >= 0 else ()

@@ -258,6 +258,8 @@ SHAPES: dict[str, RecordShape] = {
                 "context.trace_id context.span_id",
                 "context name start_time",
                 "traceId spans",
+                "info data",
+                "record_attributes trace",
             ),
             {"query": ()},
         ),
@@ -277,7 +279,7 @@ SHAPES: dict[str, RecordShape] = {
         RecordShape(
             "langsmith",
             "runs of LangSmith",
-            _parse_signatures("id run_type inputs", "id run_type child_runs"),
+            _parse_signatures("id run_type inputs", "id run_type child_runs", "post patch"),
             {"query": ()},
         ),
         RecordShape(

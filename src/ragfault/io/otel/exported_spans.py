@@ -9,7 +9,7 @@ from typing import Any
 
 from ragfault.errors import InputError
 from ragfault.io.field_values import InvalidRecord, parse_cell
-from ragfault.io.otel.recorded_content import parse_embedded_json
+from ragfault.io.otel.recorded_content import parse_embedded_json, unquote_json
 from ragfault.io.otel.spans import DEFAULT_LIMITS, VECTOR_SUFFIX, OtelSpan, SpanEvent, SpanStatus, check_span_ids
 from ragfault.io.remote_paths import open_for_arrow
 
@@ -35,13 +35,14 @@ SPAN_BATCH_ROWS = 256
 
 
 def read_exported_spans(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
-    """Convert a record to spans: one span, or all spans of a trace as Phoenix's CLI prints them.
+    """Convert a record to spans: one span, or all spans of a trace as Phoenix's CLI and MLflow write them.
 
     >>> span = {"name": "ask", "context": {"trace_id": "a" * 32, "span_id": "b" * 16}, "parent_id": None}
     >>> [span.name for span in read_exported_spans({"traceId": "a" * 32, "spans": [span]})]
     ['ask']
     """
-    spans = parse_embedded_json(record.get("spans"))
+    data = parse_embedded_json(record.get("data"))
+    spans = parse_embedded_json((data if isinstance(data, dict) else record).get("spans"))
     if isinstance(spans, list) and _get_field(record, "span_id", "spanId") is None:
         return tuple(read_exported_span(span) for span in spans if isinstance(span, dict))
     return (read_exported_span(record),)
@@ -64,7 +65,9 @@ def read_exported_span(record: dict[str, Any]) -> OtelSpan:
     if wrong:
         raise InvalidRecord(f"a span with {wrong}")
     parent = _normalize_hex(_get_field(record, "parent_id", "parent_span_id", "parentSpanId"))
-    start = parse_nanoseconds(_get_field(record, "start_time", "startTimeUnixNano", "start_time_unix_nano"))
+    start = parse_nanoseconds(
+        _get_field(record, "start_time", "start_timestamp", "startTimeUnixNano", "start_time_unix_nano")
+    )
     status, message = _parse_status(record)
     return OtelSpan(
         trace=trace,
@@ -72,7 +75,8 @@ def read_exported_span(record: dict[str, Any]) -> OtelSpan:
         parent=parent if parent.strip("0") else None,
         name=str(record.get("name") or ""),
         start=start,
-        end=parse_nanoseconds(_get_field(record, "end_time", "endTimeUnixNano", "end_time_unix_nano")) or start,
+        end=parse_nanoseconds(_get_field(record, "end_time", "timestamp", "endTimeUnixNano", "end_time_unix_nano"))
+        or start,
         status=status,
         message=message,
         attributes=_collect_attributes(record),
@@ -83,7 +87,7 @@ def read_exported_span(record: dict[str, Any]) -> OtelSpan:
 
 def _get_field(record: dict[str, Any], *names: str) -> Any:
     """Return the value under one of these names, in the record or its context."""
-    context = parse_embedded_json(record.get("context"))
+    context = parse_embedded_json(record.get("context") or record.get("trace"))
     for name in names:
         for value in (
             record.get(name),
@@ -128,7 +132,7 @@ def _parse_status(record: dict[str, Any]) -> tuple[SpanStatus, str]:
 
 def _collect_attributes(record: dict[str, Any]) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
-    _flatten_value(parse_embedded_json(record.get("attributes")), "", attributes)
+    _flatten_value(parse_embedded_json(record.get("attributes") or record.get("record_attributes")), "", attributes)
     for name, value in record.items():
         if name.startswith("attributes.") and value is not None:
             listed = name.endswith(LIST_SUFFIXES) and isinstance(value, str)
@@ -138,7 +142,32 @@ def _collect_attributes(record: dict[str, Any]) -> dict[str, Any]:
     kind = record.get("span_kind")
     if isinstance(kind, str) and kind and kind != "UNKNOWN":
         attributes.setdefault("openinference.span.kind", kind)
-    return attributes
+    return _rename_attributes(attributes)
+
+
+RENAMED_ATTRIBUTES = {
+    "mlflow.spanInputs": "input.value",
+    "mlflow.spanOutputs": "output.value",
+    "mlflow.spanType": "openinference.span.kind",
+    "ai.observability.record_root.input": "input.value",
+    "ai.observability.record_root.output": "output.value",
+    "ai.observability.retrieval.query_text": "input.value",
+    "ai.observability.retrieval.retrieved_contexts": "gen_ai.retrieval.documents",
+    "ai.observability.span_type": "openinference.span.kind",
+}
+"""Attributes of MLflow and TruLens → those of the conventions."""
+SPAN_KINDS = {"RECORD_ROOT": "CHAIN", "RETRIEVAL": "RETRIEVER", "GENERATION": "LLM", "CHAT_MODEL": "LLM"}
+
+
+def _rename_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Rename the attributes of MLflow and TruLens; values that are texts of JSON lose their quotes."""
+    renamed = {RENAMED_ATTRIBUTES.get(name, name): value for name, value in attributes.items()}
+    if len(renamed) < len(attributes) or renamed.keys() != attributes.keys():
+        for name in set(RENAMED_ATTRIBUTES.values()) & renamed.keys():
+            renamed[name] = parse_embedded_json(unquote_json(renamed[name]))
+        kind = str(renamed.get("openinference.span.kind", "")).upper()
+        renamed["openinference.span.kind"] = SPAN_KINDS.get(kind, kind)
+    return renamed
 
 
 def _flatten_value(value: Any, name: str, attributes: dict[str, Any], depth: int = 0) -> None:

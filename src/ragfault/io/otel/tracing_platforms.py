@@ -190,7 +190,18 @@ def read_langsmith_run(record: dict[str, Any]) -> tuple[OtelSpan, ...]:
     >>> [span.parent for span in read_langsmith_run({"id": "a", "run_type": "chain", "child_runs": [child]})]
     [None, 'a']
     """
+    if isinstance(record.get("post"), list) and "run_type" not in record:
+        return tuple(span for run in _merge_patches(record) for span in _iterate_runs(run, None, None, 0))
     return tuple(_iterate_runs(record, None, None, 0))
+
+
+def _merge_patches(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Merge what a batch of LangSmith's client posts and patches to its runs."""
+    runs: dict[str, dict[str, Any]] = {}
+    for run in (*record["post"], *(record.get("patch") or ())):
+        if isinstance(run, dict):
+            runs.setdefault(str(run.get("id")), {}).update({k: v for k, v in run.items() if v is not None})
+    return list(runs.values())
 
 
 def _iterate_runs(record: dict[str, Any], trace: str | None, parent: str | None, depth: int) -> Iterator[OtelSpan]:
