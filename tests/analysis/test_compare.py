@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ragfault.analysis import bisect, compare, pair_runs
+from ragfault.analysis import analyze, bisect, compare, pair_runs
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.analysis.comparison.run_profile import compare_profiles, profile_run, stale_gold_share
 from ragfault.errors import RunError, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
-from ragfault.records import Chunk
+from ragfault.records import Chunk, Latency, Trace
+from ragfault.reports.terminal.comparison import render_comparison_markdown, render_comparison_terminal
+from ragfault.reports.terminal.scorecard import render_scorecard_terminal
 from sample_runs import SYSTEM_METRICS, FixedJudge, evaluate_system, system
 
 
@@ -91,6 +93,48 @@ def test_lower_is_better_the_right_way_round(baseline: Run, tmp_path: Path):
         evaluate_system(tmp_path / "a", fast), evaluate_system(tmp_path / "b", slow), metrics=["latency"]
     )
     assert (comparison.changes[0].state, comparison.changes[0].verdict) == ("rose", "worse")
+
+
+def evaluate_latencies(folder: Path, latencies: list[float]) -> Run:
+    """Evaluate traces that took so long, in milliseconds."""
+    traces = [
+        Trace(id=str(at), query=f"Question {at}?", answer="Yes.", latency=Latency(total=took))
+        for at, took in enumerate(latencies)
+    ]
+    return evaluate(traces, folder, metrics=["latency", "blank_answer"], judge="lexical")
+
+
+def test_a_longer_tail_shows_beside_the_mean(tmp_path: Path):
+    """Where the slowest tenth takes three times as long, p95 rose and p50 did not; p99 is left out below 368 pairs."""
+    took = [100.0 + at for at in range(200)]
+    old = evaluate_latencies(tmp_path / "old", took)
+    new = evaluate_latencies(tmp_path / "new", [3 * ms if ms >= 280 else ms for ms in took])
+    comparison = compare(old, new)
+    latency, blank = comparison.changes
+    median, tail = latency.quantiles
+    assert (median.quantile, median.value, median.adjusted) == (0.5, 0, 1)
+    assert tail.low is not None
+    assert tail.low > 0
+    assert tail.adjusted is not None
+    assert tail.p <= tail.adjusted < 0.001
+    assert latency.ratio is not None
+    assert latency.ratio.value == pytest.approx(latency.candidate / latency.baseline)  # type: ignore[operator]
+    assert (blank.quantiles, blank.ratio) == ((), None)
+    for text in (render_comparison_terminal(comparison, width=200), render_comparison_markdown(comparison)):
+        assert "p50 199 → 199" in text
+        assert "p95 289 → 867, +578" in text
+
+
+def test_a_scorecard_gives_quantiles_of_latency(tmp_path: Path):
+    """p50 and p95 with their intervals in the scorecard; on 30 traces p95 has no upper end, and the report says why."""
+    many = analyze(evaluate_latencies(tmp_path / "many", [float(ms) for ms in range(1, 401)]))
+    few = analyze(evaluate_latencies(tmp_path / "few", [float(ms) for ms in range(1, 31)]))
+    assert [item.quantile for item in many.scorecard.aggregates[0].quantiles] == [0.5, 0.95, 0.99]
+    assert [item.quantile for item in few.scorecard.aggregates[0].quantiles] == [0.5, 0.95]
+    assert few.scorecard.aggregates[0].quantiles[1].high is None
+    line = "latency: p50 15.0 [10.0, 21.0], p95 29.0 [26.0, –] (the upper end of p95 needs about 72 values, not 30)"
+    assert line in render_scorecard_terminal(few, width=200)
+    assert few.scorecard.aggregates[1].quantiles == ()
 
 
 def test_traces_pair_by_query_where_ids_differ(baseline: Run, tmp_path: Path):

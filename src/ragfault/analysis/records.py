@@ -11,7 +11,7 @@ from ragfault.analysis.correction import CardCorrection, LabelProvenance
 from ragfault.analysis.thresholds import Threshold
 from ragfault.io.runs import Manifest
 from ragfault.records import Evidence, Layer
-from ragfault.stats import CorrectedShare, Interval, PpiMean
+from ragfault.stats import CorrectedShare, Interval, PpiMean, QuantileInterval
 
 KeyOutcome = Literal["right answer", "wrong answer", "right refusal", "wrong refusal", "missed refusal", "cannot tell"]
 """What the answer key says of an answer."""
@@ -82,6 +82,8 @@ class MetricAggregate(FindingRecord, frozen=True):
     """For the judge's error, on request, where the metric is a rate of one kind of verdict."""
     ppi: PpiMean | None = None
     """Put right by labels of people, where they gave the metric a value; the target is then decided on it."""
+    quantiles: tuple[QuantileInterval, ...] = ()
+    """p50, p95 and, where its interval has both ends, p99 of latency, tokens, cost and other amounts without end."""
 
     @property
     def decision_interval(self) -> Interval | None:

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from ragfault.analysis.correction import Codes, Floats, HumanLabels, LabelValues, Mask, metric_bounds
 from ragfault.errors import RunError, UnknownName
 from ragfault.io.runs import MetricInfo, Run
-from ragfault.stats import Interval, mean_interval
+from ragfault.stats import Interval, QuantileInterval, mean_interval, quantile_interval
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+QUANTILES = (0.5, 0.95, 0.99)
+"""The quantiles of amounts; the last only where its interval has both ends."""
 
 SCORED, UNDEFINED, FAILED = range(3)
 STATUSES = ("scored", "undefined", "failed")
@@ -96,6 +99,19 @@ def estimate_mean(values: Floats | Mask, clusters: Codes | None, measure: Metric
     groups = None if clusters is None else clusters.tolist()
     ends = (0.0, 1.0) if measure is None else metric_bounds(measure)
     return mean_interval(values.astype(np.float64), groups, bounds=ends)
+
+
+def is_amount(measure: MetricInfo) -> bool:
+    """Return whether a metric is an amount from 0 without end, such as latency, tokens or cost, whose tail matters."""
+    return measure.layer == "operation" and measure.low == 0 and measure.high is None
+
+
+def estimate_quantiles(values: Floats, clusters: Codes | None, measure: MetricInfo) -> tuple[QuantileInterval, ...]:
+    """Estimate the quantiles of an amount, each with its interval; none for other metrics and without values."""
+    if not len(values) or not is_amount(measure):
+        return ()
+    intervals = [quantile_interval(values, quantile, clusters) for quantile in QUANTILES]
+    return tuple(item for item in intervals if item.reason is None or item.quantile < QUANTILES[-1])
 
 
 def encode_texts(column: pa.ChunkedArray | pa.Array) -> CodedTexts:

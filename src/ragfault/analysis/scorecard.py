@@ -28,6 +28,7 @@ from ragfault.analysis.score_matrix import (
     UNDEFINED,
     ScoreMatrix,
     estimate_mean,
+    estimate_quantiles,
     metric_name,
     open_matrix,
     segment_codes,
@@ -194,6 +195,7 @@ def aggregate_metric(
         target=target,
         result=check_threshold(target, interval_used) if target and interval_used else None,
         ppi=right,
+        quantiles=estimate_quantiles(judged, clusters, measure),
     )
 
 

@@ -19,7 +19,7 @@ from ragfault.analysis import (
 )
 from ragfault.records import Layer
 from ragfault.stats import CorrectedShare, PpiMean
-from ragfault.text.number_format import format_count, format_interval
+from ragfault.text.number_format import format_bounds, format_count, format_interval, format_number
 
 LAYER_TITLES = {
     "retrieval": "Retrieval",
@@ -226,6 +226,32 @@ def join_names(items: Iterable[str]) -> str:
     't1, t2'
     """
     return ", ".join(clip_text(item, 60) for item in items)
+
+
+def describe_quantiles(items: Iterable[MetricAggregate]) -> list[str]:
+    """Describe the quantiles of metrics that have them, one line for each, with why an end is undefined.
+
+    An end that is undefined is a dash: `latency: p50 812 [640, 990], p95 1,900 [1,500, –] (the upper end …)`.
+    """
+    lines = []
+    for item in items:
+        if item.quantiles:
+            parts = [
+                f"p{100 * part.quantile:g} {format_number(part.value)} {format_bounds(part)}" for part in item.quantiles
+            ]
+            reasons = bracket_reasons(part.reason for part in item.quantiles)
+            lines.append(f"{clean_text(item.metric)}: {', '.join(parts)}{reasons}")
+    return lines
+
+
+def bracket_reasons(reasons: Iterable[str | None]) -> str:
+    """Put the reasons that there are in brackets, each once, after a space; nothing for none.
+
+    >>> bracket_reasons(["too few", None, "too few"])
+    ' (too few)'
+    """
+    texts = list(dict.fromkeys(filter(None, reasons)))
+    return f" ({'; '.join(texts)})" if texts else ""
 
 
 def group_by_layer(card: Scorecard) -> list[tuple[str, Sequence[MetricAggregate]]]:

@@ -22,7 +22,14 @@ from ragfault.analysis.comparison.records import Suspect
 from ragfault.analysis.comparison.stages.ranking import load_stage_weights
 from ragfault.judges.cards import JudgeCard, lookup_card
 from ragfault.records import Usage
-from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text, describe_label_source, format_width_ratio
+from ragfault.reports.format import (
+    LAYER_TITLES,
+    bracket_reasons,
+    clean_text,
+    clip_text,
+    describe_label_source,
+    format_width_ratio,
+)
 from ragfault.text.number_format import (
     format_cost,
     format_count,
@@ -154,6 +161,26 @@ def format_means(change: MetricChange) -> str:
 def format_change(change: MetricChange) -> str:
     """Format candidate less baseline with its interval: `−0.168 [−0.240, −0.096]`."""
     return format_interval(change.difference, signed=True)
+
+
+def describe_quantile_changes(changes: Iterable[MetricChange]) -> list[str]:
+    """Describe how quantiles and means of amounts moved, one line for each metric that has them.
+
+    `latency: p50 812 → 900, +88 [20, 160], p 0.004; mean × 1.12 [1.05, 1.20]`.
+    """
+    lines = []
+    for change in changes:
+        parts = [
+            f"p{100 * part.quantile:g} {format_number(part.baseline.value)} → {format_number(part.candidate.value)}, "
+            f"{format_interval(part, signed=True)}{'' if part.reason else f', p {format_p_value(part.adjusted)}'}"
+            for part in change.quantiles
+        ]
+        if change.ratio is not None and change.ratio.value is not None:
+            parts.append(f"mean × {format_interval(change.ratio)}")
+        if parts:
+            reasons = bracket_reasons(part.reason for part in change.quantiles)
+            lines.append(f"{clean_text(change.metric)}: {'; '.join(parts)}{reasons}")
+    return lines
 
 
 def describe_ppi(comparison: Comparison) -> list[str]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ragfault.stats.bootstrap import (
     Clusters,
+    ClusterTable,
     FloatArray,
     Values,
     as_matrix,
@@ -288,8 +289,8 @@ def ratio_interval(
 ) -> RatioInterval:
     """Return the ratio of two sums over the same traces, such as cost per answered trace, with its interval.
 
-    The interval is computed on the logarithm of the ratio, linearised (its influence on each trace; Woodruff 1971):
-    Student's t with the error and degrees of freedom of `cluster_error`, stretched on the side of the longer tail.
+    The interval holds every ratio for which numerator less ratio times denominator may have the mean 0 (Fieller 1954),
+    by Student's t with the error and degrees of freedom of `cluster_error`, stretched on the side of the longer tail.
     Undefined where a sum is 0; no interval with one cluster, or fewer than thirty traces of one and the same ratio.
 
     Values are 0 or more. Assumes that clusters (else traces) are drawn independently. Raises ValueError on no values,
@@ -297,7 +298,7 @@ def ratio_interval(
 
     >>> ratio = ratio_interval([0.02, 0.03, 0.04, 0.03] * 10, [1, 1, 1, 0] * 10)
     >>> [round(x, 3) for x in (ratio.value, ratio.low, ratio.high)]
-    [0.04, 0.033, 0.05]
+    [0.04, 0.033, 0.052]
     """
     return _estimate_ratio([numerator, denominator], clusters, confidence)
 
@@ -314,7 +315,8 @@ def paired_ratio(
     """Return candidate over baseline of the means of paired values, with its interval and a permutation test.
 
     With `denominators` (of the baseline, of the candidate) each side is itself a ratio of sums, such as cost per
-    answered trace. The interval is that of `ratio_interval`. The test swaps the sides of each cluster (else pair) and
+    answered trace. The interval is that of `ratio_interval`, with denominators that of the linearised logarithm
+    (Woodruff 1971). The test swaps the sides of each cluster (else pair) and
     compares the logarithm of the ratio; without denominators it is `sign_flip_test`, which orders swaps alike.
 
     Raises ValueError as `ratio_interval` does.
@@ -373,5 +375,35 @@ def _estimate_ratio(columns: list[Values], clusters: Clusters | None, confidence
     if groups < 2 or (error <= 1e-12 and n < MIN_CONSTANT_VALUES):
         reason = "one cluster" if groups < 2 else "one and the same ratio on fewer than thirty traces"
         return RatioInterval(math.exp(log), None, None, n, groups, None, f"{reason} says nothing about the spread")
+    if len(values) == 2:
+        table = tabulate_clusters(np.column_stack(values), clusters, None)
+        bottom, top = (_find_ratio_end(table, math.exp(log), step, confidence) for step in (0.5, 2.0))
+        unknown = None if bottom and top else "a sum is not shown to be above 0"
+        return RatioInterval(math.exp(log), bottom, top, n, groups, None, unknown)
     low, high = skewed_interval(log, error, df, skewness, confidence)
     return RatioInterval(math.exp(log), math.exp(low), math.exp(high), n, groups)
+
+
+MAX_DOUBLINGS = 40
+BISECTIONS = 30
+
+
+def _find_ratio_end(table: ClusterTable, ratio: float, step: float, confidence: float) -> float | None:
+    """Find how far a ratio may be multiplied by steps until numerator less ratio times denominator differs from 0."""
+
+    def is_possible(candidate: float) -> bool:
+        apart = ClusterTable(table.sums[:, [0]] - candidate * table.sums[:, [1]], table.counts[:, [0]])
+        low, high = skewed_interval(float(apart.means()[0]), *cluster_error(apart, 0), confidence)
+        return low <= 0 <= high
+
+    inside, outside = ratio, ratio * step
+    for _ in range(MAX_DOUBLINGS):
+        if not is_possible(outside):
+            break
+        inside, outside = outside, outside * step
+    else:
+        return None
+    for _ in range(BISECTIONS):
+        middle = math.sqrt(inside * outside)
+        inside, outside = (middle, outside) if is_possible(middle) else (inside, middle)
+    return inside

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs, widen_intervals
 from ragfault.analysis.comparison.records import ChangeState, Comparison, MetricChange, MovedTrace
 from ragfault.analysis.correction import Codes, Floats, LabeledScores, Mask, correct_difference, metric_bounds
-from ragfault.analysis.score_matrix import FAILED, SCORED, metric_name, segment_codes
+from ragfault.analysis.score_matrix import FAILED, QUANTILES, SCORED, is_amount, metric_name, segment_codes
 from ragfault.errors import UsageError
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.metrics.catalog import MetricDefinition, get_definitions
@@ -25,11 +25,15 @@ from ragfault.protocols import VerdictKind
 from ragfault.stats import (
     Difference,
     PpiDifference,
+    QuantileChange,
+    RatioInterval,
     count_flips,
     detectable_effect,
     equivalence_test,
     holm_adjust,
     paired_differences,
+    paired_ratio,
+    quantile_changes,
     required_equivalence_pairs,
     required_pairs,
     sign_flip_tests,
@@ -104,7 +108,7 @@ def compare(  # noqa: PLR0913 - the options of one verb
         same_answers=int(pairing.same_answers[mask].sum()),
         alpha=alpha,
         power=power,
-        changes=tuple(changes),
+        changes=_adjust_quantiles(changes),
         warnings=paired.warnings,
         mismatches=paired.mismatches(mask, [measure.name for measure in measures]),
         label_sources=paired.label_sources,
@@ -281,6 +285,7 @@ def _describe_change(
     measure, difference, n = sample.measure, test.difference, int(sample.defined.sum())
     mean = float(sample.baseline[sample.defined].mean()) if n else None
     margin = options.margin_for(measure, mean or 0.0)
+    quantiles, ratio = _compare_amounts(paired, sample, mask)
     equivalence_p = None if difference is None else equivalence_test(difference, margin, options.alpha).p
     state: ChangeState = "steady" if sample.identical else "cannot tell"
     needed = detectable = None
@@ -321,6 +326,32 @@ def _describe_change(
         fell=int((moved < 0).sum()),
         gains=_list_moved(paired, sample, mask, moved),
         drops=_list_moved(paired, sample, mask, -moved),
+        quantiles=quantiles,
+        ratio=ratio,
+    )
+
+
+def _compare_amounts(
+    paired: PairedRuns, sample: MetricSample, mask: Mask
+) -> tuple[tuple[QuantileChange, ...], RatioInterval | None]:
+    """Compare the quantiles and the means of an amount such as latency; nothing for other metrics."""
+    if sample.identical or not is_amount(sample.measure) or not sample.defined.any():
+        return (), None
+    clusters = None if paired.pairing.clusters is None else paired.pairing.clusters[mask][sample.defined]
+    sides = sample.baseline[sample.defined], sample.candidate[sample.defined]
+    changes = quantile_changes(*sides, QUANTILES, clusters)
+    return (
+        tuple(change for change in changes if change.reason is None or change.quantile < QUANTILES[-1]),
+        paired_ratio(*sides, clusters),
+    )
+
+
+def _adjust_quantiles(changes: Sequence[MetricChange]) -> tuple[MetricChange, ...]:
+    """Correct the p of all changes of quantiles by Holm, apart from those of the means."""
+    adjusted = iter(holm_adjust([item.p for change in changes for item in change.quantiles]))
+    return tuple(
+        replace(change, quantiles=tuple(replace(item, adjusted=next(adjusted)) for item in change.quantiles))
+        for change in changes
     )
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from ragfault.analysis.correction import LabelProvenance
 from ragfault.io.runs import Manifest
 from ragfault.records import Layer
-from ragfault.stats import Difference, PpiDifference
+from ragfault.stats import Difference, PpiDifference, QuantileChange, RatioInterval
 
 ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
 """State of a metric: dropped or rose by a corrected test, steady by an equivalence test."""
@@ -87,6 +87,10 @@ class MetricChange(Struct, frozen=True, kw_only=True):
     """Correction by labels, or the reason why there is none; None where the metric has no label."""
     judge_difference: Difference | None = None
     """Difference by the judge's scores, where `difference` is corrected."""
+    quantiles: tuple[QuantileChange, ...] = ()
+    """Changes of p50, p95 and, where its interval is defined, p99 of latency, tokens, cost and other amounts."""
+    ratio: RatioInterval | None = None
+    """Candidate's mean over the baseline's, for the same metrics; None for others."""
 
     @property
     def evidence_count(self) -> tuple[int, str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FILTERS = {
     "label": format.clean_label,
     "time": format.format_time,
+    "quantiles": format.describe_quantiles,
     "layer_title": lambda layer: format.LAYER_QUESTIONS[layer][0],
     "number": number_format.format_number,
     "interval": number_format.format_interval,

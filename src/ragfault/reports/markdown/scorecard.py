@@ -11,6 +11,7 @@ from ragfault.reports.format import (
     TARGET_RESULTS,
     clean_text,
     clip_text,
+    describe_quantiles,
     explain_corrections,
     get_correction_heading,
     group_by_layer,
@@ -123,7 +124,9 @@ def _build_layers(findings: Findings) -> list[str]:
             if item.interval
         ]
         heads = ("Metric", "Mean:", "95 % interval", "Scored:", "Undefined:", "Failed:", "Target")
-        lines += _build_section(LAYER_TITLES[layer], [*above, *build_markdown_table(heads, rows)])
+        tails = [f"- {escape_markdown(text)}" for text in describe_quantiles(items)]
+        below = ["", *tails] if tails else []
+        lines += _build_section(LAYER_TITLES[layer], [*above, *build_markdown_table(heads, rows), *below])
     return lines
 
 

@@ -17,6 +17,7 @@ from ragfault.reports.wording import (
     VERDICT_GLYPHS,
     describe_pairing,
     describe_ppi,
+    describe_quantile_changes,
     describe_test_terms,
     describe_unpaired,
     describe_verdict,
@@ -110,6 +111,7 @@ def _build_page(comparison: Comparison, width: int) -> list[RenderableType]:
     ]
     for layer, changes in group_changes(comparison.changes):
         parts += [build_line((f"\n{LAYER_TITLES[layer]}", "bold cyan")), build_change_table(changes, width)]
+        parts += [indent_line(2, (text, "dim")) for text in describe_quantile_changes(changes)]
     parts += [build_line((f"\n{line}", "dim")) for line in explain_undecided(comparison)]
     parts += build_ppi_notes(comparison)
     silent = list_unmeasured(comparison.changes)
@@ -189,6 +191,7 @@ def _build_markdown_section(comparison: Comparison) -> list[str]:
     lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in list_warnings(comparison)]
     for layer, changes in group_changes(comparison.changes):
         lines += [f"**{LAYER_TITLES[layer]}**", "", *build_markdown_rows(changes), ""]
+        lines += build_markdown_list(describe_quantile_changes(changes))
     lines += build_markdown_list([*explain_undecided(comparison), *describe_ppi(comparison)])
     silent = list_unmeasured(comparison.changes)
     if silent:

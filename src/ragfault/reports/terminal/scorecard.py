@@ -14,6 +14,7 @@ from ragfault.reports.format import (
     TARGET_RESULTS,
     clean_text,
     clip_text,
+    describe_quantiles,
     explain_corrections,
     get_correction_heading,
     group_by_layer,
@@ -262,6 +263,7 @@ def _build_layers(findings: Findings, width: int) -> list[RenderableType]:
             names = " + ".join(part.metric for part in layer_health.parts)
             line += [f"   health {format_interval(layer_health.interval)}", (f"   mean of {names}", "dim")]
         parts += [build_line(*line), _build_metric_table(items, width)]
+        parts += [indent_line(2, (text, "dim")) for text in describe_quantiles(items)]
     return parts
 
 
