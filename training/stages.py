@@ -1,6 +1,6 @@
 """Learn how much each observation on a pair of runs speaks for a stage, on the fault bench.
 
-    python training/stages.py [--data FOLDER] [--cache FOLDER] [--size 300] [--seeds 2]
+    python training/stages.py [--data FOLDER] [--cache FOLDER] [--size 300] [--seeds 1] [--strengths medium]
 
 Faults of known stage are put into the system of `benchmarks/faults` over the demo handbook and, with `--data`, over
 `squad2_*.jsonl.gz` of that folder. Of every pair of runs the evidence is collected. A multinomial logistic model over
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from benchmarks.faults.__main__ import METRICS
 from benchmarks.faults.corpora import Corpus, handbook_corpus, squad_corpus
-from benchmarks.faults.injection import FAULTS, STRENGTHS, pair
+from benchmarks.faults.injection import FAULTS, STRENGTHS, Strength, pair
 from msgspec.structs import replace
 
 from ragfault.analysis import pair_runs
@@ -52,13 +52,13 @@ class Trial(NamedTuple):
     evidence: Sequence[StageEvidence]
 
 
-def trials(corpus: Corpus, folder: Path, size: int, seeds: int) -> list[Trial]:
+def trials(corpus: Corpus, folder: Path, size: int, seeds: int, strengths: Sequence[Strength]) -> list[Trial]:
     """Return the trials of a corpus; runs that the folder holds already are not made again."""
     cases = []
     names = [name for name, fault in FAULTS.items() if fault.branch]
     for seed in range(seeds):
         for name in names:
-            for strength in STRENGTHS:
+            for strength in strengths:
                 places = [folder / f"{corpus.name}-{seed}-{side}" for side in ("base", f"{name}-{strength}")]
                 if not all(place.exists() for place in places):
                     sides = pair(corpus, name, strength, n=min(size, len(corpus.questions)), seed=seed)
@@ -179,11 +179,14 @@ def main() -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--size", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--strengths", nargs="+", choices=STRENGTHS, default=["medium"])
     asked = parser.parse_args()
     corpora = [handbook_corpus()] + ([squad_corpus(asked.data)] if asked.data else [])
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.cache or Path(temporary)
-        cases = [case for corpus in corpora for case in trials(corpus, folder, asked.size, asked.seeds)]
+        cases = [
+            case for corpus in corpora for case in trials(corpus, folder, asked.size, asked.seeds, asked.strengths)
+        ]
     scored = hold_out(cases)
     first, three = report(scored)
     temperature = max(np.arange(0.5, 5.0, 0.1), key=lambda value: likelihood(scored, value))

@@ -99,3 +99,21 @@ def test_unchanged_sources_are_never_blamed(tmp_path: Path):
     result = bisect(old, evaluate_system(tmp_path / "new", system(200, 2, contradiction=0.3, retrieval=0.0)))
     assert [(fault.layer, fault.branch) for fault in result.faults] == [("generation", "2 generation")]
     assert "from the same chunks" in result.sentence
+
+
+def test_a_consequence_is_no_second_fault(tmp_path: Path):
+    """Where fewer chunks make less complete answers, on pairs that lost a relevant chunk, retrieval alone is named."""
+    old = system(200, 1, retrieval=-1.0)
+    lost = []
+    for trace, seen in old:
+        chunks = tuple(replace(chunk, id=f"{chunk.id}-other") for chunk in (trace.chunks or ())[:1])
+        verdicts = tuple(
+            replace(verdict, chunk=chunk.id, level="none", relevance=0.0)
+            for verdict, chunk in zip(seen.chunk or (), chunks, strict=False)
+        )
+        facts = tuple(replace(fact, present=False) for fact in (seen.fact or ())[:2]) + (seen.fact or ())[2:]
+        lost.append(
+            (replace(trace, chunks=chunks), replace(seen, chunk=verdicts, use=(seen.use or ())[:1], fact=facts))
+        )
+    runs = [evaluate_system(tmp_path / name, pairs) for name, pairs in (("old", old), ("new", lost))]
+    assert [fault.layer for fault in bisect(*runs).faults] == ["retrieval"]

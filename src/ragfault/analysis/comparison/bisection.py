@@ -158,7 +158,9 @@ def _truncate(text: str | None) -> str | None:
     return text if text is None or len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
 
 
-SECOND_LOOK = "again: generation"  # branch name of the check of generation on the traces with unaffected retrieval
+SECOND_LOOK = (
+    "again: generation"  # branch name of the check of what lies behind, on the traces with unaffected retrieval
+)
 SEARCH_SHARE = 0.2  # of alpha, spent on the search for a segment in addition to the tree
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
 
@@ -211,9 +213,15 @@ def bisect(
     if faults and faults[0].layer == "retrieval":
         more, ruling = _recheck_generation(side, comparison, pair_mask, options, differences)
         faults, tree = [*faults, *more], [*tree, ruling]
-    evidence = collect_evidence(read_pairs(side, pair_mask)) if faults else ()
-    ranked = [replace(fault, suspects=rank_suspects(STAGES_BY_BRANCH[fault.branch], evidence)) for fault in faults]
-    shown = tuple(replace(fault, examples=pick_examples(side, fault)) for fault in (*broken, *ranked))
+    evidence = collect_evidence(read_pairs(side, pair_mask)) if faults or broken else ()
+    shown = tuple(
+        replace(
+            fault,
+            suspects=rank_suspects(STAGES_BY_BRANCH.get(fault.branch, ()), evidence),
+            examples=pick_examples(side, fault),
+        )
+        for fault in (*broken, *faults)
+    )
     shared = replace(full, changes=(*comparison.changes, *checks), warnings=warnings)
     verdict, sentence = explained or _decide_verdict(shown, walk, comparison, shared)
     result = Bisection(
@@ -395,12 +403,20 @@ def _recheck_generation(
     options: Mapping[str, Any],
     differences: Sequence[RunDifference],
 ) -> tuple[list[LayerFault], BranchDecision]:
-    """Find the faults of generation on the traces whose retrieval did not get worse."""
+    """Find the faults behind one of retrieval, on the traces whose retrieval did not get worse and lost nothing relevant.
+
+    Source data is named only where texts changed under the same ids: other chunks may contradict the key by themselves.
+    """
     calm = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask.copy()
     for change in comparison.changes:
         if change.metric == EQUAL_DEPTH or metric_name(change.metric) in GOLD_METRICS:
             old, new = paired.values(change.metric, 0), paired.values(change.metric, 1)
             calm &= ~(new < old - change.margin)
+    relevant = [
+        np.array([sum(level >= LEVEL_WEIGHTS["medium"] for level in levels) for levels in _relevance_levels(run)])
+        for run in paired.runs
+    ]
+    calm &= relevant[1][paired.paired_rows(1)] >= relevant[0][paired.paired_rows(0)]
     chosen = [
         c.metric for c in comparison.changes if c.layer != "retrieval" or metric_name(c.metric) == "chunk_attribution"
     ]
@@ -408,7 +424,16 @@ def _recheck_generation(
     if not bool(calm.any()) or not chosen:
         return [], BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="not measured", why=scope)
     walk = TreeWalk(compare(paired, metrics=chosen, pair_mask=calm, **options), differences, retrieval_unaffected=True)
-    faults = [replace(fault, certain=False) for fault in walk.faults if fault.layer == "generation"]
+    edited = any(difference.name == "texts" for difference in differences)
+    placed = [
+        _place_contradictions(paired, fault, calm, options) if fault.layer == "source data" else fault
+        for fault in walk.faults
+    ]
+    faults = [
+        replace(fault, certain=False)
+        for fault in placed
+        if fault.layer == "generation" or (fault.layer == "source data" and edited)
+    ]
     if faults:
         why = f"{scope}: {'; '.join(_change_text(fault.evidence[0]) for fault in faults)}"
         return faults, BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="fault", why=why)

@@ -358,4 +358,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
 )
 """The branches in the order of the tree; the first that matches is where to begin."""
 
-STAGES_BY_BRANCH = {branch.name: branch.stages for branch in BRANCHES}
+STAGES_BY_BRANCH = {branch.name: branch.stages for branch in BRANCHES} | {
+    "0 empty retrieval": ("filter", "score threshold", "index", "index coverage", "query rewriter")
+}
+"""Branch, or check of the pipeline → the stages in which its fault may lie."""
