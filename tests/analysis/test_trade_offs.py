@@ -102,18 +102,22 @@ def test_unchanged_sources_are_never_blamed(tmp_path: Path):
 
 
 def test_a_consequence_is_no_second_fault(tmp_path: Path):
-    """Where fewer chunks make less complete answers, on pairs that lost a relevant chunk, retrieval alone is named."""
-    old = system(200, 1, retrieval=-1.0)
-    lost = []
-    for trace, seen in old:
-        chunks = tuple(replace(chunk, id=f"{chunk.id}-other") for chunk in (trace.chunks or ())[:1])
-        verdicts = tuple(
-            replace(verdict, chunk=chunk.id, level="none", relevance=0.0)
-            for verdict, chunk in zip(seen.chunk or (), chunks, strict=False)
-        )
-        facts = tuple(replace(fact, present=False) for fact in (seen.fact or ())[:2]) + (seen.fact or ())[2:]
-        lost.append(
-            (replace(trace, chunks=chunks), replace(seen, chunk=verdicts, use=(seen.use or ())[:1], fact=facts))
-        )
+    """Answers that are less complete on pairs that lost a relevant chunk are no fault of generation.
+
+    Half of the pairs have a key, and the others keep their first chunk, so that neither recall nor relevance at equal
+    depth shows that the second one is gone.
+    """
+    old, lost = [], []
+    for row, (trace, seen) in enumerate(system(200, 1, retrieval=-1.0)):
+        whole = trace if row % 2 else replace(trace, gold=None)
+        name = f"{trace.id}-0" if row % 2 == 0 else "other"
+        chunks = tuple(replace(chunk, id=name) for chunk in (trace.chunks or ())[:1])
+        level = (seen.chunk or ())[0] if row % 2 == 0 else replace((seen.chunk or ())[0], level="none", relevance=0.0)
+        facts = (*(replace(fact, present=False) for fact in (seen.fact or ())[:2]), *(seen.fact or ())[2:])
+        use = (replace((seen.use or ())[0], chunk=name),)
+        old.append((whole, seen))
+        short = replace(seen, chunk=(replace(level, chunk=name),), use=use, fact=facts)
+        lost.append((replace(whole, chunks=chunks, answer=f"{whole.answer} In short."), short))
     runs = [evaluate_system(tmp_path / name, pairs) for name, pairs in (("old", old), ("new", lost))]
-    assert [fault.layer for fault in bisect(*runs).faults] == ["retrieval"]
+    result = bisect(*runs)
+    assert [fault.layer for fault in result.faults] == ["retrieval"]

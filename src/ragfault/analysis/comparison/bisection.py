@@ -158,9 +158,7 @@ def _truncate(text: str | None) -> str | None:
     return text if text is None or len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
 
 
-SECOND_LOOK = (
-    "again: generation"  # branch name of the check of what lies behind, on the traces with unaffected retrieval
-)
+SECOND_LOOK = "again: generation"  # branch name of the check on the traces with unaffected retrieval
 SEARCH_SHARE = 0.2  # of alpha, spent on the search for a segment in addition to the tree
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
 
@@ -403,7 +401,7 @@ def _recheck_generation(
     options: Mapping[str, Any],
     differences: Sequence[RunDifference],
 ) -> tuple[list[LayerFault], BranchDecision]:
-    """Find the faults behind one of retrieval, on the traces whose retrieval did not get worse and lost nothing relevant.
+    """Find the faults behind one of retrieval, on traces whose retrieval got no worse and lost nothing relevant.
 
     Source data is named only where texts changed under the same ids: other chunks may contradict the key by themselves.
     """

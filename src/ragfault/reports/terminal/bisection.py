@@ -142,7 +142,6 @@ def _build_fault(fault: LayerFault) -> list[RenderableType]:
     ]
     parts += [indent_line(2, f"{format_metric(change)} {format_evidence(change)}") for change in fault.evidence]
     if fault.suspects:
-        if fault.suspects:
         parts.append(indent_line(2, (f"look at ({describe_suspect_bench()}):", "yellow")))
     parts += [indent_line(4, format_suspect(suspect)) for suspect in fault.suspects]
     parts += [indent_line(4, f"because {clean_text(clue.text)}") for clue in fault.differences]
