@@ -379,7 +379,7 @@ def format_suspect(suspect: Suspect) -> str:
 def describe_suspect_bench() -> str:
     """Describe how often the first suspect is right, on kinds of faults that its weights were not learned from."""
     table = load_stage_weights()
-    return f"the first is right in {round(10 * table.first_accuracy)} of 10 cases of the fault bench"
+    return f"the first is right in {table.first_accuracy:.0%} of the cases of the fault bench"
 
 
 def describe_segment(segment: BrokenSegment) -> str:

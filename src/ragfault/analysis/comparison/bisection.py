@@ -411,8 +411,8 @@ def _recheck_generation(
             old, new = paired.values(change.metric, 0), paired.values(change.metric, 1)
             calm &= ~(new < old - change.margin)
     relevant = [
-        np.array([sum(level >= LEVEL_WEIGHTS["medium"] for level in levels) for levels in _relevance_levels(run)])
-        for run in paired.runs
+        np.array([sum(chunk.level in RELEVANT_LEVELS for chunk in seen.chunk or ()) for seen in paired.verdicts(side)])
+        for side in (0, 1)
     ]
     calm &= relevant[1][paired.paired_rows(1)] >= relevant[0][paired.paired_rows(0)]
     chosen = [

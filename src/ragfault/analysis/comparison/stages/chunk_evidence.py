@@ -116,8 +116,9 @@ def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
     stay = _shared_share(lists)
     many, some = ramp(share, 0.3, 0.9), ramp(0.85 - share, 0.0, 0.3)
     text = f"{share:.0%} of the lists changed, and keep {stay:.0%} of their chunks at about the same length"
-    yield from give("other set", part * many, text, "embedder", "index", "reranker")
-    yield from give("mostly other", part * many * ramp(0.6 - stay, 0.0, 0.4), text, "embedder")
+    other = part * (1 - ramp(_vanished_share(lists), 0.5, 0.95))
+    yield from give("other set", other * many, text, "embedder", "index", "reranker")
+    yield from give("mostly other", other * many * ramp(0.6 - stay, 0.0, 0.4), text, "embedder")
     text = f"{share:.0%} of the lists changed, and the others are the same"
     yield from give("some lists", part * some, text, "query rewriter", "filter", "index coverage")
     order = _concordance(lists)
@@ -148,6 +149,17 @@ def _concordance(lists: _ChunkLists) -> float | None:
         same += sum(left < right for left, right in pairwise(ranks))
         total += max(0, len(ranks) - 1)
     return same / total if total >= 10 else None
+
+
+def _vanished_share(lists: _ChunkLists) -> float:
+    """Return the share of the losses that are of chunks which no changed list holds any more.
+
+    Only chunks that at least three lists held count: others vanish with any loss.
+    """
+    uses = Counter(key for _, old, _ in lists.changed for key in set(old))
+    there = {key for _, _, new in lists.changed for key in new}
+    losses = [key for _, old, new in lists.changed for key in set(old) - set(new) if uses[key] >= 3]
+    return fmean(key not in there for key in losses) if losses else 0.0
 
 
 def _loss_dispersion(lists: _ChunkLists) -> float | None:
@@ -196,13 +208,11 @@ def _gone_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:
         gone = fmean(key not in there for key in often)
         text = f"{gone:.0%} of the chunks that at least three queries retrieved are retrieved for none any more"
         yield from give("gone", ramp(gone, 0.05, 0.25), text, "index coverage")
-        yield from give("gone", ramp(gone, 0.05, 0.25) / 2, text, "index")
     gold = {key for key in set().union(*old.gold.values()) if key in old.chunks} if old.gold else set()
     if by_id and len(gold) >= 5:
         gone = fmean(key not in new.chunks for key in gold)
         text = f"{gone:.0%} of the gold chunks that the baseline retrieved are retrieved for no query any more"
         yield from give("gold gone", ramp(gone, 0.05, 0.25), text, "index coverage")
-        yield from give("gold gone", ramp(gone, 0.05, 0.25) / 2, text, "index")
 
 
 def _filter_rules(lists: _ChunkLists) -> Evidence:
