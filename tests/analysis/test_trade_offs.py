@@ -109,15 +109,15 @@ def test_a_consequence_is_no_second_fault(tmp_path: Path):
     """
     old, lost = [], []
     for row, (trace, seen) in enumerate(system(200, 1, retrieval=-1.0)):
-        whole = trace if row % 2 else replace(trace, gold=None)
+        original = trace if row % 2 else replace(trace, gold=None)
         name = f"{trace.id}-0" if row % 2 == 0 else "other"
         chunks = tuple(replace(chunk, id=name) for chunk in (trace.chunks or ())[:1])
         level = (seen.chunk or ())[0] if row % 2 == 0 else replace((seen.chunk or ())[0], level="none", relevance=0.0)
         facts = (*(replace(fact, present=False) for fact in (seen.fact or ())[:2]), *(seen.fact or ())[2:])
         use = (replace((seen.use or ())[0], chunk=name),)
-        old.append((whole, seen))
+        old.append((original, seen))
         short = replace(seen, chunk=(replace(level, chunk=name),), use=use, fact=facts)
-        lost.append((replace(whole, chunks=chunks, answer=f"{whole.answer} In short."), short))
+        lost.append((replace(original, chunks=chunks, answer=f"{original.answer} In short."), short))
     runs = [evaluate_system(tmp_path / name, pairs) for name, pairs in (("old", old), ("new", lost))]
     result = bisect(*runs)
     assert [fault.layer for fault in result.faults] == ["retrieval"]
