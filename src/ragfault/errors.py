@@ -20,7 +20,11 @@ prints the message without a traceback.
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from difflib import get_close_matches
 from typing import ClassVar, NamedTuple
 
@@ -28,8 +32,62 @@ MAX_BAD_LINES_SHOWN = 20
 """Number of bad lines of one input that a message shows; the rest are counted."""
 
 
+FLAGS_SHOWN: ContextVar[bool] = ContextVar("FLAGS_SHOWN", default=False)
+"""Whether messages name the flags of the command line; else the parameters of Python. The command line sets it."""
+
+_SWITCHES = ("anyway", "force", "rejudge", "skip-bad")  # flags without a value
+_MAPS = re.compile(r"--map (?:'[^']*'|\S)+(?: --map (?:'[^']*'|\S)+)*(?<![.,;:)])")
+_SHELL_COMMAND = r"\bragfault [a-z]+ (?:(?!\.(?: |$)| \().)+"
+_FLAG = re.compile(
+    _SHELL_COMMAND + r"|(?<![\w-])(?:-o|--([a-z][a-z-]*[a-z]))(?![\w-])(?: (\"[^\"]+\"|[A-Z,]{3,}|\w+:[^\s.,;)]+))?"
+)
+_COMMAND = re.compile(r"\bragfault (evaluate|bisect) (\S+)(?: -o)? ([^\s.,;)]+)(?= ?[.,;)]|$)")
+
+
+def name_parameters(message: str) -> str:
+    """Return a message with the parameters of Python functions in place of flags and commands.
+
+    >>> name_parameters("run exists. Choose another place with -o, or replace it with --force.")
+    'run exists. Choose another place with out=…, or replace it with force=True.'
+    >>> name_parameters("Read it with: --map query=q --map chunks=docs[].text")
+    'Read it with: map={"query": "q", "chunks": "docs[].text"}'
+    >>> name_parameters("no run at v2. Make one with: ragfault evaluate TRACES -o v2")
+    'no run at v2. Make one with: ragfault.evaluate("TRACES", "v2")'
+    """
+    message = _COMMAND.sub(lambda match: f'ragfault.{match[1]}("{match[2]}", "{match[3]}")', message)
+    return _FLAG.sub(_name_parameter, _MAPS.sub(_name_map, message))
+
+
+def _name_map(match: re.Match[str]) -> str:
+    try:
+        words = shlex.split(match[0])
+    except ValueError:
+        return match[0]
+    pairs = [word.partition("=") for word in words if word != "--map"]
+    if not all(equals for _, equals, _ in pairs):
+        return "map=…"
+    return f"map={json.dumps({field: column for field, _, column in pairs}, ensure_ascii=False)}"
+
+
+def _name_parameter(match: re.Match[str]) -> str:
+    if match[0].startswith("ragfault "):
+        return match[0]  # a command for a shell, as a whole
+    flag, value = match[1] or "out", match[2]
+    if flag in _SWITCHES:
+        return f"{flag.replace('-', '_')}=True" + (f" {value}" if value else "")
+    shown = "…" if value is None else value if value.startswith('"') else f'"{value}"'
+    return f"{flag.replace('-', '_')}={shown}"
+
+
 class RagfaultError(Exception):
-    """Base class of all errors that ragfault raises."""
+    """Base class of all errors that ragfault raises.
+
+    Its text names parameters of Python; on the command line it names flags.
+    """
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return message if FLAGS_SHOWN.get() else name_parameters(message)
 
 
 class UsageError(RagfaultError):
@@ -107,7 +165,7 @@ class BadTraces(InputError):
     2 of 43 traces cannot be read:
       t.jsonl:3: malformed JSON
       t.jsonl:9: field `query` is missing
-    Fix them, or leave them out with --skip-bad (they are then written to a side file).
+    Fix them, or leave them out with skip_bad=True (they are then written to a side file).
     """
 
     noun: ClassVar[str] = "traces"
@@ -133,7 +191,7 @@ class BadDocuments(BadTraces):
     >>> print(BadDocuments([BadLine("notes/a.txt", 1, "the document is empty")], good=12))
     1 of 13 documents cannot be read:
       notes/a.txt:1: the document is empty
-    Fix them, or leave them out with --skip-bad.
+    Fix them, or leave them out with skip_bad=True.
     """
 
     noun = "documents"

@@ -97,7 +97,7 @@ def test_a_budget_is_that_of_all_repeats(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("RAGFAULT_LLM_API_KEY", raising=False)
     with serve_model() as server:
         options = {"base_url": server.url, "cache": "none", "max_tokens": 300, "budget_tokens": 40_000}
-        with pytest.raises(BudgetExceeded, match="--budget"):
+        with pytest.raises(BudgetExceeded, match="budget="):
             repeat_judge("llm:m", make_traces(12), k=3, options=options)
         assert 20_000 < server.tokens <= 40_000
         assert repeat_judge("llm:m", make_traces(12), k=3, options={**options, "budget_tokens": 10**6}).deterministic

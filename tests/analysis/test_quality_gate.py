@@ -391,7 +391,7 @@ def test_another_judge_is_refused_unless_asked_for(tmp_path):
     old, result = run_of(tmp_path, "old", "s" * 4), signs("s" * 4)
     judge = Other([seen for _, seen in result])
     new = evaluate([trace for trace, _ in result], tmp_path / "new", judge=judge, metrics=["groundedness"])
-    with pytest.raises(RunError, match="--anyway"):
+    with pytest.raises(RunError, match="anyway=True"):
         gate(new, baseline=old)
     decision = gate(new, baseline=old, anyway=True)
     for text in (
@@ -471,7 +471,7 @@ def test_terminal_says_all(decided):
     text = report.render_gate_terminal(decided, width=80)
     assert "\x1b" not in text
     assert "pass        groundedness>=0.85" in text
-    assert text.splitlines()[-1] == "run: fail, 1 pass, 1 fail, 1 cannot tell of 3 thresholds"
+    assert text.splitlines()[0] == "run: fail, 1 pass, 1 fail, 1 cannot tell of 3 thresholds"
     assert "\x1b[32m" in report.render_gate_terminal(decided, width=80, color=True)
     assert max(map(len, report.render_gate_terminal(decided, width=50).splitlines())) <= 50
 

@@ -285,7 +285,7 @@ def test_unrecognised(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"no Parquet")
     with pytest.raises(InputError, match="cannot be read as Parquet"):
         list(read_traces(tmp_path / "a.parquet"))
-    options = r"no column for `query`; .*there are: id, text\. .*--map query="
+    options = r"no column for `query`; .*there are: id, text\. .*map=.\"query\": "
     (tmp_path / "a.csv").write_text("id,text\n1,x\n")
     pq.write_table(pa.table({"id": ["1"], "text": ["x"]}), tmp_path / "b.parquet")
     (tmp_path / "c.jsonl").write_bytes(b'{"id": "1", "text": "x"}\n' * 30)
@@ -413,7 +413,7 @@ def test_existing_output(tmp_path):
     """What exists is not overwritten unless that is asked for."""
     path = tmp_path / "t.jsonl"
     path.write_text("mine")
-    with pytest.raises(OutputError, match=r"exists already.*--force"):
+    with pytest.raises(OutputError, match=r"exists already.*force=True"):
         write_traces([Trace(id="1", query="q")], path)
     assert path.read_text() == "mine"
     write_traces([Trace(id="1", query="q")], path, force=True)

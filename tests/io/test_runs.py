@@ -101,7 +101,7 @@ def test_a_run_without_finished_parts_is_replaced(tmp_path: Path):
 def test_a_place_that_is_taken_is_refused(tmp_path: Path):
     """A run gives way to force only; what is no run never gives way."""
     finished(tmp_path / "run")
-    with pytest.raises(OutputError, match=r"exists already.*--force"):
+    with pytest.raises(OutputError, match=r"exists already.*force=True"):
         PartialRun.begin(tmp_path / "run", plan())
     partial = PartialRun.begin(tmp_path / "run", plan(judge="k/2"), force=True)
     fill(partial)

@@ -152,7 +152,7 @@ def test_a_file_that_another_holds_is_not_taken_for_damage(tmp_path: Path, monke
 def test_an_uncreatable_path_is_an_error(tmp_path: Path):
     """Where no file can be, another can be named."""
     (tmp_path / "taken").write_text("x")
-    with pytest.raises(InputError, match="--cache or RAGFAULT_CACHE"):
+    with pytest.raises(InputError, match="cache=… or RAGFAULT_CACHE"):
         CacheFile(tmp_path / "taken" / "cache.sqlite")
 
 

@@ -55,7 +55,7 @@ def test_a_price_is_looked_up_or_asked_for(tmp_path: Path):
     """A model of the catalogue has a price; where no model is known the message says what to give."""
     pytest.importorskip("genai_prices")
     old, new = run(tmp_path / "old", 4, 1000), run(tmp_path / "new", 2, 400)
-    with pytest.raises(UsageError, match="--model"):
+    with pytest.raises(UsageError, match="model="):
         compute_run_savings(old, new, queries=100)
     savings = compute_run_savings(old, new, queries=1_000_000, model="gpt-4o-mini")
     assert savings.monthly[0] > savings.monthly[1] > 0

@@ -18,7 +18,7 @@ from ragfault.analysis.comparison.records import (
 )
 from ragfault.analysis.comparison.run_history import MetricHistory, MetricShift, RunBreak, RunHistory, RunStep, history
 from ragfault.analysis.correction import CardCorrection, HumanLabels, LabelProvenance
-from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose
+from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.analysis.quality_gate import MIN_COVERAGE, gate
 from ragfault.analysis.records import (
     ChunkInsight,
@@ -32,7 +32,7 @@ from ragfault.analysis.records import (
     Scorecard,
     ThresholdDecision,
 )
-from ragfault.analysis.run_analysis import analyze, diagnose_run, suggest_remedies, worst_traces
+from ragfault.analysis.run_analysis import analyze, diagnose, diagnose_run, suggest_remedies, worst_traces
 from ragfault.analysis.scorecard import (
     TARGETS,
     assess_health,

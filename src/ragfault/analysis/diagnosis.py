@@ -116,7 +116,7 @@ LOW_SCORE = 0.5  # below this, the relevance of an answer and each of the triad'
 KIND_ORDER = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}
 
 
-def diagnose(trace: Trace, verdicts: Verdicts) -> Diagnosis:
+def diagnose_trace(trace: Trace, verdicts: Verdicts) -> Diagnosis:
     """Diagnose a trace from its verdicts, as `Run.evidence` yields them: with the answer key applied where it decides.
 
     What the judge did not look at is not a problem. A chunk is irrelevant at level none. Where the answer
@@ -130,7 +130,7 @@ def diagnose(trace: Trace, verdicts: Verdicts) -> Diagnosis:
     >>> trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="On dogs."), Chunk(id="b", text="At noon.")))
     >>> bad = ChunkVerdict(chunk="a", relevance=0.1, level="none")
     >>> good = ChunkVerdict(chunk="b", relevance=0.9, level="high")
-    >>> [(p.kind, p.chunk) for p in diagnose(trace, Verdicts(trace="1", chunk=(bad, good))).problems]
+    >>> [(p.kind, p.chunk) for p in diagnose_trace(trace, Verdicts(trace="1", chunk=(bad, good))).problems]
     [('irrelevant_chunk', 'a')]
     """
     problems = [

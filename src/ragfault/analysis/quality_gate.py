@@ -15,7 +15,7 @@ from ragfault.analysis.score_matrix import ScoreMatrix, open_matrix
 from ragfault.analysis.scorecard import aggregate_metric
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.errors import UnknownName, UsageError
-from ragfault.io.runs import Run
+from ragfault.io.runs import AnyRun
 from ragfault.stats import Interval, PpiMean
 
 MIN_COVERAGE = 0.5
@@ -23,11 +23,11 @@ MIN_COVERAGE = 0.5
 
 
 def gate(
-    source: Run | ScoreMatrix,
+    source: AnyRun | ScoreMatrix,
     thresholds: Iterable[Threshold | str] = (),
     *,
     coverage: float = MIN_COVERAGE,
-    baseline: Run | None = None,
+    baseline: AnyRun | None = None,
     labels: PairedLabels = (None, None),
     **options: Any,
 ) -> GateResult:
@@ -64,7 +64,7 @@ def gate(
 
 
 def _check_baseline(
-    baseline: Run, matrix: ScoreMatrix, coverage: float, labels: PairedLabels, options: dict[str, Any]
+    baseline: AnyRun, matrix: ScoreMatrix, coverage: float, labels: PairedLabels, options: dict[str, Any]
 ) -> RegressionReport:
     anyway, flakiness = bool(options.pop("anyway", False)), options.pop("flakiness", None)
     side = pair_runs(baseline, matrix.run, anyway=anyway, labels=labels, flakiness=flakiness)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.analysis.comparison.records import MetricChange, PairMismatch
+from ragfault.analysis.comparison.records import MetricChange, PairMismatch, PrintedResult
 from ragfault.analysis.correction import CardCorrection, LabelProvenance
 from ragfault.analysis.thresholds import Threshold
 from ragfault.io.runs import Manifest
@@ -223,7 +223,7 @@ class TraceProblem(FindingRecord, frozen=True):
     remedies: tuple[str, ...] = ()
 
 
-class Diagnosis(FindingRecord, frozen=True):
+class Diagnosis(PrintedResult, FindingRecord, frozen=True):
     """Problems of one trace."""
 
     trace: str
@@ -291,7 +291,7 @@ class GoldAgreement(FindingRecord, frozen=True):
     """True if high enough to act on; None: too few cases to tell."""
 
 
-class Findings(FindingRecord, frozen=True):
+class Findings(PrintedResult, FindingRecord, frozen=True):
     """All results of the analysis of one run; the data of every report."""
 
     run: str
@@ -379,7 +379,7 @@ class RegressionReport(FindingRecord, frozen=True):
     """What the runs record differently; one that blocks keeps the gate from passing."""
 
 
-class GateResult(FindingRecord, frozen=True):
+class GateResult(PrintedResult, FindingRecord, frozen=True):
     """Decisions on all thresholds, and beside a baseline on a drop of each metric."""
 
     run: str

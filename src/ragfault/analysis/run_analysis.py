@@ -5,13 +5,14 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
 
 import numpy as np
 from msgspec.structs import replace
 
 from ragfault.analysis.chunk_insights import compute_insights, load_chunks
 from ragfault.analysis.correction import CardChoice, HumanLabels
-from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose
+from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose_trace
 from ragfault.analysis.gold_agreement import measure_gold_agreement
 from ragfault.analysis.records import Diagnosis, Findings, ProblemExample, ProblemKind, Remedy
 from ragfault.analysis.score_matrix import SCORED, ScoreMatrix, estimate_mean, metric_name, open_matrix
@@ -26,8 +27,9 @@ from ragfault.analysis.scorecard import (
     pair_tradeoffs,
     quality_level,
 )
-from ragfault.errors import UnknownName
-from ragfault.io.runs import Run
+from ragfault.errors import UnknownName, UsageError
+from ragfault.io.runs import AnyRun, Run, open_run
+from ragfault.records import Trace, Verdicts
 
 RIGHT_OUTCOMES = ("right answer", "right refusal")
 """Outcomes by the answer key that are no failure."""
@@ -38,20 +40,52 @@ GOOD_LEVELS = ("excellent", "good")
 MAX_EXAMPLES = 5  # how many traces a remedy names
 
 
-def diagnose_run(source: Run | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
+@overload
+def diagnose(source: Trace, verdicts: Verdicts) -> Diagnosis: ...
+@overload
+def diagnose(source: AnyRun, *, ids: Sequence[str] | None = None) -> tuple[Diagnosis, ...]: ...
+def diagnose(
+    source: Trace | AnyRun, verdicts: Verdicts | None = None, *, ids: Sequence[str] | None = None
+) -> Diagnosis | tuple[Diagnosis, ...]:
+    """Diagnose a trace from its verdicts, or every trace of a run (of `ids`) in order, each problem with remedies.
+
+    `diagnose("runs/v1")` takes a run or the path of one; `diagnose(trace, verdicts)` a single trace. What the judge did
+    not look at is not a problem. A chunk is irrelevant at level none. Where the answer refuses, what it leaves out is
+    not held against it; a refusal is wrong where the chunks cover what was asked. An expected fact that the chunks do
+    not hold is the retriever's (uncovered_statement), one that they hold, or may hold, and the answer lacks is the
+    generator's (absent_fact).
+
+    Raises UnknownName for an id that no trace has, UsageError for a trace without verdicts, RunError where there is no
+    run at a path.
+
+    >>> from ragfault import Chunk, Trace, Verdicts
+    >>> from ragfault.records import ChunkVerdict
+    >>> trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="On dogs."),))
+    >>> verdicts = Verdicts(trace="1", chunk=(ChunkVerdict(chunk="a", relevance=0.1, level="none"),))
+    >>> [problem.kind for problem in diagnose(trace, verdicts).problems]
+    ['nothing_relevant', 'irrelevant_chunk']
+    """
+    if not isinstance(source, Trace):
+        return tuple(diagnose_run(source, ids))
+    if verdicts is None:
+        raise UsageError("a single trace is diagnosed from its verdicts: give diagnose(trace, verdicts), or a run.")
+    return diagnose_trace(source, verdicts)
+
+
+def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
     """Diagnose every trace (of `ids`) in order, with its triad and quality level where the run has them.
 
     Raises UnknownName for an id that no trace has.
     """
-    run = source.run if isinstance(source, ScoreMatrix) else source
+    run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
     if ids is None:
-        triads = _triads_by_trace(open_matrix(source))
+        triads = _triads_by_trace(open_matrix(source if isinstance(source, ScoreMatrix) else run))
     else:
         _check_ids(run, ids)
         rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
         triads = {row.trace: row.value for row in reversed(rows) if row.value is not None}
     for trace, verdicts in run.evidence(ids):
-        diagnosis = diagnose(trace, verdicts)
+        diagnosis = diagnose_trace(trace, verdicts)
         triad = triads.get(trace.id)
         yield (diagnosis if triad is None else replace(diagnosis, triad=triad, quality=quality_level(triad).name))
 
@@ -72,7 +106,7 @@ def _check_ids(run: Run, ids: Sequence[str]) -> None:
         raise UnknownName(f"trace in {run.path.name}", name, known)
 
 
-def worst_traces(source: Run | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...]:
+def worst_traces(source: AnyRun | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...]:
     """Return the `n` worst traces, worst first, without those that have no problem.
 
     Traces whose pipeline failed come first, then those whose answer or refusal is wrong by the answer key, most of the
@@ -84,7 +118,7 @@ def worst_traces(source: Run | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...
     return DiagnosisSummary(diagnose_run(source), n).worst_traces()
 
 
-def suggest_remedies(source: Run | ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
+def suggest_remedies(source: AnyRun | ScoreMatrix, examples: int = MAX_EXAMPLES) -> tuple[Remedy, ...]:
     """Return the kinds of problem of a run with their remedies, the most frequent first."""
     matrix = open_matrix(source)
     return DiagnosisSummary(diagnose_run(matrix), 0).suggest_remedies(matrix, examples)
@@ -176,7 +210,7 @@ def _build_example(diagnosis: Diagnosis, kind: ProblemKind) -> ProblemExample:
 
 
 def analyze(
-    run: Run,
+    run: AnyRun,
     *,
     n: int = 10,
     by: str = "route",
@@ -193,6 +227,7 @@ def analyze(
     Raises UnknownName for another field than there is, RunError where the run is not whole, UsageError where the
     judge has no card to correct by.
     """
+    run = open_run(run)
     matrix = ScoreMatrix(run, labels)
     targets = tuple(targets)
     seen = load_chunks(run)

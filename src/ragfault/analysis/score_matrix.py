@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ragfault.analysis.correction import Codes, Floats, HumanLabels, LabelValues, Mask, metric_bounds
 from ragfault.errors import RunError, UnknownName
-from ragfault.io.runs import MetricInfo, Run
+from ragfault.io.runs import AnyRun, MetricInfo, Run, open_run
 from ragfault.stats import Interval, QuantileInterval, mean_interval, quantile_interval
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ class ScoreMatrix:
         return np.flatnonzero(states == SCORED) if rows is None else rows[states == SCORED]
 
 
-def open_matrix(source: Run | ScoreMatrix, labels: HumanLabels | None = None) -> ScoreMatrix:
-    """Return the score matrix of a run; a matrix is returned as it is, so that several analyses can share one."""
-    return source if isinstance(source, ScoreMatrix) else ScoreMatrix(source, labels)
+def open_matrix(source: AnyRun | ScoreMatrix, labels: HumanLabels | None = None) -> ScoreMatrix:
+    """Return the score matrix of a run, also by its path; a matrix is returned as it is, to be shared by analyses."""
+    return source if isinstance(source, ScoreMatrix) else ScoreMatrix(open_run(source), labels)
 
 
 def metric_name(metric: str) -> str:

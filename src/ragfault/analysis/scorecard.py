@@ -35,7 +35,7 @@ from ragfault.analysis.score_matrix import (
 )
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.errors import UsageError
-from ragfault.io.runs import Run
+from ragfault.io.runs import AnyRun
 from ragfault.records import Layer
 from ragfault.stats import Interval
 
@@ -63,7 +63,7 @@ MAX_REASONS = 3  # maximum number of reasons of one kind in an aggregate
 
 
 def build_scorecard(
-    source: Run | ScoreMatrix,
+    source: AnyRun | ScoreMatrix,
     targets: Thresholds = TARGETS,
     *,
     corrected: CardChoice = False,
@@ -103,7 +103,7 @@ def build_scorecard(
 
 
 def build_segments(
-    source: Run | ScoreMatrix, by: str, targets: Thresholds = TARGETS, routes: Mapping[str, Thresholds] | None = None
+    source: AnyRun | ScoreMatrix, by: str, targets: Thresholds = TARGETS, routes: Mapping[str, Thresholds] | None = None
 ) -> tuple[Scorecard, ...]:
     """Build the scorecard of each segment of the traces, the largest first.
 
@@ -199,7 +199,7 @@ def aggregate_metric(
     )
 
 
-def pair_tradeoffs(source: Run | ScoreMatrix) -> tuple[TradeoffPair, ...]:
+def pair_tradeoffs(source: AnyRun | ScoreMatrix) -> tuple[TradeoffPair, ...]:
     """Return the metrics that trade off against each other, in pairs; pairs without a value are left out."""
     matrix = open_matrix(source)
     pairs = []
@@ -219,7 +219,7 @@ HEALTH_PARTS: tuple[tuple[str, Layer, tuple[str, ...]], ...] = (
 """Parts of each layer's health."""
 
 
-def assess_health(source: Run | ScoreMatrix) -> tuple[LayerHealth, ...]:
+def assess_health(source: AnyRun | ScoreMatrix) -> tuple[LayerHealth, ...]:
     """Assess the health of the retrieval and of the generation layer; there is no global figure.
 
     A layer's health is the mean of the means of its parts, each over the traces where it is defined. A part that the
@@ -284,7 +284,7 @@ def quality_level(triad: float) -> QualityLevel:
     return next((kind for kind in QUALITY_LEVELS if triad >= kind.low - ROUNDING_SLACK), QUALITY_LEVELS[-1])
 
 
-def count_quality(source: Run | ScoreMatrix) -> tuple[tuple[QualityCount, ...], int]:
+def count_quality(source: AnyRun | ScoreMatrix) -> tuple[tuple[QualityCount, ...], int]:
     """Count the traces in each quality level by triad, best first, and those without a triad."""
     matrix = open_matrix(source)
     at = matrix.base_column_index("triad")
@@ -317,7 +317,7 @@ HEALTH_ALERTS = (
 """Name, severity, figure and limit; missing context above its limit, the others below."""
 
 
-def assess_rag(source: Run | ScoreMatrix, chunks: ChunkTable | None = None) -> RagHealth:
+def assess_rag(source: AnyRun | ScoreMatrix, chunks: ChunkTable | None = None) -> RagHealth:
     """Assess RAG health by the run's metrics, under their names and with their numbers.
 
     Alerts go by the mean: LOW_RELEVANCE where context_relevance is below 0.6, LOW_USAGE where chunk_utilization is

@@ -112,9 +112,10 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: Sequence[str]) -> int:
-    from ragfault.errors import BudgetExceeded, RagfaultError
+    from ragfault.errors import FLAGS_SHOWN, BudgetExceeded, RagfaultError
 
     color = True if os.environ.get("FORCE_COLOR") and not os.environ.get("NO_COLOR") else None
+    shown = FLAGS_SHOWN.set(True)
     try:
         code = cli.main(args=list(arguments), prog_name="ragfault", standalone_mode=False, color=color)
     except click.ClickException as error:
@@ -129,6 +130,8 @@ def _run_command(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         _silence_stdout()
         return 0
+    finally:
+        FLAGS_SHOWN.reset(shown)
     return code if isinstance(code, int) else 0
 
 

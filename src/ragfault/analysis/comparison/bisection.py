@@ -55,7 +55,7 @@ from ragfault.analysis.comparison.trade_offs import (
     is_outweighed,
 )
 from ragfault.analysis.score_matrix import metric_name
-from ragfault.io.runs import MetricInfo, Run
+from ragfault.io.runs import AnyRun, MetricInfo
 from ragfault.records import Trace, Verdicts
 from ragfault.rules import RELEVANT_LEVELS, quote_matches
 
@@ -164,8 +164,8 @@ LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights
 
 
 def bisect(
-    baseline: Run | PairedRuns,
-    candidate: Run | None = None,
+    baseline: AnyRun | PairedRuns,
+    candidate: AnyRun | None = None,
     *,
     pair_mask: NDArray[np.bool_] | None = None,
     **options: Any,

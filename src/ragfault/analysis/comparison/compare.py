@@ -19,7 +19,7 @@ from ragfault.analysis.comparison.records import ChangeState, Comparison, Metric
 from ragfault.analysis.correction import Codes, Floats, LabeledScores, Mask, correct_difference, metric_bounds
 from ragfault.analysis.score_matrix import FAILED, QUANTILES, SCORED, is_amount, metric_name, segment_codes
 from ragfault.errors import UsageError
-from ragfault.io.runs import MetricInfo, Run
+from ragfault.io.runs import AnyRun, MetricInfo
 from ragfault.metrics.catalog import MetricDefinition, get_definitions
 from ragfault.protocols import VerdictKind
 from ragfault.stats import (
@@ -54,8 +54,8 @@ ANSWER_FREE_VERDICTS: tuple[VerdictKind, ...] = ("chunk", "missing", "recall")
 
 
 def compare(  # noqa: PLR0913 - the options of one verb
-    baseline: Run | PairedRuns,
-    candidate: Run | None = None,
+    baseline: AnyRun | PairedRuns,
+    candidate: AnyRun | None = None,
     *,
     metrics: Sequence[str] | None = None,
     margin: float = MARGIN,

@@ -33,7 +33,7 @@ from ragfault.analysis.comparison.run_profile import RunProfile, profile_run, re
 from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValues
 from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
 from ragfault.errors import InputError, RunError, UsageError
-from ragfault.io.runs import MetricInfo, Run
+from ragfault.io.runs import AnyRun, MetricInfo, Run, open_run
 from ragfault.metrics.catalog import get_definitions
 from ragfault.records import Verdicts
 from ragfault.stats import Difference, t_quantile
@@ -377,19 +377,20 @@ class PairedRuns:
 
 
 def pair_runs(
-    baseline: Run | PairedRuns,
-    candidate: Run | None = None,
+    baseline: AnyRun | PairedRuns,
+    candidate: AnyRun | None = None,
     *,
     anyway: bool = False,
     labels: PairedLabels = (None, None),
     flakiness: JudgeFlakiness | None = None,
 ) -> PairedRuns:
-    """Pair two runs; paired runs are returned as they are, so that several analyses can share them.
+    """Pair two runs, also by their paths; paired runs are returned as they are, to be shared by analyses.
 
     With human `labels` of some traces (of the baseline, of the candidate), differences are corrected by them; with
     the `flakiness` of the judge their intervals are wider.
     """
     if isinstance(baseline, PairedRuns):
         return baseline
-    assert candidate is not None
-    return PairedRuns(baseline, candidate, anyway=anyway, labels=labels, flakiness=flakiness)
+    if candidate is None:
+        raise UsageError("two runs are compared, and there is one: give the candidate beside the baseline.")
+    return PairedRuns(open_run(baseline), open_run(candidate), anyway=anyway, labels=labels, flakiness=flakiness)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Literal
 
 from msgspec import Struct
@@ -42,6 +43,16 @@ class MovedTrace(Struct, frozen=True):
     query: str
     baseline: float
     candidate: float
+
+
+class PrintedResult:
+    """Result of an analysis whose `str` is its report, in at most 40 lines of 80 columns; `repr` shows the fields."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        # Found by name: reports lie in a layer above.
+        return str(import_module("ragfault.reports.terminal.results").render_result(self))
 
 
 class MetricChange(Struct, frozen=True, kw_only=True):
@@ -107,7 +118,7 @@ class MetricChange(Struct, frozen=True, kw_only=True):
         return "better" if (self.state == "rose") == (self.better == "higher") else "worse"
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class Comparison(PrintedResult, Struct, frozen=True, kw_only=True):
     """Comparison of two runs, metric by metric."""
 
     baseline: str
@@ -246,7 +257,7 @@ class SettingDifference(Struct, frozen=True, kw_only=True):
     """In words: "retriever.top_k: 5 → 20"."""
 
 
-class Bisection(Struct, frozen=True, kw_only=True):
+class Bisection(PrintedResult, Struct, frozen=True, kw_only=True):
     """Layer that broke between two runs, or that the data cannot tell."""
 
     verdict: Literal["fault", "no fault", "cannot tell"]

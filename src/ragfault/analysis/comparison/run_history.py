@@ -16,10 +16,10 @@ from ragfault.analysis.comparison.compare import ALPHA
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.comparison.paired_runs import check_comparable, pair_runs
 from ragfault.analysis.comparison.pairing import cluster_traces
-from ragfault.analysis.comparison.records import Bisection
+from ragfault.analysis.comparison.records import Bisection, PrintedResult
 from ragfault.analysis.score_matrix import ScoreMatrix, metric_name
 from ragfault.errors import RunError, UsageError
-from ragfault.io.runs import MetricInfo, Run
+from ragfault.io.runs import AnyRun, MetricInfo, Run, open_run
 from ragfault.records import Layer
 from ragfault.stats import detect_mean_shifts, sign_flip_test
 
@@ -105,7 +105,7 @@ class RunBreak(Struct, frozen=True, kw_only=True):
     """Whether it is a drift, which no single run explains."""
 
 
-class RunHistory(Struct, frozen=True, kw_only=True):
+class RunHistory(PrintedResult, Struct, frozen=True, kw_only=True):
     """History of a sequence of runs: each step, each metric, what broke and what recovered."""
 
     runs: tuple[str, ...]
@@ -146,7 +146,7 @@ class RunHistory(Struct, frozen=True, kw_only=True):
 
 
 def history(
-    runs: Sequence[Run], *, metrics: Sequence[str] | None = None, alpha: float = ALPHA, seed: int = 0, **options: Any
+    runs: Sequence[AnyRun], *, metrics: Sequence[str] | None = None, alpha: float = ALPHA, seed: int = 0, **options: Any
 ) -> RunHistory:
     """Find the runs at which each metric changed, the layer that broke there, and whether it recovered.
 
@@ -162,6 +162,12 @@ def history(
     """
     if len(runs) < 3:
         raise UsageError(f"a history has at least 3 runs, got {len(runs)}. Bisect two: ragfault bisect OLD NEW")
+    return _follow_runs([open_run(run) for run in runs], metrics, alpha, seed, options)
+
+
+def _follow_runs(
+    runs: Sequence[Run], metrics: Sequence[str] | None, alpha: float, seed: int, options: dict[str, Any]
+) -> RunHistory:
     anyway = bool(options.pop("anyway", False))
     warnings = [text for other in runs[1:] for text in check_comparable(runs[0], other, anyway=anyway)]
     rows = _common_rows(runs)

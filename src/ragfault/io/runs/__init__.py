@@ -9,7 +9,7 @@
 A run can be copied, committed and uploaded; nothing in it points outside.
 """
 
-from ragfault.io.runs.run import Manifest, MetricInfo, Run
+from ragfault.io.runs.run import AnyRun, Manifest, MetricInfo, Run, open_run
 from ragfault.io.runs.writer import PartialRun, RunPlan
 
-__all__ = ["Manifest", "MetricInfo", "PartialRun", "Run", "RunPlan"]
+__all__ = ["AnyRun", "Manifest", "MetricInfo", "PartialRun", "Run", "RunPlan", "open_run"]

@@ -253,12 +253,15 @@ class Manifest(Struct, frozen=True, kw_only=True):
 class Run:
     """A finished run, read on demand.
 
-    Open one with `Run.open`; make one with `ragfault.evaluate`.
+    `Run("runs/v1")` opens the one at a path, or in an object store (`s3://bucket/run`), as `Run.open` does; make one
+    with `ragfault.evaluate`. Raises RunError where there is none, where it was never finished, or where a later version
+    made it.
     """
 
-    def __init__(self, path: AnyPath, manifest: Manifest) -> None:
+    def __init__(self, path: str | AnyPath, manifest: Manifest | None = None) -> None:
         # A place in a store has the methods of a path that are used on runs.
-        self.path, self.manifest = cast(Path, path), manifest
+        self.path = cast(Path, parse_path(path))
+        self.manifest = _load_manifest(self.path) if manifest is None else manifest
 
     def __repr__(self) -> str:
         manifest = self.manifest
@@ -270,23 +273,7 @@ class Run:
 
         Raises RunError where there is none, where it was never finished, or where a later version made it.
         """
-        path = parse_path(path)
-        try:
-            manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
-        except FileNotFoundError:
-            raise RunError(_describe_missing_run(path)) from None
-        except NotADirectoryError:
-            raise RunError(f"{path} is a file, not a run. Make one with: ragfault evaluate {path} -o RUN") from None
-        except OSError as error:
-            raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
-        except msgspec.MsgspecError as error:
-            raise RunError(f"{path / 'manifest.json'} is not the manifest of a run: {error}") from None
-        if manifest.format != RUN_FORMAT:
-            raise RunError(_describe_other_format(path, manifest))
-        for name in ("traces", "verdicts", "scores"):
-            if not (path / f"{name}.parquet").is_file():
-                raise RunError(f"{path} is not whole: {name}.parquet is missing. Copy the run again.")
-        return cls(path, manifest)
+        return cls(path)
 
     def verify_checksums(self) -> None:
         """Read every file of the run and compare its checksum with the manifest's.
@@ -396,6 +383,19 @@ class Run:
             raise MissingExtra("a data frame", "", "pip install pandas")
         return self.to_arrow(table).to_pandas(**options)
 
+    def to_frame(self) -> pd.DataFrame:
+        """Load a pandas DataFrame with one row a trace, indexed by its id: query, answer, route, and every metric.
+
+        A metric without a value on a trace is NaN there; `scores()` says why. Raises MissingExtra without pandas.
+        """
+        if find_spec("pandas") is None:
+            raise MissingExtra("a data frame", "", "pip install pandas")
+        traces = self.to_arrow("traces", ["id", "query", "answer", "route"]).to_pandas().set_index("id")
+        scores = self.to_arrow("scores", ["trace", "metric", "value"]).to_pandas()
+        wide = scores.pivot_table(index="trace", columns="metric", values="value", aggfunc="first", dropna=False)
+        names = [measure.name for measure in self.manifest.metrics]
+        return cast("pd.DataFrame", traces.join(wide.reindex(columns=names).astype("float64")))
+
     def to_polars(self, table: TableName = "scores") -> pl.DataFrame:
         """Load a whole table as a polars DataFrame; polars must be installed."""
         import polars
@@ -408,6 +408,35 @@ class Run:
         import datasets
 
         return datasets.Dataset(self.to_arrow(table))
+
+
+AnyRun = Run | str | AnyPath
+"""A run, or the path of one."""
+
+
+def open_run(run: AnyRun) -> Run:
+    """Return a run as it is, or the one at a path. Raises RunError where there is none."""
+    return run if isinstance(run, Run) else Run(run)
+
+
+def _load_manifest(path: AnyPath) -> Manifest:
+    """Load the manifest of the run at a path, with what `Run` raises."""
+    try:
+        manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise RunError(_describe_missing_run(path)) from None
+    except NotADirectoryError:
+        raise RunError(f"{path} is a file, not a run. Make one with: ragfault evaluate {path} -o RUN") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
+    except msgspec.MsgspecError as error:
+        raise RunError(f"{path / 'manifest.json'} is not the manifest of a run: {error}") from None
+    if manifest.format != RUN_FORMAT:
+        raise RunError(_describe_other_format(path, manifest))
+    for name in ("traces", "verdicts", "scores"):
+        if not (path / f"{name}.parquet").is_file():
+            raise RunError(f"{path} is not whole: {name}.parquet is missing. Copy the run again.")
+    return manifest
 
 
 def compute_checksum(path: AnyPath) -> str:

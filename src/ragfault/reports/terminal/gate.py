@@ -18,19 +18,18 @@ RESULT_SIGNS = {"pass": "✅ pass", "fail": "❌ fail", "cannot tell": "❔ cann
 
 
 def render_gate_terminal(gate: GateResult, *, width: int | None = None, color: bool = False) -> str:
-    """Render the decisions one after the other, each with its reason, and the whole at the end."""
+    """Render the decisions one after the other, each with its reason, below the whole."""
     from rich.padding import Padding
     from rich.text import Text
 
-    parts: list[Text | Padding] = []
+    summary = f"{clean_text(gate.run)}: {gate.result}, {_count_results(gate)}"
+    parts: list[Text | Padding] = [Text(f"{summary}\n", style=RESULT_STYLES[gate.result])]
     for result, rule, reason in _list_decisions(gate):
         parts.append(Text.assemble((f"{result:<12}", RESULT_STYLES[result]), (clean_text(rule), "bold")))
         parts.append(Padding(Text(clean_text(reason)), (0, 0, 0, 12)))
     parts += [
         Text(f"\n{line}" if not at else line) for at, line in enumerate(map(clean_text, _describe_baseline(gate)))
     ]
-    summary = f"{clean_text(gate.run)}: {gate.result}, {_count_results(gate)}"
-    parts.append(Text(f"\n{summary}", style=RESULT_STYLES[gate.result]))
     return render_rich(parts, width=width, color=color)
 
 
