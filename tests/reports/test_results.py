@@ -48,11 +48,11 @@ def test_a_run_is_opened_by_its_path(runs: list[Run], tmp_path: Path):
 def test_a_run_is_a_wide_frame(runs: list[Run]):
     """One row a trace in the run's order, one column a metric, NaN where a metric has no value."""
     pytest.importorskip("pandas")
-    frame = runs[1].to_frame()
-    assert list(frame.index) == [trace.id for trace in runs[1].traces()]
-    assert list(frame.columns) == ["query", "answer", "route", *(item.name for item in runs[1].manifest.metrics)]
+    wide = runs[1].to_frame()
+    assert list(wide.index) == [trace.id for trace in runs[1].traces()]
+    assert list(wide.columns) == ["query", "answer", "route", *(item.name for item in runs[1].manifest.metrics)]
     for score in runs[1].scores():
-        value = frame.loc[score.trace, score.metric]
+        value = wide.loc[score.trace, score.metric]
         assert value == score.value or (score.value is None and value != value)
 
 

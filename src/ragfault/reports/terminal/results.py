@@ -30,17 +30,17 @@ def render_result(result: Any) -> str:
     Raises KeyError for a type without a report.
     """
     if isinstance(result, Diagnosis):
-        text, whole = (
+        text, call = (
             render_diagnoses_terminal([result], width=COLUMNS),
             f"{render_diagnoses_terminal.__name__}([result])",
         )
     else:
         render = RESULT_RENDERERS[type(result)]
-        text, whole = render(result, width=COLUMNS), f"{render.__name__}(result)"
+        text, call = render(result, width=COLUMNS), f"{render.__name__}(result)"
     lines = text.rstrip().splitlines()
     if len(lines) <= MAX_LINES:
         return "\n".join(lines)
     rest = len(lines) - MAX_LINES + 2
     return "\n".join(
-        [*lines[: MAX_LINES - 2], f"… {rest} more lines; all of them, in ragfault.reports.terminal:", whole]
+        [*lines[: MAX_LINES - 2], f"… {rest} more lines; all of them, in ragfault.reports.terminal:", call]
     )
