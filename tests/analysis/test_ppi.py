@@ -84,7 +84,7 @@ def labels(result: Run, labels: list[str], n: int = 40, **more: object) -> list[
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of the same queries whose answers got worse, and labels of each."""
     folder = tmp_path_factory.mktemp("corrected")
-    for name, share, salt in (("old", 0.9, ""), ("new", 0.6, " ")):
+    for name, share, salt in (("old", 0.9, ""), ("new", 0.6, " Indeed.")):
         support_signs = truths(1, share)
         result = judged(folder / name, support_signs, salt)
         write_labels(folder / f"{name}.jsonl", labels(result, support_signs))

@@ -102,6 +102,7 @@ def test_a_verb_tells_without_a_traceback(verb, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.jsonl").write_text('{"id": "1", "query": "q"}\n')
     assert run_command(["evaluate", "t.jsonl", "-o", "run", "-m", "error", "-q"]) == 0
+    capsys.readouterr()
     (tmp_path / "ragfault.toml").write_text('[evaluate]\nworkers = "two"\n')
     arguments = ["t.jsonl", "-o", "new"] if verb == "evaluate" else ["run"]
     assert run_command([verb, *arguments]) == 2
