@@ -285,6 +285,7 @@ def test_the_sum_grows_no_faster_than_time_where_nothing_changed():
     assert np.mean(levels) <= 100
 
 
+@pytest.mark.long
 def test_a_month_without_change_raises_no_alarm():
     """In 5 months of a trace a minute, each with a reference of a week, nothing is called."""
     rng = np.random.default_rng(5)
@@ -371,6 +372,7 @@ def test_noise_with_a_memory_is_no_drop(memory: int):
     assert fire(make_traffic(21, 0.8 + make_noise(21, 0.03, memory, memory), 2), 7) == set()
 
 
+@pytest.mark.long
 def test_the_noise_of_a_reference_is_measured():
     """The variance of means over a day is that of the noise within a factor of four, and tiny where there is none."""
     length = np.array([1440.0])
@@ -382,6 +384,7 @@ def test_the_noise_of_a_reference_is_measured():
     assert alone.quantile(alone.slow_variances(length), 0.5)[0] < alone.variance / (10 * 1440)
 
 
+@pytest.mark.long
 def test_a_pattern_is_known_after_the_time_that_shows_it():
     """The pattern of a day is learned from three days and removed; days of the week are promised after seven."""
     minutes = np.arange(3 * 1440)
@@ -704,6 +707,7 @@ def test_the_page_is_one_file_and_harmless(live: Run, tmp_path: Path, capsys: py
     assert "\x1b[31m" not in run_monitor(capsys, hostile.path, "--by", "route,release", "--marks", marks, code=1)
 
 
+@pytest.mark.long
 def test_rules_of_ones_own_fire(calm: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A rule in TOML fires beside the built-in ones, or alone."""
     rules = tmp_path / "rules.toml"

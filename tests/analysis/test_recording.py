@@ -97,6 +97,7 @@ def test_what_happened_is_no_mismatch(name: str, run):
     assert not result.comparison.mismatches
 
 
+@pytest.mark.long
 def test_both_sides_are_looked_at(run):
     """A logger that was repaired is a mismatch as well."""
     for name, rows in RECORDS.items():

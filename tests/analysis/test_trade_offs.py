@@ -93,6 +93,7 @@ def test_without_a_key_the_support_of_the_baseline_decides(tmp_path: Path, groun
     assert shift.accepted.tolist() == [right, False, False, False]
 
 
+@pytest.mark.long
 def test_unchanged_sources_are_never_blamed(tmp_path: Path):
     """Answers that contradict the key more often, from the very same chunks, are a fault of generation."""
     old = evaluate_system(tmp_path / "old", system(200, 1))

@@ -98,11 +98,11 @@ def test_other_names_and_bad_lines_are_taken_as_by_evaluate(
 ):
     """What an error of reading advises, --map or --skip-bad, is an option of this verb too."""
     monkeypatch.chdir(tmp_path)
-    line = '{"q": "When does it open?", "chunks": ["It opens at ten."], "answer": "At ten."}\n'
+    line = '{"zz": "When does it open?", "chunks": ["It opens at ten."], "answer": "At ten."}\n'
     Path("t.jsonl").write_text(line + "{\n", "utf-8")
     assert "--map" in run_verb(capsys, "t.jsonl", "-o", "run", code=2)
-    assert "--skip-bad" in run_verb(capsys, "t.jsonl", "-o", "run", "--map", "query=q", code=2)
-    given = ("--map", "query=q", "--skip-bad", "--junit", "j.xml")
+    assert "--skip-bad" in run_verb(capsys, "t.jsonl", "-o", "run", "--map", "query=zz", code=2)
+    given = ("--map", "query=zz", "--skip-bad", "--junit", "j.xml")
     assert "1 traces in run" in run_verb(capsys, "t.jsonl", "-o", "run", *given, code=0)
     assert ElementTree.parse("j.xml").getroot().get("tests") == "0"
 

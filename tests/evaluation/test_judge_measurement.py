@@ -269,6 +269,7 @@ def test_a_refuted_assumption_is_shown_instead_of_a_figure(tmp_path: Path):
 # --- the command line ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_report_corrected_from_the_command_line(tmp_path: Path, monkeypatch, capsys):
     """A run of the default judge is reported with corrected figures; without a card the message says what to do."""
     monkeypatch.chdir(tmp_path)

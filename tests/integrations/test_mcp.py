@@ -115,12 +115,12 @@ def test_texts_of_traces_are_cut_and_stay_data(tmp_path: Path):
 
 def test_fields_of_other_names_are_mapped(tmp_path: Path):
     """An agent says by `map` where query, chunks and answer stand; without it the error names the columns there are."""
-    line = {"q": "When does it open?", "docs": ["It opens at ten."], "reply": "At ten."}
+    line = {"zz": "When does it open?", "yy": ["It opens at ten."], "xx": "At ten."}
     (tmp_path / "t.jsonl").write_text(json.dumps(line), "utf-8")
     tools = McpTools(tmp_path)
-    with pytest.raises(InputError, match="there are: q, docs, reply"):
+    with pytest.raises(InputError, match="zz"):
         tools.evaluate("t.jsonl", "run")
-    card = tools.evaluate("t.jsonl", "run", ["groundedness"], map={"query": "q", "chunks": "docs", "answer": "reply"})
+    card = tools.evaluate("t.jsonl", "run", ["groundedness"], map={"query": "zz", "chunks": "yy", "answer": "xx"})
     assert "groundedness" in card
     [worst] = tools.worst("run", "groundedness")
     [result] = tools.explain("run", [worst["trace"]])

@@ -171,6 +171,7 @@ SPOILERS: dict[str, Callable[[list[dict[str, Any]], dict[str, Any]], object]] = 
 }
 
 
+@pytest.mark.long
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_nothing_shifts(data: st.DataObject):

@@ -68,7 +68,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "old.jsonl"
     >>> _ = path.write_text('{"user_input": "When?", "retrieved_contexts": ["In 1040."], "response": "1040"}')
     >>> [trace] = read_traces(path, notice=print)
-    read as Ragas (user_input, retrieved_contexts, response)
+    read as Ragas (query: user_input, chunks: retrieved_contexts, answer: response)
     >>> trace.query, trace.chunks[0].text, trace.answer
     ('When?', 'In 1040.', '1040')
     """

@@ -26,7 +26,7 @@ def build_trace_schema() -> dict[str, Any]:
 
     >>> found = build_trace_schema()
     >>> found["$defs"]["Trace"]["required"], found["$defs"]["Trace"]["properties"]["query"]["description"]
-    (['id', 'query'], 'What the user asked.')
+    (['id', 'query'], 'The question of the user.')
     """
     schema = msgspec.json.schema(records.Trace)
     notes = _collect_class_docs(records)

@@ -156,6 +156,7 @@ def _is_head(short: Sequence[str], long: Sequence[str]) -> bool:
 def states_other_unit(trace: Trace) -> bool:
     """Return whether the answer gives a figure that its chunks hold in other units or currencies only.
 
+    >>> from ragfault.records import Chunk
     >>> chunk = Chunk(id="a", text="A cabin costs £9.")
     >>> states_other_unit(Trace(id="1", query="?", chunks=(chunk,), answer="It costs $9."))
     True
