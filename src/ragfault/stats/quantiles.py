@@ -315,8 +315,8 @@ def paired_ratio(
     """Return candidate over baseline of the means of paired values, with its interval and a permutation test.
 
     With `denominators` (of the baseline, of the candidate) each side is itself a ratio of sums, such as cost per
-    answered trace. The interval is that of `ratio_interval`, with denominators that of the linearised logarithm
-    (Woodruff 1971). The test swaps the sides of each cluster (else pair) and
+    answered trace. The interval is that of `ratio_interval`, with denominators on each side's linearised
+    ratio (Woodruff 1971). The test swaps the sides of each cluster (else pair) and
     compares the logarithm of the ratio; without denominators it is `sign_flip_test`, which orders swaps alike.
 
     Raises ValueError as `ratio_interval` does.
@@ -356,7 +356,7 @@ def _swap_ratios(columns: list[Values], clusters: Clusters | None, seed: int) ->
 
 
 def _estimate_ratio(columns: list[Values], clusters: Clusters | None, confidence: float) -> RatioInterval:
-    """Estimate the product of the first sum, over the second, and of the fourth, over the third."""
+    """Estimate the first sum over the second; of four, divided by the third over the fourth."""
     values = [_check_values(column) for column in columns]
     n = values[0].size
     if any(column.size != n for column in values):
@@ -367,21 +367,25 @@ def _estimate_ratio(columns: list[Values], clusters: Clusters | None, confidence
     means = [float(column.mean()) for column in values]
     if not all(means):
         return RatioInterval(None, None, None, n, groups, None, "a sum is 0")
-    signs = (1, -1, -1, 1)[: len(values)]
-    log = sum(sign * math.log(mean) for sign, mean in zip(signs, means, strict=True))
-    pulls = sum(sign * column / mean for sign, column, mean in zip(signs, values, means, strict=True))
-    table = tabulate_clusters(as_matrix(pulls), clusters, None)
-    error, df, skewness = cluster_error(table, 0)
+    if len(values) == 4:
+        values = [_linearize_ratio(values[0], values[1]), _linearize_ratio(values[2], values[3])]
+    above, below = (float(column.mean()) for column in values)
+    ratio = above / below
+    error = cluster_error(tabulate_clusters(as_matrix(values[0] / above - values[1] / below), clusters, None), 0)[0]
     if groups < 2 or (error <= 1e-12 and n < MIN_CONSTANT_VALUES):
         reason = "one cluster" if groups < 2 else "one and the same ratio on fewer than thirty traces"
-        return RatioInterval(math.exp(log), None, None, n, groups, None, f"{reason} says nothing about the spread")
-    if len(values) == 2:
-        table = tabulate_clusters(np.column_stack(values), clusters, None)
-        bottom, top = (_find_ratio_end(table, math.exp(log), step, confidence) for step in (0.5, 2.0))
-        unknown = None if bottom and top else "a sum is not shown to be above 0"
-        return RatioInterval(math.exp(log), bottom, top, n, groups, None, unknown)
-    low, high = skewed_interval(log, error, df, skewness, confidence)
-    return RatioInterval(math.exp(log), math.exp(low), math.exp(high), n, groups)
+        return RatioInterval(ratio, None, None, n, groups, None, f"{reason} says nothing about the spread")
+    table = tabulate_clusters(np.column_stack(values), clusters, None)
+    bottom, top = (_find_ratio_end(table, ratio, step, confidence) for step in (0.5, 2.0))
+    unknown = None if bottom and top else "a sum is not shown to be above 0"
+    return RatioInterval(ratio, bottom, top, n, groups, None, unknown)
+
+
+def _linearize_ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """Return values whose mean is the ratio of the sums and whose spread is that of its linearisation."""
+    ratio = numerator.mean() / denominator.mean()
+    values: FloatArray = ratio + (numerator - ratio * denominator) / denominator.mean()
+    return values
 
 
 MAX_DOUBLINGS = 40
