@@ -45,6 +45,27 @@ def test_every_verb_has_help_with_examples():
         assert command.help.strip().split("\n")[0], name
 
 
+def test_help_is_a_verb_too(capsys: pytest.CaptureFixture[str]):
+    """`ragfault help VERB` is `ragfault VERB --help`."""
+    assert run_and_read(capsys, "help", "gate") == run_and_read(capsys, "gate", "--help")
+
+
+def test_a_run_without_a_place_is_named_after_its_input(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Without -o the run lies in runs/, named after the file and the time, and the next commands name it."""
+    monkeypatch.chdir(tmp_path)
+    out = run_and_read(capsys, "evaluate", place / "handbook/traces-v1.jsonl", "-m", "error", "--judge", "none")
+    [run] = (tmp_path / "runs").iterdir()
+    assert run.name.startswith("traces-v1-20")
+    assert f"ragfault report runs/{run.name}" in out
+
+
+def test_a_threshold_may_use_the_name_of_another_tool(place: Path, capsys: pytest.CaptureFixture[str]):
+    """`faithfulness>=0.1` is decided as `groundedness>=0.1`."""
+    assert "pass" in run_and_read(capsys, "gate", place / "v1", "--threshold", "faithfulness>=0.1")
+
+
 def test_the_version_and_the_module_are_the_command(capsys: pytest.CaptureFixture[str]):
     """`--version` names the version; `python -m ragfault` is the same command."""
     assert __version__ in run_and_read(capsys, "--version")
@@ -57,7 +78,8 @@ def test_the_version_and_the_module_are_the_command(capsys: pytest.CaptureFixtur
     [
         (["evalute", "x"], 'no command "evalute". Did you mean "evaluate"? List them with: ragfault --help'),
         (["evaluate", "nope.jsonl", "-o", "run"], "nope.jsonl"),
-        (["evaluate", "nope.jsonl"], "Missing option"),
+        (["evaluate", "nope.jsonl"], "nope.jsonl"),
+        (["metrics", "faithfulnes"], 'Did you mean "faithfulness"?'),
         (["report", "nope"], "no run at nope"),
         (["metrics", "ndgc"], 'Did you mean "ndcg"? List them with: ragfault metrics'),
         (["gate", "nope", "--threshold", "error<=0"], "no run at nope"),

@@ -16,6 +16,7 @@ from ragfault.analysis.scorecard import aggregate_metric
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import AnyRun
+from ragfault.metrics.aliases import resolve_alias
 from ragfault.stats import Interval, PpiMean
 
 MIN_COVERAGE = 0.5
@@ -119,8 +120,8 @@ def _build_decision(
 
 
 def _metric_column(matrix: ScoreMatrix, threshold: Threshold) -> int:
-    """Return the column of the threshold's metric, ignoring white space."""
-    name_text = "".join(threshold.metric.split())
+    """Return the column of the threshold's metric, also by its name in another tool, ignoring white space."""
+    name_text = "".join(resolve_alias(threshold.metric).split())
     for at, name in enumerate(matrix.metric_names):
         if "".join(name.split()) == name_text:
             return at

@@ -115,6 +115,8 @@ def _run_command(arguments: Sequence[str]) -> int:
     from ragfault.errors import FLAGS_SHOWN, BudgetExceeded, RagfaultError
 
     color = True if os.environ.get("FORCE_COLOR") and not os.environ.get("NO_COLOR") else None
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     shown = FLAGS_SHOWN.set(True)
     try:
         code = cli.main(args=list(arguments), prog_name="ragfault", standalone_mode=False, color=color)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +59,9 @@ Killed, it goes on where it stopped when the same command is given again. Exit c
 were lost to failures; the summary says which."""
 )
 @click.argument("traces", nargs=-1, required=True)
-@click.option("-o", "--out", required=True, type=click.Path(), help="Where the run is written: a new directory.")
+@click.option(
+    "-o", "--out", type=click.Path(), help="Where the run is written: a new directory.  [default: runs/NAME-TIME]"
+)
 @click.option(
     "-m",
     "--metrics",
@@ -94,7 +98,7 @@ were lost to failures; the summary says which."""
 @add_config_option
 def evaluate(
     traces: tuple[str, ...],
-    out: str,
+    out: str | None,
     maps: tuple[str, ...],
     metrics: tuple[str, ...],
     force: bool,
@@ -126,7 +130,7 @@ def evaluate(
     with show_progress(quiet) as progress:
         run = work(
             where,
-            out,
+            out or _name_run(traces[0]),
             map=maps_to,
             force=force,
             skip_bad=skip_bad,
@@ -136,6 +140,12 @@ def evaluate(
             **asked,
         )
     return _report_run(run, table, human_labels, full=full, quiet=quiet)
+
+
+def _name_run(source: str) -> str:
+    """Name a new run after its first source and the time: `runs/traces-2026-11-02T09-30-00`."""
+    name = re.sub(r"[^\w-]+", "-", Path(source).name.partition(".")[0]).strip("-") or "traces"
+    return f"runs/{name}-{datetime.now().strftime('%Y-%m-%dT%H-%M-%S')}"
 
 
 def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from ragfault.metrics.catalog import get_definitions
+from ragfault.metrics.catalog import get_definitions, other_names
 
 
 class MetricAlias(Struct, frozen=True):
@@ -162,6 +162,7 @@ ALIASES = tuple(
     for name, differs in aliases.items()
 )
 """All aliases; one whose name is that of its metric is never resolved, only documented."""
+other_names.update(alias.name for alias in ALIASES)
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\s-]+")
 _NAME_PATTERN = re.compile(r"\s*([A-Za-z_][\w -]*?)\s*(?=[(@]|$)")
 

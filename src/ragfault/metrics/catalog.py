@@ -228,13 +228,17 @@ def _load_entry_points() -> None:
             point.load()
 
 
+other_names: set[str] = set()
+"""Names of metrics in other tools, proposed for a misspelled name; `metrics.aliases` fills them in."""
+
+
 def _get_definition(name: str) -> MetricDefinition:
     if name not in _catalog:
         _load_entry_points()
     try:
         return _catalog[name]
     except KeyError:
-        raise UnknownName("metric", name, _catalog, hint="List them with: ragfault metrics") from None
+        raise UnknownName("metric", name, [*_catalog, *other_names], hint="List them with: ragfault metrics") from None
 
 
 def parse_metric(text: str) -> Metric:

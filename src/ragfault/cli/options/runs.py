@@ -6,6 +6,7 @@ import contextlib
 import math
 import re
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,11 +46,30 @@ class JudgingProgress:
         self._progress.update(self._progress.tasks[0].id, spent=f"{format_cost(usage.cost)} in {usage.calls:,} calls")
 
 
+PROGRESS_SECONDS = 10.0
+"""Time between two lines of progress where standard error is no terminal."""
+
+
+class LineProgress(JudgingProgress):
+    """Progress of judging as a line every ten seconds, for logs."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._started = self._printed = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Print how many traces are done, at most every ten seconds."""
+        now = time.monotonic()
+        if now - self._printed >= PROGRESS_SECONDS:
+            self._printed = now
+            click.echo(f"judged {done:,} of {total:,} traces in {now - self._started:.0f} s", err=True)
+
+
 @contextlib.contextmanager
 def show_progress(quiet: bool) -> Iterator[JudgingProgress]:
-    """Show a progress bar with rate, time left and cost on standard error; nothing where that is no terminal."""
+    """Show progress on standard error: a bar with rate, time left and cost, or lines where that is no terminal."""
     if quiet or not sys.stderr.isatty():
-        yield JudgingProgress(None)
+        yield JudgingProgress(None) if quiet else LineProgress()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
