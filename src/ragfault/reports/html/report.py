@@ -130,8 +130,8 @@ def _explain_judge(manifest: Manifest) -> str:
         )
     if manifest.judge.startswith("embedded"):
         return (
-            "The embedded judge was trained on answers that people labelled; how often it agrees with them is known: "
-            "`ragfault judge card`. It can be wrong on any single trace, so read its verdicts below before you act on "
+            "The embedded judge was trained on answers that people labelled; how often it agrees with them is known "
+            "(ragfault judge card). It can be wrong on any single trace, so read its verdicts below before you act on "
             f"a figure; {compared}"
         )
     return f"A judge can be wrong. Read its verdicts on the traces below before you act on a figure; {compared}"

@@ -178,7 +178,7 @@ def _build_rag_health(findings: Findings) -> list[str]:
     )
     rows = [(format_code(name), format_interval(interval), f"{interval.n:,}") for name, interval in figures if interval]
     alerts = [
-        f"- **{alert.name}** ({alert.severity}): {format_number(alert.value)}, limit {alert.limit:g}"
+        f"- **{alert.name}**: {format_number(alert.value)}, limit {alert.limit:g}, severity {alert.severity}"
         + ("" if alert.certain else ", not with the whole interval")
         for alert in rag.alerts
     ]
