@@ -9,7 +9,7 @@ import pytest
 from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, demo_traces
 from msgspec.structs import replace
 
-from ragfault.analysis import bisect, compare, gate
+from ragfault.analysis import bisect, compare, gate, pair_runs
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Span, Trace
@@ -90,7 +90,7 @@ def test_gold_of_a_corpus_cut_anew_is_no_edited_label(baseline: Run, tmp_path: P
         return lambda t: replace(t, gold=Gold(chunks={f"{t.id}-0{name}": 1.0}, spans=(span,)))
 
     def cut(trace: Trace) -> Trace:
-        return label("n")(on_chunks(trace, lambda c: replace(c, id=f"{c.id}n", text=f"Anew: {c.text}")))
+        return label("n")(on_chunks(trace, lambda c: replace(c, id=f"{c.id}n", text=c.text[len(c.text) // 2 :])))
 
     old = alter(tmp_path / "old", label(""))
     assert not compare(old, alter(tmp_path / "new", cut)).mismatches
@@ -131,6 +131,56 @@ def test_a_mismatch_hides_no_fault(baseline: Run, tmp_path: Path):
     bisection = bisect(baseline, alter(tmp_path / "new", clip, seed=2, truncation=0.4))
     assert [fault.layer for fault in bisection.faults] == ["generation"]
     assert "clipped in the record" in bisection.sentence
+
+
+def test_edited_texts_under_new_ids_follow_what_is_left_of_them(baseline: Run, tmp_path: Path):
+    """A passage whose id and some words changed is still the gold that it was."""
+
+    def edit(trace: Trace) -> Trace:
+        return on_chunks(trace, lambda c: replace(c, id=f"{c.id}@v2", text=f"{c.text} on Sundays"))
+
+    bisection = bisect(baseline, alter(tmp_path / "new", edit), margin=0.3)
+    assert bisection.verdict == "no fault"
+    assert "nearly the same" in bisection.sentence
+
+
+def test_other_texts_under_new_ids_are_other_chunks(baseline: Run, tmp_path: Path):
+    """Ids that are all new do not make passages of other words the same."""
+
+    def other(trace: Trace) -> Trace:
+        return on_chunks(trace, lambda c: replace(c, id=f"{c.id}@v2", text=f"Museum {c.id} shows nets, ropes and maps"))
+
+    assert pair_runs(baseline, alter(tmp_path / "new", other)).renamed_ids is None
+
+
+def test_one_text_around_every_query_is_no_other_query(baseline: Run, tmp_path: Path):
+    """A prompt recorded around the queries is said, and faults of what does not read the query are still found."""
+
+    def framed(trace: Trace) -> Trace:
+        return replace(trace, query=f"You are a clerk. Question: {trace.query} Answer briefly")
+
+    bisection = bisect(baseline, alter(tmp_path / "new", framed))
+    assert "within one fixed text on 100 % of pairs" in bisection.sentence
+    assert bisection.verdict == "cannot tell"
+    assert bisect(baseline, alter(tmp_path / "bad", framed, seed=2, truncation=0.4)).verdict == "fault"
+
+
+def test_case_and_final_marks_make_no_other_query(baseline: Run, tmp_path: Path):
+    """A query without its question mark is the same query."""
+    new = alter(tmp_path / "new", lambda t: replace(t, query=f"{t.query.upper()} ?"))
+    assert not compare(baseline, new).mismatches
+
+
+@pytest.mark.parametrize(("kept", "verdict"), [(0.4, "cannot tell"), (0.8, "no fault")])
+def test_traces_without_a_partner_are_said(tmp_path: Path, kept: float, verdict: str):
+    """How many traces of the candidate were not compared is said; where most were not, nothing is shown of it."""
+    pairs = system(N, 1)
+    old = evaluate_system(tmp_path / "old", pairs[: int(kept * N)])
+    new = evaluate_system(tmp_path / "new", pairs)
+    bisection = bisect(old, new, margin=0.3)
+    assert bisection.verdict == verdict
+    assert f"{round((1 - kept) * N)} of {N} traces of the candidate have no partner" in bisection.sentence
+    assert gate(new, baseline=old, max_drop=0.3).exit_code == (3 if verdict == "cannot tell" else 0)
 
 
 def test_a_copy_under_a_new_id_is_no_renaming(baseline: Run, tmp_path: Path):

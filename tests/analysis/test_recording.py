@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ragfault import bisect
 from ragfault.analysis import pair_runs
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Trace
+from ragfault.records import Chunk, Citation, Trace
 
 TOWNS = ("Ammer", "Birken", "Cosel", "Drewen", "Elsbach", "Fallow", "Grenze", "Hollen", "Immen", "Jarrow")
 N = 60
@@ -58,6 +59,11 @@ def reworded(trace: Trace) -> Trace:
 RECORDS = {
     "clipped": change(lambda trace: replace(trace, answer=trace.answer[:100])),
     "html": change(lambda trace: replace(trace, answer=f"<p>{trace.answer.replace('ferry', '<b>ferry</b>')}<br/></p>")),
+    "json": change(lambda trace: replace(trace, answer=json.dumps({"answer": trace.answer, "confidence": 0.9}))),
+    "reasoning": change(lambda t: replace(t, answer=f"<think>They ask for a ferry.</think>\n{t.answer}")),
+    "joined chunks": change(
+        lambda trace: replace(trace, chunks=(Chunk(id="all", text="\n---\n".join(c.text for c in trace.chunks)),))
+    ),
     "other chunks read": change(lambda trace: replace(reworded(trace), chunks=trace.chunks[1:])),
 }
 HAPPENED = {
@@ -102,4 +108,21 @@ def test_both_sides_are_looked_at(run):
     """A logger that was repaired is a mismatch as well."""
     for name, rows in RECORDS.items():
         [mismatch] = bisect(pair_runs(run("candidate", rows), run("baseline", BASELINE))).comparison.mismatches
-        assert "baseline" in mismatch.sentence or name == "html"
+        assert "baseline" in mismatch.sentence or name in ("html", "json", "reasoning", "joined chunks")
+
+
+@pytest.mark.parametrize(
+    ("names", "mismatched"),
+    [(lambda c: "1", True), (lambda c: "0", True), (lambda c: c.document, True), (lambda c: "9", False)],
+)
+def test_citations_by_number_or_document_are_no_fault_where_their_quotes_stand_there(names, mismatched: bool, run):
+    """A citation that names its chunk otherwise is a difference of the record; one that leads nowhere is compared."""
+
+    def cited(trace: Trace, name: Callable[[Chunk], str]) -> Trace:
+        first = replace(trace.chunks[0], document=f"{trace.id}.md")
+        citation = Citation(chunk=name(first), quote=trace.answer)
+        return replace(trace, chunks=(first, *trace.chunks[1:]), citations=(citation,))
+
+    old, new = (run(str(at), [cited(t, name) for t in BASELINE]) for at, name in enumerate((lambda c: c.id, names)))
+    texts = [mismatch.sentence for mismatch in bisect(pair_runs(old, new)).comparison.mismatches]
+    assert any("by number or document, not by id, on 100 % of pairs" in text for text in texts) == mismatched

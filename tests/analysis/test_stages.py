@@ -206,3 +206,21 @@ def test_the_weights_are_those_of_the_stages_of_the_tree():
     assert {key.split(": ")[1] for key in table.weights} <= known
     assert all(weight >= 0 for weight in table.weights.values())
     assert 0 < table.first_accuracy <= table.top_accuracy <= 1
+
+
+def test_answers_that_draw_on_no_chunk_say_nothing_of_the_prompt(tmp_path: Path):
+    """Words that no chunk holds are no sign that a chunk did not reach the prompt."""
+    sides = system(), [replace(trace, answer="Die Gebühr entfällt sonntags für alle Anwohner.") for trace in system()]
+    runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
+    evidence = collect_evidence(read_pairs(pair_runs(*runs)))
+    assert not [item for item in evidence if item.stage == "prompt assembly"]
+
+
+def test_ids_that_changed_alone_are_no_evidence(tmp_path: Path):
+    """Lists of the same passages under new ids have not changed."""
+    renamed = [
+        replace(trace, chunks=tuple(replace(chunk, id=f"{chunk.id}@v2") for chunk in chunks_of(trace)))
+        for trace in system()
+    ]
+    runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate((system(), renamed))]
+    assert not collect_evidence(read_pairs(pair_runs(*runs)))

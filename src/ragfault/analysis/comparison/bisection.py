@@ -11,7 +11,12 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.attribution.segment_search import search_segments
-from ragfault.analysis.comparison.comparability import describe_blocked, describe_uneven_loss, drop_spoiled_differences
+from ragfault.analysis.comparison.comparability import (
+    describe_blocked,
+    describe_uneven_loss,
+    describe_unpaired_traces,
+    drop_spoiled_differences,
+)
 from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
 from ragfault.analysis.comparison.decision_tree import (
     BRANCHES,
@@ -263,6 +268,8 @@ def _decide_verdict(
     """Return verdict and sentence: what stopped the pipeline first, then mismatches of the pair, then the tree."""
     blocked = any(mismatch.blocks for mismatch in full.mismatches)
     asides = [mismatch.sentence for mismatch in full.mismatches if not mismatch.blocks or faults]
+    alone = describe_unpaired_traces(full) if full.by is None else None
+    asides += [alone] if alone else []
     counts = "".join(f" {text[0].upper()}{text[1:]}." for text in (*asides, *describe_unshown_rises(full, ["error"])))
     if faults and faults[0].evidence[0].metric in CHECK_METRICS:
         also = "; ".join(
@@ -277,6 +284,8 @@ def _decide_verdict(
         return "cannot tell", f"{describe_blocked(comparison, full.mismatches)}{counts}"
     if walk.verdict == "no fault" and loss:
         return "cannot tell", f"The data cannot tell: {loss}.{counts}"
+    if walk.verdict == "no fault" and full.by is None and full.unpaired[1] > full.pairs:
+        return "cannot tell", f"The data cannot tell: nothing is shown on {full.pairs:,} paired traces.{counts}"
     return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{counts}"
 
 

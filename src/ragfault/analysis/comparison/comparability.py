@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from ragfault.analysis.comparison.pairing import NOT_RECORDED, Mask, RunContents, TracePairing, normalize_space
+from ragfault.analysis.comparison.pairing import NOT_RECORDED, Mask, RunContents, TracePairing, load_texts, normalize_space
 from ragfault.analysis.comparison.records import Comparison, MetricChange, MismatchKind, PairMismatch, RunDifference
 from ragfault.analysis.comparison.renamed_ids import RenamedIds, compare_gold
 from ragfault.analysis.score_matrix import metric_name
@@ -28,7 +28,9 @@ CLIPPED_SHARE = 0.9  # of the chunks with another text under one id, so many are
 BROKEN_OFF_SHARE = 0.5  # so many of them end within a sentence; texts to which something was added do not
 SENTENCE_ENDS = (".", "!", "?", ":", ")", "”", '"')
 CONTAINED_SHARE = 0.2  # of the chunks under new ids, so many within old texts mean that the corpus was cut anew
+LEAST_QUERIES = 5  # fewer distinct queries show no habit of a logger
 MAX_TEXTS = 400  # texts looked at to tell clipping from other changes
+UNPAIRED_SHARE = 0.05  # of the traces of a run; more without a partner are said in the verdict
 MAX_NET_LOSS = 0.02  # share of the pairs; more scores lost in the candidate than gained exclude "no fault"
 ASYMMETRY_ALPHA = 0.01  # for citations, which a system may leave out where there are none
 
@@ -52,11 +54,16 @@ def find_mismatches(
     mismatch_items = []
     other = old.queries[left] != new.queries[right]
     if other.any():
+        frame = _find_frame(runs, pairing, other)
         text = f"the queries differ on {{share}} of pairs under the same {pairing.paired_by}: these are not pairs"
-        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out={EVERYTHING: other}))
+        if frame:
+            text = f"the queries of the {frame} are recorded within one fixed text on {{share}} of pairs"
+        field = "query" if frame else EVERYTHING
+        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out={field: other}))
     if renamed is not None and renamed.pairs.any():
         text = (
-            "chunks stand under other ids or places with the same text on {share} of pairs: gold is re-anchored by text"
+            "chunks stand under other ids or places with the same text"
+            f"{', or nearly the same,' if renamed.edited else ''} on {{share}} of pairs: gold is re-anchored by text"
         )
         mismatch_items.append(LocatedMismatch(kind="ids", text=text, pairs=renamed.pairs, blocks=False))
     mismatch_items += _find_missing_fields(old, new, pairing)
@@ -64,6 +71,20 @@ def find_mismatches(
     mismatch_items += _find_edited_labels(old, new, pairing, renamed, lacking)
     mismatch_items += _find_clipped_texts(runs, contents, pairing)
     return tuple(mismatch_items)
+
+
+def _find_frame(runs: tuple[Run, Run], pairing: TracePairing, other: Mask) -> str | None:
+    """Return the side whose queries are the other side's with one text around them, as of a prompt; None for neither."""
+    old, new = (
+        [normalize_space(text).casefold() for text in run.to_arrow("traces", ["query"])["query"].take(rows).to_pylist()]
+        for run, rows in zip(runs, (pairing.baseline[other], pairing.candidate[other]), strict=True)
+    )
+    for name, brief, full in (("candidate", old, new), ("baseline", new, old)):
+        frames = [tuple(long.split(short, 1)) for short, long in zip(brief, full, strict=True)]
+        distinct = set(brief)
+        if all(brief) and len(distinct) >= LEAST_QUERIES and len(set(frames)) == 1 and len(frames[0]) == 2:
+            return name
+    return None
 
 
 def describe_mismatches(
@@ -222,7 +243,7 @@ def _are_beginnings(runs: tuple[Run, Run], sizes: Sequence[Mapping[str, object]]
     """Return whether texts of one side begin the other's and break off, and the rest does not stand under new ids."""
     chosen = set(sorted(ids)[:MAX_TEXTS])
     added = set(sorted(name for name in sizes[short] if name not in sizes[1 - short])[:MAX_TEXTS])
-    brief, full = (_load_texts(runs[side], chosen | added) for side in (short, 1 - short))
+    brief, full = (load_texts(runs[side], chosen | added) for side in (short, 1 - short))
     stems = {name: brief[name].removesuffix("…").removesuffix("...").rstrip() for name in chosen}
     begun = [full[name].startswith(stem) for name, stem in stems.items()]
     broken_off = [not stem.endswith(SENTENCE_ENDS) or stem != brief[name] for name, stem in stems.items()]
@@ -232,15 +253,6 @@ def _are_beginnings(runs: tuple[Run, Run], sizes: Sequence[Mapping[str, object]]
         and float(np.mean(broken_off)) >= BROKEN_OFF_SHARE
         and (not within or float(np.mean(within)) < CONTAINED_SHARE)
     )
-
-
-def _load_texts(run: Run, ids: set[str]) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for trace in run.traces():
-        for chunk in trace.chunks or ():
-            if chunk.id in ids and chunk.id not in texts and chunk.text.strip():
-                texts[chunk.id] = normalize_space(chunk.text)
-    return texts
 
 
 # --- in words -----------------------------------------------------------------------------------------
@@ -272,12 +284,22 @@ def describe_uneven_loss(changes: Sequence[MetricChange], pairs: int) -> str | N
     )
 
 
+def describe_unpaired_traces(comparison: Comparison) -> str | None:
+    """Describe how many traces of the candidate, or of the baseline, have no partner; None where 5 % or less."""
+    texts = []
+    for count, side in zip(reversed(comparison.unpaired), ("candidate", "baseline"), strict=True):
+        total = comparison.pairs + count
+        if count > UNPAIRED_SHARE * total:
+            texts.append(f"{count:,} of {total:,} traces of the {side}")
+    return f"{' and '.join(texts)} have no partner and are not compared" if texts else None
+
+
 def describe_blocked(comparison: Comparison, mismatches: Sequence[PairMismatch]) -> str:
     """Describe why the runs cannot be compared in full, and what is left to compare."""
     reasons = [mismatch for mismatch in mismatches if mismatch.blocks]
     lead = "; ".join(mismatch.sentence for mismatch in reasons)
     lead = f"Not comparable: {lead}."
-    if any(mismatch.kind == "queries" and mismatch.share == 1 for mismatch in reasons):
+    if not any(change.n for change in comparison.changes) and any(m.kind == "queries" and m.share == 1 for m in reasons):
         return lead
     same_chunks, same_answers = (n == comparison.pairs for n in (comparison.same_chunks, comparison.same_answers))
     if same_chunks and same_answers:

@@ -213,7 +213,7 @@ class PairedRuns:
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
         self.contents: tuple[RunContents, RunContents] = (read_contents(baseline), read_contents(candidate))
         self.pairing: TracePairing = pair_traces(baseline, candidate, self.contents)
-        self.renamed_ids = find_renamed_ids(*self.contents, self.pairing)
+        self.renamed_ids = find_renamed_ids(self.runs, *self.contents, self.pairing)
         self.mismatch_list = (
             *find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids),
             *find_recording_mismatches(self.runs, self.contents, self.pairing),

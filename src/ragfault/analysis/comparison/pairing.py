@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +23,7 @@ RowIndices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 MIN_PAIRED_SHARE = 0.5  # least share of the smaller run that must pair by id; otherwise queries are used
+QUERY_ENDS = " ?!.？！。"  # what ends a query is no other query
 NOT_RECORDED = -1  # the count of a list that a trace does not record
 
 
@@ -93,6 +94,16 @@ def normalize_space(text: str) -> str:
     return " ".join(text.split())
 
 
+def load_texts(run: Run, ids: Collection[str]) -> dict[str, str]:
+    """Return the first text of each chunk id, white space normalized."""
+    texts: dict[str, str] = {}
+    for trace in run.traces():
+        for chunk in trace.chunks or ():
+            if chunk.id in ids and chunk.id not in texts and chunk.text.strip():
+                texts[chunk.id] = normalize_space(chunk.text)
+    return texts
+
+
 def read_contents(run: Run) -> RunContents:
     """Read the fingerprints of all traces of a run."""
     places: dict[ChunkKey, int] = {}
@@ -141,7 +152,7 @@ def _fingerprint_trace(trace: Trace, keys: list[ChunkKey]) -> dict[str, int]:
     by_text = [(texts.get(name, name), quote, claim) for name, quote, claim in by_id]
     answer = trace.answer, trace.citations is None
     return {
-        "queries": fingerprint(normalize_space(trace.query).casefold()),
+        "queries": fingerprint(normalize_space(trace.query).casefold().rstrip(QUERY_ENDS)),
         "chunks": fingerprint([key.text or key.id for key in keys]),
         "answers": fingerprint((*answer, by_id)),
         "answers_by_text": fingerprint((*answer, by_text)),

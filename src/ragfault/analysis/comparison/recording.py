@@ -6,6 +6,7 @@ Such pairs are mismatches like those of `comparability`: what rests on the field
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,6 +16,8 @@ import numpy as np
 from ragfault.analysis.comparison.comparability import CHUNK_TEXT, LocatedMismatch
 from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, normalize_space
 from ragfault.io.runs import Run
+from ragfault.records import Trace
+from ragfault.rules import quote_matches
 from ragfault.text import split_content_words
 
 LEAST_PAIRS = 5  # fewer pairs show no habit of a logger
@@ -24,9 +27,12 @@ SAME_LENGTH_SHARE = 0.8  # of the answers that are beginnings of the other side'
 MOVED_COVER = 0.3  # an answer that loses more of its words with the chunks that are gone was drawn from these
 CARRIED_COVER = 0.6  # the share of its words that the best chunk of an answer holds
 LEAST_WORDS = 5  # a shorter answer may be known by heart
+JOINED_SHARE = 0.8  # of the joined text; headings and separators are the rest
+CITED_SHARE = 0.9  # of the pairs with citations
 UNCHANGED_SHARE = 0.5  # of the answers whose chunk is gone, so many are the same where the generator read it still
 REWRITTEN_SHARE = 0.02  # of the pairs; a model that is asked again words more answers anew
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
+REASONING_PATTERN = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 MARK_PATTERN = re.compile(r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|[*_`]{1,3}|\|")
 
 
@@ -45,12 +51,13 @@ def find_recording_mismatches(
     """Find the pairs on which the record of one side differs, and not what happened.
 
     Answers that one run cuts at one number of characters, answers that differ in markup alone, and chunks that cannot
-    be those that were read: answers that rest on a chunk of the other side are the same without it.
+    be those that were read: answers that rest on a chunk of the other side are the same without it. Citations that name
+    chunks by their number or document are no fault either.
     """
     pairs = _read_pairs(runs, contents, pairing)
     size = len(pairing)
     mismatch_items = [*_find_cut_answers(pairs, size), *_find_markup(pairs, size)]
-    return (*mismatch_items, *_find_other_chunks(pairs, size))
+    return (*mismatch_items, *_find_other_cuts(pairs, size), *_find_other_chunks(pairs, size), *_find_other_names(runs, pairing))
 
 
 def _read_pairs(
@@ -109,7 +116,7 @@ def _is_beginning(part: str, longer: str) -> bool:
 
 
 def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find answers that are the same without tags, entities, bullets and emphasis."""
+    """Find answers that are the same without tags, JSON around them, recorded reasoning, bullets and emphasis."""
     places = [
         pair.place
         for pair in pairs
@@ -119,7 +126,7 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
         return []
     mask = _mark(places, size)
     text = (
-        "answers differ in markup alone on {share} of pairs: tags, entities, bullets or emphasis around the same words"
+        "answers differ in markup alone on {share} of pairs: tags, JSON, reasoning, bullets or emphasis around the same words"
     )
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
 
@@ -130,9 +137,49 @@ def _strip_markup(text: str) -> str:
     >>> _strip_markup("<p>1. It&#39;s <b>ten</b>.<br></p>") == _strip_markup("- It's **ten**.")
     True
     """
-    plain = TAG_PATTERN.sub("\n", text)
+    plain = TAG_PATTERN.sub("\n", REASONING_PATTERN.sub("", _unwrap_json(text)))
     plain = MARK_PATTERN.sub(" ", html.unescape(plain).strip())
     return "".join(normalize_space(plain).split())
+
+
+def _unwrap_json(text: str) -> str:
+    """Return the longest text of a JSON object, else the text as it is."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        values = json.loads(text).values()
+    except ValueError:
+        return text
+    return max((value for value in values if isinstance(value, str)), key=len, default=text)
+
+
+def _find_other_cuts(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find lists of chunks that hold the same text in the same order, cut at other places: a prompt reads the same."""
+    places = [
+        pair.place
+        for pair in pairs
+        if len(pair.chunks[0]) != len(pair.chunks[1])
+        and all(pair.chunks)
+        and any(_holds_all(pair.chunks[side], pair.chunks[1 - side]) for side in (0, 1))
+    ]
+    if len(places) < max(LEAST_PAIRS, MARKUP_SHARE * size):
+        return []
+    mask = _mark(places, size)
+    text = "the same text is recorded in other chunks on {share} of pairs: joined, or cut at other places"
+    return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
+
+
+def _holds_all(longer: Sequence[str], parts: Sequence[str]) -> bool:
+    """Return whether one list holds all texts of a longer list in its order, and little else."""
+    if len(longer) >= len(parts):
+        return False
+    whole, at = "".join("".join(longer).split()), 0
+    pieces = ["".join(part.split()) for part in parts]
+    for piece in pieces:
+        at = whole.find(piece, at) + len(piece) if piece in whole[at:] else -1
+        if at < 0:
+            return False
+    return sum(map(len, pieces)) >= JOINED_SHARE * len(whole)
 
 
 def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
@@ -168,3 +215,39 @@ def _has_lost_its_chunk(pair: AnswerPair, side: int) -> bool:
 def _cover_words(words: frozenset[str], texts: Sequence[str]) -> float:
     """Return the share of the words that the text with the most of them holds."""
     return max((len(words & frozenset(split_content_words(text))) / len(words) for text in texts), default=0.0)
+
+
+def _find_other_names(runs: tuple[Run, Run], pairing: TracePairing) -> list[LocatedMismatch]:
+    """Find the side whose citations name chunks by their number or document, where the other's name ids."""
+    named = []
+    for run, rows in zip(runs, (pairing.baseline, pairing.candidate), strict=True):
+        kinds = [_find_citation_kind(trace) for trace in run.traces()]
+        named.append([kinds[row] for row in rows.tolist()])
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        cited = [place for place, kind in enumerate(named[side]) if kind]
+        places = [place for place in cited if named[side][place] == "other" and named[1 - side][place] == "id"]
+        if len(places) >= max(LEAST_PAIRS, CITED_SHARE * len(cited)):
+            mask = _mark(places, len(pairing))
+            text = f"citations of the {name} name chunks by number or document, not by id, on {{share}} of pairs"
+            return [LocatedMismatch(kind="fields", text=text, pairs=mask, left_out={"citations": mask})]
+    return []
+
+
+def _find_citation_kind(trace: Trace) -> str | None:
+    """Return whether the citations of a trace name chunk ids, or all something else that leads to their quotes."""
+    chunks = trace.chunks or ()
+    if not trace.citations or not chunks:
+        return None
+    ids = {chunk.id for chunk in chunks}
+    if any(citation.chunk in ids for citation in trace.citations):
+        return "id"
+    meant: dict[str, list[str]] = {}
+    for number, chunk in enumerate(chunks):
+        for name in {str(number), str(number + 1), f"[{number + 1}]", chunk.document or ""}:
+            meant.setdefault(name, []).append(chunk.text)
+    found = all(
+        citation.chunk in meant
+        and (citation.quote is None or any(quote_matches(citation.quote, text) for text in meant[citation.chunk]))
+        for citation in trace.citations
+    )
+    return "other" if found else "unknown"

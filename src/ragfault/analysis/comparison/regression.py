@@ -50,7 +50,7 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     for the full to pass, which keeps the chance of passing a worse candidate at `alpha` without correction.
     Otherwise the data cannot tell, with about how many pairs would.
 
-    A metric does not pass where scores were lost to failures, where less than `coverage` of the smaller run's
+    A metric does not pass where scores were lost to failures, where less than `coverage` of the candidate's
     traces pair, or of the pairs scored in either run are scored in both. The data cannot tell
     for a metric whose gold ids no longer describe the candidate's corpus.
 
@@ -103,7 +103,7 @@ class _RegressionOptions(Struct, frozen=True):
     coverage: float
     tests: int  # number of metrics corrected together
     lost_gold: float | None  # share of missing gold ids, where the gold no longer describes the corpus
-    low_coverage: str | None  # message where too little of the smaller run is paired
+    low_coverage: str | None  # message where too little of the run is paired
 
 
 def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[str]:
@@ -143,13 +143,13 @@ def _lost_gold_share(paired: PairedRuns, comparison: Comparison) -> float | None
 
 
 def _low_coverage_text(paired: PairedRuns, coverage: float) -> str | None:
-    """Return a message where too little of the smaller run is paired, else None."""
-    least, pairs = min(run.manifest.traces for run in paired.runs), len(paired.pairing)
-    if pairs >= coverage * least:
+    """Return a message where too little of the run is paired, else None."""
+    traces, pairs = paired.runs[1].manifest.traces, len(paired.pairing)
+    if pairs >= coverage * traces:
         return None
     return (
-        f"only {pairs:,} of {least:,} traces have a partner in the other run "
-        f"({pairs / least:.0%}, and {coverage:.0%} are asked for)"
+        f"only {pairs:,} of {traces:,} traces of the run have a partner in the baseline "
+        f"({pairs / traces:.0%}, and {coverage:.0%} are asked for)"
     )
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.analysis.comparison.pairing import ChunkKey, Mask, RunContents, TracePairing
+from ragfault.analysis.comparison.pairing import ChunkKey, Mask, RunContents, TracePairing, load_texts
 from ragfault.gold_evidence import apply_gold
 from ragfault.io.runs import Run
 from ragfault.metrics.catalog import compute_score, parse_metric
 from ragfault.records import Chunk, Citation, Gold, Trace, Verdicts
+
+
+NEARLY_SAME = 0.7  # of the phrases of the longer text; a corpus that is cut anew shares fewer
+KNOWN_SHARE = 0.8  # of the texts under new ids; fewer are known where the corpus was cut anew
+MAX_EDITED = 20_000  # texts that are searched for edits
 
 
 class RenamedIds(Struct, frozen=True, eq=False):
@@ -26,12 +31,16 @@ class RenamedIds(Struct, frozen=True, eq=False):
     documents: dict[str, str]  # the candidate's document → the baseline's
     taken: frozenset[str]  # ids of the baseline that another text has in the candidate
     pairs: Mask  # pairs on which such a chunk was retrieved
+    edited: bool  # whether some of the texts were edited besides
 
 
-def find_renamed_ids(old: RunContents, new: RunContents, pairing: TracePairing) -> RenamedIds | None:
+def find_renamed_ids(
+    runs: tuple[Run, Run], old: RunContents, new: RunContents, pairing: TracePairing
+) -> RenamedIds | None:
     """Find the texts that no chunk of the candidate has under an id and place of the baseline; None for none.
 
-    A copy beside the old id is no renaming: the text must be gone from where it was.
+    A copy beside the old id is no renaming: the text must be gone from where it was. A text that was edited under a
+    new id counts where the corpus was not cut anew: nearly all texts under new ids are known.
     """
     labelled = {name for gold in old.gold if gold for name in gold.chunks}
     before, after = _group_by_text(old), _group_by_text(new)
@@ -43,6 +52,8 @@ def find_renamed_ids(old: RunContents, new: RunContents, pairing: TracePairing) 
             continue
         chosen = next((key for key in theirs if key.id in labelled), theirs[0])
         places.update(dict.fromkeys(mine, chosen))
+    edited = _find_edited(runs, old, new, places)
+    places |= edited
     if not places:
         return None
     ids = {new.keys[at].id: key.id for at, key in places.items() if new.keys[at].id != key.id}
@@ -53,7 +64,40 @@ def find_renamed_ids(old: RunContents, new: RunContents, pairing: TracePairing) 
     taken = frozenset(known & moved)
     rows = pairing.candidate.tolist()
     pairs = np.array([any(_is_renamed(at, new, places, taken) for at in new.trace_keys[row]) for row in rows], bool)
-    return RenamedIds(places, ids, {k: v for k, v in documents.items() if k != v}, taken, pairs)
+    return RenamedIds(places, ids, {k: v for k, v in documents.items() if k != v}, taken, pairs, bool(edited))
+
+
+def _find_edited(
+    runs: tuple[Run, Run], old: RunContents, new: RunContents, same: Collection[int]
+) -> dict[int, ChunkKey]:
+    """Find the texts under new ids that are edits of texts whose ids are gone; none where many are known by neither."""
+    ids = {key.id for key in old.keys}, {key.id for key in new.keys}
+    gone = {key.id: key for key in old.keys if key.id not in ids[1]}
+    fresh = {at: key.id for at, key in enumerate(new.keys) if key.id not in ids[0] and key.text}
+    unknown = {at: name for at, name in fresh.items() if at not in same}
+    if not gone or not unknown or len(unknown) > MAX_EDITED:
+        return {}
+    phrases = {name: _split_phrases(text) for name, text in load_texts(runs[0], gone.keys()).items()}
+    holders: defaultdict[str, list[str]] = defaultdict(list)
+    for name, parts in phrases.items():
+        for part in parts:
+            holders[part].append(name)
+    texts = load_texts(runs[1], set(unknown.values()))
+    edited: dict[int, ChunkKey] = {}
+    for at, name in unknown.items():
+        parts = _split_phrases(texts.get(name, ""))
+        shared = Counter(holder for part in parts for holder in holders.get(part, ()))
+        best, count = max(shared.items(), key=lambda item: item[1], default=("", 0))
+        if best and count >= NEARLY_SAME * max(len(parts), len(phrases[best])):
+            edited[at] = gone[best]
+    known = sum(at in same or at in edited for at in fresh)
+    return edited if known >= KNOWN_SHARE * len(fresh) else {}
+
+
+def _split_phrases(text: str) -> frozenset[str]:
+    """Return the runs of three words of a text."""
+    words = text.casefold().split()
+    return frozenset(" ".join(words[at : at + 3]) for at in range(max(1, len(words) - 2)))
 
 
 def _group_by_text(contents: RunContents) -> dict[int, list[int]]:
@@ -123,14 +167,14 @@ def rescore_renamed(
     for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
         if row in at_pair:
             gold = old.gold[pairing.baseline[at_pair[row]]]
-            anchored = replace(_rename_chunks(trace, new.trace_keys[row], renamed), gold=gold)
+            anchored = replace(rename_chunks(trace, new.trace_keys[row], renamed), gold=gold)
             for name, metric in parsed.items():
                 value = compute_score(metric, anchored, verdicts).value
                 values[name][at_pair[row]] = math.nan if value is None else value
     return values
 
 
-def _rename_chunks(trace: Trace, places: tuple[int, ...], renamed: RenamedIds) -> Trace:
+def rename_chunks(trace: Trace, places: tuple[int, ...], renamed: RenamedIds) -> Trace:
     """Return a trace whose chunks have the baseline's ids and places, each id once."""
     used: set[str] = set()
     chunks: list[Chunk] = []

@@ -194,6 +194,8 @@ def _describe(
     kind, word = ("drop", "fell") if sign > 0 else ("rise", "rose")
     amount = f"{change.metric} {word} by {abs(there.mean):.3f} there"
     rest = f"{elsewhere.mean:+.3f} [{elsewhere.low:.3f}, {elsewhere.high:.3f}]"
+    if not np.isfinite([elsewhere.low, elsewhere.high]).all():
+        rest = f"{elsewhere.mean:+.3f} on {elsewhere.n:,} pairs"
     text = (
         f"The {kind} is confined to {part}: {amount}; none is shown elsewhere ({rest})"
         if confined

@@ -60,6 +60,7 @@ def _length_rules(traces: PairedTraces) -> Evidence:
         _present(pair.old_verdicts) - _present(pair.new_verdicts)
         for pair in pairs
         if pair.old.chunks == pair.new.chunks
+        and not _draws_on_nothing(pair.new_verdicts)
         and len(pair.new.answer or "") >= 0.8 * len(pair.old.answer or "")
         and FIGURE.sub("#", pair.old.answer or "") != FIGURE.sub("#", pair.new.answer or "")
     ]
@@ -72,6 +73,10 @@ def _starts(pair: TracePair) -> bool:
     """Return whether the new answer is the beginning of the old one, but for its last word."""
     new = (pair.new.answer or "").rstrip(" .…").rsplit(" ", 1)[0]
     return bool(new) and (pair.old.answer or "").startswith(new)
+
+
+def _draws_on_nothing(verdicts: Verdicts) -> bool:
+    return bool(verdicts.use) and not any(use.used for use in verdicts.use or ())
 
 
 def _present(verdicts: Verdicts) -> int:
@@ -105,11 +110,14 @@ def _prompt_rules(traces: PairedTraces) -> Evidence:
     first = _rise(pairs, lambda _, verdicts: float(bool(verdicts.use) and verdicts.use[0].used))  # type: ignore[index]
     last = _rise(pairs, lambda _, verdicts: float(bool(verdicts.use) and verdicts.use[-1].used))  # type: ignore[index]
     refusing = fmean(_refused(p.new_verdicts) for p in pairs) - fmean(_refused(p.old_verdicts) for p in pairs)
+    # Answers that draw on no chunk, in other words or invented, say nothing of what reached the prompt.
+    alone = _rise(pairs, lambda _, verdicts: float(_draws_on_nothing(verdicts)))
+    away = max(0.0, refusing, alone[1] - alone[0])
     for place, (before, after) in (("first", first), ("last", last)):
         text = (
             f"answers draw on the {place} chunk in {after:.0%} of the pairs with the same chunks, {before:.0%} before"
         )
-        yield from give("unused", ramp(before - after - max(0.0, refusing), 0.05, 0.3), text, "prompt assembly")
+        yield from give("unused", ramp(before - after - away, 0.05, 0.3), text, "prompt assembly")
 
 
 def _wording_rules(traces: PairedTraces) -> Evidence:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.comparison.records import StageEvidence
+from ragfault.analysis.comparison.renamed_ids import rename_chunks
 from ragfault.analysis.comparison.run_profile import RunProfile
 from ragfault.records import Trace, Verdicts
 
@@ -34,7 +35,10 @@ class PairedTraces(NamedTuple):
 
 
 def read_pairs(paired: PairedRuns, mask: NDArray[np.bool_] | None = None) -> PairedTraces:
-    """Read the traces and verdicts of at most 1,000 of the pairs, evenly spaced."""
+    """Read the traces and verdicts of at most 1,000 of the pairs, evenly spaced.
+
+    Chunks that stand under other ids in the candidate have the baseline's.
+    """
     places = np.flatnonzero(mask) if mask is not None else np.arange(len(paired.pairing))
     if len(places) > MAX_PAIRS:
         places = places[np.linspace(0, len(places) - 1, MAX_PAIRS).astype(int)]
@@ -43,6 +47,9 @@ def read_pairs(paired: PairedRuns, mask: NDArray[np.bool_] | None = None) -> Pai
         rows = paired.paired_rows(side)[places].tolist()
         chosen, run = set(rows), paired.runs[side]
         judged = {row: both for row, both in enumerate(zip(run.traces(), run.verdicts(), strict=True)) if row in chosen}
+        if side and (renamed := paired.renamed_ids) is not None:
+            keys = paired.contents[1].trace_keys
+            judged = {row: (rename_chunks(trace, keys[row], renamed), v) for row, (trace, v) in judged.items()}
         sides.append([judged[row] for row in rows])
     pairs = [TracePair(old[0], new[0], old[1], new[1]) for old, new in zip(*sides, strict=True)]
     return PairedTraces(pairs, paired.profiles)
