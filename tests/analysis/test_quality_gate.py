@@ -328,7 +328,9 @@ def test_low_coverage_cannot_pass_beside_a_baseline(tmp_path):
     assert gate(new, baseline=old, coverage=0.4).result == "pass"
     others = [pair(f"x{at}", "h", "s") for at in range(210)]
     apart = run_of(tmp_path, "apart", [*signs("s" * 190), *others])
-    assert "only 190 of 400 traces of the run have a partner" in gate(apart, baseline=old).regression_decisions[0].reason
+    assert (
+        "only 190 of 400 traces of the run have a partner" in gate(apart, baseline=old).regression_decisions[0].reason
+    )
 
 
 def test_the_same_chunks_pass_what_reads_them_alone(tmp_path):

@@ -11,7 +11,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from ragfault.analysis.comparison.pairing import NOT_RECORDED, Mask, RunContents, TracePairing, load_texts, normalize_space
+from ragfault.analysis.comparison.pairing import (
+    NOT_RECORDED,
+    Mask,
+    RunContents,
+    TracePairing,
+    load_texts,
+    normalize_space,
+)
 from ragfault.analysis.comparison.records import Comparison, MetricChange, MismatchKind, PairMismatch, RunDifference
 from ragfault.analysis.comparison.renamed_ids import RenamedIds, compare_gold
 from ragfault.analysis.score_matrix import metric_name
@@ -299,7 +306,9 @@ def describe_blocked(comparison: Comparison, mismatches: Sequence[PairMismatch])
     reasons = [mismatch for mismatch in mismatches if mismatch.blocks]
     lead = "; ".join(mismatch.sentence for mismatch in reasons)
     lead = f"Not comparable: {lead}."
-    if not any(change.n for change in comparison.changes) and any(m.kind == "queries" and m.share == 1 for m in reasons):
+    if not any(change.n for change in comparison.changes) and any(
+        m.kind == "queries" and m.share == 1 for m in reasons
+    ):
         return lead
     same_chunks, same_answers = (n == comparison.pairs for n in (comparison.same_chunks, comparison.same_answers))
     if same_chunks and same_answers:

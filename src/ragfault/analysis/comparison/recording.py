@@ -57,7 +57,12 @@ def find_recording_mismatches(
     pairs = _read_pairs(runs, contents, pairing)
     size = len(pairing)
     mismatch_items = [*_find_cut_answers(pairs, size), *_find_markup(pairs, size)]
-    return (*mismatch_items, *_find_other_cuts(pairs, size), *_find_other_chunks(pairs, size), *_find_other_names(runs, pairing))
+    return (
+        *mismatch_items,
+        *_find_other_cuts(pairs, size),
+        *_find_other_chunks(pairs, size),
+        *_find_other_names(runs, pairing),
+    )
 
 
 def _read_pairs(
@@ -125,9 +130,7 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
     if len(places) < max(LEAST_PAIRS, MARKUP_SHARE * size):
         return []
     mask = _mark(places, size)
-    text = (
-        "answers differ in markup alone on {share} of pairs: tags, JSON, reasoning, bullets or emphasis around the same words"
-    )
+    text = "answers differ in markup alone on {share} of pairs: tags, JSON, reasoning, bullets or emphasis around the same words"
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
 
 
