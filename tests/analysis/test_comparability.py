@@ -171,15 +171,15 @@ def test_case_and_final_marks_make_no_other_query(baseline: Run, tmp_path: Path)
     assert not compare(baseline, new).mismatches
 
 
-@pytest.mark.parametrize(("kept", "verdict"), [(0.4, "cannot tell"), (0.8, "no fault")])
-def test_traces_without_a_partner_are_said(tmp_path: Path, kept: float, verdict: str):
+@pytest.mark.parametrize(("share", "verdict"), [(0.4, "cannot tell"), (0.8, "no fault")])
+def test_traces_without_a_partner_are_counted_in_the_verdict(tmp_path: Path, share: float, verdict: str):
     """How many traces of the candidate were not compared is said; where most were not, nothing is shown of it."""
     pairs = system(N, 1)
-    old = evaluate_system(tmp_path / "old", pairs[: int(kept * N)])
+    old = evaluate_system(tmp_path / "old", pairs[: int(share * N)])
     new = evaluate_system(tmp_path / "new", pairs)
     bisection = bisect(old, new, margin=0.3)
     assert bisection.verdict == verdict
-    assert f"{round((1 - kept) * N)} of {N} traces of the candidate have no partner" in bisection.sentence
+    assert f"{round((1 - share) * N)} of {N} traces of the candidate have no partner" in bisection.sentence
     assert gate(new, baseline=old, max_drop=0.3).exit_code == (3 if verdict == "cannot tell" else 0)
 
 

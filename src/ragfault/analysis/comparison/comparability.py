@@ -61,16 +61,16 @@ def find_mismatches(
     mismatch_items = []
     other = old.queries[left] != new.queries[right]
     if other.any():
-        frame = _find_frame(runs, pairing, other)
+        side_name = _find_framed_side(runs, pairing, other)
         text = f"the queries differ on {{share}} of pairs under the same {pairing.paired_by}: these are not pairs"
-        if frame:
-            text = f"the queries of the {frame} are recorded within one fixed text on {{share}} of pairs"
-        field = "query" if frame else EVERYTHING
+        if side_name:
+            text = f"the queries of the {side_name} are recorded within one fixed text on {{share}} of pairs"
+        field = "query" if side_name else EVERYTHING
         mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out={field: other}))
     if renamed is not None and renamed.pairs.any():
         text = (
             "chunks stand under other ids or places with the same text"
-            f"{', or nearly the same,' if renamed.edited else ''} on {{share}} of pairs: gold is re-anchored by text"
+            f"{', or nearly the same,' if renamed.has_changed_texts else ''} on {{share}} of pairs: gold is re-anchored by text"
         )
         mismatch_items.append(LocatedMismatch(kind="ids", text=text, pairs=renamed.pairs, blocks=False))
     mismatch_items += _find_missing_fields(old, new, pairing)
@@ -80,8 +80,8 @@ def find_mismatches(
     return tuple(mismatch_items)
 
 
-def _find_frame(runs: tuple[Run, Run], pairing: TracePairing, other: Mask) -> str | None:
-    """Return the side whose queries are the other side's with one text around them, as of a prompt; None for neither."""
+def _find_framed_side(runs: tuple[Run, Run], pairing: TracePairing, other: Mask) -> str | None:
+    """Return the side whose queries are the other side's with one text around each; None for neither."""
     old, new = (
         [normalize_space(text).casefold() for text in run.to_arrow("traces", ["query"])["query"].take(rows).to_pylist()]
         for run, rows in zip(runs, (pairing.baseline[other], pairing.candidate[other]), strict=True)

@@ -130,7 +130,10 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
     if len(places) < max(LEAST_PAIRS, MARKUP_SHARE * size):
         return []
     mask = _mark(places, size)
-    text = "answers differ in markup alone on {share} of pairs: tags, JSON, reasoning, bullets or emphasis around the same words"
+    text = (
+        "answers differ in markup alone on {share} of pairs: tags, JSON, reasoning, bullets or emphasis around the "
+        "same words"
+    )
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
 
 
@@ -176,13 +179,13 @@ def _holds_all(longer: Sequence[str], parts: Sequence[str]) -> bool:
     """Return whether one list holds all texts of a longer list in its order, and little else."""
     if len(longer) >= len(parts):
         return False
-    whole, at = "".join("".join(longer).split()), 0
+    joined, at = "".join("".join(longer).split()), 0
     pieces = ["".join(part.split()) for part in parts]
     for piece in pieces:
-        at = whole.find(piece, at) + len(piece) if piece in whole[at:] else -1
+        at = joined.find(piece, at) + len(piece) if piece in joined[at:] else -1
         if at < 0:
             return False
-    return sum(map(len, pieces)) >= JOINED_SHARE * len(whole)
+    return sum(map(len, pieces)) >= JOINED_SHARE * len(joined)
 
 
 def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
@@ -248,9 +251,9 @@ def _find_citation_kind(trace: Trace) -> str | None:
     for number, chunk in enumerate(chunks):
         for name in {str(number), str(number + 1), f"[{number + 1}]", chunk.document or ""}:
             meant.setdefault(name, []).append(chunk.text)
-    found = all(
+    all_match = all(
         citation.chunk in meant
         and (citation.quote is None or any(quote_matches(citation.quote, text) for text in meant[citation.chunk]))
         for citation in trace.citations
     )
-    return "other" if found else "unknown"
+    return "other" if all_match else "unknown"

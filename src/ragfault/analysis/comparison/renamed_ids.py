@@ -17,7 +17,6 @@ from ragfault.io.runs import Run
 from ragfault.metrics.catalog import compute_score, parse_metric
 from ragfault.records import Chunk, Citation, Gold, Trace, Verdicts
 
-
 NEARLY_SAME = 0.7  # of the phrases of the longer text; a corpus that is cut anew shares fewer
 KNOWN_SHARE = 0.8  # of the texts under new ids; fewer are known where the corpus was cut anew
 MAX_EDITED = 20_000  # texts that are searched for edits
@@ -31,7 +30,7 @@ class RenamedIds(Struct, frozen=True, eq=False):
     documents: dict[str, str]  # the candidate's document → the baseline's
     taken: frozenset[str]  # ids of the baseline that another text has in the candidate
     pairs: Mask  # pairs on which such a chunk was retrieved
-    edited: bool  # whether some of the texts were edited besides
+    has_changed_texts: bool  # whether some of the texts were edited besides
 
 
 def find_renamed_ids(
