@@ -69,8 +69,8 @@ def find_mismatches(
         mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out={field: other}))
     if renamed is not None and renamed.pairs.any():
         text = (
-            "chunks stand under other ids or places with the same text"
-            f"{', or nearly the same,' if renamed.has_changed_texts else ''} on {{share}} of pairs: gold is re-anchored by text"
+            f"chunks stand under other ids or places with the same text{'' if renamed.same_texts else ', or nearly,'} "
+            "on {share} of pairs: gold is re-anchored by text"
         )
         mismatch_items.append(LocatedMismatch(kind="ids", text=text, pairs=renamed.pairs, blocks=False))
     mismatch_items += _find_missing_fields(old, new, pairing)

@@ -30,7 +30,7 @@ class RenamedIds(Struct, frozen=True, eq=False):
     documents: dict[str, str]  # the candidate's document → the baseline's
     taken: frozenset[str]  # ids of the baseline that another text has in the candidate
     pairs: Mask  # pairs on which such a chunk was retrieved
-    has_changed_texts: bool  # whether some of the texts were edited besides
+    same_texts: bool  # False where some of the texts were edited besides
 
 
 def find_renamed_ids(
@@ -63,7 +63,7 @@ def find_renamed_ids(
     taken = frozenset(known & moved)
     rows = pairing.candidate.tolist()
     pairs = np.array([any(_is_renamed(at, new, places, taken) for at in new.trace_keys[row]) for row in rows], bool)
-    return RenamedIds(places, ids, {k: v for k, v in documents.items() if k != v}, taken, pairs, bool(edited))
+    return RenamedIds(places, ids, {k: v for k, v in documents.items() if k != v}, taken, pairs, not edited)
 
 
 def _find_edited(
