@@ -129,6 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--system", choices=("shop", "reports"), help="one of the systems alone")
     parser.add_argument("--sizes", type=int, nargs="+", default=[200])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--key", action=argparse.BooleanOptionalAction, default=True)
@@ -141,12 +142,15 @@ def main() -> None:
     print("| system | kind | n | right layer | right stage | named |\n|---|---|---|---|---|---|", flush=True)
     results = []
     for parts, questions in systems(asked.data):
+        if asked.system not in (None, parts.name):
+            continue
         for result in trials(parts, questions, asked):
             results.append(result)
             print(row(result), flush=True)
+            if asked.out:
+                lines = "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in results)
+                asked.out.write_text(lines, encoding="utf-8")
     print("\n" + "\n".join(summary(results, asked.sizes)))
-    if asked.out:
-        asked.out.write_text("".join(f"{json.dumps(result, ensure_ascii=False)}\n" for result in results))
     print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
 
 

@@ -384,8 +384,12 @@ def _clipped_answer(parts: Parts) -> Parts:
 
 @kind("log-rewritten-query", "logging")
 def _rewritten(parts: Parts) -> Parts:
-    """Record the query without its stop words and names."""
-    return _log(parts, lambda trace, _: replace(trace, query=" ".join(terms(damage.without_names(trace.query)))))
+    """Record the query without its stop words and names, as far as anything is left."""
+
+    def record(trace: Trace, _: list[Chunk]) -> Trace:
+        return replace(trace, query=" ".join(terms(damage.without_names(trace.query))) or trace.query)
+
+    return replace(parts, record=record)
 
 
 @kind("log-chunk-texts-lost", "logging")
