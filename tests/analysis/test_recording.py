@@ -58,7 +58,7 @@ def reworded(trace: Trace) -> Trace:
 
 RECORDS = {
     "clipped": change(lambda trace: replace(trace, answer=trace.answer[:100])),
-    "html": change(lambda trace: replace(trace, answer=f"<p>{trace.answer.replace('ferry', '<b>ferry</b>')}<br/></p>")),
+    "html": change(lambda trace: replace(trace, answer=f"<p>{reworded(trace).answer}<br/></p>")),
     "json": change(lambda trace: replace(trace, answer=json.dumps({"answer": trace.answer, "confidence": 0.9}))),
     "reasoning": change(lambda t: replace(t, answer=f"<think>They ask for a ferry.</think>\n{t.answer}")),
     "joined chunks": change(
@@ -90,6 +90,7 @@ def test_a_record_that_differs_is_a_mismatch_and_never_a_fault(name: str, run):
     [mismatch] = result.comparison.mismatches
     assert mismatch.kind == "texts"
     assert mismatch.share > 0.5
+    assert mismatch.share == 1 or name != "html"
     assert mismatch.left_out
 
 

@@ -148,7 +148,7 @@ def main() -> None:
             results.append(result)
             print(row(result), flush=True)
             if asked.out:
-                lines = "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in results)
+                lines = "".join(f"{json.dumps(trial, ensure_ascii=False)}\n" for trial in results)
                 asked.out.write_text(lines, encoding="utf-8")
     print("\n" + "\n".join(summary(results, asked.sizes)))
     print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)

@@ -121,7 +121,10 @@ def _is_beginning(part: str, longer: str) -> bool:
 
 
 def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find answers that are the same without tags, JSON around them, recorded reasoning, bullets and emphasis."""
+    """Find answers that are the same without tags, JSON around them, recorded reasoning, bullets and emphasis.
+
+    Where there are many, an answer with tags or in JSON is not compared with one without: a judge reads them as words.
+    """
     places = [
         pair.place
         for pair in pairs
@@ -129,12 +132,18 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
     ]
     if len(places) < max(LEAST_PAIRS, MARKUP_SHARE * size):
         return []
-    mask = _mark(places, size)
+    wrapped = [pair.place for pair in pairs if len({_is_wrapped(answer) for answer in pair.answers}) > 1]
+    mask = _mark([*places, *wrapped], size)
     text = (
-        "answers differ in markup alone on {share} of pairs: tags, JSON, reasoning, bullets or emphasis around the "
-        "same words"
+        "answers differ in markup on {share} of pairs, most in nothing else: tags, JSON, reasoning, bullets or "
+        "emphasis around the same words"
     )
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+
+
+def _is_wrapped(answer: str) -> bool:
+    """Return whether an answer holds tags or is a JSON object."""
+    return TAG_PATTERN.search(answer) is not None or answer.lstrip().startswith("{")
 
 
 def _strip_markup(text: str) -> str:
