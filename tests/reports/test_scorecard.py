@@ -19,6 +19,7 @@ from ragfault.reports import format, run_verdict
 from ragfault.reports import output as json_report
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import scorecard as terminal
+from ragfault.reports.wording import describe_judge_trust, describe_language
 from ragfault.stats import Interval
 from ragfault.text.number_format import format_interval, format_percent
 from sample_runs import evaluate_pairs, pair
@@ -162,6 +163,39 @@ def test_a_layer_without_health_says_what_was_measured_of_it(tmp_path):
     retrieval, generation = run_verdict.describe_layers(analyze(run))
     assert retrieval == "Retrieval: redundancy 0.000 [0.000, 1.000]."
     assert generation == "Generation: no metric was asked for."
+
+
+def test_a_run_in_another_language_warns_of_a_judge_that_knows_english_only(tmp_path):
+    """Every format warns where a tenth of the traces is not English, and none does of English or of a model."""
+    german = ("Wie lange ist die Frist zum Ende?", "Die Frist dauert drei Monate, nicht sechs.")
+    english = ("How long is the notice to the end?", "The notice takes three months, not six, from the first day.")
+    pairs = [pair(f"t{number}", "h", "s") for number in range(12)]
+
+    def analyze_texts(name, foreign):
+        texts = [german if number < foreign else english for number in range(12)]
+        changed = [
+            (replace(trace, query=text[0], answer=text[1]), verdicts)
+            for (trace, verdicts), text in zip(pairs, texts, strict=True)
+        ]
+        findings = analyze(evaluate_pairs(tmp_path / name, changed, ["redundancy"]))
+        assert findings.foreign_traces == foreign
+        return replace(findings, manifest=replace(findings.manifest, judge="embedded/1 a=b"))
+
+    many, few, none = analyze_texts("two", 2), analyze_texts("one", 1), analyze_texts("none", 0)
+    assert "2 of 12 traces hold hardly a common English word; embedded/1 knows" in describe_language(many)
+    for page in (terminal.render_scorecard_terminal(many), markdown.render_scorecard_markdown(many)):
+        assert "warning: 2 of 12 traces" in page
+    assert describe_language(few) is describe_language(none) is None
+    model = replace(many, manifest=replace(many.manifest, judge="llm:some-model/1"))
+    assert describe_language(model) is None
+
+
+def test_no_problem_is_called_absent_where_no_judge_looked(tmp_path):
+    """A run without a judge says that nobody looked, and has no trust in a judge to describe."""
+    findings = analyze(evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["redundancy"]))
+    findings = replace(findings, remedies=(), manifest=replace(findings.manifest, judge="none"))
+    assert run_verdict.describe_no_problem(findings) == "No problem was looked for: there was no judge."
+    assert describe_judge_trust("none") is None
 
 
 @pytest.mark.parametrize("text", [NASTY, NASTY * 40])

@@ -317,6 +317,8 @@ class Findings(PrintedResult, FindingRecord, frozen=True):
     """Agreement of the judge's own verdicts with the gold of the run; empty where it has none."""
     suspected_injections: int = 0
     """Traces that hold text that looks like an order to the judge."""
+    foreign_traces: int = 0
+    """Traces whose query and answer hold hardly any of the commonest words of English."""
 
 
 class ThresholdDecision(FindingRecord, frozen=True):

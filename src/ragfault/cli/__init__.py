@@ -121,6 +121,9 @@ def _run_command(arguments: Sequence[str]) -> int:
     try:
         code = cli.main(args=list(arguments), prog_name="ragfault", standalone_mode=False, color=color)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption) and error.option_name == "--json" and error.ctx:
+            has_format = any("--format" in item.opts for item in error.ctx.command.params)
+            error.possibilities = ["--format json"] if has_format else error.possibilities
         error.show()
         return 2
     except RagfaultError as error:

@@ -114,6 +114,6 @@ def describe_example(remedy: Remedy) -> str:
 
 def describe_no_problem(findings: Findings) -> str:
     """Describe why no problem is named: nobody looked, or none was found."""
-    if clean_text(findings.manifest.judge).startswith("none/"):
+    if clean_text(findings.manifest.judge).split("/")[0] == "none":
         return "No problem was looked for: there was no judge."
     return "No problem was found on any trace."

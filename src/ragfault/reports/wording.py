@@ -62,6 +62,25 @@ def format_usage(usage: Usage) -> str:
     return f"{calls}, {tokens}: {format_cost(usage.cost)}{cached}"
 
 
+ENGLISH_JUDGES = ("embedded", "lexical", "minilm")
+"""Judges that know English only."""
+MIN_FOREIGN_SHARE = 0.1
+"""Least share of traces in another language that is reported: in English, lists of names look foreign too."""
+
+
+def describe_language(findings: Findings) -> str | None:
+    """Describe how many traces are in a language that the judge does not know; None where that is no trouble."""
+    name = clean_text(findings.manifest.judge).split(" ")[0]
+    foreign, traces = findings.foreign_traces, findings.manifest.traces
+    if name.split("/")[0] not in ENGLISH_JUDGES or not foreign or foreign < MIN_FOREIGN_SHARE * traces:
+        return None
+    hold = "hold" if foreign != 1 else "holds"
+    return (
+        f"warning: {foreign:,} of {format_count(traces, 'trace')} {hold} hardly a common English word; {name} knows "
+        "English only: do not rely on its verdicts on other languages, take another judge (--judge llm:MODEL)"
+    )
+
+
 MEASURE_COMMAND = "ragfault judge measure LABELS --card .ragfault/cards/NAME.json"
 """Command that measures a judge, so that its figures are shown."""
 
@@ -73,7 +92,7 @@ def describe_judge_trust(fingerprint: str) -> str | None:
     'mine/1: never measured against people (ragfault judge measure LABELS --card .ragfault/cards/NAME.json)'
     """
     name = clean_text(fingerprint).split(" ")[0]
-    if not name or name.startswith("none/"):
+    if name.split("/")[0] in ("", "none"):
         return None
     card = lookup_card(fingerprint)
     if card is None or not card.measured:

@@ -4,6 +4,7 @@ from ragfault.text.entities import EntityIndex, extract_entities, extract_litera
 from ragfault.text.normalization import (
     NEGATIONS,
     STOP_WORDS,
+    lacks_english,
     normalize_answer,
     normalize_typography,
     split_content_words,
@@ -19,6 +20,7 @@ __all__ = [
     "EntityIndex",
     "extract_entities",
     "extract_literals",
+    "lacks_english",
     "make_shingles",
     "mentions_entity",
     "normalize_answer",

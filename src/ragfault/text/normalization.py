@@ -56,6 +56,14 @@ m re ve
 """
 STOP_WORDS = NEGATIONS | frozenset(map(sys.intern, FUNCTION_WORDS.split()))
 """Words without content of their own."""
+SHARED_WORDS = """
+a about am an as at by can d do doing even i in is it just ll m may me more must my nd no none of off on once one
+over own per re s she so some st such t th than then to too under up us via was we were will
+"""
+ENGLISH_WORDS = STOP_WORDS - frozenset(SHARED_WORDS.split())
+"""Stop words that are words of hardly any other language in Latin script."""
+MIN_LANGUAGE_WORDS, MIN_ENGLISH_SHARE = 8, 0.05
+"""A text of at least the first number of words, numbers apart, with a smaller share of English words is foreign."""
 SMALL_NUMERALS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
 seventeen eighteen nineteen twenty
@@ -114,6 +122,21 @@ def split_content_words(text: str) -> tuple[str, ...]:
     ('risk', 'stroke', 'reduc', '12')
     """
     return tuple([word for word in split_words(text) if word not in STOP_WORDS])
+
+
+def lacks_english(text: str) -> bool:
+    """Tell whether a text of some length holds hardly any of the commonest words of English.
+
+    Of 6,400 questions with answers in ten English data sets 0 to 2.5 % do; a short text never does.
+
+    >>> lacks_english("Wie lange ist die Frist? Die Frist dauert drei Monate."), lacks_english("Wie lange?")
+    (True, False)
+    >>> lacks_english("How long is the notice period? It is three months from the end of the month.")
+    False
+    """
+    words = [word for word in split_words(text) if not word[0].isdigit()]
+    english = sum(word in ENGLISH_WORDS for word in words)
+    return len(words) >= MIN_LANGUAGE_WORDS and english < MIN_ENGLISH_SHARE * len(words)
 
 
 def stem_word(word: str) -> str:

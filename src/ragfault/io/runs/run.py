@@ -466,6 +466,7 @@ def _describe_missing_run(path: AnyPath) -> str:
     if path.is_dir():
         return f"{path} is not a run: it holds no manifest.json."
     manifests = path.parent.glob("*/manifest.json") if isinstance(path, Path) else ()
-    near = sorted(manifest.parent.name for manifest in manifests)[:5]
-    there = f" There is: {', '.join(near)}." if near else ""
+    near = sorted(manifest.parent.name for manifest in manifests)
+    more = f" and {len(near) - 5:,} more" if len(near) > 5 else ""
+    there = f" There is: {', '.join(near[:5])}{more}." if near else ""
     return f"no run at {path}.{there} Make one with: ragfault evaluate TRACES -o {path}"

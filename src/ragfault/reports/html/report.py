@@ -30,7 +30,12 @@ from ragfault.reports.format import (
 from ragfault.reports.html import trace_browser
 from ragfault.reports.html.environment import render_page
 from ragfault.reports.output import write_report_file
-from ragfault.reports.wording import describe_gold_agreement, describe_judge_trust, describe_judge_usage
+from ragfault.reports.wording import (
+    describe_gold_agreement,
+    describe_judge_trust,
+    describe_judge_usage,
+    describe_language,
+)
 from ragfault.text.number_format import format_count
 
 REPORT_SCRIPTS = ("theme.js", "dom.js", "store.js", "list.js", "detail.js", "page.js")
@@ -111,6 +116,8 @@ def _list_facts(findings: Findings) -> list[tuple[str, str]]:
         ("Made by", f"ragfault {clean_label(manifest.ragfault, 40)}"),
     ]
     facts += [("Calls", line) for line in describe_judge_usage(findings)]
+    if warning := describe_language(findings):
+        facts.append(("Language", warning))
     if trust := describe_judge_trust(manifest.judge):
         facts.append(("Trust", clean_label(trust, 400)))
     if gold := describe_gold_agreement(findings):

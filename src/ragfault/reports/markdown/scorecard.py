@@ -21,7 +21,12 @@ from ragfault.reports.format import (
     select_segment_metrics,
     summarize_problems,
 )
-from ragfault.reports.wording import describe_gold_agreement, describe_judge_trust, describe_judge_usage
+from ragfault.reports.wording import (
+    describe_gold_agreement,
+    describe_judge_trust,
+    describe_judge_usage,
+    describe_language,
+)
 from ragfault.text.number_format import format_count, format_interval, format_number, format_share
 
 MAX_SEGMENTS = 20
@@ -71,6 +76,7 @@ def render_scorecard_markdown(findings: Findings) -> str:
         f"# {escape_markdown(findings.run)}",
         "",
         facts,
+        *([f"\n{escape_markdown(warning)}"] if (warning := describe_language(findings)) else []),
         *([f"\n{escape_markdown(trusted)}"] if (trusted := describe_judge_trust(manifest.judge)) else []),
         *([f"\n{escape_markdown('; '.join(gold))}"] if (gold := describe_gold_agreement(findings)) else []),
         *_build_layers(findings),

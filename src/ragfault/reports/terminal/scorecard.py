@@ -33,7 +33,12 @@ from ragfault.reports.run_verdict import (
     describe_problem,
     describe_targets,
 )
-from ragfault.reports.wording import describe_gold_agreement, describe_judge_trust, describe_judge_usage
+from ragfault.reports.wording import (
+    describe_gold_agreement,
+    describe_judge_trust,
+    describe_judge_usage,
+    describe_language,
+)
 from ragfault.text.number_format import format_count, format_interval, format_number, format_share
 
 if TYPE_CHECKING:
@@ -192,8 +197,10 @@ def _build_verdict(findings: Findings, clip: int | None) -> list[RenderableType]
     measured = filter(None, [describe_judge_trust(manifest.judge)])
     trust = [*describe_judge_usage(findings), *measured, *describe_gold_agreement(findings)]
     name = clean_text(findings.run) if clip is None else clip_text(findings.run, 60)
+    warning = describe_language(findings)
     return [
         build_line((name, "bold"), facts),
+        *([build_line((warning, "yellow"))] if warning else []),
         *(build_line(_clip_sentence(line, clip)) for line in (*describe_layers(findings), *describe_targets(findings))),
         *(indent_line(2, (_clip_sentence(line, clip), "dim")) for line in trust),
     ]
