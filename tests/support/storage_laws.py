@@ -327,10 +327,12 @@ def test_expired_traces_are_deleted(at: Place, tmp_path: Path):
 
 
 def test_an_export_is_the_run_that_evaluate_makes(filled_store, tmp_path: Path):
-    """The same traces, judge and metrics give the same run, whether they came live or from a file."""
+    """The same traces, judge and metrics give the same run without gold, whether they came live or from a file."""
     store, outcomes = filled_store
     live = export_run(store, TraceSelection(), tmp_path / "live")
-    two = evaluate([row.trace for row in outcomes], tmp_path / "made", judge="lexical", metrics=list(METRICS))
+    traces = [row.trace for row in outcomes]
+    two = evaluate(traces, tmp_path / "made", judge="lexical", metrics=list(METRICS), gold="ignore")
+    assert live.manifest.gold == two.manifest.gold
     for name in ("traces", "verdicts", "scores"):
         assert live.to_arrow(name).equals(two.to_arrow(name))
     same = ("judge", "metrics", "fingerprint", "traces", "scored", "undefined", "failed")

@@ -246,7 +246,8 @@ def find_useful_count(change: MetricChange) -> int | None:
 def explain_undecided(comparison: Comparison) -> list[str]:
     """Explain why changes whose interval leaves out 0 cannot be told, in sentences; none where there is no such one."""
     tested = sum(change.adjusted is not None for change in comparison.changes)
-    by_holm, by_test = [], []
+    by_holm: list[MetricChange] = []
+    by_test: list[MetricChange] = []
     for change in comparison.changes:
         if change.verdict != "cannot tell" or change.difference is None or change.p is None:
             continue

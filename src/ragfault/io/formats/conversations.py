@@ -240,7 +240,7 @@ def find_text(value: Any, keys: tuple[str, ...], depth: int = 0) -> str | None:
         return str(value)
     if isinstance(value, (list, tuple)):
         if (turns := find_turns(value)) is not None:
-            return turns[-1]["text"]
+            return str(turns[-1]["text"])
         if value and isinstance(value[0], dict) and "type" in value[0] and (text := _join_blocks(value)):
             return text
         return next((text for part in value if (text := find_text(part, keys, depth + 1))), None)

@@ -175,8 +175,8 @@ def rank_fields(path: str) -> tuple[tuple[str, int], ...]:
             matches.setdefault("reference", rank)
         if "chunks" in matches:
             matches.setdefault("gold", matches.pop("chunks"))
-    if not matches and (field := _match_words(words, above)):
-        matches[field] = WORD_RANK
+    if not matches and (only := _match_words(words, above)):
+        matches[only] = WORD_RANK
     return tuple(sorted(matches.items(), key=lambda item: item[1]))
 
 
