@@ -108,8 +108,9 @@ for pitfall in lint(new):
 ---
 ## Search
 
-`tune` tries chunkers, retrievers and rerankers on one half of the questions and measures the recommended pipeline
-on the other half, against the present pipeline (here with chunks as small as in release 2) and against plain BM25.
+`tune` tries chunkers, retrievers and rerankers on one half of the questions and measures the best-scoring pipeline
+on the other half, against the present pipeline (here with chunks as small as in release 2) and against plain BM25. It
+recommends the simplest of them unless a gain is shown.
 The search space is small, so that this takes seconds.
 
 ---

@@ -281,9 +281,12 @@ def test_a_tuning_says_what_it_rests_on(tuned: TuningResult, questions: list[Tra
     assert (
         {row.n for row in tuned.measured} == {point.measured.n for point in tuned.frontier} == {tuned.holdout_questions}
     )
-    assert [row.config for row in tuned.measured] == [tuned.config, START]
+    assert tuned.measured[0].config == tuned.config
+    assert tuned.measured[0].name.startswith("recommended")
+    assert {row.config.name for row in tuned.measured} == {tuned.config.name, tuned.best.name, START.name}
     assert any(point.recommended for point in tuned.frontier)
-    assert tuned.measured[0].tokens <= tuned.measured[1].tokens * 1.1
+    tokens = {row.config.name: row.tokens for row in tuned.measured}
+    assert tokens[tuned.best.name] <= tokens[START.name] * 1.1
     assert any("tokens" in note for note in tuned.notes)
 
 
@@ -392,6 +395,7 @@ def test_the_command_leaves_a_pipeline_that_loads(
     assert load_pipeline(out / "pipeline.toml", documents)("When does the last ferry leave?").chunks
     tuning = msgspec.json.decode((out / "tuning.json").read_bytes(), type=TuningResult)
     assert tuning.config == config
+    assert shown.startswith(f"Recommended: {tuning.recommended}. ")
     assert "## Frontier" in (out / "tuning.md").read_text(encoding="utf-8")
     assert ragfault(arguments) == 2
     assert "--force" in capsys.readouterr().err

@@ -70,7 +70,7 @@ class MeasuredPipeline(Struct, frozen=True, kw_only=True):
 
 
 class Gain(Struct, frozen=True, kw_only=True):
-    """The recommended pipeline less another, on questions that chose neither."""
+    """A pipeline less another, on questions that took no part in the search."""
 
     component: str
     """The part that differs: a step, or a whole pipeline."""
@@ -110,17 +110,23 @@ class TuningResult(Struct, frozen=True, kw_only=True):
     metric: str
     bounds: tuple[Bound, ...]
     config: PipelineConfig
-    """The recommended pipeline."""
+    """The recommended pipeline: the simplest of the three below over which no gain is shown."""
+    recommended: str
+    """Its name: "plain BM25", "the present pipeline" or "the best-scoring pipeline"."""
+    reason: str
+    """Why it is recommended, as a sentence."""
+    best: PipelineConfig
+    """The pipeline that scored best in the search."""
     baseline: PipelineConfig
     plain_bm25: PipelineConfig
     measured: tuple[MeasuredPipeline, ...]
-    """The recommended pipeline, the present one and plain BM25, on the held-out questions."""
+    """The recommended pipeline and the others of the three, on the held-out questions."""
     gains: tuple[Gain, ...]
-    """Over the present pipeline and over plain BM25."""
+    """Each of the three over each simpler one."""
     ablations: tuple[Gain, ...]
-    """Contribution of each step of the recommended pipeline, by leaving it out."""
+    """Contribution of each step of the best-scoring pipeline, by leaving it out."""
     rejected: tuple[Gain, ...]
-    """The recommended pipeline against each rejected alternative."""
+    """The best-scoring pipeline against each rejected alternative."""
     frontier: tuple[FrontierPoint, ...]
     search_steps: tuple[SearchStep, ...]
     selection_questions: int
@@ -165,10 +171,15 @@ def describe_cost(gain: Gain) -> str:
     """
     parts = []
     if abs(gain.ms) >= NEGLIGIBLE_MS:
-        parts.append(f"{'costs' if gain.ms > 0 else 'saves'} {format_number(abs(gain.ms), 0)} ms")
+        parts.append(_describe_amount(gain.ms, "ms"))
     if abs(gain.tokens) >= NEGLIGIBLE_TOKENS:
-        parts.append(f"{'costs' if gain.tokens > 0 else 'saves'} {format_number(abs(gain.tokens), 0)} tokens")
+        parts.append(_describe_amount(gain.tokens, "tokens"))
     return " and ".join(parts)
+
+
+def _describe_amount(amount: float, unit: str) -> str:
+    figure = f"{format_number(abs(amount), 0)} {unit}"
+    return f"costs {figure} more" if amount > 0 else f"saves {figure}"
 
 
 def describe_gain(gain: Gain, metric: str) -> str:
@@ -187,12 +198,12 @@ def describe_gain(gain: Gain, metric: str) -> str:
 
 def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
     """Return the result of a tuning run as sentences, the most important first."""
-    sentences = []
+    sentences = [f"Recommended: {result.recommended}. {result.reason}"]
     for gain in result.gains:
         verb = {"gains": "gains", "loses": "LOSES", "no gain shown": "shows no gain:"}[gain.verdict]
         paid = describe_cost(gain)
         sentences.append(
-            f"Against {gain.component} the recommended pipeline {verb} {format_gain(gain)} {result.metric} on "
+            f"{_capitalize(gain.chosen)} {verb} {format_gain(gain)} {result.metric} against {gain.alternative} on "
             f"{result.holdout_questions:,} held-out questions (p {format_p_value(gain.adjusted_p)})"
             + (f" and {paid}" if paid else "")
             + "."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -28,7 +28,15 @@ from ragfault.tuning.holdout import (
     measure_frontier,
     split_questions,
 )
-from ragfault.tuning.results import Bound, TuningQuestion, TuningResult, summarize_tuning
+from ragfault.tuning.recommendation import order_candidates, recommend_pipeline
+from ragfault.tuning.results import (
+    COMPONENT_NAMES,
+    Bound,
+    MeasuredPipeline,
+    TuningQuestion,
+    TuningResult,
+    summarize_tuning,
+)
 from ragfault.tuning.search import PipelineSearch, ProgressCallback, SearchResult
 from ragfault.tuning.search_space import (
     TUNING_PHASES,
@@ -69,14 +77,15 @@ def tune(  # noqa: PLR0913 - the options of one verb
     progress: ProgressCallback = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> TuningResult:
-    """Search for the pipeline that answers the questions best, and prove its gain on questions that chose nothing.
+    """Search for the pipeline that answers the questions best, and recommend it where its gain is shown.
 
     `corpus` is documents, `questions` traces with a query and gold: spans of documents, or ids of documents. One part
     of the questions chooses, step by step; the other measures the choice against `baseline` (a configuration or file)
-    and against plain BM25. Questions that share a document, or where these are few, that share a stretch of gold, are
-    never on both sides. `subject_to` bounds what is paid ("latency_p95<=200", "tokens<=2000"); where nothing is said of
-    tokens, those of the baseline are the bound. After `budget` minutes the search ends with the best so far. With a
-    `run` only those phases are searched that its diagnosis blames. What is kept in `cache` is not computed again.
+    and against plain BM25. Of these three the simplest is recommended over which no gain is shown there. Questions that
+    share a document, or where these are few, that share a stretch of gold, are never on both sides. `subject_to` bounds
+    what is paid ("latency_p95<=200", "tokens<=2000"); where nothing is said of tokens, those of the baseline are the
+    bound. After `budget` minutes the search ends with the best so far. With a `run` only those phases are searched that
+    its diagnosis blames. What is kept in `cache` is not computed again.
 
     Raises InputError for a corpus without text, too few questions, or gold that is not in the corpus; UsageError for a
     metric that cannot be tuned or a bound that cannot be read.
@@ -98,7 +107,7 @@ def tune(  # noqa: PLR0913 - the options of one verb
     notes.lines += search_result.notes
     charged, bench.deadline = bench.uncached_seconds, None
     result = replace(
-        _measure_holdout(bench, search_result, start, parts, bounds, seed),
+        _measure_holdout(bench, search_result, start, parts, bounds, seed, space.phases),
         grouped_by=gathered.grouped_by,
         notes=tuple(notes.lines),
         seconds=time.monotonic() - begin,
@@ -193,35 +202,36 @@ def _measure_holdout(
     parts: QuestionSplit,
     bounds: tuple[Bound, ...],
     seed: int,
+    phases: Sequence[TuningPhase] = TUNING_PHASES,
 ) -> TuningResult:
-    """Measure the chosen configuration on the holdout questions."""
-    chosen, plain = search_result.config, make_plain_bm25(start)
+    """Measure the best-scoring configuration on the holdout questions, and recommend it or a simpler one."""
+    best, plain = search_result.config, make_plain_bm25(start)
     if list_budget_selections(bounds) and compute_violation(bounds, runner.measure(plain, parts.selection)):
         # What is held against it keeps to the bound; so does it.
         plain = replace_stage(plain, "select", list_budget_selections(bounds)[0])
     known = list(runner.configs.values())
     prover = HoldoutEvaluator(runner, parts.holdout, seed)
-    rows = [
-        prover.measure_config("recommended", chosen),
-        prover.measure_config("present", start),
-        prover.measure_config("plain BM25", plain),
-    ]
-    pairs = [
-        ("the present configuration", chosen, start, "recommended", "present"),
-        ("plain BM25", chosen, plain, "recommended", "plain BM25"),
-    ]
-    ablated = [test for test in list_ablations(chosen, plain) if runner.cache.has_index(test[2])]
+    candidates = order_candidates(best, start, plain)
+    pairs = [(name, simpler) for at, name in enumerate(candidates) for simpler in list(candidates)[:at]]
+    gains = prover.compare_configs([_pair_candidates(candidates, *pair) for pair in pairs])
+    excluded = _exclude_candidates(candidates, best, start, bounds, runner, parts, phases)
+    recommended, reason = recommend_pipeline(list(candidates), gains, excluded, str(runner.metric))
+    chosen = candidates[recommended]
+    ablated = [test for test in list_ablations(best, plain) if runner.cache.has_index(test[2])]
     shown = [test[2] for test in ablated]
-    refused = [test for test in list_rivals(chosen, known) if runner.cache.has_index(test[2]) and test[2] not in shown]
-    points = measure_frontier(runner, (chosen, start, plain), parts.selection, prover.measure_config)
+    refused = [test for test in list_rivals(best, known) if runner.cache.has_index(test[2]) and test[2] not in shown]
+    points = measure_frontier(runner, (chosen, best, start, plain), parts.selection, prover.measure_config)
     return TuningResult(
         metric=str(runner.metric),
         bounds=bounds,
         config=chosen,
+        recommended=recommended,
+        reason=reason,
+        best=best,
         baseline=start,
         plain_bm25=plain,
-        measured=tuple(rows if start != plain else [rows[0], replace(rows[1], name="present = plain BM25")]),
-        gains=prover.compare_configs(pairs if start != plain else pairs[1:]),
+        measured=_measure_named(prover, chosen, {"best-scoring": best, "present": start, "plain BM25": plain}),
+        gains=gains,
         ablations=prover.compare_configs(ablated),
         rejected=prover.compare_configs(refused),
         frontier=points,
@@ -231,3 +241,45 @@ def _measure_holdout(
         grouped_by="",
         stopped_at=search_result.stopped_at,
     )
+
+
+def _pair_candidates(
+    candidates: Mapping[str, PipelineConfig], name: str, simpler: str
+) -> tuple[str, PipelineConfig, PipelineConfig, str, str]:
+    """Pair a candidate with a simpler one: by the step that differs where it is one, else by its name."""
+    config, other, component = candidates[name], candidates[simpler], name
+    for step, _, without, ours, theirs in list_ablations(config, other):
+        if without.name == other.name:
+            component = COMPONENT_NAMES[step] + ("" if theirs == "none" else f" by {ours}")
+    return component, config, other, name, simpler
+
+
+def _exclude_candidates(
+    candidates: Mapping[str, PipelineConfig],
+    best: PipelineConfig,
+    start: PipelineConfig,
+    bounds: tuple[Bound, ...],
+    runner: TrialRunner,
+    parts: QuestionSplit,
+    phases: Sequence[TuningPhase],
+) -> dict[str, str]:
+    """Map the candidates that may not be recommended to the reason: a bound, or a phase that was to stay as it is."""
+    least = compute_violation(bounds, runner.measure(best, parts.selection))
+    excluded = {}
+    for name, config in candidates.items():
+        if compute_violation(bounds, runner.measure(config, parts.selection)) > least + 1e-6:
+            excluded[name] = f"does not keep to {', '.join(map(str, bounds))}"
+        elif config.name not in (best.name, start.name) and set(phases) != set(TUNING_PHASES):
+            excluded[name] = "changes phases that were to stay as they are"
+    return excluded
+
+
+def _measure_named(
+    prover: HoldoutEvaluator, chosen: PipelineConfig, named: Mapping[str, PipelineConfig]
+) -> tuple[MeasuredPipeline, ...]:
+    """Measure pipelines under all of their names, the recommended one first."""
+    names: dict[str, list[str]] = {chosen.name: ["recommended"]}
+    for name, config in named.items():
+        names.setdefault(config.name, []).append(name)
+    configs = {config.name: config for config in named.values()}
+    return tuple(prover.measure_config(" = ".join(labels), configs[key]) for key, labels in names.items())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ragfault.tuning import FrontierPoint, TuningResult
 
 
-EXTRA_PURPOSE = "the HTML report"
+EXTRA_PURPOSE = "an HTML page with charts"
 CHART_FONT = "system-ui, sans-serif"
 SQUARE_SIZE = 300
 """Width and height of a square chart, in pixels."""

@@ -240,7 +240,7 @@ def render_tuning_html(result: TuningResult) -> str:
         sections=(
             ("gain", "On the held-out questions"),
             ("steps", "What each step brings"),
-            ("rejected", "Tried and not taken"),
+            ("rejected", "Tried in its place"),
             ("frontier", "Frontier"),
             ("words", "In words"),
             ("config", "pipeline.toml"),

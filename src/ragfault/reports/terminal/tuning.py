@@ -41,7 +41,7 @@ def build_pipeline_cells(row: MeasuredPipeline) -> tuple[str, ...]:
 def build_gain_cells(gain: Gain) -> tuple[str, ...]:
     """Build the cells of a comparison: STEPS."""
     return (
-        clean_text(gain.component),
+        "pipeline" if gain.component == gain.chosen else clean_text(gain.component),
         clean_text(gain.chosen),
         clean_text(gain.alternative),
         format_interval(gain.difference, signed=True),
@@ -53,7 +53,7 @@ def build_gain_cells(gain: Gain) -> tuple[str, ...]:
 
 
 def summarize_tuning(result: TuningResult) -> str:
-    """Summarize the gain over what is there, in a sentence."""
+    """Return what is recommended and why, in a line."""
     return clean_text(result.summary[0]) if result.summary else "Nothing was measured."
 
 
@@ -68,14 +68,14 @@ def describe_tuning_terms(result: TuningResult) -> str:
 
 
 def render_tuning_terminal(result: TuningResult, *, width: int | None = None, color: bool = False) -> str:
-    """Render the gain first, then the pipelines, each step, and what was not taken."""
+    """Render what is recommended first, then the pipelines, each step, and what was not taken."""
     from rich.text import Text
 
     parts: list[RenderableType] = [
         Text(summarize_tuning(result), style="bold"),
         Text(describe_tuning_terms(result), style="dim"),
         *(Text(f"note: {clean_text(line)}", style="yellow") for line in result.notes),
-        Text(f"\n{clean_text(result.config.name)}"),
+        Text(f"\nrecommended:  {clean_text(result.config.name)}\nbest-scoring: {clean_text(result.best.name)}"),
         Text("\nOn the held-out questions", style="bold cyan"),
         build_text_table(PIPELINE_HEADINGS, [build_pipeline_cells(row) for row in result.measured]),
     ]
@@ -88,9 +88,9 @@ def render_tuning_terminal(result: TuningResult, *, width: int | None = None, co
 
 def _group_gains(result: TuningResult) -> tuple[tuple[str, tuple[Gain, ...]], ...]:
     return (
-        ("Against", result.gains),
-        ("What each step brings", result.ablations),
-        ("Tried and not taken (the gain is of what was)", result.rejected),
+        ("Whole pipelines", result.gains),
+        ("What each step of the best-scoring pipeline brings", result.ablations),
+        ("Tried in its place (the gain is of the best-scoring pipeline)", result.rejected),
     )
 
 
@@ -120,7 +120,8 @@ def render_tuning_markdown(result: TuningResult) -> str:
         "",
     ]
     lines += [f"- {escape_markdown(line)}" for line in result.notes]
-    lines += ["", f"Recommended: `{clean_text(result.config.name)}`", "", "## On the held-out questions", ""]
+    lines += ["", f"Recommended: `{clean_text(result.config.name)}`", ""]
+    lines += [f"Best-scoring: `{clean_text(result.best.name)}`", "", "## On the held-out questions", ""]
     heads = [result.metric if head == "metric" else head for head in PIPELINE_HEADINGS]
     lines += build_markdown_table(heads, [_escape_cells(build_pipeline_cells(row)) for row in result.measured])
     for title, gains in _group_gains(result):
