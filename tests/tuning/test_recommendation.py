@@ -64,7 +64,7 @@ def test_a_shown_gain_is_recommended():
     assert "over plain BM25" in reason
 
 
-def test_each_candidate_is_held_against_what_was_recommended_so_far():
+def test_each_candidate_is_compared_with_what_was_recommended_so_far():
     """Where the present pipeline gains over plain BM25 and the best-scoring not over it, the present one stays."""
     name, reason = recommend_pipeline(THREE, compare("gains", "gains", "no gain shown"), {}, "ndcg@10")
     assert name == PRESENT

@@ -50,7 +50,7 @@ def _count_parts(config: PipelineConfig) -> int:
 def recommend_pipeline(
     candidates: Sequence[str], gains: Sequence[Gain], excluded: Mapping[str, str], metric: str
 ) -> Recommendation:
-    """Recommend the simplest candidate unless a gain over it is shown.
+    """Choose the simplest candidate unless a gain over it is shown.
 
     `candidates` come the simplest first. Each is held against what was recommended so far, and takes its place where
     its gain is shown by the corrected test. `gains` has every candidate over every simpler one. The `excluded` ones,
