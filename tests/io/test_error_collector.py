@@ -481,3 +481,13 @@ def test_unknown_formats(tmp_path):
         write_traces([], tmp_path / "t.jsonl", shape="ragtruth")
     with pytest.raises(InputError, match="beside a TREC run"):
         write_traces([Trace(id="1", query="q", chunks=(Chunk(id="a"),))], tmp_path / "t.jsonl", qrels=tmp_path / "q")
+
+
+def test_lines_that_end_in_a_carriage_return_alone_are_named_as_such(tmp_path):
+    """A CSV file whose lines end in CR is refused with what its lines must end in, not with Python's advice."""
+    path = tmp_path / "traces.csv"
+    path.write_bytes(b"query,answer\rHow?,So.\rWhen?,Now.\r")
+    with pytest.raises(BadTraces, match="a carriage return outside quotes"):
+        list(read_traces(path))
+    path.write_bytes(path.read_bytes().replace(b"\r", b"\r\n"))
+    assert [trace.query for trace in read_traces(path)] == ["How?", "When?"]

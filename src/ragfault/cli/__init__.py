@@ -121,9 +121,10 @@ def _run_command(arguments: Sequence[str]) -> int:
     try:
         code = cli.main(args=list(arguments), prog_name="ragfault", standalone_mode=False, color=color)
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption) and error.option_name == "--json" and error.ctx:
-            has_format = any("--format" in item.opts for item in error.ctx.command.params)
-            error.possibilities = ["--format json"] if has_format else error.possibilities
+        asks_json = isinstance(error, click.NoSuchOption) and error.option_name == "--json"
+        context = getattr(error, "ctx", None)
+        if asks_json and context and any("--format" in item.opts for item in context.command.params):
+            error = click.NoSuchOption("--json", possibilities=["--format json"], ctx=context)
         error.show()
         return 2
     except RagfaultError as error:
