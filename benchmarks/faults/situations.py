@@ -10,6 +10,7 @@ size the verdict, the exit code and the first sentence of `bisect`, beside the e
 from __future__ import annotations
 
 import argparse
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,9 +24,12 @@ from ragfault.evaluation import evaluate
 from ragfault.io.datasets import load_handbook
 from ragfault.records import Chunk, Gold, Trace
 
-__all__ = ["SITUATIONS", "Situation", "build_pair", "demo_traces"]
+__all__ = ["SITUATIONS", "Situation", "build_pair", "demo_traces", "expect"]
 
 EXIT_CODES = {"no fault": 0, "fault": 1, "cannot tell": 3}
+
+FIGURE = re.compile(r"(?<![\d.,])\d+")  # the whole part of a number
+AMOUNT = re.compile(r"£?\d[\d.,:]*\d|\d")
 
 Change = Callable[[Trace], Trace]
 
@@ -37,6 +41,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     exits: tuple[int, ...]  # right exit codes of bisect
     words: str  # words that the sentence holds
     layer: str | None = None  # layer of the first fault
+    unkeyed_words: str | None = None  # words of "cannot tell" where nothing but an answer key shows the fault
 
 
 def demo_traces() -> list[Trace]:
@@ -133,6 +138,40 @@ def renumber(trace: Trace) -> Trace:
     return change_chunks(trace, shift)
 
 
+def misdate_documents(share: float) -> Change:
+    """State other dates and figures in some documents, and in the answers that repeat them."""
+
+    def misdate(match: re.Match[str]) -> str:
+        return str(int(match[0]) + 3).zfill(len(match[0]))
+
+    def apply(trace: Trace) -> Trace:
+        wrong = [c for c in trace.chunks or () if crc32((c.document or c.id).encode()) % 100 < 100 * share]
+        stated = {figure for chunk in wrong for figure in FIGURE.findall(chunk.text)}
+        trace = change_chunks(trace, lambda c: replace(c, text=FIGURE.sub(misdate, c.text)) if c in wrong else c)
+        return change_answer(
+            trace, lambda text: FIGURE.sub(lambda match: misdate(match) if match[0] in stated else match[0], text)
+        )
+
+    return apply
+
+
+def drop_figures(trace: Trace) -> Trace:
+    """State no figures any more, neither in the documents nor in the answers that repeat them."""
+
+    def drop(text: str) -> str:
+        return AMOUNT.sub("some", text)
+
+    return change_answer(change_chunks(trace, lambda chunk: replace(chunk, text=drop(chunk.text))), drop)
+
+
+def change_answer(trace: Trace, change: Callable[[str], str]) -> Trace:
+    """Change the answer of a trace, and its citations."""
+    citations = trace.citations and tuple(
+        replace(c, quote=c.quote and change(c.quote), claim=c.claim and change(c.claim)) for c in trace.citations
+    )
+    return replace(trace, answer=trace.answer and change(trace.answer), citations=citations)
+
+
 def clip(trace: Trace) -> Trace:
     """Record the first 200 characters of each chunk."""
     return change_chunks(trace, lambda chunk: replace(chunk, text=chunk.text[:200]))
@@ -200,9 +239,30 @@ SITUATIONS = {
     "W10 no citations": Situation(
         change=drop_citations, exits=(3,), words="citations are not recorded in the candidate"
     ),
+    "W11 dates wrong": Situation(
+        change=misdate_documents(0.6),
+        exits=(1,),
+        words="Source data broke (the sources contradict the answer key)",
+        layer="source data",
+        unkeyed_words="state other figures, and without an answer key nothing tells which are right",
+    ),
+    "W11 figures lost": Situation(
+        change=drop_figures,
+        exits=(1,),
+        words="Source data broke (facts of the answer key left the sources)",
+        layer="source data",
+        unkeyed_words="state other figures, and without an answer key nothing tells which are right",
+    ),
     "nothing": Situation(change=lambda trace: trace, exits=(0,), words="No layer broke"),
 }
 """Name → situation; the first word is the row of the table that it belongs to."""
+
+
+def expect(situation: Situation, *, key: bool) -> Situation:
+    """Return what is right of a situation with or without an answer key."""
+    if key or situation.unkeyed_words is None:
+        return situation
+    return replace(situation, exits=(3,), words=situation.unkeyed_words, layer=None)
 
 
 def build_pair(traces: Sequence[Trace], situation: Situation, *, key: bool, n: int) -> tuple[list[Trace], list[Trace]]:
@@ -243,7 +303,8 @@ def main() -> None:
                     ]
                     result = bisect(*runs, margin=asked.margin)
                     code = EXIT_CODES[result.verdict]
-                    mark = "yes" if code in situation.exits and situation.words in result.sentence else "**no**"
+                    right = expect(situation, key=key == "key")
+                    mark = "yes" if code in right.exits and right.words in result.sentence else "**no**"
                     passed = gate(runs[1], baseline=runs[0], max_drop=asked.margin).exit_code
                     print(
                         f"| {name} | {key} | {n} | {result.verdict} | {code} | {mark} | {passed} | {result.sentence} |",

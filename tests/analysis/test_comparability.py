@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, demo_traces
+from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, demo_traces, expect
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect, compare, gate, pair_runs
@@ -221,7 +221,7 @@ def demo() -> list[Trace]:
 @pytest.mark.long
 def test_each_situation_has_its_verdict(demo: list[Trace], tmp_path: Path, name: str, key: bool):
     """Each situation of the bench has one of its right exit codes and, with an answer key, its words."""
-    situation = SITUATIONS[name]
+    situation = expect(SITUATIONS[name], key=key)
     sides = build_pair(demo, situation, key=key, n=104)
     runs = [evaluate(side, tmp_path / f"run-{at}", judge="lexical") for at, side in enumerate(sides)]
     bisection = bisect(*runs, margin=0.05)

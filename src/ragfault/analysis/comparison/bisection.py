@@ -10,6 +10,12 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ragfault.analysis.comparison.attribution.edited_sources import (
+    describe_unverified_edits,
+    is_lost_with_edits,
+    move_decision,
+    place_by_texts,
+)
 from ragfault.analysis.comparison.attribution.segment_search import search_segments
 from ragfault.analysis.comparison.comparability import (
     describe_blocked,
@@ -209,10 +215,15 @@ def bisect(
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     explained = None if blocked else _explain_by_refusals(side, walk, names, pair_mask, options)
+    changed = any(difference.name == "texts" for difference in differences)
+    edits = describe_unverified_edits(read_pairs(side, pair_mask), comparison.changes) if changed else None
+    if explained is None and edits is not None and not blocked:
+        explained = _explain_by_edits(side, walk, edits, pair_mask, options)
     tree = [*decide_checks(full), *_without_faults(walk.decisions, explained)]
     faults = walk.faults if explained is None else []
-    if faults and faults[0].layer == "source data":
-        faults = [_place_contradictions(side, faults[0], pair_mask, options)]
+    if faults:
+        placed = place_by_texts(side, faults[0], pair_mask, options)
+        faults, tree = [placed], move_decision(tree, faults[0], placed)
     if faults and faults[0].layer == "retrieval":
         more, ruling = _recheck_generation(side, comparison, pair_mask, options, differences)
         faults, tree = [*faults, *more], [*tree, ruling]
@@ -227,6 +238,9 @@ def bisect(
     )
     shared = replace(full, changes=(*comparison.changes, *checks), warnings=warnings)
     verdict, sentence = explained or _decide_verdict(shown, walk, comparison, shared)
+    if edits is not None and verdict != "fault" and explained is None:
+        lead = sentence if verdict == "cannot tell" else "The data cannot tell:"
+        verdict, sentence = "cannot tell", f"{lead} {edits}."
     result = Bisection(
         verdict=verdict,
         sentence=sentence,
@@ -323,41 +337,31 @@ def _explain_by_refusals(
     return "cannot tell", f"No layer is shown to have broken: {text}."
 
 
+def _explain_by_edits(
+    paired: PairedRuns, walk: TreeWalk, edits: str, pair_mask: NDArray[np.bool_] | None, options: Mapping[str, Any]
+) -> VerdictSentence | None:
+    """Return verdict and sentence where a drop is shown on no pair whose sources state what they did; None elsewhere.
+
+    Answers that say less, or leave the question, may follow sources that do. Groundedness and citations are judged
+    against the chunks, whatever these say.
+    """
+    lost = [change for fault in walk.faults for change in fault.evidence]
+    if not lost or walk.faults[0].branch[0] not in "47" or not is_lost_with_edits(paired, lost[0], pair_mask, options):
+        return None
+    return "cannot tell", f"No layer is shown to have broken: {_change_text(lost[0])}, but {edits}."
+
+
 def _without_faults(tree: Sequence[BranchDecision], explained: VerdictSentence | None) -> list[BranchDecision]:
-    """Return the decisions; those for a fault are changed where new refusals explain it."""
+    """Return the decisions; those for a fault are changed where something else explains it."""
     if explained is None:
         return list(tree)
     outcome: Literal["ruled out", "cannot tell"] = "ruled out" if explained[0] == "no fault" else "cannot tell"
     return [
-        replace(decision, outcome=outcome, why=f"{decision.why}; new refusals explain it")
+        replace(decision, outcome=outcome, why=f"{decision.why}; the verdict says what explains it")
         if decision.outcome == "fault"
         else decision
         for decision in tree
     ]
-
-
-def _place_contradictions(
-    paired: PairedRuns, fault: LayerFault, pair_mask: NDArray[np.bool_] | None, options: Mapping[str, Any]
-) -> LayerFault:
-    """Assign a fault to generation where answers contradict the key more often from the very same chunks.
-
-    The sources cannot be the cause of what happens on pairs whose chunks did not change.
-    """
-    same = paired.pairing.same_chunks.copy() if pair_mask is None else paired.pairing.same_chunks & pair_mask
-    if not same.any():
-        return fault
-    [change] = compare(paired, metrics=[fault.evidence[0].metric], pair_mask=same, **options).changes
-    if change.state != "dropped":
-        return fault
-    return replace(
-        fault,
-        layer="generation",
-        branch="2 generation",
-        title="the answers contradict the answer key from the same chunks",
-        evidence=(change,),
-        remedies=next(branch.remedies for branch in BRANCHES if branch.name == "2 generation"),
-        differences=(),
-    )
 
 
 def bisect_segments(
@@ -432,10 +436,7 @@ def _recheck_generation(
         return [], BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="not measured", why=scope)
     walk = TreeWalk(compare(paired, metrics=chosen, pair_mask=calm, **options), differences, retrieval_unaffected=True)
     edited = any(difference.name == "texts" for difference in differences)
-    placed = [
-        _place_contradictions(paired, fault, calm, options) if fault.layer == "source data" else fault
-        for fault in walk.faults
-    ]
+    placed = [place_by_texts(paired, fault, calm, options) for fault in walk.faults]
     faults = [
         replace(fault, certain=False)
         for fault in placed

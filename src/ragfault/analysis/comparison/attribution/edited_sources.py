@@ -1,0 +1,189 @@
+"""Texts that changed under the same chunk ids: which faults they explain, and what cannot be known without a key."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.analysis.comparison.compare import compare
+from ragfault.analysis.comparison.decision_tree import BRANCHES, EQUAL_DEPTH
+from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange
+from ragfault.analysis.comparison.stages.chunk_evidence import share_kept_words
+from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, PairedTraces
+from ragfault.analysis.score_matrix import metric_name
+
+KEY_METRICS = ("factual_accuracy", "context_recall")  # measured where there is an answer key
+SOURCE_BRANCH = next(branch for branch in BRANCHES if branch.layer == "source data")
+GENERATION_BRANCH = next(branch for branch in BRANCHES if branch.name == "2 generation")
+LEAST_KEPT = 0.5  # share of its words that an edited text keeps
+FIGURE = re.compile(r"\d+")
+
+PairMask = NDArray[np.bool_]
+
+
+def find_edited_pairs(paired: PairedRuns) -> PairMask:
+    """Return the pairs on which the candidate retrieved every chunk id of the baseline, some with an edited text.
+
+    An id that stands for several texts in one run names a place in a list and no passage. A text that keeps less than
+    half of its words is another passage.
+    """
+    ids = [Counter(key.id for key in contents.keys) for contents in paired.contents]
+    passages = {name for name, count in ids[0].items() if count == 1 == ids[1][name]}
+    edited = np.zeros(len(paired.pairing), dtype=bool)
+    if not passages:
+        return edited
+    texts = [
+        {chunk.id: chunk.text for trace in run.traces() for chunk in trace.chunks or () if chunk.id in passages}
+        for run in paired.runs
+    ]
+    kept = {name: _is_edited(texts[0][name], texts[1][name]) for name in passages}
+    old, new = paired.contents
+    rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
+    for at, (left, right) in enumerate(rows):
+        before = {old.keys[place].id for place in old.trace_keys[left]}
+        after = {new.keys[place].id for place in new.trace_keys[right]}
+        states = [kept.get(name) for name in before]
+        edited[at] = before <= after and before <= passages and True in states and False not in states
+    return edited
+
+
+def _is_edited(before: str, after: str) -> bool | None:
+    """Return whether a text was edited; None where it is the same, False where another one took its place."""
+    if before == after:
+        return None
+    return share_kept_words(before, after) >= LEAST_KEPT
+
+
+def place_by_texts(
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask | None, options: Mapping[str, Any]
+) -> LayerFault:
+    """Assign a fault to the layer that the texts of the chunks speak for; return it as it is where they do not."""
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    if fault.layer == "source data":
+        return _place_contradictions(paired, fault, everything, options)
+    if metric_name(fault.evidence[0].metric) in ("completeness", "context_recall", EQUAL_DEPTH):
+        return _place_lost_facts(paired, fault, everything, options)
+    return fault
+
+
+def _place_contradictions(
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, options: Mapping[str, Any]
+) -> LayerFault:
+    """Assign a fault to generation where answers contradict the key more often from the very same chunks.
+
+    The sources cannot be the cause of what happens on pairs whose chunks did not change.
+    """
+    [change] = _compare_part(paired, [fault.evidence[0].metric], paired.pairing.same_chunks & pair_mask, options)
+    if change is None:
+        return fault
+    return replace(
+        fault,
+        layer="generation",
+        branch=GENERATION_BRANCH.name,
+        title="the answers contradict the answer key from the same chunks",
+        evidence=(change,),
+        remedies=GENERATION_BRANCH.remedies,
+        differences=(),
+    )
+
+
+def _place_lost_facts(
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, options: Mapping[str, Any]
+) -> LayerFault:
+    """Assign a fault to the source data where the facts of the key left the texts under the same chunk ids.
+
+    Facts and the metric of the fault must both be lost where texts changed, and the metric must not be shown to have
+    dropped elsewhere: an answer is cut short also where its chunks lost nothing.
+    """
+    metric = fault.evidence[0].metric
+    facts = next((info.name for info in paired.shared_metrics() if metric_name(info.name) == "context_recall"), None)
+    edited = find_edited_pairs(paired) & pair_mask
+    if facts is None or not edited.any():
+        return fault
+    names = [metric, facts] if metric_name(metric) == "completeness" else [facts, metric]
+    dropped = _compare_part(paired, list(dict.fromkeys(names)), edited, options)
+    if None in dropped:
+        return fault
+    if metric_name(metric) == "completeness":
+        edited &= paired.values(facts, 1) < paired.values(facts, 0)
+    if _compare_part(paired, [metric], pair_mask & ~edited, options) != [None]:
+        return fault
+    return replace(
+        fault,
+        layer="source data",
+        branch=SOURCE_BRANCH.name,
+        title="facts of the answer key left the sources",
+        evidence=tuple(change for change in dropped if change is not None),
+        remedies=SOURCE_BRANCH.remedies,
+    )
+
+
+def is_lost_with_edits(
+    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, options: Mapping[str, Any]
+) -> bool:
+    """Return whether a drop is shown where texts changed under the same ids, and nowhere else."""
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    edited = find_edited_pairs(paired)
+    there, elsewhere = (
+        _compare_part(paired, [change.metric], part & everything, options)[0] for part in (edited, ~edited)
+    )
+    return there is not None and elsewhere is None
+
+
+def _compare_part(
+    paired: PairedRuns, metrics: list[str], part: PairMask, options: Mapping[str, Any]
+) -> list[MetricChange | None]:
+    """Return the change of each metric on some pairs; None where no drop is shown there."""
+    if not part.any():
+        return [None] * len(metrics)
+    changes = {change.metric: change for change in compare(paired, metrics=metrics, pair_mask=part, **options).changes}
+    shown = [changes.get(name) for name in metrics]
+    return [change if change is not None and change.state == "dropped" else None for change in shown]
+
+
+def move_decision(tree: Sequence[BranchDecision], old: LayerFault, new: LayerFault) -> list[BranchDecision]:
+    """Return the decisions of the tree after a fault was assigned to another branch."""
+    if old.branch == new.branch:
+        return list(tree)
+    moved = []
+    for decision in tree:
+        if decision.branch == new.branch:
+            why = f"{new.evidence[0].metric} dropped: {new.title}"
+            moved.append(replace(decision, outcome="fault", why=why))
+        elif decision.branch == old.branch:
+            why = f"{old.evidence[0].metric} dropped, and {new.title} explains it"
+            moved.append(replace(decision, outcome="not reached", why=why))
+        else:
+            why = decision.why.replace(f"{old.title} explains", f"{new.title} explains")
+            moved.append(replace(decision, why=why))
+    return moved
+
+
+def describe_unverified_edits(traces: PairedTraces, changes: Sequence[MetricChange]) -> str | None:
+    """Describe other figures in texts under the same ids, which no answer key confirms or contradicts; else None."""
+    if any(change.n and metric_name(change.metric) in KEY_METRICS for change in changes):
+        return None
+    sides: list[dict[str, set[str]]] = [{}, {}]
+    for pair in traces.pairs:
+        for texts, trace in zip(sides, (pair.old, pair.new), strict=True):
+            for chunk in trace.chunks or ():
+                texts.setdefault(chunk.id, set()).add(chunk.text)
+    old, new = ({name: min(found) for name, found in texts.items() if len(found) == 1} for texts in sides)
+    both = old.keys() & new.keys()
+    other = sum(
+        bool(_is_edited(old[name], new[name])) and FIGURE.findall(old[name]) != FIGURE.findall(new[name])
+        for name in both
+    )
+    if not both or other < LEAST_SHARE * len(both):
+        return None
+    return (
+        f"{other / len(both):.0%} of the chunks that both runs retrieved under one id state other figures, "
+        "and without an answer key nothing tells which are right"
+    )

@@ -1,0 +1,76 @@
+"""Edited sources: which pairs they touch, and what they explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from benchmarks.faults.situations import Situation, build_pair, change_chunks, demo_traces, drop_figures, in_turn
+from msgspec.structs import replace
+
+from ragfault.analysis import bisect, pair_runs
+from ragfault.analysis.comparison.attribution.edited_sources import find_edited_pairs
+from ragfault.evaluation import evaluate
+from ragfault.records import Chunk, Trace
+from sample_runs import evaluate_system, system
+
+PLACES = [
+    (lambda chunk: replace(chunk, text=f"{chunk.text} Now 9."), True),
+    (lambda chunk: replace(chunk, text="Umbrellas are lent at the desk of the library on rainy mornings only."), False),
+    (lambda chunk: chunk, False),
+]
+
+
+@pytest.mark.parametrize(("change", "edited"), PLACES, ids=["edited", "replaced", "same"])
+def test_a_text_that_keeps_its_words_was_edited(tmp_path: Path, change: Callable[[Chunk], Chunk], edited: bool):
+    """A text is edited where it keeps at least half of its words; another one under the same id is another passage."""
+    text = "Ferry {0} sails from berth 3 at noon. Tickets are sold on board."
+    old = [(change_chunks(t, lambda c: replace(c, text=text.format(c.id))), v) for t, v in system(20, 1)]
+    new = [(change_chunks(trace, change), seen) for trace, seen in old]
+    pairs = pair_runs(evaluate_system(tmp_path / "old", old), evaluate_system(tmp_path / "new", new))
+    assert set(find_edited_pairs(pairs).tolist()) == {edited}
+
+
+def test_an_id_of_several_texts_names_no_passage(tmp_path: Path):
+    """Where ids count the places of a list, other texts under them are no edit."""
+
+    def number(trace: Trace, end: str) -> Trace:
+        chunks = enumerate(trace.chunks or ())
+        text = "Ferry {0} sails from berth 3 at noon. Tickets are sold on board.{1}"
+        return replace(
+            trace, citations=(), chunks=tuple(Chunk(id=str(at), text=text.format(c.id, end)) for at, c in chunks)
+        )
+
+    sides = [[(number(t, end), v) for t, v in system(20, 1)] for end in ("", " Now 9.")]
+    runs = [evaluate_system(tmp_path / str(at), side) for at, side in enumerate(sides)]
+    assert not find_edited_pairs(pair_runs(*runs)).any()
+
+
+@pytest.mark.long
+def test_answers_cut_short_are_no_fault_of_edited_sources(tmp_path: Path):
+    """Where chunks got other texts that hold all facts, and answers are cut, generation broke."""
+
+    def cut(trace: Trace) -> Trace:
+        return replace(trace, answer=" ".join((trace.answer or "").split()[:4]))
+
+    def add(trace: Trace) -> Trace:
+        return change_chunks(trace, lambda chunk: replace(chunk, text=f"{chunk.text} Page 7 of 90."))
+
+    situation = Situation(change=in_turn(add, cut), exits=(1,), words="")
+    sides = build_pair(demo_traces(), situation, key=True, n=104)
+    runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
+    assert bisect(*runs, margin=0.05).faults[0].layer == "generation"
+
+
+@pytest.mark.long
+def test_facts_that_left_the_sources_are_a_fault_of_the_sources(tmp_path: Path):
+    """The tree says so too: its branch of the sources is the one fault, and no layer is blamed without a key."""
+    situation = Situation(change=drop_figures, exits=(1,), words="")
+    verdicts = []
+    for key in (True, False):
+        sides = build_pair(demo_traces(), situation, key=key, n=104)
+        runs = [evaluate(side, tmp_path / f"{key}-{at}", judge="lexical") for at, side in enumerate(sides)]
+        result = bisect(*runs, margin=0.05)
+        verdicts.append((result.verdict, [ruling.branch for ruling in result.tree if ruling.outcome == "fault"]))
+    assert verdicts == [("fault", ["3 source data"]), ("cannot tell", [])]
