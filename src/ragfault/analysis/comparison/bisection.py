@@ -25,7 +25,6 @@ from ragfault.analysis.comparison.comparability import (
 )
 from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
 from ragfault.analysis.comparison.decision_tree import (
-    BRANCHES,
     EQUAL_DEPTH,
     GOLD_METRICS,
     STAGES_BY_BRANCH,
@@ -215,9 +214,8 @@ def bisect(
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     explained = None if blocked else _explain_by_refusals(side, walk, names, pair_mask, options)
-    changed = any(difference.name == "texts" for difference in differences)
-    edits = describe_unverified_edits(read_pairs(side, pair_mask), comparison.changes) if changed else None
-    if explained is None and edits is not None and not blocked:
+    edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
+    if edits and explained is None and not blocked:
         explained = _explain_by_edits(side, walk, edits, pair_mask, options)
     tree = [*decide_checks(full), *_without_faults(walk.decisions, explained)]
     faults = walk.faults if explained is None else []
@@ -237,10 +235,7 @@ def bisect(
         for fault in (*broken, *faults)
     )
     shared = replace(full, changes=(*comparison.changes, *checks), warnings=warnings)
-    verdict, sentence = explained or _decide_verdict(shown, walk, comparison, shared)
-    if edits is not None and verdict != "fault" and explained is None:
-        lead = sentence if verdict == "cannot tell" else "The data cannot tell:"
-        verdict, sentence = "cannot tell", f"{lead} {edits}."
+    verdict, sentence = explained or _doubt_edits(_decide_verdict(shown, walk, comparison, shared), edits)
     result = Bisection(
         verdict=verdict,
         sentence=sentence,
@@ -335,6 +330,13 @@ def _explain_by_refusals(
         return "no fault", f"No layer broke, a trade-off: {text}."
     text = f"{lost}, but {shift.describe()}, and they explain the drop"
     return "cannot tell", f"No layer is shown to have broken: {text}."
+
+
+def _doubt_edits(decided: VerdictSentence, edits: str | None) -> VerdictSentence:
+    """Return verdict and sentence; without a fault the data cannot tell where nothing confirms edited figures."""
+    if edits is None or decided[0] == "fault":
+        return decided
+    return "cannot tell", f"{decided[1] if decided[0] == 'cannot tell' else 'The data cannot tell:'} {edits}."
 
 
 def _explain_by_edits(

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.decision_tree import BRANCHES, EQUAL_DEPTH
 from ragfault.analysis.comparison.paired_runs import PairedRuns
-from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange
+from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
 from ragfault.analysis.comparison.stages.chunk_evidence import share_kept_words
-from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, PairedTraces
+from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, read_pairs
 from ragfault.analysis.score_matrix import metric_name
 
 KEY_METRICS = ("factual_accuracy", "context_recall")  # measured where there is an answer key
@@ -166,12 +166,19 @@ def move_decision(tree: Sequence[BranchDecision], old: LayerFault, new: LayerFau
     return moved
 
 
-def describe_unverified_edits(traces: PairedTraces, changes: Sequence[MetricChange]) -> str | None:
+def describe_unverified_edits(
+    paired: PairedRuns,
+    pair_mask: PairMask | None,
+    changes: Sequence[MetricChange],
+    differences: Sequence[RunDifference],
+) -> str | None:
     """Describe other figures in texts under the same ids, which no answer key confirms or contradicts; else None."""
+    if all(difference.name != "texts" for difference in differences):
+        return None
     if any(change.n and metric_name(change.metric) in KEY_METRICS for change in changes):
         return None
     sides: list[dict[str, set[str]]] = [{}, {}]
-    for pair in traces.pairs:
+    for pair in read_pairs(paired, pair_mask).pairs:
         for texts, trace in zip(sides, (pair.old, pair.new), strict=True):
             for chunk in trace.chunks or ():
                 texts.setdefault(chunk.id, set()).add(chunk.text)
