@@ -17,7 +17,7 @@ from sample_runs import evaluate_system, system
 
 PLACES = [
     (lambda chunk: replace(chunk, text=f"{chunk.text} Now 9."), True),
-    (lambda chunk: replace(chunk, text="Umbrellas are lent at the desk of the library on rainy mornings only."), False),
+    (lambda chunk: replace(chunk, text="Umbrellas are lent by the library on rainy mornings only."), False),
     (lambda chunk: chunk, False),
 ]
 

@@ -15,14 +15,14 @@ from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.decision_tree import BRANCHES, EQUAL_DEPTH
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
-from ragfault.analysis.comparison.stages.chunk_evidence import share_kept_words
+from ragfault.analysis.comparison.stages.chunk_evidence import share_common_words
 from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, read_pairs
 from ragfault.analysis.score_matrix import metric_name
 
 KEY_METRICS = ("factual_accuracy", "context_recall")  # measured where there is an answer key
 SOURCE_BRANCH = next(branch for branch in BRANCHES if branch.layer == "source data")
 GENERATION_BRANCH = next(branch for branch in BRANCHES if branch.name == "2 generation")
-LEAST_KEPT = 0.5  # share of its words that an edited text keeps
+LEAST_COMMON = 0.5  # share of its words that an edited text keeps
 FIGURE = re.compile(r"\d+")
 
 PairMask = NDArray[np.bool_]
@@ -43,13 +43,13 @@ def find_edited_pairs(paired: PairedRuns) -> PairMask:
         {chunk.id: chunk.text for trace in run.traces() for chunk in trace.chunks or () if chunk.id in passages}
         for run in paired.runs
     ]
-    kept = {name: _is_edited(texts[0][name], texts[1][name]) for name in passages}
+    states_by_id = {name: _is_edited(texts[0][name], texts[1][name]) for name in passages}
     old, new = paired.contents
     rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
     for at, (left, right) in enumerate(rows):
         before = {old.keys[place].id for place in old.trace_keys[left]}
         after = {new.keys[place].id for place in new.trace_keys[right]}
-        states = [kept.get(name) for name in before]
+        states = [states_by_id.get(name) for name in before]
         edited[at] = before <= after and before <= passages and True in states and False not in states
     return edited
 
@@ -58,7 +58,7 @@ def _is_edited(before: str, after: str) -> bool | None:
     """Return whether a text was edited; None where it is the same, False where another one took its place."""
     if before == after:
         return None
-    return share_kept_words(before, after) >= LEAST_KEPT
+    return share_common_words(before, after) >= LEAST_COMMON
 
 
 def place_by_texts(
@@ -182,7 +182,7 @@ def describe_unverified_edits(
         for texts, trace in zip(sides, (pair.old, pair.new), strict=True):
             for chunk in trace.chunks or ():
                 texts.setdefault(chunk.id, set()).add(chunk.text)
-    old, new = ({name: min(found) for name, found in texts.items() if len(found) == 1} for texts in sides)
+    old, new = ({name: min(known) for name, known in texts.items() if len(known) == 1} for texts in sides)
     both = old.keys() & new.keys()
     other = sum(
         bool(_is_edited(old[name], new[name])) and FIGURE.findall(old[name]) != FIGURE.findall(new[name])

@@ -77,14 +77,14 @@ def _shared_words(traces: PairedTraces) -> float | None:
     for chunk in {chunk.id: chunk for pair in traces.pairs for chunk in pair.new.chunks or ()}.values():
         before = old.get(chunk.id)
         if before is not None and before != chunk.text:
-            shares.append(share_kept_words(before, chunk.text))
+            shares.append(share_common_words(before, chunk.text))
     return fmean(shares) if shares else None
 
 
-def share_kept_words(before: str, after: str) -> float:
+def share_common_words(before: str, after: str) -> float:
     """Return the share of the words of the longer text that both texts hold, in [0, 1].
 
-    >>> share_kept_words("open until nine", "open until ten")
+    >>> share_common_words("open until nine", "open until ten")
     0.6666666666666666
     """
     words = before.split(), after.split()
