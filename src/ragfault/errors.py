@@ -37,9 +37,9 @@ FLAGS_SHOWN: ContextVar[bool] = ContextVar("FLAGS_SHOWN", default=False)
 
 _SWITCHES = ("anyway", "force", "rejudge", "skip-bad")  # flags without a value
 _MAPS = re.compile(r"--map (?:'[^']*'|\S)+(?: --map (?:'[^']*'|\S)+)*(?<![.,;:)])")
-_SHELL_COMMAND = r"\bragfault [a-z]+ (?:(?!\.(?: |$)| \().)+"
+_SHELL_COMMAND = r"\b(?:ragfault [a-z]+|pip install) (?:(?!\.(?: |$)| \().)+"
 _FLAG = re.compile(
-    _SHELL_COMMAND + r"|(?<![\w-])(?:-o|--([a-z][a-z-]*[a-z]))(?![\w-])(?: (\"[^\"]+\"|[A-Z,]{3,}|\w+:[^\s.,;)]+))?"
+    _SHELL_COMMAND + r"|(?<![\w-])(?:-o|--([a-z][a-z-]*[a-z]))(?![\w-])(?: (\"[^\"]+\"|[A-Z,]{3,}|\d+|\w+:[^\s.,;)]+))?"
 )
 _COMMAND = re.compile(r"\bragfault (evaluate|bisect) (\S+)(?: -o)? ([^\s.,;)]+)(?= ?[.,;)]|$)")
 
@@ -70,12 +70,12 @@ def _name_map(match: re.Match[str]) -> str:
 
 
 def _name_parameter(match: re.Match[str]) -> str:
-    if match[0].startswith("ragfault "):
+    if match[0].startswith(("ragfault ", "pip ")):
         return match[0]  # a command for a shell, as a whole
     flag, value = match[1] or "out", match[2]
     if flag in _SWITCHES:
         return f"{flag.replace('-', '_')}=True" + (f" {value}" if value else "")
-    shown = "…" if value is None else value if value.startswith('"') else f'"{value}"'
+    shown = "…" if value is None else value if value.startswith('"') or value.isdigit() else f'"{value}"'
     return f"{flag.replace('-', '_')}={shown}"
 
 

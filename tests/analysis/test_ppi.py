@@ -455,5 +455,5 @@ def test_evaluate_ends_with_corrected_figures(tmp_path: Path, capsys: pytest.Cap
     values = [{"trace": f"q{at}", "groundedness": float(at == 7)} for at in range(10)]
     (tmp_path / "values.jsonl").write_text("\n".join(map(json.dumps, values)))
     asked = ["evaluate", str(tmp_path / "traces.jsonl"), "-o", str(tmp_path / "run"), "-m", "groundedness"]
-    assert run_command([*asked, "--judge", "lexical", "--human-labels", str(tmp_path / "values.jsonl")]) == 0
+    assert run_command([*asked, "--judge", "lexical", "--full", "--human-labels", str(tmp_path / "values.jsonl")]) == 0
     assert "Corrected by human labels" in capsys.readouterr().out

@@ -465,7 +465,7 @@ def test_labels_that_are_not_known_are_refused_together(tmp_path: Path):
     assert caught.value.count == 3
     for part in (
         "3 of 6 traces cannot be read",
-        't.jsonl:1: the label "fine" is not known to be bad or not - at `label`. Name the bad ones with --positive',
+        't.jsonl:1: the label "fine" is not known to be bad or not - at `label`. Name the bad ones with positive',
         "t.jsonl:3: field `query` is missing",
         't.jsonl:5: the label "3" is not known',
     ):

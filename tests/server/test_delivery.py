@@ -183,8 +183,8 @@ def test_beyond_this_machine_mail_is_never_sent_in_the_open(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"smtp": None}, "--smtp"),
-        ({"mail_from": None}, "--mail-from"),
+        ({"smtp": None}, "smtp="),
+        ({"mail_from": None}, "mail_from="),
         ({"smtp": "http://x"}, "smtp://"),
         ({"smtp": "smtp://"}, "smtp://"),
         ({"smtp": "smtp://x:99999"}, "smtp://"),

@@ -411,7 +411,7 @@ def test_traces_that_the_judge_cannot_judge_keep_no_others_waiting(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"check": "llm:m"}, "--budget"), ({"check": "llm:m", "share": 0.0}, "share")]
+    ("options", "message"), [({"check": "llm:m"}, "budget=5"), ({"check": "llm:m", "share": 0.0}, "share")]
 )
 def test_settings_that_do_not_hold_together_are_refused(tmp_path: Path, options: dict, message: str):
     """A judge that is asked day and night has a budget, and a share of something."""
