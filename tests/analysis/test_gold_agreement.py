@@ -90,7 +90,7 @@ def test_the_problems_agree_with_the_metrics(demo):
     counted = {item.trace: sum(p.kind == "missing_context" for p in item.problems) for item in diagnose_run(demo["v1"])}
     assert counted == counts
     rate = sum(value > 0 for value in counts.values()) / len(counts)
-    assert analyze(demo["v1"]).rag.missing.mean == pytest.approx(rate)
+    assert analyze(demo["v1"]).rag.missing_context_rate.mean == pytest.approx(rate)
 
 
 def test_a_run_with_gold_says_how_its_judge_agrees_with_it(demo):
