@@ -159,6 +159,13 @@ def test_a_run_without_failures_has_no_clusters(tmp_path: Path):
     assert "None of 2 traces fails" in render_clusters_html(report)
 
 
+def test_runs_whose_failures_have_nothing_in_common_have_no_clusters(tmp_path: Path):
+    """Over several runs, too, single failures alone are no cluster and no error."""
+    odd = [pair("a", "h", "s"), pair("odd", "h", "s", query="Whence zeppelins?", error="out of memory")]
+    report = cluster_runs([evaluate_pairs(tmp_path / name, odd[: 1 + (name == "new")]) for name in ("old", "new")])
+    assert (report.failures, report.clusters) == (1, ())
+
+
 def test_single_irrelevant_chunks_are_no_failure(tmp_path: Path):
     """One irrelevant chunk among relevant ones, with all else well, is how retrieval is, and not a failure."""
     run = evaluate_pairs(tmp_path, [pair("a", "hhn", "s"), pair("b", "hh", "c")])

@@ -396,7 +396,7 @@ def compute_trends(
     The trend compares the last run with the first, or the later half of the time with the earlier.
     """
     over = split_periods(populations)
-    if len(over) < 2:
+    if len(over) < 2 or not groups:
         return [((), "cannot tell") for _ in groups]
     tables = [np.stack([_membership(group, part) for group in groups], axis=1) for part in over]
     if len(populations) > 1:
