@@ -109,7 +109,7 @@ def test_runs_of_different_use_of_gold_are_not_compared_silently(demo):
     """Neither order is; on request they are, with a warning."""
     for sides in (("v1", "v2 ignored"), ("v1 ignored", "v2")):
         pair = [demo[name] for name in sides]
-        with pytest.raises(RunError, match="--gold ignore"):
+        with pytest.raises(RunError, match="-o OTHER --gold"):
             compare(*pair)
         assert any("gold" in line for line in compare(*pair, anyway=True).warnings)
 

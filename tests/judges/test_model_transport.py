@@ -290,7 +290,7 @@ def test_a_budget_is_never_exceeded_and_finished_work_is_stored(tmp_path: Path):
         assert server.tokens <= most
         assert "of 100,000 tokens" in str(spent.value)
         assert "of 200 traces are done" in str(spent.value)
-        assert "--budget" in str(spent.value)
+        assert "budget=" in str(spent.value)
         run = evaluate(
             make_traces(200), tmp_path / "run", judge="llm:m", options={**options, "budget_tokens": 10**7}, batch=8
         )
