@@ -108,7 +108,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("hostile")
     rules = folder / "rules.toml"
     rules.write_text(f"[[rule]]\nname = {_toml(HOSTILE)}\nmetric = {_toml(HOSTILE)}\nbelow = 0.9\n", "utf-8")
-    server = DashboardServer(folder / "s", rules=rules, token=TOKEN, by=("model", "release", f"metadata.{HOSTILE}"))
+    fields = ("model", "release", f"metadata.{HOSTILE}")
+    server = DashboardServer(folder / "s", rules=rules, token=TOKEN, cohort_fields=fields)
     _attack(server, datetime.fromtimestamp(server.now - 600, UTC))
     with server.serving() as url:
         yield url
@@ -135,12 +136,12 @@ def _attack(server: DashboardServer, time: datetime) -> None:
     outcomes = [ScoredTrace(measure, two, (three,)) for measure, two, three in several]
     store.append_traces([entry.trace for entry in outcomes]).result()
     measures = (MetricInfo(HOSTILE, "generation"), MetricInfo("groundedness", "generation"))
-    store.add_outcomes(outcomes, measures, state.settings.by).result()
+    store.add_outcomes(outcomes, measures, state.settings.cohort_fields).result()
     store.append_traces([replace(trace, id=f"waiting {HOSTILE}")]).result()
     store.add_marks([build_hostile_record(TimelineMark, time)], server.now).result()
     claim = ClaimLabel(start=0, end=len(HOSTILE), support="supported")
     text = HumanVerdicts(claim=(claim,), answer=AnswerLabel(refused=False))
-    store.label(
+    store.add_label(
         HumanLabel(trace=HOSTILE, verdicts=text, by=HOSTILE, time=time, answer=fingerprint_answer(trace))
     ).result()
     _alert(server, time)
