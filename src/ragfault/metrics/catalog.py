@@ -63,7 +63,7 @@ class MetricDefinition(Struct, frozen=True, kw_only=True):
     """Extra with the required packages."""
     packages: tuple[str, ...] = ()
     has_cutoff: bool = False
-    """Whether the metric accepts a cut-off `@k`."""
+    """True where the metric accepts a cut-off `@k`."""
     parameters: dict[str, Scalar] = {}
     """Parameters and their defaults."""
     positive: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class MetricDefinition(Struct, frozen=True, kw_only=True):
 
     @property
     def installed(self) -> bool:
-        """Whether the required packages are installed."""
+        """True where the required packages are installed."""
         return all(find_spec(package) is not None for package in self.packages)
 
 

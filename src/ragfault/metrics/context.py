@@ -42,7 +42,7 @@ def context_relevance(
     low: float = 0.3,
     none: float = 0.0,
 ) -> MetricResult:
-    """How relevant the retrieved chunks are to the query, on average.
+    """Mean relevance of the retrieved chunks to the query.
 
     The mean over the chunks (the first k) of the weight of each one's level: high 1.0, medium 0.7, low 0.3,
     none 0.0. In [0, 1]. Undefined when nothing was retrieved.
@@ -76,7 +76,7 @@ def chunk_average_precision(chunks: Sequence[ChunkVerdict]) -> float:
     source="average precision divided by relevant retrieved, as Ragas and Mastra compute it",
 )
 def context_precision(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How well the relevant chunks are ranked before the irrelevant ones.
+    """Average precision of the ranked list: relevant chunks before irrelevant ones.
 
     Average precision of the ranked list with high and medium chunks relevant, divided by the relevant
     chunks *retrieved* (trec_eval's average_precision divides by all that exist). In [0, 1]. Where
@@ -106,7 +106,7 @@ def context_precision(trace: Trace, verdicts: Verdicts) -> MetricResult:
 def ranking_penalty(
     trace: Trace, verdicts: Verdicts, *, rate: float = 0.05, free: int = 3, cap: float = 0.3
 ) -> MetricResult:
-    """How far down highly relevant chunks are buried.
+    """Penalty for highly relevant chunks below the third position.
 
     `rate` × (position − `free`) summed over the highly relevant chunks below position `free`, at most
     `cap`. In [0, cap]. Undefined when nothing was retrieved.
@@ -125,7 +125,7 @@ def ranking_penalty(
 def context_ranking(
     trace: Trace, verdicts: Verdicts, *, rate: float = 0.05, free: int = 3, cap: float = 0.3
 ) -> MetricResult:
-    """How efficiently the list is ranked: precision less the penalty for burying the best.
+    """Quality of the ranking: context_precision less ranking_penalty.
 
     max(0, context_precision − ranking_penalty). In [0, 1]. Undefined as context_precision is.
 
@@ -142,7 +142,7 @@ def context_ranking(
 
 @metric(layer="retrieval", verdicts="recall", fields="facts reference chunks", source="Ragas, RAGChecker")
 def context_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How much of what a right answer needs is supported by the retrieved chunks.
+    """Share of what a right answer needs that the retrieved chunks support.
 
     The share of the expected facts (else of the statements of the reference) that the chunks support.
     In [0, 1]. Undefined with neither facts nor reference.
@@ -160,7 +160,7 @@ def context_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="retrieval", fields="reference facts chunks", source="exact matching after normalisation")
 def context_entity_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How many of the names, numbers, dates and identifiers of a right answer occur in the chunks.
+    """Share of the names, numbers, dates and identifiers of a right answer that occur in the chunks.
 
     The share of the items of the reference (the best of several; else of the facts together) that occur
     in the chunks, matched exactly after normalisation: 1921 is not 2921, Austria is not Australia. In
@@ -186,7 +186,7 @@ def context_entity_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     layer="retrieval", better="lower", range=(0.0, math.inf), verdicts="missing", fields="query chunks", source="Mastra"
 )
 def missing_context(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How many pieces of information the query needs and no chunk holds.
+    """Number of pieces of information that the query needs and no chunk holds.
 
     A count from 0. With gold: the gold spans, else the facts, that no chunk holds; 0 where all gold was retrieved.
     Undefined when the judge does not look for missing information or no chunks were recorded.
@@ -204,7 +204,7 @@ def missing_context(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="retrieval", verdicts="citation", fields="citations chunks", source="attribution to identified sources")
 def chunk_attribution(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How many citations point to a chunk that supports the claim they stand by.
+    """Share of citations whose chunk supports the claim they stand by.
 
     The share of citations whose chunk supports their claim. In [0, 1]. Undefined without citations.
     """
@@ -217,7 +217,7 @@ def chunk_attribution(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="retrieval", verdicts="use", fields="chunks answer", source="chunk utilisation")
 def chunk_utilization(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How many of the retrieved chunks the answer drew on.
+    """Share of the retrieved chunks that the answer drew on.
 
     The share of chunks with verdict "used". In [0, 1]; below 0.25 to 0.30 the system over-fetches.
     Undefined with no chunks or no answer.
@@ -233,7 +233,7 @@ def chunk_utilization(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="retrieval", better="lower", fields="chunks", source="shingle resemblance, Broder 1997")
 def redundancy(trace: Trace, verdicts: Verdicts, *, threshold: float = 0.8) -> MetricResult:
-    """How many of the chunks nearly repeat an earlier one.
+    """Share of the chunks that nearly repeat an earlier one.
 
     The share of chunks whose word shingles have a Jaccard similarity of at least `threshold` with those of
     an earlier chunk. Chunks without text are left out. In [0, 1). Undefined when nothing was retrieved, or
@@ -272,7 +272,7 @@ def _jaccard_similarity(a: frozenset[str], b: frozenset[str]) -> float:
     positive="max_age",
 )
 def staleness(trace: Trace, verdicts: Verdicts, *, max_age: float | None = None) -> MetricResult:
-    """How many of the dated chunks were not valid at the time of the query.
+    """Share of the dated chunks that were not valid at the time of the query.
 
     The share, among chunks with a date in their metadata, of those asked for before `valid_from`, after
     `valid_to`, or more than `max_age` days after `updated_at` (if `max_age` is given). In [0, 1].

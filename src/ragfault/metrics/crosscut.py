@@ -13,7 +13,7 @@ from ragfault.rules import QUOTE_TOLERANCE, RELEVANT_LEVELS, is_right_refusal, q
 
 @metric(layer="crosscut", verdicts="truth", fields="answer reference facts", source="factual correctness")
 def factual_accuracy(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How many of the answer's checkable claims are true, whatever the chunks say.
+    """Share of the answer's checkable claims that are true, whatever the chunks say.
 
     Claims supported / (supported + contradicted) by the reference, the expected facts or a trusted corpus;
     claims on which these are silent do not count. In [0, 1]. Undefined where no claim can be checked.
@@ -35,7 +35,7 @@ def _explain_no_truth(trace: Trace) -> Undefined:
 
 @metric(layer="crosscut", verdicts="truth", fields="answer reference facts", source="RAGChecker, Ru et al. 2024")
 def claim_precision(trace: Trace, verdicts: Verdicts, *, empty: float | None = None) -> MetricResult:
-    """How many of the answer's claims the reference supports.
+    """Share of the answer's claims that the reference supports.
 
     Claims supported by the reference, the expected facts or a trusted corpus / all claims: what these are silent on
     counts against the answer, unlike in factual_accuracy. In [0, 1]. Undefined without an answer, without anything to
@@ -60,7 +60,7 @@ def claim_precision(trace: Trace, verdicts: Verdicts, *, empty: float | None = N
 def citation_validity(
     trace: Trace, verdicts: Verdicts, *, tolerance: float = QUOTE_TOLERANCE, empty: float | None = None
 ) -> MetricResult:
-    """How many quotes really stand in the chunk they name.
+    """Share of the quotes that stand in the chunk they name.
 
     The share of citations whose quoted span stands in the named chunk verbatim, or with a similarity of at
     least `tolerance` after white space and quote marks are made alike. A citation of a chunk that was not
@@ -113,7 +113,7 @@ def context_utility(  # noqa: PLR0913 - each rate of the formula is a parameter
     low: float = 0.3,
     none: float = 0.0,
 ) -> MetricResult:
-    """How useful the context was: relevant, used, and nothing missing.
+    """Usefulness of the context: relevant, used, and nothing missing.
 
     max(0, mean level weight − `unused` × unused highly relevant chunks − min(`missing` × missing items, `cap`)) ×
     `scale`, rounded to 2 decimals. In [0, scale]. An empty context counts as 1.0 × scale, by the source's convention,
@@ -143,7 +143,7 @@ def context_utility(  # noqa: PLR0913 - each rate of the formula is a parameter
 def noise_sensitivity(
     trace: Trace, verdicts: Verdicts, *, chunks: Literal["all", "relevant", "irrelevant"] = "all", strict: bool = False
 ) -> MetricResult:
-    """How many claims are wrong and were drawn from the chunks.
+    """Share of the claims that are wrong and were drawn from the chunks.
 
     The share of claims that the reference contradicts (with `strict`: does not support) and that the chunks
     support, from `chunks` = all, relevant (some chunk in evidence is of high or medium relevance) or

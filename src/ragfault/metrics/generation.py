@@ -30,7 +30,7 @@ def no_claims_value(why: Undefined, empty: float | None) -> MetricResult:
 
 @metric(layer="generation", verdicts="claim", fields="answer chunks", source="faithfulness, Es et al. 2023 (Ragas)")
 def groundedness(trace: Trace, verdicts: Verdicts, *, strict: bool = False, empty: float | None = None) -> MetricResult:
-    """How many of the answer's claims the chunks support.
+    """Share of the answer's claims that the chunks support.
 
     (supported + inferred) / claims; with `strict` inferred claims do not count as supported. In [0, 1].
     Undefined where the answer makes no claim, as a refusal does not, unless `empty` gives the value for that (0 in
@@ -44,7 +44,7 @@ def groundedness(trace: Trace, verdicts: Verdicts, *, strict: bool = False, empt
 
 @metric(layer="generation", verdicts="claim", fields="answer chunks", source="context adherence")
 def context_adherence(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How much of the answer stays with what the chunks say outright.
+    """Share of the answer's text that the chunks say outright.
 
     The share of the answer's words in sentences all of whose claims are directly supported: inference and
     elaboration lower it, also where each claim is true. In [0, 1]. Undefined where the answer makes no claim.
@@ -62,7 +62,7 @@ def context_adherence(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="generation", better="lower", verdicts="claim", fields="answer chunks", source="NLI contradiction")
 def contradiction(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How many of the answer's claims the chunks speak against.
+    """Share of the answer's claims that the chunks contradict.
 
     contradicted / claims. In [0, 1]. Undefined where the answer makes no claim.
     """
@@ -80,7 +80,7 @@ def _get_answer_verdict(trace: Trace, verdicts: Verdicts) -> AnswerVerdict | Und
 
 @metric(layer="generation", verdicts="answer", fields="query answer", source="answer relevance of the RAG triad")
 def answer_relevance(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How far the answer addresses what was asked.
+    """Degree to which the answer addresses the query.
 
     The judge's relevance of the answer to the query. In [0, 1]. Undefined without an answer.
     """
@@ -90,7 +90,7 @@ def answer_relevance(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="generation", verdicts="fact answer", fields="facts answer", source="expected-fact lists")
 def completeness(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How many of the expected facts the answer states.
+    """Share of the expected facts that the answer states.
 
     Expected facts present / expected facts. Without facts, aspects of the query answered / aspects, and
     the row says so. In [0, 1]. Undefined with neither.
@@ -109,7 +109,7 @@ def completeness(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="generation", better="lower", verdicts="answer", fields="answer", source="refusal detection")
 def refusal(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """Whether the answer refuses.
+    """Refusal: 1 where the answer refuses, else 0.
 
     1 refused, 0 answered. Undefined without an answer.
     """
@@ -137,7 +137,7 @@ def _score_refusal(trace: Trace, verdicts: Verdicts, share: float, refused: bool
     source="over-refusal",
 )
 def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_THRESHOLD) -> MetricResult:
-    """Whether the answer refuses although the chunks cover what was asked.
+    """Wrong refusal: 1 where the answer refuses although the chunks cover what was asked, else 0.
 
     1 or 0. Gold decides: the chunks cover it where all gold was retrieved, and not where none was or the query is not
     answerable. Else they do where they support at least `share` of the expected facts (else of the reference); with
@@ -155,7 +155,7 @@ def wrong_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_T
     source="under-refusal",
 )
 def missed_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_THRESHOLD) -> MetricResult:
-    """Whether the answer answers although the chunks do not cover what was asked.
+    """Missed refusal: 1 where the answer does not refuse although the chunks do not cover what was asked, else 0.
 
     1 or 0; what the chunks cover is decided as in wrong_refusal. 0 for an answer that agrees with its reference.
     Undefined without an answer or where that is not known.
@@ -165,7 +165,7 @@ def missed_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_
 
 @metric(layer="generation", better="lower", verdicts="harm", fields="answer", source="moderation categories")
 def harmfulness(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How strongly the answer shows the worst category of harm.
+    """Score of the answer's worst category of harm.
 
     The highest category score. In [0, 1]. Undefined where the judge does not offer it.
     """

@@ -25,7 +25,7 @@ def _score_ranking(name: str, trace: Trace, k: int | None, relevant: float, **pa
 
 @metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
 def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
-    """How many of the relevant chunks were retrieved among the first k.
+    """Share of the relevant chunks that are among the first k.
 
     Relevant chunks found / relevant chunks in the gold; a chunk retrieved twice counts once. Relevant are
     grades of at least `relevant`. In [0, 1]. Undefined without relevant gold.
@@ -47,7 +47,7 @@ def precision(
     relevant: float = 1.0,
     over: Literal["places", "retrieved"] = "places",
 ) -> MetricResult:
-    """How many of the first k chunks are relevant.
+    """Share of the first k chunks that are relevant.
 
     Relevant chunks found / k, also where fewer than k were retrieved; without k, / retrieved. `over` = retrieved
     divides by the chunks there are among the first k, as mlflow does. In [0, 1]. Undefined without relevant gold.
@@ -66,7 +66,7 @@ def f1(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: floa
 
 @metric(layer="retrieval", fields="chunks gold", source="trec_eval (success)", positive="relevant")
 def hit(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
-    """Whether any relevant chunk is among the first k.
+    """Hit: 1 where a relevant chunk is among the first k, else 0.
 
     1 or 0. Undefined without relevant gold.
     """
@@ -102,7 +102,7 @@ def ndcg(
     k: int | None = None,
     gain: Literal["linear", "exponential", "binary"] = "linear",
 ) -> MetricResult:
-    """How close the ranking is to the best that the graded gold allows.
+    """Discounted cumulative gain of the ranking, divided by the best that the graded gold allows.
 
     Discounted cumulative gain over that of the ideal ranking of all gold, both cut at k; discount log2(rank
     + 1); `gain` = linear (the grade, as trec_eval), exponential (2^grade − 1) or binary (1 for any positive grade, as
@@ -152,7 +152,7 @@ def rbp(
 
 @metric(layer="retrieval", fields="chunks gold", source="trec_eval; Buckley & Voorhees 2004", positive="relevant")
 def bpref(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricResult:
-    """How often a relevant chunk is ranked before the chunks that were judged not relevant.
+    """Preference of the relevant chunks over those judged not relevant, by their ranks.
 
     The mean over the R relevant chunks of 1 − min(n, R) / min(N, R): n judged chunks of a grade from 0 to below
     `relevant` were retrieved before it, of N in the gold; 0 for a chunk that was not retrieved. Chunks without a grade
@@ -220,7 +220,7 @@ def _count_shared(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> 
 
 @metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
 def span_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How much of the gold spans of the source documents the chunks hold.
+    """Share of the gold spans of the source documents that the chunks hold.
 
     Characters of gold retrieved / characters of gold; re-chunking does not void the labels. In [0, 1].
     Undefined without gold spans, or where no chunk says where in its document it stands.
@@ -237,7 +237,7 @@ def span_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
 def span_precision(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How much of the retrieved text is gold.
+    """Share of the retrieved text that is gold.
 
     Characters of gold retrieved / characters retrieved. In [0, 1]. Undefined without gold spans or where
     nothing was retrieved.
@@ -250,7 +250,7 @@ def span_precision(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")
 def span_iou(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How far the retrieved text and the gold spans are the same text.
+    """Intersection over union of the retrieved text and the gold spans.
 
     Characters in both / characters in either. In [0, 1]. Undefined without gold spans.
     """
@@ -274,7 +274,7 @@ def _get_cited(trace: Trace, relevant: float) -> tuple[set[str], set[str]] | Und
     layer="generation", fields="citations gold", source="precision and recall of the cited set", positive="relevant"
 )
 def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricResult:
-    """How many of the chunks the answer cites are relevant by the gold.
+    """Share of the cited chunks that are relevant by the gold.
 
     cited ∩ relevant / cited, each chunk once. In [0, 1]. Undefined without citations or relevant gold.
     """
@@ -289,7 +289,7 @@ def citation_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.
     layer="generation", fields="citations gold", source="precision and recall of the cited set", positive="relevant"
 )
 def citation_recall(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricResult:
-    """How many of the relevant chunks by the gold the answer cites.
+    """Share of the relevant chunks, by the gold, that the answer cites.
 
     cited ∩ relevant / relevant. In [0, 1]. Undefined without citations or relevant gold.
     """

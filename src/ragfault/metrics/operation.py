@@ -14,7 +14,7 @@ from ragfault.records import Trace, Verdicts
 def latency(
     trace: Trace, verdicts: Verdicts, *, part: Literal["total", "retrieval", "generation"] = "total"
 ) -> MetricResult:
-    """How long the trace took, in milliseconds.
+    """Duration of the trace, in milliseconds.
 
     `part` = total (where it is not recorded: retrieval + generation, and the row says so), retrieval or
     generation. Undefined where that was not recorded.
@@ -41,7 +41,7 @@ def latency(
 def tokens(
     trace: Trace, verdicts: Verdicts, *, part: Literal["total", "prompt", "completion"] = "total"
 ) -> MetricResult:
-    """How many tokens the generator was paid for.
+    """Number of tokens that the generator was paid for.
 
     `part` = total, prompt or completion. Undefined where that was not recorded.
     """
@@ -67,7 +67,7 @@ def tokens(
 def cost(
     trace: Trace, verdicts: Verdicts, *, prompt: float | None = None, completion: float | None = None
 ) -> MetricResult:
-    """What the generator's tokens cost, in US$.
+    """Cost of the generator's tokens, in US$.
 
     `prompt` and `completion` are US$ per million tokens; without them the price of the trace's model is
     looked up in the catalogue carried by genai-prices, at the time of the trace. Undefined without tokens,
@@ -98,7 +98,7 @@ def _lookup_price(model: str, prompt: int, completion: int, time: datetime | Non
 
 @metric(layer="operation", better="lower", verdicts="use", fields="chunks answer", source="unused context, by length")
 def context_waste(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """How much of the context was paid for and not used.
+    """Share of the context's tokens that lie in unused chunks.
 
     Tokens of the chunks that the answer did not use / tokens of all chunks, tokens taken as proportional to
     characters. In [0, 1]. Undefined with no chunks or no answer.
@@ -118,7 +118,7 @@ def context_waste(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="operation", better="lower", fields="error", source="as recorded")
 def error(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """Whether the pipeline failed on the query.
+    """Error: 1 where the pipeline failed on the query, else 0.
 
     1 or 0; never undefined.
     """
@@ -127,7 +127,7 @@ def error(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="operation", better="lower", fields="chunks", source="as recorded")
 def empty_retrieval(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """Whether the retriever came back with nothing.
+    """Empty retrieval: 1 where the retriever returned no chunk, else 0.
 
     1 or 0. Undefined where chunks were not recorded.
     """
@@ -136,7 +136,7 @@ def empty_retrieval(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="operation", better="lower", fields="answer", source="as recorded")
 def blank_answer(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """Whether the system gave no answer: none is recorded, or it is empty or white space.
+    """Blank answer: 1 where no answer is recorded, or it is empty or white space, else 0.
 
     1 or 0. Undefined where the pipeline failed, which `error` counts.
 
@@ -150,7 +150,7 @@ def blank_answer(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 @metric(layer="operation", better="lower", fields="answer citations", source="as recorded")
 def uncited_answer(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """Whether an answer cites nothing, of a system that cites.
+    """Uncited answer: 1 where the answer of a system that cites has no citation, else 0.
 
     1 where the list of citations is empty, else 0; a refusal counts as well. Undefined without an answer, and where
     citations were not recorded.

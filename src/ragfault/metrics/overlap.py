@@ -44,7 +44,7 @@ def _compute_token_f1(answer: str, reference: str) -> float:
 
 @metric(layer="generation", fields="answer reference", source="SQuAD, Rajpurkar et al. 2016")
 def exact_match(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """Whether the answer is the reference, after SQuAD normalisation.
+    """Exact match: 1 where the answer is the reference after SQuAD normalisation, else 0.
 
     1 or 0.
 

@@ -33,14 +33,14 @@ class GradedHits(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """What was found for each query, beside what could have been found."""
+    """Relevance of the retrieved and of the relevant chunks of each query."""
 
     queries: Sequence[str]
     """The ids: those of the run first, then those that only the gold names."""
     judged: NDArray[np.bool_]
-    """Whether there is any gold for the query; without, every metric is undefined."""
+    """True where the query has gold; without, every metric is undefined."""
     retrieved_counts: IntArray
-    """How many different chunks were retrieved."""
+    """Number of different chunks that were retrieved."""
     retrieved: GradedHits
     """The judged chunks that were retrieved, at their rank."""
     ideal: GradedHits
@@ -248,7 +248,7 @@ GAIN_FUNCTIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
 RBP_GAINS = ("binary", "linear")
 """Gains of a chunk in `rbp`."""
 PRECISION_DIVISORS = ("places", "retrieved")
-"""What `precision` at k divides by."""
+"""Divisor of `precision` at k."""
 
 
 def compute_rank_metric(name: str, ranking: Ranking, k: int | None = None, **parameters: Any) -> QueryValues:

@@ -397,9 +397,9 @@ def format_suspect(suspect: Suspect) -> str:
 
 
 def describe_suspect_bench() -> str:
-    """Describe how often the suspects are right, on systems that nothing was fitted to (benchmarks/faults/unseen)."""
+    """Describe how often the suspects are right on systems that they did not learn from (benchmarks/faults/unseen)."""
     first, top = UNSEEN_ACCURACY
-    return f"a hint: on two systems it was not fitted to the first is right in {first:.0%}, one of three in {top:.0%}"
+    return f"a hint: on two systems it did not learn from the first is right in {first:.0%}, one of three in {top:.0%}"
 
 
 def describe_segment(segment: BrokenSegment) -> str:

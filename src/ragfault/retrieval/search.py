@@ -17,9 +17,6 @@ from ragfault.retrieval.service_client import ServiceFailed
 Ranking = Mapping[str, float]
 """Id → score; a higher score is a better rank, and equal scores share the better one."""
 
-RANK_METHODS = ("rrf", "isr", "log_isr", "borda")
-"""Methods that look at ranks alone; the others add up normalised scores."""
-
 
 class RankPosition(NamedTuple):
     """Position of an item in a ranking."""

@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
-from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -23,8 +22,6 @@ MAX_WORST = 5  # how many of its worst traces a roll-up names
 VALUE_GRAIN = 1 << 16
 """Values are kept to one part in so many: sums of such, and of their squares, are exact in floating point for up to
 two million values from 0 to 1, so that the order of merging can never show."""
-
-BetterDirection = Literal["higher", "lower"]
 
 
 class Observation(Struct, frozen=True, kw_only=True):

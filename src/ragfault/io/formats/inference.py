@@ -22,7 +22,6 @@ RawRecord = dict[str, Any]
 
 MAX_LISTED = 30
 """Most columns that a message names."""
-TEXTUAL = ("text", "word", "words", "texts", "number", "code")
 FIELD_KINDS: dict[str, tuple[str, ...]] = {
     "query": ("text", "word", "conversation", "object", "passages", "texts", "words", "number", "code"),
     "history": ("conversation", "lists", "objects", "texts"),

@@ -142,7 +142,7 @@ def _read_objects_by_id(value: RawRecord) -> list[RawRecord] | None:
 
 
 class RowGroups(NamedTuple):
-    """How the rows of one query are told and joined: one row for each passage."""
+    """Columns by which the rows of one query, one for each passage, are recognised and joined."""
 
     query: str
     chunks: str
