@@ -324,11 +324,24 @@ def test_passages_beside_a_query_are_chunks(columns, tmp_path):
     assert results.metadata == {"label": 1}
 
 
-def test_the_rest_goes_to_metadata_and_locations_are_filled_on_request(tmp_path):
-    """With a map other columns are kept only where the rest is wanted; places hold file and line of each trace."""
+def test_a_labeled_set_keeps_each_row_and_all_columns(tmp_path):
+    """A labelled set keeps one trace for each row, empty queries, columns like an answer, and texts with `||`."""
+    rows = [
+        {"query": "", "passage": f"AB || CD in {year}.", "label": 1, "spans": [{"text": "in a long year"}]}
+        for year in (1040, 1041)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "t.csv").write_text("query,passage,label\n,AB || CD,1\n,EF || GH,0\n")
+    for name in ("t.jsonl", "t.csv"):
+        traces = list(read_traces(tmp_path / name, labeled=True))
+        assert [(trace.query, len(trace.chunks), "label" in trace.metadata) for trace in traces] == [("", 1, True)] * 2
+
+
+def test_all_columns_and_locations_are_kept_on_request(tmp_path):
+    """With a map other columns are kept only in a labelled set; locations hold file and line of each trace."""
     path, places = tmp_path / "t.jsonl", {}
     path.write_text('{"q": "When?", "id": "a", "tag": 3}\n\n{"q": "Who?", "id": "b", "tag": 4}\n')
-    results = list(read_traces(path, map={"query": "q"}, rest=True, locations=places))
+    results = list(read_traces(path, map={"query": "q"}, labeled=True, locations=places))
     assert [trace.metadata for trace in results] == [{"tag": 3}, {"tag": 4}]
     assert places == {"a": (str(path), 1), "b": (str(path), 3)}
     assert [trace.metadata for trace in read_traces(path, map={"query": "q"})] == [{}, {}]

@@ -76,7 +76,7 @@ class ReadOptions:
         shape: record_shapes.RecordShape | None,
         notice: NoticeCallback | None,
         max_line: int,
-        keep_rest: bool = False,
+        labeled: bool = False,
         encoding: str | None = None,
         turns: str = "last",
         id_from: str | None = None,
@@ -85,7 +85,9 @@ class ReadOptions:
         if id_from and id_from != "line":
             column_map = {**column_map, "id": (JOINED_ID, *(part.strip() for part in id_from.split(",")))}
         self.column_map, self.shape, self.notice, self.max_line = column_map, shape, notice, max_line
-        self.keep_rest = keep_rest or not column_map.keys() - {"id"}
+        self.labeled = labeled
+        """Keep each row as a trace with all its columns, and let its query be empty."""
+        self.keep_rest = labeled or not column_map.keys() - {"id"}
         """Keep columns that no field takes as metadata."""
         self.last_notice: str | None = None
         self.missing_columns = {
@@ -171,7 +173,7 @@ class TraceDecoder:
         if isinstance(payload, InvalidRecord):
             raise payload
         if isinstance(payload, Trace):
-            return normalize_trace(payload, check=True)
+            return normalize_trace(payload, check=True, empty_query=self.options.labeled)
         record = parse_record(payload) if isinstance(payload, bytes) else payload
         if self.columns is None:
             self._detect_shape([record])
@@ -182,7 +184,8 @@ class TraceDecoder:
             self._infer([record])
         if self.options.missing_columns:
             self.options.observe_columns(record)
-        return normalize_record(record, self.columns or {}, keep_rest=self.options.keep_rest, parse_cells=self.is_table)
+        keep_rest, labeled = self.options.keep_rest, self.options.labeled
+        return normalize_record(record, self.columns or {}, keep_rest, self.is_table, empty_query=labeled)
 
     def decode_records(self, payload: Any) -> list[Trace]:
         """Decode a payload to its trace, or to one for each turn where that is asked for. Raises as above."""
@@ -206,7 +209,9 @@ class TraceDecoder:
             and type(trace.reference) is not tuple
             and trace.error != ""
         )
-        return trace if plain else normalize_trace(trace, check=not trace.query.strip())
+        if plain:
+            return trace
+        return normalize_trace(trace, check=not trace.query.strip(), empty_query=self.options.labeled)
 
     def _detect_shape(self, records: list[dict[str, Any]]) -> None:
         """Find the shape and the columns from the first records."""
@@ -229,7 +234,9 @@ class TraceDecoder:
 
     def _infer(self, records: list[dict[str, Any]]) -> Inference:
         """Extend the columns by those of new records."""
-        matches = infer_columns(records, self.columns or {}, self.options.column_map, self.name, self.filled)
+        matches = infer_columns(
+            records, self.columns or {}, self.options.column_map, self.name, self.filled, self.options.labeled
+        )
         self.columns = matches.columns
         self.filled |= matches.filled
         self.known_keys |= {key for record in records for key, value in record.items() if not is_empty(value)}

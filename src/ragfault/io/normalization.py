@@ -33,12 +33,14 @@ from ragfault.records import Citation, ConversationTurn, Latency, Step, TokenCou
 INT64_LIMIT = 2**63
 
 
-def normalize_record(record: RawRecord, columns: ColumnMap, keep_rest: bool = True, parse_cells: bool = False) -> Trace:
+def normalize_record(
+    record: RawRecord, columns: ColumnMap, keep_rest: bool = True, parse_cells: bool = False, empty_query: bool = False
+) -> Trace:
     """Convert a record to a trace.
 
     `keep_rest` keeps the columns that no field takes as metadata; `parse_cells` reads cells of text as the numbers and
-    JSON they hold. The id may be left empty: naming such traces is for the reader, who knows the others.
-    Raises `InvalidRecord`, with the path of the invalid value.
+    JSON they hold; `empty_query` allows a column of queries without text. The id may be left empty: naming
+    such traces is for the reader, who knows the others. Raises `InvalidRecord`, with the path of the invalid value.
 
     >>> names = {"query": ("question",), "chunks": ("docs",)}
     >>> trace = normalize_record({"question": "When?", "docs": ["In 1040."], "tag": 3}, names)
@@ -51,6 +53,8 @@ def normalize_record(record: RawRecord, columns: ColumnMap, keep_rest: bool = Tr
     if parse_cells:
         values = {name: parse_cell(name, value) for name, value in values.items()}
         values = {name: value for name, value in values.items() if value is not None}
+    if values.get("query") is None and empty_query and any(has_path(record, path) for path in columns.get("query", ())):
+        values["query"] = ""
     if values.get("query") is None:
         names = " or ".join(f"`{path}`" for path in columns.get("query", ("query",)))
         raise InvalidRecord("field `query` is missing" + ("" if names == "`query`" else f" (column {names})"))
@@ -63,7 +67,7 @@ def normalize_record(record: RawRecord, columns: ColumnMap, keep_rest: bool = Tr
         trace = msgspec.convert(fields, Trace)
     except msgspec.ValidationError as error:
         raise InvalidRecord(str(error)) from None
-    return normalize_trace(trace, check=True)
+    return normalize_trace(trace, check=True, empty_query=empty_query)
 
 
 def describe_missing_column(field: str, path: str, available: Iterable[str]) -> str:
@@ -269,14 +273,14 @@ def _list_passages(value: Any) -> list[Any]:
     return matches if matches is not None else as_list(value)
 
 
-def normalize_trace(trace: Trace, check: bool = False) -> Trace:
+def normalize_trace(trace: Trace, check: bool = False, empty_query: bool = False) -> Trace:
     """Give the time an offset, unwrap a tuple of one reference, and replace an empty error by None.
 
     A time without an offset is taken as UTC. `check` also looks at its numbers and texts, for records that no JSON
-    reader has seen.
+    reader has seen; `empty_query` allows a query without text.
     """
     if check:
-        check_values(trace)
+        check_values(trace, empty_query)
     if trace.time is not None and trace.time.tzinfo is None:
         trace = msgspec.structs.replace(trace, time=trace.time.replace(tzinfo=UTC))
     if type(trace.reference) is tuple and len(trace.reference) == 1:
@@ -286,9 +290,9 @@ def normalize_trace(trace: Trace, check: bool = False) -> Trace:
     return trace
 
 
-def check_values(trace: Trace) -> None:
+def check_values(trace: Trace, empty_query: bool = False) -> None:
     """Raise `InvalidRecord` for an empty query, NaN, numbers out of range, and texts with a lone surrogate."""
-    if not trace.query.strip():
+    if not empty_query and not trace.query.strip():
         raise InvalidRecord("field `query` is empty")
     for place, value in _iterate_numbers(trace):
         if isinstance(value, float) and not math.isfinite(value):

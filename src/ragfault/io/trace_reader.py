@@ -35,7 +35,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     on_bad: OnBad = "raise",
     notice: NoticeCallback | None = None,
     max_line: int = MAX_LINE,
-    rest: bool = False,
+    labeled: bool = False,
     locations: TraceLocations | None = None,
     encoding: str | None = None,
     turns: Literal["last", "each"] = "last",
@@ -49,9 +49,10 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
 
     `map` says which foreign column is which field (a dict, or the path of a TOML file); without it the shape is
     recognised from the first record and reported to `notice`, or forced by `shape`. Without a map, columns that no
-    field takes are kept in `metadata`; with one, only what it names and what the shape knows is read, unless `rest` is
-    set. A chunk without an id is named by its text, a trace without one by its query: `q-`, 12 hex digits, and from the
-    second trace of the same query on `#2`, `#3` … in their order. A time without an offset is taken as UTC.
+    field takes are kept in `metadata`; with one, only what it names and what the shape knows is read. `labeled` reads
+    a set with labels of people: all columns are kept, each row stays a trace, no column is asked about, and a query may
+    be empty. A chunk without an id is named by its text, a trace without one by its query: `q-`, 12 hex digits, and
+    from the second trace of the same query on `#2`, `#3` … in their order. A time without an offset is taken as UTC.
 
     Bad lines never stop the reading. `on_bad="raise"` yields every good trace and then raises
     `BadTraces`, with the first 20 bad lines and the count of all; a callable gets each bad line as it comes, with
@@ -79,7 +80,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
         record_shapes.get_shape(shape) if shape and shape != "trec" else None,
         notice,
         max_line,
-        rest,
+        labeled,
         encoding,
         turns,
         id_from,
@@ -215,7 +216,8 @@ def _decode_traces(
     records = _parse_samples(samples)
     decoder.inspect(records)
     payloads = chain(samples, payloads)
-    if (groups := find_row_groups(records, decoder.columns or {})) is not None:
+    groups = None if options.labeled else find_row_groups(records, decoder.columns or {})
+    if groups is not None:
         options.notify(f"rows of one query are its passages: {groups.chunks}")
         payloads = join_rows(payloads, groups, _parse_payload)
     for number, payload in payloads:

@@ -331,7 +331,7 @@ def _read_all_traces(
     if from_files:
         files = cast(LabeledSource, source)
         return list(
-            read_traces(files, on_bad=collector.add, notice=notice, rest=True, locations=locations, **read_options)
+            read_traces(files, on_bad=collector.add, notice=notice, labeled=True, locations=locations, **read_options)
         )
     traces = list(cast("Iterable[Trace]", source))
     locations.update({trace.id: ("traces in memory", number) for number, trace in enumerate(traces, 1)})

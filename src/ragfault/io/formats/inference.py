@@ -84,11 +84,16 @@ class Inference(NamedTuple):
 
 
 def infer_columns(
-    samples: Sequence[RawRecord], known: ColumnMap, given: Iterable[str], name: str, filled_before: Iterable[str] = ()
+    samples: Sequence[RawRecord],
+    known: ColumnMap,
+    given: Iterable[str],
+    name: str,
+    filled_before: Iterable[str] = (),
+    labeled: bool = False,
 ) -> Inference:
     """Infer which columns are which fields; what is `known` stays, and `given` by the user is final.
 
-    Fields that were `filled_before`, by other records, are not asked for again.
+    Fields that were `filled_before`, by other records, are not asked for again; of a `labeled` set none is asked for.
 
     Raises `InputError` with a `--map` to paste where a column looks like a field and nothing says so.
 
@@ -118,7 +123,8 @@ def infer_columns(
         notes += [f"{field} from {best.path} rather than {other.path}" for other in passed]
     if "query" not in filled and "history" in filled and _is_conversation(inferred["history"], samples):
         filled.add("query")
-    _check_leftovers(columns, taken, filled | set(filled_before), name, samples, inferred)
+    if not labeled:
+        _check_leftovers(columns, taken, filled | set(filled_before), name, samples, inferred)
     return Inference(inferred, tuple(notes), tuple(_list_metadata(samples, taken)), frozenset(filled))
 
 

@@ -29,7 +29,7 @@ LIST_KEYS = (
 )
 """Keys under which a result holds its list of passages."""
 HARD_SEPARATORS = re.compile(
-    r"\s*\|\|\|?\s*|\s*\n\s*(?:-{3,}|={3,}|\*{3,}|#{3,})\s*\n\s*|\s*<(?:sep|SEP|br/?|doc)>\s*|\s*\[SEP\]\s*|\x1e|\x1f"
+    r"\s*\|\|\|\s*|\s*\n\s*(?:-{3,}|={3,}|\*{3,}|#{3,})\s*\n\s*|\s*<(?:sep|SEP|doc)>\s*|\s*\[SEP\]\s*|\x1e|\x1f"
 )
 NUMBERED_HEADING = re.compile(
     r"(?:\A|\n)\s*(?:\[\d{1,3}\]|(?:passage|document|doc|context|chunk|source|snippet)\s*#?\s*\[?\d{1,3}\]?\s*[:.)\-])\s*",
