@@ -48,9 +48,9 @@ site: $(VENV)/test.stamp ## build the documentation as a site, in site/
 
 lock: ## pin the dependencies anew (needs uv)
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
-		--extra report --extra overlap --extra cost -o requirements.lock pyproject.toml
+		--extra overlap --extra cost -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 \
-		-c requirements.lock --extra report --extra overlap --extra cost --extra nli --extra llm \
+		-c requirements.lock --extra overlap --extra cost --extra nli --extra llm \
 		--extra retrieval --extra lance --extra cluster --extra server --extra clickhouse --extra ray --extra mcp \
 		--group test --group check --group docs \
 		-o requirements-test.lock pyproject.toml

@@ -21,7 +21,7 @@ LOCATE = """
 # Measure, then locate
 
 Two releases of a RAG system answered the same 104 questions. The second one answers worse. Which layer broke?
-Everything here runs on this machine: no key, no network. It needs `pip install 'ragfault[report]' pandas`.
+Everything here runs on this machine: no key, no network. It needs `pip install ragfault pandas`.
 
 ---
 from ragfault import bisect, compare, evaluate, gate

@@ -34,16 +34,7 @@ PUBLIC_NAMES = [
     "rescore",
     "write_traces",
 ]
-HEAVY_PACKAGES = (
-    "numpy",
-    "pyarrow",
-    "rich",
-    "altair",
-    "sentencex",
-    "rapidfuzz",
-    "pandas",
-    "concurrent.futures.process",
-)
+HEAVY_PACKAGES = ("numpy", "pyarrow", "rich", "sentencex", "rapidfuzz", "pandas", "concurrent.futures.process")
 
 
 def test_the_public_names_are_exact():

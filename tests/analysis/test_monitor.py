@@ -684,8 +684,6 @@ def test_json_holds_all_of_it(live: Run, tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.long
 def test_the_page_is_one_file_and_harmless(live: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Marks, routes and ids that are attacks stand escaped in a page that asks nothing of any network."""
-    pytest.importorskip("altair")
-    pytest.importorskip("vl_convert")
     pairs = [(replace(t, route=HOSTILE, metadata={"release": HOSTILE}), v) for t, v in traffic(600, 300)]
     hostile = evaluate_pairs(tmp_path, pairs, METRICS)
     marks = tmp_path / "marks.jsonl"

@@ -22,6 +22,7 @@ from ragfault.metrics import DEFAULT_METRICS, parse_metric
 from ragfault.records import AnswerVerdict
 from ragfault.reports import output as json_report
 from ragfault.reports.format import CORRECTED_HEADING
+from ragfault.reports.html.report import render_run_html
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import judges as shown
 from ragfault.reports.terminal import scorecard as terminal
@@ -235,10 +236,7 @@ def test_reports_show_both_figures_and_on_what_they_rest(tmp_path: Path):
     result = analyze(run, corrected=CARD)
     fixed = only(result.scorecard, "groundedness").corrected.interval
     texts = [terminal.render_scorecard_terminal(result, width=110), markdown.render_scorecard_markdown(result)]
-    if __import__("importlib.util").util.find_spec("altair"):
-        from ragfault.reports.html.report import render_run_html
-
-        texts.append(render_run_html(run, result))
+    texts.append(render_run_html(run, result))
     for text in texts:
         assert CORRECTED_HEADING.lower() in text.lower().replace("&#39;", "'").replace("&#x27;", "'")
         assert f"{fixed.mean:.2f}"[:4] in text

@@ -608,7 +608,6 @@ def test_the_terminal_is_not_steered_by_labels():
 @pytest.mark.long
 def test_the_verb_prints_a_table_and_writes_json_and_charts(tmp_path: Path, capsys: Any):
     """The verb ends with 0, says what it guessed, and leaves JSON and a page; nothing is overwritten unasked."""
-    pytest.importorskip("altair")
     rows = [{**item, "kind": "<script>"} for item in sample(tmp_path)]
     path = lines(tmp_path / "t.jsonl", rows)
     out, page = tmp_path / "m.json", tmp_path / "m.html"

@@ -63,7 +63,7 @@ def test_the_plugin_is_declared():
 
 def test_the_plugin_loads_nothing_heavy():
     """A session that does not use it pays for no more than the package's face."""
-    heavy = ("numpy", "pyarrow", "rich", "altair", "ragfault.analysis", "ragfault.evaluation")
+    heavy = ("numpy", "pyarrow", "rich", "ragfault.analysis", "ragfault.evaluation")
     code = f"import sys, ragfault.integrations.pytest; print([n for n in {heavy!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -189,7 +189,6 @@ def test_a_marker_needs_no_body(session, pytester, runs):
 @pytest.mark.long
 def test_reports_are_written(session, pytester):
     """`--ragfault-report` leaves the HTML page of each run and the Markdown of each test, and says where."""
-    pytest.importorskip("altair")
     result = session(THRESHOLD_TESTS, "--ragfault-report", "reports", "--junitxml=junit.xml")
     names = {path.name for path in (pytester.path / "reports").iterdir()}
     assert "good.html" in names

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
+from browser import axe
 from ragfault.reports.html.report import write_run_html
 from sample_reports import HOSTILE, build_fair_trace, build_mixed_run, build_run
-
-pytest.importorskip("altair", reason="the report extra is not installed")
-pytest.importorskip("vl_convert", reason="the report extra is not installed")
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
@@ -213,6 +211,35 @@ def test_themes(chromium: Any, report: Path) -> None:
     with Visit(chromium, report, color_scheme="light") as visit:
         assert visit.page.evaluate(ground) == light
         assert visit.page.locator("#theme").get_attribute("aria-pressed") == "false"
+
+
+@pytest.mark.browser
+def test_theme_is_remembered(chromium: Any, report: Path) -> None:
+    """A theme that the button chose holds when the page is opened again, against the theme of the system."""
+    with Visit(chromium, report, color_scheme="light") as visit:
+        visit.page.click("#theme")
+        visit.requests.clear()
+        visit.page.reload()
+        visit.page.wait_for_selector("html[data-ready]")
+        assert visit.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"
+        assert visit.page.locator("#theme").get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_accessible(chromium: Any, report: Path, theme: str) -> None:
+    """In either theme axe finds nothing to mend on a telephone or a screen."""
+    for width in (420, 1280):
+        with Visit(chromium, report, color_scheme=theme, viewport={"width": width, "height": 900}) as visit:
+            assert axe(visit.page) == []
+
+
+@pytest.mark.browser
+def test_numbers_before_metadata(chromium: Any, report: Path) -> None:
+    """On a telephone the first screen holds health figures; what the run is made of comes after them."""
+    with Visit(chromium, report, viewport={"width": 420, "height": 900}) as visit:
+        first, facts = (visit.page.locator(place).first.bounding_box() for place in (".big", "#about dl"))
+        assert first["y"] < 600 < facts["y"]
 
 
 @pytest.mark.browser

@@ -45,7 +45,11 @@ PAGES = (
 ALONE = ("/help", "/sign-in", "/compare", "/drift")
 """Pages without a JSON view, or that have none before something is chosen."""
 
-SCRIPTS = {'<script src="/static/dashboard.js">', '<script src="/static/auto-refresh.js" defer>'}
+SCRIPTS = {
+    '<script src="/static/theme.js">',
+    '<script src="/static/dashboard.js">',
+    '<script src="/static/auto-refresh.js" defer>',
+}
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ FLAGS = [
     "--disable-sync",
 ]
 
-SCRIPTS = ("/static/dashboard.js", "/static/auto-refresh.js")
+SCRIPTS = ("/static/theme.js", "/static/dashboard.js", "/static/auto-refresh.js")
 """The only scripts of the pages."""
 
 COLOURS = ["color-contrast", "link-in-text-block"]

@@ -403,8 +403,6 @@ def test_the_command_leaves_a_pipeline_that_loads(
 
 def test_the_page_stands_alone(tuned: TuningResult):
     """The HTML page carries charts and figures, asks nothing of any network, and runs one script by its hash."""
-    pytest.importorskip("altair")
-    pytest.importorskip("vl_convert")
     from ragfault.reports.html.pages import render_tuning_html
 
     page = render_tuning_html(tuned)
@@ -512,8 +510,6 @@ def test_bad_documents_can_be_left_out(handbook: Path, tmp_path: Path, capsys: p
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_silent_in_a_browser(tuned: TuningResult, scheme: str, tmp_path: Path):
     """Opened from a disk it asks for nothing, reports no fault, draws its charts, and follows the colour scheme."""
-    pytest.importorskip("altair")
-    pytest.importorskip("vl_convert")
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     chromium = Path("/usr/bin/chromium")
     if not chromium.exists():

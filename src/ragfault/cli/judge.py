@@ -77,7 +77,7 @@ Examples:
 @add_trace_options
 @click.option("--skip-bad", is_flag=True, help="Leave out lines and labels that cannot be read.")
 @click.option("-o", "--out", type=click.Path(), help="Write the measurement as JSON to this file.")
-@click.option("--html", type=click.Path(), help="Write charts to this HTML page; needs the extra `report`.")
+@click.option("--html", type=click.Path(), help="Write figures and charts to this HTML page.")
 @click.option(
     "--card",
     "cards",
@@ -114,10 +114,6 @@ def measure(
     for place in (out, html):
         if place is not None:
             check_output_path(place, force=force)
-    if html is not None:
-        from ragfault.reports.charts.vega import import_altair
-
-        import_altair()
     asked = {flag: options.pop(flag) for flag in LLM_FLAGS}
     with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
         measurement = work(

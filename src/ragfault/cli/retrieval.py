@@ -78,7 +78,7 @@ def tune(corpus: str, questions: str, out: str, as_json: bool, force: bool, quie
     click.echo(
         render_tuning_terminal(result, width=None if screen else 140, color=screen and supports_color()), nl=False
     )
-    click.echo(f"\nwritten: {', '.join(str(place / name) for name in OUTPUT_FILES if (place / name).is_file())}")
+    click.echo(f"\nwritten: {', '.join(str(place / name) for name in OUTPUT_FILES)}")
 
 
 def _search_pipeline(
@@ -122,8 +122,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 
 
 def _write_outputs(result: TuningResult, folder: Path) -> None:
-    """Write the files of what was found; the page is left out, with a word, where nothing can draw its charts."""
-    from ragfault.errors import MissingExtra
+    """Write the files of what was found."""
     from ragfault.reports.html.pages import render_tuning_html
     from ragfault.reports.output import write_report_file
     from ragfault.reports.terminal.tuning import (
@@ -139,10 +138,7 @@ def _write_outputs(result: TuningResult, folder: Path) -> None:
     write_report_file(folder / "pipeline.toml", format_pipeline_config(result.config, comment), force=True)
     write_report_file(folder / "tuning.json", encode_tuning(result), force=True)
     write_report_file(folder / "tuning.md", render_tuning_markdown(result), force=True)
-    try:
-        write_report_file(folder / "tuning.html", render_tuning_html(result), force=True)
-    except MissingExtra as error:
-        _print_notice(f"tuning.html is left out: {error}")
+    write_report_file(folder / "tuning.html", render_tuning_html(result), force=True)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,8 @@ from ragfault.analysis import (
     SettingDifference,
 )
 from ragfault.analysis.comparison.records import Suspect
+from ragfault.analysis.records import HealthAlert
+from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.judges.cards import JudgeCard, lookup_card
 from ragfault.records import Usage
 from ragfault.reports.format import (
@@ -65,6 +67,18 @@ ENGLISH_JUDGES = ("embedded", "lexical", "minilm")
 """Judges that know English only."""
 MIN_FOREIGN_SHARE = 0.1
 """Least share of traces in another language that is reported: in English, lists of names look foreign too."""
+
+
+def describe_alert(alert: HealthAlert) -> str:
+    """Describe an alert of RAG health: its figure, on which side of the limit it is, and how severe that is.
+
+    >>> describe_alert(HealthAlert(name="LOW_USAGE", severity="medium", value=0.2, limit=0.4, certain=False))
+    'chunk_utilization 0.200 is below 0.4, but its interval reaches over that limit; severity: medium'
+    """
+    figure = next(figure for name, _, figure, _ in HEALTH_ALERTS if name == alert.name)
+    side = "above" if alert.value > alert.limit else "below"
+    sure = "with its whole interval" if alert.certain else "but its interval reaches over that limit"
+    return f"{figure} {format_number(alert.value)} is {side} {alert.limit:g}, {sure}; severity: {alert.severity}"
 
 
 def describe_language(findings: Findings) -> str | None:

@@ -1,1 +1,1 @@
-"""Charts of reports: SVG drawn by hand, and Vega-Lite charts rendered to SVG."""
+"""Charts of reports and of the dashboard: SVG that takes its colors from the page."""

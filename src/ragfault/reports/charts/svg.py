@@ -1,4 +1,4 @@
-"""SVG drawings that take their colors from the page: histograms, intervals and forest plots."""
+"""SVG drawings that take their colors from the page: histograms, intervals, insights and forest plots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
 
-from ragfault.analysis import MetricAggregate, MetricChange
+from ragfault.analysis import ChunkInsight, MetricAggregate, MetricChange
 from ragfault.reports.format import clean_label
 from ragfault.reports.wording import VERDICT_GLYPHS, describe_verdict, format_change, format_metric, group_changes
 from ragfault.text.number_format import format_count, format_number, format_signed
@@ -56,7 +56,7 @@ def build_sign(glyph: str, text: str, kind: str) -> Markup:
 def draw_histogram(values: Sequence[float], low: float | None, high: float | None) -> Markup:
     """Draw values in 20 equal bins from `low` to `high`; an open end is the least or greatest value.
 
-    >>> draw_histogram([0.1, 0.1, 0.9], 0, 1).count("data-tip")
+    >>> draw_histogram([0.1, 0.1, 0.9], 0, 1).count("<title>")
     20
     """
     start = min(values) if low is None else low
@@ -80,7 +80,7 @@ def draw_bins(counts: Sequence[int], edges: Sequence[float], name: str) -> Marku
         column = tag("rect", x=index * 6 + 0.5, y=27 - height, width=5, height=height) if count else None
         area = tag("rect", class_="area", x=index * 6, y=0, width=6, height=28)
         where = f"{format_number(edges[index])} to {format_number(edges[index + 1])}"
-        columns.append(tag("g", column, area, data_tip=f"{where}: {format_count(count, 'trace')}"))
+        columns.append(tag("g", tag("title", f"{where}: {format_count(count, 'trace')}"), column, area))
     return tag("svg", columns, class_="hist", viewBox="0 0 120 28", role="img", aria_label=name)
 
 
@@ -114,11 +114,52 @@ def draw_whisker(
     return tag("svg", parts, class_="whisker", viewBox="0 0 120 20", aria_hidden="true")
 
 
-CHANGE_TINTS = {"worse": "bad", "better": "good", "steady": "so", "cannot tell": "warn"}
-"""Verdict on a metric → the tint of its sign."""
+INSIGHT_PROPERTIES = {
+    "chunks": "number of chunks",
+    "position": "position of the chunk",
+    "length": "length of the chunk, in characters",
+    "turn": "turn of the conversation",
+    "age": "age of the chunk, in days",
+    "route": "route",
+}
+"""Properties of chunks and traces that insights are by → their names in titles."""
 
 ROW_HEIGHT, EDGE_PERCENT = 26, 4
-"""Height of a row, and the margin at its ends in percent of its width."""
+"""Height of a row of an insight or a forest plot, and the margin at the ends of the latter in percent of its width."""
+
+
+def insight_title(insight: ChunkInsight) -> str:
+    """Return the title of an insight: measure and property."""
+    measure = "Mean relevance" if insight.measure == "relevance" else "Share of chunks used"
+    return f"{measure} by {INSIGHT_PROPERTIES[insight.by]}"
+
+
+def draw_insight(insight: ChunkInsight) -> Markup:
+    """Draw an insight as rows on a scale from 0 to 1: each bucket's mean as a length, its interval, and its count."""
+    rows = []
+    for bucket in insight.buckets:
+        interval, name = bucket.interval, clean_label(bucket.label, 40)
+        bounds = f"{format_number(interval.mean)} [{format_number(interval.low)}, {format_number(interval.high)}]"
+        tip = f"{name}: {bounds}, {format_count(interval.n, 'chunk')} of {format_count(bucket.traces, 'trace')}"
+        low, high = 100 * interval.low, 100 * interval.high
+        drawing = tag(
+            "svg",
+            tag("title", tip),
+            tag("rect", class_=insight.measure, x=0, y=3, width=f"{100 * interval.mean:.1f}%", height=ROW_HEIGHT - 6),
+            tag("line", class_="range", x1=f"{low:.1f}%", x2=f"{high:.1f}%", y1=ROW_HEIGHT / 2, y2=ROW_HEIGHT / 2),
+            height=ROW_HEIGHT,
+            role="img",
+            aria_label=tip,
+        )
+        figure = tag("span", f"{format_number(interval.mean)} ", tag("span", f"n {interval.n:,}", class_="note"))
+        rows.append(tag("li", tag("span", name, class_="bucket-name"), drawing, figure))
+    ticks = [tag("span", f"{tick:g}") for tick in (0, 0.5, 1)]
+    axis = tag("li", tag("span"), tag("span", ticks, class_="bucket-axis"), tag("span"), aria_hidden="true")
+    return tag("ul", rows, axis, class_="buckets")
+
+
+CHANGE_TINTS = {"worse": "bad", "better": "good", "steady": "so", "cannot tell": "warn"}
+"""Verdict on a metric → the tint of its sign."""
 
 TICK_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
 

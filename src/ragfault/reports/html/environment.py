@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ragfault.reports import format, wording
 from ragfault.reports.charts import svg
 from ragfault.text import number_format
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, PackageLoader
+    from jinja2 import Environment
+
+
+def mark_code(text: str, limit: int = 200) -> Markup:
+    """Clean a text for one line of a page, and show what stands between backticks as code.
+
+    >>> mark_code("in `label` 1 < 0")
+    Markup('in <code>label</code> 1 &lt; 0')
+    """
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(format.clean_label(text, limit))))
+
 
 FILTERS = {
     "label": format.clean_label,
+    "prose": mark_code,
+    "alert_text": wording.describe_alert,
     "time": format.format_time,
     "quantiles": format.describe_quantiles,
     "layer_title": lambda layer: format.LAYER_QUESTIONS[layer][0],
@@ -57,20 +70,13 @@ GLOBALS: dict[str, Any] = {
 }
 
 
-def create_loader() -> PackageLoader:
-    """Create the loader of the shared templates, which the dashboard of the server also uses."""
-    from jinja2 import PackageLoader
-
-    return PackageLoader("ragfault.reports.html")
-
-
 @lru_cache(maxsize=1)
 def create_environment() -> Environment:
     """Create the environment in which every value is escaped and an unknown name is an error."""
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=create_loader(),
+        loader=PackageLoader("ragfault.reports.html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ragfault.analysis.monitoring.monitor import DropIncident, MonitorReport, RollingLine
-from ragfault.reports.charts import svg, vega
+from ragfault.reports.charts import plots, svg
 from ragfault.reports.format import clean_label, format_duration, format_minute
 from ragfault.reports.html.environment import render_page
 from ragfault.reports.terminal.monitoring import (
@@ -30,10 +30,7 @@ TRIAD_METRICS = ("context_relevance", "groundedness", "answer_relevance")
 
 
 def render_monitor_html(monitor: MonitorReport) -> str:
-    """Render traffic over time as one HTML page; traces are named by id, their texts do not appear on it.
-
-    Raises MissingExtra where the packages that draw the charts are not installed.
-    """
+    """Render traffic over time as one HTML page; traces are named by id, their texts do not appear on it."""
     charts = [section for section in _build_chart_sections(monitor) if section[2]]
     tables = [section for section in _build_tables(monitor) if section[3]]
     drift = [("drift", "Against the evaluation set")] if monitor.drift else []
@@ -81,11 +78,10 @@ def _build_chart_sections(monitor: MonitorReport) -> Iterator[tuple[str, str, li
     others = [line for line in monitor.lines if line.metric not in TRIAD_METRICS]
     yield "triad", "The triad over time", _draw_lines(monitor, triad)
     yield "lines", "Other metrics", _draw_lines(monitor, others)
-    insights = [(vega.insight_title(insight), insight) for insight in monitor.insights]
     yield (
         "insights",
         "Insights",
-        [(title, vega.render_chart_svg(vega.build_insight_chart(insight), title)) for title, insight in insights],
+        [(svg.insight_title(insight), svg.draw_insight(insight)) for insight in monitor.insights],
     )
 
 
@@ -93,10 +89,10 @@ def _draw_lines(monitor: MonitorReport, lines: Sequence[RollingLine]) -> list[tu
     """Draw the rolling mean of each metric that has a value."""
     figures = []
     for line in lines:
-        if any(mean is not None for mean in line.means):
-            route = format_metric_route(line.metric, line.route)
-            title = clean_label(f"{route}, rolling mean of {format_duration(line.window)}", 200)
-            figures.append((title, vega.render_chart_svg(vega.build_line_chart(monitor, line), title)))
+        route = format_metric_route(line.metric, line.route)
+        title = clean_label(f"{route}, rolling mean of {format_duration(line.window)}", 200)
+        if drawing := plots.draw_rolling_mean(monitor, line, title):
+            figures.append((title, drawing))
     return figures
 
 

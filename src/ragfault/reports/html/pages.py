@@ -8,10 +8,12 @@ from typing import Any
 from markupsafe import Markup
 
 from ragfault.analysis import Bisection
-from ragfault.analysis.clusters import ClusterReport
+from ragfault.analysis.clusters import Cluster, ClusterReport
 from ragfault.evaluation.agreement import AgreementCurves, JudgeComparison, JudgeMeasurement
 from ragfault.reports import wording
-from ragfault.reports.charts import vega
+from ragfault.reports.charts import plots
+from ragfault.reports.charts.svg import tag
+from ragfault.reports.format import LAYER_QUESTIONS, clean_label
 from ragfault.reports.html.environment import render_page
 from ragfault.reports.output import write_report_file
 from ragfault.reports.terminal import clusters as text
@@ -47,15 +49,12 @@ from ragfault.reports.terminal.tuning import (
     summarize_tuning,
 )
 from ragfault.retrieval.pipeline_config import format_pipeline_config
-from ragfault.text.number_format import format_count, format_interval, format_number
+from ragfault.text.number_format import MISSING, format_count, format_interval, format_number, format_share
 from ragfault.tuning import TuningResult
 
 
 def render_agreement_html(measurement: JudgeMeasurement) -> str:
-    """Render a measurement as one HTML page; texts of files and traces are escaped.
-
-    Raises MissingExtra where the packages that draw the charts are not installed.
-    """
+    """Render a measurement as one HTML page; texts of files and traces are escaped."""
     bad, curves = get_positive_name(measurement), measurement.curves
     slice_figures = [name for name in SLICE_FIGURES if measurement.overall.figure(name) is not None]
     optional = (
@@ -101,19 +100,17 @@ def _build_charts(measurement: JudgeMeasurement, curves: AgreementCurves) -> lis
     charts = [
         (
             f"Scores by label. The further apart {bad} (above) and {good} (below) lie, the better they are separated.",
-            vega.build_distribution_chart(curves, (bad, good), score),
-            "scores by label",
+            plots.draw_distribution(curves, (bad, good), score),
         ),
         (
             "Calibration, in bins of about equal mass. On the dashed line a score equals the share of positives.",
-            vega.build_calibration_chart(curves, score, bad),
-            "calibration",
+            plots.draw_calibration(curves, score, bad),
         ),
     ]
     if curves.roc:
         caption = "ROC: hits against false alarms at every threshold. The dashed line is guessing."
-        charts.append((caption, vega.build_roc_chart(curves), "ROC"))
-    return [(caption, vega.render_chart_svg(chart, title)) for caption, chart, title in charts]
+        charts.append((caption, plots.draw_roc(curves)))
+    return charts
 
 
 VERDICT_TINTS = {"fault": "bad", "no fault": "good", "cannot tell": "warn"}
@@ -143,7 +140,7 @@ def render_bisection_html(bisection: Bisection | SegmentBisections, *, by: str =
     if isinstance(bisection, Bisection):
         comparison = bisection.comparison
         faults = [("faults", "Faults")] if bisection.faults else []
-        links = [("tree", "Tree"), ("differences", "Differences"), ("changes", "Table")]
+        links = [("tree", "Tree"), ("differences", "Differences"), ("changes", "Table"), ("runs", "Runs")]
         context = {"bisection": bisection, "sections": [("verdict", "Verdict"), *faults, *links]}
     else:
         comparison = bisection[0][1].comparison
@@ -153,7 +150,7 @@ def render_bisection_html(bisection: Bisection | SegmentBisections, *, by: str =
         ]
         context = {
             "bisection": None,
-            "sections": [("verdict", "Verdict"), *links],
+            "sections": [("verdict", "Verdict"), *links, ("runs", "Runs")],
             "segments": bisection,
             "by": by,
             "verdict": wording.combine_verdicts(part for _, part in bisection),
@@ -181,19 +178,34 @@ def render_bisection_html(bisection: Bisection | SegmentBisections, *, by: str =
 
 def render_clusters_html(clusters: ClusterReport) -> str:
     """Render clusters as one HTML page, with queries and problems of their example traces."""
+    parts = [*clusters.clusters, *([clusters.ungrouped] if clusters.ungrouped else [])]
     return render_page(
         "clusters.html",
         ("page.css",),
         ("theme.js", "open_theme.js"),
         name=text.summarize_clusters(clusters),
         facts=[text.describe_clustering(clusters)],
-        clusters=[*clusters.clusters, *([clusters.ungrouped] if clusters.ungrouped else [])],
+        clusters=parts,
+        cluster_rows=[_build_cluster_cells(cluster) for cluster in parts],
         gone=clusters.gone,
-        format_trend=text.format_trend,
         format_size=text.format_cluster_size,
-        describe_state=text.describe_cluster_state,
         list_kinds=text.list_problem_kinds,
     )
+
+
+def _build_cluster_cells(cluster: Cluster) -> list[str]:
+    """Build the row of a cluster; failures that are alike to no others have neither id, layer nor state."""
+    single = cluster.id == "single"
+    states = [cluster.state, text.describe_cluster_state(cluster)]
+    return [
+        tag("a", clean_label(cluster.name, 160), href=f"#{cluster.id}"),
+        MISSING if single else cluster.id,
+        MISSING if single else LAYER_QUESTIONS[cluster.layer][0],
+        f"{cluster.size:,}",
+        format_share(cluster.share),
+        text.format_trend(cluster) or MISSING,
+        MISSING if single else ", ".join(state for state in states if state),
+    ]
 
 
 def render_judges_html(comparison: JudgeComparison) -> str:
@@ -222,15 +234,11 @@ def render_judges_html(comparison: JudgeComparison) -> str:
 
 
 def render_tuning_html(result: TuningResult) -> str:
-    """Render a tuning as one HTML page; names of questions and documents do not appear on it.
-
-    Raises MissingExtra where the packages that draw the charts are not installed.
-    """
+    """Render a tuning as one HTML page; names of questions and documents do not appear on it."""
     charts = [
-        (f"{result.metric} and {unit}", vega.render_chart_svg(vega.build_cost_chart(result, cost), f"frontier: {unit}"))
-        for cost, unit in vega.COST_LABELS.items()
+        (f"{result.metric} and {unit}", plots.draw_cost_frontier(result, cost))
+        for cost, unit in plots.COST_LABELS.items()
     ]
-    recall = vega.render_chart_svg(vega.build_recall_chart(result.frontier), "precision and recall")
     return render_page(
         "tuning.html",
         ("page.css", "agreement.css"),
@@ -253,5 +261,5 @@ def render_tuning_html(result: TuningResult) -> str:
         gain_rows=[build_gain_cells(gain) for gain in (*result.gains, *result.ablations)],
         rejected_rows=[build_gain_cells(gain) for gain in result.rejected],
         frontier_rows=[build_pipeline_cells(point.measured) for point in result.frontier],
-        charts=[*charts, ("precision and recall", recall)],
+        charts=[*charts, ("precision and recall", plots.draw_recall_frontier(result.frontier))],
     )

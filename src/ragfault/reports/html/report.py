@@ -16,7 +16,7 @@ from markupsafe import Markup
 from ragfault import analysis
 from ragfault.analysis import Findings
 from ragfault.io.runs import Manifest, Run
-from ragfault.reports.charts import vega
+from ragfault.reports.charts import svg
 from ragfault.reports.format import (
     LAYER_QUESTIONS,
     RESULT_SIGNS,
@@ -49,17 +49,13 @@ MAX_SEGMENTS = 40
 def write_run_html(run: Run, path: str | Path, force: bool = False) -> Path:
     """Write the report of a run as one HTML page and return the path.
 
-    Raises OutputError where a file exists at the path (unless `force`) or it cannot be written; MissingExtra where
-    the packages that draw the charts are not installed.
+    Raises OutputError where a file exists at the path (unless `force`) or it cannot be written.
     """
     return write_report_file(path, render_run_html(run), force=force)
 
 
 def render_run_html(run: Run, findings: Findings | None = None) -> str:
-    """Render the report of a run as one HTML page; without `findings`, those of the run with the default targets.
-
-    Raises MissingExtra where the packages that draw the charts are not installed.
-    """
+    """Render the report of a run as one HTML page; without `findings`, those of the run with the default targets."""
     findings = findings or analysis.analyze(run)
     traces = trace_browser.build_trace_browser(run, analysis.diagnose_run(run))
     segment_metrics = _select_segment_metrics(findings)
@@ -74,8 +70,10 @@ def render_run_html(run: Run, findings: Findings | None = None) -> str:
             *((layer, title) for layer, (title, _) in LAYER_QUESTIONS.items()),
             ("insights", "Insights"),
             ("remedies", "Remedies"),
+            ("about", "About"),
             ("traces", "Traces"),
         ],
+        headline=_describe_run(findings.manifest),
         facts=_list_facts(findings),
         judge_note=_explain_judge(findings.manifest),
         findings=findings,
@@ -99,6 +97,12 @@ def render_run_html(run: Run, findings: Findings | None = None) -> str:
         index=trace_browser.pack_bytes(msgspec.json.encode(traces.index)),
         blocks=traces.blocks,
     )
+
+
+def _describe_run(manifest: Manifest) -> str:
+    """Describe a run in a line: its traces, its judge and when it was made."""
+    judge = f"judge {clean_label(manifest.judge.partition(' ')[0], 80)}" if manifest.judge else "no judge"
+    return f"{format_count(manifest.traces, 'trace')}, {judge}, {format_time(manifest.created)}"
 
 
 def _list_facts(findings: Findings) -> list[tuple[str, str]]:
@@ -181,14 +185,10 @@ def _select_segment_metrics(findings: Findings) -> list[str]:
 
 def _draw_insights(findings: Findings) -> list[tuple[Any, str, Markup]]:
     """Draw each insight that has buckets, in a fixed order."""
-    order = list(vega.INSIGHT_PROPERTIES)
+    order = list(svg.INSIGHT_PROPERTIES)
     insights = [insight for insight in findings.insights if insight.buckets]
     insights.sort(key=lambda insight: order.index(insight.by))
-    titles = map(vega.insight_title, insights)
-    return [
-        (insight, title, vega.render_chart_svg(vega.build_insight_chart(insight), title))
-        for insight, title in zip(insights, titles, strict=True)
-    ]
+    return [(insight, svg.insight_title(insight), svg.draw_insight(insight)) for insight in insights]
 
 
 def _build_legend(findings: Findings) -> dict[str, Any]:

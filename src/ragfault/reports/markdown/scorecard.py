@@ -22,6 +22,7 @@ from ragfault.reports.format import (
     summarize_problems,
 )
 from ragfault.reports.wording import (
+    describe_alert,
     describe_gold_agreement,
     describe_judge_trust,
     describe_judge_usage,
@@ -183,11 +184,7 @@ def _build_rag_health(findings: Findings) -> list[str]:
         ("optimal_context_rate", rag.optimal_context_rate),
     )
     rows = [(format_code(name), format_interval(interval), f"{interval.n:,}") for name, interval in figures if interval]
-    alerts = [
-        f"- **{alert.name}**: {format_number(alert.value)}, limit {alert.limit:g}, severity {alert.severity}"
-        + ("" if alert.certain else ", not with the whole interval")
-        for alert in rag.alerts
-    ]
+    alerts = [f"- **{alert.name}**: {describe_alert(alert)}" for alert in rag.alerts]
     lines = build_markdown_table(("Figure", "Mean", "Traces:"), rows) if rows else []
     return _build_section("RAG health", [*lines, *([""] if alerts else []), *alerts])
 

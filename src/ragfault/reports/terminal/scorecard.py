@@ -34,6 +34,7 @@ from ragfault.reports.run_verdict import (
     describe_targets,
 )
 from ragfault.reports.wording import (
+    describe_alert,
     describe_gold_agreement,
     describe_judge_trust,
     describe_judge_usage,
@@ -388,12 +389,7 @@ def _build_rag_health(findings: Findings) -> list[RenderableType]:
 
 
 def _build_alert(alert: HealthAlert) -> Text:
-    side = "above" if alert.value > alert.limit else "below"
-    sure = "with its whole interval" if alert.certain else "but not with its whole interval"
-    return build_line(
-        (alert.name, "red" if alert.severity == "high" else "yellow"),
-        f"   {format_number(alert.value)} is {side} {alert.limit:g}, {sure}",
-    )
+    return build_line((alert.name, "red" if alert.severity == "high" else "yellow"), f"   {describe_alert(alert)}")
 
 
 def _build_quality(findings: Findings) -> list[RenderableType]:

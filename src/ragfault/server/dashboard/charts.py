@@ -1,4 +1,4 @@
-"""SVG charts of live traffic: trends, sparklines, histograms, whiskers and waterfalls, styled by CSS classes only."""
+"""SVG charts of live traffic: trends, sparklines and waterfalls, styled by CSS classes only."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from msgspec.structs import replace
 
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
+from ragfault.reports.charts.plots import (
+    PlotArea,
+    draw_mark,
+    draw_plot,
+    draw_time_axis,
+    draw_vertical_axis,
+    place_across,
+    place_up,
+)
 from ragfault.reports.charts.svg import tag
 from ragfault.reports.format import clean_label
 from ragfault.server.api.traffic_views import TrendPoint
@@ -22,8 +31,6 @@ MAX_LINES = 6
 
 MIN_POINT_VALUES, MIN_POINTS = 8, 24
 """Average number of values per point, and the least number of points of a line."""
-
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 760, 240, 56, 14, 34
 
 
 def draw_trend(
@@ -42,32 +49,31 @@ def draw_trend(
     values = [point.mean or 0.0 for points in known.values() for point in points]
     if not values:
         return None
-    low, high = _axis_range(measure, values)
     last = times[1]
     start = min(point.minute for points in known.values() for point in points)
     first = max(times[0], start - max(1, (last - start) // 20))
-
-    def x(minute: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - 10) * (minute - first) / max(1, last - first), 1)
-
-    def y(value: float) -> float:
-        return round(TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low), 1)
-
-    paths = [
-        _draw_line(line, [(x(p.minute), y(p.mean or 0.0), p) for p in points], at)
-        for at, (line, points) in enumerate(list(known.items())[:MAX_LINES])
-    ]
-    name = clean_label(name or measure.name, 160)
-    return tag(
-        "svg",
-        _draw_gridlines(low, high, y),
-        [_draw_time_tick(first + (last - first) * at / 4, x, at % 2 == 1) for at in range(5)],
-        [_draw_mark(at, mark, x) for at, mark in enumerate(marks, 1) if _is_within(mark, (first, last))],
-        paths,
-        class_="course",
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        aria_label=f"{name} over time, from {format_number(low)} to {format_number(high)}",
+    low, high = _axis_range(measure, values)
+    area = PlotArea(
+        across=(first, max(last, first + 1)),
+        up=(low, high),
+        width=760,
+        height=240,
+        left=56,
+        right=10,
+        top=14,
+        bottom=34,
+    )
+    return draw_plot(
+        area,
+        f"{clean_label(name or measure.name, 160)} over time, from {format_number(low)} to {format_number(high)}",
+        draw_vertical_axis(area, [low + (high - low) * at / 4 for at in range(5)]),
+        draw_time_axis(area, 5),
+        [
+            draw_mark(area, mark.time.timestamp() / 60, clean_label(mark.text, 120), "deployed", at)
+            for at, mark in enumerate(marks, 1)
+            if mark.time is not None and first <= mark.time.timestamp() / 60 <= last
+        ],
+        [_draw_line(area, line, points, at) for at, (line, points) in enumerate(list(known.items())[:MAX_LINES])],
     )
 
 
@@ -129,58 +135,19 @@ def _axis_range(measure: MetricInfo, values: Sequence[float]) -> tuple[float, fl
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
-def _draw_line(name: str, points_placed: Sequence[tuple[float, float, TrendPoint]], index: int) -> Markup:
-    path = " ".join(f"{x},{y}" for x, y, _ in points_placed)
+def _draw_line(area: PlotArea, name: str, points: Sequence[TrendPoint], index: int) -> Markup:
+    placed = [(place_across(area, point.minute), place_up(area, point.mean or 0.0), point) for point in points]
     dots = [
-        tag("circle", tag("title", _describe_point(name, point)), cx=x, cy=y, r=3 if len(points_placed) < 80 else 2)
-        for x, y, point in points_placed
+        tag("circle", tag("title", _describe_point(name, point)), cx=x, cy=y, r=3 if len(placed) < 80 else 2)
+        for x, y, point in placed
     ]
+    path = " ".join(f"{x:g},{y:g}" for x, y, _ in placed)
     return tag("g", tag("polyline", points=path), dots, class_=f"line-{index}")
 
 
 def _describe_point(name: str, point: TrendPoint) -> str:
     moment = datetime.fromtimestamp(60 * point.minute, UTC)
     return f"{clean_label(name, 60)}, {moment:%Y-%m-%d %H:%M}: {format_number(point.mean)}, n {point.n:,}"
-
-
-def _draw_gridlines(low: float, high: float, y: object) -> list[Markup]:
-    """Draw horizontal gridlines with their values."""
-    assert callable(y)
-    lines = []
-    for at in range(5):
-        value = low + (high - low) * at / 4
-        lines.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - 10, y1=y(value), y2=y(value)))
-        lines.append(tag("text", format_number(value), class_="tick end", x=LEFT - 6, y=y(value) + 4))
-    return lines
-
-
-def _draw_time_tick(minute: float, x: object, is_between: bool) -> Markup:
-    assert callable(x)
-    moment = datetime.fromtimestamp(60 * minute, UTC)
-    return tag(
-        "text",
-        f"{moment:%d %b %H:%M}",
-        class_="tick middle between" if is_between else "tick middle",
-        x=min(WIDTH - 80, max(80, x(minute))),
-        y=HEIGHT - 6,
-    )
-
-
-def _is_within(mark: TimelineMark, times: tuple[int, int]) -> bool:
-    return mark.time is not None and times[0] <= mark.time.timestamp() / 60 <= times[1]
-
-
-def _draw_mark(index: int, mark: TimelineMark, x: object) -> Markup:
-    assert callable(x)
-    assert mark.time is not None
-    place = x(mark.time.timestamp() / 60)
-    return tag(
-        "g",
-        tag("title", clean_label(mark.text, 120)),
-        tag("line", x1=place, x2=place, y1=TOP, y2=HEIGHT - BOTTOM),
-        tag("text", str(index), class_="tick middle", x=place, y=TOP - 3),
-        class_="deployed",
-    )
 
 
 def draw_sparkline(values: Sequence[float | None], low: float | None, high: float | None) -> Markup | None:
@@ -203,28 +170,6 @@ def draw_sparkline(values: Sequence[float | None], low: float | None, high: floa
         if value is not None
     )
     return tag("svg", tag("polyline", points=path), class_="spark", viewBox="0 0 120 28", aria_hidden="true")
-
-
-def draw_histogram(edges: Sequence[float], bins: Sequence[int], name: str) -> Markup:
-    """Draw a histogram; each bin has a tooltip.
-
-    >>> draw_histogram([0, 0.5, 1], [3, 1], "m").count("<rect")
-    2
-    """
-    tallest, wide = max([1, *bins]), 240 / max(1, len(bins))
-    rects = [
-        tag(
-            "rect",
-            tag("title", f"{format_number(edges[at])} to {format_number(edges[at + 1])}: {n:,}"),
-            x=round(at * wide + 0.5, 2),
-            y=round(60 - 58 * n / tallest, 2),
-            width=round(wide - 1, 2),
-            height=round(58 * n / tallest, 2),
-        )
-        for at, n in enumerate(bins)
-    ]
-    shown = f"distribution of {clean_label(name, 80)} from {format_number(edges[0])} to {format_number(edges[-1])}"
-    return tag("svg", rects, class_="hist wide", viewBox="0 0 240 61", role="img", aria_label=shown)
 
 
 def list_stages(trace: Trace) -> list[tuple[str, float, float, int | None]]:

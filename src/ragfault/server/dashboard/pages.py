@@ -27,6 +27,7 @@ STATIC_FILES = {
     "page.css": ("reports/html/static", "text/css; charset=utf-8"),
     "bisection.css": ("reports/html/static", "text/css; charset=utf-8"),
     "dashboard.css": ("server/dashboard/static", "text/css; charset=utf-8"),
+    "theme.js": ("reports/html/static", "text/javascript; charset=utf-8"),
     "dashboard.js": ("server/dashboard/static", "text/javascript; charset=utf-8"),
     "auto-refresh.js": ("server/dashboard/static", "text/javascript; charset=utf-8"),
     "icon.svg": ("server/dashboard/static", "image/svg+xml"),

@@ -15,7 +15,7 @@ from ragfault.analysis.scorecard import HEALTH_PARTS
 from ragfault.errors import UsageError
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Layer
-from ragfault.reports.charts.svg import draw_forest_plot, draw_whisker
+from ragfault.reports.charts.svg import draw_bins, draw_forest_plot, draw_whisker
 from ragfault.reports.format import LAYER_QUESTIONS
 from ragfault.server.api import detail_views, traffic_views
 from ragfault.server.api.insight_views import MAX_QUERIES, InsightsView, load_drift, load_insights
@@ -220,7 +220,7 @@ def show_metric(request: Request, name: str) -> Response:
         lines=list(lines),
         grain=grain,
         max_lines=charts.MAX_LINES,
-        histogram=charts.draw_histogram,
+        histogram=draw_bins,
         whisker=lambda row: _draw_row_whisker(row, {view.measure.name: view.measure}),
         until=until,
     )
@@ -248,7 +248,7 @@ def show_insights(request: Request) -> Response:
         grain=grain,
         measures=measures,
         cohorts=_group_cohorts(view.cohorts),
-        histogram=charts.draw_histogram,
+        histogram=draw_bins,
         whisker=draw_whisker,
     )
 

@@ -1,28 +1,5 @@
 "use strict";
 
-// The theme is the reader's own, until the button says otherwise; what it says is remembered.
-const preferences = {
-  get(name) { try { return localStorage.getItem("ragfault-" + name); } catch { return null; } },
-  set(name, value) { try { localStorage.setItem("ragfault-" + name, value); } catch { /* storage is unavailable */ } },
-};
-const chosen = preferences.get("theme");
-if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
-
-function openTheme() {
-  const button = document.getElementById("theme");
-  const systemTheme = matchMedia("(prefers-color-scheme: dark)");
-  const dark = () => (document.documentElement.dataset.theme || (systemTheme.matches ? "dark" : "light")) === "dark";
-  const name = () => button.setAttribute("aria-pressed", String(dark()));
-  button.hidden = false;
-  button.addEventListener("click", () => {
-    document.documentElement.dataset.theme = dark() ? "light" : "dark";
-    preferences.set("theme", document.documentElement.dataset.theme);
-    name();
-  });
-  systemTheme.addEventListener("change", name);
-  name();
-}
-
 // --- keys -------------------------------------------------------------------------------------------
 
 const PLACES = { o: "/", i: "/insights", t: "/traces", a: "/alerts", c: "/clusters", r: "/runs", d: "/drift" };
