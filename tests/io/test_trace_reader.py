@@ -337,7 +337,7 @@ def test_a_labeled_set_keeps_each_row_and_all_columns(tmp_path):
         assert [(trace.query, len(trace.chunks), "label" in trace.metadata) for trace in traces] == [("", 1, True)] * 2
 
 
-def test_all_columns_and_locations_are_kept_on_request(tmp_path):
+def test_all_columns_and_locations_are_there_on_request(tmp_path):
     """With a map other columns are kept only in a labelled set; locations hold file and line of each trace."""
     path, places = tmp_path / "t.jsonl", {}
     path.write_text('{"q": "When?", "id": "a", "tag": 3}\n\n{"q": "Who?", "id": "b", "tag": 4}\n')

@@ -228,7 +228,7 @@ def test_theme_is_remembered(chromium: Any, report: Path) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_accessible(chromium: Any, report: Path, theme: str) -> None:
-    """In either theme axe finds nothing to mend on a telephone or a screen."""
+    """In either theme axe finds no violation on a telephone or a screen."""
     for width in (420, 1280):
         with Visit(chromium, report, color_scheme=theme, viewport={"width": width, "height": 900}) as visit:
             assert axe(visit.page) == []

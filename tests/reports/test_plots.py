@@ -53,10 +53,10 @@ def test_a_line_breaks_where_windows_have_no_value() -> None:
     )
     runs = list(plots._split_at_gaps(line))
     assert runs == [[(0, 0.5, 0.4, 0.6), (1, 0.6, 0.5, 0.7)], [(3, 0.4, 0.4, 0.4)]]
-    drawn = [str(plots._draw_band(AREA, run)) for run in runs]
-    assert "<polyline" in drawn[0]
-    assert "<polyline" not in drawn[1]
-    assert "<circle" in drawn[1]
+    bands = [str(plots._draw_band(AREA, run)) for run in runs]
+    assert "<polyline" in bands[0]
+    assert "<polyline" not in bands[1]
+    assert "<circle" in bands[1]
 
 
 def test_a_distribution_has_a_column_for_each_count() -> None:
