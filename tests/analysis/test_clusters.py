@@ -35,7 +35,8 @@ from ragfault.analysis.clusters.description import ClusterTerms, distinctive_ter
 from ragfault.cli import run_command as command
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.reports.html.pages import render_clusters_html
-from ragfault.reports.terminal.clusters import encode_clusters, render_clusters_terminal
+from ragfault.reports.json_documents import encode_document
+from ragfault.reports.terminal.clusters import render_clusters_terminal
 from ragfault.retrieval.embedders import load_embedder
 from sample_runs import Pair, evaluate_pairs, pair
 
@@ -389,7 +390,7 @@ def test_the_page_carries_nothing_that_runs(tmp_path: Path):
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
     assert "\x1b" not in render_clusters_terminal(report) + page
-    assert json.loads(encode_clusters(report))["clusters"][0]["name"] == report.clusters[0].name
+    assert json.loads(encode_document(report))["clusters"][0]["name"] == report.clusters[0].name
     assert "http" not in page.split("<main>")[1]
 
 

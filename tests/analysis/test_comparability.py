@@ -13,7 +13,7 @@ from ragfault.analysis import bisect, compare, gate, pair_runs
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Span, Trace
-from ragfault.reports.terminal.comparison import encode_comparison
+from ragfault.reports.json_documents import encode_document
 from sample_runs import Pair, evaluate_system, system
 
 N = 120
@@ -71,7 +71,7 @@ def test_a_mismatch_is_named_and_blocks(baseline: Run, tmp_path: Path, kind: str
     [mismatch] = bisection.comparison.mismatches
     assert (mismatch.kind, mismatch.pairs, mismatch.share) == (kind, N // 2, 0.5)
     assert gate(new, baseline=baseline, max_drop=0.3).exit_code == 3
-    assert f'"kind": "{kind}"' in encode_comparison(compare(baseline, new))
+    assert f'"kind": "{kind}"' in encode_document(compare(baseline, new))
 
 
 def test_edited_labels_are_left_out_where_they_differ(baseline: Run, tmp_path: Path):

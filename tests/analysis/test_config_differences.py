@@ -15,7 +15,8 @@ from ragfault.cli import run_command
 from ragfault.errors import InputError
 from ragfault.io.runs import Run
 from ragfault.reports.html.pages import render_bisection_html
-from ragfault.reports.terminal.bisection import encode_bisection, render_bisection_markdown, render_bisection_terminal
+from ragfault.reports.json_documents import encode_document
+from ragfault.reports.terminal.bisection import render_bisection_markdown, render_bisection_terminal
 from sample_runs import evaluate_system, system
 
 OLD = """
@@ -79,7 +80,7 @@ def test_every_format_names_the_settings_and_no_secret(matched: Bisection):
         render_bisection_terminal(matched, width=300),
         html.unescape(render_bisection_markdown(matched)),
         html.unescape(render_bisection_html(matched)),
-        encode_bisection(matched),
+        encode_document(matched),
     ):
         assert "retriever.chunk_size: 512 → 128" in text
         assert "identical chunks on every pair exclude it" in text

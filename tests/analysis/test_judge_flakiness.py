@@ -25,7 +25,7 @@ from ragfault.evaluation.agreement.judge_runner import repeat_judge
 from ragfault.io.runs import MetricInfo
 from ragfault.protocols import VERDICT_KINDS, VerdictKind
 from ragfault.records import Trace, Verdicts
-from ragfault.reports.terminal.agreement import encode_report
+from ragfault.reports.json_documents import encode_document
 from ragfault.stats import paired_difference
 from sample_runs import FixedJudge, evaluate_pairs, pair
 
@@ -154,7 +154,7 @@ def test_compare_and_gate_take_the_flakiness_of_their_judge(tmp_path: Path, caps
     output = MetricFlakiness(metric="groundedness", n=40, deviation=0.1, drift=0.2, flips=0.3, reliability=0.8)
     comparison = JudgeFlakiness(judge="told/1", repeats=5, traces=40, metrics=(output,))
     path = tmp_path / "flakiness.json"
-    path.write_text(encode_report(comparison), encoding="utf-8")
+    path.write_text(encode_document(comparison), encoding="utf-8")
     assert load_flakiness(path) == comparison
     states = [
         {metric.metric: metric.state for metric in compare(pair_runs(old, new, flakiness=item)).changes}["groundedness"]
@@ -166,7 +166,7 @@ def test_compare_and_gate_take_the_flakiness_of_their_judge(tmp_path: Path, caps
     assert command(["gate", runs[1], "--baseline", runs[0], "-m", "groundedness"]) == 1
     assert command(["gate", runs[1], "--baseline", runs[0], "-m", "groundedness", "--flakiness", str(path)]) == 3
     capsys.readouterr()
-    path.write_text(encode_report(replace(comparison, judge="other/1")), encoding="utf-8")
+    path.write_text(encode_document(replace(comparison, judge="other/1")), encoding="utf-8")
     assert command(["bisect", *runs, "--flakiness", str(path)]) == 2
     assert "the flakiness was measured for other/1" in capsys.readouterr().err
     path.write_text("{}", encoding="utf-8")

@@ -31,6 +31,7 @@ from ragfault.metrics import parse_metric
 from ragfault.records import Trace, Verdicts
 from ragfault.reports import output as json_report
 from ragfault.reports.html.report import render_run_html
+from ragfault.reports.json_documents import encode_document
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import comparison as written
 from ragfault.reports.terminal import gate as gated
@@ -390,7 +391,7 @@ def test_reports_show_both(place: Path):
         assert "40 labels" in page
         assert "ann, 40 traces" in page
     assert json_report.encode_findings_csv(result).splitlines()[0].endswith("ppi,ppi_low,ppi_high,labels")
-    plain = json.loads(json_report.encode_findings(result))
+    plain = json.loads(encode_document(result))
     assert plain["scorecard"]["label_source"]["labelers"] == "ann"
     assert plain["scorecard"]["aggregates"][0]["ppi"]["labelled"] == 40
 
@@ -417,7 +418,7 @@ def test_comparisons_say_what_differences_rest_on(place: Path):
     for page in (written.render_comparison_terminal(result, width=140), written.render_comparison_markdown(result)):
         assert "by 40 labelled pairs" in page
         assert "refusal stands as judged" in page
-    assert json.loads(written.encode_comparison(result))["label_sources"][0]["traces"] == 40
+    assert json.loads(encode_document(result))["label_sources"][0]["traces"] == 40
     gate_result = gate(runs[1], baseline=runs[0], labels=labels, metrics=["groundedness"])
     assert gate_result.result == "fail"
     assert "corrected by 40 labelled pairs" in gated.render_gate_terminal(gate_result, width=300)

@@ -18,7 +18,7 @@ from ragfault.errors import RunError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Latency
-from ragfault.reports import output as json_report
+from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal import gate as report
 from ragfault.stats import Interval
 from sample_runs import FixedJudge, evaluate_pairs, pair
@@ -463,7 +463,7 @@ def test_markdown_is_one_table(decided):
 
 def test_json_says_the_result(decided):
     """The JSON of a gate holds its result beside the decisions."""
-    data = json.loads(json_report.encode_findings(decided))
+    data = json.loads(encode_document(decided))
     assert data["result"] == "fail"
     assert [item["result"] for item in data["decisions"]] == ["pass", "fail", "cannot tell"]
 
@@ -522,7 +522,7 @@ def test_terminal_and_json_say_all_of_the_baseline(guarded):
     assert max(map(len, text.splitlines())) <= 60
     assert "fail        groundedness>=baseline-0.02" in text
     assert "p corrected by Holm" in " ".join(text.split())
-    data = json.loads(json_report.encode_findings(guarded))
+    data = json.loads(encode_document(guarded))
     assert data["result"] == "fail"
     assert [item["result"] for item in data["regression"]["decisions"]].count("fail") == 1
 

@@ -12,12 +12,8 @@ from ragfault.analysis import RunHistory, history
 from ragfault.cli import run_command
 from ragfault.errors import UsageError
 from ragfault.io.runs import Run
-from ragfault.reports.terminal.run_history import (
-    encode_history,
-    render_history_markdown,
-    render_history_terminal,
-    summarize_history,
-)
+from ragfault.reports.json_documents import encode_document
+from ragfault.reports.terminal.run_history import render_history_markdown, render_history_terminal, summarize_history
 from sample_runs import evaluate_system, system
 
 pytestmark = pytest.mark.long
@@ -60,7 +56,7 @@ def test_every_format_opens_with_the_verdict(chain_history: RunHistory):
     """Terminal and Markdown open with the verdict and the sentence; JSON carries verdict, breaks, steps and shifts."""
     assert render_history_terminal(chain_history, width=400).startswith("RECOVERED: Worse at r3 (generation")
     assert render_history_markdown(chain_history).startswith("### ✅ recovered: Worse at r3")
-    plain = json.loads(encode_history(chain_history))
+    plain = json.loads(encode_document(chain_history))
     assert (plain["verdict"], plain["broken"], len(plain["steps"])) == ("recovered", "r3", 4)
     assert plain["breaks"][0]["recovered_at"] == "r4"
 

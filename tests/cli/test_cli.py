@@ -79,7 +79,7 @@ def test_the_version_and_the_module_are_the_command(capsys: pytest.CaptureFixtur
         (["evalute", "x"], 'no command "evalute". Did you mean "evaluate"? List them with: ragfault --help'),
         (["evaluate", "nope.jsonl", "-o", "run"], "nope.jsonl"),
         (["evaluate", "nope.jsonl"], "nope.jsonl"),
-        (["bisect", "a", "b", "--json"], "Did you mean '--format json'?"),
+        (["schema", "gates"], 'no verb with --json "gates". Did you mean "gate"?'),
         (["metrics", "faithfulnes"], 'Did you mean "faithfulness"?'),
         (["report", "nope"], "no run at nope"),
         (["metrics", "ndgc"], 'Did you mean "ndcg"? List them with: ragfault metrics'),

@@ -97,7 +97,7 @@ def test_margins_also_come_from_the_settings(
         (["compare", "v1", "v2", "--margins", "groundedness=-1"], "a value above 0"),
         (["compare", "v1", "v2", "--margins", "groundedness"], "write METRIC=VALUE"),
         (["compare", "v1", "v2", "--alpha", "2"], "shares between 0 and 1"),
-        (["compare", "v1", "v2", "-o", "page.html"], "does not say a format there is: .md"),
+        (["compare", "v1", "v2", "-o", "page.csv"], "does not say a format there is: .html, .md, .json, .txt"),
         (["compare", "v1", "v2", "--by", "rout"], 'Did you mean "route"'),
         (["bisect", "v1"], "bisect takes two runs"),
         (["bisect", "handbook"], "holds 0 runs"),
@@ -165,6 +165,8 @@ def test_a_file_is_written_completely_and_never_over_another(
         out = run_and_read(capsys, "bisect", place / "v1", place / "v2", "-o", tmp_path / name, code=1)
         assert out.startswith("fault: Retrieval broke")
         assert (tmp_path / name).read_text("utf-8").startswith(begins)
+    run_and_read(capsys, "compare", place / "v1", place / "v2", "-o", tmp_path / "c.html")
+    assert "groundedness" in (tmp_path / "c.html").read_text("utf-8")
     (tmp_path / "mine.md").write_text("mine")
     assert "exists already" in run_and_read(
         capsys, "compare", place / "v1", place / "v2", "-o", tmp_path / "mine.md", code=2

@@ -18,7 +18,7 @@ from ragfault.evaluation.agreement.judge_comparison import pair_verdicts
 from ragfault.io.runs import Run
 from ragfault.records import Verdicts
 from ragfault.reports.html.pages import render_judges_html
-from ragfault.reports.terminal.agreement import encode_report
+from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal.judges import render_judges_terminal
 from sample_runs import FixedJudge, Pair, pair
 
@@ -155,4 +155,4 @@ def test_texts_of_traces_are_harmless():
     page = render_judges_html(result)
     assert "<script>\x1b" not in page
     assert "&lt;b&gt;" in page
-    assert json.loads(encode_report(result))["disagreement_count"] == 2
+    assert json.loads(encode_document(result))["disagreement_count"] == 2

@@ -23,6 +23,7 @@ from ragfault.records import AnswerVerdict
 from ragfault.reports import output as json_report
 from ragfault.reports.format import CORRECTED_HEADING
 from ragfault.reports.html.report import render_run_html
+from ragfault.reports.json_documents import encode_document
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import judges as shown
 from ragfault.reports.terminal import scorecard as terminal
@@ -242,7 +243,7 @@ def test_reports_show_both_figures_and_on_what_they_rest(tmp_path: Path):
         assert f"{fixed.mean:.2f}"[:4] in text
         assert "the claim set" in text
         assert "errs here as it did on those labelled data" in " ".join(text.split())
-    plain = json.loads(json_report.encode_findings(result))["scorecard"]
+    plain = json.loads(encode_document(result))["scorecard"]
     assert plain["correction"]["figures"][0]["set"] == "the claim set"
     row = next(item for item in plain["aggregates"] if item["metric"] == "groundedness")
     assert row["corrected"]["interval"]["mean"] == pytest.approx(fixed.mean)

@@ -30,7 +30,8 @@ from ragfault.evaluation.agreement.human_labels import (
 from ragfault.evaluation.agreement.label_parser import LabelRule, parse_grades, parse_spans
 from ragfault.io.field_values import InvalidRecord
 from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, ClaimVerdict, Gold, Trace, Verdicts
-from ragfault.reports.terminal.agreement import encode_report, render_agreement_terminal
+from ragfault.reports.json_documents import encode_document
+from ragfault.reports.terminal.agreement import render_agreement_terminal
 from sample_runs import FixedJudge, evaluate_pairs, pair
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -593,7 +594,7 @@ def test_the_failures_of_a_judge_are_counted_and_reported():
 def test_a_measurement_is_json():
     """What is written as JSON is read back as the same measurement."""
     result = measure_recorded(SIX)
-    assert msgspec.json.decode(encode_report(result), type=JudgeMeasurement) == result
+    assert msgspec.json.decode(encode_document(result), type=JudgeMeasurement) == result
 
 
 def test_the_terminal_is_not_steered_by_labels():

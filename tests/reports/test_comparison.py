@@ -15,6 +15,7 @@ from ragfault.io.datasets import write_handbook
 from ragfault.io.runs import Run
 from ragfault.records import Chunk
 from ragfault.reports import wording
+from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal import bisection, comparison
 from sample_reports import HOSTILE
 from sample_runs import evaluate_pairs, pair
@@ -138,14 +139,14 @@ def test_a_bisection_says_sentence_suspects_and_every_branch(bisected: Bisection
 
 def test_json_holds_all_and_no_infinity(compared: Comparison, bisected: Bisection):
     """Every field under its name, each change with its verdict, an infinite end null."""
-    data = json.loads(comparison.encode_comparison(compared))
+    data = json.loads(encode_document(compared))
     assert [row["verdict"] for row in data["changes"]] == [change.verdict for change in compared.changes]
-    data = json.loads(bisection.encode_bisection(bisected))
+    data = json.loads(encode_document(bisected))
     assert (data["verdict"], data["faults"][0]["layer"]) == ("fault", "retrieval")
     assert data["faults"][0]["evidence"][0]["verdict"] == "worse"
     first = compared.changes[0]
     endless = replace(first, difference=replace(first.difference, low=-math.inf))
-    text = comparison.encode_comparison(replace(compared, changes=(endless,)))
+    text = encode_document(replace(compared, changes=(endless,)))
     assert json.loads(text)["changes"][0]["difference"]["low"] is None
     assert "−∞" in comparison.render_comparison_terminal(replace(compared, changes=(endless,)), width=140)
 
@@ -157,7 +158,7 @@ def test_segments_stand_one_after_the_other(runs: tuple[Run, Run]):
     parts = compare_segments(side, "route", metrics=["groundedness"])
     text = comparison.render_comparison_terminal(parts, width=140)
     assert [part.segment for part in parts] == re.findall(r"^route (\w+)   ", text, re.MULTILINE)
-    assert len(json.loads(comparison.encode_comparison(parts))) == 6
+    assert len(json.loads(encode_document(parts))) == 6
     assert comparison.render_comparison_markdown(parts).count("\n### ") + 1 == 6
     assert "23 pairs by id" in text
     segments = bisect_segments(side, "route")

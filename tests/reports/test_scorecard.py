@@ -17,6 +17,7 @@ from ragfault.analysis import Findings, analyze, diagnose
 from ragfault.records import Latency
 from ragfault.reports import format, run_verdict
 from ragfault.reports import output as json_report
+from ragfault.reports.json_documents import encode_document
 from ragfault.reports.markdown import scorecard as markdown
 from ragfault.reports.terminal import scorecard as terminal
 from ragfault.reports.wording import describe_judge_trust, describe_language
@@ -287,7 +288,7 @@ def test_escaped_text_has_no_active_sign(text):
 
 def test_json_is_the_record(findings):
     """The JSON reads back as the findings, every field by name; no NaN or Infinity stands in it."""
-    text = json_report.encode_findings(findings)
+    text = encode_document(findings)
     data = json.loads(text, parse_constant=pytest.fail)
     assert data["scorecard"]["aggregates"][0]["metric"] == findings.scorecard.aggregates[0].metric
     assert [item["kind"] for item in data["remedies"]] == [item.kind for item in findings.remedies]

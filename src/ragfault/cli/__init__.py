@@ -43,7 +43,7 @@ COMMANDS = {
     "cache": ("ragfault.cli.cache", "Manage stored replies of language models."),
     "metrics": ("ragfault.cli.catalog", "List the metrics, or explain one."),
     "profile": ("ragfault.cli.catalog", "List the domain profiles, or print one as TOML."),
-    "schema": ("ragfault.cli.catalog", "Print the JSON schema of a trace."),
+    "schema": ("ragfault.cli.catalog", "Print the JSON schema of a trace, or of what a verb prints with --json."),
     "demo": ("ragfault.cli.conversion", "Write the demo handbook and its traces into a folder."),
 }
 """Command → the module that defines it, and its line in the overview."""
@@ -121,10 +121,6 @@ def _run_command(arguments: Sequence[str]) -> int:
     try:
         code = cli.main(args=list(arguments), prog_name="ragfault", standalone_mode=False, color=color)
     except click.ClickException as error:
-        asks_json = isinstance(error, click.NoSuchOption) and error.option_name == "--json"
-        context = getattr(error, "ctx", None)
-        if asks_json and context and any("--format" in item.opts for item in context.command.params):
-            error = click.NoSuchOption("--json", possibilities=["--format json"], ctx=context)
         error.show()
         return 2
     except RagfaultError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.cli.options.output import json_option, print_json
 from ragfault.errors import OutputError, UsageError
 from ragfault.text.number_format import format_cost
 
@@ -38,11 +39,9 @@ def cache() -> None:
 
 @cache.command()
 @cache_option
-@click.option("--json", "plain", is_flag=True, help="As JSON.")
-def stats(name: str | None, plain: bool) -> None:
+@json_option
+def stats(name: str | None, kind: str | None) -> None:
     """Show how many replies are kept, by model and kind of call, and what they cost."""
-    import msgspec
-
     from ragfault.judges.llm.transport.reply_cache import summarize_cache as counted
 
     place = _locate_cache(name)
@@ -50,9 +49,10 @@ def stats(name: str | None, plain: bool) -> None:
     if place.is_file():
         with _open_cache(place) as file:
             groups = counted(file)
-    if plain:
-        summary = {"file": str(place), "bytes": _measure_size(place), "groups": [group._asdict() for group in groups]}
-        click.echo(msgspec.json.format(msgspec.json.encode(summary)))
+    if kind == "json":
+        from ragfault.reports.json_documents import CacheSummary
+
+        print_json(CacheSummary(path=str(place), bytes=_measure_size(place), groups=tuple(groups)))
         return
     if not groups:
         click.echo(f"no replies are kept in {place}")
@@ -73,7 +73,10 @@ Examples:
 @click.option("--model", help="Replies of this model: MODEL or PROVIDER/MODEL.")
 @click.option("--all", "everything", is_flag=True, help="All replies.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask first.")
-def prune(name: str | None, older: str | None, model: str | None, everything: bool, yes: bool) -> None:
+@json_option
+def prune(
+    name: str | None, older: str | None, model: str | None, everything: bool, yes: bool, kind: str | None
+) -> None:
     """Remove replies; they are paid for again when they are needed.
 
     The usage of runs is kept, so that their budgets hold.
@@ -83,25 +86,29 @@ def prune(name: str | None, older: str | None, model: str | None, everything: bo
     if not (older or model or everything) or (everything and (older or model)):
         raise UsageError("say what to remove: --older 30d, --model MODEL, both, or --all.")
     seconds = _parse_age(older) if older else None
-    place = _locate_cache(name)
-    if not place.is_file():
-        click.echo(f"no replies are kept in {place}")
-        return
-    if not yes:
+    place, count = _locate_cache(name), 0
+    if place.is_file():
         which = (f" of {model}" if model else "") + (f" older than {older}" if older else "")
-        if not _confirm_removal(f"Remove {'the' if which else 'all'} replies{which} from {place}?"):
-            return
-    with _open_cache(place) as file:
-        count = removed(file, older=seconds, model=model)
-        file.vacuum()
-    click.echo(f"{count:,} replies removed; {_measure_size(place) / 1e6:,.1f} MB in {place}")
+        if yes or _confirm_removal(f"Remove {'the' if which else 'all'} replies{which} from {place}?"):
+            with _open_cache(place) as file:
+                count = removed(file, older=seconds, model=model)
+                file.vacuum()
+    if kind == "json":
+        from ragfault.reports.json_documents import CacheRemoval
+
+        print_json(CacheRemoval(path=str(place), bytes=_measure_size(place), removed=count))
+    elif place.is_file():
+        click.echo(f"{count:,} replies removed; {_measure_size(place) / 1e6:,.1f} MB in {place}")
+    else:
+        click.echo(f"no replies are kept in {place}")
 
 
 @cache.command()
 @cache_option
 @click.argument("out", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
-def export(name: str | None, out: str, force: bool) -> None:
+@json_option
+def export(name: str | None, out: str, force: bool, kind: str | None) -> None:
     """Write all replies to OUT, a .jsonl or .parquet file.
 
     Each with its kind, model, tokens, cost and time; the key is a hash of what was asked.
@@ -124,19 +131,22 @@ def export(name: str | None, out: str, force: bool) -> None:
         raise OutputError(f"cannot write {out}: {error.strerror or error}. Choose another place.") from error
     finally:
         draft.unlink(missing_ok=True)
-    click.echo(f"{count:,} replies in {out}")
+    if kind == "json":
+        from ragfault.reports.json_documents import WrittenReplies
+
+        print_json(WrittenReplies(path=out, replies=count))
+    else:
+        click.echo(f"{count:,} replies in {out}")
 
 
 def _confirm_removal(question: str) -> bool:
     """Return whether the user confirms; raises UsageError without a terminal."""
     try:
-        agreed = click.confirm(question)
+        agreed = click.confirm(question, err=True)
     except click.Abort:
         if sys.stdin.isatty():
             raise
         raise UsageError("nobody answered, and nothing was removed. Give --yes to remove without asking.") from None
-    if not agreed:
-        click.echo("nothing was removed")
     return agreed
 
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+from ragfault.cli.options.output import json_option, print_json
+from ragfault.errors import UnknownName
+
+if TYPE_CHECKING:
+    from ragfault.metrics import MetricDefinition
 
 LAYER_TITLES = {"retrieval": "Retrieval", "generation": "Generation", "crosscut": "Cross-cut", "operation": "Operation"}
 
@@ -16,9 +24,12 @@ Examples:
 )
 @click.argument("name", required=False)
 @click.option("--layer", type=click.Choice(list(LAYER_TITLES)), help="Only the metrics of this layer.")
-def metrics(name: str | None, layer: str | None) -> None:
+@json_option
+def metrics(name: str | None, layer: str | None, kind: str | None) -> None:
     """List the metrics with a line each, or explain the metric NAME, also by its name in another tool."""
-    if name is None:
+    if kind == "json":
+        _print_metrics(name, layer)
+    elif name is None:
         _list_metrics(layer)
     else:
         _explain_metric(name)
@@ -41,24 +52,40 @@ def _list_metrics(layer: str | None) -> None:
     click.echo("↑ higher is better, ↓ lower is better. Explain one with: ragfault metrics NAME")
 
 
-def _explain_metric(text: str) -> None:
-    from ragfault.expressions import parse_expression
+def _print_metrics(name: str | None, layer: str | None) -> None:
+    """Print the catalogue as JSON, or one entry of it."""
     from ragfault.metrics import get_definitions
-    from ragfault.metrics.aliases import explain_aliases, resolve_alias
-    from ragfault.metrics.catalog import format_metric
+    from ragfault.metrics.aliases import ALIASES
+    from ragfault.reports.json_documents import describe_metric
 
-    for line in explain_aliases(text):
-        click.echo(f"{line}\n")
+    if name is not None:
+        print_json(describe_metric(_find_metric(name), ALIASES))
+        return
+    entries = [entry for entry in get_definitions().values() if layer in (None, entry.layer)]
+    print_json([describe_metric(entry, ALIASES) for entry in entries])
+
+
+def _find_metric(text: str) -> MetricDefinition:
+    """Find the entry of a metric, also by its name in another tool; raises UnknownName where there is none."""
+    from ragfault.expressions import parse_expression
+    from ragfault.metrics import get_definitions, parse_metric
+    from ragfault.metrics.aliases import resolve_alias
+
     name = parse_expression(resolve_alias(text), "metric").name
     catalogue = get_definitions()
-    if name not in catalogue:
-        from ragfault.metrics import parse_metric
+    return catalogue[name] if name in catalogue else catalogue[parse_metric(text).name]
 
-        parse_metric(text)
-    entry = catalogue[name]
+
+def _explain_metric(text: str) -> None:
+    from ragfault.metrics.aliases import explain_aliases
+    from ragfault.metrics.catalog import format_metric
+
+    entry = _find_metric(text)
+    for line in explain_aliases(text):
+        click.echo(f"{line}\n")
     low, high = entry.range
     described = entry.docstring.split(">>>")[0].rstrip()
-    click.secho(format_metric(name, entry.parameters.items()) + ("@k" if entry.has_cutoff else ""), bold=True)
+    click.secho(format_metric(entry.name, entry.parameters.items()) + ("@k" if entry.has_cutoff else ""), bold=True)
     click.echo(f"\n{described}\n")
     rows = {
         "layer": LAYER_TITLES[entry.layer],
@@ -81,7 +108,8 @@ Examples:
   ragfault profile house.toml"""
 )
 @click.argument("name", required=False)
-def profile(name: str | None) -> None:
+@json_option
+def profile(name: str | None, kind: str | None) -> None:
     """List the domain profiles, or print the profile NAME as TOML, to be copied and changed; a file is checked first.
 
     A profile says which identifiers must agree exactly in a domain, and from where its thresholds run. Use one
@@ -89,6 +117,9 @@ def profile(name: str | None) -> None:
     """
     from ragfault.judges.domain.profile import PROFILES, load_profile, read_profile
 
+    if kind == "json":
+        print_json([load_profile(profile_name) for profile_name in PROFILES] if name is None else load_profile(name))
+        return
     if name is not None:
         load_profile(name)
         click.echo(read_profile(name).rstrip("\n"))
@@ -101,11 +132,27 @@ def profile(name: str | None) -> None:
     click.echo("\nPrint one with: ragfault profile NAME")
 
 
-@click.command(epilog="\b\nExample:\n  ragfault schema > trace.schema.json")
-def schema() -> None:
-    """Print the JSON schema of a trace."""
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault schema > trace.schema.json
+  ragfault schema gate
+  ragfault schema judge measure"""
+)
+@click.argument("verb", nargs=-1)
+def schema(verb: tuple[str, ...]) -> None:
+    """Print the JSON schema of a trace, or that of what VERB prints with --json."""
     import json
 
-    from ragfault.io import build_trace_schema as describe
+    from ragfault.io import build_trace_schema
 
-    click.echo(json.dumps(describe(), indent=2, ensure_ascii=False))
+    if not verb:
+        described = build_trace_schema()
+    else:
+        from ragfault.reports.json_documents import DOCUMENTS, build_document_schema
+
+        name = " ".join(verb)
+        if name not in DOCUMENTS:
+            raise UnknownName("verb with --json", name, DOCUMENTS, hint=f"There is: {', '.join(DOCUMENTS)}.")
+        described = build_document_schema(name)
+    click.echo(json.dumps(described, indent=2, ensure_ascii=False))

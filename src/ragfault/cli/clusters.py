@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.report import supports_color
+from ragfault.cli.options.output import (
+    add_output_options,
+    encode_json,
+    json_option,
+    plan_output,
+    print_json,
+    supports_color,
+    write_output,
+)
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,33 +51,24 @@ Examples:
 @click.option("--embedder", metavar="NAME", help="latent, minilm, …  [default: the word vectors of ragfault]")
 @click.option("--smallest", type=click.IntRange(2), help="The least size of a cluster.  [default: by failures]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling behind trends.")
-@click.option("--json", "as_json", is_flag=True, help="The clusters as JSON.")
-@click.option("-o", "--out", type=click.Path(), help="Write to this file: .html, .json or .txt.")
-@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
-def clusters(
-    runs: tuple[str, ...], against: str | None, registry: str | None, as_json: bool, out: str | None, **given: Any
-) -> None:
+@add_output_options("html")
+def clusters(runs: tuple[str, ...], against: str | None, registry: str | None, **given: Any) -> None:
     """Show what fails alike among the traces of RUNS, under names and ids that stay the same over runs.
 
     RUNS are given in the order in which they were made. The registry remembers clusters with their history; a resolved
     one that a later run has is open again.
     """
     from ragfault.io.atomic_files import lock_folder
-    from ragfault.reports.output import check_output_path, write_report_file
+    from ragfault.reports.output import check_output_path
 
-    if out is not None:
-        check_output_path(out, force=given["force"])
-        if Path(out).suffix.lower() not in (".html", ".htm", ".json", ".txt"):
-            raise UsageError(f'"{out}" does not say its format. End it in .html, .json or .txt.')
+    plan = plan_output(given, "html")
+    if given["out"] is not None:
+        check_output_path(given["out"], force=given["force"])
     place = Path(registry or Path(runs[-1]).resolve().parent / REGISTRY_NAME)
     options = {"embedder": _load_embedder(given["embedder"]), "min_size": given["smallest"], "seed": given["seed"]}
     with lock_folder(place):
         report = _follow_clusters(runs, against, place, options, given)
-    if out is None:
-        click.echo(_render_clusters(report, ".json" if as_json else "", True), nl=False)
-    else:
-        text = _render_clusters(report, ".json" if as_json else Path(out).suffix.lower(), False)
-        click.echo(f"{write_report_file(out, text, force=given['force'])}", err=True)
+    write_output(plan, lambda kind, screen: _render_clusters(report, kind, screen), given)
 
 
 def _load_embedder(name: str | None) -> Any:
@@ -118,14 +117,14 @@ def _apply_actions(registry: ClusterRegistry, given: dict[str, Any], now: str) -
 
 
 def _render_clusters(clusters: ClusterReport, kind: str, screen: bool) -> str:
-    if kind in (".html", ".htm"):
+    if kind == "json":
+        return encode_json(clusters)
+    if kind == "html":
         from ragfault.reports.html.pages import render_clusters_html
 
         return render_clusters_html(clusters)
-    from ragfault.reports.terminal.clusters import encode_clusters, render_clusters_terminal
+    from ragfault.reports.terminal.clusters import render_clusters_terminal
 
-    if kind == ".json":
-        return encode_clusters(clusters)
     return render_clusters_terminal(clusters, width=None if screen else 110, color=screen and supports_color())
 
 
@@ -148,6 +147,7 @@ Examples:
     metavar="FILE",
     help=f"What is remembered of clusters.  [default: {REGISTRY_NAME} beside the run]",
 )
+@json_option
 def promote(
     run: str | None,
     cluster: str | None,
@@ -156,6 +156,7 @@ def promote(
     accept: tuple[str, ...],
     by: str,
     registry: str | None,
+    kind: str | None,
 ) -> None:
     """Turn failing traces of RUN into cases of the evaluation set OUT, to be reviewed; or mark cases as reviewed.
 
@@ -170,6 +171,11 @@ def promote(
         if run is not None or cluster is not None or traces:
             raise UsageError("--accept marks cases that are in OUT. Leave RUN, --cluster and --trace out.")
         count = mark(out, accept, by, now)
+        if kind == "json":
+            from ragfault.reports.json_documents import AcceptedCases
+
+            print_json(AcceptedCases(path=out, accepted=count))
+            return
         click.echo(f"{count:,} of {len(accept):,} cases marked as reviewed in {out}")
         return
     if run is None or bool(cluster) == bool(traces):
@@ -177,6 +183,9 @@ def promote(
     done = add(_collect_cases(run, cluster, traces, registry, now), out)
     for name, double in done.duplicates:
         click.echo(f"{name} is left out: {double} asks the same", err=True)
+    if kind == "json":
+        print_json(done)
+        return
     cases = "case" if len(done.added) == 1 else "cases"
     click.echo(f"{len(done.added):,} {cases} added to {out}, {done.total:,} in it, to be reviewed")
 

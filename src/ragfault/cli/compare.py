@@ -5,29 +5,29 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from ragfault.cli.options.output import (
+    OutputPlan,
+    add_output_options,
+    encode_json,
+    plan_output,
+    supports_color,
+    write_output,
+)
 from ragfault.cli.options.runs import human_labels_option, load_paired_labels, parse_margins, rejudge_baseline
 from ragfault.cli.options.settings import add_config_option, add_git_option, load_settings
 from ragfault.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
-
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 VERDICT_EXIT_CODES = {"no fault": 0, "recovered": 0, "fault": 1, "cannot tell": 3}
 """The verdict of a bisection, or of a sequence of runs, → the exit code."""
 
-SUFFIX_FORMATS = {".md": "md", ".json": "json", ".html": "html", ".htm": "html", ".txt": "terminal"}
-"""Suffix of the output → format."""
-
-COMPARE_FORMATS, BISECT_FORMATS = ("terminal", "md", "json"), ("terminal", "md", "json", "html")
-"""The formats of each verb."""
-
+FORMATS = ("html", "md")
+"""The formats of both verbs, beside the terminal's and JSON."""
 
 COMPARISON_OPTIONS = (
     click.option("--margin", type=float, help="Smallest change that matters, as a share.  [default: 0.02]"),
@@ -48,22 +48,11 @@ COMPARISON_OPTIONS = (
 """The options of both verbs that say what is compared."""
 
 
-def _add_comparison_options(formats: Sequence[str]) -> Callable[[F], F]:
+def _add_comparison_options(function: F) -> F:
     """Add the options of both verbs."""
-    ends = ", ".join(f".{name}" for name in formats if name != "terminal")
-    output = (
-        click.option("-o", "--out", type=click.Path(), help=f"Write to this file: {ends}."),
-        click.option("--format", "kind", type=click.Choice(formats), help="The format, if not by suffix."),
-        click.option("--force", is_flag=True, help="Replace an existing file OUT."),
-        *((add_config_option,) if formats == COMPARE_FORMATS else ()),
-    )
-
-    def add(function: F) -> F:
-        for option in reversed((*COMPARISON_OPTIONS, *output)):
-            function = option(function)
-        return function
-
-    return add
+    for option in reversed((*COMPARISON_OPTIONS, add_output_options(*FORMATS))):
+        function = option(function)
+    return function
 
 
 @click.command(
@@ -87,7 +76,8 @@ Exit code 0 whatever changed: bisect and gate are the commands that decide."""
 )
 @click.argument("baseline", type=click.Path())
 @click.argument("candidate", type=click.Path())
-@_add_comparison_options(COMPARE_FORMATS)
+@_add_comparison_options
+@add_config_option
 def compare(baseline: str, candidate: str, **options: Any) -> None:
     """Compare two runs on the traces they share: each metric worse, better, steady, or cannot tell.
 
@@ -95,9 +85,8 @@ def compare(baseline: str, candidate: str, **options: Any) -> None:
     not merely the absence of a change.
     """
     from ragfault import analysis
-    from ragfault.reports.terminal import comparison as written
 
-    kind = _choose_format(options, COMPARE_FORMATS)
+    plan = plan_output(options, *FORMATS)
     terms = _read_terms(options)
     with tempfile.TemporaryDirectory() as folder:
         side = _pair_runs(baseline, candidate, options, folder)
@@ -106,11 +95,7 @@ def compare(baseline: str, candidate: str, **options: Any) -> None:
             _require_segments(result, options["by"])
         else:
             result = analysis.compare(side, **terms)
-        if kind == "terminal":
-            text = written.render_comparison_terminal(result, **_get_display_options(options))
-        else:
-            text = written.render_comparison_markdown(result) if kind == "md" else written.encode_comparison(result)
-    _write_output(text, options)
+    write_output(plan, lambda kind, screen: _render_comparison(result, kind, screen), options)
 
 
 @click.command(
@@ -131,7 +116,7 @@ Exit code 0: no layer broke, and that is shown, or all that broke between RUNS h
 3: the data cannot tell."""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="BASELINE CANDIDATE | RUNS...")
-@_add_comparison_options(BISECT_FORMATS)
+@_add_comparison_options
 @click.option(
     "--config",
     multiple=True,
@@ -153,12 +138,12 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
 
     runs, configs, options["config"] = _separate_configs(runs, config)
     runs = _expand_folder(runs)
-    kind, by = _choose_format(options, BISECT_FORMATS), options["by"]
+    plan, by = plan_output(options, *FORMATS), options["by"]
     terms = _read_terms(options)
     if len(runs) != 2:
         if configs:
             raise UsageError("two configurations are for two runs: bisect the run that broke and the one before.")
-        return _locate_breaking_run(runs, kind, terms, options)
+        return _locate_breaking_run(runs, plan, terms, options)
     with tempfile.TemporaryDirectory() as folder:
         side = _pair_runs(*runs, options, folder)
         result: Any = analysis.bisect_segments(side, by, **terms) if by else analysis.bisect(side, **terms)
@@ -166,9 +151,9 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
             _require_segments(result, by)
         elif configs:
             result = analysis.match_settings(result, *configs)
-        text = _render_bisection(result, kind, options)
     verdict = combine_verdicts(segment for _, segment in result) if by else result.verdict
-    _write_output(text, options, f"{verdict}: {summarize_segments(result, by) if by else summarize_verdict(result)}")
+    summary = f"{verdict}: {summarize_segments(result, by) if by else summarize_verdict(result)}"
+    write_output(plan, lambda kind, screen: _render_bisection(result, by or "", kind, screen), options, summary)
     return VERDICT_EXIT_CODES[verdict]
 
 
@@ -206,51 +191,61 @@ def _expand_folder(runs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(str(folder_path) for folder_path in sorted(places, key=lambda place: Run.open(place).manifest.created))
 
 
-def _locate_breaking_run(runs: tuple[str, ...], kind: str, terms: dict[str, Any], options: dict[str, Any]) -> int:
+def _locate_breaking_run(
+    runs: tuple[str, ...], plan: OutputPlan, terms: dict[str, Any], options: dict[str, Any]
+) -> int:
     """Find the runs at which a sequence broke and recovered; the exit code is that of its verdict."""
     from ragfault import analysis
     from ragfault.io.runs import Run
-    from ragfault.reports.terminal import run_history as written
+    from ragfault.reports.terminal.run_history import summarize_history
 
     void = [f"--{name.replace('_', '-')}" for name in ("by", "rejudge", "human_labels", "flakiness") if options[name]]
-    if void or kind == "html":
+    if void or "html" in plan:
         names = ", ".join(void) or "HTML"
         raise UsageError(f"{names}: not for {len(runs)} runs. Find the run first, then bisect it and the one before.")
     result = analysis.history([Run.open(run) for run in runs], anyway=options["anyway"], **terms)
-    if kind == "terminal":
-        text = written.render_history_terminal(result, **_get_display_options(options))
-    else:
-        text = written.render_history_markdown(result) if kind == "md" else written.encode_history(result)
-    _write_output(text, options, written.summarize_history(result))
+    write_output(plan, lambda kind, screen: _render_history(result, kind, screen), options, summarize_history(result))
     return VERDICT_EXIT_CODES[result.verdict]
 
 
-def _render_bisection(bisection: Any, kind: str, options: dict[str, Any]) -> str:
+def _render_comparison(comparison: Any, kind: str, screen: bool) -> str:
+    from ragfault.reports.terminal import comparison as written
+
+    if kind == "json":
+        return encode_json(comparison)
+    if kind == "html":
+        from ragfault.reports.html.pages import render_comparison_html
+
+        return render_comparison_html(comparison)
+    if kind == "md":
+        return written.render_comparison_markdown(comparison)
+    return written.render_comparison_terminal(comparison, **_get_display_options(screen))
+
+
+def _render_bisection(bisection: Any, by: str, kind: str, screen: bool) -> str:
     from ragfault.reports.terminal import bisection as written
 
-    by = options["by"] or ""
+    if kind == "json":
+        from ragfault.reports.json_documents import combine_segments
+
+        return encode_json(combine_segments(bisection, by) if by else bisection)
     if kind == "html":
         from ragfault.reports.html.pages import render_bisection_html
 
         return render_bisection_html(bisection, by=by)
-    if kind == "terminal":
-        return written.render_bisection_terminal(bisection, by=by, **_get_display_options(options))
-    return (
-        written.render_bisection_markdown(bisection, by=by)
-        if kind == "md"
-        else written.encode_bisection(bisection, by=by)
-    )
+    if kind == "md":
+        return written.render_bisection_markdown(bisection, by=by)
+    return written.render_bisection_terminal(bisection, by=by, **_get_display_options(screen))
 
 
-def _choose_format(options: dict[str, Any], formats: Sequence[str]) -> str:
-    """Choose the format that was asked for."""
-    if options["kind"] or options["out"] is None:
-        return options["kind"] or "terminal"
-    suffix = Path(options["out"]).suffix.lower()
-    if SUFFIX_FORMATS.get(suffix) not in formats:
-        ends = ", ".join(end for end, name in SUFFIX_FORMATS.items() if name in formats and end != ".htm")
-        raise UsageError(f'"{options["out"]}" does not say a format there is: {ends}. End it so, or give --format.')
-    return SUFFIX_FORMATS[suffix]
+def _render_history(history: Any, kind: str, screen: bool) -> str:
+    from ragfault.reports.terminal import run_history as written
+
+    if kind == "json":
+        return encode_json(history)
+    if kind == "md":
+        return written.render_history_markdown(history)
+    return written.render_history_terminal(history, **_get_display_options(screen))
 
 
 def _read_terms(options: dict[str, Any]) -> dict[str, Any]:
@@ -297,21 +292,6 @@ def _require_segments(segments: Sequence[Any], by: str) -> None:
         raise UsageError(f"no paired trace of the baseline has a {by}: there is nothing to divide by.")
 
 
-def _get_display_options(options: dict[str, Any]) -> dict[str, Any]:
+def _get_display_options(screen: bool) -> dict[str, Any]:
     """Return width and colour: those of the screen, or plain in a file."""
-    from ragfault.cli.report import supports_color
-
-    return {"width": 100} if options["out"] else {"color": supports_color()}
-
-
-def _write_output(text: str, options: dict[str, Any], summary: str = "") -> None:
-    """Print the report; or save it, and say what it says and where it is."""
-    from ragfault.reports.output import write_report_file
-
-    if options["out"] is None:
-        click.echo(text, nl=False)
-        return
-    place = write_report_file(options["out"], text, force=options["force"])
-    if summary:
-        click.echo(summary, err=True)
-    click.echo(f"{place}", err=True)
+    return {"color": supports_color()} if screen else {"width": 100}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.settings import add_reading_options, add_trace_options, parse_column_map, pick_reading_options
+from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ Examples:
 @click.argument("traces", nargs=-1, required=True)
 @click.argument("out", type=click.Path())
 @add_trace_options
-@add_reading_options
 @click.option("--to", default="ragfault", show_default=True, help="The shape to write.")
 @click.option(
     "--redact",
@@ -40,17 +40,16 @@ Examples:
 @click.option("--to-qrels", type=click.Path(), help="Where the gold goes, with --to trec.")
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@json_option
 def convert(
     traces: tuple[str, ...],
     out: str,
-    maps: tuple[str, ...],
-    shape: str | None,
-    qrels: str | None,
     redact: str | None,
     to: str,
     to_qrels: str | None,
     skip_bad: bool,
     force: bool,
+    kind: str | None,
     **options: Any,
 ) -> None:
     """Read TRACES in any format that `evaluate` reads, and write them to OUT.
@@ -60,26 +59,25 @@ def convert(
     from ragfault.evaluation import BadLineWriter
     from ragfault.io import read_traces, write_traces
 
-    def say(line: str) -> None:
-        click.echo(line, err=True)
-
-    with BadLineWriter(Path(out).with_name(Path(out).name + ".bad.jsonl"), say) as side:
+    with BadLineWriter(Path(out).with_name(Path(out).name + ".bad.jsonl"), print_notice) as side:
         stream = read_traces(
             list(traces) if len(traces) > 1 else traces[0],
-            map=parse_column_map(maps, {}),
-            shape=shape,
-            qrels=qrels,
             on_bad=side.write if skip_bad else "raise",
-            notice=say,
-            **pick_reading_options(options),
+            notice=print_notice,
+            **pick_trace_options(options),
         )
         counts: Counter[str] = Counter()
         if redact is not None:
             stream = _redact_traces(stream, redact, counts)
         count = write_traces(_require_traces(stream, out, side), out, shape=to, qrels=to_qrels, force=force)
-    if redact is not None:
-        say("redacted: " + (", ".join(f"{n:,} {kind}" for kind, n in sorted(counts.items())) or "nothing"))
+    if kind == "json":
+        from ragfault.reports.json_documents import WrittenTraces
+
+        print_json(WrittenTraces(path=out, traces=count, redacted=dict(sorted(counts.items()))))
+        return
     click.echo(f"{count:,} traces in {out}")
+    if redact is not None:
+        print_notice("redacted: " + (", ".join(f"{n:,} {name}" for name, n in sorted(counts.items())) or "nothing"))
 
 
 def _redact_traces(traces: Iterator[Trace], kinds: str, counts: Counter[str]) -> Iterator[Trace]:
@@ -109,11 +107,15 @@ def _require_traces(traces: Iterator[Trace], out: str, side: BadLineWriter) -> I
 @click.command(epilog="\b\nExample:\n  ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1")
 @click.argument("folder", type=click.Path(file_okay=False), default="handbook")
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
-def demo(folder: str, force: bool) -> None:
+@json_option
+def demo(folder: str, force: bool, kind: str | None) -> None:
     """Write the demo into FOLDER: a handbook, questions about it, and the traces of two versions of a system."""
     from ragfault.io.datasets import write_handbook
 
     written = write_handbook(folder, force=force)
+    if kind == "json":
+        _print_files(written)
+        return
     for path in written:
         if path.suffix == ".jsonl":
             click.echo(path)
@@ -138,17 +140,38 @@ Examples:
 @click.option("--experiment", default="ragfault", show_default=True, help="MLflow's experiment.")
 @click.option("-o", "--out", type=click.Path(), help="The folder for the CSV of --to wandb.")
 @click.option("--force", is_flag=True, help="Replace CSV that stand there.")
-def export(runs: tuple[str, ...], to: str, uri: str | None, experiment: str, out: str | None, force: bool) -> None:
+@json_option
+def export(
+    runs: tuple[str, ...], to: str, uri: str | None, experiment: str, out: str | None, force: bool, kind: str | None
+) -> None:
     """Hand RUNS on to a tracker of experiments."""
     from ragfault.reports.experiment_trackers import to_mlflow, write_history
 
     if to == "wandb":
         if out is None:
             raise UsageError("--to wandb writes CSV: name the folder for them with -o.")
-        for path in write_history(runs, out, force=force):
+        written = write_history(runs, out, force=force)
+        if kind == "json":
+            _print_files(written)
+            return
+        for path in written:
             click.echo(f"{path}")
         return
     if out is not None:
         raise UsageError("--to mlflow writes to MLflow: name its server or store with --uri, not -o.")
+    ids = {}
     for run in runs:
-        click.echo(f"{run}: run {to_mlflow(run, uri=uri, experiment=experiment)} of MLflow")
+        ids[run] = to_mlflow(run, uri=uri, experiment=experiment)
+        if kind != "json":
+            click.echo(f"{run}: run {ids[run]} of MLflow")
+    if kind == "json":
+        from ragfault.reports.json_documents import TrackedRun
+
+        print_json([TrackedRun(run=run, id=name) for run, name in ids.items()])
+
+
+def _print_files(written: Iterable[Path]) -> None:
+    """Print the names of files that were written as JSON."""
+    from ragfault.reports.json_documents import WrittenFiles
+
+    print_json(WrittenFiles(files=tuple(str(path) for path in written)))

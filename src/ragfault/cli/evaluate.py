@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, estimate_cost, resolve_judge_options
+from ragfault.cli.options.llm_judge import (
+    LLM_FLAGS,
+    add_llm_options,
+    estimate_cost,
+    format_estimate,
+    resolve_judge_options,
+)
+from ragfault.cli.options.output import json_option, print_json
 from ragfault.cli.options.runs import human_labels_option, show_progress
 from ragfault.cli.options.settings import (
     add_config_option,
     add_executor_options,
-    add_reading_options,
     add_trace_options,
     build_executor,
     load_settings,
-    parse_column_map,
-    pick_reading_options,
+    pick_trace_options,
 )
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
     from ragfault.metrics.ranking import QueryValues, Ranking
+    from ragfault.reports.json_documents import RankedMetric, RankedValue
 
 
 EXIT_SCORES_LOST = 3
@@ -89,21 +94,21 @@ were lost to failures; the summary says which."""
 @add_llm_options
 @click.option("--dry-run", is_flag=True, help="Say what a model would be asked and cost; send nothing.")
 @add_trace_options
-@add_reading_options
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
 @click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
 @full_option
+@json_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no verdict.")
 @human_labels_option
 @add_config_option
 def evaluate(
     traces: tuple[str, ...],
     out: str | None,
-    maps: tuple[str, ...],
     metrics: tuple[str, ...],
     force: bool,
     skip_bad: bool,
     full: bool,
+    kind: str | None,
     quiet: bool,
     dry_run: bool,
     human_labels: tuple[str, ...],
@@ -119,27 +124,27 @@ def evaluate(
     from ragfault.evaluation import evaluate as work
 
     table = load_settings(config)
+    reading = pick_trace_options(options, table.get("map"))
     asked = _merge_options(metrics, options, table)
     asked |= build_executor(asked.pop("ray", None), asked)
+    reading = {**({"shape": asked.pop("shape")} if "shape" in asked else {}), **reading}
     where = list(traces) if len(traces) > 1 else traces[0]
-    maps_to = parse_column_map(maps, table.get("map", {}))
     if dry_run:
-        reading = pick_reading_options(asked)
-        click.echo(_estimate_run(where, asked, map=maps_to, **reading))
+        _print_estimate(where, asked, reading, kind)
         return 0
     with show_progress(quiet) as progress:
         run = work(
             where,
             out or _name_run(traces[0]),
-            map=maps_to,
             force=force,
             skip_bad=skip_bad,
             on_progress=progress,
             on_usage=progress.show_usage,
             on_notice=_make_notice(quiet),
+            **reading,
             **asked,
         )
-    return _report_run(run, table, human_labels, full=full, quiet=quiet)
+    return _report_run(run, table, human_labels, full=full, kind=kind, quiet=quiet)
 
 
 def _name_run(source: str) -> str:
@@ -155,13 +160,16 @@ def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dic
     return {**asked, "options": resolve_judge_options(asked.get("judge"), options, table.get("llm", {}))}
 
 
-def _estimate_run(where: Any, asked: dict[str, Any], **reading: Any) -> str:
-    """Estimate what evaluating would ask of a model, in words."""
+def _print_estimate(where: Any, asked: dict[str, Any], reading: dict[str, Any], kind: str | None) -> None:
+    """Print what evaluating would ask of a model."""
     from ragfault.io import read_traces
 
-    given = {name: asked[name] for name in ("shape", "qrels") if name in asked}
-    traces = read_traces(where, **reading, **given)
-    return estimate_cost(traces, asked.get("judge"), asked["options"], asked.get("profile", "general"))
+    traces = read_traces(where, **reading)
+    estimate, judge = estimate_cost(traces, asked.get("judge"), asked["options"], asked.get("profile", "general"))
+    if kind == "json":
+        print_json(estimate)
+    else:
+        click.echo(format_estimate(estimate, judge))
 
 
 @click.command(
@@ -177,6 +185,7 @@ Examples:
 @add_executor_options
 @click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
 @full_option
+@json_option
 @click.option("-q", "--quiet", is_flag=True, help="No verdict.")
 @add_config_option
 def rescore(
@@ -188,6 +197,7 @@ def rescore(
     ray: str | None,
     force: bool,
     full: bool,
+    kind: str | None,
     quiet: bool,
     config: str | None,
 ) -> int:
@@ -206,16 +216,18 @@ def rescore(
     for line in explain_aliases(metrics):
         click.echo(line, err=True)
     rescored = work(run, out, metrics=metrics or None, force=force, **spread)
-    return _report_run(rescored, table, full=full, quiet=quiet)
+    return _report_run(rescored, table, full=full, kind=kind, quiet=quiet)
 
 
-def _report_run(run: Any, table: dict[str, Any], human_labels: tuple[str, ...] = (), *, full: bool, quiet: bool) -> int:
+def _report_run(
+    run: Any, table: dict[str, Any], human_labels: tuple[str, ...] = (), *, full: bool, kind: str | None, quiet: bool
+) -> int:
     """Show the verdict on a run and the next commands, and give the exit code."""
     manifest = run.manifest
-    if not quiet:
+    if kind == "json" or not quiet:
         from ragfault.cli.report import print_scorecard
 
-        print_scorecard(run, table, human_labels, full=full)
+        print_scorecard(run, table, human_labels, full=full, kind=kind)
     if manifest.failed:
         total = manifest.scored + manifest.undefined + manifest.failed
         click.echo(f"{manifest.failed:,} of {total:,} scores failed; each has its reason.", err=True)
@@ -259,8 +271,8 @@ For a run with traces, reports and gates: ragfault evaluate run.trec --qrels qre
     "-m", "--metrics", multiple=True, help=f"A ranked metric. Repeatable.  [default: {', '.join(DEFAULT_METRICS)}]"
 )
 @click.option("--per-query", is_flag=True, help="Every value: metric, query and value, separated by tabs.")
-@click.option("--json", "as_json", is_flag=True, help="The means as JSON.")
-def rank(run: str, qrels: str, metrics: tuple[str, ...], per_query: bool, as_json: bool) -> None:
+@json_option
+def rank(run: str, qrels: str, metrics: tuple[str, ...], per_query: bool, kind: str | None) -> None:
     """Score the TREC run RUN against QRELS: the ranked metrics alone, fast.
 
     Values equal trec_eval's. A query of the qrels that the run lacks scores 0; one that was not judged is undefined.
@@ -272,11 +284,13 @@ def rank(run: str, qrels: str, metrics: tuple[str, ...], per_query: bool, as_jso
     ranking = ranking_from_columns(read_run(Path(run)), read_qrels(Path(qrels)))
     measured = {text: measure(ranking) for text, measure in asked.items()}
     if per_query:
-        _print_values(ranking, measured)
-        return
-    rows = list(_summarize_metrics(measured))
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        rows: list[Any] = _list_values(ranking, measured)
+    else:
+        rows = _summarize_metrics(measured)
+    if kind == "json":
+        print_json(rows)
+    elif per_query:
+        _print_values(rows)
     else:
         _print_table(rows)
 
@@ -298,34 +312,44 @@ def _parse_metrics(texts: tuple[str, ...]) -> dict[str, Any]:
     return asked
 
 
-def _print_values(ranking: Ranking, measured: dict[str, QueryValues]) -> None:
-    for text, (values, defined) in measured.items():
-        for query, value, known in zip(ranking.queries, values.tolist(), defined.tolist(), strict=True):
-            click.echo(f"{text}\t{query}\t{f'{value:.6f}' if known else 'undefined'}")
+def _list_values(ranking: Ranking, measured: dict[str, QueryValues]) -> list[RankedValue]:
+    """List every value, metric by metric."""
+    from ragfault.reports.json_documents import RankedValue
+
+    return [
+        RankedValue(metric=text, query=query, value=value if known else None)
+        for text, (values, defined) in measured.items()
+        for query, value, known in zip(ranking.queries, values.tolist(), defined.tolist(), strict=True)
+    ]
 
 
-def _summarize_metrics(measured: dict[str, QueryValues]) -> Iterator[dict[str, Any]]:
+def _print_values(rows: list[RankedValue]) -> None:
+    for row in rows:
+        click.echo(f"{row.metric}\t{row.query}\t{'undefined' if row.value is None else f'{row.value:.6f}'}")
+
+
+def _summarize_metrics(measured: dict[str, QueryValues]) -> list[RankedMetric]:
+    """Summarize each metric over its queries: the mean with its interval, and the counts."""
     from ragfault.metrics import parse_metric
+    from ragfault.reports.json_documents import RankedMetric
     from ragfault.stats import mean_interval
 
+    rows = []
     for text, (values, defined) in measured.items():
         scored = int(defined.sum())
         interval = mean_interval(values[defined], bounds=parse_metric(text).range) if scored else None
-        yield {
-            "metric": text,
-            "mean": interval.mean if interval else None,
-            "low": interval.low if interval else None,
-            "high": interval.high if interval else None,
-            "scored": scored,
-            "undefined": len(values) - scored,
-        }
+        ends = (interval.mean, interval.low, interval.high) if interval else (None, None, None)
+        mean, low, high = ends
+        row = RankedMetric(metric=text, mean=mean, low=low, high=high, scored=scored, undefined=len(values) - scored)
+        rows.append(row)
+    return rows
 
 
-def _print_table(rows: list[dict[str, Any]]) -> None:
-    width = max(len(row["metric"]) for row in rows) + 2
+def _print_table(rows: list[RankedMetric]) -> None:
+    width = max(len(row.metric) for row in rows) + 2
     click.echo(f"{'metric':<{width}}{'mean':>7}   95 % interval      scored  undefined")
     for row in rows:
         figures = "      –                  "
-        if row["mean"] is not None:
-            figures = f"{row['mean']:>7.4f}   {row['low']:.4f} – {row['high']:.4f}"
-        click.echo(f"{row['metric']:<{width}}{figures}  {row['scored']:>7,}{row['undefined']:>11,}")
+        if row.mean is not None:
+            figures = f"{row.mean:>7.4f}   {row.low:.4f} – {row.high:.4f}"
+        click.echo(f"{row.metric:<{width}}{figures}  {row.scored:>7,}{row.undefined:>11,}")

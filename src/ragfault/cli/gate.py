@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.compare import VERDICT_EXIT_CODES
+from ragfault.cli.options.output import json_option, print_json, supports_color
 from ragfault.cli.options.runs import (
     human_labels_option,
     load_paired_labels,
@@ -23,9 +24,8 @@ from ragfault.cli.options.settings import (
     add_git_option,
     add_trace_options,
     load_settings,
-    parse_column_map,
+    pick_trace_options,
 )
-from ragfault.cli.report import supports_color
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ Exit code 0: every threshold and metric passes; 1: one fails; 3: the data cannot
 @human_labels_option
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file, replacing it.")
 @click.option("--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it.")
+@json_option
 @add_config_option
 @add_git_option
 def gate(
@@ -95,6 +96,7 @@ def gate(
     markdown: str | None,
     config: str | None,
     human_labels: tuple[str, ...],
+    kind: str | None,
     **options: Any,
 ) -> int:
     """Check RUN against thresholds, against a baseline, or both: pass, fail, or cannot tell.
@@ -129,7 +131,10 @@ def gate(
         write_report_file(junit, written.render_gate_junit(result), force=True)
     if markdown:
         write_report_file(markdown, written.render_gate_markdown(result), force=True)
-    click.echo(written.render_gate_terminal(result, color=supports_color()), nl=False)
+    if kind == "json":
+        print_json(result)
+    else:
+        click.echo(written.render_gate_terminal(result, color=supports_color()), nl=False)
     return result.exit_code
 
 
@@ -209,6 +214,7 @@ Exit code 0: every threshold and metric passes, or none was given; 1: one fails,
 @add_trace_options
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
 @click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
+@json_option
 @add_config_option
 @add_git_option
 def ci(
@@ -233,6 +239,7 @@ def ci(
             old = rejudge_baseline(old, run, Path(folder))
         decided, bisected = _gate_run(run, old, asked, table), _bisect_runs(old, run, table)
     _write_reports(run, decided, bisected, notes, options)
+    _print_results(run, decided, bisected, notes, options["kind"])
     return _choose_exit_code(decided, bisected, unsure)
 
 
@@ -241,14 +248,13 @@ def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any],
     from ragfault.cli.options.llm_judge import resolve_judge_options
     from ragfault.evaluation import evaluate
 
-    given = {name: options[name] for name in ("workers", "shape", "qrels") if options[name] is not None}
-    asked = {**table.get("evaluate", {}), **given}
+    given = {"workers": options["workers"]} if options["workers"] is not None else {}
+    asked = {**table.get("evaluate", {}), **given, **pick_trace_options(options, table.get("map"))}
     asked["options"] = resolve_judge_options(asked.get("judge"), {}, table.get("llm", {}))
     with show_progress(False) as progress:
         return evaluate(
             list(traces) if len(traces) > 1 else traces[0],
             out,
-            map=parse_column_map(options["maps"], table.get("map", {})),
             force=True,
             skip_bad=options["skip_bad"],
             on_progress=progress,
@@ -299,16 +305,13 @@ def _write_reports(
     notes: tuple[str, ...],
     options: dict[str, Any],
 ) -> None:
-    """Say what was found, and write what was asked for."""
+    """Write what was asked for."""
     from ragfault.analysis import analyze
-    from ragfault.cli.report import supports_color
     from ragfault.reports.html.report import write_run_html
     from ragfault.reports.markdown import pull_request_comment, scorecard
     from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal import bisection, gate
+    from ragfault.reports.terminal import gate
 
-    for note in notes:
-        click.echo(note, err=True)
     if options["said"]:
         text = pull_request_comment.render_comment(
             decision, bisection_result, scorecard.render_scorecard_markdown(analyze(run)), notes
@@ -320,6 +323,22 @@ def _write_reports(
         )
     if options["page"]:
         write_run_html(run, options["page"], force=True)
+
+
+def _print_results(
+    run: Run, decision: GateResult | None, bisection_result: Bisection | None, notes: tuple[str, ...], kind: str | None
+) -> None:
+    """Print what was found."""
+    from ragfault.reports.terminal import bisection, gate
+
+    for note in notes:
+        click.echo(note, err=True)
+    if kind == "json":
+        from ragfault.reports.json_documents import CiResult
+
+        path, traces = str(run.path), run.manifest.traces
+        print_json(CiResult(path=path, traces=traces, gate=decision, bisection=bisection_result, notes=notes))
+        return
     if bisection_result is not None:
         click.echo(bisection.render_bisection_terminal(bisection_result, color=supports_color()))
     if decision is not None:

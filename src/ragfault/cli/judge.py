@@ -12,9 +12,9 @@ from typing import Any, Literal
 import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
+from ragfault.cli.options.output import encode_json, json_option, print_json, print_notice, supports_color
 from ragfault.cli.options.runs import show_progress
-from ragfault.cli.options.settings import add_trace_options, load_settings, parse_column_map
-from ragfault.cli.report import supports_color
+from ragfault.cli.options.settings import add_trace_options, load_settings, pick_trace_options
 from ragfault.errors import BadLine, UsageError
 
 
@@ -86,17 +86,18 @@ Examples:
     "in .ragfault/judges/cards.",
 )
 @click.option("--force", is_flag=True, help="Replace existing files OUT and HTML.")
+@json_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
 def measure(
     labels: tuple[str, ...],
     name: str | None,
-    maps: tuple[str, ...],
     out: str | None,
     html: str | None,
     cards: str | None,
     force: bool,
     quiet: bool,
     skip_bad: bool,
+    kind: str | None,
     **options: Any,
 ) -> None:
     """Measure how far a judge agrees with people.
@@ -115,20 +116,24 @@ def measure(
         if place is not None:
             check_output_path(place, force=force)
     asked = {flag: options.pop(flag) for flag in LLM_FLAGS}
+    reading = pick_trace_options(options)
     with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
         measurement = work(
             list(labels) if len(labels) > 1 else labels[0],
             judge=name,
             options=resolve_judge_options(name, asked, load_settings(None).get("llm", {})),
-            map=parse_column_map(maps, {}),
+            **reading,
             on_bad=on_bad,
             progress=progress,
-            notice=lambda line: None if quiet else click.echo(line, err=True),
+            notice=lambda line: None if quiet else print_notice(line),
             **{key: value for key, value in options.items() if value is not None},
         )
-    _show_measurement(measurement, out, html, force, quiet)
+    from ragfault.reports.terminal.agreement import render_agreement_terminal
+
+    renderers = (render_agreement_terminal, _render_measurement_html)
+    _show_result(measurement, renderers, {"out": out, "html": html, "force": force, "quiet": quiet, "kind": kind})
     if cards is not None:
-        click.echo(f"written: {_write_card(measurement, Path(cards), force)}", err=True)
+        print_notice(f"written: {_write_card(measurement, Path(cards), force)}")
 
 
 def _write_card(measurement: Any, path: Path, force: bool) -> Path:
@@ -136,7 +141,7 @@ def _write_card(measurement: Any, path: Path, force: bool) -> Path:
     from ragfault.evaluation.agreement.measurement import build_card
     from ragfault.judges.cards import read_card
     from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal.judges import encode_card, render_card_markdown
+    from ragfault.reports.terminal.judges import render_card_markdown
 
     command = " ".join(["ragfault", *map(shlex.quote, sys.argv[1:])])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +149,7 @@ def _write_card(measurement: Any, path: Path, force: bool) -> Path:
         return write_report_file(path, render_card_markdown(build_card(measurement, command)), force=force)
     old = read_card(path) if path.is_file() else None
     mine = old is not None and old.fingerprint == measurement.judge
-    return write_report_file(path, encode_card(build_card(measurement, command, old)), force=force or mine)
+    return write_report_file(path, encode_json(build_card(measurement, command, old)), force=force or mine)
 
 
 @contextmanager
@@ -155,24 +160,34 @@ def _handle_bad_lines(skip: bool, out: str | None) -> Iterator[Literal["raise", 
         return
     from ragfault.evaluation import BadLineWriter
 
-    with BadLineWriter(Path(f"{out}.bad.jsonl"), lambda line: click.echo(line, err=True)) as side:
+    with BadLineWriter(Path(f"{out}.bad.jsonl"), print_notice) as side:
         yield side.write
 
 
-def _show_measurement(measurement: Any, out: str | None, html: str | None, force: bool, quiet: bool) -> None:
-    """Print the table; save what is to be saved, and say where it is."""
+def _render_measurement_html(measurement: Any) -> str:
+    from ragfault.reports.html.pages import render_agreement_html
+
+    return render_agreement_html(measurement)
+
+
+def _show_result(
+    record: Any, renderers: tuple[Callable[..., str], Callable[[Any], str] | None], options: dict[str, Any]
+) -> None:
+    """Print the table, or JSON; save what is to be saved, and say where it is.
+
+    The renderers are those for the terminal and for HTML.
+    """
     from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal.agreement import encode_report, render_agreement_terminal
 
-    if not quiet:
-        click.echo(render_agreement_terminal(measurement, color=supports_color()), nl=False)
-    if out is not None:
-        click.echo(f"written: {write_report_file(out, encode_report(measurement), force=force)}", err=True)
-    if html is not None:
-        from ragfault.reports.html.pages import render_agreement_html
-
-        page = write_report_file(html, render_agreement_html(measurement), force=force)
-        click.echo(f"written: {page}", err=True)
+    in_terminal, in_html = renderers
+    if options["kind"] == "json":
+        print_json(record)
+    elif not options["quiet"]:
+        click.echo(in_terminal(record, color=supports_color()), nl=False)
+    if options["out"] is not None:
+        print_notice(f"written: {write_report_file(options['out'], encode_json(record), force=options['force'])}")
+    if in_html is not None and options["html"] is not None:
+        print_notice(f"written: {write_report_file(options['html'], in_html(record), force=options['force'])}")
 
 
 @judge.command(
@@ -182,7 +197,7 @@ Examples:
   ragfault judge card lexical --markdown > judge.md"""
 )
 @click.argument("name", default="embedded", metavar="[NAME | FILE]")
-@click.option("--json", "kind", flag_value="json", help="As JSON, in full.")
+@json_option
 @click.option("--markdown", "kind", flag_value="markdown", help="As Markdown.")
 def card(name: str, kind: str | None) -> None:
     """Show what is known of the judge NAME (by default of the default judge), or the card in FILE.
@@ -190,13 +205,13 @@ def card(name: str, kind: str | None) -> None:
     What it reads and was made from, how far it agrees with people on each set of labels, and what it gets wrong.
     """
     from ragfault.judges.cards import load_card, read_card
-    from ragfault.reports.terminal.judges import encode_card, render_card_markdown, render_card_terminal
+    from ragfault.reports.terminal.judges import render_card_markdown, render_card_terminal
 
     judge_card = read_card(name) if Path(name).is_file() else load_card(name)
     if kind is None:
         click.echo(render_card_terminal(judge_card, color=supports_color()), nl=False)
     else:
-        click.echo(encode_card(judge_card) if kind == "json" else render_card_markdown(judge_card), nl=False)
+        click.echo(encode_json(judge_card) if kind == "json" else render_card_markdown(judge_card), nl=False)
 
 
 @judge.command(
@@ -217,32 +232,25 @@ Examples:
 @click.option("-o", "--out", type=click.Path(), help="Write the comparison as JSON to this file.")
 @click.option("--html", type=click.Path(), help="Write it as one HTML page.")
 @click.option("--force", is_flag=True, help="Replace existing files OUT and HTML.")
+@json_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
-def compare(
-    first: str, second: str, out: str | None, html: str | None, force: bool, quiet: bool, **options: Any
-) -> None:
+def compare(first: str, second: str, **options: Any) -> None:
     """Measure how far two judges agree on the same TRACES: by kind of verdict, by metric, and where they differ most.
 
     Two finished runs stand for their judges: RUN_A and RUN_B, of the same traces, and nothing is judged again.
     """
     from ragfault.reports.html.pages import render_judges_html
-    from ragfault.reports.output import check_output_path, write_report_file
-    from ragfault.reports.terminal.agreement import encode_report
+    from ragfault.reports.output import check_output_path
     from ragfault.reports.terminal.judges import render_judges_terminal
 
-    for place in (out, html):
+    for place in (options["out"], options["html"]):
         if place is not None:
-            check_output_path(place, force=force)
-    comparison = _compare_judges(first, second, quiet, **options)
-    if not quiet:
-        click.echo(render_judges_terminal(comparison, color=supports_color()), nl=False)
-    if out is not None:
-        click.echo(f"written: {write_report_file(out, encode_report(comparison), force=force)}", err=True)
-    if html is not None:
-        click.echo(f"written: {write_report_file(html, render_judges_html(comparison), force=force)}", err=True)
+            check_output_path(place, force=options["force"])
+    comparison = _compare_judges(first, second, **options)
+    _show_result(comparison, (render_judges_terminal, render_judges_html), options)
 
 
-def _compare_judges(first: str, second: str, quiet: bool, traces: tuple[str, ...], **options: Any) -> Any:
+def _compare_judges(first: str, second: str, traces: tuple[str, ...], **options: Any) -> Any:
     """Compare two judges on traces, or two runs."""
     from ragfault.evaluation.agreement import compare_judges, compare_run_judges
     from ragfault.io.runs import Run
@@ -260,7 +268,7 @@ def _compare_judges(first: str, second: str, quiet: bool, traces: tuple[str, ...
     if not paid:
         resolve_judge_options(first, asked, table)
     given = [resolve_judge_options(name, asked, table) if name in paid else {} for name in (first, second)]
-    with show_progress(quiet) as progress:
+    with show_progress(options["quiet"]) as progress:
         return compare_judges(
             first,
             second,
@@ -270,9 +278,7 @@ def _compare_judges(first: str, second: str, quiet: bool, traces: tuple[str, ...
             workers=options["workers"],
             seed=seed,
             progress=progress,
-            map=parse_column_map(options["maps"], {}),
-            qrels=options["qrels"],
-            shape=options["shape"],
+            **pick_trace_options(options),
         )
 
 
@@ -292,27 +298,25 @@ Examples:
 @add_trace_options
 @click.option("-o", "--out", type=click.Path(), help="Write the spread of each metric as JSON to this file.")
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@json_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
-def repeat(
-    traces: tuple[str, ...], name: str, repeats: int, out: str | None, force: bool, quiet: bool, **options: Any
-) -> None:
+def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> None:
     """Measure how far a judge differs from itself: the same TRACES judged several times over.
 
     Replies are not kept for this, and so paid for each time. compare, bisect and gate take the file with --flakiness.
     """
     from ragfault.evaluation.agreement.judge_runner import repeat_judge as work
-    from ragfault.reports.output import check_output_path, write_report_file
-    from ragfault.reports.terminal.agreement import encode_report
+    from ragfault.reports.output import check_output_path
     from ragfault.reports.terminal.judges import render_flakiness_terminal
 
-    if out is not None:
-        check_output_path(out, force=force)
+    if options["out"] is not None:
+        check_output_path(options["out"], force=options["force"])
     given = resolve_judge_options(name, {flag: options[flag] for flag in LLM_FLAGS}, load_settings(None).get("llm", {}))
     if name.partition(":")[0] == "llm":
         if options["cache"] not in (None, "none"):
             raise UsageError("judge repeat keeps no replies: what is kept is not said again. Leave out --cache.")
         given["cache"] = "none"
-    with show_progress(quiet) as progress:
+    with show_progress(options["quiet"]) as progress:
         flakiness = work(
             name,
             _sample_traces(traces, options),
@@ -321,10 +325,7 @@ def repeat(
             workers=options["workers"],
             progress=progress,
         )
-    if not quiet:
-        click.echo(render_flakiness_terminal(flakiness, color=supports_color()), nl=False)
-    if out is not None:
-        click.echo(f"written: {write_report_file(out, encode_report(flakiness), force=force)}", err=True)
+    _show_result(flakiness, (render_flakiness_terminal, None), options)
 
 
 def _sample_traces(places: tuple[str, ...], options: dict[str, Any]) -> list[Any]:
@@ -333,8 +334,7 @@ def _sample_traces(places: tuple[str, ...], options: dict[str, Any]) -> list[Any
     from ragfault.io import read_traces
 
     where = list(places) if len(places) > 1 else places[0]
-    maps, qrels, shape = options["maps"], options["qrels"], options["shape"]
-    by_id = {trace.id: trace for trace in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)}
+    by_id = {trace.id: trace for trace in read_traces(where, **pick_trace_options(options))}
     ids = list(by_id)
     return [
         by_id[name] for name in (shuffle_ids(ids, options["seed"])[: options["limit"]] if options["limit"] else ids)

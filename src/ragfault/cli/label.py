@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.settings import add_trace_options, parse_column_map
-from ragfault.cli.report import supports_color
+from ragfault.cli.options.output import json_option, print_json, supports_color
+from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
@@ -186,8 +186,7 @@ def _read_files(places: tuple[str, ...], options: dict[str, Any]) -> Iterator[tu
     from ragfault.judges.assembly import observe_traces
 
     where = list(places) if len(places) > 1 else places[0]
-    maps, qrels, shape = options["maps"], options["qrels"], options["shape"]
-    by_id = {trace.id: trace for trace in read_traces(where, map=parse_column_map(maps, {}), qrels=qrels, shape=shape)}
+    by_id = {trace.id: trace for trace in read_traces(where, **pick_trace_options(options))}
     judge = load_judge(options["name"])
     ids = _order_ids(list(by_id), options)
     for part in _split_batches(ids):
@@ -283,20 +282,21 @@ Examples:
   ragfault label agreement ann.jsonl ben.jsonl --json"""
 )
 @click.argument("labels", nargs=-1, required=True, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="As JSON, with every item on which people differ.")
-def agreement(labels: tuple[str, ...], as_json: bool) -> None:
+@json_option
+def agreement(labels: tuple[str, ...], kind: str | None) -> None:
     """Measure how far the people who made LABELS agree: the share alike, Cohen's kappa, Krippendorff's alpha.
 
     No judge can agree with people more than they do with each other.
     """
     from ragfault.evaluation.agreement.annotation import measure_annotators
     from ragfault.evaluation.agreement.human_labels import read_labels
-    from ragfault.reports.terminal.annotation import encode_raters, render_raters_terminal
+    from ragfault.reports.terminal.annotation import render_raters_terminal
 
     agreements = measure_annotators([row for place in labels for row in read_labels(place)])
-    click.echo(
-        encode_raters(agreements) if as_json else render_raters_terminal(agreements, color=supports_color()), nl=False
-    )
+    if kind == "json":
+        print_json(agreements)
+    else:
+        click.echo(render_raters_terminal(agreements, color=supports_color()), nl=False)
 
 
 @label.command(
@@ -316,7 +316,8 @@ Examples:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draw.")
 @click.option("-o", "--out", type=click.Path(), help="Write the picks to this file, for `label --from`.")
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
-def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force: bool) -> None:
+@json_option
+def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force: bool, kind: str | None) -> None:
     """Pick the traces of RUN whose labels narrow the prediction-powered interval of a metric most.
 
     Each trace is drawn with a chance that grows with the judge's doubt; the chance is written along, and with it
@@ -330,7 +331,9 @@ def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force
 
     suggestions = pick(Run.open(run), count, metric, seed)
     text = "".join(msgspec.json.encode(suggestion).decode() + "\n" for suggestion in suggestions)
-    if out is None:
-        click.echo(text, nl=False)
-    else:
+    if out is not None:
         click.echo(f"written: {write_report_file(out, text, force=force)}", err=True)
+    if kind == "json":
+        print_json(suggestions)
+    elif out is None:
+        click.echo(text, nl=False)

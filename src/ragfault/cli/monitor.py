@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.cli.options.output import add_output_options, encode_json, plan_output, supports_color, write_output
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
     from ragfault.analysis.monitoring.monitor import MonitorOptions, MonitorReport
     from ragfault.io.runs import Run
-
-
-MONITOR_FORMATS = ("terminal", "json", "html")
 
 
 @click.command(
@@ -42,9 +40,7 @@ Exit code 0: no alert fired; 1: one did."""
 @click.option("--marks", type=click.Path(), help='Deployments, a line of JSON each: {"time": "…", "text": "…"}.')
 @click.option("--rules", type=click.Path(), help="Alert rules of your own, as TOML.")
 @click.option("--against", type=click.Path(), help="The run of an evaluation set: how far has traffic moved from it?")
-@click.option("-o", "--out", type=click.Path(), help="Write to this file: .html, .json, .txt.")
-@click.option("--format", "kind", type=click.Choice(MONITOR_FORMATS), help="The format, if not by suffix.")
-@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@add_output_options("html")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 def monitor(runs: tuple[str, ...], **options: Any) -> int:
     """Watch RUNS whose traces have times: rolling means, drops with the layer to blame, alerts.
@@ -52,26 +48,24 @@ def monitor(runs: tuple[str, ...], **options: Any) -> int:
     A drop is called by a sequential test whose false-alarm rate holds however often one looks; its beginning, its
     size and the traces that show it come with it. What the rules of alerts would have sent is replayed.
     """
-    from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal import monitoring as written
+    from ragfault.reports.terminal.monitoring import summarize_monitor
 
-    kind = _choose_format(options)
+    plan = plan_output(options, "html")
     report = _monitor_runs(runs, options)
+    write_output(plan, lambda kind, screen: _render_monitor(report, kind, screen), options, summarize_monitor(report))
+    return 1 if report.fired else 0
+
+
+def _render_monitor(report: MonitorReport, kind: str, screen: bool) -> str:
+    if kind == "json":
+        return encode_json(report)
     if kind == "html":
         from ragfault.reports.html.monitoring import render_monitor_html
 
-        text = render_monitor_html(report)
-    elif kind == "json":
-        text = written.encode_monitor(report)
-    else:
-        text = written.render_monitor_terminal(report, **_get_display_options(options))
-    if options["out"] is None:
-        click.echo(text, nl=False)
-    else:
-        place = write_report_file(options["out"], text, force=options["force"])
-        click.echo(written.summarize_monitor(report), err=True)
-        click.echo(f"{place}", err=True)
-    return 1 if report.fired else 0
+        return render_monitor_html(report)
+    from ragfault.reports.terminal.monitoring import render_monitor_terminal
+
+    return render_monitor_terminal(report, **({"color": supports_color()} if screen else {"width": 160}))
 
 
 def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorReport:
@@ -136,23 +130,3 @@ def _measure_drift(against: Run | None, runs: Sequence[Run], rollups: Any, known
 
     queries = [text for run in runs for text in run.to_arrow("traces", ["query"])["query"].to_pylist()]
     return measure_drift(against, build_series(rollups), {measure.name: measure for measure in known}, queries, seed)
-
-
-def _choose_format(options: dict[str, Any]) -> str:
-    """Choose the format that was asked for."""
-    from pathlib import Path
-
-    if options["kind"] or options["out"] is None:
-        return options["kind"] or "terminal"
-    suffix = Path(options["out"]).suffix.lower()
-    format_name = {".html": "html", ".htm": "html", ".json": "json", ".txt": "terminal"}.get(suffix)
-    if format_name is None:
-        raise UsageError(f'"{options["out"]}" does not say its format. End it in .html, .json or .txt.')
-    return format_name
-
-
-def _get_display_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return width and colour: those of the screen, or plain in a file."""
-    from ragfault.cli.report import supports_color
-
-    return {"width": 160} if options["out"] else {"color": supports_color()}

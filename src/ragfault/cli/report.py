@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
+from ragfault.cli.options.output import (
+    add_output_options,
+    encode_json,
+    json_option,
+    plan_output,
+    print_json,
+    supports_color,
+    write_output,
+)
 from ragfault.cli.options.runs import human_labels_option, load_run_labels
 from ragfault.cli.options.settings import add_config_option, load_settings
-from ragfault.errors import UsageError
 
-SUFFIX_FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".csv": "csv", ".txt": "terminal"}
-"""Suffix of the output → format."""
+FORMATS = ("html", "md", "csv")
+"""The formats of a report, beside the terminal's and JSON."""
 
 
 @click.command(
@@ -29,13 +34,7 @@ Examples:
   ragfault report runs/today --human-labels labels.jsonl"""
 )
 @click.argument("run", type=click.Path())
-@click.option("-o", "--out", type=click.Path(), help="Write to this file; its suffix names the format.")
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["terminal", "html", "md", "json", "csv"]),
-    help="The format, if not by suffix.",
-)
+@add_output_options(*FORMATS)
 @click.option("--by", default="route", show_default=True, help="Divide by this: route, model, metadata.KEY, …")
 @click.option("--worst", type=click.IntRange(0), default=10, show_default=True, help="How many of the worst traces.")
 @click.option("--corrected", is_flag=True, help="Also correct rates of verdicts for the judge's error, by its card.")
@@ -45,51 +44,35 @@ Examples:
     help='Correct by the error on answers of this shape: "long answer" (usual), summary, "structured data", …',
 )
 @human_labels_option
-@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @add_config_option
 def report(
     run: str,
-    out: str | None,
-    kind: str | None,
     by: str,
     worst: int,
     corrected: bool,
     like: str | None,
     human_labels: tuple[str, ...],
-    force: bool,
     config: str | None,
+    **output: Any,
 ) -> None:
     """Show RUN: the scorecard by layer, with intervals; what is wrong, on which traces, and what to change.
 
     In the terminal, or as one self-contained HTML page, Markdown, JSON or CSV.
     """
-    from ragfault.io.runs import Run
-    from ragfault.reports.output import write_report_file
-
-    kind = kind or _infer_format(out)
-    opened = Run.open(run)
-    options = {"n": worst, "by": by, "corrected": like or corrected, "labels": load_run_labels(human_labels, opened)}
-    text = _render_run(opened, kind, {**options, **read_targets(load_settings(config))}, out is None)
-    if out is None:
-        click.echo(text, nl=False)
-    else:
-        click.echo(f"{write_report_file(out, text, force=force)}", err=True)
-
-
-def _infer_format(out: str | None) -> str:
-    """Infer the format that the output's name asks for."""
-    if out is None:
-        return "terminal"
-    suffix = Path(out).suffix.lower()
-    if suffix not in SUFFIX_FORMATS:
-        raise UsageError(f'"{out}" does not say its format. End it in .html, .md, .json or .csv, or give --format.')
-    return SUFFIX_FORMATS[suffix]
-
-
-def _render_run(run: Any, kind: str, options: dict[str, Any], screen: bool) -> str:
     from ragfault.analysis import analyze
+    from ragfault.io.runs import Run
 
-    findings = analyze(run, **options)
+    plan = plan_output(output, *FORMATS)
+    opened = Run.open(run)
+    labels = load_run_labels(human_labels, opened)
+    targets = read_targets(load_settings(config))
+    findings = analyze(opened, n=worst, by=by, corrected=like or corrected, labels=labels, **targets)
+    write_output(plan, lambda kind, screen: _render_run(opened, findings, kind, screen), output)
+
+
+def _render_run(run: Any, findings: Any, kind: str, screen: bool) -> str:
+    if kind == "json":
+        return encode_json(findings)
     if kind == "html":
         from ragfault.reports.html.report import render_run_html
 
@@ -98,10 +81,10 @@ def _render_run(run: Any, kind: str, options: dict[str, Any], screen: bool) -> s
         from ragfault.reports.markdown.scorecard import render_scorecard_markdown
 
         return render_scorecard_markdown(findings)
-    if kind in ("json", "csv"):
-        from ragfault.reports.output import encode_findings, encode_findings_csv
+    if kind == "csv":
+        from ragfault.reports.output import encode_findings_csv
 
-        return encode_findings(findings) if kind == "json" else encode_findings_csv(findings)
+        return encode_findings_csv(findings)
     from ragfault.reports.terminal import scorecard
 
     return scorecard.render_scorecard_terminal(
@@ -109,16 +92,22 @@ def _render_run(run: Any, kind: str, options: dict[str, Any], screen: bool) -> s
     )
 
 
-def print_scorecard(run: Any, table: dict[str, Any], human_labels: Sequence[str] = (), *, full: bool = False) -> None:
-    """Print the verdict on a run that was just made; with `full` every table below it."""
-    options = {"labels": load_run_labels(human_labels, run), **read_targets(table)}
-    if full:
-        click.echo(_render_run(run, "terminal", options, True), nl=False)
-        return
+def print_scorecard(
+    run: Any, table: dict[str, Any], human_labels: Sequence[str] = (), *, full: bool = False, kind: str | None = None
+) -> None:
+    """Print the verdict on a run that was just made; with `full` every table below it; or all of it as JSON."""
     from ragfault.analysis import analyze
     from ragfault.reports.terminal.scorecard import render_summary_terminal
 
-    findings = analyze(run, **options)
+    findings = analyze(run, labels=load_run_labels(human_labels, run), **read_targets(table))
+    if kind == "json":
+        from ragfault.reports.json_documents import EvaluatedRun
+
+        print_json(EvaluatedRun(path=str(run.path), findings=findings))
+        return
+    if full:
+        click.echo(_render_run(run, findings, "terminal", True), nl=False)
+        return
     click.echo(render_summary_terminal(findings, str(run.path), color=supports_color()), nl=False)
 
 
@@ -138,16 +127,6 @@ def read_targets(table: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def supports_color() -> bool:
-    """Return whether standard output is a terminal that wants colour.
-
-    NO_COLOR switches it off, and FORCE_COLOR on where there is no terminal, if they are not empty.
-    """
-    if os.environ.get("NO_COLOR"):
-        return False
-    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
-
-
 @click.command(
     epilog="""\b
 Examples:
@@ -159,7 +138,8 @@ Examples:
 @click.option(
     "--worst", type=click.IntRange(1), default=3, show_default=True, help="Without IDS: how many of the worst."
 )
-def diagnose(run: str, ids: tuple[str, ...], worst: int) -> None:
+@json_option
+def diagnose(run: str, ids: tuple[str, ...], worst: int, kind: str | None) -> None:
     """Show every problem of the traces IDS of RUN, with what mends it; without IDS, of the worst traces."""
     from ragfault.analysis import diagnose_run
     from ragfault.analysis import worst_traces as pick
@@ -172,4 +152,7 @@ def diagnose(run: str, ids: tuple[str, ...], worst: int) -> None:
         shown = [by_id[name] for name in dict.fromkeys(ids)]
     else:
         shown = list(pick(opened, worst))
+    if kind == "json":
+        print_json(shown)
+        return
     click.echo(scorecard.render_diagnoses_terminal(shown, color=supports_color()), nl=False)

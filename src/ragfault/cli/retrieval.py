@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.settings import add_reading_options, add_trace_options, parse_column_map, pick_reading_options
-from ragfault.cli.report import supports_color
+from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
+from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import OutputError, UsageError
 from ragfault.text.number_format import format_cost, format_number, format_signed
 
@@ -53,26 +53,26 @@ Examples:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the division and the tests.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that index.")
 @click.option("--skip-bad", is_flag=True, help="Leave out documents and questions that cannot be read; name each.")
-@click.option("--json", "as_json", is_flag=True, help="What was found as JSON.")
+@json_option
 @click.option("--force", is_flag=True, help="Replace what an earlier tuning wrote to OUT.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @add_trace_options
-def tune(corpus: str, questions: str, out: str, as_json: bool, force: bool, quiet: bool, **given: Any) -> None:
+def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, quiet: bool, **given: Any) -> None:
     """Search for the pipeline that finds best what QUESTIONS ask of CORPUS, and prove its gain.
 
     QUESTIONS are traces with gold: spans of documents, or ids of documents. One half of them chooses, the other
     measures. OUT gets pipeline.toml, tuning.html, tuning.md and tuning.json; what is computed is kept in OUT/cache, so
     that the same command goes on where it was stopped.
     """
-    from ragfault.reports.terminal.tuning import encode_tuning, render_tuning_terminal
+    from ragfault.reports.terminal.tuning import render_tuning_terminal
 
     place = Path(out)
     _check_folder(place, force)
     with _show_progress(quiet) as progress:
         result = _search_pipeline(corpus, questions, place, progress, given)
     _write_outputs(result, place)
-    if as_json:
-        click.echo(encode_tuning(result), nl=False)
+    if kind == "json":
+        print_json(result)
         return
     screen = sys.stdout.isatty()
     click.echo(
@@ -94,25 +94,20 @@ def _search_pipeline(
     space = default_space(name.strip() for name in given["embedders"].split(",") if name.strip())
     on_bad: OnBad = _report_skipped if given["skip_bad"] else "raise"
     same = ("metric", "subject_to", "budget", "baseline", "holdout", "seed", "workers")
-    reading = {"map": parse_column_map(given["maps"], {}), "shape": given["shape"], "qrels": given["qrels"]}
     return tune(
-        read_documents(corpus, notice=_print_notice, on_bad=on_bad),
-        read_traces(questions, notice=_print_notice, on_bad=on_bad, **reading),
+        read_documents(corpus, notice=print_notice, on_bad=on_bad),
+        read_traces(questions, notice=print_notice, on_bad=on_bad, **pick_trace_options(given)),
         space=replace(space, chunkers=given["chunkers"]) if given["chunkers"] else space,
         run=given["run_"],
         cache=folder / "cache",
         progress=progress,
-        notice=_print_notice,
+        notice=print_notice,
         **{name: given[name] for name in same},
     )
 
 
-def _print_notice(line: str) -> None:
-    click.echo(line, err=True)
-
-
 def _report_skipped(bad_line: BadLine) -> None:
-    _print_notice(f"left out: {bad_line}")
+    print_notice(f"left out: {bad_line}")
 
 
 def _check_folder(folder: Path, force: bool) -> None:
@@ -124,19 +119,15 @@ def _check_folder(folder: Path, force: bool) -> None:
 def _write_outputs(result: TuningResult, folder: Path) -> None:
     """Write the files of what was found."""
     from ragfault.reports.html.pages import render_tuning_html
+    from ragfault.reports.json_documents import encode_document
     from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal.tuning import (
-        describe_tuning_terms,
-        encode_tuning,
-        render_tuning_markdown,
-        summarize_tuning,
-    )
+    from ragfault.reports.terminal.tuning import describe_tuning_terms, render_tuning_markdown, summarize_tuning
     from ragfault.retrieval.pipeline_config import format_pipeline_config
 
     folder.mkdir(parents=True, exist_ok=True)
     comment = f"{summarize_tuning(result)}\n{describe_tuning_terms(result)}"
     write_report_file(folder / "pipeline.toml", format_pipeline_config(result.config, comment), force=True)
-    write_report_file(folder / "tuning.json", encode_tuning(result), force=True)
+    write_report_file(folder / "tuning.json", encode_document(result), force=True)
     write_report_file(folder / "tuning.md", render_tuning_markdown(result), force=True)
     write_report_file(folder / "tuning.html", render_tuning_html(result), force=True)
 
@@ -180,36 +171,24 @@ Exit 0: none was found; 1: one was."""
 )
 @click.argument("target", type=click.Path())
 @add_trace_options
-@add_reading_options
 @click.option("--index", type=click.Path(), help="The index that the pipeline searches, to hold its embedder against.")
-@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
-def lint(
-    target: str,
-    maps: tuple[str, ...],
-    shape: str | None,
-    qrels: str | None,
-    index: str | None,
-    as_json: bool,
-    **options: Any,
-) -> int:
+@json_option
+def lint(target: str, index: str | None, kind: str | None, **options: Any) -> int:
     """Look for six pitfalls of retrieval in TARGET, a pipeline.toml or a run; or show how a file of traces is read.
 
     Lost in the middle, static chunk size, dense only, filter after retrieval, nothing monitored, embedder changed
     without embedding the corpus again: each with what was seen of it.
     """
-    import msgspec
-
     from ragfault.reports.format import clean_text
     from ragfault.tuning.pitfalls import lint as look
 
     if target == "-" or not (Path(target).is_dir() or target.endswith(".toml")):
-        reading = {"map": parse_column_map(maps, {}), "shape": shape, "qrels": qrels, **pick_reading_options(options)}
-        return _show_reading(target, reading, as_json)
+        return _show_reading(target, pick_trace_options(options), kind)
 
     pitfalls = look(Path(target), index)
     bad = [pitfall for pitfall in pitfalls if pitfall.detected]
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(pitfalls), indent=2).decode())
+    if kind == "json":
+        print_json(pitfalls)
         return 1 if bad else 0
     for pitfall in pitfalls:
         click.echo(f"{'✗' if pitfall.detected else '·'} {pitfall.name}: {clean_text(pitfall.evidence)}")
@@ -219,16 +198,14 @@ def lint(
     return 1 if bad else 0
 
 
-def _show_reading(target: str, reading: dict[str, Any], as_json: bool) -> int:
+def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int:
     """Show which columns of a file are which fields, how many traces have them, and the first trace."""
-    import msgspec
-
     from ragfault.io import explain_missing_fields, read_traces, summarize_input
     from ragfault.reports.format import clean_text
 
     summary = summarize_input(target, **reading)
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(summary), indent=2).decode())
+    if kind == "json":
+        print_json(summary)
         return 1 if summary.bad_count else 0
     click.echo(clean_text(summary.shape))
     for name, count in summary.fields.items():
@@ -258,7 +235,7 @@ Examples:
 @click.option("--cost", type=click.FloatRange(0), help="US$ a query before; of runs: by the price catalogue.")
 @click.option("--model", help="Whose price counts, where the traces do not say.")
 @click.option("--extra", type=float, default=0.0, show_default=True, help="US$ that each query costs more afterwards.")
-@click.option("--json", "as_json", is_flag=True, help="The figures as JSON.")
+@json_option
 def savings(
     precision: tuple[float, float] | None,
     recall: tuple[float, float] | None,
@@ -267,15 +244,13 @@ def savings(
     cost: float | None,
     model: str | None,
     extra: float,
-    as_json: bool,
+    kind: str | None,
 ) -> None:
     """Say what better retrieval is worth a month and a year.
 
     From precision and recall before and after, tokens are taken to fall by 0.3 of the relative gain in precision; from
     two runs they are measured.
     """
-    import msgspec
-
     from ragfault.io.runs import Run
     from ragfault.tuning import savings
 
@@ -286,9 +261,10 @@ def savings(
         result = savings.compute_savings(precision, recall, cost=cost, queries=queries, extra=extra)
     else:
         raise UsageError("give --precision, --recall and --cost, or --runs OLD NEW.")
-    click.echo(
-        msgspec.json.format(msgspec.json.encode(result)).decode() if as_json else "\n".join(_format_savings(result))
-    )
+    if kind == "json":
+        print_json(result)
+    else:
+        click.echo("\n".join(_format_savings(result)))
 
 
 def _format_savings(savings: Savings) -> list[str]:
@@ -325,7 +301,7 @@ Examples:
 @click.option("--worst", is_flag=True, help="Chunks on which the judges differ most first.")
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Chunks that are shown.")
 @click.option("--skip-bad", is_flag=True, help="Leave out documents that cannot be read.")
-@click.option("--json", "as_json", is_flag=True, help="Every chunk and value as JSON.")
+@json_option
 def relevance(
     query: str,
     files: tuple[str, ...],
@@ -334,22 +310,21 @@ def relevance(
     worst: bool,
     limit: int,
     skip_bad: bool,
-    as_json: bool,
+    kind: str | None,
 ) -> None:
     """Score the documents in FILES against QUERY, by chunk, with one judge or several side by side.
 
     Shows model, time and cost of each judge, and how far they differ.
     """
-    import msgspec
-
     from ragfault.io.documents import read_documents
     from ragfault.tuning.relevance import compare_relevance
 
     documents = tuple(read_documents(list(files), on_bad="skip" if skip_bad else "raise"))
     comparison = compare_relevance(query, documents, judges or ("embedded",), chunker)
-    if as_json:
-        plain: dict[str, Any] = {"found": comparison, "gaps": comparison.gaps, "documents": comparison.documents}
-        click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
+    if kind == "json":
+        from ragfault.reports.json_documents import RelevanceDocument
+
+        print_json(RelevanceDocument(comparison=comparison, gaps=comparison.gaps, documents=comparison.documents))
         return
     width = 100 if not sys.stdout.isatty() else None
     click.echo(_render_scores(comparison, limit, worst, width), nl=False)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
+from ragfault.cli.options.output import json_option, print_json
 from ragfault.cli.options.settings import load_settings
 from ragfault.errors import UsageError
 
@@ -234,7 +235,8 @@ Examples:
     help="To look, to send traces and marks, or for everything.",
 )
 @click.option("--drop", is_flag=True, help="End the token of this name.")
-def token(name: str, store: str, role: Any, drop: bool) -> None:
+@json_option
+def token(name: str, store: str, role: Any, drop: bool, kind: str | None) -> None:
     """Make a token called NAME and print it: it is shown this once, and kept as a hash.
 
     The server must not run at the same time: one process owns the store.
@@ -242,14 +244,20 @@ def token(name: str, store: str, role: Any, drop: bool) -> None:
     from ragfault.server import issue_token
     from ragfault.server.storage import open_store
 
-    opened = open_store(store)
+    opened, issued = open_store(store), None
     try:
         if drop:
             opened.delete_token(name).result()
         else:
-            click.echo(issue_token(opened, name, role))
+            issued = issue_token(opened, name, role)
     finally:
         opened.close()
+    if kind == "json":
+        from ragfault.reports.json_documents import IssuedToken
+
+        print_json(IssuedToken(name=name, role=None if drop else role, token=issued))
+    elif issued is not None:
+        click.echo(issued)
 
 
 @serve.command(
@@ -269,8 +277,16 @@ Examples:
 @click.option("--text", help="Words in id, query or answer.")
 @click.option("--token", envvar="RAGFAULT_TOKEN", help="A token that may read, where one is needed.")
 @click.option("--force", is_flag=True, help="Replace a run that stands there.")
+@json_option
 def export(
-    url: str, out: Path, since: str | None, until: str | None, token: str | None, force: bool, **picked: Any
+    url: str,
+    out: Path,
+    since: str | None,
+    until: str | None,
+    token: str | None,
+    force: bool,
+    kind: str | None,
+    **picked: Any,
 ) -> None:
     """Write judged traces of the server at URL as a run, for report, compare, bisect and everything else."""
     import time
@@ -283,14 +299,20 @@ def export(
     }
     asked = {name: value for name, value in picked.items() if value is not None} | ages
     run = fetch_run(url, asked, out, token=token, force=force)
-    click.echo(f"{run.manifest.traces:,} traces written to {run.path}")
+    if kind == "json":
+        from ragfault.reports.json_documents import WrittenTraces
+
+        print_json(WrittenTraces(path=str(run.path), traces=run.manifest.traces))
+    else:
+        click.echo(f"{run.manifest.traces:,} traces written to {run.path}")
 
 
 @serve.command(name="import")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--store", required=True, metavar="PLACE", help="The folder of the store, or its address.")
 @click.option("--prefix", default="", help="What goes before each id, so that runs over the same queries do not meet.")
-def import_(run: Path, store: str, prefix: str) -> None:
+@json_option
+def import_(run: Path, store: str, prefix: str, kind: str | None) -> None:
     """Take the traces of RUN into a store, with their verdicts and scores; those that are there stay as they are.
 
     The server must not run at the same time: one process owns the store.
@@ -302,7 +324,12 @@ def import_(run: Path, store: str, prefix: str) -> None:
         counts = import_run(opened, run, prefix=prefix)
     finally:
         opened.close()
-    click.echo(f"{counts.added:,} traces taken, {counts.duplicates:,} were there already")
+    if kind == "json":
+        from ragfault.reports.json_documents import ImportedTraces
+
+        print_json(ImportedTraces(added=counts.added, duplicates=counts.duplicates))
+    else:
+        click.echo(f"{counts.added:,} traces taken, {counts.duplicates:,} were there already")
 
 
 @click.command(

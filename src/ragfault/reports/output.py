@@ -7,9 +7,7 @@ import io
 import math
 from pathlib import Path
 
-import msgspec
-
-from ragfault.analysis import Findings, GateResult, MetricAggregate, Scorecard
+from ragfault.analysis import Findings, MetricAggregate, Scorecard
 from ragfault.errors import OutputError
 from ragfault.io.atomic_files import write_atomically
 from ragfault.reports.format import clean_text, get_common_reason
@@ -70,17 +68,6 @@ CSV_COLUMNS = (
     "labels",
 )
 """The columns of the CSV: one row for each metric, over all traces and then over each segment."""
-
-
-def encode_findings(findings: Findings | GateResult) -> str:
-    """Encode findings or a gate as JSON, every field under its name; an interval's end that is infinite is null.
-
-    A gate says its `result` as well.
-    """
-    plain = msgspec.to_builtins(findings)
-    if isinstance(findings, GateResult):
-        plain = {"result": findings.result, **plain}
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
 
 
 def encode_findings_csv(findings: Findings) -> str:

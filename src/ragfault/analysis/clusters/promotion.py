@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from ragfault.analysis.records import Diagnosis
 from ragfault.errors import InputError, UnknownName, UsageError
@@ -25,12 +26,15 @@ from ragfault.text import make_shingles, normalize_answer
 DUPLICATE_SIMILARITY = 0.8  # queries are duplicates from this Jaccard similarity of their three-word shingles on
 
 
-class PromotionResult(NamedTuple):
+class PromotionResult(Struct, frozen=True):
     """Result of a promotion: cases added, duplicates left out, and the size of the file."""
 
-    added: tuple[str, ...]  # the ids of the cases that were written
-    duplicates: tuple[tuple[str, str], ...]  # traces left out, each with the id of the case that asks the same
-    total: int  # cases in the file now
+    added: tuple[str, ...]
+    """The ids of the cases that were written."""
+    duplicates: tuple[tuple[str, str], ...]
+    """Traces left out, each with the id of the case that asks the same."""
+    total: int
+    """Cases in the file now."""
 
 
 def promote_cases(cases: Iterable[Trace], path: str | Path) -> PromotionResult:

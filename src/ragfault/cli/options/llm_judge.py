@@ -129,18 +129,20 @@ def _parse_parameter(text: str) -> tuple[str, Any]:
         return name.strip(), value
 
 
-def estimate_cost(traces: Any, judge: str | None, options: Mapping[str, Any], profile: str) -> str:
-    """Estimate what judging traces would send and cost, in words; sends nothing."""
+def estimate_cost(
+    traces: Any, judge: str | None, options: Mapping[str, Any], profile: str
+) -> tuple[CostEstimate, Sequence[str]]:
+    """Estimate what judging traces would send and cost, and name who would judge; sends nothing."""
     from ragfault.judges import load_judge
     from ragfault.judges.llm.judge import LLMJudge
 
     loaded = load_judge(judge or "embedded", profile=profile, **options)
     if not isinstance(loaded, LLMJudge):
         raise UsageError("--dry-run is for a judge that asks a model, and costs. Name one with --judge llm:MODEL.")
-    return _format_estimate(loaded.estimate(traces), loaded.fingerprint.split()[1:3])
+    return loaded.estimate(traces), loaded.fingerprint.split()[1:3]
 
 
-def _format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
+def format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
     """Format an estimate as a table, and how it was made."""
     from ragfault.judges.llm.judge import CHARACTERS_PER_TOKEN, REPLY_TOKENS
 
@@ -155,7 +157,10 @@ def _format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
             f"{call_kind.completion:,}",
         )
         rows.append((call_kind.kind, *numbers, format_cost(call_kind.cost), format_cost(call_kind.max_cost)))
-    total = [sum(call_kind[at] for call_kind in estimate.kinds) for at in range(1, 5)]  # type: ignore[misc]
+    total = [
+        sum(getattr(call_kind, name) for call_kind in estimate.kinds)
+        for name in ("calls", "cached", "prompt", "completion")
+    ]
     costs = [[call_kind.cost for call_kind in estimate.kinds], [call_kind.max_cost for call_kind in estimate.kinds]]
     sums = [format_cost(None if None in some else sum(some)) for some in costs]  # type: ignore[arg-type]
     rows.append(("together", *(f"{number:,}" for number in total), *sums))

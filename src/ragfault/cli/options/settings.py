@@ -82,6 +82,13 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
 def add_trace_options(function: F) -> F:
     """Add the options that say how traces are read."""
     for option in (
+        click.option("--id-from", metavar="COLUMN,…|line", help="Make ids of these columns, or of file and line."),
+        click.option(
+            "--turns",
+            type=click.Choice(["last", "each"]),
+            help="Of a conversation: its last turn is the trace, or each turn is one.  [default: last]",
+        ),
+        click.option("--encoding", help="The encoding of text files that are not UTF-8, such as latin-1."),
         click.option("--qrels", type=click.Path(), help="Relevance judgements beside a TREC run."),
         click.option("--shape", help="Read as this shape instead of recognising it (ragas, deepeval, …)."),
         click.option(
@@ -97,25 +104,14 @@ def add_trace_options(function: F) -> F:
     return function
 
 
-def add_reading_options(function: F) -> F:
-    """Add the options for files that are not read as they stand: their encoding, conversations, ids."""
-    for option in (
-        click.option("--id-from", metavar="COLUMN,…|line", help="Make ids of these columns, or of file and line."),
-        click.option(
-            "--turns",
-            type=click.Choice(["last", "each"]),
-            help="Of a conversation: its last turn is the trace, or each turn is one.  [default: last]",
-        ),
-        click.option("--encoding", help="The encoding of text files that are not UTF-8, such as latin-1."),
-    ):
-        function = option(function)
-    return function
+def pick_trace_options(options: dict[str, Any], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Pick the options above that were given, in the form that `read_traces` takes; they are taken out.
 
-
-def pick_reading_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Pick the options above that were given, in the form that `read_traces` takes; they are taken out."""
-    picked = {name: options.pop(name, None) for name in ("encoding", "turns", "id_from")}
-    return {name: value for name, value in picked.items() if value is not None}
+    The column map is that of the flags, else that of the settings.
+    """
+    picked = {name: options.pop(name, None) for name in ("shape", "qrels", "encoding", "turns", "id_from")}
+    given = {name: value for name, value in picked.items() if value is not None}
+    return {"map": parse_column_map(options.pop("maps"), table or {}), **given}
 
 
 def add_executor_options(function: F) -> F:

@@ -10,9 +10,10 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import JudgeError, JudgeStopped
@@ -47,7 +48,7 @@ REPLY_TOKENS: dict[CallKind, int] = {"retrieval": 350, "generation": 600, "quest
 """Estimate of the tokens of a reply."""
 
 
-class CallEstimate(NamedTuple):
+class CallEstimate(Struct, frozen=True):
     """Estimate of the calls of one kind."""
 
     kind: CallKind
@@ -65,7 +66,7 @@ class CallEstimate(NamedTuple):
     """US$ if every reply had the maximum length."""
 
 
-class CostEstimate(NamedTuple):
+class CostEstimate(Struct, frozen=True):
     """Estimate of what judging some traces costs."""
 
     traces: int

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from ragfault.analysis import Bisection
+from ragfault.analysis import Bisection, Comparison
 from ragfault.analysis.clusters import Cluster, ClusterReport
 from ragfault.evaluation.agreement import AgreementCurves, JudgeComparison, JudgeMeasurement
 from ragfault.reports import wording
@@ -156,12 +157,29 @@ def render_bisection_html(bisection: Bisection | SegmentBisections, *, by: str =
             "verdict": wording.combine_verdicts(part for _, part in bisection),
             "sentence": wording.summarize_segments(bisection, by),
         }
+    return _render_comparison_page(comparison, command="bisection", parts=(), **context)
+
+
+def render_comparison_html(comparisons: Comparison | Sequence[Comparison]) -> str:
+    """Render a comparison as one HTML page; each of several segments has its own section."""
+    several = (comparisons,) if isinstance(comparisons, Comparison) else tuple(comparisons)
+    parts = [
+        ("Verdict" if part.by is None else f"{part.by} {wording.format_segment(part.segment)}", part)
+        for part in several
+    ]
+    sections = [(f"part-{place}", title) for place, (title, _) in enumerate(parts)]
+    return _render_comparison_page(several[0], command="comparison", parts=parts, sections=sections)
+
+
+def _render_comparison_page(comparison: Comparison, **context: Any) -> str:
+    """Render a page on two runs: a comparison of them, or a bisection."""
     return render_page(
         "bisection.html",
         ("page.css", "bisection.css"),
         ("theme.js", "open_theme.js"),
         name=f"{comparison.baseline} → {comparison.candidate}",
         comparison=comparison,
+        summarize_comparison=wording.summarize_comparison,
         test_terms=wording.describe_test_terms(comparison),
         TINTS=VERDICT_TINTS,
         SIGNS=VERDICT_GLYPHS,

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Struct
-
 from ragfault.evaluation.agreement import JudgeMeasurement, JudgeSpeed, MetricAgreement, UnitAgreement
 from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.terminal.scorecard import render_rich
@@ -61,11 +58,6 @@ SLICE_HEADINGS = {
 
 METRIC_HEADINGS = ("metric", "layer", "n", "judge", "people", "judge less people", "correlation")
 """The heads of the columns of the metrics."""
-
-
-def encode_report(record: Struct) -> str:
-    """Encode a measurement as JSON, every figure at full precision."""
-    return msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n"
 
 
 def render_agreement_terminal(measurement: JudgeMeasurement, *, width: int | None = None, color: bool = False) -> str:

@@ -6,8 +6,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ragfault.evaluation.agreement.annotation import (
     AnnotationItem,
     AnnotatorAgreement,
@@ -209,8 +207,3 @@ def _format_item_key(key: Sequence[str | int]) -> str:
 
 def _format_label(word: object) -> str:
     return {True: "yes", False: "no"}.get(word, str(word)) if isinstance(word, bool) else clip_text(str(word), 30)
-
-
-def encode_raters(raters: Sequence[AnnotatorAgreement]) -> str:
-    """Encode the same as JSON, with every item on which people differ."""
-    return msgspec.json.format(msgspec.json.encode(raters), indent=2).decode() + "\n"

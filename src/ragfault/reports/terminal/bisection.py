@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from ragfault.analysis import Bisection, LayerFault
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
@@ -17,8 +15,6 @@ from ragfault.reports.terminal.comparison import (
     build_markdown_rows,
     build_ppi_notes,
     build_warnings,
-    convert_change,
-    convert_comparison,
 )
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
 from ragfault.reports.wording import (
@@ -274,22 +270,3 @@ def _build_markdown_fault(fault: LayerFault) -> list[str]:
     ]
     heads = ("Trace", "Query", md.format_code(fault.evidence[0].metric), "Before", "After")
     return [*lines, *([*md.build_markdown_table(heads, cells), ""] if cells else [])]
-
-
-def encode_bisection(bisection: Bisection | SegmentBisections, *, by: str = "") -> str:
-    """Encode a bisection as JSON, or those of segments with the verdict over all; an infinite end is null."""
-    if isinstance(bisection, Bisection):
-        plain = _convert_bisection(bisection)
-    else:
-        parts = [{"segment": name, **_convert_bisection(part)} for name, part in bisection]
-        plain = {"verdict": combine_verdicts(part for _, part in bisection), "by": by, "segments": parts}
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
-
-
-def _convert_bisection(bisection: Bisection) -> dict[str, Any]:
-    """Convert to a bisection as plain values; each change says its verdict as well."""
-    plain: dict[str, Any] = msgspec.to_builtins(bisection)
-    plain["comparison"] = convert_comparison(bisection.comparison)
-    for fault, record in zip(plain["faults"], bisection.faults, strict=True):
-        fault["evidence"] = [convert_change(change) for change in record.evidence]
-    return plain

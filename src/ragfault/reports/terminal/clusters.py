@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ragfault.analysis import PROBLEM_KINDS
 from ragfault.analysis.clusters import Cluster, ClusterReport
 from ragfault.reports.format import LAYER_TITLES, clip_text, join_names
@@ -129,12 +127,3 @@ def _build_cluster(cluster: Cluster) -> Iterator[RenderableType]:
         )
     if cluster.id != "single":
         yield inset(("how to fix it: ", "green"), "; ".join(cluster.remedies))
-
-
-def encode_clusters(clusters: ClusterReport) -> str:
-    """Encode clusters as JSON, without what they are recognized by."""
-    plain = msgspec.to_builtins(clusters)
-    for cluster in filter(None, (*plain["clusters"], plain["ungrouped"])):
-        for name in ("terms", "failure_keys", "centroid"):
-            cluster.pop(name, None)
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"

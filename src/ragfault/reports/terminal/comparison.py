@@ -6,8 +6,6 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ragfault.analysis import Comparison, MetricChange
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
 from ragfault.reports.markdown import scorecard as md
@@ -206,25 +204,3 @@ def _build_markdown_section(comparison: Comparison) -> list[str]:
 def build_markdown_list(texts: Sequence[str]) -> list[str]:
     """Build sentences as a list, with an empty line after it; nothing for none."""
     return [*(f"- {md.escape_markdown(text)}" for text in texts), ""] if texts else []
-
-
-def convert_comparison(comparison: Comparison) -> dict[str, Any]:
-    """Convert to a comparison as plain values; each change says its verdict as well."""
-    plain: dict[str, Any] = msgspec.to_builtins(comparison)
-    plain["changes"] = [convert_change(change) for change in comparison.changes]
-    return plain
-
-
-def convert_change(change: MetricChange) -> dict[str, Any]:
-    """Convert to a change as plain values, with its verdict."""
-    return {"metric": change.metric, "verdict": change.verdict, **msgspec.to_builtins(change)}
-
-
-def encode_comparison(comparison: Comparison | Sequence[Comparison]) -> str:
-    """Encode a comparison as JSON, or those of segments as a list; an interval's end that is infinite is null."""
-    plain = (
-        convert_comparison(comparison)
-        if isinstance(comparison, Comparison)
-        else [convert_comparison(part) for part in comparison]
-    )
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
 from ragfault.evaluation.agreement import JudgeComparison, JudgeDisagreement
 from ragfault.judges.cards import CardEntry, JudgeCard
@@ -40,11 +38,6 @@ CARD_HEADINGS = (
 
 FITTED_MARK = " ¹"
 """Stands beside the sets that the judge was fitted on, in part."""
-
-
-def encode_card(card: JudgeCard) -> str:
-    """Encode the card as JSON, as in the files of the package."""
-    return msgspec.json.format(msgspec.json.encode(card), indent=2).decode() + "\n"
 
 
 def render_card_markdown(card: JudgeCard) -> str:

@@ -6,8 +6,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ragfault.analysis.monitoring.alerts import AlertTransition
 from ragfault.analysis.monitoring.drift import ScoreDrift, TrafficDrift
 from ragfault.analysis.monitoring.monitor import DropIncident, MonitorMark, MonitorReport, RollingLine
@@ -327,12 +325,3 @@ def _build_drift(monitor: MonitorReport) -> Iterator[RenderableType]:
         table.add_row(*map(build_line, build_drift_row(score)))
     yield table
     yield build_line(describe_topic_drift(monitor.drift))
-
-
-def encode_monitor(monitor: MonitorReport) -> str:
-    """Encode all of it as JSON; each incident has its sentence, and an interval's end that is infinite is null."""
-    plain: dict[str, Any] = msgspec.to_builtins(monitor)
-    for plain_incident, incident in zip(plain["incidents"], monitor.incidents, strict=True):
-        plain_incident["sentence"] = describe_drop(incident)
-    plain = {"sentence": summarize_monitor(monitor), "fired": len(monitor.fired), **plain}
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"

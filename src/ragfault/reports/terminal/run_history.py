@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ragfault.analysis import MetricHistory, RunBreak, RunHistory, RunStep
 from ragfault.reports.format import LAYER_TITLES, clean_text, clip_text
 from ragfault.reports.markdown import scorecard as md
@@ -160,16 +158,3 @@ def render_history_markdown(history: RunHistory) -> str:
         *md.build_markdown_table(("Metric", "Means", "", "Where", "p:"), rows),
     ]
     return "\n".join(lines) + "\n"
-
-
-def encode_history(history: RunHistory) -> str:
-    """Encode a history as JSON, with its verdict and the run at which it broke."""
-    plain = {
-        "verdict": history.verdict,
-        "broken": history.broken_at,
-        "sentence": summarize_history(history),
-        **msgspec.to_builtins(history),
-    }
-    for entry, record in zip(plain["metrics"], history.metrics, strict=True):
-        entry["verdict"] = record.verdict
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"

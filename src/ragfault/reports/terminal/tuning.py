@@ -6,8 +6,6 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from ragfault.reports.format import clean_text
 from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown
 from ragfault.reports.terminal.scorecard import build_text_table, render_rich
@@ -102,11 +100,6 @@ def _build_gain_table(gains: Sequence[Gain]) -> Table:
         *cells, shown = build_gain_cells(gain)
         table.add_row(*cells, Text(shown, style=GAIN_STYLES[shown]))
     return table
-
-
-def encode_tuning(result: TuningResult) -> str:
-    """Encode all of it as JSON."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode() + "\n"
 
 
 def render_tuning_markdown(result: TuningResult) -> str:

@@ -271,7 +271,7 @@ class CachedReply(NamedTuple):
     """Seconds since 1970."""
 
 
-class CacheGroup(NamedTuple):
+class CacheGroup(Struct, frozen=True):
     """Replies of one model to one kind of call."""
 
     provider: str

@@ -1,0 +1,116 @@
+"""Options that say where a result goes and in which format, and its printing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from ragfault.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SUFFIX_FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".csv": "csv", ".txt": "terminal"}
+"""Suffix of the output → format."""
+
+json_option = click.option(
+    "--json", "kind", flag_value="json", help="Print the result as one JSON document; `ragfault schema` describes it."
+)
+
+
+def add_output_options(*formats: str) -> Callable[[F], F]:
+    """Add the options of a verb that has these formats beside the terminal's and JSON."""
+    choices = ["terminal", *formats, "json"]
+
+    def add(function: F) -> F:
+        for option in (
+            click.option("--force", is_flag=True, help="Replace an existing file OUT."),
+            json_option,
+            click.option("--format", "kind", type=click.Choice(choices), help="The format, if not by suffix."),
+            click.option("-o", "--out", type=click.Path(), help=f"Write to this file: {_list_suffixes(formats)}."),
+        ):
+            function = option(function)
+        return function
+
+    return add
+
+
+def _list_suffixes(formats: tuple[str, ...]) -> str:
+    shown = (*formats, "json", "terminal")
+    return ", ".join(suffix for suffix, name in SUFFIX_FORMATS.items() if name in shown and suffix != ".htm")
+
+
+class OutputPlan(NamedTuple):
+    """Formats in which a result is printed and written; None: not at all."""
+
+    printed: str | None
+    written: str | None
+
+
+def plan_output(options: dict[str, Any], *formats: str) -> OutputPlan:
+    """Plan the output that was asked for, before any work is done.
+
+    JSON that was asked for is printed whatever else is written, so that `--json` means the same for every verb. Raises
+    UsageError where the name of the file says no format there is.
+    """
+    kind, out = options["kind"], options["out"]
+    if out is None:
+        return OutputPlan(kind or "terminal", None)
+    by_suffix = SUFFIX_FORMATS.get(Path(out).suffix.lower())
+    if by_suffix not in ("terminal", "json", *formats):
+        by_suffix = None
+    written = by_suffix or kind if kind in (None, "json") else kind
+    if written is None:
+        raise UsageError(
+            f'"{out}" does not say a format there is: {_list_suffixes(formats)}. End it so, or give --format.'
+        )
+    return OutputPlan("json" if kind == "json" else None, written)
+
+
+def write_output(
+    plan: OutputPlan, render: Callable[[str, bool], str], options: dict[str, Any], summary: str = ""
+) -> None:
+    """Print a result and write it, as planned; where it is written, say in a line what it says and where it is.
+
+    `render` takes a format, and whether it is for the screen.
+    """
+    if options["out"] is not None:
+        from ragfault.reports.output import write_report_file
+
+        place = write_report_file(options["out"], render(plan.written or "json", False), force=options["force"])
+        if summary:
+            click.echo(summary, err=True)
+        click.echo(f"{place}", err=True)
+    if plan.printed is not None:
+        click.echo(render(plan.printed, True), nl=False)
+
+
+def encode_json(record: Any) -> str:
+    """Encode the result of a verb as its JSON document."""
+    from ragfault.reports.json_documents import encode_document
+
+    return encode_document(record)
+
+
+def print_json(record: Any) -> None:
+    """Print the result of a verb as its JSON document."""
+    click.echo(encode_json(record), nl=False)
+
+
+def print_notice(text: str) -> None:
+    """Print a line that is not the result, on standard error."""
+    click.echo(text, err=True)
+
+
+def supports_color() -> bool:
+    """Return whether standard output is a terminal that wants colour.
+
+    NO_COLOR switches it off, and FORCE_COLOR on where there is no terminal, if they are not empty.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))

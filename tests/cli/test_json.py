@@ -1,0 +1,161 @@
+"""JSON of the verbs: one document on standard output, as its schema has it, and the same exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from jsonschema import Draft202012Validator
+
+from ragfault.cli import cli, run_command
+from ragfault.reports.json_documents import DOCUMENTS, build_document_schema
+
+WITHOUT_DOCUMENT = {
+    "label ask": "it asks, and a person answers",
+    "serve start": "it runs until it is ended",
+    "mcp": "it speaks a protocol of its own",
+    "schema": "it prints JSON as it is",
+}
+"""Verb that takes no --json → why."""
+
+SERVED = {"serve export": "tests/server/test_http_client.py"}
+"""Verb that needs a server that runs → where it is tested."""
+
+VERBS = {
+    "evaluate": ("{demo}/few-v2.jsonl", "-o", "{out}/run", "-m", "default"),
+    "report": ("{demo}/v2",),
+    "diagnose": ("{demo}/v2",),
+    "gate": ("{demo}/v2", "--threshold", "groundedness>=0.99", "--baseline", "{demo}/v1"),
+    "ci": ("{demo}/few-v2.jsonl", "-o", "{out}/run", "--baseline", "{demo}/v1", "--threshold", "error<=0.5"),
+    "compare": ("{demo}/v1", "{demo}/v2"),
+    "compare --by": ("{demo}/v1", "{demo}/v2", "--by", "route"),
+    "bisect": ("{demo}/v1", "{demo}/v2"),
+    "bisect --by": ("{demo}/v1", "{demo}/v2", "--by", "route"),
+    "bisect 3": ("{demo}/v1", "{demo}/v2", "{demo}/v1"),
+    "monitor": ("{demo}/v2",),
+    "clusters": ("{demo}/v2", "--registry", "{out}/clusters.json"),
+    "promote": ("{demo}/v2", "--trace", "{trace}", "-o", "{out}/cases.jsonl"),
+    "rescore": ("{demo}/v2", "-o", "{out}/run", "-m", "groundedness(strict=true)"),
+    "rank": ("{demo}/run.trec", "{demo}/qrels.txt"),
+    "rank --per-query": ("{demo}/run.trec", "{demo}/qrels.txt", "--per-query"),
+    "convert": ("{demo}/few-v2.jsonl", "{out}/traces.jsonl", "--redact", "all"),
+    "export": ("{demo}/v1", "{demo}/v2", "--to", "wandb", "-o", "{out}/tracked"),
+    "tune": (
+        *("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl", "-o", "{out}/tuned"),
+        *("--chunkers", "sentences(256)", "--budget", "1s"),
+    ),
+    "lint": ("{demo}/v2",),
+    "lint FILE": ("{demo}/few-v2.jsonl",),
+    "savings": ("--precision", "0.6", "0.85", "--recall", "0.65", "0.75", "--cost", "0.05", "--queries", "1000"),
+    "relevance": ("When does the last ferry leave?", "{demo}/handbook/documents"),
+    "judge measure": ("{demo}/labels.jsonl", "--run", "{demo}/v2", "--card", "{out}/card.json"),
+    "judge card": ("lexical",),
+    "judge compare": ("lexical", "embedded", "{demo}/few-v2.jsonl", "--limit", "6"),
+    "judge repeat": ("{demo}/few-v2.jsonl", "-k", "2", "--limit", "4"),
+    "label agreement": ("{demo}/labels.jsonl",),
+    "label suggest": ("{demo}/v2", "-n", "5"),
+    "serve token": ("ci", "--store", "{out}/store"),
+    "serve import": ("{demo}/v2", "--store", "{out}/store"),
+    "cache stats": ("--cache", "{out}/replies.sqlite"),
+    "cache prune": ("--cache", "{out}/replies.sqlite", "--all", "--yes"),
+    "cache export": ("{out}/replies.jsonl", "--cache", "{demo}/replies.sqlite"),
+    "metrics": (),
+    "metrics NAME": ("faithfulness",),
+    "profile": (),
+    "profile NAME": ("legal",),
+    "demo": ("{out}/handbook",),
+}
+"""Verb, with what tells its cases apart → arguments on the demo."""
+
+
+def list_verbs(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield every verb that is no group, under its full name."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None
+        yield from list_verbs(inner, f"{path} {name}".strip())
+
+
+def name_verb(case: str) -> str:
+    """Return the name of the verb of a case."""
+    return next(name for name in sorted(DOCUMENTS, key=len, reverse=True) if f"{case} ".startswith(f"{name} "))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo, runs of some of its traces, labels of two people, a ranking with qrels, and stored replies."""
+    from ragfault.judges.llm.transport.reply_cache import CacheFile
+
+    folder = tmp_path_factory.mktemp("demo")
+    assert run_command(["demo", str(folder / "handbook")]) == 0
+    for name in ("v1", "v2"):
+        lines = (folder / f"handbook/traces-{name}.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        few = folder / f"few-{name}.jsonl"
+        few.write_text("".join(lines[:40]), encoding="utf-8")
+        assert run_command(["evaluate", str(few), "-o", str(folder / name), "-q"]) == 0
+    trec = [str(folder / "few-v1.jsonl"), str(folder / "run.trec"), "--to", "trec"]
+    assert run_command(["convert", *trec, "--to-qrels", str(folder / "qrels.txt")]) == 0
+    write_labels(folder)
+    CacheFile(folder / "replies.sqlite").close()
+    return folder
+
+
+def write_labels(folder: Path) -> None:
+    """Write labels of two people on chunks of the second run."""
+    from ragfault.io.runs import Run
+
+    rows = [
+        {"trace": trace.id, "by": by, "verdicts": {"chunk": [{"chunk": chunk.id, "level": level} for chunk in chunks]}}
+        for by, levels in (("ann", ("high", "none", "low")), ("ben", ("high", "low")))
+        for place, trace in enumerate(Run.open(folder / "v2").traces())
+        for chunks, level in ((trace.chunks or (), levels[place % len(levels)]),)
+    ]
+    (folder / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_every_verb_with_a_result_has_json_and_a_schema():
+    """Each verb takes --json and has a document, or a reason why not; each document is tested here."""
+    verbs = dict(list_verbs(cli))
+    assert set(verbs) == set(DOCUMENTS) | set(WITHOUT_DOCUMENT)
+    for name, command in verbs.items():
+        assert any("--json" in parameter.opts for parameter in command.params) == (name in DOCUMENTS), name
+    assert {name_verb(case) for case in VERBS} | set(SERVED) == set(DOCUMENTS)
+
+
+@pytest.mark.parametrize("verb", sorted(DOCUMENTS))
+def test_the_schema_of_a_verb_is_a_schema(verb: str, capsys: pytest.CaptureFixture[str]):
+    """`ragfault schema VERB` prints a JSON schema of draft 2020-12 whose fields are described."""
+    assert run_command(["schema", *verb.split()]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    Draft202012Validator.check_schema(schema)
+    assert all(record["description"] for record in schema["$defs"].values() if record.get("type") == "object")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", sorted(VERBS))
+def test_json_is_one_document_as_its_schema_has_it(
+    case: str, demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """With --json a verb prints one document and nothing else, and ends with the exit code that it has without."""
+    verb = name_verb(case)
+    trace = json.loads((demo / "few-v2.jsonl").read_text(encoding="utf-8").split("\n", 1)[0])["id"]
+    codes = []
+    for shown in ([], ["--json"]):
+        out = tmp_path / ("json" if shown else "plain")
+        out.mkdir()
+        arguments = [text.format(demo=demo, out=out, trace=trace) for text in VERBS[case]]
+        capsys.readouterr()
+        codes.append(run_command([*verb.split(), *arguments, *shown]))
+    captured = capsys.readouterr()
+    assert codes[0] == codes[1], captured.err
+    assert codes[0] != 2, captured.err
+    document: Any = json.loads(captured.out)
+    Draft202012Validator(build_document_schema(verb)).validate(document)
