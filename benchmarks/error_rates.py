@@ -3,11 +3,13 @@
     python -m benchmarks.error_rates power [--trials 400]
     python -m benchmarks.error_rates level [--trials 400]
     python -m benchmarks.error_rates coverage [--trials 300]
+    python -m benchmarks.error_rates bisect [--trials 400]
 
 `power` writes two small runs, puts simulated scores into them in place of their metrics, and calls `compare` as a user
 does. `level` draws both sides of a pair in the same way from the scores of the demo, and tests the metrics of the
 decision tree together. `coverage` counts how often 95 % intervals of means, quantiles and ratios of clustered values
-hold the true value. Prints Markdown tables.
+hold the true value. `bisect` counts what whole bisections of two runs of one system name (`null_bisections`). Prints
+Markdown tables.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from benchmarks.null_bisections import bisect_level
 from numpy.typing import NDArray
 
 from ragfault.analysis import compare, pair_runs
@@ -369,13 +372,16 @@ def coverage(trials: int) -> Iterator[str]:
     yield from cover_means(trials)
 
 
+TABLES = {"power": power, "level": level, "coverage": coverage, "bisect": bisect_level}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=("power", "level", "coverage"))
+    parser.add_argument("what", choices=tuple(TABLES))
     parser.add_argument("--trials", type=int, default=400)
     asked = parser.parse_args()
     start = time.perf_counter()
-    for line in {"power": power, "level": level, "coverage": coverage}[asked.what](asked.trials):
+    for line in TABLES[asked.what](asked.trials):
         print(line, flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
 

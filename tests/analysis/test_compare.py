@@ -227,6 +227,17 @@ def test_each_branch_of_the_tree_matches_its_fault(
 
 
 @pytest.mark.long
+def test_the_metrics_of_a_bisection_have_four_fifths_of_alpha(baseline: Run, tmp_path: Path):
+    """The search for a segment and the record have the rest: each corrected p is a quarter larger than alone."""
+    bisection = bisect(baseline, evaluate_system(tmp_path / "new", system(200, 2, grounding=0.05)))
+    changes = [change for change in bisection.comparison.changes if change.adjusted is not None]
+    alone = compare(baseline, Run(tmp_path / "new"), metrics=[c.metric for c in changes if c.metric != EQUAL_DEPTH])
+    at_depth = {change.metric: change for change in alone.changes}
+    shared = [(change, at_depth[change.metric]) for change in changes if change.metric in at_depth]
+    assert shared
+    assert all(change.adjusted >= min(1.0, other.adjusted / 0.8) - 1e-12 for change, other in shared)
+
+
 def test_nothing_is_blamed_where_nothing_broke(tmp_path: Path):
     """Over 20 pairs of runs of the same system a fault is claimed at most twice, and never of a run against itself."""
     runs = [evaluate_system(tmp_path / f"r{seed}", system(120, seed)) for seed in range(21)]

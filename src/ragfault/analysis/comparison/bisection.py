@@ -169,7 +169,9 @@ def _truncate(text: str | None) -> str | None:
 
 
 SECOND_LOOK = "again: generation"  # branch name of the check on the traces with unaffected retrieval
-SEARCH_SHARE = 0.2  # of alpha, spent on the search for a segment in addition to the tree
+TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
+"""Of alpha, for the metrics and checks together, and for the search for a segment; the rest is for what one side
+records less often (0.001 of 0.05), so that all of them together name anything with a chance of at most alpha."""
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
 
 
@@ -188,12 +190,15 @@ def bisect(
     not hidden behind the first. Gold ids that no longer describe the candidate's corpus are left out with a
     warning. `options` are those of `compare`: margin, margins, alpha, power, anyway, seed.
 
-    Without a `pair_mask` every field is searched for the segment that a drop is confined to, at a fifth of alpha.
-    Where the pairs as a whole show no fault, a fault of such a segment is the verdict.
+    Without a `pair_mask` every field is searched for the segment that a drop is confined to. Where the pairs as a
+    whole show no fault, a fault of such a segment is the verdict. The chance that a fault or a segment is named where
+    both runs are of one system is at most alpha, all tests together: four fifths of it are for the metrics, nearly a
+    fifth for the search, and corrected p values are divided by these shares.
 
     Raises what `compare` raises.
     """
     side = pair_runs(baseline, candidate, anyway=bool(options.pop("anyway", False)))
+    options["share"] = TREE_SHARE
     has_all_pairs = pair_mask is None
     old, new = side.profiles if pair_mask is None else side.profiles_of(pair_mask)
     gone = stale_gold_share(old, new)
@@ -260,7 +265,7 @@ def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, A
     results = search_segments(paired, result.comparison.changes, alpha=alpha, seed=seed)
     if not results:
         return result
-    segments = tuple(segment for segment, _ in results)
+    segments = tuple(replace(segment, adjusted=min(1.0, segment.adjusted / share)) for segment, _ in results)
     text = f"{result.sentence} {segments[0].text}."
     if result.verdict == "fault":
         return replace(result, sentence=text, segments=segments)
@@ -393,10 +398,7 @@ def _add_equal_depth(paired: PairedRuns) -> None:
     """Add context_relevance at equal depth: over as many chunks of each pair as both runs retrieved."""
     if paired.has_metric(EQUAL_DEPTH):
         return
-    levels = [
-        [[LEVEL_WEIGHTS[chunk.level] for chunk in verdicts.chunk or ()] for verdicts in paired.verdicts(side)]
-        for side in (0, 1)
-    ]
+    levels = [[[LEVEL_WEIGHTS[level] for level in levels] for levels in paired.chunk_levels(side)] for side in (0, 1)]
     left = np.full(len(paired.pairing), math.nan)
     right = np.full(len(paired.pairing), math.nan)
     rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
@@ -426,7 +428,7 @@ def _recheck_generation(
             old, new = paired.values(change.metric, 0), paired.values(change.metric, 1)
             calm &= ~(new < old - change.margin)
     relevant = [
-        np.array([sum(chunk.level in RELEVANT_LEVELS for chunk in seen.chunk or ()) for seen in paired.verdicts(side)])
+        np.array([sum(level in RELEVANT_LEVELS for level in levels) for levels in paired.chunk_levels(side)])
         for side in (0, 1)
     ]
     calm &= relevant[1][paired.paired_rows(1)] >= relevant[0][paired.paired_rows(0)]

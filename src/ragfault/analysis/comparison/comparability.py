@@ -39,7 +39,7 @@ LEAST_QUERIES = 5  # fewer distinct queries show no habit of a logger
 MAX_TEXTS = 400  # texts looked at to tell clipping from other changes
 UNPAIRED_SHARE = 0.05  # of the traces of a run; more without a partner are said in the verdict
 MAX_NET_LOSS = 0.02  # share of the pairs; more scores lost in the candidate than gained exclude "no fault"
-ASYMMETRY_ALPHA = 0.01  # for citations, which a system may leave out where there are none
+ASYMMETRY_ALPHA = 0.001  # for citations, which a system may leave out where there are none; see TREE_SHARE
 
 
 class LocatedMismatch(Struct, frozen=True, eq=False, kw_only=True):

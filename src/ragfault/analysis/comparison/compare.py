@@ -65,6 +65,7 @@ def compare(  # noqa: PLR0913 - the options of one verb
     anyway: bool = False,
     seed: int = 0,
     pair_mask: Mask | None = None,
+    share: float = 1.0,
 ) -> Comparison:
     """Compare two runs on the traces they share, metric by metric.
 
@@ -76,6 +77,8 @@ def compare(  # noqa: PLR0913 - the options of one verb
     metric by its text or its bare name. Pairs of one conversation, or of one query, are resampled together.
 
     `metrics` (by their full text) selects the metrics; the correction covers these only. `pair_mask` selects pairs.
+    `share` is the part of alpha that is left to these metrics where other tests have the rest: corrected p are divided
+    by it, so that they stand against the whole alpha.
     Raises RunError where the judges differ (unless `anyway`), the metrics have other parameters, or nothing pairs;
     UsageError for impossible settings.
     """
@@ -84,15 +87,15 @@ def compare(  # noqa: PLR0913 - the options of one verb
             f"alpha, power and the margin are shares between 0 and 1, got {alpha:g}, {power:g} and {margin:g}. "
             "Write 5 % as 0.05."
         )
-    options = _ComparisonOptions(margin=margin, margins=margins or {}, alpha=alpha, power=power)
+    options = _ComparisonOptions(margin=margin, margins=margins or {}, alpha=alpha, power=power, share=share)
     paired = pair_runs(baseline, candidate, anyway=anyway)
     pairing = paired.pairing
     mask = np.ones(len(pairing), dtype=bool) if pair_mask is None else pair_mask
 
     measures = [m for m in paired.shared_metrics() if metrics is None or m.name in metrics]
     samples = [_sample_metric(paired, measure, mask) for measure in measures]
-    tests = _test_metrics(paired, samples, mask, alpha, seed) if samples else []
-    family = sum(test.adjusted is not None for test in tests)
+    tests = _test_metrics(paired, samples, mask, options, seed) if samples else []
+    family = sum(test.adjusted is not None for test in tests) / share
     changes = [
         _describe_change(paired, sample, test, mask, options, family)
         for sample, test in zip(samples, tests, strict=True)
@@ -150,6 +153,7 @@ class _ComparisonOptions(Struct, frozen=True, kw_only=True):
     margins: Mapping[str, float]
     alpha: float
     power: float
+    share: float
 
     def margin_for(self, measure: MetricInfo, mean: float) -> float:
         """Return the margin of a metric, in its units."""
@@ -235,7 +239,7 @@ class MetricTest(Struct, frozen=True, kw_only=True):
 
 
 def _test_metrics(
-    paired: PairedRuns, samples: Sequence[MetricSample], mask: Mask, alpha: float, seed: int
+    paired: PairedRuns, samples: Sequence[MetricSample], mask: Mask, options: _ComparisonOptions, seed: int
 ) -> list[MetricTest]:
     """Test all metrics on the same resamples of the pairs."""
     baseline = np.stack([sample.baseline for sample in samples], axis=1)
@@ -249,7 +253,7 @@ def _test_metrics(
         measures,
         paired.judge_flakiness,
     )
-    flips = count_flips(sum(not sample.identical for sample in samples), len(baseline), alpha)
+    flips = count_flips(sum(not sample.identical for sample in samples), len(baseline), options.share * options.alpha)
     sign_flips = sign_flip_tests(baseline, candidate, clusters, defined=defined, resamples=flips, seed=seed)
     tests = []
     for sample, difference, sign_flip in zip(samples, differences, sign_flips, strict=True):
@@ -260,7 +264,7 @@ def _test_metrics(
         tests.append(MetricTest(judge_difference=difference, ppi=ppi, p=p))
     family = [at for at, test in enumerate(tests) if test.p is not None and not samples[at].identical]
     for at, adjusted in zip(family, holm_adjust([tests[at].p or 0.0 for at in family]), strict=True):
-        tests[at] = replace(tests[at], adjusted=adjusted)
+        tests[at] = replace(tests[at], adjusted=min(1.0, adjusted / options.share))
     return tests
 
 
@@ -280,7 +284,7 @@ def _correct_by_labels(
 
 
 def _describe_change(
-    paired: PairedRuns, sample: MetricSample, test: MetricTest, mask: Mask, options: _ComparisonOptions, family: int
+    paired: PairedRuns, sample: MetricSample, test: MetricTest, mask: Mask, options: _ComparisonOptions, family: float
 ) -> MetricChange:
     measure, difference, n = sample.measure, test.difference, int(sample.defined.sum())
     mean = float(sample.baseline[sample.defined].mean()) if n else None
@@ -371,7 +375,7 @@ def _metric_reach(measure: MetricInfo) -> float:
 
 
 def _detectable_change(
-    difference: Difference, margin: float, jump: float, reach: float, options: _ComparisonOptions, family: int
+    difference: Difference, margin: float, jump: float, reach: float, options: _ComparisonOptions, family: float
 ) -> float | None:
     """Return the smallest change that these pairs would show with the power asked for; None where none would.
 
@@ -402,7 +406,7 @@ def _least_clusters(level: float) -> int:
 
 
 def pairs_to_decide(
-    difference: Difference, margin: float, *, power: float, alpha: float, family: int = 1, jump: float = 0.0
+    difference: Difference, margin: float, *, power: float, alpha: float, family: float = 1, jump: float = 0.0
 ) -> int | None:
     """Return about how many pairs would tell a change of the margin from none, at the present spread.
 

@@ -25,7 +25,7 @@ from ragfault.analysis.comparison.records import PairMismatch
 from ragfault.analysis.comparison.renamed_ids import (
     find_other_keys,
     find_renamed_ids,
-    read_paired_verdicts,
+    read_chunk_levels,
     rescore_renamed,
     score_without_gold,
 )
@@ -35,7 +35,7 @@ from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metri
 from ragfault.errors import InputError, RunError, UsageError
 from ragfault.io.runs import AnyRun, MetricInfo, Run, open_run
 from ragfault.metrics.catalog import get_definitions
-from ragfault.records import Verdicts
+from ragfault.records import RelevanceLevel
 from ragfault.stats import Difference, t_quantile
 
 
@@ -321,9 +321,9 @@ class PairedRuns:
         )
         return old, new
 
-    def verdicts(self, side: int) -> Iterator[Verdicts]:
-        """Yield the verdicts of one run in order, with gold applied where it is the same on both sides."""
-        return read_paired_verdicts(self.runs[side], self.paired_rows(side), self._other_keys)
+    def chunk_levels(self, side: int) -> Iterator[tuple[RelevanceLevel, ...]]:
+        """Yield the levels of the chunks of one run's traces, with gold applied where it is the same on both sides."""
+        return read_chunk_levels(self.runs[side], self.paired_rows(side), self._other_keys)
 
     def left_out(self, metric: str) -> NDArray[np.bool_]:
         """Return the pairs on which a metric is left out: for a mismatch, or because the pipeline failed there.

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.pairing import ChunkKey, Mask, RunContents, TracePairing, load_texts
-from ragfault.gold_evidence import apply_gold
+from ragfault.gold_evidence import apply_gold_to_chunks
 from ragfault.io.runs import Run
 from ragfault.metrics.catalog import compute_score, parse_metric
-from ragfault.records import Chunk, Citation, Gold, Trace, Verdicts
+from ragfault.records import Chunk, Citation, Gold, RelevanceLevel, Trace
 
 NEARLY_SAME = 0.7  # of the phrases of the longer text; a corpus that is cut anew shares fewer
 KNOWN_SHARE = 0.8  # of the texts under new ids; fewer are known where the corpus was cut anew
@@ -219,14 +219,15 @@ def _is_same_key(old: Gold | None, new: Gold | None) -> bool:
     return set(old.spans) == set(new.spans) and (old.chunks == new.chunks or bool(old.spans))
 
 
-def read_paired_verdicts(run: Run, rows: NDArray[np.int64], other_keys: Mask) -> Iterator[Verdicts]:
-    """Yield the verdicts of a run, with gold applied where the run does so and the other side has the same key."""
+def read_chunk_levels(run: Run, rows: NDArray[np.int64], other_keys: Mask) -> Iterator[tuple[RelevanceLevel, ...]]:
+    """Yield the levels of the chunks of each trace; gold is applied where the run does so and the keys are the same."""
     if run.manifest.gold != "apply" or not run.has_gold():
-        yield from run.verdicts()
+        yield from (tuple(chunk.level for chunk in verdicts.chunk or ()) for verdicts in run.verdicts())
         return
     alone = set(rows[other_keys].tolist())
     for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
-        yield verdicts if row in alone else apply_gold(trace, verdicts)
+        chunks = verdicts.chunk if row in alone else apply_gold_to_chunks(trace, verdicts.chunk)
+        yield tuple(chunk.level for chunk in chunks or ())
 
 
 def score_without_gold(

@@ -7,6 +7,7 @@ to the segments anew).
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +31,7 @@ a user's rating, differs between the runs; to choose the pairs that were rated w
 
 LOCATION_ALPHA = 0.05  # chance of naming a segment where all dropped alike
 MAX_REPORTED = 3
-RESAMPLES = 999
+RESAMPLES = 999  # at least
 MAX_PERMUTED_UNITS = 5_000
 """With more clusters the normal limit and Bonferroni's correction are used."""
 CONFINED_SHARE = 0.25  # of the drop in a segment that may also be elsewhere where it is said to be confined
@@ -145,8 +146,8 @@ def _test_smallest(
         return p_values
     rng = np.random.default_rng(seed)
     smaller = np.zeros(observed.shape)
-    draws = 0
-    while draws < RESAMPLES and smaller.min() <= alpha * (RESAMPLES + 1):
+    draws, most = 0, max(RESAMPLES, math.ceil(5 / alpha))
+    while draws < most and smaller.min() <= alpha * (most + 1):
         smaller += draw(rng).min() <= observed + 1e-9 * np.abs(observed)
         draws += 1
     p: Floats = (smaller + 1) / (draws + 1)

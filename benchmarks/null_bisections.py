@@ -1,0 +1,173 @@
+"""How often `bisect` names a fault, a segment or a mismatch where both runs are of one system.
+
+Each trial draws pairs of traces and makes two runs of them, the sides of each pair dealt at random, so that nothing
+differs but by chance; scores and verdicts are those of the systems, judged once. Pairs are drawn again where a system
+has fewer than asked for, each under a query of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from benchmarks.faults.__main__ import JUDGE, METRICS
+from benchmarks.faults.corpora import handbook_corpus
+from benchmarks.faults.injection import pair
+from benchmarks.faults.unseen.corpora import shop_chunks, shop_questions
+from benchmarks.faults.unseen.system import Parts, answer_all
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.analysis import bisect
+from ragfault.evaluation import evaluate
+from ragfault.io.datasets import load_handbook
+from ragfault.io.runs import Run
+from ragfault.io.runs.run import Manifest, TableName
+from ragfault.io.runs.writer import RUN_TABLES
+from ragfault.records import Trace, Verdicts
+
+SIZES = (50, 200, 600, 2000)
+SEGMENTS = {"tenant": 8, "language": 3}
+"""Metadata field → number of its values, dealt at random; they are searched beside the recorded ones."""
+TURNS = {"shop": 4}
+"""System → pairs of a conversation; the sides of a conversation are dealt as one."""
+
+
+def draw_systems() -> Iterator[tuple[str, Sequence[Trace], Sequence[Trace]]]:
+    """Yield each system with its traces of both sides: two releases of the demo, or two seeds of one configuration."""
+    demo = load_handbook().traces
+    yield "demo", *(_keep_spans(demo[version]) for version in ("v1", "v2"))
+    yield "handbook", *pair(handbook_corpus(), "none", n=400)
+    parts, questions = Parts(name="shop", chunks=tuple(shop_chunks())), shop_questions()[:400]
+    yield "shop", answer_all(parts, questions), answer_all(replace(parts, seed=1), questions)
+
+
+def _keep_spans(traces: Sequence[Trace]) -> list[Trace]:
+    """Return the traces with gold spans alone: ids of gold chunks differ between the releases."""
+    return [replace(t, gold=None if t.gold is None else replace(t.gold, chunks={})) for t in traces]
+
+
+class Pool(NamedTuple):
+    """Both sides of a system, judged, one below the other."""
+
+    manifest: Manifest
+    traces: Sequence[Trace]
+    verdicts: Sequence[Verdicts]
+    tables: dict[str, pa.Table]
+    size: int
+    turns: int
+
+
+POOLS: list[Pool] = []
+"""Those of a worker."""
+
+
+def judge_pool(name: str, sides: Sequence[Sequence[Trace]], key: bool, folder: Path) -> Pool:
+    """Judge both sides of a system, with or without its answer key."""
+    runs = []
+    for at, traces in enumerate(sides):
+        seen = [t if key else replace(t, gold=None, facts=None, reference=None, answerable=None) for t in traces]
+        runs.append(evaluate(seen, folder / f"{name}-{key}-{at}", metrics=METRICS, judge=JUDGE, force=True))
+    tables = {table: pa.concat_tables([run.to_arrow(table) for run in runs]) for table in RUN_TABLES}
+    traces, verdicts = ([*getattr(runs[0], part)(), *getattr(runs[1], part)()] for part in ("traces", "verdicts"))
+    return Pool(runs[0].manifest, traces, verdicts, tables, len(sides[0]), TURNS.get(name, 1))
+
+
+class DealtRun(Run):
+    """A run of some rows of a pool, in memory, each under an id and a query of its own."""
+
+    def __init__(self, name: str, pool: Pool, rows: NDArray[np.int64], labels: Sequence[Mapping[str, str]]) -> None:
+        super().__init__(name, replace(pool.manifest, traces=len(rows), checksums={}))
+        self.pool, self.rows = pool, rows
+        turns = pool.turns
+        self.dealt = [
+            replace(
+                pool.traces[row],
+                id=str(at),
+                query=f"{pool.traces[row].query} ({at})",
+                conversation=str(at // turns) if turns > 1 else None,
+                metadata=label,
+            )
+            for at, (row, label) in enumerate(zip(rows.tolist(), labels, strict=True))
+        ]
+
+    def traces(self, ids: Sequence[str] | None = None) -> Iterator[Trace]:
+        return iter(self.dealt if ids is None else [trace for trace in self.dealt if trace.id in set(ids)])
+
+    def verdicts(self, ids: Sequence[str] | None = None) -> Iterator[Verdicts]:
+        chosen = range(len(self.rows)) if ids is None else sorted(map(int, ids))
+        return (self.pool.verdicts[self.rows[at]] for at in chosen)
+
+    def to_arrow(
+        self, table: TableName = "scores", columns: Sequence[str] | None = None, dictionary_columns: Sequence[str] = ()
+    ) -> pa.Table:
+        source = self.pool.tables[table].select(columns) if columns else self.pool.tables[table]
+        for name in dictionary_columns:
+            place = source.schema.get_field_index(name)
+            source = source.set_column(place, name, source[name].combine_chunks().dictionary_encode())
+        if table == "scores":
+            size = len(self.manifest.metrics)
+            return source.take((self.rows[:, None] * size + np.arange(size)).ravel())
+        taken = source.take(self.rows)
+        for name in {"id", "query", "conversation", "metadata"} & set(taken.column_names):
+            field = taken.schema.field(name)
+            values = [getattr(trace, name) for trace in self.dealt]
+            texts = [json.dumps(value) for value in values] if name == "metadata" else values
+            taken = taken.set_column(taken.schema.get_field_index(name), field, pa.array(texts, field.type))
+        return taken
+
+    def iterate_batches(
+        self, table: TableName = "scores", columns: Sequence[str] | None = None, dictionary_columns: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        yield from self.to_arrow(table, columns, dictionary_columns).combine_chunks().to_batches()
+
+
+def bisect_null(place: int, n: int, seed: int) -> dict[str, str]:
+    """Bisect n pairs of a pool whose sides were dealt at random; return what was named: fault, segment, mismatch."""
+    pool = POOLS[place]
+    rng = np.random.default_rng([n, seed])
+    drawn = rng.permutation(pool.size)[:n] if n <= pool.size else rng.integers(0, pool.size, n)
+    swapped = np.repeat(rng.random(-(-n // pool.turns)) < 0.5, pool.turns)[:n]
+    chosen = np.stack([rng.integers(0, count, n) for count in SEGMENTS.values()], axis=1).astype(str).tolist()
+    labels = [dict(zip(SEGMENTS, values, strict=True)) for values in chosen]
+    sides = [DealtRun(name, pool, drawn + pool.size * (swapped == at), labels) for at, name in enumerate("ab")]
+    result = bisect(*sides, seed=seed)
+    found = {"fault": result.faults[0].branch} if result.verdict == "fault" else {}
+    if result.segments:
+        found["segment"] = result.segments[0].by
+    kinds = [mismatch.kind for mismatch in result.comparison.mismatches if mismatch.blocks]
+    return found | ({"mismatch": kinds[0]} if kinds else {})
+
+
+def bisect_level(trials: int, sizes: Sequence[int] = SIZES, workers: int = 2) -> Iterator[str]:
+    """Yield how often bisections of like runs name a fault, a segment, or a mismatch."""
+    yield "| pairs | key | system | trials | a fault (exit 1) | a segment | a mismatch | named |"
+    yield "|---|---|---|---|---|---|---|---|"
+    systems = list(draw_systems())
+    with tempfile.TemporaryDirectory() as folder:
+        for key in (True, False):
+            POOLS[:] = [judge_pool(name, sides, key, Path(folder)) for name, *sides in systems]
+            with ProcessPoolExecutor(workers, initializer=POOLS.extend, initargs=(() if _forks() else POOLS,)) as jobs:
+                for n in sizes:
+                    for at, (name, *_) in enumerate(systems):
+                        seeds = range(at, trials, len(systems))
+                        found = list(jobs.map(partial(bisect_null, at, n), seeds, chunksize=4))
+                        counts = [str(sum(what in each for each in found)) for what in ("fault", "segment", "mismatch")]
+                        named = Counter(f"{what} {name}" for each in found for what, name in each.items())
+                        texts = "; ".join(f"{text} ×{count}" for text, count in named.most_common())
+                        cells = [f"{n:,}", "yes" if key else "no", name, str(len(seeds)), *counts, texts]
+                        yield f"| {' | '.join(cells)} |"
+
+
+def _forks() -> bool:
+    """Return whether workers begin with the memory of this process."""
+    return multiprocessing.get_start_method() == "fork"
