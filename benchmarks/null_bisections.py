@@ -1,7 +1,7 @@
 """How often `bisect` names a fault, a segment or a mismatch where both runs are of one system.
 
 Each trial draws pairs of traces and makes two runs of them, the sides of each pair dealt at random, so that nothing
-differs but by chance; scores and verdicts are those of the systems, judged once. Pairs are drawn again where a system
+differs but by chance; scores and verdicts are those of the systems, judged once. Pairs are chosen again where a system
 has fewer than asked for, each under a query of its own.
 """
 
@@ -135,17 +135,17 @@ def bisect_null(place: int, n: int, seed: int) -> dict[str, str]:
     """Bisect n pairs of a pool whose sides were dealt at random; return what was named: fault, segment, mismatch."""
     pool = POOLS[place]
     rng = np.random.default_rng([n, seed])
-    drawn = rng.permutation(pool.size)[:n] if n <= pool.size else rng.integers(0, pool.size, n)
+    chosen = rng.permutation(pool.size)[:n] if n <= pool.size else rng.integers(0, pool.size, n)
     swapped = np.repeat(rng.random(-(-n // pool.turns)) < 0.5, pool.turns)[:n]
-    chosen = np.stack([rng.integers(0, count, n) for count in SEGMENTS.values()], axis=1).astype(str).tolist()
-    labels = [dict(zip(SEGMENTS, values, strict=True)) for values in chosen]
-    sides = [DealtRun(name, pool, drawn + pool.size * (swapped == at), labels) for at, name in enumerate("ab")]
+    values = np.stack([rng.integers(0, count, n) for count in SEGMENTS.values()], axis=1).astype(str).tolist()
+    labels = [dict(zip(SEGMENTS, row, strict=True)) for row in values]
+    sides = [DealtRun(name, pool, chosen + pool.size * (swapped == at), labels) for at, name in enumerate("ab")]
     result = bisect(*sides, seed=seed)
-    found = {"fault": result.faults[0].branch} if result.verdict == "fault" else {}
+    named = {"fault": result.faults[0].branch} if result.verdict == "fault" else {}
     if result.segments:
-        found["segment"] = result.segments[0].by
+        named["segment"] = result.segments[0].by
     kinds = [mismatch.kind for mismatch in result.comparison.mismatches if mismatch.blocks]
-    return found | ({"mismatch": kinds[0]} if kinds else {})
+    return named | ({"mismatch": kinds[0]} if kinds else {})
 
 
 def bisect_level(trials: int, sizes: Sequence[int] = SIZES, workers: int = 2) -> Iterator[str]:
@@ -160,12 +160,17 @@ def bisect_level(trials: int, sizes: Sequence[int] = SIZES, workers: int = 2) ->
                 for n in sizes:
                     for at, (name, *_) in enumerate(systems):
                         seeds = range(at, trials, len(systems))
-                        found = list(jobs.map(partial(bisect_null, at, n), seeds, chunksize=4))
-                        counts = [str(sum(what in each for each in found)) for what in ("fault", "segment", "mismatch")]
-                        named = Counter(f"{what} {name}" for each in found for what, name in each.items())
-                        texts = "; ".join(f"{text} ×{count}" for text, count in named.most_common())
-                        cells = [f"{n:,}", "yes" if key else "no", name, str(len(seeds)), *counts, texts]
-                        yield f"| {' | '.join(cells)} |"
+                        results = list(jobs.map(partial(bisect_null, at, n), seeds, chunksize=4))
+                        yield f"| {n:,} | {'yes' if key else 'no'} | {name} | {count_named(results)} |"
+
+
+def count_named(results: Sequence[dict[str, str]]) -> str:
+    """Return the number of trials, how many of them named a fault, a segment and a mismatch, and what it was."""
+    counts = [str(sum(what in result for result in results)) for what in ("fault", "segment", "mismatch")]
+    names = Counter(f"{what} {name}" for result in results for what, name in result.items())
+    return " | ".join(
+        [str(len(results)), *counts, "; ".join(f"{name} ×{count}" for name, count in names.most_common())]
+    )
 
 
 def _forks() -> bool:

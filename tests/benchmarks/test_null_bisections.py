@@ -32,9 +32,9 @@ def answered(version: str) -> list[Trace]:
 
 @pytest.fixture
 def pool(tmp_path, monkeypatch):
-    made = null_bisections.judge_pool("ferry", (answered("old"), answered("new")), True, tmp_path)
-    monkeypatch.setattr(null_bisections, "POOLS", [made])
-    return made
+    judged = null_bisections.judge_pool("ferry", (answered("old"), answered("new")), True, tmp_path)
+    monkeypatch.setattr(null_bisections, "POOLS", [judged])
+    return judged
 
 
 def test_a_dealt_run_has_the_records_and_scores_of_its_rows(pool):
