@@ -214,8 +214,7 @@ def bisect(
     differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
     warnings = (*full.warnings, *describe_unshown_rises(full))
     if gone is not None:
-        warning = f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans"
-        warnings = (*warnings, warning)
+        warnings += (f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans",)
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     explained = None if blocked else _explain_by_refusals(side, walk, names, pair_mask, options)
