@@ -8,6 +8,7 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.application_logs import LOGS, QUESTIONS, squad
 from tests.support.foreign_records import ANSWER, FIRST, QUERY, RECORDS, REFERENCE, SECOND, TABLES
 
 from ragfault.errors import BadTraces, InputError
@@ -53,6 +54,67 @@ def parse_flags(message):
     """Return the map that a message proposes."""
     proposed = json.loads(re.search(r"map=(\{.*?\})", message)[1])
     return {field: column for field, column in proposed.items() if not field.startswith("metadata.")}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_logs_of_applications_are_read_right_or_refused_with_a_map_that_works(name, tmp_path):
+    """A log gives every field of its questions at once, or after the map of its refusal; nothing is left over."""
+    build, fields = LOGS[name]
+    path = put(tmp_path / "t.jsonl", *(build(number, question) for number, question in enumerate(QUESTIONS)))
+    try:
+        traces = list(read_traces(path))
+    except InputError as refused:
+        traces = list(read_traces(path, map=parse_flags(str(refused))))
+    for trace, question in zip(traces, QUESTIONS, strict=True):
+        check_trace(trace, {**dict.fromkeys(question), **{key: question[key] for key in fields}})
+
+
+def test_questions_without_an_answer_are_unanswerable(tmp_path):
+    """`is_impossible` is read as not answerable, and a plausible answer is no answer."""
+    path = put(tmp_path / "t.jsonl", *(squad(number, question) for number, question in enumerate(QUESTIONS)))
+    traces = list(read_traces(path))
+    assert [trace.answerable for trace in traces] == [True, False, True]
+    assert [trace.reference for trace in traces] == [QUESTIONS[0]["reference"], None, QUESTIONS[2]["reference"]]
+    assert {trace.answer for trace in traces} == {None}
+
+
+@pytest.mark.parametrize("column", ["spans", "annotations", "labels", "highlights", "feedback"])
+def test_annotations_of_people_are_metadata(column, tmp_path):
+    """Lists of marked stretches are neither passages nor a reference, one or several."""
+    marks = [{"start": 0, "end": 9, "label": "baseless", "text": "It leaves at noon, which is wrong."}]
+    rows = [{"query": f"{QUERY} {n}", "docs": [FIRST], "answer": ANSWER, column: marks * n} for n in range(3)]
+    traces = list(read_traces(put(tmp_path / "t.jsonl", *rows)))
+    assert {(trace.reference, trace.gold, len(trace.chunks)) for trace in traces} == {(None, None, 1)}
+    assert traces[1].metadata[column] == marks
+
+
+def test_steps_of_another_layout_are_metadata(tmp_path):
+    """The log of an agent under the name `steps` is no fault of the trace."""
+    steps = [{"index": 0, "kind": "system", "text": "You are a helper."}]
+    [trace] = read_traces(put(tmp_path / "t.jsonl", {"query": QUERY, "answer": ANSWER, "steps": steps}))
+    assert (trace.steps, trace.metadata["steps"]) == (None, steps)
+
+
+MARKDOWN = "# Ferries\n\nThey leave daily.\n---\nTickets are sold on board.\n===\n[1] Timetable\n[2] Prices"
+NUMBERED = f"[1] {FIRST}\n[2] {SECOND}"
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "counts"),
+    [
+        ("context", [MARKDOWN, FIRST, SECOND], [1, 1, 1]),
+        ("passage", [NUMBERED, NUMBERED], [1, 1]),
+        ("document_text", ["One ||| two"], [1]),
+        ("contexts", [NUMBERED, f"Document 1: {FIRST}\nDocument 2: {SECOND}", FIRST], [2, 2, 1]),
+        ("contexts", [[NUMBERED, MARKDOWN], [FIRST]], [2, 1]),
+        ("context", [f"{FIRST} ||| {SECOND}", MARKDOWN, FIRST], [2, 1, 1]),
+        ("context", ["<p>One</p><hr><p>Two</p>", FIRST], [1, 1]),
+    ],
+)
+def test_passages_are_split_only_where_the_column_lists_them(column, values, counts, tmp_path):
+    """Headings and rules split a text where most texts of the column have them, never in a list or by a single name."""
+    rows = [{"question": f"{QUERY} {n}", column: value, "answer": f"{ANSWER} {n}"} for n, value in enumerate(values)]
+    assert [len(trace.chunks) for trace in read_traces(put(tmp_path / "t.jsonl", *rows))] == counts
 
 
 names = st.text("bcdfghjklmnpqrstvwxz", min_size=4, max_size=8).filter(

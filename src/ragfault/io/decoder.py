@@ -19,6 +19,8 @@ from ragfault.io.formats import record_shapes
 from ragfault.io.formats.conversations import split_turns
 from ragfault.io.formats.field_names import rank_fields
 from ragfault.io.formats.inference import Inference, infer_columns
+from ragfault.io.formats.passages import SplitMarks, choose_split
+from ragfault.io.formats.paths import get_path
 from ragfault.io.formats.record_shapes import SPAN_SHAPES
 from ragfault.io.normalization import (
     JOINED_ID,
@@ -143,6 +145,8 @@ class TraceDecoder:
         """Keys that held something in a record whose columns were inferred."""
         self.filled: frozenset[str] = frozenset()
         """Fields that some record so far had."""
+        self.split_marks: SplitMarks | None = None
+        """Marks at which a text is split to chunks; None: no record had chunks so far."""
         self.header: list[str] = []
         self.unrecognized_count = 0
         self.decode_native = msgspec.json.Decoder(Trace).decode
@@ -185,7 +189,9 @@ class TraceDecoder:
         if self.options.missing_columns:
             self.options.observe_columns(record)
         keep_rest, labeled = self.options.keep_rest, self.options.labeled
-        return normalize_record(record, self.columns or {}, keep_rest, self.is_table, empty_query=labeled)
+        return normalize_record(
+            record, self.columns or {}, keep_rest, self.is_table, labeled, self.split_marks or "headings"
+        )
 
     def decode_records(self, payload: Any) -> list[Trace]:
         """Decode a payload to its trace, or to one for each turn where that is asked for. Raises as above."""
@@ -238,6 +244,9 @@ class TraceDecoder:
             records, self.columns or {}, self.options.column_map, self.name, self.filled, self.options.labeled
         )
         self.columns = matches.columns
+        for path in matches.columns.get("chunks", ()):
+            if self.split_marks is None and any(has_path(record, path) for record in records):
+                self.split_marks = choose_split(path, [get_path(record, path) for record in records])
         self.filled |= matches.filled
         self.known_keys |= {key for record in records for key, value in record.items() if not is_empty(value)}
         return matches
@@ -255,7 +264,8 @@ class TraceDecoder:
         selected = "metadata" if self.options.keep_rest else "not read"
         spare = ", ".join(matches.metadata[:10]) + (", …" if len(matches.metadata) > 10 else "")
         more = f"; {selected}: {spare}" if spare else ""
-        chosen = f"; {'; '.join(matches.notes)}" if matches.notes else ""
+        notes = [*matches.notes, *(["passages split at headings and rules"] if self.split_marks == "headings" else [])]
+        chosen = f"; {'; '.join(notes)}" if notes else ""
         self.options.notify(f"read as {title}{mapped} ({shown}){chosen}{more}")
 
     def check_recognized(self, collector: ErrorCollector) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from ragfault.io.formats.conversations import ROLES, find_text, find_turns, read_question_answer_pairs
 from ragfault.io.formats.field_names import join_words
 from ragfault.io.formats.passages import (
+    expand_passage,
     find_passages,
     find_text_key,
     read_listed_passage,
@@ -23,7 +24,7 @@ from ragfault.io.formats.passages import (
     unwrap_passage,
 )
 from ragfault.io.formats.texts import join_text, parse_list_text
-from ragfault.records import Chunk, Span
+from ragfault.records import Chunk
 
 MAX_METADATA_DEPTH = 128
 """Maximum nesting of metadata."""
@@ -49,7 +50,6 @@ FACT_TEXT_KEYS = ("text", "fact", "statement", "claim")
 DOCUMENT_ID_KEYS = ("doc_id", "docid", "document_id")
 CHUNK_FIELDS = frozenset(Chunk.__struct_fields__)
 CHUNK_KINDS = ("text", "table", "image", "record")
-SPAN_FIELDS = frozenset(Span.__struct_fields__)
 CITATION_MARK = re.compile(r"\[\d+\]")
 """A number in brackets: a place in the prompt, which names another passage in every trace."""
 UNREADABLE_LIST = re.compile(r"""\s*\[\s*(['"{]|<|\w+\()""")
@@ -83,7 +83,7 @@ def get_json_type(value: object) -> str:
     return names.get(type(value), "null" if value is None else type(value).__name__)
 
 
-def _normalize_id(value: Any) -> Any:
+def normalize_id(value: Any) -> Any:
     """Turn a number into text."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
@@ -111,7 +111,9 @@ def _normalize_chunks(value: Any) -> list[Any]:
     matches = find_passages(value)
     parts: list[Any] = []
     for part in [value] if matches is None else matches:
-        inner = isinstance(part, (list, tuple)) and read_listed_passage(part) is None and find_passages(part)
+        inner = expand_passage(part)
+        if isinstance(part, (list, tuple)) and read_listed_passage(part) is None:
+            inner = find_passages(part)
         parts += inner or [part]
     return _number_document_chunks([_normalize_chunk(chunk, place) for place, chunk in enumerate(parts)])
 
@@ -157,7 +159,7 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
         chunk.pop("document" if text_key == "document" else "kind")
     text = value[text_key] if text_key else ""
     chunk["text"] = join_text(text) if isinstance(text, (list, tuple)) else text
-    named = _normalize_id(value[names[0]]) if names else None
+    named = normalize_id(value[names[0]]) if names else None
     if names and join_words(names[0]) in ("docid", "documentid"):
         chunk["_document"] = named
     chunk["id"] = named if named is not None else make_content_id(str(chunk["text"]))
@@ -175,7 +177,7 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
         if key in DOCUMENT_ID_KEYS and key in value:
             del chunk["metadata"][key]
     if "document" in chunk:
-        chunk["document"] = _normalize_id(chunk["document"])
+        chunk["document"] = normalize_id(chunk["document"])
     return chunk
 
 
@@ -240,14 +242,14 @@ def _split_citation(value: Any) -> list[Any]:
 def _normalize_citation(value: Any) -> Any:
     """Map the keys of a citation to its fields; other keys stay, for the metadata of the trace."""
     if not isinstance(value, dict):
-        return {"chunk": _normalize_id(value)}
+        return {"chunk": normalize_id(value)}
     citation = {key: part for key, part in value.items() if part is not None}
     for field, names in (("chunk", CHUNK_ID_KEYS), ("quote", CHUNK_TEXT_KEYS)):
         alias = next((name for name in (field, *names) if name in citation), None)
         if alias:
             citation[field] = citation.pop(alias)
     if "chunk" in citation:
-        citation["chunk"] = _normalize_id(citation["chunk"])
+        citation["chunk"] = normalize_id(citation["chunk"])
     return citation
 
 
@@ -258,7 +260,7 @@ def _normalize_texts(value: Any) -> list[Any]:
 def _normalize_text(value: Any) -> Any:
     if isinstance(value, dict):
         return next((value[name] for name in FACT_TEXT_KEYS if isinstance(value.get(name), str)), value)
-    return _normalize_id(value)
+    return normalize_id(value)
 
 
 def _normalize_reference(value: Any) -> Any:
@@ -269,61 +271,17 @@ def _normalize_reference(value: Any) -> Any:
         content = next((value[k] for k in ("text", "answer", "value", "content", "aliases") if value.get(k)), value)
         return value if content is value else _normalize_reference(content)
     if isinstance(value, (list, tuple)):
+        has_keys = any(isinstance(part, dict) and part.keys() & set(REFERENCE_KEYS) for part in value)
         parts = [
-            text if isinstance(part, dict) and (text := find_text(part, ("text", "answer", "content"))) else part
+            text if isinstance(part, dict) and (text := find_text(part, REFERENCE_KEYS)) else part
             for part in value
+            if not isinstance(part, dict) or not has_keys or part.keys() & set(REFERENCE_KEYS)
         ]
         return _normalize_texts(parts)
-    return _normalize_id(value)
+    return normalize_id(value)
 
 
-def _normalize_gold(value: Any) -> Any:
-    if isinstance(value, dict):
-        if value.keys() <= {"chunks", "spans"} and all(
-            isinstance(part, (dict, list, tuple)) for part in value.values()
-        ):
-            return {
-                "chunks": _normalize_grades(value.get("chunks", {})),
-                "spans": list(map(_normalize_span, value.get("spans", ()))),
-            }
-        return {"chunks": _normalize_grades(value)}
-    parts = split_passages(value) if isinstance(value, str) else as_list(value)
-    spans = [item for item in parts if isinstance(item, dict) and "start" in item and "end" in item]
-    grades = [item for item in parts if not (isinstance(item, dict) and "start" in item and "end" in item)]
-    return {"chunks": _normalize_grades(grades), "spans": [_normalize_span(span) for span in spans]}
-
-
-def _normalize_grades(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_normalize_id(key): grade for key, grade in value.items()}
-    grades: dict[Any, Any] = {}
-    for item in as_list(value):
-        if isinstance(item, dict):
-            names = [name for name in ("chunk", *CHUNK_ID_KEYS, "doc_uri") if item.get(name) is not None]
-            chunk_id = item[names[0]] if names else item.get(find_text_key(item) or "")
-            if chunk_id is None:
-                raise InvalidRecord("a gold chunk without id - at `$.gold`")
-            grades[_normalize_gold_id(chunk_id)] = next(
-                (item[k] for k in ("grade", "relevance", "score") if k in item), 1.0
-            )
-        else:
-            is_pair = isinstance(item, (list, tuple)) and len(item) == 2 and isinstance(item[1], int)
-            grades[_normalize_gold_id(item[0] if is_pair else item)] = 1.0
-    return grades
-
-
-def _normalize_gold_id(value: Any) -> Any:
-    if isinstance(value, (dict, list, tuple, set)):
-        raise InvalidRecord(f"Expected `str | object`, got `{get_json_type(value)}` - at `$.gold`")
-    return _normalize_id(value)
-
-
-def _normalize_span(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    document = next((value[k] for k in ("document", "doc_id", "docid", "source") if value.get(k) is not None), None)
-    span = {key: part for key, part in value.items() if key in SPAN_FIELDS and part is not None}
-    return span if document is None else {**span, "document": _normalize_id(document)}
+REFERENCE_KEYS = ("text", "answer", "content")
 
 
 def _normalize_time(value: Any) -> Any:
@@ -380,22 +338,26 @@ def _normalize_step(value: Any, place: int) -> Any:
     if not isinstance(value, dict):
         return value
     step = {key: part for key, part in value.items() if part is not None}
-    step["id"] = _normalize_id(step.get("id", place))
+    step["id"] = normalize_id(step.get("id", place))
     if "parent" in step:
-        step["parent"] = _normalize_id(step["parent"])
+        step["parent"] = normalize_id(step["parent"])
     if isinstance(step.get("chunks"), (list, tuple)):
         step["chunks"] = [
-            _normalize_chunk(chunk, number)["id"] if isinstance(chunk, dict) else _normalize_id(chunk)
+            _normalize_chunk(chunk, number)["id"] if isinstance(chunk, dict) else normalize_id(chunk)
             for number, chunk in enumerate(step["chunks"])
         ]
     return step
 
 
-def _normalize_flag(value: Any) -> Any:
-    """Read yes and no as text or number."""
+def normalize_flag(value: Any) -> Any:
+    """Read yes and no as text or number; a third class is None."""
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
-    return FLAG_WORDS.get(str(value).strip().lower(), value)
+    word = str(value).strip().lower()
+    return None if word in UNDECIDED_WORDS else FLAG_WORDS.get(word, value)
+
+
+UNDECIDED_WORDS = ("underspecified", "conversational", "unknown", "unclear")
 
 
 FLAG_WORDS = {
@@ -418,19 +380,18 @@ def _normalize_turn_number(value: Any) -> Any:
 
 FIELD_NORMALIZERS = {
     "turn": _normalize_turn_number,
-    "id": _normalize_id,
+    "id": normalize_id,
     "history": _normalize_history,
     "steps": _normalize_steps,
-    "answerable": _normalize_flag,
+    "answerable": normalize_flag,
     "chunks": _normalize_chunks,
     "citations": _normalize_citations,
     "reference": _normalize_reference,
     "facts": _normalize_texts,
-    "gold": _normalize_gold,
     "time": _normalize_time,
-    "conversation": _normalize_id,
-    "model": _normalize_id,
-    "route": _normalize_id,
+    "conversation": normalize_id,
+    "model": normalize_id,
+    "route": normalize_id,
     "latency": _normalize_latency,
 }
 """Normalizers of fields that accept more than one form."""

@@ -19,27 +19,35 @@ from ragfault.io.field_values import (
     as_chunk_object,
     as_list,
     get_json_type,
-    make_content_id,
     make_json_safe,
+    normalize_flag,
     parse_cell,
 )
 from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text, find_turns, split_conversation
-from ragfault.io.formats.passages import find_passages
+from ragfault.io.formats.field_names import is_negated_name
+from ragfault.io.formats.passages import SplitMarks, find_passages, split_passages
 from ragfault.io.formats.paths import ABSENT, get_path, get_root, remove_paths
 from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord
-from ragfault.io.formats.texts import count_words, parse_list_text
+from ragfault.io.formats.texts import parse_list_text
+from ragfault.io.gold_values import name_gold_texts, normalize_gold
 from ragfault.records import Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
 
 INT64_LIMIT = 2**63
 
 
 def normalize_record(
-    record: RawRecord, columns: ColumnMap, keep_rest: bool = True, parse_cells: bool = False, empty_query: bool = False
+    record: RawRecord,
+    columns: ColumnMap,
+    keep_rest: bool = True,
+    parse_cells: bool = False,
+    empty_query: bool = False,
+    split: SplitMarks = "headings",
 ) -> Trace:
     """Convert a record to a trace.
 
     `keep_rest` keeps the columns that no field takes as metadata; `parse_cells` reads cells of text as the numbers and
-    JSON they hold; `empty_query` allows a column of queries without text. The id may be left empty: naming
+    JSON they hold; `empty_query` allows a column of queries without text; `split` names the marks at which a text is
+    split to chunks. The id may be left empty: naming
     such traces is for the reader, who knows the others. Raises `InvalidRecord`, with the path of the invalid value.
 
     >>> names = {"query": ("question",), "chunks": ("docs",)}
@@ -53,6 +61,9 @@ def normalize_record(
     if parse_cells:
         values = {name: parse_cell(name, value) for name, value in values.items()}
         values = {name: value for name, value in values.items() if value is not None}
+    if split != "headings" and isinstance(values.get("chunks"), str):
+        chunks = parse_list_text(values["chunks"])
+        values["chunks"] = split_passages(chunks, split) if isinstance(chunks, str) else chunks
     if values.get("query") is None and empty_query and any(has_path(record, path) for path in columns.get("query", ())):
         values["query"] = ""
     if values.get("query") is None:
@@ -125,9 +136,15 @@ def _extract_values(record: RawRecord, columns: ColumnMap) -> tuple[dict[str, An
             if value is ABSENT:
                 continue
             taken.append(path)
-            if value is not None:
+            if value is not None and not (name == "reference" and value == [] and path != name):
                 values[name] = value
+                if name == "answerable" and is_negated_name(path) and (flag := normalize_flag(value)) in (True, False):
+                    values[name] = not flag
                 break
+    if isinstance(values.get("metadata"), dict):
+        values["metadata"] = remove_paths(
+            values["metadata"], [path.removeprefix("metadata.") for path in taken if path.startswith("metadata.")]
+        )
     return values, taken
 
 
@@ -169,6 +186,8 @@ def _split_conversation(values: dict[str, Any]) -> None:
         if query is None:
             values.pop("history")
         values |= {"query": parts.pop("query"), **{k: v for k, v in parts.items() if values.get(k) is None}}
+        if history is not None and query is not None and (other := find_turns(history)) is not None:
+            _drop_repeated_turns(values, other)
     elif (
         query is not None
         and not isinstance(query, (int, float))
@@ -203,8 +222,10 @@ def _build_fields(values: dict[str, Any]) -> dict[str, Any]:
     for name, form in FIELD_NORMALIZERS.items():
         if fields.get(name) is not None:
             fields[name] = form(fields[name])
+    if fields.get("gold") is not None:
+        fields["gold"] = normalize_gold(fields["gold"])
     if isinstance(values.get("gold"), (str, list)) and isinstance(fields["gold"].get("chunks"), dict):
-        fields["gold"]["chunks"] = _name_gold_texts(fields["gold"]["chunks"], fields.get("chunks") or [])
+        fields["gold"]["chunks"] = name_gold_texts(fields["gold"]["chunks"], fields.get("chunks") or [])
     _keep_extra_keys(fields)
     fields.setdefault("id", "")
     return fields
@@ -235,23 +256,6 @@ def _keep_extra_keys(fields: dict[str, Any]) -> None:
         for key in dict.fromkeys(key for part in parts for key in part):
             if key not in kind.__struct_fields__:
                 fields["metadata"][f"{field}.{key}"] = [part.get(key) for part in parts]
-
-
-def _name_gold_texts(grades: dict[Any, Any], chunks: list[dict[str, Any]]) -> dict[Any, Any]:
-    """Name gold that is given by its text as the chunk of that text, else by its content."""
-    ids, by_text = {chunk["id"] for chunk in chunks}, {chunk["text"]: chunk["id"] for chunk in chunks}
-    return {
-        by_text[name]
-        if name in by_text and name not in ids
-        else name
-        if name in ids or not isinstance(name, str) or count_words(name) < MIN_GOLD_WORDS
-        else make_content_id(name): grade
-        for name, grade in grades.items()
-    }
-
-
-MIN_GOLD_WORDS = 5
-"""Gold of so many words is a text, not an id."""
 
 
 def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:

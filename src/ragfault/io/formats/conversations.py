@@ -39,10 +39,12 @@ ROLES = {
     "functioncalloutput": "tool",
 }
 """Names of the roles of a conversation."""
-TURN_TEXT_KEYS = ("content", "text", "message", "utterance", "value", "parts", "body", "output")
+TURN_TEXT_KEYS = ("content", "text", "message", "utterance", "value", "parts", "items", "body", "output")
 TURN_ROLE_KEYS = ("role", "speaker", "from", "sender", "author", "type", "who")
 TURN_CHUNK_KEYS = ("retrieved_contexts", "retrieval_context", "retrievalContext", "contexts", "context", "documents")
-TRANSCRIPT_LINE = re.compile(r"^\s*(?:\*\*)?([A-Za-z]{2,12})(?:\*\*)?\s*:(?:\*\*)?\s*", re.MULTILINE)
+TRANSCRIPT_LINE = re.compile(
+    r"(?:^\s*(?:\*\*)?([A-Za-z]{2,12})(?:\*\*)?\s*:(?:\*\*)?|(?:^|;)\s*([A-Za-z]{2,12}) says:)\s*", re.MULTILINE
+)
 
 
 def find_turns(value: Any) -> list[dict[str, Any]] | None:
@@ -58,6 +60,8 @@ def find_turns(value: Any) -> list[dict[str, Any]] | None:
         return _split_transcript(value)
     if isinstance(value, dict):
         inner = next((value[key] for key in ("messages", "turns", "conversation", "contents") if key in value), None)
+        if inner is None and len(value) > 1 and all(isinstance(p, dict) and "role" in p for p in value.values()):
+            inner = list(value.values())  # messages by their ids
         return find_turns(inner) if isinstance(inner, (list, str)) else None
     if not isinstance(value, (list, tuple)) or not value:
         return None
@@ -75,12 +79,39 @@ def find_turns(value: Any) -> list[dict[str, Any]] | None:
 
 def _unwrap_turn(turn: dict[str, Any]) -> dict[str, Any]:
     """Unwrap a message that is written as the call that makes it, or as a type with its data."""
+    if any(str(key)[:1].isupper() for key in turn):
+        turn = _lower_keys(turn)
+    if isinstance(named := turn.get("role"), dict):
+        turn = {**turn, "role": named.get("label", named.get("name"))}
+    if isinstance(inner := turn.get("content"), dict) and "role" in inner:
+        turn = {**turn, **inner}
+    if returned := [part for key in ("parts", "content") for part in _list_function_results(turn.get(key))]:
+        return {"role": "tool", "content": "results", "chunks": returned}
     for wrapper in ("kwargs", "data", "message"):
         inner = turn.get(wrapper)
         if isinstance(inner, dict) and any(key in inner for key in ("content", "text")):
             name = turn["id"][-1] if isinstance(turn.get("id"), list) and turn["id"] else turn.get("type")
             return {"type": name, **inner}
     return turn
+
+
+def _lower_keys(value: Any) -> Any:
+    """Lower the first letter of keys, as .NET serializes them in capitals."""
+    if isinstance(value, dict):
+        return {f"{str(key)[:1].lower()}{str(key)[1:]}": _lower_keys(part) for key, part in value.items()}
+    return [_lower_keys(part) for part in value] if isinstance(value, list) else value
+
+
+def _list_function_results(parts: Any) -> list[Any]:
+    """List what functions returned, among the parts of a message."""
+    calls = [part.get("functionResponse", part.get("function_response")) for part in _list_objects(parts)]
+    results = [call.get("response") for call in calls if isinstance(call, dict)]
+    results = [next(iter(r.values())) if isinstance(r, dict) and len(r) == 1 else r for r in results]
+    return [item for result in results for item in (result if isinstance(result, list) else [result]) if item]
+
+
+def _list_objects(value: Any) -> list[dict[str, Any]]:
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, (list, tuple)) else []
 
 
 def _read_pairs(pairs: Sequence[Any]) -> list[dict[str, Any]] | None:
@@ -182,14 +213,14 @@ def _read_role_keyed_turns(turns: list[dict[str, Any]]) -> list[dict[str, Any]] 
 
 def _split_transcript(text: str, least: int = 2) -> list[dict[str, Any]] | None:
     """Split a text whose lines begin with roles into turns."""
-    marks = [mark for mark in TRANSCRIPT_LINE.finditer(text) if mark[1].lower() in (*ROLES, "q", "a")]
+    marks = [mark for mark in TRANSCRIPT_LINE.finditer(text) if (mark[1] or mark[2]).lower() in ROLES]
     if len(marks) < least or text[: marks[0].start()].strip():
         return None
-    if least > 1 and len({ROLES[mark[1].lower()] for mark in marks}) < 2:
+    if least > 1 and len({ROLES[(mark[1] or mark[2]).lower()] for mark in marks}) < 2:
         return None
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     turns = [
-        {"role": ROLES[mark[1].lower()], "text": text[mark.end() : end].strip()}
+        {"role": ROLES[(mark[1] or mark[2]).lower()], "text": text[mark.end() : end].strip().removesuffix(";")}
         for mark, end in zip(marks, ends, strict=True)
     ]
     return [turn for turn in turns if turn["text"]] or None

@@ -12,34 +12,38 @@ from functools import lru_cache
 SYNONYMS: dict[str, str] = {
     "query": "query user_input question user_query user_question query_text question_text query_str search_query "
     "user_message input prompt request message utterance user_prompt human_input instruction inputs q messages "
-    "conversation dialog dialogue turns",
+    "conversation dialog dialogue turns events frage pregunta pergunta domanda 问题 提问 用户问题 質問 질문 вопрос",
     "history": "history chat_history conversation_history message_history dialog_history previous_turns messages "
-    "conversation dialog dialogue turns transcript context_messages",
+    "conversation dialog dialogue turns transcript context_messages chat_transcript events",
     "chunks": "chunks retrieved_contexts retrieval_context retrieved_context retrieved_chunks retrieved_documents "
     "retrieved_docs retrieved_passages contexts source_documents source_nodes search_results passages documents docs "
     "context results hits matches nodes retrieved retrieval retrievals evidence evidences snippets passage chunk "
     "chunk_text passage_text document_text paragraphs paragraph knowledge sources document doc citations_text "
-    "grounding_chunks file_search_results ctxs",
+    "grounding_chunks file_search_results ctxs points retrieved_references retriever_resources kontext kontexte "
+    "textstellen fundstellen contexto contextos contexte contextes extraits 上下文 检索结果 检索内容 文档 文書",
     "answer": "answer response actual_output generated_answer generated_text generated_response predicted_answer "
     "predicted_answers model_answer model_response rag_answer llm_answer llm_response system_answer bot_response "
     "final_answer output result prediction predictions generation completion reply replies assistant_response outputs "
-    "choices output_text generations candidates hypothesis pred content",
+    "choices output_text generations candidates hypothesis pred content antwort respuesta réponse resposta risposta "
+    "回答 模型回答 系统回答 生成答案 回答内容 답변 ответ",
     "reference": "reference reference_answer ground_truth ground_truths ground_truth_answer expected_output "
     "expected_answer expected_response expected gold_answer golden_answer gold golden target targets ideal "
     "ideal_answer correct_answer reference_answers gold_answers expected_answers true_answer gt gt_answer "
     "ground_truth_output reference_output reference_outputs reference_response label_answer answer_key "
-    "expected_outcome well_formed_answers answers solution references golden_response gt_answers",
+    "expected_outcome well_formed_answers answers solution references golden_response gt_answers soll "
+    "musterlösung musterantwort sollantwort referenz respuesta_correcta respuesta_esperada réponse_attendue "
+    "réponse_correcte référence referencia 标准答案 参考答案 正确答案 模範解答 정답",
     "facts": "facts expected_facts key_facts key_points nuggets expected_claims",
     "gold": "gold qrels reference_context_ids relevant_docs relevant_ids relevant_doc_ids relevant_documents gold_ids "
     "gold_doc_ids gold_chunk_ids gold_chunks gold_documents gold_contexts gold_passages expected_chunks "
     "expected_retrieved_context expected_ids expected_doc_ids expected_context reference_contexts reference_context "
     "ground_truth_contexts ground_truth_context ground_truth_ids supporting_facts positive_ids positive_ctxs positives "
-    "relevant_chunks relevant_passages gt_contexts",
+    "relevant_chunks relevant_passages gt_contexts gold_spans retrieval_gt",
     "id": "id query_id qid question_id sample_id trace_id record_id example_id task_id interaction_id request_id "
     "case_id test_id row_id uid uuid guid _id id_ client_request_id query_uuid key",
     "conversation": "conversation_id session_id thread_id dialog_id dialogue_id chat_id session",
     "turn": "turn turn_id turn_index turn_number",
-    "answerable": "answerable is_answerable answerability",
+    "answerable": "answerable is_answerable answerability is_impossible unanswerable is_unanswerable",
     "route": "route endpoint app_id",
     "time": "time timestamp created_at ts created",
     "model": "model model_name llm generator_model generator",
@@ -64,17 +68,32 @@ def _parse_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-QUERY_WORDS = _parse_words("question query prompt utterance input request ask asked")
+QUERY_WORDS = _parse_words("question query prompt utterance input request ask asked frage pregunta")
 CHUNK_WORDS = _parse_words(
     "context contexts chunk chunks passage passages document documents doc docs snippet snippets evidence "
-    "node nodes hit hits retrieved retrieval retrieve paragraph paragraphs ctx ctxs excerpt excerpts"
+    "node nodes hit hits retrieved retrieval retrieve retriever paragraph paragraphs ctx ctxs excerpt excerpts "
+    "kontext contexto contexte textstellen"
 )
+RETRIEVED_WORDS = _parse_words("retrieved retrieval retriever")
+PASSAGE_ID_WORDS = _parse_words("pid pids docid docids")
 ANSWER_WORDS = _parse_words(
     "answer answers response responses output outputs reply replies completion prediction generation "
-    "generated predicted result"
+    "generated predicted result antwort respuesta réponse"
 )
+REPLY_WORDS = ANSWER_WORDS | _parse_words("choices candidates")
+"""Words of what a message lies in that a model wrote."""
+PREDICTED_WORDS = _parse_words("prediction predictions predicted pred generated generation hypothesis")
+"""Words of an answer of the system, which make a column `answer` beside it the reference."""
+SPEECH_WORDS = _parse_words("message msg utterance text turn said says content")
+USER_WORDS = _parse_words("user human customer client")
+ASSISTANT_WORDS = _parse_words("bot assistant ai agent model llm chatbot gpt")
+"""Words that tell whose message a column holds."""
+REJECTED_WORDS = _parse_words(
+    "negative negatives incorrect wrong plausible distractor distractors bad rejected irrelevant"
+)
+"""Words of answers and passages that are none of the system and none of the answer key."""
 REFERENCE_WORDS = _parse_words(
-    "reference references ref gold golden expected ideal truth correct target gt gts groundtruth solution true"
+    "reference references ref gold golden expected ideal truth correct target gt gts groundtruth solution true soll"
 )
 HISTORY_WORDS = _parse_words("history messages conversation dialog dialogue transcript turns")
 METADATA_WORDS = _parse_words(
@@ -89,18 +108,20 @@ METADATA_WORDS = _parse_words(
     "grade grades pass passed success verdict error errors trace logs log debug annotator experiment run "
     "snippet_html html thoughts thinking tool tools description summary keywords entities rank position "
     "index page locale country product route environment env release session agent by raw idx scenario assertion "
-    "assert assertions"
+    "assert assertions span spans annotation annotations highlight highlights mentions votes evaluations steps"
 )
 """Words of names that mark a column as metadata, whatever its text says."""
 METADATA_CONTAINERS = _parse_words(
     "metadata meta additional_metadata metadatas config settings parameters params usage metrics scores "
     "feedback feedbacks evaluation evaluations evaluation_results metrics_data tags extra info attributes "
     "custom logprobs grading_result named_scores token_usage assessments hyperparameters model_config "
-    "generation_config assert assertions headers runtime"
+    "generation_config assert assertions headers runtime annotations annotation feedback_scores"
 )
+RECORD_METADATA = _parse_words("metadata meta additional_metadata extra info attributes custom")
 """Names of objects that are kept as metadata as a whole."""
 
-WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\dA-Za-z_]+")
+LOWER, UPPER = "a-zß-öø-ÿ", "A-ZÀ-ÖØ-Þ"
+WORD = re.compile(rf"[{UPPER}]+(?![{LOWER}])|[{UPPER}]?[{LOWER}]+|\d+|[^\W\d{UPPER}{LOWER}_]+")
 PLACE = re.compile(r"\[-?\d*\]")
 SEPARATORS = re.compile(r"[./:|]|__")
 
@@ -131,6 +152,9 @@ RANKS: dict[str, dict[str, int]] = {
 }
 """Field → joined name → its place in the table."""
 CONTAINERS = frozenset(map(join_words, METADATA_CONTAINERS))
+RECORD_CONTAINERS = frozenset(map(join_words, RECORD_METADATA))
+PLAIN_WORDS = _parse_words("text texts str string content body list value values")
+"""Last words of names that say only that something is written there."""
 WORD_RANK = 100
 """Rank of a column that is matched by the words of its name."""
 
@@ -138,6 +162,16 @@ WORD_RANK = 100
 def is_metadata_container(name: str) -> bool:
     """Tell whether an object of this name is kept as metadata as a whole."""
     return join_words(SEPARATORS.split(name)[-1]) in CONTAINERS
+
+
+def is_record_metadata(name: str) -> bool:
+    """Tell whether an object of this name may hold what belongs to the record, such as its contexts."""
+    return join_words(name) in RECORD_CONTAINERS
+
+
+def is_negated_name(path: str) -> bool:
+    """Tell whether a column says that no answer exists, such as `is_impossible`."""
+    return bool(set(split_words(path)) & {"impossible", "unanswerable"})
 
 
 def is_metadata_name(name: str) -> bool:
@@ -164,11 +198,16 @@ def rank_fields(path: str) -> tuple[tuple[str, int], ...]:
     parts = [part for part in SEPARATORS.split(PLACE.sub("", path)) if part] or [path]
     words, above = split_words(parts[-1]), {word for part in parts[:-1] for word in split_words(part)}
     last, both = join_words(parts[-1]), join_words("_".join(parts[-2:]))
+    if len(parts) > 1 and last in PLAIN_WORDS and last != "content":
+        words, last = split_words(parts[-2]), join_words(parts[-2])  # `input.value`: the object says what it is
+        above = {word for part in parts[:-2] for word in split_words(part)}
     matches: dict[str, int] = {}
     for field, ranks in RANKS.items():
         rank = min(ranks.get(both, WORD_RANK), ranks.get(last, WORD_RANK))
         if rank < WORD_RANK:
             matches[field] = rank
+    if above & REPLY_WORDS and set(words) & SPEECH_WORDS | {"messages"} & set(words) and "query" in matches:
+        matches = {"answer": matches["query"]}  # the message of a reply
     if above & REFERENCE_WORDS:
         rank = min(matches.pop("answer", WORD_RANK), matches.pop("query", WORD_RANK))
         if rank < WORD_RANK:
@@ -184,16 +223,30 @@ def _match_words(words: tuple[str, ...], above: set[str]) -> str | None:
     """Match a name by its words; None where a word marks it as something else."""
     words = tuple(word for word in words if not word.isdecimal())
     have = set(words)
-    plain = words and words[-1] in ("text", "texts", "str", "string", "content", "body", "list", "value", "values")
-    head = words[-2:-1] if plain else words[-1:]
-    if not words or (words[-1] in METADATA_WORDS and not (have & CHUNK_WORDS and words[-1] in ("ids", "id"))):
+    if not words or have & REJECTED_WORDS:
         return None
+    if words[-1] in SPEECH_WORDS and bool(have & USER_WORDS) != bool(have & ASSISTANT_WORDS):
+        return "query" if have & USER_WORDS else "answer"
+    if have & PASSAGE_ID_WORDS:
+        return "gold" if have & REFERENCE_WORDS else None
+    if words[-1] in METADATA_WORDS and not (have & CHUNK_WORDS and words[-1] in ("ids", "id")):
+        return None
+    if have & RETRIEVED_WORDS and have & REFERENCE_WORDS <= {"references", "reference", "ref"}:
+        return "chunks"
     if (have | above) & REFERENCE_WORDS:
-        if have & CHUNK_WORDS:
-            return "gold"
-        return None if words[-1] in QUERY_WORDS else "reference"
-    if have & METADATA_WORDS & {"score", "scores", "id", "ids"}:
-        return None
+        return _match_reference(words)
+    return None if have & {"score", "scores", "id", "ids"} else _match_content(words)
+
+
+def _match_reference(words: tuple[str, ...]) -> str | None:
+    if set(words) & (CHUNK_WORDS | {"spans"}):
+        return "gold"
+    return None if words[-1] in QUERY_WORDS else "reference"
+
+
+def _match_content(words: tuple[str, ...]) -> str | None:
+    """Match by the word that is the head of the name, then by any."""
+    have, head = set(words), words[-2:-1] if words[-1] in PLAIN_WORDS else words[-1:]
     for field, known in (
         ("history", HISTORY_WORDS),
         ("chunks", CHUNK_WORDS),

@@ -7,21 +7,26 @@ name does not say what it is, and that field is still free, the reading stops wi
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ragfault.errors import InputError
+from ragfault.io.field_values import FLAG_WORDS
 from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text
-from ragfault.io.formats.field_names import WORD_RANK, is_metadata_container, is_metadata_name, rank_fields
-from ragfault.io.formats.passages import classify, find_text_key, is_spread_passages
+from ragfault.io.formats.field_names import (
+    PREDICTED_WORDS,
+    WORD_RANK,
+    is_metadata_container,
+    is_record_metadata,
+    join_words,
+    rank_fields,
+    split_words,
+)
+from ragfault.io.formats.leftovers import Column, ColumnMap, RawRecord, check_leftovers, format_map, overlaps
+from ragfault.io.formats.passages import classify, is_spread_passages
 from ragfault.io.formats.paths import ABSENT, get_path, list_numbered, list_paths
+from ragfault.records import Step
 
-ColumnMap = dict[str, tuple[str, ...]]
-RawRecord = dict[str, Any]
-
-MAX_LISTED = 30
-"""Most columns that a message names."""
 FIELD_KINDS: dict[str, tuple[str, ...]] = {
     "query": ("text", "word", "conversation", "object", "passages", "texts", "words", "number", "code"),
     "history": ("conversation", "lists", "objects", "texts"),
@@ -57,20 +62,6 @@ NUMBERED = re.compile(r"(.*?[^\d])?(\d{1,3})(\D*)")
 MAIN_FIELDS = ("query", "chunks", "answer", "reference", "history")
 
 
-class Column(NamedTuple):
-    """A column, or a path into one, with what the samples hold there."""
-
-    path: str
-    kind: str
-    values: tuple[Any, ...]
-    """The values that are there, in order."""
-    place: int
-
-    @property
-    def depth(self) -> int:
-        return self.path.count(".") + self.path.count("[")
-
-
 class Inference(NamedTuple):
     """The columns of each field, and what to say about them."""
 
@@ -102,6 +93,8 @@ def infer_columns(
     {'query': ('ask',), 'chunks': ('docs',), 'answer': ('model_reply',)}
     """
     columns = _list_columns(samples)
+    key = None if {"answer", "reference"} & set(given) else _find_answer_key(columns)
+    known = _drop_foreign_fields(known, set(given), columns, key)
     inferred, notes = dict(known), []
     filled = {
         field
@@ -109,6 +102,10 @@ def infer_columns(
         if any(get_path(sample, path) not in (ABSENT, None, "") for path in paths for sample in samples)
     } | set(given)
     taken = [path for field in filled for path in known.get(field, ()) if not path.startswith("+")]
+    if key is not None and not overlaps(key.path, taken):
+        inferred["reference"] = (*inferred.get("reference", ()), key.path)
+        filled.add("reference")
+        taken.append(key.path)
     for field in FIELD_KINDS:
         if field in filled or (field.startswith("chunks.") and not _can_take_parts(inferred, samples)):
             continue
@@ -124,7 +121,7 @@ def infer_columns(
     if "query" not in filled and "history" in filled and _is_conversation(inferred["history"], samples):
         filled.add("query")
     if not labeled:
-        _check_leftovers(columns, taken, filled | set(filled_before), name, samples, inferred)
+        check_leftovers(columns, taken, filled | set(filled_before), name, samples, inferred)
     return Inference(inferred, tuple(notes), tuple(_list_metadata(samples, taken)), frozenset(filled))
 
 
@@ -133,7 +130,7 @@ def _list_columns(samples: Sequence[RawRecord]) -> list[Column]:
     values: dict[str, list[Any]] = {}
     for sample in samples:
         for path, value in list_paths(sample, is_leaf=_is_chunks_object):
-            if not _is_below_container(path):
+            if not _is_below_container(path, sample):
                 values.setdefault(path, []).append(value)
                 for part in _list_item_paths(path, value):
                     values.setdefault(part, []).append(get_path(sample, part))
@@ -155,8 +152,12 @@ def _is_below_passages(path: str, values: dict[str, list[Any]]) -> bool:
     """Tell whether a path enters a list of passages, which is read as a whole."""
     ends = [match.start() for match in re.finditer(r"\[0\]", path)]
     return any(
-        any(field == "chunks" for field, _ in rank_fields(path[:end]))
-        and any(classify(value) in ("passages", "texts") for value in values.get(path[:end], ()))
+        any(
+            (len(value) > 1 or any(field == "chunks" for field, _ in rank_fields(path[:end])))
+            and classify(value) in ("passages", "texts")
+            for value in values.get(path[:end], ())
+            if isinstance(value, list)
+        )
         for end in ends
     )
 
@@ -166,9 +167,70 @@ def _is_chunks_object(value: Any) -> bool:
     return is_spread_passages(value) and not any(rank_fields(str(key)) for key in value if key in ("query", "answer"))
 
 
-def _is_below_container(path: str) -> bool:
+def _is_below_container(path: str, sample: RawRecord) -> bool:
+    """Tell whether a path leads into an object that is metadata as a whole; passages in `metadata` are content."""
     parts = path.split(".")
-    return any(is_metadata_container(part) for part in parts[:-1])
+    if path in sample and parts[0] == "attributes":
+        parts = parts[1:]  # a table of spans
+    if not any(is_metadata_container(part) for part in parts[:-1]):
+        return False
+    is_named = any(field == "chunks" for field, _ in rank_fields(path))
+    return not (is_named and is_record_metadata(parts[-2]) and _is_passages(get_path(sample, path)))
+
+
+def _is_passages(value: Any) -> bool:
+    return classify(value) in ("passages", "texts")
+
+
+def _drop_foreign_fields(known: ColumnMap, given: set[str], columns: list[Column], key: Column | None) -> ColumnMap:
+    """Drop the columns of a shape that hold something else: steps of another layout, and the answer key."""
+    fields = dict(known)
+    for column in columns:
+        if column.path == "steps" and "steps" not in given and not all(map(_are_steps, column.values)):
+            fields.pop("steps", None)
+        if column is key:
+            fields["answer"] = tuple(path for path in fields.get("answer", ()) if path != column.path)
+    return {field: paths for field, paths in fields.items() if paths or field in given or not known.get(field)}
+
+
+def _are_steps(value: Any) -> bool:
+    steps = value if isinstance(value, list) else []
+    return all(isinstance(step, dict) and step.keys() <= set(Step.__struct_fields__) for step in steps)
+
+
+def _is_answer_list(column: Column) -> bool:
+    """Tell whether a column lists the right answers: texts under the name `answer`, or objects that hold one each."""
+    lists = [value for value in column.values if isinstance(value, list)]
+    if not lists or len(lists) < len(column.values) or not _is_named_answer(column.path):
+        return False
+    if all(isinstance(part, str) for parts in lists for part in parts):
+        return join_words(column.path.rpartition(".")[2]) in ("answer", "answers")
+    parts = [part for parts in lists for part in parts]
+    return all(isinstance(part, dict) and not part.keys() & {"role", "type"} for part in parts) and all(
+        any(isinstance(part, dict) and isinstance(part.get("answer"), str) for part in parts) for parts in lists
+    )
+
+
+def _is_named_answer(path: str) -> bool:
+    return any(field == "answer" for field, _ in rank_fields(path))
+
+
+def _find_answer_key(columns: list[Column]) -> Column | None:
+    """Find a column that is called answer and is the reference: a list, or one beside the prediction of the system."""
+    if any(column.values and "reference" in dict(rank_fields(column.path)[:1]) for column in columns):
+        return None
+    named = [column for column in columns if _is_named_answer(column.path)]
+    written = [column for column in named if set(split_words(column.path)) & PREDICTED_WORDS]
+    predicted = any(
+        column.kind == "text"
+        or (column.kind == "word" and len(set(map(str, column.values))) > max(2, len(column.values) // 2))
+        for column in written
+    )
+    for column in named:
+        is_plain = join_words(column.path.rpartition(".")[2]) in ("answer", "answers") and column not in written
+        if (is_plain and predicted and column.kind in ("text", "word", "texts", "words")) or _is_answer_list(column):
+            return column
+    return None
 
 
 def _list_item_paths(path: str, value: Any) -> list[str]:
@@ -178,8 +240,9 @@ def _list_item_paths(path: str, value: Any) -> list[str]:
         key: None
         for item in items
         if isinstance(item, dict) and not item.keys() & {"role", "speaker", "from", "sender"}
-        for key, part in item.items()
-        if isinstance(part, list) and key not in ("content", "parts", "summary", "sentences")
+        for key, part in list_paths(item, 3)
+        if isinstance(part, list) and "[" not in key
+        if key.rpartition(".")[2] not in ("content", "parts", "summary", "sentences", "messages", "choices")
         if classify(part) in ("passages", "texts")
     }
     return [f"{path}[].{key}" for key in keys] if len(items) > 1 else []
@@ -218,25 +281,17 @@ def _rank_candidates(
 ) -> list[tuple[int, Column]]:
     """Rank the columns whose name and content fit a field."""
     matches = []
+    taken = [path for path in taken if not is_record_metadata(path)]
     for column in columns:
         ranks = dict(rank_fields(column.path.replace("*", "").replace("[]", "")))
-        if field not in ranks or column.kind not in FIELD_KINDS[field] or _overlaps(column.path, taken):
+        if field not in ranks or column.kind not in FIELD_KINDS[field] or overlaps(column.path, taken):
             continue
         if not _fits_field(field, column, ranks, inferred):
             continue
+        if field == "id" and ("[" in column.path or (column.depth and len(set(column.values)) < len(column.values))):
+            continue  # the id of a part, or of what all records lie in
         matches.append((ranks[field], column))
     return sorted(matches, key=lambda item: (item[0], item[1].depth, item[1].place))
-
-
-def _overlaps(path: str, taken: Iterable[str]) -> bool:
-    """Tell whether a path, or one above or below it, is taken."""
-    roots = (".", "[")
-    return any(
-        path == other
-        or (path.startswith(other) and path[len(other)] in roots and not path.startswith(f"{other}[]."))
-        or (other.startswith(path) and other[len(path)] in roots and not other.startswith(f"{path}[]."))
-        for other in taken
-    )
 
 
 def _fits_field(field: str, column: Column, ranks: dict[str, int], inferred: ColumnMap) -> bool:
@@ -251,14 +306,22 @@ def _fits_field(field: str, column: Column, ranks: dict[str, int], inferred: Col
         return by_name or kind not in ("number", "code")
     if field == "history":
         return kind == "conversation" or "query" in inferred
-    if field == "reference" and kind == "object":
-        return any(isinstance(value, dict) and value.keys() & REFERENCE_KEYS for value in column.values)
-    if field == "steps":
-        return all(isinstance(v, list) and all(isinstance(p, dict) and "kind" in p for p in v) for v in column.values)
     if field == "chunks" and kind in ("object", "objects"):
         return by_name and not _has_named_part(column) and not any(_nests(value) for value in column.values)
     if field == "chunks":
         return by_name or kind not in ("word", "words")
+    return _fits_label(field, column)
+
+
+def _fits_label(field: str, column: Column) -> bool:
+    """Tell whether the content of a column can be a field that people label, or steps."""
+    kind = column.kind
+    if field == "reference" and kind == "object":
+        return any(isinstance(value, dict) and value.keys() & REFERENCE_KEYS for value in column.values)
+    if field == "steps":
+        return all(map(_are_steps, column.values))
+    if field == "answerable":
+        return any(str(v[0] if isinstance(v, list) else v).lower() in FLAG_WORDS for v in column.values)
     if field == "gold" and kind in ("text", "word", "object"):
         return any(part in column.path.lower() for part in ("context", "chunk", "gold", "facts"))
     return True
@@ -309,145 +372,9 @@ def _choose_column(field: str, candidates: list[tuple[int, Column]], name: str) 
     if rivals and field in ("query", "answer", "reference", "chunks"):
         named = ", ".join(f"`{column.path}`" for column in (best, *rivals[:5]))
         raise InputError(
-            f"{name}: {named} may each be the {field}; say which, for example: {_format_map({field: best.path})}"
+            f"{name}: {named} may each be the {field}; say which, for example: {format_map({field: best.path})}"
         )
-    return best, [column for column in others if not _overlaps(column.path, [best.path])][:3]
-
-
-def _check_leftovers(
-    columns: list[Column],
-    taken: list[str],
-    filled: set[str],
-    name: str,
-    samples: Sequence[RawRecord],
-    inferred: ColumnMap,
-) -> None:
-    """Raise `InputError` where a column that no field takes looks like one that is free."""
-    free = [field for field in ("query", "chunks", "answer", "reference") if field not in filled]
-    spare = [
-        column
-        for column in columns
-        if not _overlaps(column.path, taken) and _is_content(column) and not _is_explained(column.path, filled)
-    ]
-    spare = [column for column in spare if not any(other.path.startswith(f"{column.path}[].") for other in spare)]
-    known_texts = _collect_texts(inferred, samples)
-    offered: dict[str, str] = {}
-    reasons: list[str] = []
-    for field in free:
-        fitting = [column for column in spare if _looks_like(field, column, known_texts)]
-        if not fitting:
-            continue
-        best = max(fitting, key=lambda column: _score_guess(field, column))
-        offered[field] = best.path
-        reasons.append(f"`{best.path}` looks like {FIELD_LOOKS[field]}")
-        spare = [column for column in spare if not _overlaps(column.path, [best.path])]
-        if field == "query" and best.kind == "conversation":
-            filled = {*filled, "query"}
-    if "query" not in filled | offered.keys() and (thread := _find_thread(columns)) is not None:
-        path, key = thread
-        offered = {field: other for field, other in offered.items() if other != path}
-        offered |= {"query": f"{path}[0].{key}", "answer": f"{path}[-1].{key}"}
-        reasons = [reason for reason in reasons if not reason.startswith(f"`{path}`")]
-        reasons.append(f"`{path}` looks like a conversation without roles")
-    shown = _format_columns(samples)
-    if "query" not in filled and "query" not in offered:
-        raise InputError(
-            f"{name}: no column for `query`; there are: {shown}. "
-            "Name the one that holds the question: --map query=COLUMN"
-        )
-    if offered:
-        lacking = "" if "query" in filled else "no column for `query`; "
-        raise InputError(
-            f"{name}: {lacking}{', '.join(reasons)}; there are: {shown}. Paste what is right: {_format_map(offered)} "
-            f"(what is none of these: --map metadata.NAME=COLUMN)"
-        )
-
-
-def _find_thread(columns: list[Column]) -> tuple[str, str] | None:
-    """Find a list of objects with texts, perhaps turns of speakers with own names, and the key of the texts."""
-    for column in columns:
-        first = column.values[0] if column.kind == "passages" else None
-        if isinstance(first, list) and len(first) > 1 and all(isinstance(turn, dict) for turn in first):
-            key = find_text_key(first[0])
-            if key is not None and all(isinstance(turn.get(key), str) for turn in first):
-                return column.path, key
-    return None
-
-
-def _is_explained(path: str, filled: set[str]) -> bool:
-    """Tell whether the name of a column, or of what it lies in, says a field that another column fills."""
-    return any(field in filled for part in path.split(".") for field, _ in rank_fields(part)[:1])
-
-
-FIELD_LOOKS = {
-    "query": "the question",
-    "chunks": "retrieved contexts",
-    "answer": "an answer",
-    "reference": "a reference",
-}
-
-
-def _is_content(column: Column) -> bool:
-    """Tell whether a column is content by its kind, and no metadata by its name."""
-    if column.path.endswith("*"):
-        return True
-    parts = column.path.replace("*", "").replace("[]", "").split(".")
-    if any(is_metadata_container(part) for part in parts):
-        return False
-    if column.kind in ("conversation", "passages", "texts"):
-        return not is_metadata_name(parts[-1]) or column.kind != "texts"
-    return column.kind in ("text", "word") and not is_metadata_name(parts[-1])
-
-
-def _looks_like(field: str, column: Column, known_texts: list[str]) -> bool:
-    """Tell whether a column that no name explains may be the field."""
-    if field == "query":
-        return column.kind in ("text", "conversation")
-    if field == "chunks":
-        return column.kind in ("passages", "texts")
-    if column.kind not in ("text", "word"):
-        return False
-    texts = [value for value in column.values if isinstance(value, str)]
-    if column.kind == "text" and sum(len(text.split()) for text in texts) >= 3 * len(texts):
-        return True
-    if len(texts) > 2 and len(set(texts)) * 2 <= len(texts):
-        return False  # a few values over and over: a category
-    if field == "answer" and len(texts) > 2 and len(set(texts)) >= 0.8 * len(texts):
-        return True
-    matches = [any(text.lower() in known for known in known_texts) for text in texts]
-    return bool(matches) and sum(matches) * 2 > len(matches)
-
-
-def _collect_texts(inferred: ColumnMap, samples: Sequence[RawRecord]) -> list[str]:
-    """Collect what the chunks and answers of the samples say, in lower case."""
-    return [
-        str(value).lower()
-        for field in ("chunks", "answer", "reference")
-        for path in inferred.get(field, ())
-        for sample in samples
-        if (value := get_path(sample, path)) not in (ABSENT, None)
-    ]
-
-
-def _score_guess(field: str, column: Column) -> tuple[float, ...]:
-    """Score how well a column fits a field by its content, for the proposal of a map."""
-    texts = [value for value in column.values if isinstance(value, str)]
-    if field == "query":
-        asked = sum(text.rstrip().endswith(("?", "？", "؟")) for text in texts) / max(1, len(texts))
-        length = sum(map(len, texts)) / max(1, len(texts))
-        return (asked or float(column.kind == "conversation"), -length, -column.place)
-    order = ("word", "text", "texts", "passages", "conversation")
-    return (order.index(column.kind) if column.kind in order else -1, -column.depth, -column.place)
-
-
-def _format_map(offered: dict[str, str]) -> str:
-    """Format a map as flags to paste into a shell."""
-    return " ".join(f"--map {shlex.quote(f'{field}={path}')}" for field, path in offered.items())
-
-
-def _format_columns(samples: Sequence[RawRecord]) -> str:
-    names = list(dict.fromkeys(str(key) for sample in samples for key in sample))
-    return (", ".join(names[:MAX_LISTED]) + (", …" if len(names) > MAX_LISTED else "")) or "none"
+    return best, [column for column in others if not overlaps(column.path, [best.path])][:3]
 
 
 def _list_metadata(samples: Sequence[RawRecord], taken: list[str]) -> list[str]:
@@ -461,6 +388,6 @@ def _list_metadata(samples: Sequence[RawRecord], taken: list[str]) -> list[str]:
             starred = any(
                 "*" in other and (list_numbered([path], other) or list_numbered([root], other)) for other in taken
             )
-            if not (above or inside or starred or _overlaps(path, taken)) and value not in (None, ""):
+            if not (above or inside or starred or overlaps(path, taken)) and value not in (None, ""):
                 names[path] = None
     return list(names)

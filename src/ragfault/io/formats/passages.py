@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ragfault.io.formats.conversations import find_turns
-from ragfault.io.formats.field_names import join_words
+from ragfault.io.formats.field_names import join_words, split_words
 from ragfault.io.formats.texts import count_words, is_code, join_text, parse_list_text
 
 TEXT_KEYS = (
@@ -25,12 +25,16 @@ WRAPPERS = (
 """Keys under which a passage lies within its search result."""
 LIST_KEYS = (
     *("documents", "results", "chunks", "nodes", "source_nodes", "source_documents", "matches", "hits", "passages"),
-    *("contexts", "points", "items", "data", "docs", "output", "context", "retrieved_documents", "value"),
+    *("contexts", "points", "items", "data", "docs", "output", "context", "retrieved_documents", "value", "citations"),
 )
 """Keys under which a result holds its list of passages."""
-HARD_SEPARATORS = re.compile(
-    r"\s*\|\|\|\s*|\s*\n\s*(?:-{3,}|={3,}|\*{3,}|#{3,})\s*\n\s*|\s*<(?:sep|SEP|doc)>\s*|\s*\[SEP\]\s*|\x1e|\x1f"
-)
+SEPARATORS = r"\s*\|\|\|\s*|\s*<(?:sep|SEP|doc)>\s*|\s*\[SEP\]\s*|\x1e|\x1f"
+SEPARATOR = re.compile(SEPARATORS)
+"""Marks that nobody writes within a passage."""
+RULED_SEPARATOR = re.compile(SEPARATORS + r"|\s*\n\s*(?:-{3,}|={3,}|\*{3,}|#{3,})\s*\n\s*")
+"""These, and ruled lines, which a passage of Markdown holds, too."""
+SINGLE_NAMES = frozenset(("passage", "chunk", "text", "document", "doc", "paragraph", "snippet", "excerpt", "node"))
+"""Last words of names of columns that hold one passage."""
 NUMBERED_HEADING = re.compile(
     r"(?:\A|\n)\s*(?:\[\d{1,3}\]|(?:passage|document|doc|context|chunk|source|snippet)\s*#?\s*\[?\d{1,3}\]?\s*[:.)\-])\s*",
     re.IGNORECASE,
@@ -176,6 +180,20 @@ def _join_parallel_lists(value: dict[str, Any]) -> list[dict[str, Any]] | None:
     return [{names.get(key, key): part[place] for key, part in lists.items()} for place in range(size)]
 
 
+def expand_passage(value: Any) -> list[Any] | None:
+    """Expand an object that is no passage but holds some: as parallel lists, or as a list under a usual key.
+
+    >>> expand_passage({"document": ["Oslo, 1040", "Bergen, 1070"], "distances": [0.1, 0.2]})[1]["text"]
+    'Bergen, 1070'
+    """
+    if not isinstance(value, dict) or any(isinstance(value.get(key), str) for key in TEXT_KEYS):
+        return None
+    if "sentences" not in value and (rows := _join_parallel_lists(value)) is not None:
+        return rows
+    lists = [value[key] for key in LIST_KEYS if isinstance(value.get(key), list)]
+    return next((inner for inner in lists if _classify_list(inner) == "passages"), None)
+
+
 def is_passage_text(value: Any) -> bool:
     """Tell whether a value is a text of language, or a list of sentences."""
     if isinstance(value, str):
@@ -219,21 +237,42 @@ def read_listed_passage(value: Sequence[Any]) -> dict[str, Any] | None:
     return matches
 
 
-def split_passages(text: str) -> list[str]:
-    """Split a text of several passages at marks that no passage holds: `|||`, ruled lines, `[1]`, `Document 2:`.
+SplitMarks = Literal["headings", "separators", "never"]
+"""Marks at which a text is split to passages: `[1]`, `Document 2:`, rules and `|||`; `|||` and the like alone; none."""
+
+
+def split_passages(text: str, marks: SplitMarks = "headings") -> list[str]:
+    """Split a text of several passages at marks.
 
     A blank line is none of them: one passage may hold it.
 
     >>> split_passages("Oslo, 1040 ||| Bergen, 1070"), split_passages("[1] Oslo\\n[2] Bergen"), split_passages("Oslo")
     (['Oslo, 1040', 'Bergen, 1070'], ['Oslo', 'Bergen'], ['Oslo'])
     """
-    headings = list(NUMBERED_HEADING.finditer(text))
-    if headings and not text[: headings[0].start()].strip() and (len(headings) > 1 or headings[0].start() == 0):
-        parts = NUMBERED_HEADING.split(text) if len(headings) > 1 else [text]
+    if marks == "never":
+        return [text]
+    headings = list(NUMBERED_HEADING.finditer(text)) if marks == "headings" else []
+    if len(headings) > 1 and not text[: headings[0].start()].strip():
+        parts = NUMBERED_HEADING.split(text)
+    elif headings and headings[0].start() == 0:
+        parts = [text]
     else:
-        parts = HARD_SEPARATORS.split(text)
+        parts = (RULED_SEPARATOR if marks == "headings" else SEPARATOR).split(text)
     parts = [part.strip() for part in parts if part and part.strip()]
     return parts if len(parts) > 1 else [text]
+
+
+def choose_split(path: str, values: Sequence[Any]) -> SplitMarks:
+    """Choose how the texts of a column are split: by headings where most of them have some, never by a single name.
+
+    >>> choose_split("contexts", ["[1] Oslo\\n[2] Bergen"]), choose_split("passage", ["Oslo ||| Bergen"])
+    ('headings', 'never')
+    """
+    if set(split_words(path)[-1:]) & SINGLE_NAMES:
+        return "never"
+    texts = [value for value in values if isinstance(value, str) and value.strip()]
+    split = sum(len(split_passages(text)) > len(split_passages(text, "separators")) for text in texts)
+    return "headings" if texts and 2 * split >= len(texts) else "separators"
 
 
 def classify(value: Any) -> str:

@@ -12,6 +12,8 @@ ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
 """What a path that leads nowhere gives; None is a value."""
 BRACKETS = re.compile(r"^(.*?)((?:\[(?:-?\d+)?\])+)$", re.DOTALL)
 BRACKET = re.compile(r"\[(-?\d+)?\]")
+MAX_PATH_DEPTH = 10
+"""Deepest objects whose keys are columns."""
 MAX_EMBEDDED_BYTES = 2**24
 """Longest text that is parsed on the way of a path."""
 
@@ -151,7 +153,7 @@ def _remove_path(spare: dict[str, Any], path: str) -> None:
 
 
 def list_paths(
-    record: dict[str, Any], depth: int = 5, prefix: str = "", is_leaf: Callable[[Any], bool] = bool
+    record: dict[str, Any], depth: int = MAX_PATH_DEPTH, prefix: str = "", is_leaf: Callable[[Any], bool] = bool
 ) -> Iterator[tuple[str, Any]]:
     """Yield every path down to a depth with its value, the objects themselves included; not into what `is_whole`.
 
@@ -162,5 +164,7 @@ def list_paths(
         yield path, value
         if isinstance(value, dict) and depth > 1 and not (is_leaf is not bool and is_leaf(value)):
             yield from list_paths(value, depth - 1, f"{path}.", is_leaf)
-        elif isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) and depth > 1:
-            yield from list_paths(value[0], depth - 1, f"{path}[0].", is_leaf)
+        while isinstance(value, list) and len(value) == 1 and isinstance(value[0], (list, dict)):
+            path, value = f"{path}[0]", value[0]
+        if path.endswith("[0]") and isinstance(value, dict) and depth > 1:
+            yield from list_paths(value, depth - 1, f"{path}.", is_leaf)

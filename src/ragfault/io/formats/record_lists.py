@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.conversations import QUESTION_KEYS, find_text, has_roles
-from ragfault.io.formats.field_names import rank_fields, split_words
-from ragfault.io.formats.passages import classify
+from ragfault.io.formats.field_names import join_words, rank_fields, split_words
+from ragfault.io.formats.passages import TEXT_KEY_RANKS, classify
 from ragfault.io.formats.paths import ABSENT, get_path, list_paths
 
 RawRecord = dict[str, Any]
@@ -124,7 +124,7 @@ def _read_column_lists(value: RawRecord) -> list[RawRecord] | None:
             tables = {
                 key: part for key, part in value.items() if isinstance(part, dict) and part.keys() & content.keys()
             }
-            if len(tables) > 1:
+            if len(tables) > 1 and not any(_is_field_name(row) for row in content):
                 return [
                     {"id": row, **{(plain if key == name else key): part.get(row) for key, part in tables.items()}}
                     for row in content
@@ -137,8 +137,15 @@ def _read_objects_by_id(value: RawRecord) -> list[RawRecord] | None:
     parts = list(value.values())
     if len(parts) < 2 or not all(isinstance(part, dict) and is_record(part) for part in parts):
         return None
+    if any(_is_field_name(key) for key in value):
+        return None
     shared = set.intersection(*(set(part) for part in parts))
     return [{"id": key, **part} for key, part in value.items()] if 2 * len(shared) >= len(parts[0]) else None
+
+
+def _is_field_name(key: str) -> bool:
+    """Tell whether a key names a field or a text, so that it is no id."""
+    return bool(rank_fields(str(key))) or join_words(str(key)) in TEXT_KEY_RANKS
 
 
 class RowGroups(NamedTuple):

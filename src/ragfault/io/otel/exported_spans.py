@@ -130,9 +130,13 @@ def _parse_status(record: dict[str, Any]) -> tuple[SpanStatus, str]:
     return STATUS_NAMES.get(named, "unset"), str(message)
 
 
+ATTRIBUTE_COLUMNS = ("attributes", "record_attributes", "span_attributes")
+
+
 def _collect_attributes(record: dict[str, Any]) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
-    _flatten_value(parse_embedded_json(record.get("attributes") or record.get("record_attributes")), "", attributes)
+    own = next((record[key] for key in ATTRIBUTE_COLUMNS if record.get(key)), None)
+    _flatten_value(parse_embedded_json(own), "", attributes)
     for name, value in record.items():
         if name.startswith("attributes.") and value is not None:
             listed = name.endswith(LIST_SUFFIXES) and isinstance(value, str)

@@ -6,12 +6,16 @@ import math
 from typing import Any
 
 from ragfault.io.field_values import InvalidRecord, make_content_id, make_json_safe, parse_cell
+from ragfault.io.formats.field_names import rank_fields, split_words
+from ragfault.io.formats.passages import classify
+from ragfault.io.formats.paths import list_paths
 from ragfault.io.otel.recorded_content import collect_numbered, parse_embedded_json
 from ragfault.io.otel.semantic_conventions import (
     DOCUMENT_PREFIXES,
     DOCUMENTS_ATTRIBUTES,
     OUTPUT_ATTRIBUTES,
     RESULT_EVENTS,
+    TRACE_OUTPUT_ATTRIBUTES,
     get_first_attribute,
 )
 from ragfault.io.otel.spans import OtelSpan
@@ -47,6 +51,32 @@ def extract_chunks(span: OtelSpan, role: str) -> tuple[Chunk, ...] | None:
     if passages is None:
         return None
     return _drop_duplicates([chunk for part in passages if (chunk := _build_chunk(part)) is not None])
+
+
+def extract_reply_chunks(span: OtelSpan) -> tuple[Chunk, ...] | None:
+    """Extract the contexts of a span that is no retriever: numbered documents, or passages its output names as such.
+
+    >>> held = {"output.value": '{"answer": "1040", "contexts": ["Oslo was founded in 1040."]}'}
+    >>> [chunk.text for chunk in extract_reply_chunks(OtelSpan(trace="a", id="b", attributes=held))]
+    ['Oslo was founded in 1040.']
+    """
+    passages = _read_numbered_documents(span.attributes, "retriever")
+    given = parse_embedded_json(get_first_attribute(span.attributes, DOCUMENTS_ATTRIBUTES))
+    passages = _search_passages(given) if passages is None else passages
+    for name in (*TRACE_OUTPUT_ATTRIBUTES, *OUTPUT_ATTRIBUTES):
+        output = parse_embedded_json(span.attributes.get(name))
+        if passages is None and isinstance(output, dict):
+            lists = (value for path, value in list_paths(output) if _names_passages(path) and isinstance(value, list))
+            passages = next((value for value in lists if classify(value) in ("passages", "texts")), None)
+    if passages is None:
+        return None
+    return _drop_duplicates([chunk for part in passages if (chunk := _build_chunk(part)) is not None])
+
+
+def _names_passages(path: str) -> bool:
+    """Tell whether a name says that passages stand there; `results` and `output` may be answers."""
+    words = split_words(path.rpartition(".")[2])
+    return any(field == "chunks" for field, _ in rank_fields(path)) and not {"result", "results", "output"} & set(words)
 
 
 def _drop_duplicates(chunks: list[Chunk]) -> tuple[Chunk, ...]:

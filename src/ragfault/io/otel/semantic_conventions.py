@@ -16,6 +16,12 @@ INPUT_ATTRIBUTES = ("langfuse.observation.input", "input.value", "traceloop.enti
 OUTPUT_ATTRIBUTES = ("langfuse.observation.output", "output.value", "traceloop.entity.output", "gen_ai.task.output")
 TRACE_INPUT_ATTRIBUTES = ("langfuse.trace.input",)
 TRACE_OUTPUT_ATTRIBUTES = ("langfuse.trace.output",)
+REFERENCE_ATTRIBUTES = (
+    "ai.observability.record_root.ground_truth_output",
+    "ground_truth_output",
+    "ground_truth",
+    "expected_output",
+)
 QUERY_ATTRIBUTES = ("gen_ai.retrieval.query.text", "retrieval.query", "reranker.query", "db.query.text")
 DOCUMENTS_ATTRIBUTES = (
     "gen_ai.retrieval.documents",

@@ -21,11 +21,12 @@ from ragfault.io.otel.recorded_content import (
     sum_tokens,
     unquote_json,
 )
-from ragfault.io.otel.retrieved_chunks import extract_chunks
+from ragfault.io.otel.retrieved_chunks import extract_chunks, extract_reply_chunks
 from ragfault.io.otel.semantic_conventions import (
     CONVERSATION_ATTRIBUTES,
     METADATA_ATTRIBUTES,
     METADATA_OBJECTS,
+    REFERENCE_ATTRIBUTES,
     ROUTE_ATTRIBUTES,
     TRACE_INPUT_ATTRIBUTES,
     TRACE_OUTPUT_ATTRIBUTES,
@@ -168,11 +169,13 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
     stages = [(step, _get_step_chunks(step)) for step in outline.select_steps(*RETRIEVAL_ROLES)]
     writers = [step for step in outline.select_steps("llm") if not set(step.outer_roles) & set(RETRIEVAL_ROLES)]
     answer = _get_trace_answer(outline, writers)
+    chunks = _select_chunks(stages, max(writers, key=_get_end_order) if writers else None)
     return Trace(
         id=outline.root.trace,
         query=query,
-        chunks=_select_chunks(stages, max(writers, key=_get_end_order) if writers else None),
+        chunks=_get_reply_chunks(outline) if chunks is None else chunks,
         answer=answer,
+        reference=extract_answer(get_trace_attribute(outline, REFERENCE_ATTRIBUTES)),
         route=str(get_trace_attribute(outline, ROUTE_ATTRIBUTES) or outline.root.name) or None,
         time=_convert_to_datetime(outline.root.start),
         conversation=_convert_to_text(get_trace_attribute(outline, CONVERSATION_ATTRIBUTES)),
@@ -235,6 +238,12 @@ def _get_step_chunks(step: SpanStep) -> tuple[Chunk, ...] | None:
         if chunks is not None:
             return chunks
     return None
+
+
+def _get_reply_chunks(tree: SpanTree) -> tuple[Chunk, ...] | None:
+    """Return the contexts that the output of the whole system names, where no retriever recorded any."""
+    outer = [step.span for step in tree.select_steps(*OUTER_ROLES) if not step.outer_roles]
+    return next((chunks for span in (tree.root, *outer) if (chunks := extract_reply_chunks(span)) is not None), None)
 
 
 def _select_chunks(stages: Sequence[RetrievalStage], writer: SpanStep | None) -> tuple[Chunk, ...] | None:

@@ -1,0 +1,202 @@
+"""Columns that no field takes: what they look like, and the refusal that proposes a map for them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ragfault.errors import InputError
+from ragfault.io.formats.field_names import (
+    REJECTED_WORDS,
+    is_metadata_container,
+    is_metadata_name,
+    rank_fields,
+    split_words,
+)
+from ragfault.io.formats.passages import find_text_key
+from ragfault.io.formats.paths import ABSENT, get_path
+from ragfault.io.formats.texts import count_words
+
+ColumnMap = dict[str, tuple[str, ...]]
+RawRecord = dict[str, Any]
+MAX_LISTED = 30
+"""Most columns that a message names."""
+
+
+class Column(NamedTuple):
+    """A column, or a path into one, with what the samples hold there."""
+
+    path: str
+    kind: str
+    values: tuple[Any, ...]
+    """The values that are there, in order."""
+    place: int
+
+    @property
+    def depth(self) -> int:
+        return self.path.count(".") + self.path.count("[")
+
+
+def overlaps(path: str, taken: Iterable[str]) -> bool:
+    """Tell whether a path, or one above or below it, is taken."""
+    roots = (".", "[")
+    return any(
+        path == other
+        or (path.startswith(other) and path[len(other)] in roots and not path.startswith(f"{other}[]."))
+        or (other.startswith(path) and other[len(path)] in roots and not other.startswith(f"{path}[]."))
+        for other in taken
+    )
+
+
+def check_leftovers(
+    columns: list[Column],
+    taken: list[str],
+    filled: set[str],
+    name: str,
+    samples: Sequence[RawRecord],
+    inferred: ColumnMap,
+) -> None:
+    """Raise `InputError` where a column that no field takes looks like one that is free."""
+    free = [field for field in ("query", "chunks", "answer", "reference") if field not in filled]
+    spare = [
+        column
+        for column in columns
+        if not overlaps(column.path, taken) and _is_content(column) and not _is_explained(column, filled)
+    ]
+    spare = [column for column in spare if not any(other.path.startswith(f"{column.path}[].") for other in spare)]
+    known_texts = _collect_texts(inferred, samples)
+    offered: dict[str, str] = {}
+    reasons: list[str] = []
+    for field in free:
+        fitting = [column for column in spare if _looks_like(field, column, known_texts)]
+        if not fitting:
+            continue
+        best = max(fitting, key=lambda column: _score_guess(field, column))
+        offered[field] = best.path
+        reasons.append(f"`{best.path}` looks like {FIELD_LOOKS[field]}")
+        spare = [column for column in spare if not overlaps(column.path, [best.path])]
+        if field == "query" and best.kind == "conversation":
+            filled = {*filled, "query"}
+    if "query" not in filled | offered.keys() and (thread := _find_thread(columns)) is not None:
+        path, key = thread
+        offered = {field: other for field, other in offered.items() if other != path}
+        offered |= {"query": f"{path}[0].{key}", "answer": f"{path}[-1].{key}"}
+        reasons = [reason for reason in reasons if not reason.startswith(f"`{path}`")]
+        reasons.append(f"`{path}` looks like a conversation without roles")
+    shown = _format_columns(samples)
+    if "query" not in filled and "query" not in offered:
+        empty = next((path for path in inferred.get("query", ()) if any(path in sample for sample in samples)), None)
+        if empty is not None:
+            raise InputError(
+                f"{name}: the column `{empty}` is empty; there are: {shown}. Name the one that holds the question: "
+                "--map query=COLUMN"
+            )
+        raise InputError(
+            f"{name}: no column for `query`; there are: {shown}. "
+            "Name the one that holds the question: --map query=COLUMN"
+        )
+    if offered:
+        lacking = "" if "query" in filled else "no column for `query`; "
+        raise InputError(
+            f"{name}: {lacking}{', '.join(reasons)}; there are: {shown}. Paste what is right: {format_map(offered)} "
+            f"(what is none of these: --map metadata.NAME=COLUMN)"
+        )
+
+
+def _find_thread(columns: list[Column]) -> tuple[str, str] | None:
+    """Find a list of objects with texts, perhaps turns of speakers with own names, and the key of the texts."""
+    for column in columns:
+        first = column.values[0] if column.kind == "passages" else None
+        if isinstance(first, list) and len(first) > 1 and all(isinstance(turn, dict) for turn in first):
+            key = find_text_key(first[0])
+            if key is not None and all(isinstance(turn.get(key), str) for turn in first):
+                return column.path, key
+    return None
+
+
+def _is_explained(column: Column, filled: set[str]) -> bool:
+    """Tell whether the name of a column, or of what it lies in, says a field that another column fills.
+
+    Passages are explained by their own name alone: a reply may hold what was retrieved beside what was said.
+    """
+    parts = column.path.split(".")
+    parts = parts[-1:] if column.kind == "passages" and "chunks" not in filled else parts
+    return any(field in filled for part in parts for field, _ in rank_fields(part)[:1])
+
+
+FIELD_LOOKS = {
+    "query": "the question",
+    "chunks": "retrieved contexts",
+    "answer": "an answer",
+    "reference": "a reference",
+}
+
+
+def _is_content(column: Column) -> bool:
+    """Tell whether a column is content by its kind, and no metadata by its name."""
+    if column.path.endswith("*"):
+        return True
+    parts = column.path.replace("*", "").replace("[]", "").split(".")
+    names = [part.partition("[")[0] for part in parts]
+    if any(is_metadata_container(part) or set(split_words(part)) & REJECTED_WORDS for part in names):
+        return False
+    if any(is_metadata_name(name) for name, part in zip(names, parts, strict=True) if name != part):
+        return False  # an item of annotations, scores, labels
+    if column.kind == "conversation":
+        return True
+    return column.kind in ("text", "word", "passages", "texts") and not is_metadata_name(parts[-1])
+
+
+def _looks_like(field: str, column: Column, known_texts: list[str]) -> bool:
+    """Tell whether a column that no name explains may be the field."""
+    if field == "query":
+        texts = [value for value in column.values if isinstance(value, str)]
+        return column.kind == "conversation" or (
+            column.kind == "text" and (sum(map(count_words, texts)) >= 3 * len(texts) or any("?" in t for t in texts))
+        )
+    if field == "chunks":
+        return column.kind in ("passages", "texts")
+    if column.kind not in ("text", "word"):
+        return False
+    texts = [value for value in column.values if isinstance(value, str)]
+    if column.kind == "text" and sum(len(text.split()) for text in texts) >= 3 * len(texts):
+        return True
+    if len(texts) > 2 and len(set(texts)) * 2 <= len(texts):
+        return False  # a few values over and over: a category
+    if field == "answer" and len(texts) > 2 and len(set(texts)) >= 0.8 * len(texts):
+        return True
+    matches = [any(text.lower() in known for known in known_texts) for text in texts]
+    return bool(matches) and sum(matches) * 2 > len(matches)
+
+
+def _collect_texts(inferred: ColumnMap, samples: Sequence[RawRecord]) -> list[str]:
+    """Collect what the chunks and answers of the samples say, in lower case."""
+    return [
+        str(value).lower()
+        for field in ("chunks", "answer", "reference")
+        for path in inferred.get(field, ())
+        for sample in samples
+        if (value := get_path(sample, path)) not in (ABSENT, None)
+    ]
+
+
+def _score_guess(field: str, column: Column) -> tuple[float, ...]:
+    """Score how well a column fits a field by its content, for the proposal of a map."""
+    texts = [value for value in column.values if isinstance(value, str)]
+    if field == "query":
+        asked = sum(text.rstrip().endswith(("?", "？", "؟")) for text in texts) / max(1, len(texts))
+        length = sum(map(len, texts)) / max(1, len(texts))
+        return (asked or float(column.kind == "conversation"), -length, -column.place)
+    order = ("word", "text", "texts", "passages", "conversation")
+    return (order.index(column.kind) if column.kind in order else -1, -column.depth, -column.place)
+
+
+def format_map(offered: dict[str, str]) -> str:
+    """Format a map as flags to paste into a shell."""
+    return " ".join(f"--map {shlex.quote(f'{field}={path}')}" for field, path in offered.items())
+
+
+def _format_columns(samples: Sequence[RawRecord]) -> str:
+    names = list(dict.fromkeys(str(key) for sample in samples for key in sample))
+    return (", ".join(names[:MAX_LISTED]) + (", …" if len(names) > MAX_LISTED else "")) or "none"
