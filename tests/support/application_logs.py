@@ -14,7 +14,7 @@ QUESTIONS = (
     },
     {
         "query": "How much is a locker for one day?",
-        "chunks": ["A locker costs two euros a day.", "Towels can be rented at the desk.", "The sauna opens at noon."],
+        "chunks": ["A locker costs two euros a day.", "Towels can be rented at the entrance.", "The sauna opens at noon."],
         "answer": "A locker costs two euros for one day.",
         "reference": "Two euros.",
     },
@@ -53,10 +53,10 @@ def open_webui(number, question):
 
 def n8n(number, question):
     """Return an execution of a workflow, with the data of its nodes deep below their names."""
-    found = [{"document": {"pageContent": text, "metadata": {}}, "score": 0.8} for text in question["chunks"]]
+    matches = [{"document": {"pageContent": text, "metadata": {}}, "score": 0.8} for text in question["chunks"]]
     nodes = {
         "When chat message received": [{"data": {"main": [[{"json": {"chatInput": question["query"]}}]]}}],
-        "Vector Store": [{"data": {"ai_vectorStore": [[{"json": {"response": found}}]]}}],
+        "Vector Store": [{"data": {"ai_vectorStore": [[{"json": {"response": matches}}]]}}],
         "AI Agent": [{"data": {"main": [[{"json": {"output": question["answer"]}}]]}}],
     }
     return {"executionId": number, "workflow": "Pool bot", "data": {"resultData": {"runData": nodes}}}
