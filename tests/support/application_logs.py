@@ -14,7 +14,11 @@ QUESTIONS = (
     },
     {
         "query": "How much is a locker for one day?",
-        "chunks": ["A locker costs two euros a day.", "Towels can be rented at the entrance.", "The sauna opens at noon."],
+        "chunks": [
+            "A locker costs two euros a day.",
+            "Towels can be rented at the entrance.",
+            "The sauna opens at noon.",
+        ],
         "answer": "A locker costs two euros for one day.",
         "reference": "Two euros.",
     },
