@@ -4,7 +4,6 @@ Each public name is imported when it is first used, so that `import ragfault` st
 """
 
 import importlib as _importlib
-import sys as _sys
 import typing as _typing
 
 from ragfault.version import __version__ as __version__
@@ -64,12 +63,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
-
-
-def load_ipython_extension(shell: object) -> None:
-    """Show runs, comparisons, bisections and gates as HTML in a notebook; called by `%load_ext ragfault`."""
-    _importlib.import_module("ragfault.reports.html.notebook").register_formatters(shell)
-
-
-if "IPython" in _sys.modules and (_shell := _sys.modules["IPython"].get_ipython()) is not None:
-    load_ipython_extension(_shell)

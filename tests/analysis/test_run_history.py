@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,21 @@ def test_every_format_opens_with_the_verdict(chain_history: RunHistory):
     plain = json.loads(encode_document(chain_history))
     assert (plain["verdict"], plain["broken"], len(plain["steps"])) == ("recovered", "r3", 4)
     assert plain["breaks"][0]["recovered_at"] == "r4"
+
+
+def test_the_page_has_each_step_and_the_recovery(repaired: list[Run], tmp_path: Path):
+    """`bisect` of a chain writes a page with the verdict, what broke and recovered, each step, and each metric."""
+    page = tmp_path / "chain.html"
+    assert run_command(["bisect", *(str(run.path) for run in repaired), "-o", str(page)]) == 0
+    text = page.read_text("utf-8")
+    assert "Worse at r3 (generation" in text
+    assert re.search(r'<th scope="row">r3</th><td data-label="layer">generation</td>.*>at r4</td>', text)
+    steps = re.findall(
+        r"<b>(r\d → r\d)</b><span class=\"sign \w+\"><span aria-hidden=\"true\">.</span> ([\w ]+)<", text
+    )
+    assert [name for name, _ in steps] == ["r1 → r2", "r2 → r3", "r3 → r4", "r4 → r5", "r1 → r5"]
+    assert steps[1][1] == "fault"
+    assert not re.search(r"<(?:img|link rel=.stylesheet|script src)|https?://", text)
 
 
 def test_a_recovered_chain_exits_0_and_a_broken_one_1(repaired: list[Run], capsys: pytest.CaptureFixture[str]):

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ragfault import bisect, compare, gate
+from ragfault import analyze, bisect, compare, diagnose, gate, history
+from ragfault.analysis import Diagnosis
 from ragfault.io.runs import Run
-from ragfault.reports.html import notebook
+from ragfault.reports.html.notebook import NOTEBOOK_RENDERERS
+from ragfault.reports.terminal.results import RESULT_RENDERERS
 from sample_runs import evaluate_pairs, pair
 
 nbformat = pytest.importorskip("nbformat", reason="notebooks need the packages of the group test")
@@ -33,28 +35,36 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
 
 
 def test_what_is_shown_is_a_fragment_without_script(runs: tuple[Run, Run]):
-    """Each record is one element of plain HTML: no script, no style sheet, nothing fetched, texts of traces escaped."""
+    """Each result shows itself, without an extension, as plain HTML: no script, nothing fetched, texts escaped."""
     old, new = runs
     shown = {
-        "groundedness": notebook.render_scorecard(new),
-        "worse": notebook.render_comparison(compare(old, new)),
-        "GENERATION": notebook.render_bisection(bisect(old, new)),
-        "fail": notebook.render_gate(gate(new, ["groundedness>=0.9"], baseline=old)),
+        "groundedness": (new, analyze(new)),
+        "worse": (compare(old, new),),
+        "GENERATION": (bisect(old, new),),
+        "recovered": (history([old, new, old]),),
+        "fail": (gate(new, ["groundedness>=0.9"], baseline=old),),
+        "&lt;script&gt;t59": (diagnose(new)[-1],),
     }
-    for says, text in shown.items():
-        assert says.lower() in text.lower()
-        assert text.startswith('<div class="ragfault"')
-        assert not re.search(r"<script|<style|<link|<img|https?:|javascript:", text)
-        assert text.count("<table") == text.count("</table>")
+    for says, results in shown.items():
+        for result in results:
+            text = result._repr_html_()
+            assert type(text) is str
+            assert says.lower() in text.lower()
+            assert text.startswith('<div class="ragfault"')
+            assert not re.search(r"<script|<style|<link|<img|https?:|javascript:", text)
+            assert text.count("<table") == text.count("</table>") > 0
 
 
-def test_every_renderer_is_registered_by_its_name():
-    """The names by which a notebook finds the records are those of the classes, and each has its function."""
-    from importlib import import_module
+def test_what_is_printed_is_shown():
+    """Every type whose `str` is a report has its HTML, as has a run."""
+    assert {*RESULT_RENDERERS, Diagnosis, Run} == set(NOTEBOOK_RENDERERS)
 
-    for (module, name), function in notebook.NOTEBOOK_RENDERERS.items():
-        assert getattr(import_module(module), name).__module__ == module
-        assert callable(getattr(notebook, function))
+
+def test_ipython_shows_results_as_html(runs: tuple[Run, Run]):
+    """The formatter of IPython takes the HTML of a result from the result itself."""
+    formatters = pytest.importorskip("IPython.core.formatters", reason="IPython is not installed")
+    data, _ = formatters.DisplayFormatter().format(gate(runs[1], ["groundedness>=0.9"]))
+    assert data["text/html"].startswith('<div class="ragfault"')
 
 
 @pytest.mark.long

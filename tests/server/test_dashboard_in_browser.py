@@ -124,8 +124,8 @@ def test_without_a_script(chromium: Any, served: tuple[DashboardServer, str]):
     with Visit(chromium, served[1], java_script_enabled=False) as visit:
         assert not visit.page.locator("#theme").is_visible()
         visit.open("/metrics/groundedness?window=360")
-        assert visit.page.locator("svg.course polyline").count() == 3
-        assert visit.page.locator("svg.course .deployed").count() == 1
+        assert visit.page.locator("svg.chart polyline").count() == 3
+        assert visit.page.locator("svg.chart .deployed").count() == 1
         visit.open("/traces")
         visit.page.fill("#search", "harbour-01")
         visit.page.click("text=Show")

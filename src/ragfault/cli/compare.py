@@ -200,9 +200,10 @@ def _locate_breaking_run(
     from ragfault.reports.terminal.run_history import summarize_history
 
     void = [f"--{name.replace('_', '-')}" for name in ("by", "rejudge", "human_labels", "flakiness") if options[name]]
-    if void or "html" in plan:
-        names = ", ".join(void) or "HTML"
-        raise UsageError(f"{names}: not for {len(runs)} runs. Find the run first, then bisect it and the one before.")
+    if void:
+        raise UsageError(
+            f"{', '.join(void)}: not for {len(runs)} runs. Find the run first, then bisect it and the one before."
+        )
     result = analysis.history([Run.open(run) for run in runs], anyway=options["anyway"], **terms)
     write_output(plan, lambda kind, screen: _render_history(result, kind, screen), options, summarize_history(result))
     return VERDICT_EXIT_CODES[result.verdict]
@@ -243,6 +244,10 @@ def _render_history(history: Any, kind: str, screen: bool) -> str:
 
     if kind == "json":
         return encode_json(history)
+    if kind == "html":
+        from ragfault.reports.html.pages import render_history_html
+
+        return render_history_html(history)
     if kind == "md":
         return written.render_history_markdown(history)
     return written.render_history_terminal(history, **_get_display_options(screen))

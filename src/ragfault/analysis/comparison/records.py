@@ -46,13 +46,19 @@ class MovedTrace(Struct, frozen=True):
 
 
 class PrintedResult:
-    """Result of an analysis whose `str` is its report, in at most 40 lines of 80 columns; `repr` shows the fields."""
+    """Result of an analysis whose `str` is its report, in at most 40 lines of 80 columns; `repr` shows the fields.
+
+    A notebook shows it as HTML.
+    """
 
     __slots__ = ()
 
     def __str__(self) -> str:
         # Found by name: reports lie in a layer above.
         return str(import_module("ragfault.reports.terminal.results").render_result(self))
+
+    def _repr_html_(self) -> str:
+        return str(import_module("ragfault.reports.html.notebook").render_notebook_html(self))
 
 
 class MetricChange(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import hashlib
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -266,6 +267,10 @@ class Run:
     def __repr__(self) -> str:
         manifest = self.manifest
         return f"<Run {self.path}: {manifest.traces:,} traces × {len(manifest.metrics)} metrics by {manifest.judge}>"
+
+    def _repr_html_(self) -> str:
+        # Found by name: reports lie in a layer above.
+        return str(import_module("ragfault.reports.html.notebook").render_notebook_html(self))
 
     @classmethod
     def open(cls, path: str | AnyPath) -> Run:

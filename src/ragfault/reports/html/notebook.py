@@ -1,51 +1,42 @@
-"""Runs, comparisons, bisections and gates as HTML fragments for notebooks, without script or style sheet."""
+"""Runs and results of analyses as HTML fragments for notebooks, without script or style sheet."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 from markupsafe import Markup
 
-from ragfault.analysis import Bisection, Comparison, GateResult, MetricAggregate, analyze
+from ragfault.analysis import (
+    PROBLEM_KINDS,
+    Bisection,
+    Comparison,
+    Diagnosis,
+    Findings,
+    GateResult,
+    MetricAggregate,
+    RunHistory,
+    analyze,
+)
 from ragfault.io.runs import Run
 from ragfault.reports.charts.svg import tag
 from ragfault.reports.format import LAYER_TITLES, group_by_layer
 from ragfault.reports.html.environment import create_environment
 from ragfault.reports.terminal.gate import RESULT_SIGNS
+from ragfault.reports.terminal.run_history import summarize_history
 from ragfault.reports.wording import describe_pairing, group_changes, list_warnings
-from ragfault.text.number_format import format_interval
-
-NOTEBOOK_RENDERERS = {
-    ("ragfault.io.runs.run", "Run"): "render_scorecard",
-    ("ragfault.analysis.comparison.records", "Comparison"): "render_comparison",
-    ("ragfault.analysis.comparison.records", "Bisection"): "render_bisection",
-    ("ragfault.analysis.records", "GateResult"): "render_gate",
-}
-"""Module and name of a class that a notebook shows as HTML → the function of this module that renders it."""
+from ragfault.text.number_format import format_count, format_interval
 
 NOTEBOOK_COLORS = {
     **dict.fromkeys(("fault", "worse", "fail"), "#c0392b"),
-    **dict.fromkeys(("no fault", "better", "pass"), "#1e8449"),
+    **dict.fromkeys(("no fault", "recovered", "better", "pass"), "#1e8449"),
     "cannot tell": "#b7791f",
     "steady": "#7f8c8d",
 }
 """A verdict → a color that can be read on a light and on a dark ground."""
 
 INTERVAL_WIDTH, INTERVAL_MARGIN = 120, 5
-
-
-def register_formatters(shell: Any) -> None:
-    """Show the records of `NOTEBOOK_RENDERERS` as HTML in an IPython shell, without importing their modules."""
-    from importlib import import_module
-
-    formatter = shell.display_formatter.formatters["text/html"]
-    for (module, name), function in NOTEBOOK_RENDERERS.items():
-
-        def render(record: Any, function: str = function) -> str:
-            return str(getattr(import_module(__name__), function)(record))
-
-        formatter.for_type_by_name(module, name, render)
 
 
 @lru_cache(maxsize=1)
@@ -61,11 +52,16 @@ def _load_macros() -> Any:
     return create_environment().get_template("notebook.html").make_module(names)
 
 
-def render_scorecard(run: Run) -> Markup:
-    """Render a run: every metric by layer with its mean, its interval, and the number of traces with a value."""
-    findings = analyze(run)
+def render_run(run: Run) -> Markup:
+    """Render a run, analyzed with the default targets."""
+    return render_findings(analyze(run))
+
+
+def render_findings(findings: Findings) -> Markup:
+    """Render an analyzed run: every metric by layer with its mean, its interval, and the traces with a value."""
     manifest = findings.manifest
-    title = f"{findings.run}: {manifest.traces:,} traces, judge {manifest.judge.partition(' ')[0]}"
+    judge = manifest.judge.partition(" ")[0] or "none"
+    title = f"{findings.run}: {format_count(manifest.traces, 'trace')}, judge {judge}"
     return Markup(_load_macros().scorecard(title, group_by_layer(findings.scorecard)).strip())
 
 
@@ -85,6 +81,33 @@ def render_gate(gate: GateResult) -> Markup:
     decisions = [(row.result, str(row.threshold), row.reason) for row in gate.decisions]
     decisions += [(row.result, row.rule, row.reason) for row in gate.regression_decisions]
     return Markup(_load_macros().gate(gate, decisions).strip())
+
+
+def render_diagnosis(diagnosis: Diagnosis) -> Markup:
+    """Render a diagnosis: every problem of the trace with its reason, and what mends it."""
+    return Markup(_load_macros().diagnosis(diagnosis, PROBLEM_KINDS).strip())
+
+
+def render_history(history: RunHistory) -> Markup:
+    """Render a history: the verdict, and each step with its own."""
+    return Markup(_load_macros().history(history, summarize_history(history)).strip())
+
+
+NOTEBOOK_RENDERERS: dict[type, Callable[[Any], Markup]] = {
+    Run: render_run,
+    Findings: render_findings,
+    Comparison: render_comparison,
+    Bisection: render_bisection,
+    RunHistory: render_history,
+    GateResult: render_gate,
+    Diagnosis: render_diagnosis,
+}
+"""Type that a notebook shows as HTML → the function that renders it."""
+
+
+def render_notebook_html(result: Any) -> Markup:
+    """Render a run or a result of an analysis as a fragment of HTML; raises KeyError for another type."""
+    return NOTEBOOK_RENDERERS[type(result)](result)
 
 
 def draw_plain_interval(aggregate: MetricAggregate) -> Markup | None:

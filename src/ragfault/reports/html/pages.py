@@ -8,16 +8,17 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ragfault.analysis import Bisection, Comparison
+from ragfault.analysis import Bisection, Comparison, MetricHistory, RunHistory
 from ragfault.analysis.clusters import Cluster, ClusterReport
 from ragfault.evaluation.agreement import AgreementCurves, JudgeComparison, JudgeMeasurement
 from ragfault.reports import wording
 from ragfault.reports.charts import plots
-from ragfault.reports.charts.svg import tag
-from ragfault.reports.format import LAYER_QUESTIONS, clean_label
+from ragfault.reports.charts.svg import CHANGE_TINTS, build_sign, tag
+from ragfault.reports.format import LAYER_QUESTIONS, LAYER_TITLES, clean_label
 from ragfault.reports.html.environment import render_page
 from ragfault.reports.output import write_report_file
 from ragfault.reports.terminal import clusters as text
+from ragfault.reports.terminal import run_history as chain_text
 from ragfault.reports.terminal.agreement import (
     METRIC_HEADINGS,
     SLICE_FIGURES,
@@ -50,7 +51,14 @@ from ragfault.reports.terminal.tuning import (
     summarize_tuning,
 )
 from ragfault.retrieval.pipeline_config import format_pipeline_config
-from ragfault.text.number_format import MISSING, format_count, format_interval, format_number, format_share
+from ragfault.text.number_format import (
+    MISSING,
+    format_count,
+    format_interval,
+    format_number,
+    format_p_value,
+    format_share,
+)
 from ragfault.tuning import TuningResult
 
 
@@ -114,8 +122,8 @@ def _build_charts(measurement: JudgeMeasurement, curves: AgreementCurves) -> lis
     return charts
 
 
-VERDICT_TINTS = {"fault": "bad", "no fault": "good", "cannot tell": "warn"}
-VERDICT_GLYPHS = {"fault": "✗", "no fault": "✓", "cannot tell": "?"}
+VERDICT_TINTS = {"fault": "bad", "recovered": "good", "no fault": "good", "cannot tell": "warn"}
+VERDICT_GLYPHS = {"fault": "✗", "recovered": "✓", "no fault": "✓", "cannot tell": "?"}
 OUTCOME_TINTS = {
     "fault": "bad",
     "ruled out": "good",
@@ -167,7 +175,7 @@ def render_comparison_html(comparisons: Comparison | Sequence[Comparison]) -> st
         ("Verdict" if part.by is None else f"{part.by} {wording.format_segment(part.segment)}", part)
         for part in several
     ]
-    sections = [(f"part-{place}", title) for place, (title, _) in enumerate(parts)]
+    sections = [*((f"part-{place}", title) for place, (title, _) in enumerate(parts)), ("runs", "Runs")]
     return _render_comparison_page(several[0], command="comparison", parts=parts, sections=sections)
 
 
@@ -192,6 +200,54 @@ def _render_comparison_page(comparison: Comparison, **context: Any) -> str:
         list_unmeasured=wording.list_unmeasured,
         **context,
     )
+
+
+def render_history_html(history: RunHistory) -> str:
+    """Render a sequence of runs as one HTML page: the verdict, each step, each metric, what broke and recovered."""
+    tables = [
+        (title, [_build_history_cells(entry) for entry in history.metrics if entry.layer == layer])
+        for layer, title in LAYER_TITLES.items()
+    ]
+    broken = history.broken_at
+    return render_page(
+        "history.html",
+        ("page.css", "agreement.css", "bisection.css"),
+        ("theme.js", "open_theme.js"),
+        name=f"{history.runs[0]} → {history.runs[-1]}",
+        history=history,
+        sentence=chain_text.summarize_history(history),
+        sections=[
+            ("verdict", "Verdict"),
+            *([("breaks", "Breaks")] if history.breaks else []),
+            ("steps", "Steps"),
+            ("metrics", "Metrics"),
+        ],
+        TINTS=VERDICT_TINTS,
+        SIGNS=VERDICT_GLYPHS,
+        format_step=chain_text.format_step,
+        break_rows=[
+            [
+                "little by little" if part.gradual else part.run,
+                part.layer or "cannot tell",
+                ", ".join(part.metrics),
+                f"at {part.recovered_at}" if part.recovered_at else "not shown",
+            ]
+            for part in history.breaks
+        ],
+        metric_tables=[(title, rows) for title, rows in tables if rows],
+        next_pair=None if broken is None else (history.runs[history.runs.index(broken) - 1], broken),
+    )
+
+
+def _build_history_cells(entry: MetricHistory) -> list[str]:
+    verdict = chain_text.METRIC_VERDICTS[entry.verdict]
+    return [
+        entry.metric + (" ↓" if entry.better == "lower" else ""),
+        chain_text.format_means(entry),
+        build_sign(wording.VERDICT_GLYPHS[verdict], entry.verdict, CHANGE_TINTS[verdict]),
+        chain_text.format_shifts(entry) or MISSING,
+        format_p_value(entry.adjusted),
+    ]
 
 
 def render_clusters_html(clusters: ClusterReport) -> str:

@@ -30,7 +30,7 @@ def summarize_history(history: RunHistory) -> str:
     over = f"over {history.traces:,} traces that are in all of {names}"
     overall = history.overall
     if history.breaks:
-        sentence = "; ".join(_describe_break(part, history) for part in history.breaks)
+        sentence = "; ".join(describe_break(part, history) for part in history.breaks)
         sentence = f"{sentence[0].upper()}{sentence[1:]}"
         rest = f" The last run is worse than the first: {clean_text(overall.sentence)}"
         lasting = any(part.recovered_at is None for part in history.breaks)
@@ -45,7 +45,7 @@ def summarize_history(history: RunHistory) -> str:
     return f"No metric of the tree is shown to have broken {over}."
 
 
-def _describe_break(part: RunBreak, history: RunHistory) -> str:
+def describe_break(part: RunBreak, history: RunHistory) -> str:
     """Describe one break: the run, the layer, the metrics, and the run at which they were back."""
     listed = f"{', '.join(map(clean_text, part.metrics[:4]))}{', …' if len(part.metrics) > 4 else ''}"
     if part.gradual:
@@ -58,7 +58,7 @@ def _describe_break(part: RunBreak, history: RunHistory) -> str:
     return f"worse at {clip_text(part.run, 60)}{layer}{back}: {listed}"
 
 
-def _format_means(entry: MetricHistory) -> str:
+def format_means(entry: MetricHistory) -> str:
     """Format the means, run by run."""
     texts = [format_number(mean) for mean in entry.means]
     if len(texts) > MEANS_SHOWN:
@@ -66,7 +66,7 @@ def _format_means(entry: MetricHistory) -> str:
     return " ".join(texts)
 
 
-def _format_shifts(entry: MetricHistory) -> str:
+def format_shifts(entry: MetricHistory) -> str:
     """Format where a metric changed, and between which runs that may have been."""
     if entry.gradual:
         return "little by little"
@@ -79,7 +79,8 @@ def _format_shifts(entry: MetricHistory) -> str:
     return ", ".join(texts)
 
 
-def _format_step(step: RunStep) -> str:
+def format_step(step: RunStep) -> str:
+    """Format the two runs of a step."""
     return f"{clip_text(step.baseline, 60)} → {clip_text(step.candidate, 60)}"
 
 
@@ -103,7 +104,7 @@ def render_history_terminal(history: RunHistory, *, width: int | None = None, co
         style = HISTORY_STYLES[step.verdict]
         parts.append(
             indent_line(
-                2, (f"{step.verdict:<12}", style), (_format_step(step), "bold"), f"   {clean_text(step.sentence)}"
+                2, (f"{step.verdict:<12}", style), (format_step(step), "bold"), f"   {clean_text(step.sentence)}"
             )
         )
     for layer, title in LAYER_TITLES.items():
@@ -115,9 +116,9 @@ def render_history_terminal(history: RunHistory, *, width: int | None = None, co
             word = METRIC_VERDICTS[entry.verdict]
             table.add_row(
                 build_line(clean_text(entry.metric) + (" ↓" if entry.better == "lower" else "")),
-                build_line(_format_means(entry)),
+                build_line(format_means(entry)),
                 build_line((f"{VERDICT_GLYPHS[word]} {entry.verdict}", VERDICT_COLORS[word])),
-                build_line(_format_shifts(entry)),
+                build_line(format_shifts(entry)),
                 build_line(format_p_value(entry.adjusted)),
             )
         if mine:
@@ -134,7 +135,7 @@ def render_history_markdown(history: RunHistory) -> str:
     steps = [
         (
             f"{HISTORY_SIGNS[step.verdict]} {step.verdict}",
-            md.escape_markdown(_format_step(step)),
+            md.escape_markdown(format_step(step)),
             md.escape_markdown(step.sentence),
         )
         for step in (*history.steps, history.overall)
@@ -142,9 +143,9 @@ def render_history_markdown(history: RunHistory) -> str:
     rows = [
         (
             md.format_code(entry.metric) + (" ↓" if entry.better == "lower" else ""),
-            _format_means(entry),
+            format_means(entry),
             entry.verdict,
-            md.escape_markdown(_format_shifts(entry)),
+            md.escape_markdown(format_shifts(entry)),
             format_p_value(entry.adjusted).replace("<", "&lt;"),
         )
         for entry in history.metrics
