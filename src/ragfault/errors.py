@@ -99,11 +99,13 @@ class UnknownName(UsageError):
 
     >>> print(UnknownName("metric", "ndgc", ["ndcg", "recall"], hint="List them with: ragfault metrics"))
     no metric "ndgc". Did you mean "ndcg"? List them with: ragfault metrics
+
+    `aliases` are other names that are understood: one is offered where it is close, and they are never listed.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "", aliases: Iterable[str] = ()) -> None:
         known = list(known)
-        close = get_close_matches(name, known, n=1, cutoff=0.6)
+        close = get_close_matches(name, [*known, *aliases], n=1, cutoff=0.6)
         if close:
             offer = f'Did you mean "{close[0]}"?'
         elif known and len(known) <= 24:

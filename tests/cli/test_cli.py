@@ -11,9 +11,11 @@ from pathlib import Path
 import click
 import pytest
 
+from ragfault.analysis.monitoring.alert_rules import parse_rules
 from ragfault.cli import COMMANDS, cli, run_command
 from ragfault.io import read_traces, write_traces
 from ragfault.records import Chunk, Trace
+from ragfault.tuning.trials import parse_tuning_metric
 from ragfault.version import __version__
 
 
@@ -64,6 +66,32 @@ def test_a_run_without_a_place_is_named_after_its_input(
 def test_a_threshold_may_use_the_name_of_another_tool(place: Path, capsys: pytest.CaptureFixture[str]):
     """`faithfulness>=0.1` is decided as `groundedness>=0.1`."""
     assert "pass" in run_and_read(capsys, "gate", place / "v1", "--threshold", "faithfulness>=0.1")
+
+
+def test_a_metric_has_its_names_of_other_tools_wherever_it_is_named(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Targets, margins, metrics against a baseline, ranked metrics and alert rules; a typo is offered the close name."""
+    monkeypatch.chdir(tmp_path)
+    gate = ["gate", place / "v1", "--baseline", place / "v1", "-m", "faithfulness", "--margins", "faithfulness=0.5"]
+    assert run_command([str(argument) for argument in gate]) == 0
+    assert "groundedness>=baseline-0.5" in capsys.readouterr().out
+    Path("ragfault.toml").write_text('[targets]\nthresholds = ["faithfulness>0.123"]\n')
+    shown = json.loads(run_and_read(capsys, "report", place / "v1", "--json"))["scorecard"]["aggregates"]
+    assert {item["metric"]: item["target"] for item in shown}["groundedness"]["value"] == 0.123
+    Path("ragfault.toml").write_text('[targets]\nthresholds = ["faithfulnes>0.1"]\n')
+    assert 'Did you mean "faithfulness"' in run_and_read(capsys, "report", place / "v1", code=2)
+    Path("ragfault.toml").unlink()
+    (tmp_path / "run.trec").write_text("q1 Q0 d1 1 2.0 r\n")
+    (tmp_path / "qrels.txt").write_text("q1 0 d1 1\n")
+    assert "reciprocal_rank@10" in run_and_read(capsys, "rank", "run.trec", "qrels.txt", "-m", "mrr@10")
+    [rule, *_] = parse_rules("builtin = false\nrule = [{metric = 'faithfulness', below = 0.6}]")
+    assert rule.metric == "groundedness"
+    assert str(parse_tuning_metric("hit_rate@5")) == "hit@5"
+    options = ["--margins", "faithfulnes=0.1"]
+    assert 'Did you mean "faithfulness"' in run_and_read(
+        capsys, "compare", place / "v1", place / "v1", *options, code=2
+    )
 
 
 def test_the_version_and_the_module_are_the_command(capsys: pytest.CaptureFixture[str]):

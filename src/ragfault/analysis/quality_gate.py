@@ -11,12 +11,11 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.paired_runs import PairedLabels, pair_runs
 from ragfault.analysis.comparison.regression import MAX_NEEDED, check_regression
 from ragfault.analysis.records import GateOutcome, GateResult, MetricAggregate, RegressionReport, ThresholdDecision
-from ragfault.analysis.score_matrix import ScoreMatrix, open_matrix
+from ragfault.analysis.score_matrix import ScoreMatrix, match_metrics, open_matrix
 from ragfault.analysis.scorecard import aggregate_metric
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
-from ragfault.errors import UnknownName, UsageError
+from ragfault.errors import UsageError
 from ragfault.io.runs import AnyRun
-from ragfault.metrics.aliases import resolve_alias
 from ragfault.stats import Interval, PpiMean
 
 MIN_COVERAGE = 0.5
@@ -120,17 +119,10 @@ def _build_decision(
 
 
 def _metric_column(matrix: ScoreMatrix, threshold: Threshold) -> int:
-    """Return the column of the threshold's metric, also by its name in another tool, ignoring white space."""
-    name_text = "".join(resolve_alias(threshold.metric).split())
-    for at, name in enumerate(matrix.metric_names):
-        if "".join(name.split()) == name_text:
-            return at
-    raise UnknownName(
-        f"metric of {matrix.run.path.name}",
-        threshold.metric,
-        matrix.metric_names,
-        hint="Compute it with: ragfault rescore",
-    )
+    """Return the column of the threshold's metric, also by its name in another tool."""
+    names, kind = list(matrix.metric_names), f"metric of {matrix.run.path.name}"
+    [name] = match_metrics(threshold.metric, names, kind, exact=True, hint="Compute it with: ragfault rescore")
+    return names.index(name)
 
 
 def _check_range(threshold: Threshold, aggregate: MetricAggregate) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ragfault.analysis.correction import Codes, Floats, HumanLabels, LabelValues, Mask, metric_bounds
 from ragfault.errors import RunError, UnknownName
 from ragfault.io.runs import AnyRun, MetricInfo, Run, open_run
+from ragfault.metrics.aliases import ALIASES, resolve_alias
 from ragfault.stats import Interval, QuantileInterval, mean_interval, quantile_interval
 
 if TYPE_CHECKING:
@@ -90,6 +91,27 @@ def metric_name(metric: str) -> str:
     'recall'
     """
     return metric.split("(", 1)[0].split("@", 1)[0].strip()
+
+
+def match_metrics(text: str, names: Sequence[str], kind: str, *, exact: bool = False, hint: str = "") -> list[str]:
+    """Return the metrics among `names` that a text means, white space aside.
+
+    The one of that text, else the one of which it is another tool's name, else (unless `exact`) all of that bare name.
+    Raises UnknownName (no `kind`) where there is none; it offers the closest name, those of other tools included.
+
+    >>> match_metrics("Faithfulness", ["recall@5", "groundedness"], "metric of the run")
+    ['groundedness']
+    >>> match_metrics("recall", ["recall@5", "groundedness"], "metric of the run")
+    ['recall@5']
+    """
+    for wanted in ("".join(text.split()), "".join(resolve_alias(text).split())):
+        found = [name for name in names if "".join(name.split()) == wanted]
+        if not found and not exact:
+            found = [name for name in names if metric_name(name) == wanted]
+        if found:
+            return found
+    bare = {metric_name(name) for name in names}
+    raise UnknownName(kind, text, names, hint, aliases=[alias.name for alias in ALIASES if alias.metric in bare])
 
 
 def estimate_mean(values: Floats | Mask, clusters: Codes | None, measure: MetricInfo | None = None) -> Interval | None:

@@ -36,6 +36,7 @@ from ragfault.analysis.score_matrix import (
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.errors import UsageError
 from ragfault.io.runs import AnyRun
+from ragfault.metrics.aliases import resolve_alias
 from ragfault.records import Layer
 from ragfault.stats import Interval
 
@@ -127,7 +128,11 @@ def build_segments(
 
 
 def _thresholds_by_metric(targets: Thresholds) -> dict[str, Threshold]:
-    return {"".join(target.metric.split()): target for target in parse_thresholds(targets)}
+    return {
+        "".join(name.split()): target
+        for target in parse_thresholds(targets)
+        for name in (resolve_alias(target.metric), target.metric)
+    }
 
 
 def _build_card(

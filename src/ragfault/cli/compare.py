@@ -282,13 +282,11 @@ def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: s
 def _check_margins(side: Any, texts: Sequence[str]) -> Any:
     """Check that every metric with a margin of its own is in the frame."""
     from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
-    from ragfault.analysis.score_matrix import metric_name
-    from ragfault.errors import UnknownName
+    from ragfault.analysis.score_matrix import match_metrics
 
-    names = {EQUAL_DEPTH, *(name for info in side.shared_metrics() for name in (info.name, metric_name(info.name)))}
+    names = [EQUAL_DEPTH, *(info.name for info in side.shared_metrics())]
     for name in parse_margins(texts):
-        if name not in names:
-            raise UnknownName("metric in both runs", name, sorted(names))
+        match_metrics(name, names, "metric in both runs")
     return side
 
 

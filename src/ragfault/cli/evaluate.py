@@ -300,11 +300,12 @@ def _parse_metrics(texts: tuple[str, ...]) -> dict[str, Any]:
     from functools import partial
 
     from ragfault.metrics import parse_metric
+    from ragfault.metrics.aliases import resolve_alias
     from ragfault.metrics.ranking import RANK_METRICS, compute_rank_metric
 
     asked = {}
     for text in texts:
-        metric = parse_metric(text)
+        metric = parse_metric(resolve_alias(text))
         if metric.name not in RANK_METRICS:
             raise UsageError(f"{text} is not a ranked metric. There is: {', '.join(RANK_METRICS)}.")
         parameters: dict[str, Any] = dict(metric.parameters)

@@ -339,11 +339,13 @@ def _print_results(
         path, traces = str(run.path), run.manifest.traces
         print_json(CiResult(path=path, traces=traces, gate=decision, bisection=bisection_result, notes=notes))
         return
+    click.echo(f"{run.manifest.traces:,} traces in {run.path}   →   ragfault report {run.path}")
+    if decision is not None and bisection_result is not None:
+        click.echo(f"{gate.summarize_gate(decision)}; each below what broke")
     if bisection_result is not None:
-        click.echo(bisection.render_bisection_terminal(bisection_result, color=supports_color()))
+        click.echo(f"\n{bisection.render_bisection_terminal(bisection_result, color=supports_color())}")
     if decision is not None:
         click.echo(gate.render_gate_terminal(decision, color=supports_color()), nl=False)
-    click.echo(f"\n{run.manifest.traces:,} traces in {run.path}   →   ragfault report {run.path}")
 
 
 def _choose_exit_code(decision: GateResult | None, bisection: Bisection | None, unsure: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,10 @@ from ragfault.cli.options.output import (
 )
 from ragfault.cli.options.runs import human_labels_option, load_run_labels
 from ragfault.cli.options.settings import add_config_option, load_settings
+
+if TYPE_CHECKING:
+    from ragfault.analysis import Threshold
+    from ragfault.io.runs import Run
 
 FORMATS = ("html", "md", "csv")
 """The formats of a report, beside the terminal's and JSON."""
@@ -65,7 +69,7 @@ def report(
     plan = plan_output(output, *FORMATS)
     opened = Run.open(run)
     labels = load_run_labels(human_labels, opened)
-    targets = read_targets(load_settings(config))
+    targets = read_targets(load_settings(config), opened)
     findings = analyze(opened, n=worst, by=by, corrected=like or corrected, labels=labels, **targets)
     write_output(plan, lambda kind, screen: _render_run(opened, findings, kind, screen), output)
 
@@ -99,7 +103,7 @@ def print_scorecard(
     from ragfault.analysis import analyze
     from ragfault.reports.terminal.scorecard import render_summary_terminal
 
-    findings = analyze(run, labels=load_run_labels(human_labels, run), **read_targets(table))
+    findings = analyze(run, labels=load_run_labels(human_labels, run), **read_targets(table, run))
     if kind == "json":
         from ragfault.reports.json_documents import EvaluatedRun
 
@@ -111,19 +115,28 @@ def print_scorecard(
     click.echo(render_summary_terminal(findings, str(run.path), color=supports_color()), nl=False)
 
 
-def read_targets(table: dict[str, Any]) -> dict[str, Any]:
-    """Read the targets of the settings file, in the form that `find` takes."""
+def read_targets(table: dict[str, Any], run: Run) -> dict[str, Any]:
+    """Read the targets of the settings file, in the form that `analyze` takes; each names a metric that there is."""
     from ragfault.analysis import TARGETS, parse_threshold
+    from ragfault.analysis.score_matrix import match_metrics, metric_name
+    from ragfault.metrics import get_definitions
+    from ragfault.metrics.aliases import resolve_alias
 
     given = table.get("targets", {})
+    names = [*(info.name for info in run.manifest.metrics), *get_definitions()]
+
+    def parse(texts: Sequence[str]) -> tuple[Threshold, ...]:
+        thresholds = tuple(map(parse_threshold, texts))
+        for threshold in thresholds:
+            match_metrics(metric_name(threshold.metric), names, "metric")
+        return thresholds
+
     options: dict[str, Any] = {}
     if "thresholds" in given:
-        mine = {threshold.metric: threshold for threshold in (*TARGETS, *map(parse_threshold, given["thresholds"]))}
-        options["targets"] = tuple(mine.values())
+        stated = (*TARGETS, *parse(given["thresholds"]))
+        options["targets"] = tuple({resolve_alias(threshold.metric): threshold for threshold in stated}.values())
     if "routes" in given:
-        options["routes"] = {
-            route: tuple(map(parse_threshold, thresholds)) for route, thresholds in given["routes"].items()
-        }
+        options["routes"] = {route: parse(thresholds) for route, thresholds in given["routes"].items()}
     return options
 
 

@@ -13,7 +13,7 @@ import click
 from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import OutputError, UsageError
-from ragfault.text.number_format import format_cost, format_number, format_signed
+from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
 
 if TYPE_CHECKING:
     from ragfault.errors import BadLine
@@ -190,11 +190,12 @@ def lint(target: str, index: str | None, kind: str | None, **options: Any) -> in
     if kind == "json":
         print_json(pitfalls)
         return 1 if bad else 0
+    names = f": {', '.join(pitfall.name for pitfall in bad)}" if bad else ""
+    click.echo(f"{len(bad)} of {len(pitfalls)} pitfalls found{names}\n")
     for pitfall in pitfalls:
         click.echo(f"{'✗' if pitfall.detected else '·'} {pitfall.name}: {clean_text(pitfall.evidence)}")
         if pitfall.detected:
             click.echo(f"    {pitfall.remedy}")
-    click.echo(f"\n{len(bad)} of {len(pitfalls)} pitfalls found.")
     return 1 if bad else 0
 
 
@@ -207,7 +208,8 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
     if kind == "json":
         print_json(summary)
         return 1 if summary.bad_count else 0
-    click.echo(clean_text(summary.shape))
+    bad = f", {format_count(summary.bad_count, 'line')} that cannot be read" if summary.bad_count else ""
+    click.echo(f"{format_count(summary.count, 'trace')}{bad}: {clean_text(summary.shape)}")
     for name, count in summary.fields.items():
         click.echo(f"  {name:<10} in {count:,} of {summary.count:,} traces")
     first = next(read_traces(target, on_bad="skip", **reading), None) if target != "-" else None
@@ -271,21 +273,23 @@ def _format_savings(savings: Savings) -> list[str]:
     before, after = savings.monthly
     pairs = (savings.precision, savings.recall, savings.quality)
     precision, recall, quality = (f"{format_number(old, 3)} → {format_number(new, 3)}" for old, new in pairs)
+    word, more = ("saves", "") if savings.saved >= 0 else ("costs", " more")
     return [
-        *savings.basis,
+        f"{word} {format_cost(abs(savings.saved))}{more} a month ({format_cost(before)} → {format_cost(after)}), "
+        f"{format_cost(abs(savings.yearly))}{more} a year",
+        *_list_warnings(savings),
         f"precision {precision}, recall {recall}",
         f"quality (their harmonic mean) {quality}, {format_signed(savings.gain, 1)} %",
-        *_list_warnings(savings),
         f"tokens × {format_number(savings.tokens, 3)}",
-        f"a month {format_cost(before)} → {format_cost(after)}: {format_cost(savings.saved)} saved, "
-        f"{format_cost(savings.yearly)} a year",
+        *savings.basis,
     ]
 
 
 def _list_warnings(savings: Savings) -> list[str]:
     """List that one of the two fell, which their harmonic mean may hide."""
     pairs = (("precision", savings.precision), ("recall", savings.recall))
-    return [f"beware: {name} fell; what is saved by that is paid for in answers" for name, (a, b) in pairs if b < a]
+    paid = "; what is saved by that is paid for in answers" if savings.saved > 0 else ""
+    return [f"beware: {name} fell{paid}" for name, (before, after) in pairs if after < before]
 
 
 @click.command(

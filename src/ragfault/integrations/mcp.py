@@ -136,12 +136,11 @@ class McpTools:
 
     def worst(self, run: str, metric: str, limit: int = 10) -> list[dict[str, Any]]:
         """List the traces of a run with the worst values of a metric, the worst first: id and value."""
-        from ragfault.errors import UnknownName
+        from ragfault.analysis.score_matrix import match_metrics
 
         opened = self._open_run(run)
         metrics = {recorded.name: recorded for recorded in opened.manifest.metrics}
-        if metric not in metrics:
-            raise UnknownName(f"metric of {run}", metric, metrics)
+        [metric] = match_metrics(metric, list(metrics), f"metric of {run}", exact=True)
         rows = [
             (score.value, score.trace)
             for score in opened.scores()

@@ -17,6 +17,7 @@ from ragfault.analysis import (
     MetricAggregate,
     Scorecard,
 )
+from ragfault.analysis.records import ProblemKind
 from ragfault.records import Layer
 from ragfault.stats import CorrectedShare, PpiMean
 from ragfault.text.number_format import format_bounds, format_count, format_interval, format_number
@@ -204,6 +205,15 @@ def get_common_reason(aggregate: MetricAggregate) -> str:
     reasons = aggregate.why_failed or aggregate.why_undefined
     lost = "failed: " if aggregate.why_failed else ""
     return f"{lost}{clip_text(reasons[0].text, 200)}" if reasons else ""
+
+
+def get_problem_title(kind: ProblemKind) -> str:
+    """Return a kind of problem in words.
+
+    >>> get_problem_title("irrelevant_chunk")
+    'irrelevant chunks'
+    """
+    return PROBLEM_KINDS[kind].title
 
 
 def summarize_problems(diagnosis: Diagnosis) -> list[tuple[str, int, str]]:

@@ -120,7 +120,7 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
         app.state.server.store.close()
         raise
     host, port = listening.getsockname()[:2]
-    address = f"ragfault listens on http://{f'[{host}]' if ':' in host else host}:{port}"
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     class Server(uvicorn.Server):
         """Server that announces its address when it is ready."""
@@ -128,7 +128,8 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
-                announce(address)
+                announce(f"ragfault listens on {address}")
+                announce(f"dashboard: {address}/   traces: {address}/v1/traces (OTLP) or {address}/v1/ragfault/traces")
 
     with _ignore_repeated_signals():
         Server(config).run(sockets=[listening])

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ragfault.errors import InputError, RagfaultError, RunError, StageFailed, UsageError
 from ragfault.metrics import compute_score, parse_metric
+from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import Metric
 from ragfault.records import Chunk, Document, Gold, Span, Trace, Verdicts
 from ragfault.retrieval.chunking import load_chunker
@@ -199,7 +200,7 @@ def parse_tuning_metric(text: str) -> Metric:
     >>> str(parse_tuning_metric("ndcg@10"))
     'ndcg@10'
     """
-    metric = parse_metric(text)
+    metric = parse_metric(resolve_alias(text))
     definition = metric.definition
     if definition.verdicts or definition.better != "higher" or not {*definition.fields} <= {"chunks", "gold"}:
         raise UsageError(

@@ -20,6 +20,7 @@ from ragfault.analysis.correction import Codes, Floats, LabeledScores, Mask, cor
 from ragfault.analysis.score_matrix import FAILED, QUANTILES, SCORED, is_amount, metric_name, segment_codes
 from ragfault.errors import UsageError
 from ragfault.io.runs import AnyRun, MetricInfo
+from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import MetricDefinition, get_definitions
 from ragfault.protocols import VerdictKind
 from ragfault.stats import (
@@ -87,7 +88,8 @@ def compare(  # noqa: PLR0913 - the options of one verb
             f"alpha, power and the margin are shares between 0 and 1, got {alpha:g}, {power:g} and {margin:g}. "
             "Write 5 % as 0.05."
         )
-    options = _ComparisonOptions(margin=margin, margins=margins or {}, alpha=alpha, power=power, share=share)
+    named = {name: value for key, value in (margins or {}).items() for name in (resolve_alias(key), key)}
+    options = _ComparisonOptions(margin=margin, margins=named, alpha=alpha, power=power, share=share)
     paired = pair_runs(baseline, candidate, anyway=anyway)
     pairing = paired.pairing
     mask = np.ones(len(pairing), dtype=bool) if pair_mask is None else pair_mask

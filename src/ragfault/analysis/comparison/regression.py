@@ -20,8 +20,8 @@ from ragfault.analysis.comparison.pipeline_checks import (
 from ragfault.analysis.comparison.records import Comparison, LayerFault, MetricChange
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, stale_gold_share
 from ragfault.analysis.records import GateOutcome, RegressionDecision, RegressionReport
-from ragfault.analysis.score_matrix import metric_name
-from ragfault.errors import UnknownName, UsageError
+from ragfault.analysis.score_matrix import match_metrics, metric_name
+from ragfault.errors import UsageError
 from ragfault.io.runs import Run
 from ragfault.stats import equivalence_test, required_pairs
 
@@ -125,14 +125,9 @@ def _select_metrics(paired: PairedRuns, metrics: Sequence[str] | None) -> list[s
 
 def _match_metrics(paired: PairedRuns, text: str) -> list[str]:
     """Return the metrics of both runs that a text names: the exact one, else all of that bare name."""
-    name_text = "".join(text.split())
     names = [measure.name for measure in paired.shared_metrics()]
-    matches = [name for name in names if "".join(name.split()) == name_text]
-    matches = matches or [name for name in names if metric_name(name) == name_text]
-    if not matches:
-        both = f"both {paired.runs[0].path.name} and {paired.runs[1].path.name}"
-        raise UnknownName(f"metric of {both}", text, names, hint="Compute it with: ragfault rescore")
-    return matches
+    both = f"both {paired.runs[0].path.name} and {paired.runs[1].path.name}"
+    return match_metrics(text, names, f"metric of {both}", hint="Compute it with: ragfault rescore")
 
 
 def _lost_gold_share(paired: PairedRuns, comparison: Comparison) -> float | None:

@@ -20,6 +20,7 @@ from ragfault.analysis.score_matrix import metric_name
 from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.io.runs import MetricInfo
+from ragfault.metrics.aliases import resolve_alias
 from ragfault.stats.distributions import normal_quantile
 
 Severity = Literal["critical", "high", "medium", "warning"]
@@ -225,6 +226,8 @@ def _parse_rule(row: Mapping[str, Any], source: str) -> AlertRule:
         fields[RULE_KEYS[key]] = _parse_duration(value, key, source) if key in DURATION_KEYS else value
     if "metric" not in fields:
         raise InputError(f'{source} names no metric. Write metric = "groundedness", or "*" for those of the tree.')
+    if isinstance(fields["metric"], str):
+        fields["metric"] = resolve_alias(fields["metric"])
     limits = [key for key in ("below", "above", "drop") if key in row] + (["called"] if row.get("called") else [])
     if len(limits) != 1:
         given = " and ".join(limits) if limits else "none"

@@ -34,6 +34,7 @@ FILTERS = {
     "prose": mark_code,
     "alert_text": wording.describe_alert,
     "time": format.format_time,
+    "problem_title": format.get_problem_title,
     "quantiles": format.describe_quantiles,
     "layer_title": lambda layer: format.LAYER_QUESTIONS[layer][0],
     "number": number_format.format_number,

@@ -198,7 +198,7 @@ def _build_legend(findings: Findings) -> dict[str, Any]:
         "metrics": {item.metric: {"better": item.better} for item in findings.scorecard.aggregates},
         "levels": {name: {"glyph": glyph, "action": actions.get(name, "")} for name, glyph in QUALITY_GLYPHS.items()},
         "kinds": {
-            kind: {"title": problem.title, "short": kind.replace("_", " "), "remedies": problem.steps}
+            kind: {"title": problem.title, "remedies": problem.steps}
             for kind, problem in analysis.PROBLEM_KINDS.items()
         },
     }

@@ -123,7 +123,7 @@ def _build_cluster(cluster: Cluster) -> Iterator[RenderableType]:
     for example in cluster.examples:
         yield inset((clip_text(example.trace, 60), "yellow"), f"  {clip_text(example.query, 160)}")
         yield Padding(
-            Text(f"{example.kind.replace('_', ' ')}: {clip_text(example.text, 240)}", style="dim"), (0, 0, 0, 6)
+            Text(f"{PROBLEM_KINDS[example.kind].title}: {clip_text(example.text, 240)}", style="dim"), (0, 0, 0, 6)
         )
     if cluster.id != "single":
         yield inset(("how to fix it: ", "green"), "; ".join(cluster.remedies))

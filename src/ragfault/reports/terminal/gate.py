@@ -22,8 +22,7 @@ def render_gate_terminal(gate: GateResult, *, width: int | None = None, color: b
     from rich.padding import Padding
     from rich.text import Text
 
-    summary = f"{clean_text(gate.run)}: {gate.result}, {_count_results(gate)}"
-    parts: list[Text | Padding] = [Text(f"{summary}\n", style=RESULT_STYLES[gate.result])]
+    parts: list[Text | Padding] = [Text(f"{summarize_gate(gate)}\n", style=RESULT_STYLES[gate.result])]
     for result, rule, reason in _list_decisions(gate):
         parts.append(Text.assemble((f"{result:<12}", RESULT_STYLES[result]), (clean_text(rule), "bold")))
         parts.append(Padding(Text(clean_text(reason)), (0, 0, 0, 12)))
@@ -31,6 +30,11 @@ def render_gate_terminal(gate: GateResult, *, width: int | None = None, color: b
         Text(f"\n{line}" if not at else line) for at, line in enumerate(map(clean_text, _describe_baseline(gate)))
     ]
     return render_rich(parts, width=width, color=color)
+
+
+def summarize_gate(gate: GateResult) -> str:
+    """Summarize the decisions in a line: the result, and how many there are of each."""
+    return f"{clean_text(gate.run)}: {gate.result}, {_count_results(gate)}"
 
 
 def list_gate_properties(gate: GateResult) -> list[tuple[str, str]]:

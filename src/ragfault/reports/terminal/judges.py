@@ -68,13 +68,14 @@ def render_card_terminal(card: JudgeCard, *, width: int | None = None, color: bo
 
     width = width or shutil.get_terminal_size((100, 24)).columns
     parts: list[Text | Padding] = [Text.assemble((clean_text(card.judge), "bold"), f"   {clean_text(card.summary)}")]
-    for name, text in _list_facts(card):
-        parts.append(Padding(Text.assemble((f"{name}: ", "dim"), clean_text(text)), (0, 0, 0, 2)))
     parts.append(Text("\nMeasured against people", "bold cyan"))
     parts += [piece for entry in card.measured for piece in _build_measurement(entry)]
     parts += [Padding(Text(line, "dim"), (0, 0, 0, 2)) for line in _list_notes(card)]
     parts.append(Text("\nKnown weaknesses", "bold cyan"))
     parts += [Padding(Text(f"- {clean_text(text)}"), (0, 0, 0, 2)) for text in card.weaknesses]
+    parts.append(Text("\nWhat it is", "bold cyan"))
+    for name, text in _list_facts(card):
+        parts.append(Padding(Text.assemble((f"{name}: ", "dim"), clean_text(text)), (0, 0, 0, 2)))
     return render_rich(parts, width=width, color=color)
 
 
@@ -168,7 +169,6 @@ def render_judges_terminal(comparison: JudgeComparison, *, width: int | None = N
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(summarize_judges(comparison), style="bold")]
-    parts += [Text(line, style="dim") for line in describe_judges(comparison)]
     parts += [Text("\nVerdicts", style="bold cyan"), build_text_table(VERDICT_HEADINGS, build_verdict_rows(comparison))]
     parts += [Text("\nMetrics", style="bold cyan"), build_text_table(METRIC_HEADINGS, build_metric_rows(comparison))]
     if comparison.disagreements:
@@ -182,7 +182,7 @@ def render_judges_terminal(comparison: JudgeComparison, *, width: int | None = N
         parts.append(Padding(Text(clip_text(split.item, 200)), (0, 0, 0, 2)))
         parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in format_reasons(split)]
     notes = ("", "kappa is linear and alpha ordinal for levels of relevance; 95 % intervals over traces")
-    parts += [Text(line, style="dim") for line in notes]
+    parts += [Text(line, style="dim") for line in (*notes, *describe_judges(comparison))]
     return render_rich(parts, width=width, color=color)
 
 
@@ -215,9 +215,15 @@ def render_flakiness_terminal(flakiness: JudgeFlakiness, *, width: int | None = 
 
 
 def summarize_judges(comparison: JudgeComparison) -> str:
-    """Summarize which judges were compared, and on how many traces."""
+    """Summarize which judges were compared, on how many traces, and on what share of verdicts they agree."""
     names = [clean_text(name).split(" ")[0] for name in comparison.judges]
-    return f"{names[0]} beside {names[1]}: {format_count(comparison.traces, 'trace')}"
+    shares = [
+        f"{VERDICT_TITLES[agreement.kind]} {format_interval(agreement.accuracy, 2)}"
+        for agreement in comparison.kinds
+        if agreement.accuracy is not None
+    ]
+    alike = f"; alike: {', '.join(shares)}" if shares else ""
+    return f"{names[0]} beside {names[1]}: {format_count(comparison.traces, 'trace')}{alike}"
 
 
 def describe_judges(comparison: JudgeComparison) -> list[str]:

@@ -198,24 +198,19 @@ def draw_sparkline(means: Sequence[float | None], cells: int = SPARKLINE_CELLS) 
 
 
 def render_monitor_terminal(monitor: MonitorReport, *, width: int | None = None, color: bool = False) -> str:
-    """Render for a terminal what broke first, then each route's rolling means, alerts, cohorts and drift."""
+    """Render for a terminal what broke and the alerts first, then each route's rolling means, cohorts and drift."""
     width = width or shutil.get_terminal_size((110, 24)).columns
     style = "red" if monitor.incidents or monitor.fired else "green"
     parts: list[RenderableType] = [
         build_line((summarize_monitor(monitor), f"bold {style}")),
         build_line((describe_monitoring_settings(monitor), "dim")),
         *_build_drops(monitor),
+        *_build_alerts(monitor),
     ]
     for route in list_routes(monitor):
         title = f"\nRoute {clip_text(route, 60)}" if route else "\nAll traffic"
         parts += [build_line((title, "bold cyan")), _build_mean_table(monitor, route, width)]
-    parts += [
-        *_build_alerts(monitor),
-        *_build_marks(monitor),
-        *_build_cohorts(monitor),
-        *_build_correlations(monitor),
-        *_build_drift(monitor),
-    ]
+    parts += [*_build_marks(monitor), *_build_cohorts(monitor), *_build_correlations(monitor), *_build_drift(monitor)]
     if monitor.unwatched:
         text = join_names(format_metric_route(*pair) for pair in monitor.unwatched)
         parts.append(build_line((f"\nNot watched for drops, too few values in the reference: {text}", "dim")))

@@ -17,6 +17,7 @@ from ragfault.reports.format import (
     describe_quantiles,
     explain_corrections,
     get_correction_heading,
+    get_problem_title,
     group_by_layer,
     group_failures,
     group_unmeasured_metrics,
@@ -450,20 +451,17 @@ def _build_diagnosis(diagnosis: Diagnosis) -> list[RenderableType]:
     parts: list[RenderableType] = [_build_trace_title(diagnosis)]
     if not diagnosis.problems:
         return [*parts, indent_line(4, f"no problem among {diagnosis.checked:,} things looked at")]
-    steps: dict[str, None] = {}
-    for problem in diagnosis.problems:
-        where = f" [{clip_text(problem.chunk, 60)}]" if problem.chunk is not None else ""
-        reason = f"   {clean_text(problem.reason)}" if problem.reason else ""
-        parts.append(
-            indent_line(
-                4,
-                (problem.kind.replace("_", " "), "yellow"),
-                f"{where}: {clip_text(problem.text, 600)}",
-                (reason, "dim"),
-            )
-        )
-        steps |= dict.fromkeys(problem.remedies)
-    return [*parts, indent_line(4, ("how to fix it: ", "green"), "; ".join(steps), "\n")]
+    counts = [(title, count) for title, count, _ in summarize_problems(diagnosis)]
+    parts.append(indent_line(4, ("; ".join(f"{title} ×{count:,}" for title, count in counts), "yellow")))
+    steps = dict.fromkeys(step for problem in diagnosis.problems for step in problem.remedies)
+    parts.append(indent_line(4, ("how to fix it: ", "green"), "; ".join(steps)))
+    for kind in dict.fromkeys(problem.kind for problem in diagnosis.problems):
+        parts.append(indent_line(4, (get_problem_title(kind), "yellow")))
+        for problem in (problem for problem in diagnosis.problems if problem.kind == kind):
+            where = f"[{clip_text(problem.chunk, 60)}] " if problem.chunk is not None else ""
+            reason = f"   {clean_text(problem.reason)}" if problem.reason else ""
+            parts.append(indent_line(6, f"{where}{clip_text(problem.text, 600)}", (reason, "dim")))
+    return [*parts, build_line()]
 
 
 def _build_remedies(findings: Findings) -> list[RenderableType]:

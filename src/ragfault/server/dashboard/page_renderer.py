@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ragfault.errors import RagfaultError
-from ragfault.reports.format import clean_label
+from ragfault.reports.format import clean_label, get_problem_title
 from ragfault.server.request_limits import error_status
 from ragfault.server.security import TOKEN_COOKIE
 from ragfault.server.state import ServerState
@@ -158,6 +158,7 @@ def _build_environment() -> Environment:
         "url_part": lambda text: quote(text, safe="", errors="replace"),
         "label": _format_label,
         "plain": _format_plain,
+        "problem_title": get_problem_title,
     }
     environment.globals |= {"pages": NAVIGATION, "version": __version__, "query": selection_query}
     return environment

@@ -26,6 +26,7 @@ from ragfault.evaluation.agreement.human_labels import (
 from ragfault.evaluation.agreement.labeled_trace_loader import hash_rank
 from ragfault.io.files import iterate_lines, open_bytes
 from ragfault.io.runs import Run
+from ragfault.metrics.aliases import resolve_alias
 from ragfault.records import Verdicts
 from ragfault.stats.bootstrap import FloatArray
 
@@ -110,6 +111,7 @@ def suggest_traces(run: Run, n: int, metric: str = "groundedness", seed: int = 0
     sample over the traces in random order. With the probability in each label the estimate is unbiased,
     however wrong the uncertainty is. Raises UsageError where the judge gives no such verdicts.
     """
+    metric = resolve_alias(metric)
     if metric not in METRIC_VERDICTS:
         raise UsageError(f"labels can be suggested for {', '.join(METRIC_VERDICTS)}; not for {metric}.")
     uncertainty_by_trace = {verdicts.trace: estimate_uncertainty(verdicts, metric) for verdicts in run.verdicts()}

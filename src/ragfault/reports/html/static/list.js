@@ -90,7 +90,7 @@ function row(at) {
   const { index, legend } = store;
   const place = list.shown[at];
   const level = index.levels[index.level[place]];
-  const kinds = index.problems[place].map((i) => legend.kinds[index.kinds[i]].short);
+  const kinds = index.problems[place].map((i) => legend.kinds[index.kinds[i]].title);
   const name = find("sort").value || "triad";
   const value = index.scores[name] ? index.scores[name][place] : null;
   const node = el(
