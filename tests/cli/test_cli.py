@@ -71,7 +71,7 @@ def test_a_threshold_may_use_the_name_of_another_tool(place: Path, capsys: pytes
 def test_a_metric_has_its_names_of_other_tools_wherever_it_is_named(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """Targets, margins, metrics against a baseline, ranked metrics and alert rules; a typo is offered the close name."""
+    """Targets, margins, metrics against a baseline, ranked metrics and alert rules; a typo gets the close name."""
     monkeypatch.chdir(tmp_path)
     gate = ["gate", place / "v1", "--baseline", place / "v1", "-m", "faithfulness", "--margins", "faithfulness=0.5"]
     assert run_command([str(argument) for argument in gate]) == 0
