@@ -104,12 +104,12 @@ def match_metrics(text: str, names: Sequence[str], kind: str, *, exact: bool = F
     >>> match_metrics("recall", ["recall@5", "groundedness"], "metric of the run")
     ['recall@5']
     """
-    for wanted in ("".join(text.split()), "".join(resolve_alias(text).split())):
-        found = [name for name in names if "".join(name.split()) == wanted]
-        if not found and not exact:
-            found = [name for name in names if metric_name(name) == wanted]
-        if found:
-            return found
+    for pattern in ("".join(text.split()), "".join(resolve_alias(text).split())):
+        matches = [name for name in names if "".join(name.split()) == pattern]
+        if not matches and not exact:
+            matches = [name for name in names if metric_name(name) == pattern]
+        if matches:
+            return matches
     bare = {metric_name(name) for name in names}
     raise UnknownName(kind, text, names, hint, aliases=[alias.name for alias in ALIASES if alias.metric in bare])
 
