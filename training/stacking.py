@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from training.embedded.examples import SETS, rows
-from training.embedded.fitting import OTHERS, calibrate, halfway
+from training.embedded.fitting import BASE_RATES, OTHERS, calibrate, halfway
 from training.embedded.relevance import fold, graded, mined
 
 from ragfault.judges.checks.claims import extract_claims
@@ -33,7 +33,6 @@ from ragfault.stats import auroc, auroc_within_groups
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm/stack.json"
 FOLDS = (0, 1)
-PRIOR = 0.4
 
 
 class JudgedAnswer(NamedTuple):
@@ -165,9 +164,9 @@ def lines(reported: list[JudgedAnswer], of_claims: Array, of_answers: Array) -> 
     marks = np.concatenate([item.marks for item in reported])
     owner = np.repeat(shapes, [len(item.marks) for item in reported])
     result: dict[str, list[tuple[float, float]]] = {"claim_lines": [], "answer_lines": []}
-    for kind in range(len(TEXT_TYPES)):
+    for kind, name in enumerate(TEXT_TYPES):
         content = (owner == kind) & (marks >= 0)
-        result["claim_lines"].append(calibrate(of_claims[content], marks[content], PRIOR))
+        result["claim_lines"].append(calibrate(of_claims[content], marks[content], BASE_RATES[name]))
         content = shapes == kind
         result["answer_lines"].append(calibrate(of_answers[content], bad[content], halfway(bad[content])))
     return result

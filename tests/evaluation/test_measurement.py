@@ -306,8 +306,8 @@ def test_figures_that_need_two_classes_say_which_is_absent():
     assert "– none is positive" in render_agreement_terminal(result, width=120)
 
 
-def test_doubt_is_that_of_the_worst_claim():
-    """An answer is unsure where its least probable claim is, and accuracy is taken apart by that."""
+def test_an_answer_is_unsure_by_its_own_probability():
+    """An answer is unsure between one third and two thirds of its own probability, and accuracy is split by that."""
     pairs = [
         label_trace("a", 0.45, 0, (0.9, 0.45)),
         label_trace("b", 0.1, 1, (0.45, 0.1)),

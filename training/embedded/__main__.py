@@ -19,6 +19,7 @@ from training.embedded import boosting, network
 from training.embedded.examples import FOLDS, answers
 from training.embedded.fitting import (
     ANSWER_ROUNDS,
+    BASE_RATES,
     Data,
     apply,
     arrange,
@@ -26,17 +27,16 @@ from training.embedded.fitting import (
     calibrate,
     fit,
     halfway,
+    match_rate,
     score_answers,
     weights,
 )  # fmt: skip
 from training.embedded.reporting import report
 
-from ragfault.judges.embedded.support import TEXT_TYPES
+from ragfault.judges.embedded.support import LEXICAL_WEIGHT, TEXT_TYPES
 from ragfault.judges.embedded.word_vectors import Array, load_vectors
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/support.npz"
-PRIOR = 0.4
-"""The share of bad claims as if which their probabilities are calibrated; for answers see `fitting.halfway`."""
 
 
 def crossed(data: Data, inner: Array) -> Array:
@@ -54,7 +54,8 @@ def stacked(data: Data, odds: Array, chosen: Array, at: Array, *, style: bool = 
     rows = score_answers(data, odds, style=style)
     bad = np.array([answer.bad for answer in data.answers])
     trees = boosting.boost(rows[chosen], bad[chosen], weights(data)[chosen], ANSWER_ROUNDS, **boosting.ANSWERS)
-    return trees.predict(rows[at], raw_score=True)
+    worst = np.maximum.reduceat(data.lexical_odds, data.start[:-1])
+    return trees.predict(rows[at], raw_score=True) + LEXICAL_WEIGHT * worst[at]
 
 
 def measure(data: Data, odds: Array) -> Array:
@@ -93,13 +94,18 @@ def lines(data: Data, odds: Array, reported: Array) -> dict[str, Array]:
     bad = np.array([answer.bad for answer in data.answers])
     real = np.array([answer.set != "invented" for answer in data.answers])
     marks = data.claims.marks
-    claims, of_answers = [], []
-    for kind in range(len(TEXT_TYPES)):
+    claims, thresholds, of_answers = [], [], []
+    for kind, name in enumerate(TEXT_TYPES):
         inside = (kinds[data.owner] == kind) & (marks >= 0) & real[data.owner]
-        claims.append(calibrate(odds[inside], marks[inside], PRIOR))
+        claims.append(calibrate(odds[inside], marks[inside], BASE_RATES[name]))
+        thresholds.append(match_rate(odds[inside], marks[inside], BASE_RATES[name], claims[-1]))
         content = (kinds == kind) & real
         of_answers.append(calibrate(reported[content], bad[content], halfway(bad[content])))
-    return {"claim_line": np.array(claims), "answer_line": np.array(of_answers)}
+    return {
+        "claim_line": np.array(claims),
+        "claim_threshold": np.array(thresholds),
+        "answer_line": np.array(of_answers),
+    }
 
 
 def write(data: Data, inner: Array, odds: Array, reported: Array) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from training.embedded.altering import alter_answer
 
 from ragfault.judges.checks.claims import Claim, extract_claims, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
@@ -25,6 +27,8 @@ __all__ = ["FOLDS", "SETS", "Answer", "answers"]
 SETS = ("ragtruth_train", "attributionbench_dev", "wice_dev", "begin_dev")
 FOLDS = 5
 EVERY, BACK = 8, 20
+ALTER_EVERY = 8
+"""One answer in so many is repeated with one claim altered."""
 """One answer in so many is repeated with an invented statement, taken from so many answers before it in its fold."""
 
 
@@ -67,6 +71,10 @@ def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
                 ground = PassageArrays(index, load_vectors(), load_idf())
             yield _answer(name.split("_")[0], row, ground)
             if row.get("spans") is not None:
+                if zlib.crc32(row["id"].encode()) % ALTER_EVERY == 0:
+                    changed = alter_answer(row, texts, random.Random(row["id"]))
+                    if changed is not None:
+                        yield _answer("invented", changed, ground)
                 others[fold := zlib.crc32(row["source_id"].encode()) % FOLDS].append(row)
                 if zlib.crc32(row["id"].encode()) // FOLDS % EVERY == 0:
                     strange = others[fold][0]

@@ -16,6 +16,7 @@ from ragfault.judges.embedded.word_vectors import Array
 
 __all__ = [
     "ANSWER_ROUNDS",
+    "BASE_RATES",
     "Data",
     "Parts",
     "apply",
@@ -24,6 +25,7 @@ __all__ = [
     "calibrate",
     "fit",
     "halfway",
+    "match_rate",
     "score_answers",
     "weights",
 ]
@@ -31,6 +33,10 @@ __all__ = [
 OTHERS = 3.0
 """How much more a claim of the smaller sets counts."""
 CLAIM_ROUNDS, ANSWER_ROUNDS = 250, 200
+BASE_RATES = {"answer": 0.12, "claim": 0.3, "dialogue": 0.3, "record": 0.15, "summary": 0.08}
+"""Type of text → the share of bad claims as if which their probabilities are calibrated: what people mark in answers of
+RAG systems; single claims and turns of dialogues come from sets that were balanced by hand, and are given more.
+For answers see `halfway`."""
 
 
 class Data(NamedTuple):
@@ -50,6 +56,8 @@ class Data(NamedTuple):
     """Of each claim, as they are."""
     scale: tuple[Array, Array]
     """Their mean and deviation."""
+    lexical_odds: Array
+    """What words alone say of each claim."""
 
 
 def arrange(retained: list[Answer]) -> Data:
@@ -80,6 +88,7 @@ def arrange(retained: list[Answer]) -> Data:
         (owners, codes),
         features,
         scale,
+        np.concatenate([item.lexical_odds for item in seen]),
     )
 
 
@@ -145,6 +154,19 @@ def halfway(labels: Array) -> float:
     """
     bad = labels.mean()
     return float(np.sqrt(bad) / (np.sqrt(bad) + np.sqrt(1 - bad)))
+
+
+def match_rate(odds: Array, labels: Array, prior: float, line: tuple[float, float]) -> float:
+    """Return the probability of support below which as many claims fall as are bad, where `prior` of all are bad.
+
+    The mean of the verdicts is then that of people, where the base rate is right.
+    """
+    bad = labels.mean()
+    weight = np.where(labels == 1, prior / bad, (1 - prior) / (1 - bad))
+    order = np.argsort(-odds, kind="stable")
+    share = np.cumsum(weight[order]) / weight.sum()
+    at = odds[order][min(int(np.searchsorted(share, prior)), len(odds) - 1)]
+    return float(1 / (1 + np.exp(line[0] * at + line[1])))
 
 
 def calibrate(odds: Array, labels: Array, prior: float) -> tuple[float, float]:

@@ -97,6 +97,8 @@ OFFERED_PARTS: frozenset[VerdictKind] = frozenset(VERDICT_KINDS) - {"harm"}
 """All kinds of verdict that a scorer can give."""
 SUPPORTING_LABELS = ("supported", "inferred")
 DEFAULT_LEVELS = RelevanceLevels()
+MAX_CLAIMS = 300
+"""Claims of one answer that are judged, so that no answer can hold a worker up; a longer one fails, and says so."""
 MIN_OWN_SHARE = 0.3
 """A chunk that a claim comes from is used if it has this share of the claim's words beyond the query."""
 MIN_TOPIC_COVERAGE = 0.6
@@ -150,6 +152,8 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
     claims = (
         extract_claims(trace.answer, make_topic_check(trace.query, chunks, session)) if trace.answer is not None else []
     )
+    parts["failures"] = _describe_excess(len(claims))
+    claims = claims[:MAX_CLAIMS]
     session.prefetch(_collect_groups(trace, chunks, claims))
     if trace.chunks is not None and not lack_text(chunks):
         parts["chunk"] = _judge_chunks(trace.query, chunks, session, levels)
@@ -179,6 +183,14 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
                 session.measure_similarity(trace.answer, reference) for reference in trace.references
             )
     return parts
+
+
+def _describe_excess(claim_count: int) -> dict[str, str]:
+    """Return the failures of an answer of too many claims: the parts that its claims decide, with the reason."""
+    if claim_count <= MAX_CLAIMS:
+        return {}
+    reason = f"the answer makes {claim_count:,} claims, of which the first {MAX_CLAIMS} are judged"
+    return dict.fromkeys(("claim", "use", "answer", "truth"), reason)
 
 
 def _collect_groups(trace: Trace, chunks: Sequence[Passage], claims: Sequence[Claim]) -> list[EntailmentGroup]:

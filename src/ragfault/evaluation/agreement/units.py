@@ -15,6 +15,7 @@ from ragfault.stats.bootstrap import FloatArray
 from ragfault.text import split_sentences
 
 OWN_THRESHOLD = 0.5  # threshold of the judge itself: from this score on it calls an answer bad and a chunk relevant
+UNSURE_RANGE = (1 / 3, 2 / 3)  # between these probabilities of an answer the judge is unsure of the answer
 MAX_GRADE = 10  # agreement on grades is computed up to this highest grade
 BAD_SUPPORT = ("unsupported", "contradicted")  # labels of a bad claim
 
@@ -87,7 +88,8 @@ def _judge_answer(verdicts: Verdicts) -> JudgedUnit | None:
     worst = _worst_claim(verdicts.claim) if verdicts.claim is not None else None
     if grounded is None:
         return worst
-    return JudgedUnit(1.0 - grounded, grounded < OWN_THRESHOLD, worst.unsure if worst else None)
+    is_unsure = None if worst is None else UNSURE_RANGE[0] < grounded < UNSURE_RANGE[1]
+    return JudgedUnit(1.0 - grounded, grounded < OWN_THRESHOLD, is_unsure)
 
 
 def iterate_answers(

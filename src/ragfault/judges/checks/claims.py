@@ -194,6 +194,24 @@ SOURCE_NUMBER = re.compile(r"(?:passage|document|source|context|excerpt|chunk)s?
 """A text in lower case that refers to a numbered source."""
 
 
+SOURCE_SAYS = re.compile(
+    r"(?:as (?:we can see|mentioned|stated)[^,]{0,40}, )?(?:the|this|these|both|all(?: of)? the) (?:\w+ ){0,2}?"
+    r"(?:passages?|contexts?|texts?|documents?|excerpts?|sources?|articles?) (?:also |further |then |only )?"
+    r"(?:says?|states?|mentions?|notes?|explains?|indicates?|suggests?|describes?|reports?|adds?|tells? us) that ",
+    re.IGNORECASE,
+)
+"""The opening of a sentence that says what a source says."""
+SOURCE_TALK = re.compile(
+    r"(?:passages?|contexts?|documents?|excerpts?|sources?|chunks?) #?\d+(?:,? (?:and|&) #?\d+)*"
+    r" (?:also |only |further )?(?:provides?|discuss(?:es)?|talks? about|gives?|contains?|is (?:about|relevant|related)"
+    r"|are (?:about|relevant|related)|focus(?:es)? on|covers?|offers?|includes?|lists?|does not|do not)\b"
+    r"|(?:sources?|references?|citations?|see also|retrieved from|further reading)\s*:"
+    r"|\[?\d{0,3}\]?:?\s*https?://\S+\s*$",
+    re.IGNORECASE,
+)
+"""A sentence about the passages themselves, or the stub of a citation."""
+
+
 class Claim(NamedTuple):
     """A checkable sentence with its span in the answer."""
 
@@ -239,11 +257,16 @@ def strip_marks(text: str) -> str:
     'It was founded in 1040.'
     >>> strip_marks("According to passage 2, it was founded in 1040 (Passage 1).")
     'it was founded in 1040.'
+    >>> strip_marks("The passage also states that it was founded in 1040.")
+    'it was founded in 1040.'
     """
     text = text.replace("**", "").replace("__", "")
     if "[" in text or "(" in text or "【" in text:
         text = CITATION_MARK.sub("", text)
-    return SOURCE_REFERENCE.sub("", text).lstrip(" ,") if SOURCE_NUMBER.search(text.lower()) else text
+    if SOURCE_NUMBER.search(text.lower()):
+        text = SOURCE_REFERENCE.sub("", text).lstrip(" ,")
+    said = SOURCE_SAYS.match(text)
+    return text[said.end() :] if said else text
 
 
 @lru_cache(maxsize=1 << 12)
@@ -278,6 +301,8 @@ def is_refusal(answer: str) -> bool:
 def _is_claim(text: str) -> bool:
     plain = strip_marks(text).strip(" *_\"'")
     if not plain or plain.endswith("?") or FILLER_PHRASE.match(plain) or is_refusal_sentence(plain):
+        return False
+    if SOURCE_TALK.match(text.strip(" *_\"'([")):
         return False
     if plain.endswith(":") and len(plain) < 120:
         return False

@@ -195,15 +195,19 @@ SHORT_HYPHENATED = re.compile(
     r"-(?:(?:(?<=\b[A-Za-z]-)|(?<=\b[A-Za-z]{2}-)|(?<=\b[A-Za-z]{3}-))[A-Za-z]{1,4}\b|(?<=\b[Nn]on-)[A-Za-z])"
 )
 """A text with a short hyphenated word; a search from the hyphen is faster."""
+NUMBER_ABBREVIATION = re.compile(r"\b[Nn]o\. (?=#?\d)")
+"""The abbreviation of "number", which is no negation."""
 HYPHENATED_WORD = re.compile(r"\b([A-Za-z]{1,3}(?=-[A-Za-z]{1,4}\b)|[Nn]on)-([A-Za-z]+)\b")
 
 
 def normalize_spelling(text: str) -> str:
-    """Write times on the 24-hour clock and short hyphenated words as one word.
+    """Write times on the 24-hour clock, short hyphenated words as one word, and "No. 5" as "number 5".
 
     >>> normalize_spelling("Wi-Fi from 8:30 a.m. to 5PM, or 9:0-17:0")
     'WiFi from 8:30 to 17:00, or 9:00-17:00'
     """
+    if "o. " in text:
+        text = NUMBER_ABBREVIATION.sub("number ", text)
     if "-" in text and SHORT_HYPHENATED.search(text):
         text = HYPHENATED_WORD.sub(r"\1\2", text)
     return CLOCK_TIME.sub(_format_time, text) if HOUR_HINT.search(text) else text

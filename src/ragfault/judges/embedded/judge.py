@@ -16,9 +16,9 @@ from ragfault.judges.checks.passages import Passage
 from ragfault.judges.checks.queries import KIND_PATTERNS, WeightedQuery, detect_identifier_mismatch
 from ragfault.judges.embedded.arrays import PassageArrays
 from ragfault.judges.embedded.features import FEATURE_COLUMNS
-from ragfault.judges.embedded.support import WeighedClaims, load_support_model, logistic, weigh_claims
+from ragfault.judges.embedded.support import TEXT_TYPES, WeighedClaims, load_support_model, logistic, weigh_claims
 from ragfault.judges.embedded.word_vectors import Array, load_arrays, load_vectors
-from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession, decide_support
+from ragfault.judges.lexical.entailment import MAX_MISSING_SHARE, EntailmentThresholds, LexicalSession, decide_support
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 
 FEATURE_LIST = """
@@ -123,7 +123,7 @@ VERSION = 1
 UNSURE_RANGE = (1 / 3, 2 / 3)
 """Between these probabilities the judge is wrong more than one time in three, and marks the claim as unsure."""
 MIN_COPY_OVERLAP = 0.5
-"""From this Jaccard index on, one different word is a contradiction; below, only for an improbable claim."""
+"""From this Jaccard index on, claim and sentence say the same but for one point, which is then contradicted."""
 SHORT_TYPES = ("claim", "dialogue")
 """In these an answer is no more probable than its worst claim; in longer ones exact checks are often wrong."""
 FOREIGN_PROBABILITY, FOREIGN_REASON = 0.5, "written in another language than the chunks"
@@ -171,6 +171,13 @@ class EmbeddedSession:
         )
         return [self.decide_claim(weighed, number, probability) for number, probability in enumerate(probabilities)]
 
+    def _choose_thresholds(self, weighed: WeighedClaims) -> EntailmentThresholds:
+        """Choose the thresholds: of one claim of several by the type of the text."""
+        if len(weighed.texts) == 1:
+            return self._thresholds
+        inferred = float(load_support_model().claim_thresholds[TEXT_TYPES.index(weighed.text_type)])
+        return EntailmentThresholds(max(self._thresholds.supported, (1 + inferred) / 2), inferred)
+
     def weigh_claims(self, claims: Sequence[str], passages: Sequence[Passage]) -> WeighedClaims | None:
         """Weigh claims against passages; None if there is nothing to compare."""
         key = tuple(claims), tuple(passages)
@@ -212,20 +219,31 @@ class EmbeddedSession:
         return arrays
 
     def decide_claim(self, weighed: WeighedClaims, number: int, p: float) -> Entailment:
+        """Decide the label of a claim by its probability of support; exact checks say why it is unsupported.
+
+        In answers that people judged, most claims of several that the model finds supported are so even where an
+        exact check objects, so that the checks do not overrule the model; a claim that all but copies a sentence and
+        says otherwise is unsure.
+        """
         arrays, check, text = weighed.passages, weighed.checks[number], weighed.texts[number]
+        thresholds = self._choose_thresholds(weighed)
         if check is None:
             return Entailment("unsupported", 0.0, shares=(0.0,) * len(arrays.index.passages))
         if weighed.is_foreign[number]:
-            shares = decide_support(text, check, arrays.index, FOREIGN_PROBABILITY, self._thresholds).shares
+            shares = decide_support(text, check, arrays.index, FOREIGN_PROBABILITY, thresholds).shares
             return Entailment("unsupported", FOREIGN_PROBABILITY, (), FOREIGN_REASON, shares, unsure=True)
-        if (
-            check.contradiction
-            and p >= self._thresholds.inferred
-            and weighed.features[number, FEATURE_COLUMNS["joint"]] < MIN_COPY_OVERLAP
-        ):
+        is_doubted = check.contradiction is not None
+        is_copy = weighed.features[number, FEATURE_COLUMNS["joint"]] >= MIN_COPY_OVERLAP
+        if len(weighed.texts) > 1 and p >= thresholds.inferred:
+            check = check._replace(contradiction=None, field_conflict=None, missing_name=None)
+        elif not is_copy and (len(weighed.texts) > 1 or p >= thresholds.inferred):
             check = check._replace(contradiction=None)
-        entailment = decide_support(text, check, arrays.index, p, self._thresholds)
-        return entailment._replace(unsure=True) if UNSURE_RANGE[0] < entailment.p < UNSURE_RANGE[1] else entailment
+        max_missing = 1.0 if p >= thresholds.inferred else MAX_MISSING_SHARE
+        entailment = decide_support(text, check, arrays.index, p, thresholds, max_missing=max_missing)
+        is_unsure = UNSURE_RANGE[0] < entailment.p < max(UNSURE_RANGE[1], thresholds.inferred) or (
+            is_doubted and is_copy and entailment.support in ("supported", "inferred")
+        )
+        return entailment._replace(unsure=True) if is_unsure else entailment
 
 
 def get_lowest_probability(entailments: Sequence[Entailment]) -> float:

@@ -15,7 +15,7 @@ from ragfault.judges.embedded.arrays import PassageArrays, PassageBatch, detect_
 from ragfault.judges.embedded.features import FEATURE_COLUMNS, STYLE_FEATURES, NgramMatches, compute_features
 from ragfault.judges.embedded.network import SupportNetwork, TreeEnsemble, WordStates, encode_words
 from ragfault.judges.embedded.word_vectors import Array, load_arrays, load_vectors
-from ragfault.judges.lexical.entailment import ClaimCheck, check_claim
+from ragfault.judges.lexical.entailment import ClaimCheck, check_claim, compute_odds
 from ragfault.text import split_words
 
 TextType = Literal["answer", "claim", "dialogue", "record", "summary"]
@@ -41,7 +41,7 @@ def classify_text(query: str, claims: Sequence[str], record_share: float) -> Tex
     >>> classify_text("i love skiing, my whole family goes", ["It was invented in Norway."], 0.0)
     'dialogue'
     """
-    if record_share > 0.25:
+    if record_share > RECORD_SHARE:
         return "record"
     if TASK_QUERY.match(query):
         return "summary"
@@ -56,6 +56,13 @@ def classify_text(query: str, claims: Sequence[str], record_share: float) -> Tex
     return "claim" if len(claims) == 1 else "answer"
 
 
+RECORD_SHARE = 0.25
+"""Passages of which a larger share is records are structured data."""
+MISSING_ODDS = 4.0
+"""The lexical log-odds of a claim that nothing can be compared with."""
+LEXICAL_WEIGHT = 0.3
+"""The weight of the lexical log-odds of the worst claim beside the log-odds of the answer: what words alone say carries
+over to other data better than what is learned."""
 CONTENT_COLUMNS = np.array([at for name, at in FEATURE_COLUMNS.items() if name not in STYLE_FEATURES])
 ALL_COLUMNS = np.arange(len(FEATURE_COLUMNS))
 
@@ -94,13 +101,18 @@ class ClaimFeatures(NamedTuple):
     """The exact checks of each claim."""
     group_numbers: Array
     """The group that each claim is compared with."""
+    lexical_odds: Array
+    """The log-odds of the lexical judge that each claim is unsupported; 0 beside records."""
 
 
 def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: str) -> ClaimFeatures:
     """Compare claims without marks with the passages of their groups, all at once; no group is empty."""
     batch = PassageBatch([passages for _, passages in groups])
-    checks = [[check_claim(claim, passages.index, passages.rarity) for claim in claims] for claims, passages in groups]
     query_words = frozenset(split_words(query))
+    checks = [
+        [check_claim(claim, passages.index, passages.rarity, query_words) for claim in claims]
+        for claims, passages in groups
+    ]
     claim_words = encode_claims([claims for claims, _ in groups], batch, checks)
     matches = match_claims(claim_words, batch)
     ngrams = NgramMatches(claim_words, batch)
@@ -108,10 +120,20 @@ def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], quer
     best = matches.in_best[0, claim, stem]
     match_states = 3 - matches.is_near[stem].astype(int) - matches.is_present[stem] - best
     all_checks = tuple(chain.from_iterable(checks))
+    lexical_odds = [
+        0.0
+        if passages.record_share > RECORD_SHARE
+        else MISSING_ODDS
+        if check is None
+        else compute_odds(check, passages.index)
+        for claim_checks, (_, passages) in zip(checks, groups, strict=True)
+        for check in claim_checks
+    ]
     return ClaimFeatures(
         compute_features(claim_words, matches, batch, ngrams, query_words, all_checks),
         encode_words(claim_words, matches, batch, ngrams, query_words),
         (claim, claim_words.stem_rows[stem], match_states), all_checks, claim_words.group_numbers,
+        np.array(lexical_odds).round(4),
     )  # fmt: skip
 
 
@@ -127,6 +149,8 @@ class SupportModel(NamedTuple):
     bias: float
     claim_calibration: Array
     """Slope and intercept of the calibration of each type of text."""
+    claim_thresholds: Array
+    """For each type of text the probability from which a claim counts as supported."""
     answer_calibration: Array
 
     def predict_odds(self, claim_features: ClaimFeatures) -> Array:
@@ -145,9 +169,11 @@ class SupportModel(NamedTuple):
         slope, intercept = self.claim_calibration[TEXT_TYPES.index(text_type)]
         return logistic(-(slope * odds + intercept)).round(4)
 
-    def predict_answer_odds(self, answers: Sequence[tuple[Array, Array]]) -> list[float]:
-        """Return the log-odds that some claim of each answer is unsupported."""
-        odds: list[float] = self.answer_trees(np.array([summarize_answer(*answer) for answer in answers])).tolist()
+    def predict_answer_odds(self, answers: Sequence[tuple[Array, Array, Array]]) -> list[float]:
+        """Return the log-odds that some claim of each answer is unsupported, from odds, features and lexical odds."""
+        trees = self.answer_trees(np.array([summarize_answer(odds, features) for odds, features, _ in answers]))
+        worst = np.array([lexical_odds.max() for _, _, lexical_odds in answers])
+        odds: list[float] = (trees + LEXICAL_WEIGHT * worst).tolist()
         return odds
 
     def predict_groundedness(self, answer_odds: float, text_type: TextType) -> float:
@@ -165,7 +191,7 @@ def load_support_model() -> SupportModel:
         SupportNetwork.unpack(network, load_vectors()),
         TreeEnsemble.unpack(packed, "claims"), TreeEnsemble.unpack(packed, "answers"),
         packed["bag.codes"].astype(np.int64), packed["bag.weights"].astype(float) * float(packed["bag.scale"]),
-        float(packed["bag.bias"]), packed["claim_line"], packed["answer_line"],
+        float(packed["bag.bias"]), packed["claim_line"], packed["claim_threshold"], packed["answer_line"],
     )  # fmt: skip
 
 
@@ -192,7 +218,9 @@ def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: s
     foreign = _detect_foreign_claims(features, [passages for _, passages in groups])
     ends = np.cumsum([len(claims) for claims, _ in groups]).tolist()
     parts = [slice(end - len(claims), end) for end, (claims, _) in zip(ends, groups, strict=True)]
-    answer_odds = load_support_model().predict_answer_odds([(odds[part], features.features[part]) for part in parts])
+    answer_odds = load_support_model().predict_answer_odds(
+        [(odds[part], features.features[part], features.lexical_odds[part]) for part in parts]
+    )
     return [
         WeighedClaims(
             claims, passages, features.features[part], features.checks[part], odds[part], some_odds,

@@ -30,6 +30,9 @@ from ragfault.text import STOP_WORDS, split_words
 
 STEM_MARK = re.compile(r"<([^<>]+)>")
 SPELLED_TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+")
+SMALL_NUMBERS = {"one": "1", "two": "2", "three": "3"}
+"""Spelled numbers that count what a text names ("the two"), and need not be in it."""
+SMALL_NUMBER = re.compile(r"\b(one|two|three)\b")
 MIN_CONFLICT_COVERAGE = 0.6
 """The share of a claim's weight that a sentence must cover for a difference to be a contradiction."""
 MAX_MISSING_SHARE = 0.6
@@ -67,8 +70,13 @@ class ClaimCheck(NamedTuple):
     """The name or number that no passage has."""
 
 
-def check_claim(claim: str, index: SentenceIndex, rarity: IdfTable) -> ClaimCheck | None:
-    """Compare a claim with the passages; None if there is nothing to compare."""
+def check_claim(
+    claim: str, index: SentenceIndex, rarity: IdfTable, query_words: frozenset[str] = frozenset()
+) -> ClaimCheck | None:
+    """Compare a claim with the passages; None if there is nothing to compare.
+
+    A name or number that the query gives (`query_words`, stemmed) may be missing from the passages.
+    """
     statement = parse_statement(claim, rarity)
     if not statement.weights or not index.sentences:
         return None
@@ -76,7 +84,11 @@ def check_claim(claim: str, index: SentenceIndex, rarity: IdfTable) -> ClaimChec
     contradiction = _detect_sentence_conflict(statement, alignment, index)
     field_conflict = detect_field_conflict(statement, index)
     return ClaimCheck(
-        statement, alignment, contradiction, field_conflict, _detect_missing_name(statement, alignment, index, rarity)
+        statement,
+        alignment,
+        contradiction,
+        field_conflict,
+        _detect_missing_name(statement, alignment, index, rarity, query_words),
     )
 
 
@@ -86,12 +98,19 @@ def measure_claim(check: ClaimCheck, index: SentenceIndex) -> tuple[float, ...]:
     return (*measure_features(check.statement, check.alignment, index), *map(float, flags))
 
 
-def judge_claim(claim: str, index: SentenceIndex, rarity: IdfTable, thresholds: EntailmentThresholds) -> Entailment:
+def judge_claim(
+    claim: str,
+    index: SentenceIndex,
+    rarity: IdfTable,
+    thresholds: EntailmentThresholds,
+    query_words: frozenset[str] = frozenset(),
+) -> Entailment:
     """Return the support of a claim by the indexed passages."""
-    check = check_claim(claim, index, rarity)
+    check = check_claim(claim, index, rarity, query_words)
     if check is None:
         return Entailment("unsupported", 0.0, shares=(0.0,) * len(index.passages))
-    return decide_support(claim, check, index, _estimate_probability(measure_claim(check, index)), thresholds)
+    p = 1.0 / (1.0 + math.exp(compute_odds(check, index)))
+    return decide_support(claim, check, index, p, thresholds)
 
 
 def decide_support(
@@ -108,7 +127,7 @@ def decide_support(
     if support in {"contradicted", "unsupported"}:
         p = min(p, thresholds.inferred - 0.01) * (CONTRADICTION_FACTOR if support == "contradicted" else 1.0)
     evidence = _select_evidence(check.alignment, index)
-    if support in {"contradicted", "supported"}:
+    if support != "inferred":  # the sentence that says it or otherwise, or that comes nearest
         evidence = evidence[:1]
     return Entailment(
         support, p, evidence, _spell_reason(reason, claim, check.alignment, index),
@@ -160,8 +179,9 @@ def _choose_support(
     return _grade_probability(check.statement, check.alignment, index, p, thresholds, max_missing)
 
 
-def _estimate_probability(values: Sequence[float]) -> float:
-    return 1.0 / (1.0 + math.exp(BIAS + sum(w * v for w, v in zip(WEIGHTS, values, strict=True))))
+def compute_odds(check: ClaimCheck, index: SentenceIndex) -> float:
+    """Compute the log-odds that a claim is unsupported, from its words alone."""
+    return BIAS + sum(weight * value for weight, value in zip(WEIGHTS, measure_claim(check, index), strict=True))
 
 
 def _grade_probability(
@@ -192,16 +212,22 @@ def _grade_probability(
 
 
 def _detect_missing_name(
-    statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex, rarity: IdfTable
+    statement: ClaimStatement,
+    alignment: ClaimAlignment,
+    index: SentenceIndex,
+    rarity: IdfTable,
+    query_words: frozenset[str],
 ) -> str | None:
     """Return why a claim cannot be supported whatever else agrees: a name or number is missing or misplaced."""
-    crucial = sorted(word for word in alignment.missing if word in statement.names or word[0].isdigit())
+    counted = {SMALL_NUMBERS[word] for word in SMALL_NUMBER.findall(statement.text.lower())}
+    missing = alignment.missing - query_words - counted
+    crucial = sorted(word for word in missing if word in statement.names or word[0].isdigit())
     if crucial:
         return f"no chunk holds {_mark_stems(crucial[:3])}"
     if not alignment.best_sentences:
         return None
     best = index.sentences[alignment.best_sentences[0]]
-    missing_names = statement.names - best.content
+    missing_names = statement.names - best.content - query_words
     if (
         not missing_names
         or measure_overlap(statement.tokens, best) < MIN_NAME_OVERLAP
@@ -269,8 +295,9 @@ VERSION = 2
 class LexicalSession:
     """The scores of one trace by its words."""
 
-    def __init__(self, rarity: IdfTable, thresholds: EntailmentThresholds) -> None:
+    def __init__(self, rarity: IdfTable, thresholds: EntailmentThresholds, query: str = "") -> None:
         self._rarity = rarity
+        self._query_words = frozenset(split_words(query))
         self._thresholds = thresholds
         self._queries: dict[str, WeightedQuery] = {}
         self._indexes: dict[tuple[Passage, ...], SentenceIndex] = {}
@@ -289,7 +316,10 @@ class LexicalSession:
 
     def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
         index = self.get_index(tuple(passages))
-        return [judge_claim(strip_marks(claim), index, self._rarity, self._thresholds) for claim in claims]
+        return [
+            judge_claim(strip_marks(claim), index, self._rarity, self._thresholds, self._query_words)
+            for claim in claims
+        ]
 
     def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
         return min((entailment.p for entailment in entailments), default=1.0)
@@ -345,5 +375,5 @@ class LexicalJudge(ScorerJudge):
         thresholds = self._thresholds
         return f"lexical/{VERSION} rarity={load_idf().digest} {thresholds}"
 
-    def open_session(self, query: str = "") -> LexicalSession:  # noqa: ARG002
-        return LexicalSession(load_idf(), self._thresholds)
+    def open_session(self, query: str = "") -> LexicalSession:
+        return LexicalSession(load_idf(), self._thresholds, query)

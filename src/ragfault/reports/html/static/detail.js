@@ -139,17 +139,18 @@ function claimItem(trace, claim, i) {
     el("span.claim-number", {}, String(i + 1)), sign(glyph, claim.support), claim.p === undefined || claim.p === null ? null : el("span.note", {}, ` p ${number(claim.p)}`));
   (detail.claims[i] ||= []).push(button);
   detail.claims[i].evidence = evidence;
+  detail.claims[i].nearest = claim.support === "unsupported";
   return el("li", {}, button,
     el("span.claim-text", { dir: "auto" }, visible(claim.claim)),
     el("span.note.claim-reason", { dir: "auto" }, claim.reason ? visible(claim.reason) : meaning),
-    evidence.map((piece) => quote(trace, piece)));
+    evidence.map((piece) => quote(trace, piece, detail.claims[i].nearest)));
 }
 
-function quote(trace, { chunk, start, end }) {
+function quote(trace, { chunk, start, end }, nearest = false) {
   const at = (trace.chunks || []).findIndex((each) => each.id === chunk);
   if (at < 0) return el("span.note", {}, "evidence in a chunk that is not here: ", visible(chunk));
   const text = trace.chunks[at].text || "";
-  return el("q.quote", { dir: "auto" }, el("span.note", {}, `chunk ${at + 1}: `), visible(text.slice(unit(text, start), unit(text, end))));
+  return el("q.quote", { dir: "auto" }, el("span.note", {}, `${nearest ? "what comes nearest, in " : ""}chunk ${at + 1}: `), visible(text.slice(unit(text, start), unit(text, end))));
 }
 
 function onPress(event, act) {
@@ -170,7 +171,7 @@ function showClaim(i) {
   }
   const first = find("detail").querySelector("mark");
   if (first) first.scrollIntoView({ block: "nearest", behavior: calm() ? "auto" : "smooth" });
-  return say(evidence.length ? `Claim ${i + 1}: evidence marked in ${count(new Set(evidence.map((piece) => piece.chunk)).size, "chunk")}.` : `Claim ${i + 1}: no evidence in the chunks.`);
+  return say(evidence.length ? `Claim ${i + 1}: ${detail.claims[i].nearest ? "what comes nearest is" : "evidence"} marked in ${count(new Set(evidence.map((piece) => piece.chunk)).size, "chunk")}.` : `Claim ${i + 1}: no evidence in the chunks.`);
 }
 
 const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,0 +1,80 @@
+"""Laws of claim extraction and of the exact checks of a claim."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragfault.judges import load_judge
+from ragfault.judges.assembly import MAX_CLAIMS
+from ragfault.judges.checks.claims import extract_claims, strip_marks
+from ragfault.judges.checks.lexicon import load_idf
+from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling
+from ragfault.judges.lexical.entailment import check_claim
+from ragfault.records import Chunk, Trace
+from ragfault.text import split_words
+
+CHUNK = "Ann Berg won the race, and Ben Dahl came second. Both live at No. 5 Hill Road in Oslo."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Passage 2 provides a list of steps.",
+        "Passages 1 and 3 are about ferries.",
+        "Document 4 does not say more.",
+        "Source: passage 3.",
+        "[2] https://example.org/ferries",
+        "References: the harbour guide.",
+    ],
+)
+def test_talk_about_passages_is_no_claim(text: str):
+    """A sentence about the passages themselves and the stub of a citation claim nothing."""
+    assert extract_claims(text) == []
+
+
+def test_what_a_source_says_is_judged_without_its_opening():
+    """The opening that names the source is no part of what is claimed."""
+    said = "The ferry leaves at noon."
+    for opening in ("The passage states that ", "This document also notes that ", "The provided context says that "):
+        assert strip_marks(opening + said) == said
+    assert strip_marks("The passage that leads to the harbour is narrow.").startswith("The passage")
+
+
+def missing(claim: str, query: str = "") -> str | None:
+    """Return why a claim lacks a name or number."""
+    index = SentenceIndex([Passage("a", CHUNK)])
+    checked = check_claim(claim, index, load_idf(), frozenset(split_words(query)))
+    assert checked is not None
+    return checked.missing_name
+
+
+def test_what_the_question_names_may_be_missing():
+    """A name or number that only the question gives is not held against the answer."""
+    assert missing("Ann Berg won the Holm Cup in 1998.") is not None
+    assert missing("Ann Berg won the Holm Cup in 1998.", "Who won the Holm Cup in 1998?") is None
+    assert missing("Ann Berg won the Holm Cup in 1998.", "Who won the Holm Cup?") is not None
+
+
+def test_small_number_words_count_what_a_text_names():
+    """ "The two" needs no 2 in the passages; a figure does."""
+    assert missing("The two live at Hill Road in Oslo.") is None
+    assert missing("The 7 live at Hill Road in Oslo.") is not None
+
+
+def test_the_abbreviation_of_number_denies_nothing():
+    """ "No. 5" is a number; "No, five" stays a denial."""
+    assert normalize_spelling("They live at No. 5 Hill Road.") == "They live at number 5 Hill Road."
+    assert normalize_spelling("No. They live elsewhere.") == "No. They live elsewhere."
+
+
+@pytest.mark.parametrize("judge", ["lexical", "embedded"])
+def test_an_endless_answer_is_judged_in_part_and_says_so(judge: str):
+    """Of an answer of too many claims the first are judged, and what reads them fails with the count."""
+    answer = " ".join(f"Boat {number} left the harbour of Oslo at noon." for number in range(MAX_CLAIMS + 7))
+    trace = Trace(id="1", query="Which boats left?", chunks=(Chunk(id="a", text=CHUNK),), answer=answer)
+    verdicts = load_judge(judge).observe([trace])[0]
+    assert verdicts.claim is not None
+    assert len(verdicts.claim) == MAX_CLAIMS
+    assert f"{MAX_CLAIMS + 7:,} claims" in verdicts.failures["claim"]
+    short = load_judge(judge).observe([Trace(id="2", query="Which?", chunks=trace.chunks, answer="Ann Berg won.")])[0]
+    assert short.failures == {}
