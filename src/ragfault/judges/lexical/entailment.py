@@ -75,7 +75,8 @@ def check_claim(
 ) -> ClaimCheck | None:
     """Compare a claim with the passages; None if there is nothing to compare.
 
-    A name or number that the query gives (`query_words`, stemmed) may be missing from the passages.
+    A name or number that the query gives (`query_words`, stemmed) may be missing from the passages, unless they have
+    another in its place.
     """
     statement = parse_statement(claim, rarity)
     if not statement.weights or not index.sentences:
@@ -220,14 +221,16 @@ def _detect_missing_name(
 ) -> str | None:
     """Return why a claim cannot be supported whatever else agrees: a name or number is missing or misplaced."""
     counted = {SMALL_NUMBERS[word] for word in SMALL_NUMBER.findall(statement.text.lower())}
-    missing = alignment.missing - query_words - counted
-    crucial = sorted(word for word in missing if word in statement.names or word[0].isdigit())
+    missing = [word for word in alignment.missing - counted if word in statement.names or word[0].isdigit()]
+    crucial = sorted(
+        word for word in missing if word not in query_words or _has_rival(word, statement, alignment, index, rarity)
+    )
     if crucial:
         return f"no chunk holds {_mark_stems(crucial[:3])}"
     if not alignment.best_sentences:
         return None
     best = index.sentences[alignment.best_sentences[0]]
-    missing_names = statement.names - best.content - query_words
+    missing_names = statement.names - best.content
     if (
         not missing_names
         or measure_overlap(statement.tokens, best) < MIN_NAME_OVERLAP
@@ -245,6 +248,20 @@ def _detect_missing_name(
             ):
                 return f"<{claim_name}> in the place of <{source_name}>"
     return None
+
+
+def _has_rival(
+    word: str, statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex, rarity: IdfTable
+) -> bool:
+    """Return whether the best sentences have another name or number in the place of one that the claim has."""
+    neighbors = get_neighbors(statement.tokens, word)
+    for position in alignment.best_sentences:
+        sentence = index.sentences[position]
+        others = extract_names(index.get_source(position), rarity) & sentence.content - frozenset(statement.tokens)
+        others |= {other for other in sentence.content.difference(statement.tokens) if other[0].isdigit()}
+        if any(neighbors & get_neighbors(sentence.tokens, other) for other in others):
+            return True
+    return False
 
 
 def _detect_sentence_conflict(statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex) -> str | None:
