@@ -34,9 +34,9 @@ def test_talk_about_passages_is_no_claim(text: str):
 
 def test_what_a_source_says_is_judged_without_its_opening():
     """The opening that names the source is no part of what is claimed."""
-    said = "The ferry leaves at noon."
+    statement = "The ferry leaves at noon."
     for opening in ("The passage states that ", "This document also notes that ", "The provided context says that "):
-        assert strip_marks(opening + said) == said
+        assert strip_marks(opening + statement) == statement
     assert strip_marks("The passage that leads to the harbour is narrow.").startswith("The passage")
 
 

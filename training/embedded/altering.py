@@ -75,7 +75,7 @@ def _change_modality(claim: str, _texts: Sequence[str], chance: random.Random) -
 
 
 def _change_polarity(claim: str, _texts: Sequence[str], _chance: random.Random) -> str | None:
-    """Deny what is said, or say what is denied."""
+    """Change a statement to its denial, or a denial to a statement."""
     if NEGATION.search(claim):
         return NEGATION.sub("", claim, count=1)
     return AUXILIARY.sub(r"\1 not", claim, count=1) if AUXILIARY.search(claim) else None

@@ -265,8 +265,8 @@ def strip_marks(text: str) -> str:
         text = CITATION_MARK.sub("", text)
     if SOURCE_NUMBER.search(text.lower()):
         text = SOURCE_REFERENCE.sub("", text).lstrip(" ,")
-    said = SOURCE_SAYS.match(text)
-    return text[said.end() :] if said else text
+    opening = SOURCE_SAYS.match(text)
+    return text[opening.end() :] if opening else text
 
 
 @lru_cache(maxsize=1 << 12)
