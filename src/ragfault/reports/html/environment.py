@@ -26,7 +26,7 @@ def mark_code(text: str, limit: int = 200) -> Markup:
     >>> mark_code("in `label` 1 < 0")
     Markup('in <code>label</code> 1 &lt; 0')
     """
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(format.clean_label(text, limit))))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(format.clean_label(text, limit)))))
 
 
 FILTERS = {
