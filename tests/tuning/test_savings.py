@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from browser import axe, launch_browser
 from ragfault import evaluate
+from ragfault.cli import run_command
 from ragfault.errors import InputError, UsageError
 from ragfault.records import Chunk, Document, Gold, TokenCounts, Trace
+from ragfault.reports.html.savings import _build_rows, render_savings_html
 from ragfault.tuning.relevance import compare_relevance
 from ragfault.tuning.savings import compute_run_savings, compute_savings
 
@@ -49,6 +53,71 @@ def test_two_runs_give_measured_figures(tmp_path: Path):
     assert (savings.precision, savings.recall) == ((0.25, 0.5), (1, 1))
     assert (savings.tokens, savings.monthly, savings.saved) == (0.4, (50, 20), 30)
     assert compute_run_savings(old, new, queries=100, cost=0.5, extra=0.1).saved == 20
+
+
+def test_latency_and_irrelevant_chunks_are_counted():
+    """Hours of waiting are queries by latency; what follows the tokens is charged by the share of irrelevant chunks."""
+    savings = compute_savings((0.6, 0.85), (0.65, 0.75), cost=0.05, queries=100_000, extra=0.01, latency=(900, 720))
+    assert savings.waiting == (25, 20)
+    assert savings.irrelevant == (2000, 656.25)
+    assert compute_savings((0.6, 0.85), (0.65, 0.75), cost=0.05, queries=1).waiting is None
+    with pytest.raises(UsageError, match="at least 0"):
+        compute_savings((0.6, 0.85), (0.65, 0.75), cost=0.05, queries=1, latency=(-1, 1))
+
+
+@pytest.mark.browser
+def test_the_page_computes_what_the_command_does(tmp_path: Path):
+    """Whatever is typed into the page, its figures are those that Python gives for the same inputs."""
+    names = ("precision", "recall", "cost", "queries", "latency", "factor", "extra")
+    rows: list[tuple[Any, ...]] = [
+        ((0.6, 0.85), (0.65, 0.75), 0.05, 100_000.0, (900.0, 700.0)),
+        ((0.31, 0.29), (0.9, 0.4), 0.0021, 123.0, None, 1.37, 0.004),
+        ((0.2, 0.97), (0.5, 0.98), 1.25, 40_321.0, (3.0, 2611.0), None, -0.01),
+    ]
+    cases = [{name: value for name, value in zip(names, row, strict=False) if value is not None} for row in rows]
+    first, *_ = results = [compute_savings(**{"basis": ("<b>x</b>",), **case}) for case in cases]
+    page_file = tmp_path / "savings.html"
+    page_file.write_text(render_savings_html(first), encoding="utf-8")
+    with launch_browser() as chromium:
+        page = chromium.new_page()
+        noise: list[str] = []
+        page.on("console", lambda message: noise.append(message.text))
+        page.on("request", lambda request: noise.append(request.url))
+        page.goto(page_file.as_uri())
+        assert axe(page) == []
+        for savings, case in zip(results, cases, strict=True):
+            figures = {id: (before, after) for id, _, _, before, after in _build_rows(savings)}
+            inputs = {"latency-before": "", "latency-after": "", "tokens": "", "extra": ""}
+            for name, value in case.items():
+                if isinstance(value, tuple):
+                    inputs |= {f"{name}-before": str(value[0]), f"{name}-after": str(value[1])}
+                else:
+                    inputs["tokens" if name == "factor" else name] = str(value)
+            for id, text in inputs.items():
+                page.fill(f"#{id}", text)
+            for id, sides in figures.items():
+                shown = tuple(page.inner_text(f"#figures [data-out={id}-{side}]") for side in ("before", "after"))
+                assert shown == sides, (id, case)
+            assert page.inner_text("#result [data-out=saved-after]") == figures["saved"][1]
+            assert page.locator("#fell").is_visible() == (case["precision"][1] < case["precision"][0])
+        page.fill("#precision-before", "0")
+        assert page.locator("#problem").is_visible()
+        assert noise == [page_file.as_uri()]
+    assert "&lt;b&gt;" in page_file.read_text("utf-8")
+
+
+def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The page has the figures that the command prints, before any script runs; nothing is overwritten unasked."""
+    page = tmp_path / "savings.html"
+    shares = ["--precision", "0.60", "0.85", "--recall", "0.65", "0.75"]
+    given = [*shares, "--cost", "0.05", "--queries", "100000", "--latency", "900", "720"]
+    assert run_command(["savings", *given, "--html", str(page)]) == 0
+    printed, text = capsys.readouterr().out, page.read_text("utf-8")
+    for figure in ("US$ 5,000.00", "US$ 4,375.00", "US$ 7,500.00", "US$ 656.25", "0.797", "20.0"):
+        assert figure in printed
+        assert figure in text
+    assert run_command(["savings", *given, "--html", str(page)]) == 2
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_a_price_is_looked_up_or_asked_for(tmp_path: Path):

@@ -228,7 +228,8 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
     epilog="""\b
 Examples:
   ragfault savings --precision 0.60 0.85 --recall 0.65 0.75 --cost 0.05 --queries 100000
-  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --model gpt-4o-mini"""
+  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --model gpt-4o-mini
+  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --cost 0.05 --html savings.html"""
 )
 @click.option("--precision", nargs=2, type=float, metavar="BEFORE AFTER", help="Precision, from 0 to 1.")
 @click.option("--recall", nargs=2, type=float, metavar="BEFORE AFTER", help="Recall, from 0 to 1.")
@@ -237,6 +238,9 @@ Examples:
 @click.option("--cost", type=click.FloatRange(0), help="US$ a query before; of runs: by the price catalogue.")
 @click.option("--model", help="Whose price counts, where the traces do not say.")
 @click.option("--extra", type=float, default=0.0, show_default=True, help="US$ that each query costs more afterwards.")
+@click.option("--latency", nargs=2, type=float, metavar="BEFORE AFTER", help="Milliseconds a query; of runs measured.")
+@click.option("--html", type=click.Path(), help="Write a page on which every figure can be changed.")
+@click.option("--force", is_flag=True, help="Replace an existing file HTML.")
 @json_option
 def savings(
     precision: tuple[float, float] | None,
@@ -246,6 +250,9 @@ def savings(
     cost: float | None,
     model: str | None,
     extra: float,
+    latency: tuple[float, float] | None,
+    html: str | None,
+    force: bool,
     kind: str | None,
 ) -> None:
     """Say what better retrieval is worth a month and a year.
@@ -254,15 +261,22 @@ def savings(
     two runs they are measured.
     """
     from ragfault.io.runs import Run
+    from ragfault.reports.html.savings import render_savings_html
+    from ragfault.reports.output import check_output_path, write_report_file
     from ragfault.tuning import savings
 
+    if html is not None:
+        check_output_path(html, force=force)
+    terms: dict[str, Any] = {"queries": queries, "extra": extra, "latency": latency}
     if runs and not (precision or recall):
         old, new = map(Run.open, runs)
-        result = savings.compute_run_savings(old, new, queries=queries, cost=cost, model=model, extra=extra)
+        result = savings.compute_run_savings(old, new, cost=cost, model=model, **terms)
     elif precision and recall and not runs and cost is not None:
-        result = savings.compute_savings(precision, recall, cost=cost, queries=queries, extra=extra)
+        result = savings.compute_savings(precision, recall, cost=cost, **terms)
     else:
         raise UsageError("give --precision, --recall and --cost, or --runs OLD NEW.")
+    if html is not None:
+        click.echo(f"written: {write_report_file(html, render_savings_html(result), force=force)}", err=True)
     if kind == "json":
         print_json(result)
     else:
@@ -281,8 +295,17 @@ def _format_savings(savings: Savings) -> list[str]:
         f"precision {precision}, recall {recall}",
         f"quality (their harmonic mean) {quality}, {format_signed(savings.gain, 1)} %",
         f"tokens × {format_number(savings.tokens, 3)}",
+        f"cost a month for irrelevant chunks, at most: {' → '.join(map(format_cost, savings.irrelevant))}",
+        *_list_latency(savings),
         *savings.basis,
     ]
+
+
+def _list_latency(savings: Savings) -> list[str]:
+    if savings.latency is None or savings.waiting is None:
+        return []
+    latency, waiting = (" → ".join(map(format_number, pair)) for pair in (savings.latency, savings.waiting))
+    return [f"latency a query {latency} ms; waiting a month {waiting} hours"]
 
 
 def _list_warnings(savings: Savings) -> list[str]:

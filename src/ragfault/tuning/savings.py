@@ -15,6 +15,7 @@ TOKEN_GAIN_SHARE = 0.3
 """The share of a relative gain in precision by which tokens fall."""
 EPSILON = 1e-6
 MONTHS_PER_YEAR = 12
+MS_PER_HOUR = 3_600_000
 PRECISION_METRICS = ("precision", "context_precision", "span_precision")
 RECALL_METRICS = ("recall", "context_recall", "span_recall")
 CHARACTERS_PER_TOKEN = 4
@@ -37,6 +38,20 @@ class Savings(Struct, frozen=True, kw_only=True):
     """US$ a month."""
     yearly: float
     """US$ a year."""
+    irrelevant: tuple[float, float]
+    """US$ a month for irrelevant chunks, at most: the part of `monthly` that follows the tokens, × (1 − precision)."""
+    latency: tuple[float, float] | None = None
+    """Milliseconds a query."""
+    waiting: tuple[float, float] | None = None
+    """Hours a month that queries wait: queries × latency."""
+    queries: float
+    """Queries a month."""
+    cost: float
+    """US$ a query before."""
+    extra: float
+    """US$ that each query costs more afterwards."""
+    is_measured: bool
+    """Whether the factor of the tokens was measured; otherwise it follows from the gain in precision."""
     basis: tuple[str, ...] = ()
     """Sources of the figures."""
 
@@ -49,13 +64,15 @@ def compute_savings(
     queries: float,
     factor: float | None = None,
     extra: float = 0.0,
+    latency: tuple[float, float] | None = None,
     basis: tuple[str, ...] = (),
 ) -> Savings:
     """Return the value of better precision and recall, at US$ `cost` a query and `queries` a month.
 
     Quality is the harmonic mean, with 1e-6 added to its denominator. Costs follow the tokens, whose factor is
     1 − 0.3 × the relative gain in precision, but not below 0, unless a measured `factor` is given; `extra` is what each
-    query costs more afterwards. Raises UsageError for shares outside 0 to 1, one of 0 before, or negative costs.
+    query costs more afterwards, `latency` the milliseconds of one. Raises UsageError for shares outside 0 to 1, one of
+    0 before, or negative costs and latencies.
 
     >>> found = compute_savings((0.60, 0.85), (0.65, 0.75), cost=0.05, queries=100_000)
     >>> [round(value, 3) for value in found.quality], round(found.gain, 1)
@@ -69,8 +86,8 @@ def compute_savings(
         raise UsageError(
             "the relative gain over a precision or recall of 0 is without end: there is nothing to compare."
         )
-    if cost < 0 or queries < 0:
-        raise UsageError(f"cost and queries are at least 0, got {cost:g} and {queries:g}.")
+    if min(cost, queries, *(latency or ())) < 0:
+        raise UsageError(f"cost, queries and latencies are at least 0, got {cost:g}, {queries:g} and {latency}.")
     quality = _compute_f1(precision[0], recall[0]), _compute_f1(precision[1], recall[1])
     relative = (precision[1] - precision[0]) / precision[0]
     tokens = max(0.0, 1 - TOKEN_GAIN_SHARE * relative) if factor is None else factor
@@ -85,8 +102,19 @@ def compute_savings(
         monthly=(round(before, 2), round(after, 2)),
         saved=round(before - after, 2),
         yearly=round((before - after) * MONTHS_PER_YEAR, 2),
+        irrelevant=(round(before * (1 - precision[0]), 2), round(before * tokens * (1 - precision[1]), 2)),
+        latency=latency,
+        waiting=None if latency is None else (_count_hours(queries, latency[0]), _count_hours(queries, latency[1])),
+        queries=queries,
+        cost=cost,
+        extra=extra,
+        is_measured=factor is not None,
         basis=basis,
     )
+
+
+def _count_hours(queries: float, latency: float) -> float:
+    return round(queries * latency / MS_PER_HOUR, 2)
 
 
 def _compute_f1(precision: float, recall: float) -> float:
@@ -94,11 +122,19 @@ def _compute_f1(precision: float, recall: float) -> float:
 
 
 def compute_run_savings(
-    old: Run, new: Run, *, queries: float, cost: float | None = None, model: str | None = None, extra: float = 0.0
+    old: Run,
+    new: Run,
+    *,
+    queries: float,
+    cost: float | None = None,
+    model: str | None = None,
+    extra: float = 0.0,
+    latency: tuple[float, float] | None = None,
 ) -> Savings:
     """Return the savings between two runs by their precision, recall, tokens and price of the model.
 
-    Tokens are those recorded of the prompts, else characters of the chunks / 4. Without a `cost`, it is what the first
+    Tokens are those recorded of the prompts, else characters of the chunks / 4; without a `latency` in milliseconds it
+    is that of the metric, where both runs have it. Without a `cost`, it is what the first
     run's queries cost by the price catalogue; `model` names whose price counts where the traces do not. Raises
     UsageError where a run has no precision or recall, or no price is known.
     """
@@ -118,8 +154,21 @@ def compute_run_savings(
         f"cost a query before: {format_cost(paid)} ({source})",
     )
     return compute_savings(
-        precision, recall, cost=paid, queries=queries, factor=after / before, extra=extra, basis=basis
+        precision,
+        recall,
+        cost=paid,
+        queries=queries,
+        factor=after / before,
+        extra=extra,
+        latency=latency or _pick_latency(means),
+        basis=basis,
     )
+
+
+def _pick_latency(means: tuple[Mapping[str, float], Mapping[str, float]]) -> tuple[float, float] | None:
+    """Pick the mean latency of both runs; None where one has none."""
+    old, new = (side.get("latency") for side in means)
+    return None if old is None or new is None else (old, new)
 
 
 def _compute_means(run: Run) -> dict[str, float]:
