@@ -6,7 +6,7 @@ import pytest
 
 from ragfault.judges import load_judge
 from ragfault.judges.assembly import MAX_CLAIMS
-from ragfault.judges.checks.claims import extract_claims, strip_marks
+from ragfault.judges.checks.claims import extract_claims, is_refusal_sentence, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling
 from ragfault.judges.lexical.entailment import check_claim
@@ -38,6 +38,21 @@ def test_what_a_source_says_is_judged_without_its_opening():
     for opening in ("The passage states that ", "This document also notes that ", "The provided context says that "):
         assert strip_marks(opening + statement) == statement
     assert strip_marks("The passage that leads to the harbour is narrow.").startswith("The passage")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refusal"),
+    [
+        ("The sections I was given do not cover the rest of the question.", True),
+        ("The documents I have don't say when it opens.", True),
+        ("We do not cover dental work.", False),
+        ("The ticket does not cover bicycles.", False),
+    ],
+)
+def test_that_sources_are_silent_is_a_refusal(text: str, is_refusal: bool):
+    """A sentence that says that the sources are silent refuses; one that says what a thing does not do claims."""
+    assert is_refusal_sentence(text) == is_refusal
+    assert bool(extract_claims(text)) != is_refusal
 
 
 def missing(claim: str, query: str = "") -> str | None:

@@ -162,6 +162,8 @@ REFUSAL_PHRASE = re.compile(
     r"(?:covered|addressed|answered|described|discussed|mentioned|found|included) (?:by|in) (?:\w+ ){1,2}"
     + SOURCE_NOUNS
     + r"\b"
+    r"|\b" + SOURCE_NOUNS + r"\b[^.]{0,40}? (?:do(?:es)?|did)(?: ?not|n['’]t)"
+    r" (?:cover|answer|say|tell|explain|describe)\b"
     r"|\b(?:can|could)(?: ?not|n't)"
     r" (?:answer|be (?:answered|determined)|determine|find|provide|tell|confirm|help|assist|say\b)"
     r"|\bi(?:'m| am)? (?:do not|don't|not sure|have no|am sorry|sorry)\b.{0,30}"
