@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis.comparison.paired_runs import PairedLabels, pair_runs
 from ragfault.analysis.comparison.regression import MAX_NEEDED, check_regression
+from ragfault.analysis.languages import list_language_warnings
 from ragfault.analysis.records import GateOutcome, GateResult, MetricAggregate, RegressionReport, ThresholdDecision
 from ragfault.analysis.score_matrix import ScoreMatrix, match_metrics, open_matrix
 from ragfault.analysis.scorecard import aggregate_metric
@@ -60,6 +61,7 @@ def gate(
         decisions=tuple(_decide_threshold(matrix, threshold, coverage) for threshold in parsed),
         regression=None if baseline is None else _check_baseline(baseline, matrix, coverage, labels, options),
         label_source=None if matrix.labels is None else matrix.labels.source,
+        warnings=list_language_warnings(matrix.run),
     )
 
 

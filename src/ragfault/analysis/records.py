@@ -392,6 +392,8 @@ class GateResult(PrintedResult, FindingRecord, frozen=True):
     """None: no baseline was given."""
     label_source: LabelProvenance | None = None
     """By whose labels the figures of the run were put right; None where that was not asked for."""
+    warnings: tuple[str, ...] = ()
+    """What keeps the figures of the run from being relied on, in words."""
 
     @property
     def regression_decisions(self) -> tuple[RegressionDecision, ...]:

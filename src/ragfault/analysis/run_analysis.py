@@ -14,6 +14,7 @@ from ragfault.analysis.chunk_insights import compute_insights, load_chunks
 from ragfault.analysis.correction import CardChoice, HumanLabels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose_trace
 from ragfault.analysis.gold_agreement import measure_gold_agreement
+from ragfault.analysis.languages import count_foreign
 from ragfault.analysis.records import Diagnosis, Findings, ProblemExample, ProblemKind, Remedy
 from ragfault.analysis.score_matrix import SCORED, ScoreMatrix, estimate_mean, metric_name, open_matrix
 from ragfault.analysis.scorecard import (
@@ -30,7 +31,6 @@ from ragfault.analysis.scorecard import (
 from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import AnyRun, Run, open_run
 from ragfault.records import Trace, Verdicts
-from ragfault.text import lacks_english
 
 RIGHT_OUTCOMES = ("right answer", "right refusal")
 """Outcomes by the answer key that are no failure."""
@@ -250,7 +250,7 @@ def analyze(
         segments=parts if len(parts) > 1 else (),
         gold_agreement=measure_gold_agreement(run),
         suspected_injections=_count_injections(run),
-        foreign_traces=_count_foreign(run),
+        foreign_traces=count_foreign(run),
     )
 
 
@@ -262,10 +262,3 @@ def _count_injections(run: Run) -> int:
     if not table.num_columns:
         return 0
     return int(pc.sum(pc.greater(pc.list_value_length(table["injections"]), 0)).as_py() or 0)
-
-
-def _count_foreign(run: Run) -> int:
-    """Count the traces whose query and answer do not look English."""
-    table = run.to_arrow("traces", columns=["query", "answer"])
-    pairs = zip(table["query"].to_pylist(), table["answer"].to_pylist(), strict=True)
-    return sum(lacks_english(f"{query} {answer or ''}") for query, answer in pairs)

@@ -19,6 +19,7 @@ from ragfault.analysis import (
     SettingDifference,
 )
 from ragfault.analysis.comparison.records import Suspect
+from ragfault.analysis.languages import describe_foreign
 from ragfault.analysis.records import HealthAlert
 from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.judges.cards import JudgeCard, lookup_card
@@ -63,12 +64,6 @@ def format_usage(usage: Usage) -> str:
     return f"{calls}, {tokens}: {format_cost(usage.cost)}{cached}"
 
 
-ENGLISH_JUDGES = ("embedded", "lexical", "minilm")
-"""Judges that know English only."""
-MIN_FOREIGN_SHARE = 0.1
-"""Least share of traces in another language that is reported: in English, lists of names look foreign too."""
-
-
 def describe_alert(alert: HealthAlert) -> str:
     """Describe an alert of RAG health: its figure, on which side of the limit it is, and how severe that is.
 
@@ -83,15 +78,9 @@ def describe_alert(alert: HealthAlert) -> str:
 
 def describe_language(findings: Findings) -> str | None:
     """Describe how many traces are in a language that the judge does not know; None where that is no trouble."""
-    name = clean_text(findings.manifest.judge).split(" ")[0]
-    foreign, traces = findings.foreign_traces, findings.manifest.traces
-    if name.split("/")[0] not in ENGLISH_JUDGES or not foreign or foreign < MIN_FOREIGN_SHARE * traces:
-        return None
-    hold = "hold" if foreign != 1 else "holds"
-    return (
-        f"warning: {foreign:,} of {format_count(traces, 'trace')} {hold} hardly a common English word; {name} knows "
-        "English only: do not rely on its verdicts on other languages, take another judge (--judge llm:MODEL)"
-    )
+    manifest = findings.manifest
+    text = describe_foreign(manifest.judge, findings.foreign_traces, manifest.traces)
+    return None if text is None else f"warning: {clean_text(text)}"
 
 
 MEASURE_COMMAND = "ragfault judge measure LABELS --card .ragfault/cards/NAME.json"

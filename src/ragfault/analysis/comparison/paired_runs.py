@@ -31,6 +31,7 @@ from ragfault.analysis.comparison.renamed_ids import (
 )
 from ragfault.analysis.comparison.run_profile import RunProfile, profile_run, rename_profile
 from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValues
+from ragfault.analysis.languages import list_language_warnings
 from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
 from ragfault.errors import InputError, RunError, UsageError
 from ragfault.io.runs import AnyRun, MetricInfo, Run, open_run
@@ -209,7 +210,10 @@ class PairedRuns:
         self.judge_flakiness = flakiness and check_judge(flakiness, [r.manifest.judge for r in (baseline, candidate)])
         """Flakiness of the judge of both runs."""
         self.runs = (baseline, candidate)
-        self.warnings = check_comparable(baseline, candidate, anyway=anyway)
+        self.warnings = (
+            *check_comparable(baseline, candidate, anyway=anyway),
+            *list_language_warnings(baseline, candidate),
+        )
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
         self.contents: tuple[RunContents, RunContents] = (read_contents(baseline), read_contents(candidate))
         self.pairing: TracePairing = pair_traces(baseline, candidate, self.contents)

@@ -17,6 +17,7 @@ from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.comparison.paired_runs import check_comparable, pair_runs
 from ragfault.analysis.comparison.pairing import cluster_traces
 from ragfault.analysis.comparison.records import Bisection, PrintedResult
+from ragfault.analysis.languages import list_language_warnings
 from ragfault.analysis.score_matrix import ScoreMatrix, metric_name
 from ragfault.errors import RunError, UsageError
 from ragfault.io.runs import AnyRun, MetricInfo, Run, open_run
@@ -170,6 +171,7 @@ def _follow_runs(
 ) -> RunHistory:
     anyway = bool(options.pop("anyway", False))
     warnings = [text for other in runs[1:] for text in check_comparable(runs[0], other, anyway=anyway)]
+    warnings += list_language_warnings(*runs)
     rows = _common_rows(runs)
     labels = _name_runs(runs)
     share = alpha / 2 / len(runs)  # one bisection for each step, and one over all

@@ -22,7 +22,8 @@ def render_gate_terminal(gate: GateResult, *, width: int | None = None, color: b
     from rich.padding import Padding
     from rich.text import Text
 
-    parts: list[Text | Padding] = [Text(f"{summarize_gate(gate)}\n", style=RESULT_STYLES[gate.result])]
+    parts: list[Text | Padding] = [Text(summarize_gate(gate), style=RESULT_STYLES[gate.result])]
+    parts += [*(Text(f"beware: {clean_text(text)}") for text in gate.warnings), Text("")]
     for result, rule, reason in _list_decisions(gate):
         parts.append(Text.assemble((f"{result:<12}", RESULT_STYLES[result]), (clean_text(rule), "bold")))
         parts.append(Padding(Text(clean_text(reason)), (0, 0, 0, 12)))
@@ -74,7 +75,7 @@ def _describe_baseline(gate: GateResult) -> list[str]:
     paired = ", ".join([f"{regression.pairs:,} pairs of traces by {regression.paired_by}", *alone])
     terms = f"alpha {regression.alpha:g}, power {regression.power:g}, p corrected by Holm"
     beware = [f"not comparable: {m.sentence}" if m.blocks else f"beware: {m.sentence}" for m in regression.mismatches]
-    beware += [f"beware: {text}" for text in regression.warnings]
+    beware += [f"beware: {text}" for text in regression.warnings if text not in gate.warnings]
     return [*right, f"baseline {regression.baseline}: {paired}; {terms}", *beware]
 
 
@@ -131,6 +132,8 @@ def render_gate_markdown(gate: GateResult) -> str:
     lines = [
         f"### {RESULT_SIGNS[gate.result]}: {escape_markdown(gate.run)}, {gate.traces:,} traces, {_count_results(gate)}"
     ]
+    for text in gate.warnings:
+        lines += ["", f"> ⚠️ {escape_markdown(text)}"]
     if gate.decisions:
         lines += ["", *_build_threshold_table(gate.decisions)]
     if gate.regression_decisions:

@@ -1,0 +1,44 @@
+"""Traces in a language that their judge does not know."""
+
+from __future__ import annotations
+
+from ragfault.io.runs import Run
+from ragfault.text import lacks_english
+
+ENGLISH_JUDGES = ("embedded", "lexical", "minilm")
+"""Judges that know English only."""
+MIN_FOREIGN_SHARE = 0.1
+"""Least share of traces in another language that is reported: in English, lists of names look foreign too."""
+
+
+def count_foreign(run: Run) -> int:
+    """Count the traces whose query and answer do not look English."""
+    table = run.to_arrow("traces", columns=["query", "answer"])
+    pairs = zip(table["query"].to_pylist(), table["answer"].to_pylist(), strict=True)
+    return sum(lacks_english(f"{query} {answer or ''}") for query, answer in pairs)
+
+
+def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str | None:
+    """Describe how many traces are in a language that the judge does not know; None where that is no trouble.
+
+    >>> describe_foreign("embedded/1 a=b", 9, 12, of="v1")
+    '9 of 12 traces of v1 hold hardly a common English word; embedded/1 knows English only: do not rely on its verdicts
+     on other languages, take another judge (--judge llm:MODEL)'
+    >>> describe_foreign("llm:some-model/1", 9, 12)
+    """
+    name = judge.split(" ", maxsplit=1)[0]
+    if name.split("/")[0] not in ENGLISH_JUDGES or not foreign or foreign < MIN_FOREIGN_SHARE * traces:
+        return None
+    which = f"{foreign:,} of {traces:,} traces{f' of {of}' if of else ''}"
+    return (
+        f"{which} {'hold' if foreign != 1 else 'holds'} hardly a common English word; {name} knows English only: "
+        "do not rely on its verdicts on other languages, take another judge (--judge llm:MODEL)"
+    )
+
+
+def list_language_warnings(*runs: Run) -> tuple[str, ...]:
+    """List what is to be said of the languages of runs."""
+    texts = (
+        describe_foreign(run.manifest.judge, count_foreign(run), run.manifest.traces, run.path.name) for run in runs
+    )
+    return tuple(text for text in texts if text is not None)

@@ -1,0 +1,54 @@
+"""Warnings of traces in a language that the judge does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragfault import Chunk, Trace, bisect, compare, evaluate, gate
+from ragfault.io.runs import Run
+
+GERMAN = ("Wie lange dauert die Fahrt nach Norden?", "Die Fahrt nach Norden dauert etwa zwei Stunden.")
+ENGLISH = ("How long does the trip to the north take?", "The trip to the north takes about two hours.")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A run of German traces and one of English traces, both judged by words."""
+    folder = tmp_path_factory.mktemp("runs")
+    made = {}
+    for name, (query, answer) in {"german": GERMAN, "english": ENGLISH}.items():
+        traces = [
+            Trace(id=f"t{at}", query=f"{query} {at}", answer=answer, chunks=(Chunk(id="c", text=answer),))
+            for at in range(12)
+        ]
+        made[name] = evaluate(traces, folder / name, judge="lexical", metrics=["groundedness", "context_relevance"])
+    return made
+
+
+def test_verbs_on_two_runs_and_the_gate_warn_as_evaluate_does(runs: dict[str, Run]):
+    """compare, bisect and gate say of which run the judge does not know the language, in print, too."""
+    warning = "12 of 12 traces of german hold hardly a common English word; lexical/2 knows English only"
+    german, english = runs["german"], runs["english"]
+    gated = gate(german, ["groundedness>=0.1"])
+    pair = compare(english, german)
+    located = bisect(german, german)
+    for warnings in (gated.warnings, pair.warnings, located.comparison.warnings):
+        assert [text for text in warnings if text.startswith(warning)]
+    for result in (gated, pair, located):
+        assert warning[:40] in " ".join(str(result).split())
+
+
+def test_nothing_is_said_of_english(runs: dict[str, Run]):
+    """No warning where the judge knows the language."""
+    english = runs["english"]
+    assert not gate(english, ["groundedness>=0.1"]).warnings
+    assert not compare(english, english).warnings
+
+
+def test_the_baseline_of_a_gate_is_looked_at_as_well(runs: dict[str, Run]):
+    """A gate beside a German baseline says so; of the run itself it speaks once."""
+    result = gate(runs["english"], baseline=runs["german"])
+    assert not result.warnings
+    assert result.regression is not None
+    assert any("of german" in text for text in result.regression.warnings)
+    assert str(gate(runs["german"], baseline=runs["german"])).count("12 of 12 traces of german") == 1
