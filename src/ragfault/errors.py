@@ -35,13 +35,22 @@ MAX_BAD_LINES_SHOWN = 20
 FLAGS_SHOWN: ContextVar[bool] = ContextVar("FLAGS_SHOWN", default=False)
 """Whether messages name the flags of the command line; else the parameters of Python. The command line sets it."""
 
-_SWITCHES = ("anyway", "force", "rejudge", "skip-bad")  # flags without a value
-_MAPS = re.compile(r"--map (?:'[^']*'|\S)+(?: --map (?:'[^']*'|\S)+)*(?<![.,;:)])")
-_SHELL_COMMAND = r"\b(?:ragfault [a-z]+|pip install) (?:(?!\.(?: |$)| \().)+"
+_SWITCHES = ("anyway", "force", "skip-bad")  # flags without a value
+_RENAMED = {
+    "o": "out", "m": "metrics", "threshold": "thresholds", "human-labels": "labels", "ray": "address",
+    "otlp-endpoint": "otlp",
+}  # fmt: skip
+"""Flag → the parameter of Python where that has another name."""
+_WORD = r"[^\s(`](?:[^\s`]*[^\s`.,;)])?"  # a word of a command, without the punctuation of the sentence
+_SHELL_COMMAND = rf"\b(?:ragfault [a-z]+|pip install|hf download)(?: {_WORD})+"
+_MAPS = re.compile(r"--map (?:'[^']*'|\S+=\S+)(?: --map (?:'[^']*'|\S+=\S+))*(?<![.,;:)])")
 _FLAG = re.compile(
-    _SHELL_COMMAND + r"|(?<![\w-])(?:-o|--([a-z][a-z-]*[a-z]))(?![\w-])(?: (\"[^\"]+\"|[A-Z,]{3,}|\d+|\w+:[^\s.,;)]+))?"
+    _SHELL_COMMAND + r"|(?<![\w-])(?:-([om])|--(?!ragfault)([a-z][a-z-]*[a-z]))(?![\w-])"
+    r"(?: (\"[^\"]+\"|[A-Z,]{3,}|\d+|\w+:[^\s.,;)]+))?"
 )
-_COMMAND = re.compile(r"\bragfault (evaluate|bisect) (\S+)(?: -o)? ([^\s.,;)]+)(?= ?[.,;)]|$)")
+_COMMAND = re.compile(
+    r"\bragfault (evaluate|bisect) ([^\s-]\S*)(?: -o)? ([^\s.,;)-][^\s.,;)]*)(?= ?[.,;)]|$)", re.MULTILINE
+)
 
 
 def name_parameters(message: str) -> str:
@@ -53,6 +62,8 @@ def name_parameters(message: str) -> str:
     'Read it with: map={"query": "q", "chunks": "docs[].text"}'
     >>> name_parameters("no run at v2. Make one with: ragfault evaluate TRACES -o v2")
     'no run at v2. Make one with: ragfault.evaluate("TRACES", "v2")'
+    >>> name_parameters("Score one like the other: ragfault rescore a -o b --gold apply, or compare with --anyway.")
+    'Score one like the other: ragfault rescore a -o b --gold apply, or compare with anyway=True.'
     """
     message = _COMMAND.sub(lambda match: f'ragfault.{match[1]}("{match[2]}", "{match[3]}")', message)
     return _FLAG.sub(_name_parameter, _MAPS.sub(_name_map, message))
@@ -70,13 +81,17 @@ def _name_map(match: re.Match[str]) -> str:
 
 
 def _name_parameter(match: re.Match[str]) -> str:
-    if match[0].startswith(("ragfault ", "pip ")):
+    if match[0].startswith(("ragfault ", "pip ", "hf ")):
         return match[0]  # a command for a shell, as a whole
-    flag, value = match[1] or "out", match[2]
+    flag, value = match[1] or match[2], match[3]
+    name = _RENAMED.get(flag, flag.replace("-", "_"))
     if flag in _SWITCHES:
-        return f"{flag.replace('-', '_')}=True" + (f" {value}" if value else "")
-    shown = "…" if value is None else value if value.startswith('"') or value.isdigit() else f'"{value}"'
-    return f"{flag.replace('-', '_')}={shown}"
+        return f"{name}=True" + (f" {value}" if value else "")
+    if flag == "budget" and value and value.endswith(' tokens"'):
+        return "budget_tokens=" + value[1:].removesuffix(' tokens"')
+    if value and (value.startswith('"') or value.isdigit()):
+        return f"{name}={value}"
+    return f'{name}="{value}"' if value and "," not in value else f"{name}=({value})" if value else f"{name}=…"
 
 
 class RagfaultError(Exception):
@@ -159,6 +174,10 @@ class BadLine(NamedTuple):
         return f"{self.where}:{self.line}: {self.problem}"
 
 
+REPEATED_FROM_FILE = ", which a file before has"
+"""End of the problem of a trace whose id an earlier file of the input has."""
+
+
 class BadTraces(InputError):
     """Some lines of an input are not traces; every other line was read.
 
@@ -175,16 +194,28 @@ class BadTraces(InputError):
 
     def __init__(self, bad_lines: Sequence[BadLine], good: int, count: int | None = None) -> None:
         count = len(bad_lines) if count is None else count
-        lines = [f"{count:,} of {good + count:,} {self.noun} cannot be read:"]
-        lines += [f"  {bad_line}" for bad_line in bad_lines[:MAX_BAD_LINES_SHOWN]]
-        if count > MAX_BAD_LINES_SHOWN:
-            lines.append(f"  … and {count - MAX_BAD_LINES_SHOWN:,} more")
-        lines.append(self.remedy)
+        shown = bad_lines[:MAX_BAD_LINES_SHOWN]
+        if shown and all(bad_line.problem.endswith(REPEATED_FROM_FILE) for bad_line in shown):
+            lines = _explain_repeated_files(list(dict.fromkeys(bad_line.where for bad_line in shown)), good, count)
+        else:
+            lines = [f"{count:,} of {good + count:,} {self.noun} cannot be read:", *(f"  {line}" for line in shown)]
+            lines += [f"  … and {count - len(shown):,} more"] if count > len(shown) else []
+            lines.append(self.remedy)
         super().__init__("\n".join(lines))
         self.bad_lines, self.good, self.count = tuple(bad_lines), good, count
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.bad_lines, self.good, self.count))
+
+
+def _explain_repeated_files(files: list[str], good: int, count: int) -> list[str]:
+    """Explain that files have the ids of others: versions of the same traces, which are evaluated apart."""
+    return [
+        f"{count:,} of {good + count:,} traces have an id that a file before theirs has: see {', '.join(files)}.",
+        "If the files are versions of the same traces, evaluate each apart, and bisect the runs:",
+        *(f"  ragfault evaluate {shlex.quote(file)} -o RUN" for file in files),
+        'If they are one set, make ids unique with --id-from "line", or leave the others out with --skip-bad.',
+    ]
 
 
 class BadDocuments(BadTraces):

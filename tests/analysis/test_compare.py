@@ -155,7 +155,7 @@ def test_other_judges_are_refused_unless_asked_for(baseline: Run, tmp_path: Path
         fingerprint = "other/2"
 
     other = evaluate([t for t, _ in pairs], tmp_path / "o", judge=Other([v for _, v in pairs]), metrics=SYSTEM_METRICS)
-    with pytest.raises(RunError, match=r"told/1.*other/2.*rejudge=True"):
+    with pytest.raises(RunError, match=r"told/1.*other/2.*--rejudge"):
         compare(baseline, other)
     assert compare(baseline, other, anyway=True).warnings
     strict = evaluate_system(tmp_path / "s", pairs, ["groundedness(strict=true)", "recall@3"])

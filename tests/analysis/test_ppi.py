@@ -309,7 +309,7 @@ def test_one_file_or_one_of_each(place: Path, tmp_path: Path):
     two = load_paired_reference_scores([place / "old.jsonl", place / "new.jsonl"], runs)
     assert [item.source.traces for item in two if item] == [40, 40]
     (tmp_path / "v.csv").write_text("trace,groundedness\nt0,0.5\n")
-    with pytest.raises(UsageError, match="give human_labels=… twice"):
+    with pytest.raises(UsageError, match="give labels=… for each"):
         load_paired_reference_scores([tmp_path / "v.csv"], runs)
     with pytest.raises(UsageError, match="3 times"):
         load_paired_reference_scores(["a", "b", "c"], runs)

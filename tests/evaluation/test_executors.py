@@ -241,7 +241,7 @@ def test_missing_ray_names_the_extra(tmp_path: Path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "pip install 'ragfault[ray]'" in done.stderr
-    assert isinstance(MissingExtra("--ray", "ray"), UsageError)
+    assert isinstance(MissingExtra("a Ray cluster", "ray"), UsageError)
 
 
 # --- object stores ---------------------------------------------------------------------------------

@@ -83,6 +83,21 @@ def test_bad_lines(case, tmp_path):
     assert summarize_input(path).bad_count == 1
 
 
+def test_files_with_the_same_ids_are_versions_that_are_evaluated_apart(tmp_path):
+    """A file that repeats the ids of another is named with the command for it; within one file ids repeat by line."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_bytes(b'{"id": "1", "query": "q"}\n{"id": "2", "query": "r"}\n')
+    with pytest.raises(BadTraces) as caught:
+        list(read_traces(tmp_path))
+    message = str(caught.value)
+    assert message.startswith("2 of 4 traces have an id that a file before theirs has: see ")
+    assert f'ragfault.evaluate("{tmp_path}/b.jsonl", "RUN")' in message
+    assert 'id_from="line"' in message
+    (tmp_path / "b.jsonl").write_bytes(b'{"id": "3", "query": "q"}\n{"id": "3", "query": "r"}\n')
+    with pytest.raises(BadTraces, match=r"b.jsonl:2: duplicate id \"3\": make ids unique"):
+        list(read_traces(tmp_path))
+
+
 @pytest.mark.parametrize("case", ["wrong type", "missing query", "NaN", "duplicate"])
 def test_bad_array_elements(case, tmp_path):
     """A bad element of a JSON array has the number of the line on which it begins."""

@@ -216,7 +216,7 @@ def _check_workers(
     elif workers > 1:
         raise UsageError(
             f"a judge that costs money runs in one process, got workers={workers}. "
-            "How many calls are under way at once is its concurrency: --concurrency, or options={'concurrency': 32}."
+            "How many calls are under way at once is its --concurrency."
         )
 
 

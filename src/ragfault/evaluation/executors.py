@@ -140,7 +140,7 @@ class RayExecutor:
             message = str(error).strip().splitlines()[:1]
             raise UsageError(
                 f"no Ray cluster answers at {self.address} ({''.join(message)}). "
-                "Give --ray local to start one here, --ray auto on a machine of the cluster, or its HOST:PORT."
+                'Give --ray "local" to start one here, --ray "auto" on a machine of the cluster, or its HOST:PORT.'
             ) from None
         try:
             yield
@@ -154,7 +154,7 @@ def _import_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise MissingExtra("--ray", "ray") from None
+        raise MissingExtra("a Ray cluster", "ray") from None
     return ray
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, BadTraces, InputError
+from ragfault.errors import MAX_BAD_LINES_SHOWN, REPEATED_FROM_FILE, BadLine, BadTraces, InputError
 from ragfault.io.field_values import InvalidRecord, make_content_id
 from ragfault.records import Document, Trace
 
@@ -97,16 +97,25 @@ class ErrorCollector:
         self.bad_lines: list[BadLine] = []
         self.bad_count = self.good_count = 0
         self.seen_ids = IdSet()
+        self.file = ""
+        self.ids_of_file: IdSet | None = None
+        """Ids of the present file, where it is not the first."""
         self.next_numbers: dict[str, int] = {}
 
     def accept(self, trace: Trace | Document, file: str, line: int, payload: Any) -> bool:
         """Count a trace; return False where its id is a duplicate."""
+        if file != self.file:
+            self.ids_of_file = IdSet() if self.file else None
+            self.file = file
+        is_new_in_file = self.ids_of_file is not None and self.ids_of_file.add(trace.id)
         if self.seen_ids.add(trace.id):
             self.good_count += 1
             if self.locations is not None:
                 self.locations[trace.id] = (file, line)
             return True
-        remedy = ": make ids unique with --id-from COLUMN,… or --id-from line" if isinstance(trace, Trace) else ""
+        remedy = ': make ids unique with --id-from COLUMN or --id-from "line"' if isinstance(trace, Trace) else ""
+        if remedy and is_new_in_file:
+            remedy = REPEATED_FROM_FILE
         self.report(file, line, f'duplicate id "{trace.id[:80]}"{remedy}', payload)
         return False
 

@@ -162,8 +162,8 @@ def check_comparable(baseline: Run, candidate: Run, *, anyway: bool = False) -> 
         message = f"{baseline.path} was judged by {old.judge}, {candidate.path} by {new.judge}"
         if not anyway:
             raise RunError(
-                f"{message}: the judges could cause a difference. Judge the older one again with --rejudge, "
-                "or compare them anyway with --anyway."
+                f"{message}: the judges could cause a difference. Judge the older one again, as `ragfault compare "
+                "OLD NEW --rejudge` does, or compare them anyway with --anyway."
             )
         warnings.append(message)
     if old.gold != new.gold and (baseline.has_gold() or candidate.has_gold()):

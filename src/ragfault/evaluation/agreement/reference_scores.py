@@ -60,7 +60,7 @@ def load_reference_scores(
     kind = _detect_form(source, run)
     if kind == "values" and shared:
         raise UsageError(
-            f"{source} has values of one run, and there are two: give --human-labels twice, first for the baseline."
+            f"{source} has values of one run, and there are two: give --human-labels for each, first for the baseline."
         )
     loaded = FORM_LOADERS[kind](source, run, shared)
     matched = {name for value_by_trace in loaded.values.values() for name in value_by_trace}
@@ -85,7 +85,7 @@ def load_paired_reference_scores(
     two files.
     """
     if len(sources) > 2:
-        raise UsageError(f"--human-labels was given {len(sources)} times: once for both runs, or once for each.")
+        raise UsageError(f"--human-labels was given {len(sources)} times: once for both runs, or for each.")
     if len(sources) == 2:
         return load_reference_scores(sources[0], runs[0], notice=notice), load_reference_scores(
             sources[1], runs[1], notice=notice

@@ -88,9 +88,7 @@ def _refuse_to_overwrite(paths: list[Path]) -> None:
     there = [path for path in paths if path.exists()]
     if there:
         more = f" and {len(there) - 1} more of its files exist" if len(there) > 1 else " exists"
-        raise OutputError(
-            f"{there[0]}{more} already. Name another folder, or overwrite them with --force (in Python: force=True)."
-        )
+        raise OutputError(f"{there[0]}{more} already. Name another folder, or overwrite them with --force.")
 
 
 def _list_files() -> list[Traversable]:

@@ -289,7 +289,7 @@ class SpanFileReader:
     def read_file(self, name: str, payloads: Iterable[tuple[int, Any]]) -> Iterator[Trace]:
         """Yield the traces that are complete while the file is read."""
         if self.options.column_map:
-            raise InputError("a column map has no say over spans: leave --map out, or --shape otlp")
+            raise InputError('a column map has no say over spans: leave out --map, or give --shape "otlp"')
         last = 0
         for number, payload in payloads:
             if number == 0:

@@ -84,7 +84,7 @@ def open_store(place: str | Path) -> TraceStore:
     scheme = str(place).partition("://")[0]
     if scheme not in ADDRESS_SCHEMES:
         raise UsageError(
-            f"there is no store for {scheme[:20]}://. Name a folder, --store ./watched, or a ClickHouse, "
+            f'there is no store for {scheme[:20]}://. Name a folder, --store "watched", or a ClickHouse, '
             "--store clickhouse://user@host:8123/database"
         )
     from ragfault.server.storage.clickhouse.store import ClickHouseStore
