@@ -15,14 +15,14 @@ ENGLISH = ("How long does the trip to the north take?", "The trip to the north t
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """A run of German traces and one of English traces, both judged by words."""
     folder = tmp_path_factory.mktemp("runs")
-    made = {}
+    evaluated = {}
     for name, (query, answer) in {"german": GERMAN, "english": ENGLISH}.items():
         traces = [
             Trace(id=f"t{at}", query=f"{query} {at}", answer=answer, chunks=(Chunk(id="c", text=answer),))
             for at in range(12)
         ]
-        made[name] = evaluate(traces, folder / name, judge="lexical", metrics=["groundedness", "context_relevance"])
-    return made
+        evaluated[name] = evaluate(traces, folder / name, judge="lexical", metrics=["groundedness", "context_relevance"])
+    return evaluated
 
 
 def test_verbs_on_two_runs_and_the_gate_warn_as_evaluate_does(runs: dict[str, Run]):
@@ -38,7 +38,7 @@ def test_verbs_on_two_runs_and_the_gate_warn_as_evaluate_does(runs: dict[str, Ru
         assert warning[:40] in " ".join(str(result).split())
 
 
-def test_nothing_is_said_of_english(runs: dict[str, Run]):
+def test_english_gets_no_warning(runs: dict[str, Run]):
     """No warning where the judge knows the language."""
     english = runs["english"]
     assert not gate(english, ["groundedness>=0.1"]).warnings
