@@ -21,7 +21,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
             Trace(id=f"t{at}", query=f"{query} {at}", answer=answer, chunks=(Chunk(id="c", text=answer),))
             for at in range(12)
         ]
-        evaluated[name] = evaluate(traces, folder / name, judge="lexical", metrics=["groundedness", "context_relevance"])
+        evaluated[name] = evaluate(
+            traces, folder / name, judge="lexical", metrics=["groundedness", "context_relevance"]
+        )
     return evaluated
 
 
