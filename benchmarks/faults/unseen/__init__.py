@@ -2,5 +2,5 @@
 
 `corpora` holds the texts and questions, `system` the pipeline of both systems, `kinds` the faults:
 
-    python -m benchmarks.faults.unseen [KIND …] [--data FOLDER] [--sizes 200] [--seeds 1] [--no-key] [--out FILE]
+    python -m benchmarks.faults.unseen [KIND …] [--group developed|held-out|fresh] [--data FOLDER] [--no-key]
 """

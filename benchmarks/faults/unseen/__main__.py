@@ -1,6 +1,7 @@
 """How often bisection names the layer and the stage of a fault of a kind, and on a system, that it was not made with.
 
-    python -m benchmarks.faults.unseen [KIND …] [--data FOLDER] [--sizes 200] [--seeds 1] [--no-key] [--out FILE]
+    python -m benchmarks.faults.unseen [KIND …] [--group developed|held-out|fresh] [--data FOLDER] [--sizes 200]
+                                       [--seeds 1] [--no-key] [--cache FOLDER] [--out FILE]
 
 The system `shop` is always asked; `reports` where `--data` names a folder with `chunking_corpora/` and
 `chunking_questions.jsonl.gz`. With `--no-key` gold, references and facts are removed from both sides. Prints a Markdown
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -29,13 +31,15 @@ from benchmarks.faults.words import chance
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect, pair_runs
+from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Trace
 
 from . import damage
 from .corpora import report_chunks, report_questions, shop_chunks, shop_questions
-from .kinds import KINDS, Kind, chosen
+from .fresh_kinds import FRESH
+from .kinds import DEVELOPED, KINDS, Kind, chosen
 from .system import Parts, answer_all
 
 OPERATION = ("error", "empty_retrieval", "blank_answer", "uncited_answer")
@@ -55,8 +59,14 @@ def sampled(questions: Sequence[Trace], n: int, seed: int) -> list[Trace]:
     return sorted(questions, key=lambda question: chance(seed, "sampled", question.id))[:n]
 
 
-def judged(traces: Sequence[Trace], folder: Path, key: bool) -> Run:
-    """Judge what a system recorded, with or without its answer key."""
+GROUPS = {"developed": DEVELOPED, "held-out": frozenset(KINDS) - DEVELOPED - FRESH, "fresh": FRESH}
+
+
+def judged(parts: Parts, questions: Sequence[Trace], folder: Path, key: bool) -> Run:
+    """Judge what a system records, with or without its answer key; a folder that is there already is taken as it is."""
+    if folder.exists():
+        return Run.open(folder)
+    traces = answer_all(parts, questions)
     if not key:
         traces = [replace(trace, gold=None, facts=None, reference=None) for trace in traces]
     from ragfault.metrics import get_definitions
@@ -83,22 +93,32 @@ def outcome(kind: Kind, result: Any) -> dict[str, Any]:
     }
 
 
+def build_pairs(
+    parts: Parts, questions: Sequence[Trace], names: Sequence[str], seed: int, size: int, key: bool, cache: Path | None
+) -> Iterator[tuple[str, PairedRuns]]:
+    """Yield each kind of fault with the runs before and after it, paired."""
+    selected = sampled(questions, size, seed)
+    base = replace(parts, seed=2 * seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (cache or Path(temporary)) / f"{parts.name}-{size}-{seed}-{'key' if key else 'none'}"
+        baseline = judged(base, selected, folder / "baseline", key)
+        for name, kind in chosen(list(names), parts.name).items():
+            candidate = judged(kind.change(replace(base, seed=2 * seed + 1)), selected, folder / name, key)
+            yield name, pair_runs(baseline, candidate, anyway=True)
+            if cache is None:
+                shutil.rmtree(folder / name)
+
+
 def trials(parts: Parts, questions: Sequence[Trace], asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Run every kind of fault on a system; yield the outcome of each trial."""
     for seed in range(asked.seeds):
-        selected = sampled(questions, max(asked.sizes), seed)
-        base = replace(parts, seed=2 * seed)
-        with tempfile.TemporaryDirectory() as folder:
-            baseline = judged(answer_all(base, selected), Path(folder, "baseline"), asked.key)
-            for name, kind in chosen(asked.kinds, parts.name).items():
-                broken = kind.change(replace(base, seed=2 * seed + 1))
-                candidate = judged(answer_all(broken, selected), Path(folder, "candidate"), asked.key)
-                pairs = pair_runs(baseline, candidate, anyway=True)
-                for n in asked.sizes:
-                    keep = np.zeros(len(pairs.pairing), dtype=bool)
-                    keep[random.Random(f"{seed}-{n}").sample(range(len(keep)), min(n, len(keep)))] = True
-                    result = outcome(kind, bisect(pairs, pair_mask=keep, seed=seed))
-                    yield {"system": parts.name, "kind": name, "seed": seed, "n": n, **result}
+        size = max(asked.sizes)
+        for name, pairs in build_pairs(parts, questions, asked.kinds, seed, size, asked.key, asked.cache):
+            for n in asked.sizes:
+                keep = np.zeros(len(pairs.pairing), dtype=bool)
+                keep[random.Random(f"{seed}-{n}").sample(range(len(keep)), min(n, len(keep)))] = True
+                result = outcome(KINDS[name], bisect(pairs, pair_mask=keep, seed=seed))
+                yield {"system": parts.name, "kind": name, "seed": seed, "n": n, **result}
 
 
 def row(result: dict[str, Any]) -> str:
@@ -134,7 +154,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--key", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--out", type=Path, help="write every outcome as a line of JSON")
+    parser.add_argument("--group", choices=GROUPS, nargs="+", help="groups of kinds, where none is named")
+    parser.add_argument("--cache", type=Path, help="keep the runs in this folder, and take those that are there")
     asked = parser.parse_args()
+    asked.kinds = asked.kinds or sorted(set().union(*(GROUPS[name] for name in asked.group or GROUPS)))
     unknown = [name for name in asked.kinds if name not in KINDS]
     if unknown:
         parser.error(f"no kind {', '.join(unknown)}; there are {', '.join(KINDS)}")

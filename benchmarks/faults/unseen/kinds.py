@@ -7,6 +7,7 @@ well as in the source data. The layer "generation" holds everything between the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from .corpora import report_chunks
 from .system import Parts
 from .text import terms
 
-__all__ = ["KINDS", "Kind"]
+__all__ = ["DEVELOPED", "KINDS", "Kind"]
 
 Change = Callable[[Parts], Parts]
 
@@ -408,6 +409,20 @@ def _html_answer(parts: Parts) -> Parts:
 def _half(parts: Parts) -> Parts:
     """Record no chunks for half of the queries."""
     return _log(parts, lambda trace, _: replace(trace, chunks=None) if chance("lost", trace.id) < 0.5 else trace)
+
+
+DEVELOPED = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    none markdown-stripped slower currency-changed digits-lost previous-answer middle-dropped one-word weaker-model echo
+    stems-in-the-index dimensions-truncated history-appended tenant-leak threshold-high greedy-deduplication
+    random-rerank clipped-at-indexing tables-shifted ocr-noise log-before-rerank log-answer-clipped
+    log-chunk-texts-lost log-half-lost
+    """,
+    )
+)
+"""About every second kind, on which the rules were written and the weights learned; the others were looked at once."""
 
 
 def chosen(names: list[str], system: str) -> Mapping[str, Kind]:
