@@ -14,7 +14,7 @@ from ragfault.records import Chunk, Trace
 
 from .kinds import BOTH, FORM, INGESTED, KINDS, kind
 from .system import HEADS, REFUSALS, Parts
-from .text import split_sentences, terms
+from .text import split_sentences
 
 __all__ = ["FRESH"]
 
@@ -204,10 +204,10 @@ def _greeting(parts: Parts) -> Parts:
     )
 
 
-@kind("synonym-rewriter", "")
-def _word_order(parts: Parts) -> Parts:
-    """Search with the words of the query in another order."""
-    return replace(parts, rewrite=lambda query: " ".join(sorted(terms(query))) or query)
+@kind("polite-rewriter", "")
+def _polite(parts: Parts) -> Parts:
+    """Search with two words before the query that no document holds."""
+    return replace(parts, rewrite=lambda query: f"kindly tell {query}")
 
 
 FRESH = frozenset(KINDS) - BEFORE

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ragfault.analysis.comparison.attribution.answer_defects import (
+    add_answer_defects,
+    find_defect_faults,
+    mark_defects,
+    split_defects,
+)
 from ragfault.analysis.comparison.attribution.edited_sources import (
     describe_unverified_edits,
     is_lost_with_edits,
     move_decision,
     place_by_texts,
 )
+from ragfault.analysis.comparison.attribution.example_traces import pick_examples
 from ragfault.analysis.comparison.attribution.segment_search import search_segments
 from ragfault.analysis.comparison.comparability import (
     describe_blocked,
@@ -28,6 +35,7 @@ from ragfault.analysis.comparison.decision_tree import (
     EQUAL_DEPTH,
     GOLD_METRICS,
     STAGES_BY_BRANCH,
+    STAGES_BY_LAYER,
     TREE_METRICS,
     TreeWalk,
     excludes_drop,
@@ -47,10 +55,8 @@ from ragfault.analysis.comparison.records import (
     Bisection,
     BranchDecision,
     Comparison,
-    ExampleTrace,
     LayerFault,
     MetricChange,
-    MovedTrace,
     RunDifference,
 )
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
@@ -66,108 +72,9 @@ from ragfault.analysis.comparison.trade_offs import (
 )
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import AnyRun, MetricInfo
-from ragfault.records import Trace, Verdicts
-from ragfault.rules import RELEVANT_LEVELS, quote_matches
+from ragfault.rules import RELEVANT_LEVELS
 
-MAX_CHARACTERS = 400  # maximum length of a text in an example
-
-JudgedTrace = tuple[Trace, Verdicts]
 VerdictSentence = tuple[Literal["fault", "no fault", "cannot tell"], str]
-
-
-def pick_examples(paired: PairedRuns, fault: LayerFault) -> tuple[ExampleTrace, ...]:
-    """Pick the traces on which the first evidence of a fault fell most, with their texts before and after."""
-    change = fault.evidence[0]
-    movers = {mover.trace: mover for mover in (change.drops if change.better == "higher" else change.gains)}
-    new = _load_traces(paired, 1, list(movers))
-    partners = paired.baseline_ids(list(movers))
-    old = _load_traces(paired, 0, list(partners.values()))
-    examples = []
-    for name, mover in movers.items():
-        if name in new and partners.get(name) in old:
-            before, after = _evidence_texts(fault, old[partners[name]], new[name])
-            examples.append(_build_example(change.metric, mover, before, after))
-    return tuple(examples)
-
-
-def _load_traces(paired: PairedRuns, side_index: int, ids: list[str]) -> dict[str, JudgedTrace]:
-    run = paired.runs[side_index]
-    return {t.id: (t, v) for t, v in zip(run.traces(ids), run.verdicts(ids), strict=True)}
-
-
-def _build_example(metric: str, mover: MovedTrace, before: str | None, after: str | None) -> ExampleTrace:
-    return ExampleTrace(
-        trace=mover.trace,
-        query=mover.query,
-        metric=metric,
-        baseline=mover.baseline,
-        candidate=mover.candidate,
-        before=_truncate(before),
-        after=_truncate(after),
-    )
-
-
-def _evidence_texts(fault: LayerFault, baseline: JudgedTrace, candidate: JudgedTrace) -> tuple[str | None, str | None]:
-    """Return the texts to show: chunks for retrieval, claims for grounding, quotes for citations, else answers."""
-    if fault.layer == "pipeline":
-        return baseline[0].answer, candidate[0].error
-    if fault.layer == "retrieval":
-        return _lost_chunk_text(baseline, candidate), _irrelevant_chunk_text(candidate)
-    if fault.branch.startswith("2"):
-        return _claim_text(baseline, good=True), _claim_text(candidate, good=False)
-    if fault.branch.startswith("5"):
-        return _quote_text(baseline, good=True), _quote_text(candidate, good=False)
-    return baseline[0].answer, candidate[0].answer
-
-
-def _lost_chunk_text(baseline: JudgedTrace, candidate: JudgedTrace) -> str | None:
-    """Return the best chunk of the baseline that the candidate did not retrieve."""
-    there = {chunk.text for chunk in candidate[0].chunks or ()}
-    chunks = baseline[0].chunks or ()
-    gold = baseline[0].gold.chunks if baseline[0].gold else {}
-    seen = baseline[1].chunk or ()
-    ranked = sorted(
-        (gold.get(chunk.id, 0.0), seen[at].relevance if at < len(seen) else 0.0, -at, chunk.text)
-        for at, chunk in enumerate(chunks)
-        if chunk.text not in there
-    )
-    return ranked[-1][-1] if ranked else None
-
-
-def _irrelevant_chunk_text(candidate: JudgedTrace) -> str | None:
-    """Return the first irrelevant chunk of the candidate, else its first chunk."""
-    chunks = candidate[0].chunks or ()
-    for chunk, verdict in zip(chunks, candidate[1].chunk or (), strict=False):
-        if verdict.level not in RELEVANT_LEVELS:
-            return chunk.text
-    return chunks[0].text if chunks else None
-
-
-def _claim_text(judged: JudgedTrace, *, good: bool) -> str | None:
-    """Return the first claim that is (not) supported, with the reason; else the answer."""
-    for claim in judged[1].claim or ():
-        if (claim.support in ("supported", "inferred")) is good:
-            reason = f" ({claim.support}{f': {claim.reason}' if claim.reason else ''})" if not good else ""
-            return f"{claim.claim}{reason}"
-    return judged[0].answer
-
-
-def _quote_text(judged: JudgedTrace, *, good: bool) -> str | None:
-    """Return the first citation that does (not) hold."""
-    trace, verdicts = judged
-    texts = {chunk.id: chunk.text for chunk in trace.chunks or ()}
-    for at, citation in enumerate(trace.citations or ()):
-        supported = verdicts.citation is None or at >= len(verdicts.citation) or verdicts.citation[at].supports
-        quoted = citation.quote is None or quote_matches(citation.quote, texts.get(citation.chunk, ""))
-        if (supported and quoted) is good:
-            return f"“{citation.quote or citation.claim or ''}” → {citation.chunk}"
-    return None
-
-
-def _truncate(text: str | None) -> str | None:
-    return text if text is None or len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
-
-
 SECOND_LOOK = "again: generation"  # branch name of the check on the traces with unaffected retrieval
 TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 """Of alpha, for the metrics and checks together, and for the search for a segment; the rest is for what one side
@@ -204,10 +111,11 @@ def bisect(
     gone = stale_gold_share(old, new)
     _add_equal_depth(side)
     names = _tree_metrics(side, use_gold_ids=gone is None)
-    full = compare(side, metrics=[*add_pipeline_checks(side), *names], pair_mask=pair_mask, **options)
+    added = [*add_pipeline_checks(side), *add_answer_defects(side)]
+    defects, full = split_defects(compare(side, metrics=[*added, *names], pair_mask=pair_mask, **options))
     broken = find_pipeline_faults(side, full)
     checks, comparison = split_checks(full)
-    silent = find_silent_pairs(side, broken)
+    silent, every = find_silent_pairs(side, broken), pair_mask
     if silent.any():
         pair_mask = ~silent if pair_mask is None else pair_mask & ~silent
         comparison = compare(side, metrics=names if pair_mask.any() else [], pair_mask=pair_mask, **options)
@@ -217,7 +125,9 @@ def bisect(
         warnings += (f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans",)
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
-    explained = None if blocked else _explain_by_refusals(side, walk, names, pair_mask, options)
+    explained = None
+    if not blocked:
+        explained = _explain_by_more_chunks(walk) or _explain_by_refusals(side, walk, names, pair_mask, options)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
     if edits and explained is None and not blocked:
         explained = _explain_by_edits(side, walk, edits, pair_mask, options)
@@ -229,16 +139,11 @@ def bisect(
     if faults and faults[0].layer == "retrieval":
         more, ruling = _recheck_generation(side, comparison, pair_mask, options, differences)
         faults, tree = [*faults, *more], [*tree, ruling]
-    evidence = collect_evidence(read_pairs(side, pair_mask)) if faults or broken else ()
-    shown = tuple(
-        replace(
-            fault,
-            suspects=rank_suspects(STAGES_BY_BRANCH.get(fault.branch, ()), evidence),
-            examples=pick_examples(side, fault),
-        )
-        for fault in (*broken, *faults)
-    )
-    shared = replace(full, changes=(*comparison.changes, *checks), warnings=warnings)
+    if not faults and explained is None and not blocked:
+        faults = find_defect_faults(side, defects, full.alpha, pair_mask, options)
+        tree = mark_defects(tree, faults)
+    shown = (*_describe_faults(side, broken, every), *_describe_faults(side, faults, pair_mask))
+    shared = replace(full, changes=(*comparison.changes, *checks, *defects), warnings=warnings)
     verdict, sentence = explained or _doubt_edits(_decide_verdict(shown, walk, comparison, shared), edits)
     result = Bisection(
         verdict=verdict,
@@ -250,6 +155,16 @@ def bisect(
         needed=walk.needed if verdict == "cannot tell" else None,
     )
     return _add_segments(side, result, options) if has_all_pairs and explained is None else result
+
+
+def _describe_faults(
+    paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: NDArray[np.bool_] | None
+) -> Iterator[LayerFault]:
+    """Yield the faults with the stages that the pairs speak for, and with examples."""
+    evidence = collect_evidence(read_pairs(paired, pair_mask)) if faults else ()
+    for fault in faults:
+        usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
+        yield replace(fault, suspects=rank_suspects(usual, evidence, others), examples=pick_examples(paired, fault))
 
 
 def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, Any]) -> Bisection:
@@ -300,6 +215,15 @@ def _decide_verdict(
     if walk.verdict == "no fault" and full.by is None and full.unpaired[1] > full.pairs:
         return "cannot tell", f"The data cannot tell: nothing is shown on {full.pairs:,} paired traces.{counts}"
     return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{counts}"
+
+
+def _explain_by_more_chunks(walk: TreeWalk) -> VerdictSentence | None:
+    """Return verdict and sentence where more chunks of less use made the answers more complete; None elsewhere."""
+    lost = [change for fault in walk.faults for change in fault.evidence]
+    gain = walk.changes.get("completeness")
+    if not lost or walk.faults[0].branch[0] != "6" or gain is None or gain.verdict != "better":
+        return None
+    return "no fault", f"No layer broke, a trade-off: {_change_text(gain)}, while {_change_text(lost[0])}."
 
 
 def _explain_by_refusals(
@@ -431,6 +355,7 @@ def _recheck_generation(
         for side in (0, 1)
     ]
     calm &= relevant[1][paired.paired_rows(1)] >= relevant[0][paired.paired_rows(0)]
+    calm &= _keeps_used_chunks(paired)
     chosen = [
         c.metric for c in comparison.changes if c.layer != "retrieval" or metric_name(c.metric) == "chunk_attribution"
     ]
@@ -451,6 +376,21 @@ def _recheck_generation(
     clear = walk.verdict == "no fault"
     outcome: Literal["ruled out", "cannot tell"] = "ruled out" if clear else "cannot tell"
     return [], BranchDecision(branch=SECOND_LOOK, layer="generation", outcome=outcome, why=f"{scope} no drop is shown")
+
+
+def _keeps_used_chunks(paired: PairedRuns) -> NDArray[np.bool_]:
+    """Return the pairs on which the candidate retrieved every text that the baseline's answer draws on."""
+    texts = [[key.text or key.id for key in contents.keys] for contents in paired.contents]
+    used = [
+        [place for place, use in enumerate(verdicts.use or ()) if use.used] for verdicts in paired.runs[0].verdicts()
+    ]
+    old, new = paired.contents[0].trace_keys, paired.contents[1].trace_keys
+    rows = zip(paired.paired_rows(0).tolist(), paired.paired_rows(1).tolist(), strict=True)
+    keeps = [
+        {texts[0][old[left][place]] for place in used[left]} <= {texts[1][key] for key in new[right]}
+        for left, right in rows
+    ]
+    return np.array(keeps, dtype=bool)
 
 
 def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison) -> str:

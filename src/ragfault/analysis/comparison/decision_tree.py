@@ -41,7 +41,20 @@ RETRIEVER_STAGES = (
     "score threshold",
     "query rewriter",
     "ingestion",
+    "deduplication",
+    "source documents",
 )
+GENERATION_STAGES = (
+    "model",
+    "prompt",
+    "prompt assembly",
+    "decoding",
+    "max tokens",
+    "refusal wording",
+    "output schema",
+    "answer cache",
+)
+SOURCE_STAGES = ("source documents", "ingestion", "index", "chunker")
 
 
 class TreeBranch(Struct, frozen=True, kw_only=True):
@@ -52,7 +65,7 @@ class TreeBranch(Struct, frozen=True, kw_only=True):
     title: str
     match: Callable[[TreeWalk], list[MetricChange]]  # return the changes that make the branch match; empty: no match
     reads: tuple[str, ...]  # the metrics it rests on
-    stages: tuple[str, ...]  # stages of the pipeline in which the fault may lie
+    stages: tuple[str, ...]  # stages of the pipeline in which the fault usually lies
     differences: tuple[str, ...]  # names of the run differences that point to it
     remedies: tuple[str, ...]
 
@@ -359,6 +372,10 @@ BRANCHES: tuple[TreeBranch, ...] = (
 """The branches in the order of the tree; the first that matches is where to begin."""
 
 STAGES_BY_BRANCH = {branch.name: branch.stages for branch in BRANCHES} | {
-    "0 empty retrieval": ("filter", "score threshold", "index", "index coverage", "query rewriter")
+    "0 empty retrieval": ("filter", "score threshold", "index", "index coverage", "query rewriter"),
+    "0 blank answer": ("max tokens", "model", "output schema", "refusal wording"),
+    "0 uncited answer": ("output schema", "prompt", "model"),
 }
-"""Branch, or check of the pipeline → the stages in which its fault may lie."""
+"""Branch, or check of the pipeline → the stages in which its fault usually lies."""
+STAGES_BY_LAYER = {"retrieval": RETRIEVER_STAGES, "generation": GENERATION_STAGES, "source data": SOURCE_STAGES}
+"""Layer → all its stages; those that are not usual in a branch are suspected where evidence speaks for them."""

@@ -20,8 +20,8 @@ COUNTERPARTS = {
     "answer_relevance": ("groundedness", "context_adherence"),
     "context_recall": ("context_precision", "context_relevance"),
     "context_precision": ("context_recall",),
-    "context_relevance": ("context_recall",),
-    "chunk_utilization": ("context_recall",),
+    "context_relevance": ("completeness", "context_recall", "recall", "span_recall"),
+    "chunk_utilization": ("completeness", "context_recall", "recall", "span_recall"),
 }
 """Metric → the metrics that may have risen at its expense, in the order in which they are named."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from ragfault.analysis.comparison.decision_tree import STAGES_BY_BRANCH
+from ragfault.analysis.comparison.decision_tree import STAGES_BY_BRANCH, STAGES_BY_LAYER
 from ragfault.analysis.comparison.records import Bisection, SettingDifference
 from ragfault.errors import InputError
 from ragfault.text.redaction import detect_sensitive
@@ -196,7 +196,7 @@ def _weigh(bisection: Bisection, stage: str | None) -> tuple[Outcome, str]:
     if not bisection.faults:
         return "not supported", "no fault is shown"
     for fault in bisection.faults:
-        if stage in STAGES_BY_BRANCH.get(fault.branch, ()):
+        if stage in (*STAGES_BY_BRANCH.get(fault.branch, ()), *STAGES_BY_LAYER.get(fault.layer, ())):
             listed = ", ".join(suspect.stage for suspect in fault.suspects)
             return "possible", f"it can cause what is shown, but the evidence points to {listed}"
     return "not supported", f"what is shown is a fault of {bisection.faults[0].layer}, which {stage} does not cause"

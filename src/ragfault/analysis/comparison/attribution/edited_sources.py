@@ -15,8 +15,8 @@ from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.decision_tree import BRANCHES, EQUAL_DEPTH
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
-from ragfault.analysis.comparison.stages.chunk_evidence import share_common_words
 from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, read_pairs
+from ragfault.analysis.comparison.stages.text_evidence import share_common_words
 from ragfault.analysis.score_matrix import metric_name
 
 KEY_METRICS = ("factual_accuracy", "context_recall")  # measured where there is an answer key

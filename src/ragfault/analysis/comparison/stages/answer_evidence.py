@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from statistics import fmean
 
 from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, TracePair, give, ramp
@@ -11,9 +13,35 @@ from ragfault.records import Citation, Trace, Verdicts
 from ragfault.rules import quote_matches
 from ragfault.text.quantities import EntityMatch, extract_quantities
 
+REPEATED_SHARE = 0.3  # of the sentences of an answer
+MAX_EQUAL = 2  # an answer that more queries share is a phrase
+LEAST_WORDS = 3  # a shorter answer may fit several queries
 SENTENCE_END = re.compile(r"[.!?…:;)\]}\"'”’»|*`。！？]\s*(?:\[[^\]]*\]\s*)*$")
 FIGURE = re.compile(r"\d+")
 SENTENCE = re.compile(r"(?<=[.!?]) +|\n+")
+
+
+def answer_rules(traces: PairedTraces) -> Evidence:
+    """Observe the answers; those that the baseline gave to another query say nothing of how they were written."""
+    counts = Counter(_normalize(pair.old.answer) for pair in traces.pairs)
+    rare = {answer for answer, count in counts.items() if count <= MAX_EQUAL and len(answer.split()) >= LEAST_WORDS}
+    other = [
+        _normalize(pair.new.answer) in rare
+        and _normalize(pair.new.answer) != _normalize(pair.old.answer)
+        and not _refused(pair.new_verdicts)
+        for pair in traces.pairs
+    ]
+    share = fmean(other) if other else 0.0
+    text = f"{share:.0%} of the answers are those that the baseline gave to another query"
+    for stage, part in (("answer cache", 1.0), ("prompt assembly", 0.5)):
+        yield from give("answer of another query", part * ramp(share, LEAST_SHARE, 0.15), text, stage)
+    own = traces._replace(pairs=[pair for pair, foreign in zip(traces.pairs, other, strict=True) if not foreign])
+    for rule in ANSWER_RULES:
+        yield from rule(own)
+
+
+def _normalize(answer: str | None) -> str:
+    return " ".join((answer or "").split())
 
 
 def _answered(traces: PairedTraces) -> list[TracePair]:
@@ -146,7 +174,8 @@ def _wording_rules(traces: PairedTraces) -> Evidence:
     yield from give("copied", ramp(copied[1] - copied[0], 0.1, 0.4), text, "prompt", "model")
     again = _rise(_answered(traces), _repeated)
     text = f"{again[1]:.0%} of the sentences repeat an earlier one of the same answer, {again[0]:.0%} before"
-    yield from give("repeated", ramp(again[1] - again[0], LEAST_SHARE, 0.15), text, "decoding", "model")
+    yield from give("repeated", ramp(again[1] - again[0], LEAST_SHARE, 0.15), text, "decoding")
+    yield from give("repeated", ramp(again[1] - again[0], LEAST_SHARE, 0.15) / 2, text, "model")
 
 
 def _stands_after(inner: Sequence[str], outer: Sequence[str]) -> bool:
@@ -169,21 +198,24 @@ def states_other_unit(trace: Trace) -> bool:
     >>> states_other_unit(Trace(id="1", query="?", chunks=(chunk,), answer="It costs $9."))
     True
     """
-    stated = _units_by_figure((trace.answer or "",))
-    known = _units_by_figure(tuple(chunk.text for chunk in trace.chunks or ())) if stated else {}
+    stated = _units_by_figure(trace.answer or "")
+    known: dict[str, set[str]] = {}
+    for chunk in trace.chunks or () if stated else ():
+        for figure, units in _units_by_figure(chunk.text).items():
+            known.setdefault(figure, set()).update(units)
     return any(figure in known and not units & known[figure] for figure, units in stated.items())
 
 
-def _units_by_figure(texts: Sequence[str]) -> dict[str, set[str]]:
-    """Return the units that stand beside each figure of the texts; bare figures are left out."""
+@lru_cache(maxsize=8192)
+def _units_by_figure(text: str) -> dict[str, set[str]]:
+    """Return the units that stand beside each figure of a text; bare figures are left out."""
     units_by_figure: dict[str, set[str]] = {}
-    for text in texts:
-        matches: list[EntityMatch] = []
-        extract_quantities(text, matches)
-        for match in matches:
-            figure, _, unit = match.form.partition(" ")
-            if unit:
-                units_by_figure.setdefault(figure, set()).add(unit)
+    matches: list[EntityMatch] = []
+    extract_quantities(text, matches)
+    for match in matches:
+        figure, _, unit = match.form.partition(" ")
+        if unit:
+            units_by_figure.setdefault(figure, set()).add(unit)
     return units_by_figure
 
 
@@ -193,7 +225,16 @@ def _copied(trace: Trace, _: Verdicts) -> float:
     return fmean(part in context for part in parts) if parts else 0.0
 
 
-def _repeated(trace: Trace, _: Verdicts) -> float:
+def repeats_itself(trace: Trace) -> bool:
+    """Return whether three sentences of ten of an answer repeat an earlier one.
+
+    >>> repeats_itself(Trace(id="1", query="?", answer="The cabin is on the upper deck. " * 2))
+    True
+    """
+    return _repeated(trace) >= REPEATED_SHARE
+
+
+def _repeated(trace: Trace, _: Verdicts | None = None) -> float:
     parts = [part for part in SENTENCE.split(trace.answer or "") if len(part) > 20]
     return 1 - len(set(parts)) / len(parts) if parts else 0.0
 

@@ -1,4 +1,4 @@
-"""Evidence on the lists of chunks: texts, order, depth, overlap, what is gone, and rewritten queries."""
+"""Evidence on the lists of chunks: order, depth, overlap, copies, and what is gone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, TracePair, give, ramp
 from ragfault.records import Chunk, Trace
+
+MAX_LIKENESS = 200  # lists whose chunks are compared with each other
 
 
 class _ChunkLists(NamedTuple):
@@ -44,19 +46,9 @@ def _chunk_lists(traces: PairedTraces) -> _ChunkLists:
 
 
 def _corpus_rules(traces: PairedTraces) -> Evidence:
-    """Observe texts under the same id, new ids and lengths of chunks."""
+    """Observe new ids, lengths of chunks, copies and likeness within a list."""
     old, new = traces.profiles
     lists = _chunk_lists(traces)
-    both = old.chunks.keys() & new.chunks.keys()
-    other = sum(old.chunks[name] != new.chunks[name] for name in both) / len(both) if both else 0.0
-    if other > 0:
-        text = f"{other:.0%} of the chunks that both runs retrieved under one id have another text"
-        stay = _shared_words(traces)
-        yield from give("texts", ramp(other, 0.0, 0.1), text, "ingestion", "source documents")
-        if stay is not None:
-            edited = f"{text}, with {stay:.0%} of their words kept"
-            yield from give("edited", ramp(stay, 0.7, 0.9), edited, "source documents")
-            yield from give("damaged", ramp(0.9 - stay, 0.0, 0.3), edited, "ingestion")
     if not lists.same_passages and old.chunks and new.chunks:
         text = f"{_shared(old.chunks, new.chunks):.0%} of the chunk ids and hardly any text are in both runs"
         yield from give("cut anew", 1.0, text, "chunker")
@@ -68,28 +60,26 @@ def _corpus_rules(traces: PairedTraces) -> Evidence:
     copies = [_copy_share(traces.pairs, side) for side in (0, 1)]
     text = f"{copies[1]:.0%} of the chunks in a list repeat a text of the same list, {copies[0]:.0%} before"
     yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1), text, "index")
+    yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1) / 2, text, "deduplication")
+    yield from _likeness_rules(lists)
 
 
-def _shared_words(traces: PairedTraces) -> float | None:
-    """Return the mean share of the words that texts changed under the same id have kept."""
-    old = {chunk.id: chunk.text for pair in traces.pairs for chunk in pair.old.chunks or ()}
-    shares = []
-    for chunk in {chunk.id: chunk for pair in traces.pairs for chunk in pair.new.chunks or ()}.values():
-        before = old.get(chunk.id)
-        if before is not None and before != chunk.text:
-            shares.append(share_common_words(before, chunk.text))
-    return fmean(shares) if shares else None
+def _likeness_rules(lists: _ChunkLists) -> Evidence:
+    """Observe lists whose chunks are less alike than those of the baseline."""
+    chosen = [pair for pair, _, new in lists.changed if len(new) > 1 and len(pair.old.chunks or ()) > 1]
+    if len(chosen) < 10 or not lists.same_passages:
+        return
+    sample = chosen[:: max(1, len(chosen) // MAX_LIKENESS)]
+    old, new = (sorted(_likeness((pair.old, pair.new)[side]) for pair in sample) for side in (0, 1))
+    high = [values[int(0.9 * len(values))] for values in (old, new)]
+    text = f"in nine lists of ten, two chunks share {high[1]:.0%} of their words at most, {high[0]:.0%} before"
+    yield from give("less alike", ramp(1 - high[1] / max(high[0], 1e-9), 0.15, 0.6), text, "deduplication")
 
 
-def share_common_words(before: str, after: str) -> float:
-    """Return the share of the words of the longer text that both texts hold, in [0, 1].
-
-    >>> share_common_words("open until nine", "open until ten")
-    0.6666666666666666
-    """
-    words = before.split(), after.split()
-    most = max(1, len(words[0]), len(words[1]))
-    return (Counter(words[0]) & Counter(words[1])).total() / most
+def _likeness(trace: Trace) -> float:
+    """Return the largest share of words that two chunks of a list have in common, of the shorter of both."""
+    words = [frozenset(chunk.text.casefold().split()) for chunk in trace.chunks or ()]
+    return max(_shared(left, right) for at, left in enumerate(words) for right in words[:at])
 
 
 def _copy_share(pairs: Sequence[TracePair], side: int) -> float:
@@ -117,7 +107,7 @@ def _list_rules(traces: PairedTraces) -> Evidence:
         yield from _set_rules(lists, share, (1 - ramp(ordered, 0.3, 0.9)) * (1 - ramp(copies, 0.02, 0.1)))
     if lists.same_passages and after > 0.8 * before:
         yield from _gone_rules(traces, lists)
-    yield from _filter_rules(lists)
+    yield from _spread_rules(lists, share)
 
 
 def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
@@ -136,6 +126,7 @@ def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
         yield from give("order kept", part * ramp(order, 0.85, 0.98), text, "embedder", "index", "index coverage")
         mixed = part * ramp(0.98 - order, 0.0, 0.25)
         yield from give("order mixed", mixed, text, "reranker", "query rewriter")
+        yield from give("order lost", part * ramp(0.7 - order, 0.0, 0.15), text, "reranker")
     spread = _loss_dispersion(lists)
     if spread is not None:
         text = "some chunks are lost for most queries that retrieved them, others for hardly any"
@@ -196,7 +187,11 @@ def _depth_rules(lists: _ChunkLists, before: float, after: float) -> Evidence:
     if after < before:
         varied = f"{text}, and their number varies"
         uneven = moved * ramp(0.95 - even, 0.0, 0.35)
-        yield from give("uneven depth", uneven, varied, "score threshold")
+        heads = fmean(new == old[: len(new)] for _, old, new in lists.changed)
+        begun = f"{text}, and on {heads:.0%} it is the beginning of the other"
+        yield from give("beginning", moved * ramp(heads, 0.6, 0.95), begun, "top-k", "score threshold")
+        yield from give("gaps", moved * ramp(0.9 - heads, 0.0, 0.5), begun, "filter", "deduplication", "index coverage")
+        yield from give("uneven depth", uneven, varied, "score threshold", "deduplication")
         yield from give("uneven depth", uneven / 2, varied, "filter")
     else:
         yield from give("deeper", moved, text, "top-k")
@@ -224,52 +219,16 @@ def _gone_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:
         yield from give("gold gone", ramp(gone, 0.05, 0.25), text, "index coverage")
 
 
-def _filter_rules(lists: _ChunkLists) -> Evidence:
-    """Observe lists that one document or one value of a field fills, and pairs that are hit wholly or not at all."""
-    counted = [entry for entry in lists.changed if len(entry[2]) >= 3 and len(entry[1]) >= 3]
+def _spread_rules(lists: _ChunkLists, share: float) -> Evidence:
+    """Observe pairs that are hit wholly or not at all."""
+    counted = [(old, new) for _, old, new in lists.changed if len(new) >= 3 and len(old) >= 3]
     if len(counted) < 5:
         return
-    fields = Counter(name for pair, _, _ in counted for name in _chunk_fields(pair.new))
-    best = (0.0, "")
-    for name in (name for name, count in fields.items() if count >= 0.5 * len(counted)):
-        single = [
-            _is_single(pair.new.chunks or (), name) - _is_single((pair.old.chunks or ())[: len(new)], name)
-            for pair, _, new in counted
-        ]
-        best = max(best, (fmean(single), name))
-    text = f"one {best[1]} alone fills the list on {best[0]:.0%} more of the pairs whose lists changed"
-    yield from give("one value", ramp(best[0], 0.05, 0.3), text, "filter")
-    apart = fmean(not set(old) & set(new) for _, old, new in counted)
-    share = len(lists.changed) / lists.recorded
+    apart = fmean(not set(old) & set(new) for old, new in counted)
     text = f"{share:.0%} of the lists changed, {apart:.0%} of these wholly, and the others not at all"
     yield from give(
         "some wholly", ramp(0.8 - share, 0.0, 0.3) * ramp(apart, 0.1, 0.5), text, "filter", "query rewriter"
     )
 
 
-def _chunk_fields(trace: Trace) -> set[str]:
-    return {"document"} | {name for chunk in trace.chunks or () for name in chunk.metadata}
-
-
-def _is_single(chunks: Sequence[Chunk], name: str) -> int:
-    """Return 1 where all chunks have the same value of a field."""
-    values = {str(chunk.document if name == "document" else chunk.metadata.get(name)) for chunk in chunks}
-    return int(len(values) == 1 and values != {"None"})
-
-
-def _rewrite_rules(traces: PairedTraces) -> Evidence:
-    """Observe queries that a recorded step rewrote otherwise."""
-    written = [(_rewritten(pair.old), _rewritten(pair.new)) for pair in traces.pairs]
-    known = [(old, new) for old, new in written if old is not None and new is not None]
-    if not known:
-        return
-    share = fmean(old != new for old, new in known)
-    text = f"{share:.0%} of the recorded rewritten queries differ"
-    yield from give("rewritten", ramp(share, LEAST_SHARE, 0.2), text, "query rewriter")
-
-
-def _rewritten(trace: Trace) -> str | None:
-    return next((step.output for step in trace.steps or () if step.kind == "rewrite" and step.output), None)
-
-
-CHUNK_RULES = (_corpus_rules, _list_rules, _rewrite_rules)
+CHUNK_RULES = (_corpus_rules, _list_rules)

@@ -23,6 +23,8 @@ class StageWeights(Struct, frozen=True):
     """Divides the logits; fitted on kinds of faults and corpora that were held out."""
     common_weight: float
     """Weight of evidence without a weight of its own."""
+    unusual_logit: float
+    """Logit of a stage that is not usual in the branch of the fault, beside its prior."""
     trials: int
     """Trials on the fault bench, each with its kind of fault held out."""
     first_accuracy: float
@@ -32,7 +34,12 @@ class StageWeights(Struct, frozen=True):
     prior_logits: dict[str, float]
     """Stage → logit without evidence."""
     weights: dict[str, float]
-    """Evidence and stage ("order: reranker") → weight."""
+    """Evidence and stage ("order: reranker"), or evidence for any other stage ("setting") → weight."""
+
+    def weight_of(self, item: StageEvidence) -> float:
+        """Return the weight of an observation for its stage."""
+        own = self.weights.get(f"{item.name}: {item.stage}")
+        return own if own is not None else self.weights.get(item.name, self.common_weight)
 
 
 @lru_cache(maxsize=1)
@@ -45,36 +52,42 @@ def load_stage_weights() -> StageWeights:
 def score_stage(stage: str, evidence: Sequence[StageEvidence], table: StageWeights) -> float:
     """Score a stage: its prior and the weighted strengths of the evidence for it, as a logit."""
     return table.prior_logits.get(stage, 0.0) + sum(
-        table.weights.get(f"{item.name}: {stage}", table.common_weight) * item.strength
-        for item in evidence
-        if item.stage == stage
+        table.weight_of(item) * item.strength for item in evidence if item.stage == stage
     )
 
 
-def rank_suspects(stages: Sequence[str], evidence: Sequence[StageEvidence]) -> tuple[Suspect, ...]:
+def score_stages(
+    usual: Sequence[str], others: Sequence[str], evidence: Sequence[StageEvidence], table: StageWeights
+) -> dict[str, float]:
+    """Score the usual stages of a fault, and those of the others that any evidence speaks for."""
+    supported = {item.stage for item in evidence}
+    added = [stage for stage in others if stage not in usual and stage in supported]
+    scores = {stage: score_stage(stage, evidence, table) for stage in (*usual, *added)}
+    return {stage: score + table.unusual_logit * (stage in added) for stage, score in scores.items()}
+
+
+def rank_suspects(
+    usual: Sequence[str], evidence: Sequence[StageEvidence], others: Sequence[str] = ()
+) -> tuple[Suspect, ...]:
     """Rank the stages that a fault may lie in, at most three, the likeliest first, each with its best evidence.
 
-    The probability is among these stages: on the fault bench a stage with 0.7 was the right one in about 70 % of the
-    cases. Stages of equal score stay in the order given.
+    Beside the usual stages, those of the others are ranked that any evidence speaks for. The probability is among these
+    stages, calibrated on kinds of faults that were held out. Stages of equal score stay in the order given.
     """
     table = load_stage_weights()
-    logits = [score_stage(stage, evidence, table) / table.temperature for stage in stages]
-    most = max(logits, default=0.0)
-    total = sum(math.exp(logit - most) for logit in logits)
-    ranked = sorted(zip(logits, stages, strict=True), key=lambda pair: -pair[0])
+    logits = {s: score / table.temperature for s, score in score_stages(usual, others, evidence, table).items()}
+    most = max(logits.values(), default=0.0)
+    total = sum(math.exp(logit - most) for logit in logits.values())
+    ranked = sorted(logits.items(), key=lambda pair: -pair[1])
     return tuple(
         Suspect(
             stage=stage, probability=math.exp(logit - most) / total, evidence=_best_evidence(stage, evidence, table)
         )
-        for logit, stage in ranked[:MAX_SUSPECTS]
+        for stage, logit in ranked[:MAX_SUSPECTS]
     )
 
 
 def _best_evidence(stage: str, evidence: Sequence[StageEvidence], table: StageWeights) -> str:
     own = [item for item in evidence if item.stage == stage]
-    best = max(
-        own,
-        key=lambda item: table.weights.get(f"{item.name}: {stage}", table.common_weight) * item.strength,
-        default=None,
-    )
+    best = max(own, key=lambda item: table.weight_of(item) * item.strength, default=None)
     return NO_EVIDENCE if best is None else best.text

@@ -1,0 +1,163 @@
+"""Defects that answers show by themselves: repeated sentences, units that no chunk gives, and endings that are missing.
+
+Each is a paired binary metric, tested with the others. They are a fault of generation where the decision tree names
+none: the metrics of a judge may not see them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.analysis.comparison.compare import compare
+from ragfault.analysis.comparison.decision_tree import BRANCHES
+from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.pipeline_checks import is_shown_rise
+from ragfault.analysis.comparison.records import BranchDecision, Comparison, LayerFault, MetricChange
+from ragfault.analysis.comparison.stages.answer_evidence import repeats_itself, states_other_unit
+from ragfault.analysis.score_matrix import metric_name
+from ragfault.io.runs import MetricInfo
+from ragfault.records import Trace
+
+
+class AnswerDefect(Struct, frozen=True, kw_only=True):
+    """Defect of an answer, and the branch of the tree that it belongs to."""
+
+    metric: str
+    title: str
+    branch: str  # number of the branch
+    shows: Callable[[Trace, Trace], bool]  # whether an answer shows it, given that of the other run
+    same_chunks: bool = False  # whether other chunks may be the cause, so that it is measured on the same ones
+    confirmed_by: str | None = None  # metric that must have dropped on the pairs that show it
+
+
+def _is_cut(trace: Trace, other: Trace) -> bool:
+    """Return whether an answer is the beginning of the other run's, which goes on."""
+    part, whole = (" ".join((side.answer or "").split()) for side in (trace, other))
+    return bool(part) and len(part) < len(whole) and whole.startswith(part)
+
+
+DEFECTS = (
+    AnswerDefect(
+        metric="repeated_answer",
+        title="the answers repeat their own sentences",
+        branch="7",
+        shows=lambda trace, _: repeats_itself(trace),
+    ),
+    AnswerDefect(
+        metric="unit_mismatch",
+        title="the answers give figures in other units than the chunks",
+        branch="2",
+        shows=lambda trace, _: states_other_unit(trace),
+    ),
+    AnswerDefect(
+        metric="cut_answer",
+        title="the answers end before they are complete",
+        branch="4",
+        shows=_is_cut,
+        same_chunks=True,
+        confirmed_by="completeness",
+    ),
+)
+DEFECT_METRICS = tuple(defect.metric for defect in DEFECTS)
+
+
+def add_answer_defects(paired: PairedRuns) -> tuple[str, ...]:
+    """Add the defects as metrics of the pairs with an answer on both sides; return those that differ on any pair."""
+    if not paired.has_metric(DEFECTS[0].metric):
+        for metric, (baseline, candidate) in _measure_defects(paired).items():
+            paired.add_metric(MetricInfo(metric, "generation", "lower", 0.0, 1.0), baseline, candidate)
+    return tuple(name for name in DEFECT_METRICS if bool(_differing(paired, name).any()))
+
+
+def _differing(paired: PairedRuns, metric: str) -> NDArray[np.bool_]:
+    moved = paired.values(metric, 1) - paired.values(metric, 0)
+    return np.isfinite(moved) & (moved != 0)
+
+
+def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return the values of each defect on both sides; the same answer to the same chunks has the same."""
+    rows = [paired.paired_rows(side) for side in (0, 1)]
+    blank = paired.contents[0].blank[rows[0]] | paired.contents[1].blank[rows[1]]
+    places = np.flatnonzero(~blank & ~(paired.pairing.same_answers & paired.pairing.same_chunks))
+    sides = []
+    for side in (0, 1):
+        chosen = set(rows[side][places].tolist())
+        traces = {row: trace for row, trace in enumerate(paired.runs[side].traces()) if row in chosen}
+        sides.append([traces[row] for row in rows[side][places].tolist()])
+    measured = {}
+    for defect in DEFECTS:
+        undefined = blank | (~paired.pairing.same_chunks if defect.same_chunks else False)
+        values = np.where(undefined, math.nan, np.zeros((2, len(blank))))
+        for place, old, new in zip(places.tolist(), *sides, strict=True):
+            if not undefined[place]:
+                values[0, place], values[1, place] = defect.shows(old, new), defect.shows(new, old)
+        measured[defect.metric] = (values[0], values[1])
+    return measured
+
+
+def split_defects(comparison: Comparison) -> tuple[tuple[MetricChange, ...], Comparison]:
+    """Return the changes of the defects, and the comparison without them."""
+    defects = tuple(change for change in comparison.changes if change.metric in DEFECT_METRICS)
+    others = tuple(change for change in comparison.changes if change.metric not in DEFECT_METRICS)
+    return defects, replace(comparison, changes=others)
+
+
+def find_defect_faults(
+    paired: PairedRuns,
+    changes: Sequence[MetricChange],
+    alpha: float,
+    pair_mask: NDArray[np.bool_] | None,
+    options: Mapping[str, Any],
+) -> list[LayerFault]:
+    """Return a fault of generation for each defect that is shown to have risen, and is confirmed where it must be."""
+    faults = []
+    for change in changes:
+        defect = next(item for item in DEFECTS if item.metric == change.metric)
+        if not is_shown_rise(change, alpha):
+            continue
+        evidence = [change]
+        if defect.confirmed_by is not None:
+            part = _differing(paired, change.metric) & (True if pair_mask is None else pair_mask)
+            dropped = _find_drop(paired, defect.confirmed_by, part, options)
+            if dropped is None:
+                continue
+            evidence.append(dropped)
+        branch = next(branch for branch in BRANCHES if branch.name.startswith(defect.branch))
+        faults.append(
+            LayerFault(
+                layer="generation",
+                branch=branch.name,
+                title=defect.title,
+                evidence=tuple(evidence),
+                suspects=(),
+                remedies=branch.remedies,
+            )
+        )
+    return faults
+
+
+def _find_drop(
+    paired: PairedRuns, metric: str, part: NDArray[np.bool_], options: Mapping[str, Any]
+) -> MetricChange | None:
+    """Return the change of a metric on some pairs; None where no drop is shown there."""
+    name = next((info.name for info in paired.shared_metrics() if metric_name(info.name) == metric), None)
+    if name is None:
+        return None
+    changes = compare(paired, metrics=[name], pair_mask=part, **options).changes
+    return next((change for change in changes if change.state == "dropped"), None)
+
+
+def mark_defects(tree: Sequence[BranchDecision], faults: Sequence[LayerFault]) -> list[BranchDecision]:
+    """Return the decisions of the tree with those of the branches that the defects belong to."""
+    titles = {fault.branch: fault.title for fault in faults}
+    return [
+        replace(decision, outcome="fault", why=titles[decision.branch]) if decision.branch in titles else decision
+        for decision in tree
+    ]

@@ -1,0 +1,75 @@
+"""Defects that answers show by themselves: a fault of generation where no metric of a judge sees one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ragfault.analysis import bisect
+from ragfault.evaluation import evaluate
+from ragfault.records import Chunk, Trace
+
+METRICS = ("groundedness", "completeness", "answer_relevance", "context_relevance")
+N = 60
+
+
+def answered(number: int) -> Trace:
+    """Build a trace whose answer takes its two lines from its chunks."""
+    lines = (
+        f"The ferry to pier {number} costs £{number + 3}.",
+        f"It carries {number + 40} kg of luggage for each guest.",
+    )
+    chunks = tuple(Chunk(id=f"{number}-{at}", text=f"{line} This is so all year.") for at, line in enumerate(lines))
+    query = f"What does the ferry to pier {number} cost, and how much luggage does it carry?"
+    return Trace(id=str(number), query=query, chunks=chunks, answer="\n".join(lines), facts=lines)
+
+
+def repeat(trace: Trace) -> Trace:
+    return replace(trace, answer=f"{trace.answer}\n{trace.answer}")
+
+
+def convert(trace: Trace) -> Trace:
+    return replace(trace, answer=(trace.answer or "").replace("£", "$").replace(" kg", " lb"))
+
+
+def stop(trace: Trace) -> Trace:
+    return replace(trace, answer=(trace.answer or "").split("\n")[0])
+
+
+def thank(trace: Trace) -> Trace:
+    return replace(trace, answer=f"{trace.answer}\nThank you for asking, and have a pleasant crossing.")
+
+
+def compare(tmp_path: Path, old: Callable[[Trace], Trace], new: Callable[[Trace], Trace], share: float = 0.4):
+    """Bisect a system whose answers of a share of the queries are changed."""
+    traces = [answered(number) for number in range(N)]
+    sides = [[change(t) if at < share * N else t for at, t in enumerate(traces)] for change in (old, new)]
+    runs = [evaluate(side, tmp_path / str(at), metrics=METRICS, judge="lexical") for at, side in enumerate(sides)]
+    return bisect(*runs)
+
+
+def keep(trace: Trace) -> Trace:
+    return trace
+
+
+@pytest.mark.parametrize(("change", "stage"), [(repeat, "decoding"), (convert, "model"), (stop, "max tokens")])
+def test_a_defect_of_the_answers_is_a_fault_of_generation(tmp_path: Path, change: Callable[[Trace], Trace], stage: str):
+    """Answers that repeat themselves, change units or end early name generation, and the stage among the suspects."""
+    result = compare(tmp_path, keep, change)
+    assert result.verdict == "fault"
+    assert result.faults[0].layer == "generation"
+    assert stage in [suspect.stage for suspect in result.faults[0].suspects]
+
+
+@pytest.mark.parametrize("change", [repeat, convert, stop])
+def test_a_defect_that_is_repaired_is_no_fault(tmp_path: Path, change: Callable[[Trace], Trace]):
+    """The other way round no layer is blamed."""
+    assert not compare(tmp_path, change, keep).faults
+
+
+def test_an_ending_that_said_nothing_may_go(tmp_path: Path):
+    """Answers that are the beginning of the answer before are no fault where they are as complete."""
+    assert not compare(tmp_path, thank, keep, share=1.0).faults
