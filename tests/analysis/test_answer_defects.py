@@ -70,6 +70,6 @@ def test_a_defect_that_is_repaired_is_no_fault(tmp_path: Path, change: Callable[
     assert not compare(tmp_path, change, keep).faults
 
 
-def test_an_ending_that_said_nothing_may_go(tmp_path: Path):
+def test_an_ending_without_content_may_go(tmp_path: Path):
     """Answers that are the beginning of the answer before are no fault where they are as complete."""
     assert not compare(tmp_path, thank, keep, share=1.0).faults

@@ -303,12 +303,12 @@ def test_a_least_score_shows_where_the_number_of_chunks_varies(tmp_path: Path):
     assert "top-k" in stages["even depth"]
 
 
-def test_names_that_are_not_found_speak_for_the_rewriter(tmp_path: Path):
+def test_missing_names_speak_for_the_rewriter(tmp_path: Path):
     """Chunks that hold the words of a query but not its name or figure were searched for without these."""
 
-    def ask(number: int, found: int) -> Trace:
-        texts = [f"The ferry rule of cabin {found} applies on deck {found + at}." for at in range(3)]
-        chunks = tuple(Chunk(id=f"{found}-{at}", text=text) for at, text in enumerate(texts))
+    def ask(number: int, answered: int) -> Trace:
+        texts = [f"The ferry rule of cabin {answered} applies on deck {answered + at}." for at in range(3)]
+        chunks = tuple(Chunk(id=f"{answered}-{at}", text=text) for at, text in enumerate(texts))
         query = f"Which ferry rule applies to cabin {number}?"
         return Trace(id=f"t{number}", query=query, chunks=chunks, answer=texts[0])
 

@@ -65,10 +65,10 @@ def _hot(parts: Parts) -> Parts:
 
     def finish(answer: str, trace: Trace) -> str:
         words = re.split(r"(\s)", answer)
-        drawn = [chance("hot", trace.id, at) for at in range(len(words))]
+        chances = [chance("hot", trace.id, at) for at in range(len(words))]
         return "".join(
             pool[int(luck * 5 * len(pool))] if luck < 0.2 and word.strip() else word
-            for word, luck in zip(words, drawn, strict=True)
+            for word, luck in zip(words, chances, strict=True)
         )
 
     return replace(parts, finish=finish)
@@ -168,7 +168,7 @@ def _columns(parts: Parts) -> Parts:
 
 @kind("lines-lost", INGESTED, "ingestion, loader, chunker, source documents")
 def _lines(parts: Parts) -> Parts:
-    """Lose every second sentence or line of the texts."""
+    """Leave out every second sentence or line of the texts."""
 
     def thin(text: str) -> str:
         spans = [span for span in split_sentences(text) if not text.startswith(tuple(HEADS), span[0])]

@@ -32,9 +32,9 @@ JOINED_SHARE = 0.8  # of the joined text; headings and separators are the rest
 CITED_SHARE = 0.9  # of the pairs with citations
 UNCHANGED_SHARE = 0.5  # of the answers whose chunk is gone, so many are the same where the generator read it still
 REWRITTEN_SHARE = 0.02  # of the pairs; a model that is asked again words more answers anew
-LEAST_UNREAD = 15  # fewer pairs with another first chunk, or without, show nothing
-UNREAD_SHARE = 0.6  # of the answers where another chunk is first are the same
-UNREAD_LOSS = 0.1  # by so much at most their share is smaller than elsewhere
+LEAST_OTHER_FIRST = 15  # fewer pairs with another first chunk, or without, show nothing
+SAME_ANSWER_SHARE = 0.6  # of the answers where another chunk is first are the same
+SAME_ANSWER_LOSS = 0.1  # by so much at most their share is smaller than elsewhere
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
 REASONING_PATTERN = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 MARK_PATTERN = re.compile(r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|[*_`]{1,3}|\|")
@@ -65,7 +65,7 @@ def find_recording_mismatches(
         *_find_cut_answers(pairs, size),
         *_find_markup(pairs, size),
         *_find_other_cuts(pairs, size),
-        *(_find_other_chunks(pairs, size) or _find_unread_chunks(pairs, size, answered)),
+        *(_find_other_chunks(pairs, size) or _find_ignored_chunks(pairs, size, answered)),
         *_find_other_names(runs, pairing),
     )
 
@@ -223,7 +223,7 @@ def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMi
     return []
 
 
-def _find_unread_chunks(pairs: Sequence[AnswerPair], size: int, answered: int) -> list[LocatedMismatch]:
+def _find_ignored_chunks(pairs: Sequence[AnswerPair], size: int, answered: int) -> list[LocatedMismatch]:
     """Find recorded chunks that differ without an effect: where the first is another, as many answers are the same.
 
     A generator that reads another chunk first words most answers otherwise, also where the chunks hold the same facts.
@@ -231,18 +231,19 @@ def _find_unread_chunks(pairs: Sequence[AnswerPair], size: int, answered: int) -
     same = [_strip_markup(pair.answers[0]) == _strip_markup(pair.answers[1]) for pair in pairs]
     moved = [all(pair.chunks) and pair.chunks[0][0] != pair.chunks[1][0] for pair in pairs]
     count, rest = sum(moved), answered - sum(moved)
-    if same.count(False) < max(1, REWRITTEN_SHARE * size) or min(count, rest) < LEAST_UNREAD:
+    if same.count(False) < max(1, REWRITTEN_SHARE * size) or min(count, rest) < LEAST_OTHER_FIRST:
         return []
     # Pairs that differ in nothing are not among these.
-    kept = sum(equal for equal, other in zip(same, moved, strict=True) if other) / count
+    equal_share = sum(equal for equal, other in zip(same, moved, strict=True) if other) / count
     elsewhere = (rest - sum(not equal for equal, other in zip(same, moved, strict=True) if not other)) / rest
-    spread = math.sqrt(kept * (1 - kept) / count + elsewhere * (1 - elsewhere) / rest)
-    if kept < UNREAD_SHARE or elsewhere - kept > UNREAD_LOSS or elsewhere - kept + 2 * spread > 3 * UNREAD_LOSS:
+    loss = elsewhere - equal_share
+    spread = math.sqrt(equal_share * (1 - equal_share) / count + elsewhere * (1 - elsewhere) / rest)
+    if equal_share < SAME_ANSWER_SHARE or loss > SAME_ANSWER_LOSS or loss + 2 * spread > 3 * SAME_ANSWER_LOSS:
         return []
     mask = _mark([pair.place for pair in pairs if pair.chunks[0] != pair.chunks[1]], size)
     text = (
         "the recorded chunks differ on {share} of pairs, and the answers do not follow them: "
-        f"where another chunk is first {kept:.0%} of the answers are the same, elsewhere {elsewhere:.0%}"
+        f"where another chunk is first {equal_share:.0%} of the answers are the same, elsewhere {elsewhere:.0%}"
     )
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
 

@@ -34,13 +34,13 @@ class AnswerDefect(Struct, frozen=True, kw_only=True):
     branch: str  # number of the branch
     shows: Callable[[Trace, Trace], bool]  # whether an answer shows it, given that of the other run
     same_chunks: bool = False  # whether other chunks may be the cause, so that it is measured on the same ones
-    confirmed_by: str | None = None  # metric that must have dropped on the pairs that show it
+    dropped_metric: str | None = None  # metric that must have dropped on the pairs that show it
 
 
 def _is_cut(trace: Trace, other: Trace) -> bool:
     """Return whether an answer is the beginning of the other run's, which goes on."""
-    part, whole = (" ".join((side.answer or "").split()) for side in (trace, other))
-    return bool(part) and len(part) < len(whole) and whole.startswith(part)
+    part, longer = (" ".join((side.answer or "").split()) for side in (trace, other))
+    return bool(part) and len(part) < len(longer) and longer.startswith(part)
 
 
 DEFECTS = (
@@ -62,7 +62,7 @@ DEFECTS = (
         branch="4",
         shows=_is_cut,
         same_chunks=True,
-        confirmed_by="completeness",
+        dropped_metric="completeness",
     ),
 )
 DEFECT_METRICS = tuple(defect.metric for defect in DEFECTS)
@@ -123,9 +123,9 @@ def find_defect_faults(
         if not is_shown_rise(change, alpha):
             continue
         evidence = [change]
-        if defect.confirmed_by is not None:
+        if defect.dropped_metric is not None:
             part = _differing(paired, change.metric) & (True if pair_mask is None else pair_mask)
-            dropped = _find_drop(paired, defect.confirmed_by, part, options)
+            dropped = _find_drop(paired, defect.dropped_metric, part, options)
             if dropped is None:
                 continue
             evidence.append(dropped)

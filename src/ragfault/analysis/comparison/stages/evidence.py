@@ -38,7 +38,7 @@ def collect_evidence(traces: PairedTraces) -> tuple[StageEvidence, ...]:
 
 
 def discount_explained(observations: Sequence[StageEvidence]) -> tuple[StageEvidence, ...]:
-    """Weaken the observations that others explain, by four fifths of the strength of these."""
+    """Reduce the strength of the observations that others explain, by four fifths of the strength of these."""
     parts = {}
     for causes, effects in EXPLANATIONS:
         cause = max((item.strength for item in observations if item.name in causes), default=0.0)

@@ -72,8 +72,8 @@ def _fields(chunks: Sequence[Chunk]) -> set[str]:
 
 def _value(chunk: Chunk, name: str) -> str | None:
     if name == "prefix of ids":
-        found = PREFIX.search(chunk.document or chunk.id)
-        return found[0] if found else None
+        match = PREFIX.search(chunk.document or chunk.id)
+        return match[0] if match else None
     value = chunk.document if name == "document" else chunk.metadata.get(name)
     return None if value is None else str(value)
 

@@ -44,7 +44,7 @@ def _texts_by_id(traces: PairedTraces, side: int) -> Mapping[str, str]:
     for pair in traces.pairs:
         for chunk in (pair.old, pair.new)[side].chunks or ():
             texts.setdefault(chunk.id, set()).add(chunk.text)
-    known = {name: " ".join(min(found).split()) for name, found in texts.items() if len(found) == 1}
+    known = {name: " ".join(min(variants).split()) for name, variants in texts.items() if len(variants) == 1}
     return {name: text for name, text in known.items() if text}
 
 
@@ -65,9 +65,9 @@ def text_rules(traces: PairedTraces) -> Evidence:
         share = count[name] / len(chosen)
         text = f"{lead}, {share:.0%} of these {what}"
         yield from give(name, shown * ramp(share, LEAST_SHARE, 0.4), text, *stages)
-    kept = fmean(share_common_words(old, new) for old, new in chosen)
-    text = f"{lead}, with {kept:.0%} of their words kept"
-    yield from give("rewritten texts", shown * ramp(0.9 - kept, 0.0, 0.3), text, "ingestion")
+    common = fmean(share_common_words(old, new) for old, new in chosen)
+    text = f"{lead}, with {common:.0%} of their words kept"
+    yield from give("rewritten texts", shown * ramp(0.9 - common, 0.0, 0.3), text, "ingestion")
 
 
 CHANGES = (
