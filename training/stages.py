@@ -153,7 +153,7 @@ def fit(cases: Sequence[Trial], steps: int = 400, rate: float = 0.05) -> StageWe
     return StageWeights(
         temperature=1.0,
         common_weight=COMMON,
-        other_logits=round(float(weights[place["unusual"]]), 3),
+        branch_logits=round(float(weights[place["unusual"]]), 3),
         trials=0,
         first_accuracy=0.0,
         top_accuracy=0.0,
@@ -207,7 +207,7 @@ def report(scored: Sequence[tuple[Trial, np.ndarray]]) -> tuple[float, float]:
 def write(table: StageWeights) -> None:
     """Write the weights as TOML."""
     lines = ["# Written by training/stages.py; do not edit.\n"]
-    for name in ("temperature", "common_weight", "other_logits", "trials", "first_accuracy", "top_accuracy"):
+    for name in ("temperature", "common_weight", "branch_logits", "trials", "first_accuracy", "top_accuracy"):
         lines.append(f"{name} = {getattr(table, name)}")
     for name, entries in (("prior_logits", table.prior_logits), ("weights", table.weights)):
         lines += ["", f"[{name}]", *(f'"{key}" = {value}' for key, value in sorted(entries.items()))]

@@ -34,7 +34,7 @@ class AnswerDefect(Struct, frozen=True, kw_only=True):
     branch: str  # number of the branch
     shows: Callable[[Trace, Trace], bool]  # whether an answer shows it, given that of the other run
     same_chunks: bool = False  # whether other chunks may be the cause, so that it is measured on the same ones
-    dropped_metric: str | None = None  # metric that must have dropped on the pairs that show it
+    regression_metric: str | None = None  # metric that must have dropped on the pairs that show it
 
 
 def _is_cut(trace: Trace, other: Trace) -> bool:
@@ -62,7 +62,7 @@ DEFECTS = (
         branch="4",
         shows=_is_cut,
         same_chunks=True,
-        dropped_metric="completeness",
+        regression_metric="completeness",
     ),
 )
 DEFECT_METRICS = tuple(defect.metric for defect in DEFECTS)
@@ -123,9 +123,9 @@ def find_defect_faults(
         if not is_shown_rise(change, alpha):
             continue
         evidence = [change]
-        if defect.dropped_metric is not None:
+        if defect.regression_metric is not None:
             part = _differing(paired, change.metric) & (True if pair_mask is None else pair_mask)
-            dropped = _find_drop(paired, defect.dropped_metric, part, options)
+            dropped = _find_drop(paired, defect.regression_metric, part, options)
             if dropped is None:
                 continue
             evidence.append(dropped)

@@ -23,8 +23,8 @@ class StageWeights(Struct, frozen=True):
     """Divides the logits; fitted on kinds of faults and corpora that were held out."""
     common_weight: float
     """Weight of evidence without a weight of its own."""
-    other_logits: float
-    """Logit of a stage that is not usual in the branch of the fault, beside its prior."""
+    branch_logits: float
+    """Logit of a stage outside those that are usual in the branch of the fault, beside its prior."""
     trials: int
     """Trials on the fault bench, each with its kind of fault held out."""
     first_accuracy: float
@@ -63,7 +63,7 @@ def score_stages(
     supported = {item.stage for item in evidence}
     added = [stage for stage in others if stage not in usual and stage in supported]
     scores = {stage: score_stage(stage, evidence, table) for stage in (*usual, *added)}
-    return {stage: score + table.other_logits * (stage in added) for stage, score in scores.items()}
+    return {stage: score + table.branch_logits * (stage in added) for stage, score in scores.items()}
 
 
 def rank_suspects(
