@@ -161,6 +161,21 @@ def test_every_verb_with_a_result_has_json_and_a_schema():
     assert {name_verb(case) for case in VERBS} | set(SERVED) == set(DOCUMENTS)
 
 
+def test_every_verb_that_reads_traces_reads_them_alike(tmp_path: Path):
+    """Where there is --map there are --encoding, --turns and --id-from, and a Latin-1 file of log lines is read."""
+    for name, command in list_verbs(cli):
+        flags = {flag for parameter in command.params for flag in parameter.opts}
+        assert flags >= {"--encoding", "--turns", "--id-from"} or "--map" not in flags, name
+    log = tmp_path / "log.csv"
+    rows = "1,Où est le port ?,À Saint-Malo.\n1,Où est la gare ?,À Rennes.\n"
+    log.write_bytes(f"id,question,answer\n{rows}".encode("latin-1"))
+    reading = ["--encoding", "latin-1", "--id-from", "line"]
+    assert run_command(["ci", str(log), "-o", str(tmp_path / "run"), *reading]) == 0
+    assert run_command(["judge", "repeat", str(log), "-k", "2", "--judge", "lexical", *reading]) == 0
+    assert run_command(["judge", "compare", "lexical", "embedded", str(log), *reading]) == 0
+    assert run_command(["judge", "repeat", str(log), "-k", "2", "--judge", "lexical"]) == 2
+
+
 @pytest.mark.parametrize("verb", sorted(DOCUMENTS))
 def test_the_schema_of_a_verb_is_a_schema(verb: str, capsys: pytest.CaptureFixture[str]):
     """`ragfault schema VERB` prints a JSON schema of draft 2020-12 whose fields are described."""
