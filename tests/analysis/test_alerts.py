@@ -269,8 +269,9 @@ def make_series(values: Sequence[float], metric: str = "groundedness", route: st
     ]
 
 
-SCORES = {name: MetricInfo(name, "generation") for name in ("groundedness", "relevance", "ndcg@10")} | {
-    "missing": MetricInfo("missing", "retrieval", "lower")
+SCORED = ("groundedness", "context_relevance", "chunk_utilization", "ndcg@10")
+SCORES = {name: MetricInfo(name, "generation") for name in SCORED} | {
+    "missing_context_rate": MetricInfo("missing_context_rate", "retrieval", "lower")
 }
 
 
@@ -282,9 +283,11 @@ def breached(observations: Sequence[Observation], until: int, rules: Sequence[Al
 
 def test_the_built_in_rules_are_those_of_the_definitions():
     """Each fires on the wrong side of its limit, and not on the right one."""
-    assert breached(make_series([0.55] * 30, "relevance"), 30) == {"LOW_RELEVANCE"}
-    assert breached(make_series([0.65] * 30, "relevance"), 30) == set()
-    assert breached(make_series([0.0, 1.0] * 15, "missing"), 30) == {"MISSING_CONTEXT"}
+    assert breached(make_series([0.2] * 30, "chunk_utilization"), 30) == {"LOW_USAGE"}
+    low_relevance = {"LOW_RELEVANCE", "WARNING_CONTEXT_RELEVANCE"}
+    assert breached(make_series([0.55] * 30, "context_relevance"), 30) == low_relevance
+    assert breached(make_series([0.45] * 30, "chunk_utilization"), 30) == set()
+    assert breached(make_series([0.0, 1.0] * 15, "missing_context_rate"), 30) == {"MISSING_CONTEXT"}
     assert breached(make_series([0.65] * 30), 30) == {"WARNING_GROUNDEDNESS"}
     assert breached(make_series([0.45] * 30), 30) == {"WARNING_GROUNDEDNESS", "CRITICAL_GROUNDEDNESS"}
     assert breached(make_series([0.45] * 5), 30) == set()

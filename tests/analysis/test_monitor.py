@@ -35,9 +35,9 @@ from ragfault.analysis.monitoring.monitor import MonitorOptions, load_marks, mon
 from ragfault.analysis.monitoring.noise import describe_promise, fit_noise, mean_variance
 from ragfault.analysis.monitoring.rollups import (
     BINS,
-    DERIVED_METRICS,
     Observation,
     Rollup,
+    add_derived,
     bin_edges,
     collect_measures,
     merge_by_key,
@@ -548,7 +548,7 @@ def test_figures_are_those_of_a_report(calm: Run):
     known = collect_measures([calm])
     all_ = build_series(roll_up(observe_runs([calm], ()), known))
     missing = [bool(verdicts.missing) for verdicts in calm.verdicts() if verdicts.missing is not None]
-    watched = all_["missing", None, None]
+    watched = all_["missing_context_rate", None, None]
     assert (watched.value_count, watched.mean) == (len(missing), pytest.approx(np.mean(missing), abs=1e-4))
     theirs = {(item.measure, item.by): item for item in insights_of(calm)}
     mine = window_insights(all_, 0, 10**9)
@@ -609,7 +609,7 @@ def test_traffic_that_cannot_be_watched_says_so(calm: Run):
 @pytest.mark.long
 def test_drift_is_detected_where_there_is_some(live: Run, calm: Run):
     """Traffic like the evaluated has moved in nothing; traffic that broke has, in scores and in topics."""
-    known = {measure.name: measure for measure in (*calm.manifest.metrics, *DERIVED_METRICS)}
+    known = {measure.name: measure for measure in add_derived(calm.manifest.metrics)}
     for run_, moved in ((calm, False), (live, True)):
         all_ = build_series(roll_up(observe_runs([run_], ()), known.values()))
         queries = [trace.query for trace in run_.traces()]
@@ -718,7 +718,7 @@ def test_rules_of_ones_own_fire(calm: Run, tmp_path: Path, capsys: pytest.Captur
         (["--rate", "3"], "shares between 0 and 1"),
         (["--against", "nope"], "no run at nope"),
         (["--rules", "nope.toml"], "cannot read nope.toml"),
-        (["-o", "page.csv"], "does not say its format"),
+        (["-o", "page.csv"], "does not say a format"),
     ],
 )
 def test_what_cannot_be_is_one_message_and_exit_2(

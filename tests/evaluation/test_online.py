@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation.online import (
@@ -21,8 +22,9 @@ from ragfault.evaluation.online import (
     score_response,
     to_jsonl,
 )
+from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.judges import load_judge
-from ragfault.records import Chunk, Trace
+from ragfault.records import Chunk, Gold, Trace
 
 TEXT = "The harbour office opens at 7:30 on weekdays."
 QUERY = "When does the harbour office open?"
@@ -31,6 +33,17 @@ METRICS = ["context_relevance", "redundancy"]
 
 def traces(count: int) -> list[Trace]:
     return [Trace(id=str(n), query=QUERY, chunks=(Chunk(id="a", text=f"{TEXT} Room {n}."),)) for n in range(count)]
+
+
+def test_gold_decides_in_live_scores_as_in_a_run():
+    """A trace with an answer key is scored by it, a stored verdict stays the judge's own."""
+    chunks = (Chunk(id="a", text="Ships are painted blue."),)
+    plain = Trace(id="1", query=QUERY, chunks=chunks, answer="It opens at 7:30.")
+    score = TraceScorer("lexical", metrics=["context_relevance", "missing_context"])
+    judged, keyed = score(plain), score(replace(plain, gold=Gold(chunks={"a": 1.0})))
+    assert judged.scores[0].value < 1
+    assert [row.value for row in keyed.scores] == [1, 0]
+    assert keyed.verdicts == judged.verdicts
 
 
 def test_a_response_is_scored_at_once():

@@ -416,10 +416,10 @@ def test_what_is_forgotten_waits_no_more(tmp_path: Path):
 
 
 def test_an_export_over_http_is_the_run_of_evaluate(server: Server, tmp_path: Path, capsys):
-    """`ragfault serve export` writes what `ragfault evaluate --gold ignore` makes of the same traces."""
+    """`ragfault serve export` writes what `ragfault evaluate` makes of the same traces."""
     assert command(["serve", "export", server.url, "-o", str(tmp_path / "live"), "--model", TRACES[0].model]) == 0
     assert f"{len(TRACES):,} traces" in capsys.readouterr().out
-    run = evaluate(TRACES, tmp_path / "made", judge="lexical", metrics=METRICS.split(","), gold="ignore")
+    run = evaluate(TRACES, tmp_path / "made", judge="lexical", metrics=METRICS.split(","))
     live = Run.open(tmp_path / "live")
     for name in ("traces", "verdicts", "scores"):
         assert live.to_arrow(name).equals(run.to_arrow(name))

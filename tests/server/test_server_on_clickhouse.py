@@ -66,7 +66,7 @@ def test_the_server_works_on_clickhouse(tmp_path: Path):
         live = ["serve", "export", server.url, "-o", str(tmp_path / "live"), "--model", TRACES[0].model]
         assert command(live) == 0
     same = [trace for trace in TRACES if trace.model == TRACES[0].model]
-    evaluated = evaluate(same, tmp_path / "made", judge="lexical", metrics=METRICS.split(","), gold="ignore")
+    evaluated = evaluate(same, tmp_path / "made", judge="lexical", metrics=METRICS.split(","))
     assert evaluated.to_arrow("scores").equals(Run.open(tmp_path / "live").to_arrow("scores"))
     assert command(["serve", "token", "--store", place, "ci", "--role", "read"]) == 0
     assert command(["serve", "import", str(tmp_path / "made"), "--store", place, "--prefix", "again/"]) == 0

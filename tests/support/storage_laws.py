@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault import evaluate
-from ragfault.analysis.monitoring.rollups import DERIVED_METRICS, Rollup, merge_by_key
+from ragfault.analysis.monitoring.rollups import Rollup, add_derived, merge_by_key
 from ragfault.errors import OutputError, UsageError
 from ragfault.evaluation.agreement.human_labels import AnswerLabel, HumanLabel, HumanVerdicts
 from ragfault.evaluation.online.scorer import TraceScorer
@@ -270,7 +270,7 @@ def test_the_worst_are_the_worst(filled_store):
 def test_measures_are_those_that_were_met(filled_store):
     """Metrics are known by name, range and direction, those that are derived too."""
     store, _ = filled_store
-    assert store.read_measures() == (*measures(), *DERIVED_METRICS)
+    assert store.read_measures() == add_derived(measures())
 
 
 # --- the rest ----------------------------------------------------------------------------------------
@@ -327,11 +327,11 @@ def test_expired_traces_are_deleted(at: Place, tmp_path: Path):
 
 
 def test_an_export_is_the_run_that_evaluate_makes(filled_store, tmp_path: Path):
-    """The same traces, judge and metrics give the same run without gold, whether they came live or from a file."""
+    """The same traces, judge and metrics give the same run, whether they came live or from a file."""
     store, outcomes = filled_store
     live = export_run(store, TraceSelection(), tmp_path / "live")
     traces = [row.trace for row in outcomes]
-    two = evaluate(traces, tmp_path / "made", judge="lexical", metrics=list(METRICS), gold="ignore")
+    two = evaluate(traces, tmp_path / "made", judge="lexical", metrics=list(METRICS))
     assert live.manifest.gold == two.manifest.gold
     for name in ("traces", "verdicts", "scores"):
         assert live.to_arrow(name).equals(two.to_arrow(name))

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import BadLine, InputError, UsageError
-from ragfault.gold_evidence import GoldMode, apply_gold
+from ragfault.gold_evidence import GoldMode
 from ragfault.io import write_traces
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.field_values import InvalidRecord
@@ -33,9 +33,9 @@ from ragfault.io.runs import PartialRun, RunPlan
 from ragfault.io.runs.writer import TableBlobs, encode_part
 from ragfault.io.slices import TraceIndex, TraceSlice
 from ragfault.judges.assembly import observe_traces
-from ragfault.metrics import Metric, compute_score, parse_metric
+from ragfault.metrics import Metric, compute_scores, parse_metric
 from ragfault.protocols import Executor, Judge, MeteredJudge
-from ragfault.records import Score, Trace, Verdicts
+from ragfault.records import Trace
 
 TraceSource = str | Path | Sequence[str | Path]
 
@@ -401,9 +401,3 @@ def _score_traces(job: EvaluationJob, traces: list[Trace]) -> TableBlobs:
         for row in compute_scores(metrics, trace, trace_verdicts, job.gold)
     ]
     return encode_part(traces, verdicts, scores)
-
-
-def compute_scores(metrics: Iterable[Metric], trace: Trace, verdicts: Verdicts, gold: GoldMode) -> list[Score]:
-    """Compute one score for every metric on one trace, from the judge's verdicts."""
-    seen = apply_gold(trace, verdicts) if gold == "apply" else verdicts
-    return [compute_score(metric, trace, seen) for metric in metrics]

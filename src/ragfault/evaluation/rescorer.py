@@ -18,14 +18,14 @@ import msgspec
 from ragfault.errors import RunError
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.executors import ProcessExecutor
-from ragfault.evaluation.jobs import compute_scores, import_modules, list_metric_modules
+from ragfault.evaluation.jobs import import_modules, list_metric_modules
 from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.remote_paths import AnyPath, open_for_arrow
 from ragfault.io.runs import Manifest, Run
 from ragfault.io.runs.run import BATCH_TRACES, check_free, compute_checksum, parse_output, publish_run
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
-from ragfault.metrics import Metric, parse_metric, select_metrics
+from ragfault.metrics import Metric, compute_scores, parse_metric, select_metrics
 from ragfault.protocols import Executor
 from ragfault.records import Trace, Verdicts
 from ragfault.version import __version__

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from ragfault.errors import MissingExtra, UnknownName, UsageError
 from ragfault.expressions import Scalar, format_expression, parse_expression
+from ragfault.gold_evidence import GoldMode, apply_gold
 from ragfault.protocols import VERDICT_KINDS, VerdictKind
 from ragfault.records import Layer, Score, Trace, Verdicts
 
@@ -349,3 +350,14 @@ def _make_score(
     reason: str | None,
 ) -> Score:
     return Score(trace=trace.id, metric=str(metric), layer=definition.layer, status=status, value=value, reason=reason)
+
+
+def compute_scores(
+    metrics: Iterable[Metric], trace: Trace, verdicts: Verdicts, gold: GoldMode = "apply"
+) -> list[Score]:
+    """Compute one score for every metric on one trace, from the judge's verdicts.
+
+    Where the trace has an answer key, gold decides, unless `gold` is "ignore".
+    """
+    seen = apply_gold(trace, verdicts) if gold == "apply" else verdicts
+    return [compute_score(metric, trace, seen) for metric in metrics]

@@ -97,17 +97,13 @@ def _level_rules() -> Iterator[AlertRule]:
             )
 
 
-# Live health is read from the verdicts, which every judged trace has, whatever metrics are computed.
-HEALTH_SERIES = {"context_relevance": "relevance", "chunk_utilization": "usage", "missing_context_rate": "missing"}
-
-
 def _health_rules() -> Iterator[AlertRule]:
     """Yield LOW_RELEVANCE, LOW_USAGE and MISSING_CONTEXT."""
     for name, severity, figure, limit in HEALTH_ALERTS:
         side = {"above": limit} if figure == "missing_context_rate" else {"below": limit}
         yield AlertRule(
             name=name,
-            metric=HEALTH_SERIES[figure],
+            metric=figure,
             severity=severity,  # type: ignore[arg-type]
             hysteresis=0.02,
             duration=5,

@@ -12,14 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.analysis.monitoring.rollups import (
-    DERIVED_METRICS,
-    Observation,
-    Rollup,
-    merge_by_key,
-    observe_trace,
-    roll_up,
-)
+from ragfault.analysis.monitoring.rollups import Observation, Rollup, add_derived, merge_by_key, observe_trace, roll_up
 from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.errors import UsageError
 from ragfault.io.runs import MetricInfo, Run
@@ -68,7 +61,7 @@ class TrafficDrift(Struct, frozen=True, kw_only=True):
 def build_evaluation_series(run: Run) -> dict[SeriesKey, MetricSeries]:
     """Build series from the scores of evaluation runs; their times are ignored."""
     size, scores = len(run.manifest.metrics), run.scores()
-    measures = (*run.manifest.metrics, *DERIVED_METRICS)
+    measures = add_derived(run.manifest.metrics)
     start = datetime(1970, 1, 1, tzinfo=UTC)
     observations: list[Rollup] = []
     part: list[Observation] = []

@@ -45,6 +45,7 @@ from ragfault.analysis.monitoring.windows import (
 )
 from ragfault.analysis.records import ChunkInsight
 from ragfault.analysis.score_matrix import metric_name
+from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.errors import InputError, UsageError
 from ragfault.io.runs import MetricInfo
 from ragfault.stats import Difference
@@ -89,7 +90,7 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
 
 WATCHED_METRICS = (*TREE_METRICS, "triad")  # metrics that are tested for drops, by bare name
 
-HEALTH_METRICS = ("relevance", "usage", "missing")  # of which the rules of RAG health hold limits
+HEALTH_METRICS = tuple(figure for _, _, figure, _ in HEALTH_ALERTS)  # of which the rules of RAG health hold limits
 
 CORRELATED_PAIRS = tuple(combinations(("context_relevance", "groundedness", "answer_relevance", "completeness"), 2))
 """The pairs of metrics whose products are summed: the triad's parts and completeness."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import MetricInfo, Run
+from ragfault.metrics import compute_scores, parse_metric
 from ragfault.records import Score, ScoreStatus, Trace, Verdicts
 
 BINS = 20  # how many bins a histogram has
@@ -252,21 +253,34 @@ EQUAL_DEPTH_CHUNKS = 3
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}
 """The weights of context_relevance, for the same at equal depth."""
 
+HEALTH_SCORES = tuple(map(parse_metric, ("context_relevance", "chunk_utilization")))
+"""Metrics of RAG health that are computed from the verdicts where they are not among the scores."""
+
+CHUNK_RELEVANCE, CHUNK_USE = "chunk_relevance", "chunk_use"
+"""Series of single chunks, which exist only by position and by number of chunks."""
+
 DERIVED_METRICS: tuple[MetricInfo, ...] = (
-    MetricInfo("relevance", "retrieval"),
-    MetricInfo("usage", "retrieval"),
-    MetricInfo("missing", "retrieval", "lower"),
+    MetricInfo("context_relevance", "retrieval"),
+    MetricInfo("chunk_utilization", "retrieval"),
+    MetricInfo("missing_context_rate", "retrieval", "lower"),
     MetricInfo(EQUAL_DEPTH, "retrieval"),
     MetricInfo("depth", "operation", "lower", 0.0, None),
+    MetricInfo(CHUNK_RELEVANCE, "retrieval"),
+    MetricInfo(CHUNK_USE, "retrieval"),
 )
-"""What is watched beside the metrics of the scores: the figures of RAG health (`usage` counts chunks), relevance over
-the first three chunks, and chunks per trace."""
+"""What is watched beside the metrics of the scores, whichever these are: the figures of RAG health, relevance over the
+first three chunks, chunks per trace, and relevance and use of single chunks by position and number."""
 
 
 def collect_measures(runs: Iterable[Run]) -> tuple[MetricInfo, ...]:
     """Return the metrics of some runs and the derived ones, each once."""
-    measures = {measure.name: measure for run in runs for measure in run.manifest.metrics}
-    return (*measures.values(), *DERIVED_METRICS)
+    return add_derived(measure for run in runs for measure in run.manifest.metrics)
+
+
+def add_derived(measures: Iterable[MetricInfo]) -> tuple[MetricInfo, ...]:
+    """Return metrics with the derived ones behind them, each name once."""
+    by_name = {measure.name: measure for measure in measures}
+    return tuple({**by_name, **{own.name: own for own in DERIVED_METRICS if own.name not in by_name}}.values())
 
 
 def observe_trace(
@@ -274,8 +288,9 @@ def observe_trace(
 ) -> Iterator[Observation]:
     """Yield the observations of one judged trace; none where it has no time.
 
-    Every score; of the verdicts the figures of `DERIVED`, those of chunks also by the chunk's position and by the
-    number of chunks. `by` names the fields whose values are cohorts.
+    Every score; of the verdicts the figures of `DERIVED_METRICS` that are no score, those of chunks by the chunk's
+    position and by the number of chunks. `by` names the fields whose values are cohorts. Gold is applied to `verdicts`
+    already where it is to decide.
 
     >>> from datetime import datetime
     >>> one = Trace(id="a", query="q", route="web", time=datetime(1970, 1, 1, 0, 2, tzinfo=UTC))
@@ -287,7 +302,9 @@ def observe_trace(
         return
     moment = trace.time if trace.time.tzinfo else trace.time.replace(tzinfo=UTC)
     seconds, groups = moment.timestamp(), trace_cohorts(trace, by)
+    scored = set()
     for score in scores:
+        scored.add(score.metric)
         yield Observation(
             metric=score.metric,
             trace=trace.id,
@@ -298,6 +315,8 @@ def observe_trace(
             cohorts=groups,
         )
     for metric, value, own in _derive_values(trace, verdicts):
+        if metric in scored:
+            continue
         yield Observation(
             metric=metric,
             trace=trace.id,
@@ -305,7 +324,7 @@ def observe_trace(
             value=value,
             route=trace.route,
             cohorts=own if own else groups,
-            counts_for_route=not own or metric == "usage",
+            counts_for_route=not own,
         )
 
 
@@ -333,19 +352,26 @@ def _derive_values(trace: Trace, verdicts: Verdicts | None) -> Iterator[tuple[st
             yield "depth", float(size), (count,)
     if verdicts is None:
         return
-    if verdicts.missing is not None:
-        yield "missing", float(bool(verdicts.missing)), ()
-    if verdicts.chunk:
-        weights = [LEVEL_WEIGHTS[chunk.level] for chunk in verdicts.chunk]
-        yield "relevance", sum(chunk.relevance for chunk in verdicts.chunk) / len(weights), ()
-        yield EQUAL_DEPTH, sum(weights[:EQUAL_DEPTH_CHUNKS]) / len(weights[:EQUAL_DEPTH_CHUNKS]), ()
+    yield from _derive_health(trace, verdicts)
     for metric, values in (
-        ("relevance", [chunk.relevance for chunk in verdicts.chunk or ()]),
-        ("usage", [float(use.used) for use in verdicts.use or ()]),
+        (CHUNK_RELEVANCE, [chunk.relevance for chunk in verdicts.chunk or ()]),
+        (CHUNK_USE, [float(use.used) for use in verdicts.use or ()]),
     ):
         if len(values) == size and count:
             for at, value in enumerate(values, start=1):
                 yield metric, value, (f"position={at if at <= 10 else '11+'}", count)
+
+
+def _derive_health(trace: Trace, verdicts: Verdicts) -> Iterator[tuple[str, float, tuple[str, ...]]]:
+    """Yield the figures of RAG health, and the relevance at equal depth."""
+    if verdicts.missing is not None:
+        yield "missing_context_rate", float(bool(verdicts.missing)), ()
+    for score in compute_scores(HEALTH_SCORES, trace, verdicts, "ignore"):
+        if score.value is not None:
+            yield score.metric, score.value, ()
+    if verdicts.chunk:
+        weights = [LEVEL_WEIGHTS[chunk.level] for chunk in verdicts.chunk]
+        yield EQUAL_DEPTH, sum(weights[:EQUAL_DEPTH_CHUNKS]) / len(weights[:EQUAL_DEPTH_CHUNKS]), ()
 
 
 def _size_bucket(size: int) -> str:

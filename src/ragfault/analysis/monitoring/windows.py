@@ -12,7 +12,15 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ragfault.analysis.monitoring.rollups import BINS, ProductSums, Rollup, WorstTrace, bin_edges
+from ragfault.analysis.monitoring.rollups import (
+    BINS,
+    CHUNK_RELEVANCE,
+    CHUNK_USE,
+    ProductSums,
+    Rollup,
+    WorstTrace,
+    bin_edges,
+)
 from ragfault.analysis.records import ChunkBucket, ChunkInsight
 from ragfault.io.runs import MetricInfo
 from ragfault.stats import Difference, Interval, t_quantile
@@ -295,7 +303,7 @@ def compute_correlations(products: Iterable[ProductSums], first: int, last: int)
     return tuple(correlations)
 
 
-_INSIGHT_METRICS = (("relevance", "relevance"), ("usage", "use"))
+_INSIGHT_METRICS = ((CHUNK_RELEVANCE, "relevance"), (CHUNK_USE, "use"))
 _BUCKET_ORDER = {name: at for at, name in enumerate(["1–3", "4–6", "7–10", *map(str, range(1, 11)), "11+"])}
 
 

@@ -23,7 +23,7 @@ from ragfault import judges
 from ragfault.errors import UsageError
 from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer
 from ragfault.judges import load_judge
-from ragfault.metrics import compute_score, select_metrics
+from ragfault.metrics import compute_scores, select_metrics
 from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
 
@@ -81,9 +81,7 @@ class WorkerConfig(Struct, frozen=True):
 def build_failed_score(trace: Trace, config: WorkerConfig, reason: str) -> ScoredTrace:
     """Build the outcome of a trace that no worker could score."""
     verdicts = Verdicts(trace=trace.id, judge=config.judge, failures={"*": reason})
-    return ScoredTrace(
-        trace, verdicts, tuple(compute_score(metric, trace, verdicts) for metric in select_metrics(config.metrics))
-    )
+    return ScoredTrace(trace, verdicts, tuple(compute_scores(select_metrics(config.metrics), trace, verdicts)))
 
 
 class ProcessWorker:

@@ -15,7 +15,7 @@ from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES
 from ragfault.errors import UsageError
 from ragfault.io.field_values import make_content_id
 from ragfault.judges.assembly import observe_traces
-from ragfault.metrics import Metric, compute_score, select_metrics
+from ragfault.metrics import Metric, compute_scores, select_metrics
 from ragfault.protocols import Judge
 from ragfault.records import Chunk, Score, Trace, Verdicts
 
@@ -203,7 +203,7 @@ class TraceScorer:
     def __call__(self, trace: Trace) -> ScoredTrace:
         """Score a trace; a failure of the judge gives `failed` scores."""
         [verdicts] = observe_traces(self.judge, [trace])
-        return ScoredTrace(trace, verdicts, tuple(compute_score(metric, trace, verdicts) for metric in self.metrics))
+        return ScoredTrace(trace, verdicts, tuple(compute_scores(self.metrics, trace, verdicts)))
 
 
 @lru_cache(maxsize=8)

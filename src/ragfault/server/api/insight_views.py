@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis.monitoring.drift import TrafficDrift, measure_drift
 from ragfault.analysis.monitoring.monitor import CHUNK_COHORTS
+from ragfault.analysis.monitoring.rollups import CHUNK_RELEVANCE, CHUNK_USE
 from ragfault.analysis.monitoring.windows import (
     MetricCorrelation,
     MetricDistribution,
@@ -209,7 +210,7 @@ def _load_chunk_series(server: ServerState, since: int, until: int) -> dict[Seri
     grain = max(1, (until - since) // WINDOW_SEGMENTS)
     rollups = (
         rollup
-        for name in ("relevance", "usage", "depth")
+        for name in (CHUNK_RELEVANCE, CHUNK_USE, "depth")
         for rollup in server.store.read_rollups(since, until, metric=name, cohort="*", grain=grain, bins=False)
     )
     return build_series(rollup for rollup in rollups if (rollup.cohort or "").startswith(CHUNK_COHORTS))

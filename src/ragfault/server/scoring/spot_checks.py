@@ -21,7 +21,7 @@ from ragfault.evaluation.online import ScoredTrace
 from ragfault.evaluation.online.scorer import SamplingPolicy, TraceSampler
 from ragfault.judges import load_judge
 from ragfault.judges.llm.judge import LLMJudge
-from ragfault.metrics import compute_score, select_metrics
+from ragfault.metrics import compute_scores, select_metrics
 from ragfault.records import Usage, Verdicts
 from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.settings import ServerSettings
@@ -270,7 +270,7 @@ class SpotChecker(BackgroundThread):
         A trace fails for good when the judge fails on it again after answering for others; otherwise the judge is at
         fault and the trace waits.
         """
-        scores = tuple(compute_score(metric, queued.trace, verdicts) for metric in self._metrics)
+        scores = tuple(compute_scores(self._metrics, queued.trace, verdicts))
         lost = bool(verdicts.failures) and all(score.value is None for score in scores)
         if lost:
             before = self._failed_checks.get(queued.number, FailedCheck(self._answer_count))

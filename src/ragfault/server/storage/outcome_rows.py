@@ -13,14 +13,15 @@ from msgspec import Struct
 
 from ragfault.analysis.monitoring.rollups import (
     BINS,
-    DERIVED_METRICS,
     Observation,
     ProductSums,
     Rollup,
+    add_derived,
     observe_trace,
     roll_up,
     sum_products,
 )
+from ragfault.gold_evidence import apply_gold
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
 from ragfault.server.storage.records import TraceOutcome, TraceState
@@ -94,7 +95,7 @@ def build_outcome_rows(outcomes: Iterable[TraceOutcome], cohort_fields: Sequence
     >>> from ragfault.evaluation.online import score_response
     >>> outcome = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
     >>> [(row.state, row.values, len(row.observations)) for row in build_outcome_rows([outcome, outcome])]
-    [('scored', (('groundedness', 1.0),), 8)]
+    [('scored', (('groundedness', 1.0),), 9)]
     """
     first: dict[str, TraceOutcome] = {}
     for outcome in outcomes:
@@ -114,7 +115,7 @@ def _build_outcome_row(outcome: TraceOutcome, cohort_fields: Sequence[str]) -> O
         verdicts=encode_json(outcome.verdicts).decode(),
         scores=encode_json(outcome.scores).decode(),
         values=tuple((score.metric, score.value) for score in outcome.scores if score.value is not None),
-        observations=tuple(observe_trace(timed, outcome.verdicts, outcome.scores, cohort_fields)),
+        observations=tuple(observe_trace(timed, apply_gold(trace, outcome.verdicts), outcome.scores, cohort_fields)),
     )
 
 
@@ -151,7 +152,7 @@ def build_rollups(
             )
         else:
             observations += outcome.row.observations
-    return roll_up(observations, [*measures, *DERIVED_METRICS]), sum_products(observations, METRIC_PAIRS)
+    return roll_up(observations, add_derived(measures)), sum_products(observations, METRIC_PAIRS)
 
 
 def build_rollup_columns(rollups: Sequence[Rollup]) -> dict[str, list[Any]]:

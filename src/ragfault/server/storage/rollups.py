@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from ragfault.analysis.monitoring.rollups import DERIVED_METRICS, ProductSums, Rollup, WorstTrace
+from ragfault.analysis.monitoring.rollups import ProductSums, Rollup, WorstTrace, add_derived
 from ragfault.io.runs import MetricInfo
 from ragfault.server.storage.notes import NoteTables, StoredNote
 from ragfault.server.storage.outcome_rows import BIN_COLUMNS, SUM_COLUMNS, NumberedRow, OutcomeRow, build_outcome_rows
@@ -52,7 +52,7 @@ class RollupTables(TraceTables, NoteTables):
     def _add_outcome_batch(self, batch: OutcomeBatch) -> int:
         numbered = self._select_unjudged(batch.rows)
         if numbered:
-            self._add_measures([*batch.measures, *DERIVED_METRICS])
+            self._add_measures(add_derived(batch.measures))
             self._insert_outcomes(numbered, batch)
         return len(numbered)
 

@@ -71,6 +71,7 @@ def export_run(
             ragfault=__version__,
             judge=survey.judge,
             metrics=survey.measures,
+            gold="apply",
             fingerprint=survey.fingerprint,
             traces=survey.traces,
             source=("store",),
