@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from ragfault.analysis import Bisection, Comparison, MetricHistory, RunHistory
 from ragfault.analysis.clusters import Cluster, ClusterReport
+from ragfault.analysis.comparison.records import MetricChange
 from ragfault.evaluation.agreement import AgreementCurves, JudgeComparison, JudgeMeasurement
 from ragfault.reports import wording
 from ragfault.reports.charts import plots
@@ -172,11 +173,20 @@ def render_comparison_html(comparisons: Comparison | Sequence[Comparison]) -> st
     """Render a comparison as one HTML page; each of several segments has its own section."""
     several = (comparisons,) if isinstance(comparisons, Comparison) else tuple(comparisons)
     parts = [
-        ("Verdict" if part.by is None else f"{part.by} {wording.format_segment(part.segment)}", part)
+        (
+            "Verdict" if part.by is None else f"{part.by} {wording.format_segment(part.segment)}",
+            part,
+            [change for change in part.changes if _fits_unit_scale(change)],
+        )
         for part in several
     ]
-    sections = [*((f"part-{place}", title) for place, (title, _) in enumerate(parts)), ("runs", "Runs")]
+    sections = [(f"part-{place}", title) for place, (title, _, _) in enumerate(parts)]
     return _render_comparison_page(several[0], command="comparison", parts=parts, sections=sections)
+
+
+def _fits_unit_scale(change: MetricChange) -> bool:
+    """Return whether a difference can be drawn beside shares; latency, tokens and cost stand in the table alone."""
+    return change.difference is not None and max(abs(change.difference.low), abs(change.difference.high)) <= 1
 
 
 def _render_comparison_page(comparison: Comparison, **context: Any) -> str:
