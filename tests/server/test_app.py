@@ -24,6 +24,7 @@ pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from ragfault import evaluate
+from ragfault.analysis.monitoring.noise import describe_promise
 from ragfault.cli import run_command as command
 from ragfault.errors import UsageError
 from ragfault.evaluation.evaluator import describe_metric
@@ -354,7 +355,9 @@ def test_every_page_has_a_json_view(server: Server):
     page = server.ask(f"/traces/{TRACES[0].id}.json").json
     assert page["trace"]["query"] == TRACES[0].query
     assert {score["metric"] for score in page["scores"]} == set(METRICS.split(","))
-    assert server.ask("/alerts.json").json["alerts"] == []
+    alerts = server.ask("/alerts.json").json
+    assert alerts["alerts"] == []
+    assert alerts["promise"] == describe_promise(alerts["reference_minutes"])
     assert server.ask("/runs.json").json == []
     for path in ("/traces/nobody.json", "/metrics/nothing.json", "/nowhere"):
         answer = server.ask(path)

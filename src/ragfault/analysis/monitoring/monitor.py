@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, AlertRule, evaluate_rules
@@ -25,7 +26,7 @@ from ragfault.analysis.monitoring.change_detection import (
     measure_reference,
 )
 from ragfault.analysis.monitoring.drift import TrafficDrift
-from ragfault.analysis.monitoring.noise import describe_promise
+from ragfault.analysis.monitoring.noise import describe_promise, expected_error
 from ragfault.analysis.monitoring.rollups import ProductSums, Rollup
 from ragfault.analysis.monitoring.windows import (
     DAY_MINUTES,
@@ -49,6 +50,7 @@ from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.errors import InputError, UsageError
 from ragfault.io.runs import MetricInfo
 from ragfault.stats import Difference
+from ragfault.stats.distributions import normal_quantile
 
 
 class MonitorMark(Struct, frozen=True, kw_only=True):
@@ -321,10 +323,22 @@ def _describe_incident(
         reference=period,
         detection=detection,
         until=after[1],
-        difference=gap,
+        difference=_widen_by_noise(gap, period, (flat.between(*before), flat.between(*after))),
         location=locate_fault(series_by_key, measures, period.route, before, after),
         traces=tuple(worst.trace for worst in part.worst_traces(5)),
     )
+
+
+def _widen_by_noise(gap: Difference, period: ReferencePeriod, windows: Sequence[MetricSeries]) -> Difference:
+    """Widen the interval of a difference to what the noise of the reference makes of means over such windows."""
+    if period.noise is None:
+        return gap
+    sizes = [(int(part.minutes[-1] - part.minutes[0]) + 1, float(part.value_count)) for part in windows]
+    reach = period.high - period.low
+    error = reach * expected_error(period.noise, *sizes)
+    half = normal_quantile(0.975) * error
+    ends = max(-reach, min(gap.low, gap.mean - half)), min(reach, max(gap.high, gap.mean + half))
+    return replace(gap, low=ends[0], high=ends[1], error=max(gap.error, error))
 
 
 def _replay_alerts(

@@ -32,7 +32,7 @@ KNOWN_MEMORY = 1 / 3  # the longest memory of noise that is considered, as a sha
 PROMISED_MEMORY = 1 / 7  # the longest that is promised, as a share; months were simulated for references of 7 days only
 KNOWN_DAY, KNOWN_WEEK = DAY_MINUTES - 60, 7 * DAY_MINUTES - 60  # how long a reference must be to know a pattern
 PATTERN_HOURS = 6.0  # hours over which the pattern of a day is alike
-NOISE_LEVEL = 0.9  # the quantile over the choices that limits are set by
+NOISE_LEVEL = 0.95  # the quantile over the choices that limits are set by
 CHOICE_COUNT = 40  # how many choices are chosen, spread evenly over their weights
 
 
@@ -77,6 +77,16 @@ def estimate_error(model: NoiseModel, after: tuple[int, float], before: tuple[in
         slow = slow + mean_variance(before[0] / memories) - 2 * ends[0] * ends[1]
     white = sum(model.variance / max(window[1], 1.0) for window in (after, before) if window is not None)
     return math.sqrt(max(0.0, float(model.quantile(scales * slow, NOISE_LEVEL))) + white)
+
+
+def expected_error(model: NoiseModel, *windows: tuple[int, float]) -> float:
+    """Return the expected standard error of the difference of means of windows that lie apart (or of one mean).
+
+    A window is its minutes and how many values it has.
+    """
+    weights, scales, memories = np.array(model.components).T
+    slow = sum(weights @ (scales * mean_variance(length / memories)) for length, _ in windows) / weights.sum()
+    return math.sqrt(float(slow) + sum(model.variance / max(count, 1.0) for _, count in windows))
 
 
 def tail_deviate(share: float, expected: float, error: float) -> float:

@@ -28,6 +28,7 @@ from ragfault.stats.bootstrap import ClusterTable
 
 DAY_MINUTES = 24 * 60
 WINDOW_MINUTES = (30, 90, DAY_MINUTES)  # the windows of rolling means, in minutes
+BLOCK_MINUTES, LEAST_BLOCKS = (5, 15, 60, 180, 720, 1440), 10  # blocks that differences are judged by, and how many
 OUTLIER_FENCE = 1.5  # how many interquartile ranges beyond a quartile a value is an outlier (Tukey 1977)
 
 SeriesKey = tuple[str, str | None, str | None]  # metric, route, cohort
@@ -120,6 +121,23 @@ def _estimate_moments(series: MetricSeries, measure: MetricInfo) -> tuple[float,
     return n, mean, max(plain, error), max(1.0, (groups if groups > 1 else count) - 1)
 
 
+def _estimate_block_error(series: MetricSeries) -> tuple[float, float]:
+    """Return the largest standard error of the mean by blocks of minutes, and its degrees of freedom.
+
+    Minutes near each other move together: the errors of longer blocks hold that, as long as there are ten of them. The
+    largest is that of the widest interval (batch means; Alexopoulos & Seila 1996).
+    """
+    errors = [(0.0, 1.0)]
+    there = series.n > 0
+    minutes, n, total = series.minutes[there], series.n[there], series.sum[there]
+    for length in BLOCK_MINUTES:
+        blocks, codes = np.unique(minutes // length, return_inverse=True)
+        if len(blocks) >= LEAST_BLOCKS:
+            table = ClusterTable(np.bincount(codes, total)[:, None], np.bincount(codes, n)[:, None])
+            errors.append((float(table.standard_errors()[0]), len(blocks) - 1.0))
+    return max(errors, key=lambda pair: pair[0] * t_quantile(0.975, pair[1]))
+
+
 def window_mean(series: MetricSeries, measure: MetricInfo, confidence: float = 0.95) -> Interval | None:
     """Return the mean of a window and its interval, from the sums of its minutes; None where it has no value.
 
@@ -147,7 +165,8 @@ def window_difference(
 ) -> Difference | None:
     """Return the mean of one window less that of another, with Welch's interval (Welch 1947); None where one is empty.
 
-    Degrees of freedom are rounded down.
+    Minutes may move together: the error of a window is the largest by blocks of minutes of which there are ten, so
+    that a memory longer than a tenth of the window is not seen in full. Degrees of freedom are rounded down.
 
     >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
     >>> seen = [Observation(metric="m", trace=str(at), time=60.0 * at, value=(at % 2 + (at < 60)) / 2)
@@ -159,6 +178,10 @@ def window_difference(
     """
     n, mean, error, df = _estimate_moments(before, measure)
     m, other, slip, free = _estimate_moments(after, measure)
+    (error, df), (slip, free) = (
+        max((own, _estimate_block_error(series)), key=lambda pair: pair[0] * t_quantile(0.975, pair[1]))
+        for own, series in (((error, df), before), ((slip, free), after))
+    )
     if before.mean is None or after.mean is None:
         return None
     both = error**2 + slip**2

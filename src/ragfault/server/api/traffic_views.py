@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.analysis.monitoring.alerts import Alert, AlertSilence
+from ragfault.analysis.monitoring.noise import describe_promise
 from ragfault.analysis.monitoring.windows import (
     DAY_MINUTES,
     MetricDistribution,
@@ -123,6 +124,10 @@ class AlertsView(Struct, frozen=True, kw_only=True):
     """Alerts, silences and their history."""
 
     now: float
+    reference_minutes: int
+    """Length of the reference of each metric and route, from its beginning."""
+    promise: str
+    """For which traffic without a change the rate of false alarms holds after such a reference."""
     alerts: tuple[Alert, ...]
     """Open and recently resolved alerts."""
     silences: tuple[AlertSilence, ...]
@@ -201,8 +206,15 @@ def load_trace(server: ServerState, id: str) -> StoredTrace:
 
 def load_alerts(server: ServerState) -> AlertsView:
     """Load the alerts and their history."""
-    state = server.load_alert_state()
-    return AlertsView(now=server.now(), alerts=state.alerts, silences=state.silences, events=server.store.read_events())
+    state, reference = server.load_alert_state(), server.settings.reference_minutes
+    return AlertsView(
+        now=server.now(),
+        reference_minutes=reference,
+        promise=describe_promise(reference),
+        alerts=state.alerts,
+        silences=state.silences,
+        events=server.store.read_events(),
+    )
 
 
 def list_runs(server: ServerState) -> tuple[RunEntry, ...]:
