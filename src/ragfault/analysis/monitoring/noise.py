@@ -29,7 +29,7 @@ NOISE_VARIANCES = 40  # how many variances of the noise are considered for each 
 PATTERNS = ((0.0, 0.0), (0.05, 0.0), (0.7, 0.0), (0.0, 0.3), (0.05, 0.3), (0.7, 0.3))
 """Variances of the pattern of the day and of the weekend, as shares of the variance of the blocks."""
 KNOWN_MEMORY = 1 / 3  # the longest memory of noise that is considered, as a share of the reference
-PROMISED_MEMORY = 1 / 7  # the longest that is promised, as a share; months were simulated for references of 7 days only
+PROMISED_MEMORY = 1 / 28  # the longest promised, as a share: 6 h after 7 days, as simulated; a day was too long
 KNOWN_DAY, KNOWN_WEEK = DAY_MINUTES - 60, 7 * DAY_MINUTES - 60  # how long a reference must be to know a pattern
 PATTERN_HOURS = 6.0  # hours over which the pattern of a day is alike
 NOISE_LEVEL = 0.95  # the quantile over the choices that limits are set by
@@ -118,7 +118,7 @@ def describe_promise(minutes: int) -> str:
     """Describe for which traffic without a change the rate of false alarms holds, after a reference of so many minutes.
 
     >>> describe_promise(3 * 1440)
-    'it allows for the pattern of the day, for no day of the week yet, and for noise with a memory of up to 10 h'
+    'it allows for the pattern of the day, for no day of the week yet, and for noise with a memory of up to 3 h'
     """
     if minutes < KNOWN_DAY:
         pattern = "for no pattern of the day or the week yet"
