@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -179,3 +180,25 @@ def test_spans_in_a_frame_are_joined():
     assert notices == ["read as OpenTelemetry spans"]
     assert (trace.query, trace.answer, trace.latency.total) == ("When?", "At ten.", 2000.0)
     assert [(chunk.id, chunk.text) for chunk in trace.chunks] == [("p", "It opens at ten.")]
+
+
+@pytest.mark.parametrize("kind", [list, iter, tuple])
+def test_records_in_memory_are_read_as_from_a_file(kind, tmp_path):
+    """Dicts in a list, a tuple or a generator give the traces that a file of them gives; a map and ids hold there, too."""
+    rows = [{"q": f"When does ferry {n} leave?", "docs": ["At ten."], "reply": "At ten."} for n in range(3)]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert list(read_traces(kind(rows))) == list(read_traces(path))
+    with pytest.raises(BadTraces, match="records in memory:2"):
+        list(read_traces(kind([rows[0], {**rows[1], "q": " "}])))
+    with pytest.raises(InputError, match="no column `dox`"):
+        list(read_traces(kind(rows), map={"query": "q", "chunks": "dox"}))
+    assert [trace.answer for trace in read_traces(kind(rows), map={"query": "q", "answer": "docs[0]"})] == [
+        "At ten."
+    ] * 3
+
+
+def test_traces_in_memory_are_read_as_they_are():
+    """A list of traces gives these traces."""
+    traces = [Trace(id="a", query="When?", answer="At ten.")]
+    assert list(read_traces(traces)) == traces

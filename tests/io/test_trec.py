@@ -249,3 +249,14 @@ def test_a_place_that_cannot_be_written(tmp_path):
     """A folder that is not there is an error of the output."""
     with pytest.raises(OutputError, match="cannot be written"):
         write_trec([], tmp_path / "none" / "a.run")
+
+
+@pytest.mark.parametrize("header", ["query-id\tcorpus-id\tscore", "qid\tdocid\tlabel"])
+def test_qrels_as_a_table_with_a_header_are_read(header, tmp_path):
+    """The qrels of BEIR give what the same qrels of TREC give, for the metrics as for the gold of traces."""
+    (tmp_path / "a.tsv").write_text(f"{header}\nq1\td1\t2\nq1\td2\t0\nq2\td3\t1\n")
+    (tmp_path / "a.qrels").write_text("q1 0 d1 2\nq1 0 d2 0\nq2 0 d3 1\n")
+    assert read_qrels(tmp_path / "a.tsv").to_pylist() == read_qrels(tmp_path / "a.qrels").to_pylist()
+    (tmp_path / "a.tsv").write_text(f"{header}\nq1\td1\tmuch\n")
+    with pytest.raises(BadTraces, match="a.tsv:2: the grade"):
+        read_qrels(tmp_path / "a.tsv")

@@ -11,7 +11,15 @@ from ragfault.records import Document, Gold, Span, Trace
 from ragfault.retrieval.pipeline_config import PipelineConfig, replace_stage
 from ragfault.stats import Difference, paired_difference
 from ragfault.tuning import Gain, SearchSpace, tune
-from ragfault.tuning.recommendation import BEST_SCORING, PLAIN_BM25, PRESENT, order_candidates, recommend_pipeline
+from ragfault.tuning.recommendation import (
+    BEST_SCORING,
+    NEEDED_STEPS,
+    PLAIN_BM25,
+    PRESENT,
+    order_candidates,
+    recommend_pipeline,
+)
+from ragfault.tuning.tuner import drop_spare_steps
 
 PLAIN = PipelineConfig(chunker="fixed(64)", stages={"retrieve": "sparse(k=50)", "select": "top(10)"})
 RERANKED = replace_stage(PLAIN, "rerank", "rerank(lexical, depth=10)")
@@ -108,3 +116,26 @@ def test_a_reranker_that_brings_nothing_is_not_recommended():
     assert result.measured[0].config == result.config
     assert result.summary[0].startswith("Recommended: plain BM25. Reranking showed no gain: ")
     assert RERANKED.name in {row.config.name for row in result.measured}
+
+
+def test_steps_without_a_gain_of_their_own_are_dropped():
+    """Of the best-scoring pipeline the steps that show no gain are left out, and the rest is a candidate before it."""
+    best = replace_stage(RERANKED, "select", "diverse(10)")
+    ablations = (gain("rerank", "none", "gains"), gain("select", "top(10)", "no gain shown"))
+    pruned = drop_spare_steps(best, PLAIN, ablations, lambda _: True)
+    assert pruned == RERANKED
+    assert list(order_candidates(best, PLAIN, PLAIN, pruned)) == [PLAIN_BM25, NEEDED_STEPS, BEST_SCORING]
+    assert drop_spare_steps(best, PLAIN, ablations[:1], lambda _: True) == best
+    assert drop_spare_steps(best, PLAIN, ablations, lambda _: False) == best
+    assert list(order_candidates(best, PLAIN, PLAIN, best)) == [PLAIN_BM25, BEST_SCORING]
+
+
+@pytest.mark.parametrize(("over_pruned", "name"), [("no gain shown", NEEDED_STEPS), ("gains", BEST_SCORING)])
+def test_the_needed_steps_are_recommended_unless_all_of_them_gain_more(over_pruned: str, name: str):
+    """The best-scoring pipeline is recommended only where it gains over the one without its spare steps."""
+    gains = (
+        gain(NEEDED_STEPS, PLAIN_BM25, "gains"),
+        gain(BEST_SCORING, PLAIN_BM25, "gains"),
+        gain(BEST_SCORING, NEEDED_STEPS, over_pruned),
+    )
+    assert recommend_pipeline((PLAIN_BM25, NEEDED_STEPS, BEST_SCORING), gains, {}, "ndcg@10").name == name

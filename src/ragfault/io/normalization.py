@@ -64,7 +64,8 @@ def normalize_record(
     if split != "headings" and isinstance(values.get("chunks"), str):
         chunks = parse_list_text(values["chunks"])
         values["chunks"] = split_passages(chunks, split) if isinstance(chunks, str) else chunks
-    if values.get("query") is None and empty_query and any(has_path(record, path) for path in columns.get("query", ())):
+    has_content = values.get("answer") is not None or any(has_path(record, p) for p in columns.get("query", ()))
+    if values.get("query") is None and empty_query and has_content:
         values["query"] = ""
     if values.get("query") is None:
         names = " or ".join(f"`{path}`" for path in columns.get("query", ("query",)))

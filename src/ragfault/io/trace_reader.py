@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
@@ -27,7 +27,7 @@ from ragfault.records import Trace
 
 
 def read_traces(  # noqa: PLR0913 - the options of one verb
-    where: InputPaths | tables.TableLike,
+    where: InputPaths | tables.TableLike | Iterable[Mapping[str, Any] | Trace],
     *,
     map: Mapping[str, str] | str | Path | None = None,
     shape: str | None = None,
@@ -43,8 +43,8 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
 ) -> Iterator[Trace]:
     """Yield the traces of one or many files, in order, as a stream with a memory need that does not grow.
 
-    `where` is a path, `-` for standard input, a directory, a glob, or a list of these; or a table in memory: a frame of
-    pandas or polars, a dataset of Hugging Face, a table of Arrow. Files are JSON Lines
+    `where` is a path, `-` for standard input, a directory, a glob, or a list of these; or in memory: a frame of pandas
+    or polars, a dataset of Hugging Face, a table of Arrow, or records as dicts. Files are JSON Lines
     (plain, gzip, Zstandard), a JSON array, CSV, TSV, Parquet, or a TREC run (with `qrels`).
 
     `map` says which foreign column is which field (a dict, or the path of a TOML file); without it the shape is
@@ -87,6 +87,10 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     )
     if tables.is_memory_table(where):
         return _read_memory_table(where, plan, ErrorCollector(on_bad, locations))
+    if not isinstance(where, (str, os.PathLike)):
+        where = list(cast(Iterable[Any], where))
+        if where and all(isinstance(item, (Mapping, Trace)) for item in where):
+            return _read_memory_records(where, plan, ErrorCollector(on_bad, locations))
     return _read_files(
         files.expand_paths(cast(InputPaths, where)), plan, ErrorCollector(on_bad, locations), shape == "trec", qrels
     )
@@ -98,6 +102,22 @@ def _read_memory_table(table: Any, options: ReadOptions, collector: ErrorCollect
     if joined:
         spans = SpanFileReader(options, collector)
         yield from spans.read_file(name, tables.read_memory_span_rows(table))
+        yield from spans.read_remaining()
+    else:
+        yield from _decode_traces(name, payloads, options, collector)
+    options.check_columns()
+    collector.raise_errors([name])
+
+
+def _read_memory_records(
+    records: list[Mapping[str, Any] | Trace], options: ReadOptions, collector: ErrorCollector
+) -> Iterator[Trace]:
+    name = "records in memory"
+    rows = ((number, row if isinstance(row, Trace) else dict(row)) for number, row in enumerate(records, 1))
+    payloads, joined = _detect_spans(rows, options)
+    if joined:
+        spans = SpanFileReader(options, collector)
+        yield from spans.read_file(name, payloads)
         yield from spans.read_remaining()
     else:
         yield from _decode_traces(name, payloads, options, collector)

@@ -10,6 +10,7 @@ from ragfault.text.number_format import format_p_value
 from ragfault.tuning.results import Gain, describe_cost, format_gain
 
 BEST_SCORING = "the best-scoring pipeline"
+NEEDED_STEPS = "the best-scoring pipeline without the steps that show no gain"
 PRESENT = "the present pipeline"
 PLAIN_BM25 = "plain BM25"
 
@@ -22,9 +23,11 @@ class Recommendation(NamedTuple):
 
 
 def order_candidates(
-    best: PipelineConfig, present: PipelineConfig, plain_bm25: PipelineConfig
+    best: PipelineConfig, present: PipelineConfig, plain_bm25: PipelineConfig, pruned: PipelineConfig | None = None
 ) -> dict[str, PipelineConfig]:
     """Return the different pipelines that may be recommended by name, the simplest first.
+
+    `pruned` is the best-scoring one without the steps that show no gain.
 
     The one with fewer stages is simpler, an embedder counted as a stage; of equally many the present one, for which
     nothing has to be changed, and then plain BM25. Milliseconds do not decide: they vary with the load of the machine.
@@ -35,7 +38,9 @@ def order_candidates(
     ['plain BM25', 'the best-scoring pipeline']
     """
     present_name = PLAIN_BM25 if present.name == plain_bm25.name else PRESENT
-    named = [(present_name, present), (PLAIN_BM25, plain_bm25), (BEST_SCORING, best)]
+    named = [(present_name, present), (PLAIN_BM25, plain_bm25)]
+    named += [(NEEDED_STEPS, pruned)] if pruned is not None and pruned.name != best.name else []
+    named.append((BEST_SCORING, best))
     candidates: dict[str, PipelineConfig] = {}
     for name, config in named:
         if config.name not in {other.name for other in candidates.values()}:

@@ -32,6 +32,7 @@ from ragfault.tuning.recommendation import order_candidates, recommend_pipeline
 from ragfault.tuning.results import (
     COMPONENT_NAMES,
     Bound,
+    Gain,
     MeasuredPipeline,
     TuningQuestion,
     TuningResult,
@@ -211,13 +212,15 @@ def _measure_holdout(
         plain = replace_stage(plain, "select", list_budget_selections(bounds)[0])
     known = list(runner.configs.values())
     prover = HoldoutEvaluator(runner, parts.holdout, seed)
-    candidates = order_candidates(best, start, plain)
+    ablated = [test for test in list_ablations(best, plain) if runner.cache.has_index(test[2])]
+    ablations = prover.compare_configs(ablated)
+    pruned = drop_spare_steps(best, plain, ablations, runner.cache.has_index)
+    candidates = order_candidates(best, start, plain, pruned)
     pairs = [(name, simpler) for at, name in enumerate(candidates) for simpler in list(candidates)[:at]]
     gains = prover.compare_configs([_pair_candidates(candidates, *pair) for pair in pairs])
     excluded = _exclude_candidates(candidates, best, start, bounds, runner, parts, phases)
     recommended, reason = recommend_pipeline(list(candidates), gains, excluded, str(runner.metric))
     chosen = candidates[recommended]
-    ablated = [test for test in list_ablations(best, plain) if runner.cache.has_index(test[2])]
     shown = [test[2] for test in ablated]
     refused = [test for test in list_rivals(best, known) if runner.cache.has_index(test[2]) and test[2] not in shown]
     points = measure_frontier(runner, (chosen, best, start, plain), parts.selection, prover.measure_config)
@@ -232,7 +235,7 @@ def _measure_holdout(
         plain_bm25=plain,
         measured=_measure_named(prover, chosen, {"best-scoring": best, "present": start, "plain BM25": plain}),
         gains=gains,
-        ablations=prover.compare_configs(ablated),
+        ablations=ablations,
         rejected=prover.compare_configs(refused),
         frontier=points,
         search_steps=search_result.steps,
@@ -241,6 +244,18 @@ def _measure_holdout(
         grouped_by="",
         stopped_at=search_result.stopped_at,
     )
+
+
+def drop_spare_steps(
+    best: PipelineConfig, plain: PipelineConfig, ablations: Sequence[Gain], has_index: Callable[[PipelineConfig], bool]
+) -> PipelineConfig:
+    """Return the best-scoring configuration with plain BM25's step in place of each that shows no gain."""
+    spare = {gain.component for gain in ablations if gain.verdict != "gains"}
+    pruned = best
+    for _ in spare:
+        fewer = (test[2] for test in list_ablations(pruned, plain) if test[0] in spare and has_index(test[2]))
+        pruned = next(fewer, pruned)
+    return pruned
 
 
 def _pair_candidates(

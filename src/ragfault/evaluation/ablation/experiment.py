@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -36,7 +37,8 @@ from ragfault.evaluation.ablation.parts import (
     strip_outputs,
 )
 from ragfault.evaluation.evaluator import describe_metric, evaluate
-from ragfault.io import TraceDigest
+from ragfault.io import TraceDigest, read_traces
+from ragfault.io.formats.tables import is_memory_table
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.runs import Run
 from ragfault.metrics import select_metrics
@@ -170,7 +172,12 @@ def ablate(  # noqa: PLR0913 - the options of one verb
 
 
 def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:
-    """Return the queries as traces without outputs; plain texts are numbered."""
+    """Return the queries as traces without outputs; plain texts are numbered, records and frames are read."""
+    if is_memory_table(queries):
+        queries = read_traces(cast(Any, queries))
+    queries = list(queries)
+    if queries and all(isinstance(given, Mapping) for given in queries):
+        queries = list(read_traces(cast(Any, queries)))
     starts = [
         Trace(id=str(at), query=given) if isinstance(given, str) else strip_outputs(given)
         for at, given in enumerate(queries, 1)

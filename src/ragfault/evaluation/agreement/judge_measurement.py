@@ -209,7 +209,7 @@ def build_measurement(
         curves=compute_curves(main),
         metrics=compare_metrics(judged.labeled, judged.verdicts, intervals, judged.readings),
         speed=speed,
-        notes=(*labeled.notes, *_note_unmarked(judged), *notes),
+        notes=(*labeled.notes, *_note_inversion(overall, labeled.positive), *_note_unmarked(judged), *notes),
     )
 
 
@@ -272,6 +272,21 @@ def _count_failures(task: LabelTask, judged: JudgedLabels, main: ScoredUnits) ->
         if index not in measured
     ]
     return dict(Counter(reason for reason in reasons if reason is not None).most_common())
+
+
+def _note_inversion(overall: UnitAgreement, positive: str) -> list[str]:
+    """Note that the judge ranks worse than chance, as it does where the labels are read the wrong way round."""
+    auroc = overall.figure("auroc")
+    if auroc is None or auroc.value is None or overall.n < MIN_INVERTED_UNITS:
+        return []
+    if (auroc.value if auroc.high is None else auroc.high) >= INVERTED_AUROC:
+        return []
+    return [f"the judge ranks the other way round (AUROC {auroc.value:.2f}): does `{positive}` mean what it should?"]
+
+
+INVERTED_AUROC = 0.5
+"""An interval of AUROC below it says that the judge ranks the other way round."""
+MIN_INVERTED_UNITS = 10
 
 
 def _note_unmarked(judged: JudgedLabels) -> list[str]:

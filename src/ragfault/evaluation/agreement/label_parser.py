@@ -10,6 +10,7 @@ import msgspec
 
 from ragfault.evaluation.agreement.measurement import LabelTask
 from ragfault.io.field_values import InvalidRecord
+from ragfault.io.formats.field_names import split_words
 from ragfault.records import Chunk
 
 BAD_LABELS = frozenset(
@@ -35,15 +36,21 @@ RELEVANT_LABELS = frozenset(
 IRRELEVANT_LABELS = frozenset({"not relevant", "irrelevant", "non relevant", "nonrelevant", "low", "none"})
 LEVEL_GRADES = {"none": 0, "low": 1, "medium": 2, "high": 3}  # relevance levels as grades
 BOOLEAN_NUMBERS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
-INVERTED_COLUMNS = frozenset(
-    {
-        *("supported", "support", "attributable", "attributed", "attribution", "attribution_label"),
-        *("grounded", "faithful", "consistent"),
-        *("is_supported", "is_attributable", "is_grounded", "is_faithful", "is_consistent", "entailed"),
-    }
-)
-"""Columns in which 1 is the good value."""
+GOOD_STEMS = ("support", "attribut", "ground", "faithful", "consisten", "entail", "factual", "correct", "accura")
+"""Beginnings of words in names of columns in which 1 is the good value."""
 
+
+def names_good(column: str) -> bool:
+    """Tell whether 1 is the good value of a column, by its name.
+
+    >>> names_good("is_grounded"), names_good("faithfulness_label"), names_good("not_supported"), names_good("label")
+    (True, True, False, False)
+    """
+    words = split_words(column.rpartition(".")[2])
+    return any(word.startswith(GOOD_STEMS) for word in words) and not {"not", "no", "non"} & set(words)
+
+
+PERCENTAGE = re.compile(r"[-+]?[\d.,]+ ?%")
 MAX_LABELS_SHOWN = 12  # distinct labels named in a message
 
 
@@ -87,9 +94,7 @@ class LabelRule:
 
     def __init__(self, task: LabelTask, column: str, positive_labels: tuple[str, ...] = ()) -> None:
         self.task, self.column, self.positive_labels = task, column, positive_labels
-        self.inverted = (
-            column.rpartition(".")[2].lower() in INVERTED_COLUMNS and task != "relevance" and not positive_labels
-        )
+        self.inverted = names_good(column) and task != "relevance" and not positive_labels
         self.threshold = (
             _parse_number(positive_labels[0]) if task == "relevance" and len(positive_labels) == 1 else None
         )
@@ -116,6 +121,11 @@ class LabelRule:
             if number is None and word not in RELEVANT_LABELS | IRRELEVANT_LABELS:
                 raise InvalidRecord(self._unknown_message(word, "relevant"))
             return number >= 1 if number is not None else word in RELEVANT_LABELS
+        if PERCENTAGE.fullmatch(word) or (number is not None and not float(number).is_integer()):
+            raise InvalidRecord(
+                f'"{word[:40]}" is a score, and the labels of people are classes - at `{self.column}`. '
+                "Make it 0 and 1, or name the column of the classes with --map label=COLUMN"
+            )
         if number is not None:
             if number not in (0, 1):
                 raise InvalidRecord(self._unknown_message(word, "bad"))
@@ -188,6 +198,39 @@ def _parse_span(value: Any, answer: str, path: str) -> tuple[int, int]:
     return start, end
 
 
+CLAIM_LABEL_KEYS = ("label", "verdict", "supported", "is_supported", "grounded", "entailed", "attributable")
+"""Keys of the label of a claim."""
+
+
+def _get_claim_label(item: dict[str, Any]) -> Any:
+    """Return the label of a claim; 1 and 0 under a name of what is good as words."""
+    key = next((key for key in CLAIM_LABEL_KEYS if key in item), "label")
+    label = item.get(key)
+    number = _parse_number(label)
+    return ("not supported", "supported")[int(number)] if names_good(key) and number in (0, 1) else label
+
+
+def has_claim_label(item: Any) -> bool:
+    """Tell whether an object is a claim with a label."""
+    return isinstance(item, dict) and any(key in item for key in CLAIM_LABEL_KEYS)
+
+
+def list_votes(value: Any) -> list[Any]:
+    """List the labels that several people gave, as single labels or as objects with one; empty where there are none.
+
+    >>> list_votes(["bad", "good"]), list_votes([{"annotator": "a", "label": 1}]), list_votes([{"start": 0, "end": 4}])
+    (['bad', 'good'], [1], [])
+    """
+    items = value if isinstance(value, (list, tuple)) else []
+    votes = [item["label"] if _is_vote(item) else item for item in items]
+    known = [_parse_number(vote) in (0, 1) or normalize_label(vote) in BAD_LABELS | GOOD_LABELS for vote in votes]
+    return votes if known and all(known) else []
+
+
+def _is_vote(item: Any) -> bool:
+    return isinstance(item, dict) and "label" in item and not item.keys() & {"start", "end", "text", "claim"}
+
+
 class LabeledClaim(NamedTuple):
     """Claim with its human label."""
 
@@ -210,7 +253,8 @@ def parse_claims(value: Any, answer: str, rule: LabelRule, column: str) -> tuple
         path = f"{column}[{index}]"
         if not isinstance(item, dict):
             raise InvalidRecord(f"Expected `object` with claim and label - at `{path}`")
-        if is_absent(item.get("label")):
+        label = _get_claim_label(item)
+        if is_absent(label):
             continue
         text = next((item[key] for key in ("claim", "text") if isinstance(item.get(key), str)), None)
         if "start" in item and "end" in item:
@@ -220,7 +264,7 @@ def parse_claims(value: Any, answer: str, rule: LabelRule, column: str) -> tuple
             end = start + len(text)
         else:
             raise InvalidRecord(f"neither start and end nor a claim - at `{path}`")
-        claims.append(LabeledClaim(text or answer[start:end], start, end, rule.is_positive(item["label"])))
+        claims.append(LabeledClaim(text or answer[start:end], start, end, rule.is_positive(label)))
     return tuple(claims), len(items) - len(claims)
 
 

@@ -12,10 +12,13 @@ import msgspec
 
 from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, BadTraces, InputError, UnknownName
 from ragfault.evaluation.agreement.label_parser import (
+    CLAIM_LABEL_KEYS,
     ChunkGrade,
     LabeledClaim,
     LabelRule,
+    has_claim_label,
     is_absent,
+    list_votes,
     parse_claims,
     parse_grades,
     parse_spans,
@@ -25,6 +28,7 @@ from ragfault.io import read_traces
 from ragfault.io.error_collector import OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.record_shapes import load_column_map
+from ragfault.io.formats.tables import is_memory_table
 from ragfault.io.normalization import describe_missing_column as no_column
 from ragfault.records import Trace
 
@@ -35,7 +39,8 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
         *("label", "human_label", "gold_label", "labels", "hallucinated", "hallucination"),
         *("is_hallucinated", "is_hallucination", "has_hallucination", "attributable", "is_attributable"),
         *("attribution", "attribution_label", "supported", "is_supported", "grounded", "is_grounded"),
-        *("faithful", "is_faithful", "consistent", "is_consistent", "annotation", "label_name"),
+        *("faithful", "is_faithful", "consistent", "is_consistent", "annotation", "label_name", "groundedness_label"),
+        *("faithfulness_label", "factuality_label", "annotations", "annotator_labels", "human_labels", "votes"),
         "verdict",
     ),
     "spans": ("spans", "hallucination_spans", "hallucinated_spans", "labels"),
@@ -69,6 +74,9 @@ def get_value(trace: Trace, path: str) -> Any:
         return trace.metadata[path]
     if path in TRACE_FIELDS:
         return getattr(trace, path)
+    if path.startswith("chunks."):
+        key = path.removeprefix("chunks.")
+        return {chunk.id: chunk.metadata[key] for chunk in trace.chunks or () if key in chunk.metadata} or None
     value: Any = trace.metadata
     for step in path.removeprefix("metadata.").split("."):
         value = value.get(step) if isinstance(value, dict) else None
@@ -104,7 +112,8 @@ def detect_columns(
     task = task or _infer_task(traces, detected, columns)
     if task == "relevance":
         requested = columns.get("grades") or columns.get("label")
-        detected["grades"] = requested or detected["grades"] or detected["label"] or _gold_column(traces)
+        detected["grades"] = requested or detected["grades"] or detected["label"]
+        detected["grades"] = detected["grades"] or _gold_column(traces) or _find_chunk_grades(traces)
     if task is None or not any(detected[key] for key in TASK_KEYS[task]):
         available = ", ".join([name for name in _list_columns(traces) if name not in TRACE_FIELDS][:30])
         keys = TASK_KEYS[task or "answer"]
@@ -144,6 +153,8 @@ def _matches_key(key: str, values: Sequence[Any]) -> bool:
     composite = any(isinstance(value, (list, tuple, dict)) or _is_json_cell(value) for value in values)
     if key == "claims":
         return any(_has_claim_labels(value) for value in values)
+    if key in ("label", "spans") and any(list_votes(value) for value in values):
+        return key == "label"
     return composite != (key == "label")
 
 
@@ -155,13 +166,19 @@ def _is_json_cell(cell: Any) -> bool:
 def _has_claim_labels(cell: Any) -> bool:
     """Check for claims with labels, or the text of such a list."""
     if isinstance(cell, str):
-        return _is_json_cell(cell) and '"label"' in cell
-    return isinstance(cell, (list, tuple)) and any(isinstance(item, dict) and "label" in item for item in cell)
+        return _is_json_cell(cell) and any(f'"{key}"' in cell for key in CLAIM_LABEL_KEYS)
+    return isinstance(cell, (list, tuple)) and any(has_claim_label(item) for item in cell)
 
 
 def _gold_column(traces: Sequence[Trace]) -> str | None:
     """Return "gold" where the gold of a trace has grades of chunks."""
     return "gold" if any(trace.gold is not None and trace.gold.chunks for trace in traces) else None
+
+
+def _find_chunk_grades(traces: Sequence[Trace]) -> str | None:
+    """Return `chunks.NAME` where the chunks themselves carry grades under a known name."""
+    keys = {key for trace in traces for chunk in trace.chunks or () for key in chunk.metadata}
+    return next((f"chunks.{name}" for name in (*COLUMN_NAMES["grades"], "label") if name in keys), None)
 
 
 def _infer_task(
@@ -175,7 +192,7 @@ def _infer_task(
     answered = any(trace.answer is not None for trace in traces)
     if answered and (columns["label"] or columns["spans"]):
         return "answer"
-    if columns["grades"] or (not answered and (columns["label"] or _gold_column(traces))):
+    if columns["grades"] or (not answered and (columns["label"] or _gold_column(traces) or _find_chunk_grades(traces))):
         return "relevance"
     return None
 
@@ -278,6 +295,8 @@ def load_labeled_traces(
     if not labeled:
         raise InputError(f"none of {len(traces):,} traces has a label in `{_label_column(columns)}`.")
     notes = [f"{unlabeled_claims:,} claims have no label and are left out"] if unlabeled_claims else []
+    if columns.label and any(list_votes(get_value(item.trace, columns.label)) for item in labeled):
+        notes.append(f"`{columns.label}` lists the labels of several people: the majority counts, a tie is no label")
     if rule.inverted:
         notes.append(f"in `{rule.column}` 1 is taken for good and 0 for bad, by its name")
     sample = sorted(_sample_groups(labeled, options.limit, options.seed), key=lambda item: (item.group, item.trace.id))
@@ -333,7 +352,14 @@ def _read_all_traces(
         return list(
             read_traces(files, on_bad=collector.add, notice=notice, labeled=True, locations=locations, **read_options)
         )
-    traces = list(cast("Iterable[Trace]", source))
+    rows = source if is_memory_table(source) else list(cast("Iterable[Any]", source))
+    if is_memory_table(rows) or (rows and all(isinstance(row, Mapping) for row in cast(list[Any], rows))):
+        return list(
+            read_traces(
+                cast(Any, rows), on_bad=collector.add, notice=notice, labeled=True, locations=locations, **read_options
+            )
+        )
+    traces = cast(list[Trace], rows)
     locations.update({trace.id: ("traces in memory", number) for number, trace in enumerate(traces, 1)})
     return traces
 
@@ -355,7 +381,10 @@ def _label_trace(
         spans = parse_spans(value, answer, columns.spans)
     positive = bool(spans) if spans is not None else None
     if columns.label and not is_absent(value := get_value(trace, columns.label)):
-        positive = rule.is_positive(value)
+        votes = [rule.is_positive(vote) for vote in list_votes(value)]
+        if votes and 2 * sum(votes) == len(votes):
+            return None, 0  # as many for as against
+        positive = 2 * sum(votes) > len(votes) if votes else rule.is_positive(value)
     if positive is None or trace.answer is None:
         return None, 0
     return labeled._replace(positive=positive, spans=spans), 0

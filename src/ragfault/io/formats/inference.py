@@ -120,9 +120,31 @@ def infer_columns(
         notes += [f"{field} from {best.path} rather than {other.path}" for other in passed]
     if "query" not in filled and "history" in filled and _is_conversation(inferred["history"], samples):
         filled.add("query")
-    if not labeled:
+    if labeled:
+        inferred |= _find_claims(columns, taken, filled)
+    else:
         check_leftovers(columns, taken, filled | set(filled_before), name, samples, inferred)
     return Inference(inferred, tuple(notes), tuple(_list_metadata(samples, taken)), frozenset(filled))
+
+
+CLAIM_NAMES = {
+    "answer": ("claim", "hypothesis", "statement", "sentence", "summary"),
+    "chunks": ("evidence", "premise", "source", "source_text", "article"),
+}
+"""Names in sets of claims with their evidence, which have no query."""
+
+
+def _find_claims(columns: list[Column], taken: Sequence[str], filled: set[str]) -> ColumnMap:
+    """Find the claim and the evidence of a labelled set; without a query it is that of no column, which is empty."""
+    matches: ColumnMap = {}
+    for field, words in CLAIM_NAMES.items():
+        column = next((c for word in words for c in columns if c.path == word and c.kind in CLAIM_KINDS), None)
+        if field not in filled and column is not None and not overlaps(column.path, taken):
+            matches[field] = (column.path,)
+    return matches
+
+
+CLAIM_KINDS = ("text", "word", "texts", "passages")
 
 
 def _list_columns(samples: Sequence[RawRecord]) -> list[Column]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import pairwise
@@ -43,6 +44,11 @@ class TrecLayout(NamedTuple):
 
 RUN_LAYOUT = TrecLayout("run", ("query", "iteration", "chunk", "rank", "score", "tag"), "score", 5, math.inf)
 QRELS_LAYOUT = TrecLayout("qrels", ("query", "iteration", "chunk", "grade"), "grade", 4, 4)
+TABLE_LAYOUT = TrecLayout("qrels", ("query", "chunk", "grade"), "grade", 3, 3)
+TABLE_HEADER = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:query|q|topic)[-_ ]?id\t(?:corpus|doc|document|passage|chunk)[-_ ]?id\t\w+\s*$"
+)
+"""First line of qrels as a table with a header, as BEIR has them."""
 
 
 def read_run(path: FilePath, bad_lines: list[BadLine] | None = None) -> pa.Table:
@@ -63,7 +69,8 @@ def read_run(path: FilePath, bad_lines: list[BadLine] | None = None) -> pa.Table
 def read_qrels(path: FilePath, bad_lines: list[BadLine] | None = None) -> pa.Table:
     """Read a qrels file as columns `query`, `chunk` and `grade`, in the order of its lines.
 
-    Grades may be negative or fractional. Raises, and takes `bad_lines`, as `read_run` does.
+    A table with the header `query-id corpus-id score`, as BEIR has it, is read, too. Grades may be negative or
+    fractional. Raises, and takes `bad_lines`, as `read_run` does.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "a.qrels")
@@ -77,10 +84,17 @@ def read_qrels(path: FilePath, bad_lines: list[BadLine] | None = None) -> pa.Tab
 def _read_table(path: FilePath, layout: TrecLayout, bad_lines: list[BadLine] | None) -> pa.Table:
     name = os.fspath(path)
     try:
+        if layout is QRELS_LAYOUT and _has_table_header(name):
+            return _read_lines(name, TABLE_LAYOUT, bad_lines)
         table = _read_columns(name, layout)
         return _read_lines(name, layout, bad_lines) if table is None else table
     except OSError as error:
         raise InputError(f"the {layout.kind} {name} cannot be read: {error}.") from error
+
+
+def _has_table_header(name: str) -> bool:
+    with pa.input_stream(name) as stream:
+        return TABLE_HEADER.match(stream.read(4096).split(b"\n", 1)[0].lower()) is not None
 
 
 def _read_columns(name: str, layout: TrecLayout) -> pa.Table | None:
@@ -127,7 +141,7 @@ def _read_lines(name: str, layout: TrecLayout, bad_lines: list[BadLine] | None) 
     collected: list[BadLine] = []
     count = 0
     for number, line in enumerate(lines, 1):
-        if not line.strip():
+        if not line.strip() or (number == 1 and layout is TABLE_LAYOUT):
             continue
         try:
             rows.append(_parse_line(line, layout))
@@ -167,7 +181,7 @@ def _parse_line(line: bytes, layout: TrecLayout) -> TrecRow:
         value = math.nan
     if math.isnan(value) or "_" in text:
         raise ValueError(f'the {layout.value_field} "{text}" is not a number')
-    return fields[0], fields[2], value
+    return fields[0], fields[layout.fields.index("chunk")], value
 
 
 def read_trec(run: FilePath, qrels: FilePath | None = None, bad_lines: list[BadLine] | None = None) -> Iterator[Trace]:
