@@ -106,14 +106,8 @@ def test_columns_of_annotators_are_refused_with_their_names(tmp_path: Path):
 def test_labels_the_wrong_way_round_are_noted(tmp_path: Path):
     """Where the judge ranks the labelled answers the other way round, a note asks what the label means."""
     path = tmp_path / "t.jsonl"
-    load(
-        path,
-        [
-            row | {"id": f"{copy}{row['id']}"}
-            for copy in "abc"
-            for row in add_labels([{"label": int(not b)} for b in BAD])
-        ],
-    )
+    rows = add_labels([{"label": int(not bad)} for bad in BAD])
+    load(path, [row | {"id": f"{copy}{row['id']}"} for copy in "abc" for row in rows])
     inverted = measure_judge(path, judge="lexical", resamples=200)
     assert any("the other way round" in note and "label = 1" in note for note in inverted.notes)
     right = measure_judge(path, judge="lexical", resamples=200, positive=("0",))

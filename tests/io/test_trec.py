@@ -258,5 +258,5 @@ def test_qrels_as_a_table_with_a_header_are_read(header, tmp_path):
     (tmp_path / "a.qrels").write_text("q1 0 d1 2\nq1 0 d2 0\nq2 0 d3 1\n")
     assert read_qrels(tmp_path / "a.tsv").to_pylist() == read_qrels(tmp_path / "a.qrels").to_pylist()
     (tmp_path / "a.tsv").write_text(f"{header}\nq1\td1\tmuch\n")
-    with pytest.raises(BadTraces, match="a.tsv:2: the grade"):
+    with pytest.raises(BadTraces, match=r"a\.tsv:2: the grade"):
         read_qrels(tmp_path / "a.tsv")

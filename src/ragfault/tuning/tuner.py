@@ -82,7 +82,8 @@ def tune(  # noqa: PLR0913 - the options of one verb
 
     `corpus` is documents, `questions` traces with a query and gold: spans of documents, or ids of documents. One part
     of the questions chooses, step by step; the other measures the choice against `baseline` (a configuration or file)
-    and against plain BM25. Of these three the simplest is recommended over which no gain is shown there. Questions that
+    and against plain BM25. Of these, and the chosen one without the steps that show no gain of their own, the simplest
+    is recommended over which no gain is shown there. Questions that
     share a document, or where these are few, that share a stretch of gold, are never on both sides. `subject_to` bounds
     what is paid ("latency_p95<=200", "tokens<=2000"); where nothing is said of tokens, those of the baseline are the
     bound. After `budget` minutes the search ends with the best so far. With a `run` only those phases are searched that
