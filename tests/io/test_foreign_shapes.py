@@ -310,6 +310,17 @@ def test_rows_of_one_query_that_stand_apart_are_a_fault(tmp_path):
         list(read_traces(tmp_path / "t.csv"))
 
 
+def test_rows_of_passages_with_ids_of_their_own_are_joined_by_the_id_of_their_source(tmp_path):
+    """Rows of one query with an id each are one trace where another id is that of the query and no answer differs."""
+    rows = [
+        {"id": f"r{n}", "source_id": f"s{n // 2}", "query": f"{QUERY} {n // 2}", "passage": text}
+        for n, text in enumerate([FIRST, SECOND] * 2)
+    ]
+    assert [len(trace.chunks) for trace in read_traces(put(tmp_path / "t.jsonl", *rows))] == [2, 2]
+    answered = [{**row, "answer": f"At {n}."} for n, row in enumerate(rows)]
+    assert [len(trace.chunks) for trace in read_traces(put(tmp_path / "t.jsonl", *answered))] == [1] * 4
+
+
 def test_every_list_of_a_document_is_read(tmp_path):
     """A document with two lists of records gives the records of both."""
     turns = [{"role": "user", "content": QUERY}, {"role": "assistant", "content": ANSWER}]
@@ -321,6 +332,7 @@ def test_every_list_of_a_document_is_read(tmp_path):
 def test_event_tables_of_trulens_are_spans(tmp_path):
     """The events of one record of TruLens are joined to its trace."""
     root = {"ai.observability.record_root.input": QUERY, "ai.observability.record_root.output": ANSWER}
+    root["ai.observability.record_root.ground_truth_output"] = REFERENCE
     chunks = {"ai.observability.retrieval.retrieved_contexts": [FIRST, SECOND]}
     rows = [
         {
@@ -334,3 +346,4 @@ def test_event_tables_of_trulens_are_spans(tmp_path):
     ]
     [trace] = read_traces(put(tmp_path / "t.jsonl", *rows))
     assert (trace.query, trace.answer, [chunk.text for chunk in trace.chunks]) == (QUERY, ANSWER, [FIRST, SECOND])
+    assert trace.reference == REFERENCE

@@ -183,7 +183,7 @@ def is_metadata_name(name: str) -> bool:
     words = split_words(SEPARATORS.split(name)[-1])
     while words and words[-1].isdecimal():
         words = words[:-1]
-    return not words or words[-1] in METADATA_WORDS or words[0] in ("is", "has", "num", "n")
+    return not words or words[-1] in METADATA_WORDS | PASSAGE_ID_WORDS or words[0] in ("is", "has", "num", "n")
 
 
 @lru_cache(4096)

@@ -186,9 +186,11 @@ def find_row_groups(samples: Sequence[RawRecord], columns: dict[str, tuple[str, 
         return None
     varying = {key for first, second in pairs for key in second if first.get(key) != second.get(key)} - once - {chunks}
     rows_named = {key for key in samples[0] if "".join(split_words(key)) in ROW_NAMES}
-    if name is not None and name in varying and not varying & rows_named - {name} and not _has_query_id(runs, name):
+    differs = any(_differ(first, second, once) for first, second in pairs)
+    is_own_trace = name in varying and not varying & rows_named - {name} and not _has_query_id(runs, name or "")
+    if name is not None and is_own_trace and (differs or not _has_group_id(runs, name)):
         return None
-    if name is None and not varying & rows_named and any(_differ(a, b, once) for a, b in pairs):
+    if name is None and not varying & rows_named and differs:
         return None
     key = tuple(dict.fromkeys(part for part in (name, query) if part and part not in varying))
     return RowGroups(query, chunks, key, frozenset(varying | rows_named - set(key)), once)
@@ -208,6 +210,16 @@ def _has_query_id(runs: list[list[RawRecord]], name: str) -> bool:
     """Tell whether another column than `name` names the queries."""
     keys = [key for key in runs[0][0] if key != name and any(f == "id" for f, _ in rank_fields(key))]
     return any(all(len({str(row.get(key)) for row in run}) == 1 for run in runs) for key in keys)
+
+
+def _has_group_id(runs: list[list[RawRecord]], name: str) -> bool:
+    """Tell whether some id is the same in all rows of a query and differs between queries, such as `source_id`."""
+    keys = [key for key in runs[0][0] if key != name and split_words(key)[-1:] == ("id",)]
+    keys = [key for key in keys if not set(split_words(key)) & {"user", "session", "conversation", "thread", "tenant"}]
+    values = {key: [{str(row.get(key)) for row in run} for run in runs] for key in keys}
+    return len(runs) > 1 and any(
+        all(len(ids) == 1 for ids in groups) and len(set.union(*groups)) == len(runs) for groups in values.values()
+    )
 
 
 def _differ(first: RawRecord, second: RawRecord, columns: Iterable[str]) -> bool:
