@@ -45,7 +45,7 @@ def render_savings_html(savings: Savings) -> str:
     )
 
 
-def _build_rows(savings: Savings) -> list[tuple[str, str, str, str, str]]:
+def _build_rows(savings: Savings) -> list[tuple[str, ...]]:
     """Build the rows of the figures: id, name, formula, before, after."""
     quality, monthly, irrelevant = savings.quality, savings.monthly, savings.irrelevant
     waiting = savings.waiting or (None, None)

@@ -78,7 +78,8 @@ def add_answer_defects(paired: PairedRuns) -> tuple[str, ...]:
 
 def _differing(paired: PairedRuns, metric: str) -> NDArray[np.bool_]:
     moved = paired.values(metric, 1) - paired.values(metric, 0)
-    return np.isfinite(moved) & (moved != 0)
+    differing: NDArray[np.bool_] = np.isfinite(moved) & (moved != 0)
+    return differing
 
 
 def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:

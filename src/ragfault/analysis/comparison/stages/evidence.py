@@ -39,7 +39,7 @@ def collect_evidence(traces: PairedTraces) -> tuple[StageEvidence, ...]:
 
 def discount_explained(observations: Sequence[StageEvidence]) -> tuple[StageEvidence, ...]:
     """Reduce the strength of the observations that others explain, by four fifths of the strength of these."""
-    parts = {}
+    parts: dict[str, float] = {}
     for causes, effects in EXPLANATIONS:
         cause = max((item.strength for item in observations if item.name in causes), default=0.0)
         parts |= dict.fromkeys(effects, 1 - 0.8 * cause)

@@ -28,7 +28,7 @@ def query_rules(traces: PairedTraces) -> Evidence:
     if names is not None and others is not None:
         text = f"chunks hold {names:.0%} fewer of the names and figures of their query, {others:.0%} fewer other words"
         yield from give("names lost", ramp(names - max(0.0, others), 0.03, 0.2), text, "query rewriter")
-    filled = [_filled_share([pair[side] for pair in changed]) for side in (0, 1)]
+    filled = _filled_share([pair.old for pair in changed]), _filled_share([pair.new for pair in changed])
     text = f"the {OFTEN} chunks retrieved most fill {filled[1]:.0%} of the changed lists, {filled[0]:.0%} before"
     yield from give("hubs", ramp(filled[1] - filled[0], 0.03, 0.2), text, "query rewriter", "embedder", "reranker")
 
