@@ -1,12 +1,14 @@
 """Check by simulation the error rates of whole decisions.
 
     python -m benchmarks.error_rates power [--trials 400]
+    python -m benchmarks.error_rates needed [--trials 12]
     python -m benchmarks.error_rates level [--trials 400]
     python -m benchmarks.error_rates coverage [--trials 300]
     python -m benchmarks.error_rates bisect [--trials 400]
 
 `power` writes two small runs, puts simulated scores into them in place of their metrics, and calls `compare` as a user
-does. `level` draws both sides of a pair in the same way from the scores of the demo, and tests the metrics of the
+does; `needed` counts how often a change is shown with as many pairs as a pilot says would show it. `level` draws both
+sides of a pair in the same way from the scores of the demo, and tests the metrics of the
 decision tree together. `coverage` counts how often 95 % intervals of means, quantiles and ratios of clustered values
 hold the true value. `bisect` counts what whole bisections of two runs of one system name (`null_bisections`). Prints
 Markdown tables.
@@ -26,6 +28,7 @@ from benchmarks.null_bisections import bisect_level
 from numpy.typing import NDArray
 
 from ragfault.analysis import compare, pair_runs
+from ragfault.analysis.comparison.compare import ALPHA, POWER, classify_difference, pairs_to_decide
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.score_matrix import metric_name, open_matrix
@@ -33,7 +36,18 @@ from ragfault.evaluation import evaluate
 from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
-from ragfault.stats import holm_adjust, mean_interval, paired_ratio, quantile_changes, ratio_interval, sign_flip_tests
+from ragfault.stats import (
+    equivalence_test,
+    holm_adjust,
+    mean_interval,
+    paired_difference,
+    paired_ratio,
+    quantile_changes,
+    ratio_interval,
+    sign_flip_test,
+    sign_flip_tests,
+    typical_jump,
+)
 from ragfault.stats.distributions import normal_cdf, normal_quantile
 
 Scores = NDArray[np.float64]
@@ -170,6 +184,46 @@ def power(trials: int, sizes: Sequence[int] = (50, 200)) -> Iterator[str]:
                     none = f", none in {silent}" if silent else ""
                     cells.append(f"{100 * share:.0f} % of {np.median(effects):.2f}{none}" if effects else "none stated")
                 yield f"| {population.name} | {n} | " + " | ".join(cells) + " |"
+
+
+PILOT, NEEDED_MARGIN, DRAWS = 100, 0.05, 3
+"""Pairs of a pilot without a change, the change to be shown, and samples of the needed size for each pilot."""
+
+
+def show_needed(population: Population, tests: int, trial: int) -> tuple[int, int] | None:
+    """Return the pairs that a pilot says are needed, and in how many samples of so many a change is shown."""
+    rng = np.random.default_rng([tests, trial, 7])
+
+    def cluster(n: int) -> list[int] | None:
+        return (np.arange(n) // population.cluster_size).tolist() if population.cluster_size > 1 else None
+
+    old, new = population.draw(rng, PILOT, 0.0)
+    pilot = paired_difference(old, new, cluster(PILOT), bounds=(0, 1))
+    jump = typical_jump(new - old, cluster(PILOT), 1.0)
+    n = pairs_to_decide(pilot, NEEDED_MARGIN, power=POWER, alpha=ALPHA, family=tests, jump=jump)
+    if n is None:
+        return None
+    shown = 0
+    for _ in range(DRAWS):
+        old, new = population.draw(rng, n, NEEDED_MARGIN)
+        difference = paired_difference(old, new, cluster(n), bounds=(0, 1))
+        adjusted = min(1.0, tests * sign_flip_test(old, new, cluster(n)).p)  # as if only this metric changed
+        equal = equivalence_test(difference, NEEDED_MARGIN, ALPHA).p
+        shown += classify_difference(difference, adjusted, equal, ALPHA) == "dropped"
+    return n, shown
+
+
+def needed(trials: int) -> Iterator[str]:
+    """Yield how often a change of the margin is shown with as many pairs as `compare` says would show it."""
+    yield "| differences | " + " | ".join(f"{m} metrics" for m in FAMILIES) + " |"
+    yield "|---" * (1 + len(FAMILIES)) + "|"
+    for population in POPULATIONS:
+        cells = []
+        for m in FAMILIES:
+            results = [result for at in range(trials) if (result := show_needed(population, m, at)) is not None]
+            shown = sum(count for _, count in results) / max(1, DRAWS * len(results))
+            cells.append(f"{100 * shown:.0f} % of {DRAWS * len(results)}, n = {np.median([n for n, _ in results]):.0f}")
+        yield f"| {population.name} | {' | '.join(cells)} |"
 
 
 # --- level -------------------------------------------------------------------------------------------
@@ -372,7 +426,7 @@ def coverage(trials: int) -> Iterator[str]:
     yield from cover_means(trials)
 
 
-TABLES = {"power": power, "level": level, "coverage": coverage, "bisect": bisect_level}
+TABLES = {"power": power, "level": level, "coverage": coverage, "bisect": bisect_level, "needed": needed}
 
 
 def main() -> None:
