@@ -27,6 +27,7 @@ from ragfault.evaluation.agreement.human_labels import (
 from ragfault.evaluation.agreement.human_verdicts import LabelReading, compute_values, overlay_labels
 from ragfault.evaluation.agreement.reference_scores import load_paired_reference_scores, load_reference_scores
 from ragfault.io.runs import Run
+from ragfault.io.runs.writer import write_manifest
 from ragfault.metrics import parse_metric
 from ragfault.records import Trace, Verdicts
 from ragfault.reports import output as json_report
@@ -262,10 +263,9 @@ def test_a_stronger_judge_is_taken_for_true_on_the_same_answers(place: Path, tmp
     pairs = [pair(f"t{at}", "hm", item) for at, item in enumerate(labels[:30])]
     pairs[0] = replace(pairs[0][0], answer="Another."), pairs[0][1]
     strong = evaluate_pairs(tmp_path, pairs, METRICS)
-    manifest = json.loads((strong.path / "manifest.json").read_text())
     with pytest.raises(InputError, match="can correct nothing"):
         load_reference_scores(strong.path, old)
-    (strong.path / "manifest.json").write_text(json.dumps({**manifest, "judge": "strong/1 model=x"}))
+    write_manifest(strong.path, replace(strong.manifest, judge="strong/1 model=x"))
     result = load_reference_scores(strong.path, old)
     assert result.source.labelers == "run, judged by strong/1"
     assert result.values["groundedness"] == {f"t{at}": labels[at].count("s") / 4 for at in range(1, 30)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -598,3 +599,26 @@ def test_the_settings_of_the_gate_are_checked(tmp_path, capsys, monkeypatch):
         Path("ragfault.toml").write_text(f"[gate]\n{text}\n", "utf-8")
         code, shown = run_gate(capsys, "old/run", "--baseline", "old/run")
         assert (code, says in shown) == (2, True), shown
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"])
+@pytest.mark.parametrize("damage", ["flipped", "cut"])
+def test_a_damaged_run_never_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str):
+    """A run or a baseline with one flipped bit, or cut short, in any file is an error that names the file."""
+    run = evaluate_pairs(tmp_path / "a", signs("s" * 40), ["groundedness"])
+    other = evaluate_pairs(tmp_path / "b", signs("s" * 40), ["groundedness"])
+    asked = ["gate", str(run.path), "--threshold", "groundedness>=0.5", "--baseline", str(other.path)]
+    assert command(asked) == 0
+    for at, path in enumerate((run.path / name, other.path / name)):
+        content = path.read_bytes()
+        bad = bytearray(content)
+        bad[len(bad) // 2] ^= 1
+        path.write_bytes(bad if damage == "flipped" else content[: len(content) // 2])
+        os.utime(path, ns=(at, at))
+        capsys.readouterr()
+        assert command(asked) == 2
+        captured = capsys.readouterr()
+        assert str(path) in captured.err
+        assert "Traceback" not in captured.err + captured.out
+        path.write_bytes(content)
+        os.utime(path, ns=(at + 9, at + 9))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import msgspec
@@ -170,6 +171,38 @@ def test_a_damaged_table_is_named(tmp_path: Path):
         path.write_bytes(path.read_bytes()[:-20])
         with pytest.raises(RunError, match=rf"{name}\.parquet is damaged"):
             read()
+
+
+def test_no_flipped_bit_is_read(tmp_path: Path):
+    """A run with one flipped bit anywhere is refused when it is opened or the table is read, or means the same."""
+    finished(tmp_path / "run")
+    whole = Run.open(tmp_path / "run").manifest
+    for name in ("manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"):
+        path = tmp_path / "run" / name
+        content = path.read_bytes()
+        for at in range(0, len(content), max(1, len(content) // 150)):
+            bad = bytearray(content)
+            bad[at] ^= 1 << at % 8
+            path.write_bytes(bad)
+            os.utime(path, ns=(at, at))
+            try:
+                run = Run.open(tmp_path / "run")
+                for table in ("traces", "verdicts", "scores"):
+                    run.to_arrow(table)
+            except RunError:
+                continue
+            assert name == "manifest.json"
+            assert msgspec.structs.replace(run.manifest, checksum="") == msgspec.structs.replace(whole, checksum="")
+        path.write_bytes(content)
+
+
+def test_white_space_of_a_manifest_does_not_matter(tmp_path: Path):
+    """A manifest that a tool wrote again with other line ends and order of fields is the same one."""
+    run = finished(tmp_path / "run")
+    path = run.path / "manifest.json"
+    fields = dict(sorted(json.loads(path.read_text()).items()))
+    path.write_bytes(json.dumps(fields, indent=4).replace("\n", "\r\n").encode())
+    assert Run.open(run.path).manifest == run.manifest
 
 
 @pytest.mark.long

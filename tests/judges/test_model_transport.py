@@ -17,9 +17,11 @@ from endpoint import make_traces, serve_model
 
 pytest.importorskip("openai", reason="needs the extra llm")
 
+from ragfault.analysis import analyze, gate
 from ragfault.cli import run_command as cli
-from ragfault.errors import BudgetExceeded, JudgeStopped, UnknownName, UsageError
+from ragfault.errors import BudgetExceeded, JudgeStopped, RunError, UnknownName, UsageError
 from ragfault.evaluation import evaluate
+from ragfault.evaluation.evaluator import METERED_BATCH
 from ragfault.io import write_traces
 from ragfault.io.runs import Run
 from ragfault.judges import load_judge
@@ -33,6 +35,7 @@ from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelMessage
 from ragfault.metrics import DEFAULT_METRICS
 from ragfault.protocols import Judge, MeteredJudge
 from ragfault.records import Document
+from ragfault.reports.markdown.scorecard import render_scorecard_markdown
 from ragfault.tuning.relevance import compare_relevance
 
 SECRET = "sk-test-0123456789abcdef-XYZ"
@@ -297,6 +300,29 @@ def test_a_budget_is_never_exceeded_and_finished_work_is_stored(tmp_path: Path):
         assert set(server.delivered.values()) == {1}
         assert run.manifest.failed == 0
         assert run.manifest.usage.calls == sum(server.paid.values())
+
+
+@pytest.mark.long
+def test_what_a_budget_paid_for_can_be_read(tmp_path: Path):
+    """When a budget ends in the middle, nearly all that was paid for is a partial run that says so, and can go on."""
+    with serve_model() as server:
+        options = {"base_url": server.url, "max_tokens": 300, "concurrency": 4, "budget_tokens": 150_000}
+        with pytest.raises(BudgetExceeded, match="Read them with: ragfault report") as spent:
+            evaluate(make_traces(400), tmp_path / "run", judge="llm:m", options=options)
+        part = Run.open(tmp_path / "run.partial" / "run")
+        assert f"{part.manifest.traces:,} of 400 traces are done and kept" in str(spent.value)
+        assert part.manifest.planned == 400
+        assert part.manifest.traces == len(list(part.traces())) == len(list(part.verdicts()))
+        assert 2 * (part.manifest.traces + 4 + 2 * METERED_BATCH) >= part.manifest.usage.calls > 2 * METERED_BATCH
+        assert "partial run: " in render_scorecard_markdown(analyze(part))
+        with pytest.raises(RunError, match="nothing is decided on a part"):
+            gate(part, ["error<=0.5"])
+        with pytest.raises(RunError, match=r"never finished.*Read what is done at"):
+            Run.open(tmp_path / "run")
+        whole = evaluate(make_traces(400), tmp_path / "run", judge="llm:m", options={**options, "budget_tokens": 10**7})
+        assert (whole.manifest.planned, whole.manifest.traces) == (0, 400)
+        assert set(server.delivered.values()) == {1}
+        assert not (tmp_path / "run.partial").exists()
 
 
 def test_a_budget_in_dollars_holds_too(tmp_path: Path):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -183,6 +186,7 @@ def test_several_writers_lose_nothing(tmp_path: Path):
             if ticket is not None:
                 tickets.append(ticket)
                 budget.settle(ticket, CallCost(10, 5, 0), (f"{number} {step}".encode(), stored_reply()))
+        budget.close()
         cache.close()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
@@ -194,6 +198,67 @@ def test_several_writers_lose_nothing(tmp_path: Path):
     assert len(tickets) == most // 15
     assert summarize_cache(cache)[0].calls == most // 15
     assert CallBudget(cache, "run", BASE).usage().calls == most // 15
+    cache.close()
+
+
+RESERVE_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from ragfault.judges.llm.settings import LLMSettings
+from ragfault.judges.llm.transport.budget import CallBudget, CallCost
+from ragfault.judges.llm.transport.reply_cache import CacheFile
+budget = CallBudget(CacheFile(Path(sys.argv[1])), "run", LLMSettings(model="m", budget_tokens=100))
+budget.begin(fresh=False)
+for sent in (False, True):
+    ticket = budget.reserve(CallCost(30, 10, 0))
+    if sent and "sent" in sys.argv:
+        budget.mark_sent(ticket)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no file locks that end with a process")
+@pytest.mark.long
+def test_a_crash_loop_is_charged_for_what_was_sent_alone(file: CacheFile):
+    """Reservations of killed processes are freed if nothing was sent, else kept; those of the living stay."""
+    budget = CallBudget(file, "run", replace(BASE, budget_tokens=100))
+    budget.begin(fresh=True)
+    assert budget.reserve(CallCost(1, 1, 0)) is not None
+
+    def die(*arguments: str) -> None:
+        done = subprocess.run([sys.executable, "-c", RESERVE_AND_DIE, str(file.path), *arguments], check=False)
+        assert done.returncode == -signal.SIGKILL
+
+    for _ in range(3):
+        die()
+    assert budget.usage().calls == 3
+    budget.begin(fresh=False)
+    assert budget.usage().calls == 1
+    die("sent")
+    budget.begin(fresh=False)
+    assert (budget.usage().calls, budget.usage().prompt) == (2, 31)
+    assert len(list(file.path.parent.glob("*.lock"))) == 1
+    budget.close()
+    assert not list(file.path.parent.glob("*.lock"))
+
+
+def test_a_cache_of_the_last_layout_is_taken_over(tmp_path: Path):
+    """Replies and spending of a file made before reservations had owners stay, and what was reserved in it counts."""
+    place = tmp_path / "cache.sqlite"
+    filled(place, stored_reply())
+    with sqlite3.connect(place) as old:
+        for column in ("owner", "sent"):
+            old.execute(f"alter table reservations drop column {column}")
+        old.execute("insert into budgets (name, calls) values ('run', 2)")
+        old.execute("insert into reservations (budget, prompt, completion, cost) values ('run', 1, 1, 0)")
+        old.execute("pragma user_version = 2")
+    old.close()
+    cache = CacheFile(place)
+    budget = CallBudget(cache, "run", BASE)
+    budget.begin(fresh=False)
+    assert budget.usage().calls == 3
+    assert load_reply(cache, bytes(32)) == stored_reply()
+    budget.close()
     cache.close()
 
 
@@ -216,6 +281,7 @@ def test_pruning_removes_what_is_meant_and_keeps_what_was_spent(tmp_path: Path):
     assert prune_cache(cache) == 2
     assert summarize_cache(cache) == []
     assert (budget.usage().calls, budget.usage().cost) == (1, None)
+    budget.close()
     cache.close()
 
 

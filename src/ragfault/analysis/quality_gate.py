@@ -15,8 +15,8 @@ from ragfault.analysis.records import GateOutcome, GateResult, MetricAggregate, 
 from ragfault.analysis.score_matrix import ScoreMatrix, match_metrics, open_matrix
 from ragfault.analysis.scorecard import aggregate_metric
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
-from ragfault.errors import UsageError
-from ragfault.io.runs import AnyRun
+from ragfault.errors import RunError, UsageError
+from ragfault.io.runs import AnyRun, Run, open_run
 from ragfault.stats import Interval, PpiMean
 
 MIN_COVERAGE = 0.5
@@ -45,7 +45,8 @@ def gate(
     of some traces (of the baseline, of the run) decisions use label-corrected figures where there are any.
 
     Raises UsageError for an unreadable threshold, one outside the metric's range, or neither thresholds nor baseline;
-    UnknownName for a metric that is not in the run; with a baseline what `check_regression` raises.
+    UnknownName for a metric that is not in the run; RunError where any file of a run is damaged, read or not, or
+    its evaluation stopped before the end; with a baseline what `check_regression` raises.
     """
     if not 0 <= coverage <= 1:
         raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")
@@ -55,6 +56,7 @@ def gate(
     if options and baseline is None:
         raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to compare with.")
     matrix = open_matrix(source, labels[1])
+    _check_complete(matrix.run)
     return GateResult(
         run=matrix.run.path.name,
         traces=matrix.traces,
@@ -65,9 +67,21 @@ def gate(
     )
 
 
+def _check_complete(run: Run) -> None:
+    """Raise RunError for a run that is damaged or partial: its figures are not those of the whole input."""
+    run.verify_checksums()
+    if run.manifest.planned:
+        raise RunError(
+            f"{run.path} holds {run.manifest.traces:,} of {run.manifest.planned:,} traces, its evaluation stopped: "
+            "nothing is decided on a part. Run the same evaluate command again to finish it."
+        )
+
+
 def _check_baseline(
     baseline: AnyRun, matrix: ScoreMatrix, coverage: float, labels: PairedLabels, options: dict[str, Any]
 ) -> RegressionReport:
+    baseline = open_run(baseline)
+    _check_complete(baseline)
     anyway, flakiness = bool(options.pop("anyway", False)), options.pop("flakiness", None)
     side = pair_runs(baseline, matrix.run, anyway=anyway, labels=labels, flakiness=flakiness)
     return check_regression(side, coverage=coverage, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,7 +48,8 @@ def track_spending(judge: Judge, partial: PartialRun) -> Iterator[None]:
         yield
     except JudgeStopped as error:
         judge.end()
-        raise type(error)(f"{error} {_describe_progress(partial)}") from error
+        kept = partial.keep_finished(judge.usage)
+        raise type(error)(f"{error} {_describe_progress(partial, kept)}") from error
     finally:
         judge.end()
 
@@ -57,17 +59,17 @@ def get_usage(judge: Judge) -> Usage | None:
     return judge.usage if isinstance(judge, MeteredJudge) else None
 
 
-def _describe_progress(partial: PartialRun) -> str:
-    """Describe the finished traces of a stopped run, and how to resume it."""
-    plan = partial.plan
-    done = min(len(partial.list_finished_parts()) * plan.batch, plan.traces)
+def _describe_progress(partial: PartialRun, kept: Run | None) -> str:
+    """Describe the finished traces of a stopped run, where they can be read, and how to resume it."""
+    total, done = partial.plan.traces, 0 if kept is None else kept.manifest.traces
+    readable = "" if kept is None else f" Read them with: ragfault report {shlex.quote(str(kept.path))}."
     return (
-        f"{done:,} of {plan.traces:,} traces are done and kept, {plan.traces - done:,} are left. "
-        f"Run the same command again to go on in {partial.path}."
+        f"{done:,} of {total:,} traces are done and kept, {total - done:,} are left. "
+        f"Run the same command again to go on in {partial.path}.{readable}"
     )
 
 
-DEFAULT_BATCH, MAX_BATCH = 64, 1024
+METERED_BATCH, DEFAULT_BATCH, MAX_BATCH = 16, 64, 1024
 """Traces to a part, here and on a cluster: at most so many are lost, for each worker, when an evaluation is killed."""
 MIN_CLUSTER_BATCHES = 256  # parts that a cluster's work is cut into at the least, before they are made larger than here
 
@@ -142,7 +144,9 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         executor_used = executor or (ProcessExecutor(workers) if workers > 1 else None)
         file_stamps = get_file_stamps(trace_source) if executor_used is not None else {}
         survey = _survey_input(trace_source, source_names, skip_bad, on_notice, read_options)
-        batch_size = batch or _choose_batch_size(survey.count, remote=executor is not None or is_remote(out))
+        batch_size = batch or _choose_batch_size(
+            survey.count, metered=isinstance(judge, MeteredJudge), remote=executor is not None or is_remote(out)
+        )
         partial = _begin_run(out, _make_plan(judge, selected, gold, survey, source_names, batch_size), force, on_notice)
         report_progress = _make_progress_reporter(judge, on_progress, on_usage)
         with (
@@ -165,8 +169,13 @@ def _begin_run(out: AnyPath, plan: RunPlan, force: bool, on_notice: Callable[[st
     return partial
 
 
-def _choose_batch_size(count: int, *, remote: bool) -> int:
-    """Choose the batch size: larger for remote runs of many traces, where each batch costs a request."""
+def _choose_batch_size(count: int, *, metered: bool, remote: bool) -> int:
+    """Choose the batch size: larger for remote runs of many traces, where each batch costs a request.
+
+    Smaller for a judge that costs money, whose budget may end within a batch.
+    """
+    if metered and not remote:
+        return min(DEFAULT_BATCH, max(METERED_BATCH, count // MIN_CLUSTER_BATCHES))
     return min(MAX_BATCH, max(DEFAULT_BATCH, count // MIN_CLUSTER_BATCHES)) if remote else DEFAULT_BATCH
 
 

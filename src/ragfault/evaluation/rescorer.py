@@ -23,7 +23,8 @@ from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.remote_paths import AnyPath, open_for_arrow
 from ragfault.io.runs import Manifest, Run
-from ragfault.io.runs.run import BATCH_TRACES, check_free, compute_checksum, parse_output, publish_run
+from ragfault.io.runs.checksums import compare_checksums, compute_checksum
+from ragfault.io.runs.run import BATCH_TRACES, check_free, parse_output, publish_run
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
 from ragfault.metrics import Metric, compute_scores, parse_metric, select_metrics
 from ragfault.protocols import Executor
@@ -79,6 +80,8 @@ def rescore(
             copy = draft / f"{name}.parquet"
             _copy_table(run.path / copy.name, copy)
             written[copy.name] = compute_checksum(copy)
+            expected = run.manifest.checksums.get(copy.name, written[copy.name])
+            compare_checksums(run.path / copy.name, written[copy.name], expected)
         tables = (
             _compute_tables(run, selected, gold)
             if executor_used is None

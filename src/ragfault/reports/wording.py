@@ -22,6 +22,7 @@ from ragfault.analysis.comparison.records import Suspect
 from ragfault.analysis.languages import describe_foreign
 from ragfault.analysis.records import HealthAlert
 from ragfault.analysis.scorecard import HEALTH_ALERTS
+from ragfault.io.runs import Manifest
 from ragfault.judges.cards import JudgeCard, lookup_card
 from ragfault.records import Usage
 from ragfault.reports.format import (
@@ -81,6 +82,13 @@ def describe_language(findings: Findings) -> str | None:
     manifest = findings.manifest
     text = describe_foreign(manifest.judge, findings.foreign_traces, manifest.traces)
     return None if text is None else f"warning: {clean_text(text)}"
+
+
+def describe_trace_count(manifest: Manifest) -> str:
+    """Describe how many traces a run has, and of how many if its evaluation stopped before the end."""
+    if not manifest.planned:
+        return format_count(manifest.traces, "trace")
+    return f"partial run: {manifest.traces:,} of {format_count(manifest.planned, 'trace')}"
 
 
 MEASURE_COMMAND = "ragfault judge measure LABELS --card .ragfault/cards/NAME.json"

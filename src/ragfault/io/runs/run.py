@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from ragfault.errors import MissingExtra, OutputError, RunError
 from ragfault.gold_evidence import GoldMode, apply_gold
 from ragfault.io.atomic_files import PART_SUFFIX, convert_write_errors
 from ragfault.io.remote_paths import AnyPath, RemotePath, open_for_arrow, parse_path
+from ragfault.io.runs.checksums import compare_checksums, compute_manifest_checksum, verify_table
 from ragfault.records import Layer, Score, Trace, Usage, Verdicts
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 RUN_FILES = frozenset({"manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"})
 """Files of a run; a folder with any other file is never replaced."""
-PARTIAL_FILES = frozenset({"lock", "plan.json", "parts", "run", "old", "input", "bad.jsonl"})
+DRAFT_FOLDER = "run"
+"""Name of the folder, in an unfinished run, in which the run is built, or what is done can be read."""
+PARTIAL_FILES = frozenset({"lock", "plan.json", "parts", DRAFT_FOLDER, "old", "input", "bad.jsonl"})
 """Files of an unfinished run; a folder with any other file is never written to."""
 
 
@@ -238,6 +240,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     fingerprint: str
     """A hash of the traces, in order."""
     traces: int
+    planned: int = 0
+    """Traces of the input, where the evaluation stopped before the last one; 0: all were evaluated."""
     scored: int
     """Scores with a value."""
     undefined: int
@@ -248,7 +252,9 @@ class Manifest(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     """Calls, tokens and cost of a paid judge; None for other judges."""
     checksums: dict[str, str] = {}
-    """The SHA-256 of each other file of the run, in hex, by its name."""
+    """The SHA-256 of each other file of the run, in hex, by its name; a table is checked when it is first read."""
+    checksum: str = ""
+    """The SHA-256 of the manifest without this field, in hex; checked when the run is opened."""
 
 
 class Run:
@@ -281,16 +287,13 @@ class Run:
         return cls(path)
 
     def verify_checksums(self) -> None:
-        """Read every file of the run and compare its checksum with the manifest's.
+        """Compare the checksum of every file of the run with the manifest's.
 
-        Raises RunError for the first file that differs.
+        Each state of a file is read once by a process. Raises RunError for the first file that differs.
         """
         for name, checksum in self.manifest.checksums.items():
-            if compute_checksum(self.path / name) != checksum:
-                raise RunError(
-                    f"{self.path / name} is damaged: its checksum is not that of the manifest. "
-                    "Copy the run again, or evaluate again."
-                )
+            with self._convert_read_errors(Path(name).stem):
+                verify_table(self.path / name, checksum)
 
     def traces(self, ids: Sequence[str] | None = None) -> Iterator[Trace]:
         """Yield the traces in order; with `ids`, only those."""
@@ -370,11 +373,12 @@ class Run:
             yield from file.iter_batches(2**16, columns=list(columns) if columns else None)
 
     @contextlib.contextmanager
-    def _convert_read_errors(self, name: TableName) -> Iterator[None]:
-        """Convert errors of a damaged file to RunError."""
+    def _convert_read_errors(self, name: str) -> Iterator[None]:
+        """Check the checksum of a table, and convert errors of a damaged one to RunError."""
         import pyarrow as pa
 
         try:
+            verify_table(self.path / f"{name}.parquet", self.manifest.checksums.get(f"{name}.parquet"))
             yield
         except (pa.ArrowException, OSError, KeyError, msgspec.MsgspecError) as error:
             raise RunError(
@@ -427,27 +431,25 @@ def open_run(run: AnyRun) -> Run:
 def _load_manifest(path: AnyPath) -> Manifest:
     """Load the manifest of the run at a path, with what `Run` raises."""
     try:
-        manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=Manifest)
+        content = (path / "manifest.json").read_bytes()
+        manifest = msgspec.json.decode(content, type=Manifest)
+        checksum = compute_manifest_checksum(content)
     except FileNotFoundError:
         raise RunError(_describe_missing_run(path)) from None
     except NotADirectoryError:
         raise RunError(f"{path} is a file, not a run. Make one with: ragfault evaluate {path} -o RUN") from None
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RunError(f"{path / 'manifest.json'} is not the manifest of a run: {error}") from None
     if manifest.format != RUN_FORMAT:
         raise RunError(_describe_other_format(path, manifest))
+    if manifest.checksum:
+        compare_checksums(path / "manifest.json", checksum, manifest.checksum)
     for name in ("traces", "verdicts", "scores"):
         if not (path / f"{name}.parquet").is_file():
             raise RunError(f"{path} is not whole: {name}.parquet is missing. Copy the run again.")
     return manifest
-
-
-def compute_checksum(path: AnyPath) -> str:
-    """Compute the SHA-256 of a file, in hex. Raises OSError where it cannot be read."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
 def _describe_other_format(path: AnyPath, manifest: Manifest) -> str:
@@ -467,7 +469,9 @@ def _describe_missing_run(path: AnyPath) -> str:
     """Describe what is at a path that holds no run."""
     partial = path.with_name(path.name + ".partial")
     if partial.is_dir():
-        return f"{path} was never finished. Run the same evaluate command again to resume it."
+        kept = partial / DRAFT_FOLDER
+        there = f" Read what is done at {kept}." if (kept / "manifest.json").is_file() else ""
+        return f"{path} was never finished. Run the same evaluate command again to resume it.{there}"
     if path.is_dir():
         return f"{path} is not a run: it holds no manifest.json."
     manifests = path.parent.glob("*/manifest.json") if isinstance(path, Path) else ()

@@ -21,7 +21,9 @@ from ragfault.errors import RunError
 from ragfault.gold_evidence import GoldMode
 from ragfault.io.atomic_files import convert_write_errors, write_atomically
 from ragfault.io.remote_paths import AnyPath, RemotePath, read_files
+from ragfault.io.runs.checksums import compute_manifest_checksum
 from ragfault.io.runs.run import (
+    DRAFT_FOLDER,
     Manifest,
     MetricInfo,
     Run,
@@ -153,7 +155,7 @@ class PartialRun:
         missing = count - len(self.list_finished_parts())
         if missing > 0:
             raise RunError(f"{self.path} lacks {missing} of {count} parts. Run the same command again.")
-        draft = self.out if isinstance(self.out, RemotePath) else self.path / "run"
+        draft = self.out if isinstance(self.out, RemotePath) else self.path / DRAFT_FOLDER
         with convert_write_errors(self.path):
             if isinstance(draft, RemotePath):
                 check_free(draft, force=force)
@@ -161,16 +163,38 @@ class PartialRun:
             else:
                 remove_folder(draft)
                 draft.mkdir()
-            tables = {name: self._merge_parts(name, count, draft) for name in RUN_TABLES}
+            tables = {name: self._merge_parts(name, range(count), draft) for name in RUN_TABLES}
             write_manifest(draft, build_manifest(self.plan, tables, usage))
             if isinstance(draft, Path) and isinstance(self.out, Path):
                 publish_run(draft, self.out, force=force)
         clear_partial_run(self.path)
         return Run.open(self.out)
 
-    def _merge_parts(self, name: str, count: int, draft: AnyPath) -> WrittenTable:
+    def keep_finished(self, usage: Usage | None = None) -> Run | None:
+        """Write what is done of a stopped evaluation as a run of its own within the unfinished one.
+
+        None where no part is done. The next finished run of this place removes it.
+        """
+        numbers = sorted(self.list_finished_parts())
+        if not numbers:
+            return None
+        draft = self.path / DRAFT_FOLDER
+        with convert_write_errors(self.path):
+            remove_folder(draft)
+            if isinstance(draft, Path):
+                draft.mkdir()
+            tables = {name: self._merge_parts(name, numbers, draft) for name in RUN_TABLES}
+            manifest = build_manifest(self.plan, tables, usage)
+            digest = hashlib.sha256(f"{self.plan.fingerprint} {numbers}".encode()).hexdigest()
+            traces = tables["traces"].rows
+            write_manifest(
+                draft, msgspec.structs.replace(manifest, traces=traces, planned=self.plan.traces, fingerprint=digest)
+            )
+        return Run.open(draft)
+
+    def _merge_parts(self, name: str, numbers: Iterable[int], draft: AnyPath) -> WrittenTable:
         """Concatenate the parts of one table."""
-        parts = (self._get_part_path(number) / f"{name}.parquet" for number in range(count))
+        parts = (self._get_part_path(number) / f"{name}.parquet" for number in numbers)
         return write_row_groups(_read_parts(parts), draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
 
 
@@ -238,8 +262,10 @@ def build_manifest(plan: RunPlan, tables: Mapping[str, WrittenTable], usage: Usa
 
 
 def write_manifest(folder: AnyPath, manifest: Manifest) -> None:
-    """Write a run's manifest into its folder."""
-    (folder / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    """Write a run's manifest into its folder, with its checksum."""
+    checksum = compute_manifest_checksum(msgspec.json.encode(manifest))
+    content = msgspec.json.encode(msgspec.structs.replace(manifest, checksum=checksum))
+    (folder / "manifest.json").write_bytes(msgspec.json.format(content) + b"\n")
 
 
 class WrittenTable(NamedTuple):
@@ -249,6 +275,7 @@ class WrittenTable(NamedTuple):
     """SHA-256 in hex."""
     states: dict[str, int]
     """Number of rows of each status, if the table has that column."""
+    rows: int = 0
 
 
 def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> WrittenTable:
@@ -257,11 +284,13 @@ def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> 
     import pyarrow.parquet as pq
 
     states: Counter[str] = Counter()
+    rows_written = 0
     pending: pa.Table | None = None
     writer: pq.ParquetWriter | None = None
     with _open_sink(target) as sink:
         try:
             for table in tables:
+                rows_written += table.num_rows
                 if "status" in table.column_names:
                     states.update({row["values"]: row["counts"] for row in table["status"].value_counts().to_pylist()})
                 writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
@@ -274,7 +303,7 @@ def write_row_groups(tables: Iterable[pa.Table], target: AnyPath, rows: int) -> 
         finally:
             if writer is not None:
                 writer.close()
-    return WrittenTable(sink.checksum, dict(states))
+    return WrittenTable(sink.checksum, dict(states), rows_written)
 
 
 @contextlib.contextmanager

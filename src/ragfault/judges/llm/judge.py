@@ -181,7 +181,8 @@ class LLMJudge:
 
         Raises JudgeStopped where no further trace can be judged, UsageError for inconsistent settings.
         """
-        return self._open_session().run(lambda caller: self._judge_all(traces, caller))
+        session = self._open_session()
+        return session.run(lambda caller: self._judge_all(traces, caller, session.admission))
 
     def observe_with_usage(self, trace: Trace) -> tuple[Verdicts, Usage]:
         """Return the verdicts on one trace and the usage of its calls; raises what `observe` raises."""
@@ -192,8 +193,14 @@ class LLMJudge:
 
         return self._open_session().run(work)
 
-    async def _judge_all(self, traces: Sequence[Trace], caller: ModelCaller) -> list[Verdicts]:
-        results = await asyncio.gather(*(self._judge_single(trace, caller) for trace in traces), return_exceptions=True)
+    async def _judge_all(
+        self, traces: Sequence[Trace], caller: ModelCaller, admission: asyncio.Semaphore
+    ) -> list[Verdicts]:
+        async def judge_admitted(trace: Trace) -> Verdicts:
+            async with admission:
+                return await self._judge_single(trace, caller)
+
+        results = await asyncio.gather(*map(judge_admitted, traces), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result

@@ -35,6 +35,7 @@ from ragfault.reports.wording import (
     describe_judge_trust,
     describe_judge_usage,
     describe_language,
+    describe_trace_count,
 )
 from ragfault.text.number_format import format_count
 
@@ -102,7 +103,7 @@ def render_run_html(run: Run, findings: Findings | None = None) -> str:
 def _describe_run(manifest: Manifest) -> str:
     """Describe a run in a line: its traces, its judge and when it was made."""
     judge = f"judge {clean_label(manifest.judge.partition(' ')[0], 80)}" if manifest.judge else "no judge"
-    return f"{format_count(manifest.traces, 'trace')}, {judge}, {format_time(manifest.created)}"
+    return f"{describe_trace_count(manifest)}, {judge}, {format_time(manifest.created)}"
 
 
 def _list_facts(findings: Findings) -> list[tuple[str, str]]:
@@ -111,7 +112,7 @@ def _list_facts(findings: Findings) -> list[tuple[str, str]]:
     skipped = f" ({manifest.skipped:,} lines skipped)" if manifest.skipped else ""
     counts = f"{manifest.scored:,} scored, {manifest.undefined:,} undefined, {manifest.failed:,} failed"
     facts = [
-        ("Traces", f"{manifest.traces:,}{skipped}"),
+        ("Traces", f"{manifest.traces:,}{f' of {manifest.planned:,}' if manifest.planned else ''}{skipped}"),
         ("Metrics", str(len(manifest.metrics))),
         ("Scores", counts),
         ("Created", format_time(manifest.created)),

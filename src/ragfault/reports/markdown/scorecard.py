@@ -27,8 +27,9 @@ from ragfault.reports.wording import (
     describe_judge_trust,
     describe_judge_usage,
     describe_language,
+    describe_trace_count,
 )
-from ragfault.text.number_format import format_count, format_interval, format_number, format_share
+from ragfault.text.number_format import format_interval, format_number, format_share
 
 MAX_SEGMENTS = 20
 """Number of segments shown."""
@@ -67,7 +68,7 @@ def render_scorecard_markdown(findings: Findings) -> str:
     """Render the findings as one Markdown page."""
     manifest = findings.manifest
     origin = f"judge {escape_markdown(manifest.judge)} · {escape_markdown(manifest.created)}"
-    facts = f"{format_count(manifest.traces, 'trace')} · {origin}"
+    facts = f"{describe_trace_count(manifest)} · {origin}"
     if manifest.failed:
         facts += f" · {manifest.failed:,} scores failed"
     if manifest.skipped:

@@ -40,8 +40,9 @@ from ragfault.reports.wording import (
     describe_judge_trust,
     describe_judge_usage,
     describe_language,
+    describe_trace_count,
 )
-from ragfault.text.number_format import format_count, format_interval, format_number, format_share
+from ragfault.text.number_format import format_interval, format_number, format_share
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -195,7 +196,7 @@ def _build_verdict(findings: Findings, clip: int | None) -> list[RenderableType]
     failed = f" · {manifest.failed:,} of {total:,} scores failed" if manifest.failed else ""
     skipped = f" · {manifest.skipped:,} bad lines left out" if manifest.skipped else ""
     judge = clean_text(manifest.judge) if clip is None else clip_text(manifest.judge.partition(" ")[0], 40)
-    facts = f"   {format_count(manifest.traces, 'trace')} · judge {judge}{failed}{skipped}"
+    facts = f"   {describe_trace_count(manifest)} · judge {judge}{failed}{skipped}"
     measured = filter(None, [describe_judge_trust(manifest.judge)])
     trust = [*describe_judge_usage(findings), *measured, *describe_gold_agreement(findings)]
     name = clean_text(findings.run) if clip is None else clip_text(findings.run, 60)

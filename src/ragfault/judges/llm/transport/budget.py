@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import math
+import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
 
@@ -135,6 +140,10 @@ MAX_IMAGE_TOKENS = 50_000
 """Most tokens of an image, whatever its size and the model."""
 
 
+LOCK_SUFFIX = ".lock"
+"""Suffix of the files, beside the cache, that show which processes live."""
+
+
 class CallCost(NamedTuple):
     """Tokens and cost of a call."""
 
@@ -152,18 +161,90 @@ def bound_cost(call: ModelCall, settings: LLMSettings, cost: CostFunction) -> Ca
     return CallCost(size, settings.max_tokens, cost(size, settings.max_tokens))
 
 
+class ReservationOwner:
+    """The process that makes reservations: a token, and beside the cache a file of that name that it keeps locked."""
+
+    def __init__(self, cache: Path | None) -> None:
+        self._cache = cache
+        self._lock: IO[bytes] | None = None
+        self.token: str | None = None
+        """None before it is registered, and where a death could not be told: reservations then stay."""
+
+    def register(self) -> list[str] | None:
+        """Lock the file of this process, remove those of dead ones, and return the tokens of the living.
+
+        None where the system has no file locks. To be called within a transaction of the cache, so that no two do it
+        at once.
+        """
+        try:
+            import fcntl
+        except ImportError:
+            return None
+        if self._cache is None:
+            return None
+        if self._lock is None:
+            token = uuid4().hex
+            try:
+                self._lock = self._cache.with_name(f"{self._cache.name}.{token}{LOCK_SUFFIX}").open("ab")
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self.close()
+                return None
+            self.token = token
+        living = [self.token or ""]
+        for path in self._cache.parent.glob(f"{glob.escape(self._cache.name)}.*{LOCK_SUFFIX}"):
+            token = path.name.removeprefix(f"{self._cache.name}.").removesuffix(LOCK_SUFFIX)
+            if token != self.token and not _remove_unlocked(path):
+                living.append(token)
+        return living
+
+    def close(self) -> None:
+        """Remove the file of this process."""
+        if self._lock is not None:
+            with suppress(OSError):
+                os.unlink(self._lock.name)
+            self._lock.close()
+            self._lock = None
+        self.token = None
+
+
+def _remove_unlocked(path: Path) -> bool:
+    """Remove the lock file of a process that is gone; return whether it was."""
+    import fcntl
+
+    try:
+        with path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+    except OSError:
+        return False
+    return True
+
+
 class CallBudget:
-    """Spending under one id, and its limits; reservations of a killed command stay reserved, as the file has them."""
+    """Spending under one id, and its limits.
+
+    Of a killed command, reservations of calls that were sent stay reserved, since they may have been charged for;
+    those of calls that were not are freed when the budget is next begun.
+    """
 
     def __init__(self, file: CacheFile, name: str, settings: LLMSettings) -> None:
         self._file, self.name = file, name
+        self._owner = ReservationOwner(file.path)
         self._max_tokens = settings.budget_tokens
         self._max_cost = None if settings.budget is None else round(settings.budget * NANO)
         self._hits = 0
 
     def begin(self, *, fresh: bool) -> None:
-        """Create the budget; `fresh` resets its usage."""
+        """Create the budget, and free what dead commands reserved and did not send; `fresh` resets its usage."""
         with self._file.transaction() as connection:
+            living = self._owner.register()
+            if living is not None:
+                connection.execute(
+                    "delete from reservations where sent = 0 and owner is not null "
+                    "and owner not in (select value from json_each(?))",
+                    (msgspec.json.encode(living).decode(),),
+                )
             if fresh:
                 connection.execute("delete from budgets where name = ?", (self.name,))
                 connection.execute("delete from reservations where budget = ?", (self.name,))
@@ -175,9 +256,22 @@ class CallBudget:
             if not self._fits(connection, bound):
                 return None
             cursor = connection.execute(
-                "insert into reservations (budget, prompt, completion, cost) values (?, ?, ?, ?)", (self.name, *bound)
+                "insert into reservations (budget, prompt, completion, cost, owner, sent) values (?, ?, ?, ?, ?, ?)",
+                (self.name, *bound, self._owner.token, self._owner.token is None),
             )
         return cursor.lastrowid
+
+    def mark_sent(self, ticket: int) -> None:
+        """Record that a call is about to be sent: from now on it may be charged for, whatever becomes of this process.
+
+        Raises JudgeStopped where that cannot be stored.
+        """
+        with self._file.transaction() as connection:
+            connection.execute("update reservations set sent = 1 where id = ?", (ticket,))
+
+    def close(self) -> None:
+        """Give up the lock that shows that this process lives."""
+        self._owner.close()
 
     def _fits(self, connection: sqlite3.Connection, bound: CallCost) -> bool:
         if self._max_tokens is None and self._max_cost is None:

@@ -6,8 +6,9 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ragfault.errors import MissingExtra
@@ -214,6 +215,10 @@ class CallError(Exception):
         """Seconds to wait, if the endpoint states them."""
 
 
+SENDING: ContextVar[Callable[[], None]] = ContextVar("SENDING", default=lambda: None)
+"""What the request of this task calls before it is sent."""
+
+
 class EndpointClient:
     """Client of an endpoint; created, used and closed on one event loop."""
 
@@ -224,11 +229,12 @@ class EndpointClient:
         """True if the connection uses TLS, which takes longer to close."""
         self._client = _create_client(endpoint, settings)
 
-    async def send(self, call: ModelCall) -> CompletionAnswer:
+    async def send(self, call: ModelCall, on_sending: Callable[[], None] = lambda: None) -> CompletionAnswer:
         """Send a call once; features that the endpoint refuses are left out from then on.
 
-        Raises CallError.
+        `on_sending` is called when the request is ready, before the connection is made. Raises CallError.
         """
+        SENDING.set(on_sending)
         while True:
             sent = self._features
             try:
@@ -334,12 +340,19 @@ def _create_client(endpoint: ModelEndpoint, settings: LLMSettings) -> AsyncOpenA
         raise MissingExtra("a judge that asks a model", "llm") from None
     client = AsyncOpenAI(
         api_key=endpoint.key.reveal() if endpoint.key else "none", base_url=endpoint.base_url, max_retries=0,
-        timeout=settings.timeout, http_client=DefaultAioHttpClient(follow_redirects=False, timeout=settings.timeout),
+        timeout=settings.timeout, http_client=DefaultAioHttpClient(
+            follow_redirects=False, timeout=settings.timeout, event_hooks={"request": [_announce_sending]},
+        ),
     )  # fmt: skip
     if not endpoint.trusted or settings.provider != "openai":
         client.organization = client.project = None
         client._custom_headers = {}
     return client
+
+
+async def _announce_sending(_: object) -> None:
+    """Call what the task that sends a request asked for."""
+    SENDING.get()()
 
 
 def _error_chain(error: BaseException) -> Iterator[BaseException]:

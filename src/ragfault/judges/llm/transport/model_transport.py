@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -137,7 +138,7 @@ class ModelTransport:
 
     async def _send_once(self, key: bytes, call: ModelCall, bound: CallCost) -> ModelReply:
         ticket = await self._reserve_budget(bound)
-        task = asyncio.create_task(self._client.send(call))
+        task = asyncio.create_task(self._client.send(call, partial(self._budget.mark_sent, ticket)))
         self._in_flight.add(task)
         try:
             answer = await task
@@ -218,10 +219,12 @@ class LLMSession:
         self._last_usage = Usage()
         self._closed, self._ended = False, False
         self._lock = threading.Lock()
+        self.admission = asyncio.Semaphore(settings.concurrency)
+        """Traces that are judged at once: when a budget ends, those that came first are done, not all half done."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="ragfault-llm", daemon=True)
+        self._budget = CallBudget(self._file, budget_id, settings)
         try:
-            self._budget = CallBudget(self._file, budget_id, settings)
             self._budget.begin(fresh=fresh)
             self._thread.start()
 
@@ -298,6 +301,7 @@ class LLMSession:
             self._thread.join()
         elif not self._loop.is_closed():
             self._loop.close()
+        self._budget.close()
         self._file.close()
 
 

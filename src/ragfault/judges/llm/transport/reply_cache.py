@@ -95,7 +95,7 @@ CACHE_VARIABLE = "RAGFAULT_CACHE"
 """Environment variable that names another file, or "none"."""
 APPLICATION_ID = 0x72676663
 """Mark of the file format in the SQLite header."""
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for another process that writes."""
 
@@ -110,10 +110,18 @@ create table budgets (
     unpriced integer not null default 0
 );
 create table reservations (
-    id integer primary key, budget text not null, prompt integer not null, completion integer not null, cost integer
+    id integer primary key, budget text not null, prompt integer not null, completion integer not null, cost integer,
+    owner text, sent integer not null default 1
 );
 create index reserved on reservations (budget);
 """
+
+
+UPGRADE_FROM_2 = (
+    "alter table reservations add column owner text",
+    "alter table reservations add column sent integer not null default 1",
+)
+"""Statements that bring the previous layout to this one."""
 
 
 def default_cache_path() -> Path:
@@ -177,13 +185,12 @@ class CacheFile:
             not mark and execute("select count(*) from sqlite_master").fetchone()[0]
         ):
             raise InputError(self._damaged_message())
-        if mark and layout != LAYOUT_VERSION:
+        if mark and layout not in (2, LAYOUT_VERSION):
             raise InputError(f"{self.path} is of another version of ragfault. Name another file with --cache.")
-        if not mark:
-            for line in CACHE_SCHEMA.split(";"):
-                execute(line)
-            execute(f"pragma application_id = {APPLICATION_ID}")
-            execute(f"pragma user_version = {LAYOUT_VERSION}")
+        for line in () if layout == LAYOUT_VERSION else UPGRADE_FROM_2 if mark else CACHE_SCHEMA.split(";"):
+            execute(line)
+        execute(f"pragma application_id = {APPLICATION_ID}")
+        execute(f"pragma user_version = {LAYOUT_VERSION}")
         execute("commit")
         self._enable_wal()
         execute("pragma synchronous = normal")
