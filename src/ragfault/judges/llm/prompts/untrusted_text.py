@@ -197,6 +197,17 @@ class InjectionPattern(NamedTuple):
     regex: re.Pattern[str]
     prefixes: tuple[str, ...]
     """Literal beginnings: a text with none of them cannot match; empty where they cannot be derived."""
+    excepted: bool = False
+    """Whether the exceptions of orders to forget hold for it."""
+
+    def find(self, text: str) -> Iterator[re.Match[str]]:
+        """Yield the matches in a folded text; within an excepted one the search goes on."""
+        match = self.regex.search(text)
+        while match is not None:
+            is_order = not (self.excepted and _is_exception(text, match))
+            if is_order:
+                yield match
+            match = self.regex.search(text, max(match.end(), match.start() + 1) if is_order else match.start() + 1)
 
 
 FIRST_WORD = re.compile(r"(?:\\b)?([^\W\d_](?:[^\W\d_]| )*)(?=\(\?:|\[)")
@@ -235,18 +246,38 @@ def _join_lines(pattern: str | list[str]) -> str:
 def _compile_patterns(table: Mapping[str, Any]) -> tuple[InjectionPattern, ...]:
     fragments = {name: _join_lines(text) for name, text in table["fragments"].items()}
     texts = [
-        (kind, FRAGMENT_NAME.sub(lambda match: fragments[match[1]], _join_lines(pattern)))
+        (kind, group == "override", FRAGMENT_NAME.sub(lambda match: fragments[match[1]], _join_lines(pattern)))
         for kind, groups in table["patterns"].items()
-        for patterns in groups.values()
+        for group, patterns in groups.items()
         for pattern in patterns.values()
     ]
-    return tuple(InjectionPattern(kind, re.compile(text), _derive_prefixes(text)) for kind, text in texts)
+    return tuple(
+        InjectionPattern(kind, re.compile(text), _derive_prefixes(text), excepted) for kind, excepted, text in texts
+    )
 
 
 _TABLE = tomllib.loads(
     files("ragfault.judges.llm").joinpath("prompts", "injection_patterns.toml").read_text(encoding="utf-8")
 )
 INJECTION_PATTERNS = _compile_patterns(_TABLE)
+EXCEPTION_BEFORE, EXCEPTION_START, EXCEPTION_AFTER = (
+    re.compile(_join_lines(_TABLE["exceptions"][place])) for place in ("before", "start", "after")
+)
+"""Words around an order to forget that make it none: "do not ignore", "who ignored"."""
+EXCEPTION_LENGTH = 24
+"""Characters around a match in which they are looked for."""
+
+
+def _is_exception(text: str, match: re.Match[str]) -> bool:
+    """Tell whether the words around a match make it no order."""
+    start, end = match.span()
+    return bool(
+        EXCEPTION_BEFORE.search(text[max(0, start - EXCEPTION_LENGTH) : start])
+        or EXCEPTION_START.search(match.group())
+        or EXCEPTION_AFTER.search(text[end : end + EXCEPTION_LENGTH])
+    )
+
+
 SPACED_PATTERN = re.compile(_join_lines(_TABLE["disguised"]["spaced"]))
 """Instructions in spaced letters, matched without the spaces."""
 ENCODED_WORDS = tuple(_TABLE["disguised"]["words"])
@@ -382,7 +413,7 @@ def _scan_patterns(text: str) -> Iterator[tuple[str, int, int]]:
     folded = fold_text(text)
     for pattern in INJECTION_PATTERNS:
         if not pattern.prefixes or any(prefix in folded.text for prefix in pattern.prefixes):
-            for match in pattern.regex.finditer(folded.text):
+            for match in pattern.find(folded.text):
                 yield pattern.kind, *folded.locate(*match.span())
     mixed = list_mixed_words(text)
     if len(mixed) >= MIN_MIXED_WORDS:
@@ -409,7 +440,7 @@ def _scan_disguised(text: str, folded: str) -> Iterator[tuple[str, int, int]]:
 
 def _is_instruction(text: str) -> bool:
     folded = fold_text(text).text
-    return any(pattern.regex.search(folded) for pattern in INJECTION_PATTERNS if pattern.kind in {"order", "role"})
+    return any(any(pattern.find(folded)) for pattern in INJECTION_PATTERNS if pattern.kind in {"order", "role"})
 
 
 def _decode_base64(text: str) -> str:
