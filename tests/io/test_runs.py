@@ -176,7 +176,7 @@ def test_a_damaged_table_is_named(tmp_path: Path):
 def test_no_flipped_bit_is_read(tmp_path: Path):
     """A run with one flipped bit anywhere is refused when it is opened or the table is read, or means the same."""
     finished(tmp_path / "run")
-    whole = Run.open(tmp_path / "run").manifest
+    manifest = Run.open(tmp_path / "run").manifest
     for name in ("manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"):
         path = tmp_path / "run" / name
         content = path.read_bytes()
@@ -192,11 +192,11 @@ def test_no_flipped_bit_is_read(tmp_path: Path):
             except RunError:
                 continue
             assert name == "manifest.json"
-            assert msgspec.structs.replace(run.manifest, checksum="") == msgspec.structs.replace(whole, checksum="")
+            assert msgspec.structs.replace(run.manifest, checksum="") == msgspec.structs.replace(manifest, checksum="")
         path.write_bytes(content)
 
 
-def test_white_space_of_a_manifest_does_not_matter(tmp_path: Path):
+def test_white_space_of_a_manifest_changes_nothing(tmp_path: Path):
     """A manifest that a tool wrote again with other line ends and order of fields is the same one."""
     run = finished(tmp_path / "run")
     path = run.path / "manifest.json"

@@ -319,8 +319,10 @@ def test_what_a_budget_paid_for_can_be_read(tmp_path: Path):
             gate(part, ["error<=0.5"])
         with pytest.raises(RunError, match=r"never finished.*Read what is done at"):
             Run.open(tmp_path / "run")
-        whole = evaluate(make_traces(400), tmp_path / "run", judge="llm:m", options={**options, "budget_tokens": 10**7})
-        assert (whole.manifest.planned, whole.manifest.traces) == (0, 400)
+        finished = evaluate(
+            make_traces(400), tmp_path / "run", judge="llm:m", options={**options, "budget_tokens": 10**7}
+        )
+        assert (finished.manifest.planned, finished.manifest.traces) == (0, 400)
         assert set(server.delivered.values()) == {1}
         assert not (tmp_path / "run.partial").exists()
 

@@ -48,8 +48,8 @@ def track_spending(judge: Judge, partial: PartialRun) -> Iterator[None]:
         yield
     except JudgeStopped as error:
         judge.end()
-        kept = partial.keep_finished(judge.usage)
-        raise type(error)(f"{error} {_describe_progress(partial, kept)}") from error
+        partial_result = partial.keep_finished(judge.usage)
+        raise type(error)(f"{error} {_describe_progress(partial, partial_result)}") from error
     finally:
         judge.end()
 
@@ -59,10 +59,12 @@ def get_usage(judge: Judge) -> Usage | None:
     return judge.usage if isinstance(judge, MeteredJudge) else None
 
 
-def _describe_progress(partial: PartialRun, kept: Run | None) -> str:
+def _describe_progress(partial: PartialRun, readable_run: Run | None) -> str:
     """Describe the finished traces of a stopped run, where they can be read, and how to resume it."""
-    total, done = partial.plan.traces, 0 if kept is None else kept.manifest.traces
-    readable = "" if kept is None else f" Read them with: ragfault report {shlex.quote(str(kept.path))}."
+    total, done = partial.plan.traces, 0 if readable_run is None else readable_run.manifest.traces
+    readable = (
+        "" if readable_run is None else f" Read them with: ragfault report {shlex.quote(str(readable_run.path))}."
+    )
     return (
         f"{done:,} of {total:,} traces are done and kept, {total - done:,} are left. "
         f"Run the same command again to go on in {partial.path}.{readable}"

@@ -469,8 +469,8 @@ def _describe_missing_run(path: AnyPath) -> str:
     """Describe what is at a path that holds no run."""
     partial = path.with_name(path.name + ".partial")
     if partial.is_dir():
-        kept = partial / DRAFT_FOLDER
-        there = f" Read what is done at {kept}." if (kept / "manifest.json").is_file() else ""
+        draft = partial / DRAFT_FOLDER
+        there = f" Read what is done at {draft}." if (draft / "manifest.json").is_file() else ""
         return f"{path} was never finished. Run the same evaluate command again to resume it.{there}"
     if path.is_dir():
         return f"{path} is not a run: it holds no manifest.json."

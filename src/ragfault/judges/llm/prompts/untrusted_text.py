@@ -200,7 +200,7 @@ class InjectionPattern(NamedTuple):
     excepted: bool = False
     """Whether the exceptions of orders to forget hold for it."""
 
-    def find(self, text: str) -> Iterator[re.Match[str]]:
+    def list_matches(self, text: str) -> Iterator[re.Match[str]]:
         """Yield the matches in a folded text; within an excepted one the search goes on."""
         match = self.regex.search(text)
         while match is not None:
@@ -413,7 +413,7 @@ def _scan_patterns(text: str) -> Iterator[tuple[str, int, int]]:
     folded = fold_text(text)
     for pattern in INJECTION_PATTERNS:
         if not pattern.prefixes or any(prefix in folded.text for prefix in pattern.prefixes):
-            for match in pattern.find(folded.text):
+            for match in pattern.list_matches(folded.text):
                 yield pattern.kind, *folded.locate(*match.span())
     mixed = list_mixed_words(text)
     if len(mixed) >= MIN_MIXED_WORDS:
@@ -440,7 +440,7 @@ def _scan_disguised(text: str, folded: str) -> Iterator[tuple[str, int, int]]:
 
 def _is_instruction(text: str) -> bool:
     folded = fold_text(text).text
-    return any(any(pattern.find(folded)) for pattern in INJECTION_PATTERNS if pattern.kind in {"order", "role"})
+    return any(any(pattern.list_matches(folded)) for pattern in INJECTION_PATTERNS if pattern.kind in {"order", "role"})
 
 
 def _decode_base64(text: str) -> str:
