@@ -29,6 +29,8 @@ ROLES = ("nobody", "wrong", "read", "ingest", "admin")
 
 OPEN = {
     ("GET", "/healthz"),
+    ("GET", "/livez"),
+    ("GET", "/readyz"),
     ("GET", "/static/{name}"),
     ("GET", "/sign-in"),
     ("POST", "/sign-in"),

@@ -95,3 +95,44 @@ def test_a_store_of_a_later_version_is_refused(tmp_path: Path):
         con.execute("INSERT INTO migrations VALUES (99)")
     with pytest.raises(RunError, match="schema 99"):
         open_store(tmp_path)
+
+
+FULL_DISK = """
+import random, resource, signal, sys
+from pathlib import Path
+from ragfault.errors import OutputError
+from ragfault.records import Trace
+from ragfault.server.storage import open_store
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = open_store(Path(sys.argv[1]))
+text = "".join(random.choice("abcdefgh") for _ in range(400_000))
+store.append_traces([Trace(id="before", query=text)]).result()
+limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (13_000, limit[1]))
+refused = 0
+for write in (lambda: store.submit(lambda con: con.execute("CHECKPOINT")), *2 * [
+    lambda: store.append_traces([Trace(id="during", query=text)])
+]):
+    try:
+        write().result()
+    except OutputError:
+        refused += 1
+resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+store.append_traces([Trace(id="after", query="q")]).result()
+store.check_readable()
+print(refused, *sorted(trace.id for trace in store.list_traces(TraceSelection()).traces))
+store.close()
+""".replace("import open_store", "import TraceSelection, open_store")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
+@pytest.mark.long
+def test_a_store_takes_up_work_after_a_full_disk(tmp_path: Path):
+    """When a checkpoint finds no room, what is sent is refused; with room again the same process writes and reads."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "s")], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.split() == ["3", "after", "before"], done.stderr
+    store = open_store(tmp_path / "s")
+    assert store.compute_totals().traces == 2
+    store.close()

@@ -17,6 +17,11 @@ class BackgroundThread(ABC):
         """Start the thread."""
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """True while the thread runs."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Stop after the work in progress, and wait for that."""
         self._stopping.set()

@@ -40,6 +40,10 @@ def problem_response(status: int, detail: str, headers: dict[str, str] | None = 
     return Response(msgspec.json.encode(msgspec.to_builtins(problem) | more), status, headers, PROBLEM_JSON)
 
 
+RETRY_AFTER = "2"
+"""Seconds after which a client that was refused for load, or because the store cannot be used, may retry."""
+
+
 def error_status(error: RagfaultError) -> int:
     """Return the HTTP status of an error of the library."""
     return 404 if isinstance(error, UnknownName) else 503 if isinstance(error, OutputError) else 422
@@ -66,7 +70,8 @@ async def _handle_invalid_request(_: Request, error: Exception) -> Response:
 
 async def _handle_ragfault_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, RagfaultError)
-    return problem_response(error_status(error), str(error))
+    status = error_status(error)
+    return problem_response(status, str(error), {"Retry-After": RETRY_AFTER} if status == 503 else None)
 
 
 MAX_CLIENTS = 10_000

@@ -13,8 +13,10 @@ import msgspec
 
 from ragfault.analysis.monitoring.alerts import AlertState
 from ragfault.io.runs import MetricInfo
+from ragfault.records import Trace
 from ragfault.server.counters import EventCounters
 from ragfault.server.ingest.incoming_traces import IncomingRedactor
+from ragfault.server.ingest.label_limits import LabelLimiter
 from ragfault.server.ingest.trace_assembler import TraceAssembler
 from ragfault.server.request_limits import RateLimiter
 from ragfault.server.scoring.otlp_export import ScoreExporter
@@ -59,15 +61,22 @@ class ServerState:
         self.registry_lock = threading.Lock()
         """Guards changes of clusters and saved views."""
         self.redaction = IncomingRedactor(settings, self.counters)
+        self.labels = LabelLimiter(store.list_routes, self.counters.add)
+        """Bounds the routes and cohorts that traffic names."""
+        self.scoring_workers.limit_cohorts = self.labels.limit_cohorts
         self.trace_assembler = TraceAssembler(
             store,
             self.counters,
             self.scoring_workers.add_waiting,
-            self.redaction.redact_trace,
+            self.prepare_trace,
             keep_origins=settings.otlp is not None,
         )
         self.score_exporter = ScoreExporter(settings, self.counters, self.scoring_workers.measures)
         self.scoring_workers.on_scored = self.score_exporter.enqueue_scores
+
+    def prepare_trace(self, trace: Trace) -> Trace:
+        """Return a trace that came in as it is stored: redacted, its route bounded."""
+        return self.labels.limit_route(self.redaction.redact_trace(trace))
 
     def get_cached(self, name: str, compute: Callable[[], T], fresh_seconds: float = CACHE_SECONDS) -> T:
         """Return a cached value, computing it where it is missing or older than both limits.

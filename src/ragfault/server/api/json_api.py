@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from pydantic.json_schema import SkipJsonSchema
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ragfault.analysis.monitoring.rollups import Rollup, bin_edges
@@ -17,6 +18,7 @@ from ragfault.server.api.insight_views import DriftView, InsightsView, load_drif
 from ragfault.server.counters import LATENCY_EDGES, LatencyHistogram
 from ragfault.server.ingest.incoming_traces import SentMark, SentTrace
 from ragfault.server.json_routes import JsonRoute, Server, build_openapi, problem_responses
+from ragfault.server.request_limits import RETRY_AFTER
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
 from ragfault.server.storage import StoredTrace, TracePage, TraceSelection, TraceState
@@ -162,6 +164,29 @@ Selection = Annotated[TraceSelection, Depends(read_selection)]
 @public_router.get("/healthz", responses=problem_responses(403), openapi_extra={"security": []})
 def get_health() -> dict[str, str]:
     """Report that the server is up."""
+    return {"status": "ok"}
+
+
+@public_router.get("/livez", responses=problem_responses(403, 503), openapi_extra={"security": []})
+def get_liveness(request: Request) -> dict[str, str]:
+    """Report that the threads of the server run; after 503 it is to be started again."""
+    return _report_parts(request.app.state.scheduler.is_alive, request.app.state.server.store.queue.is_alive)
+
+
+@public_router.get("/readyz", responses=problem_responses(403, 503), openapi_extra={"security": []})
+def get_readiness(request: Request, server: Server) -> dict[str, str]:
+    """Report that the store answers, and that scorers and scheduler run; after 503 requests go elsewhere."""
+    server.store.check_readable()
+    return _report_parts(
+        request.app.state.scheduler.is_alive, server.store.queue.is_alive, server.scoring_workers.is_alive
+    )
+
+
+def _report_parts(scheduler: bool, store: bool, scorers: bool = True) -> dict[str, str]:
+    """Answer ok where all parts run. Raises 503 with the parts that do not."""
+    parts = {"scheduler": scheduler, "store": store, "scorers": scorers}
+    if dead := [name for name, runs in parts.items() if not runs]:
+        raise HTTPException(503, f"{', '.join(dead)}: ended.", {"Retry-After": RETRY_AFTER})
     return {"status": "ok"}
 
 

@@ -15,7 +15,7 @@ from ragfault.errors import InputError, MissingExtra
 from ragfault.io.otel import DecodedRequest, decode_request
 from ragfault.server.ingest.incoming_traces import ParsedTraces, RejectedRecord, read_marks, read_traces
 from ragfault.server.json_routes import JSON, SCHEMA_PREFIX, JsonRoute, Server, json_response, problem_responses
-from ragfault.server.request_limits import problem_response, read_body
+from ragfault.server.request_limits import RETRY_AFTER, problem_response, read_body
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
 
@@ -26,8 +26,6 @@ router = APIRouter(
     route_class=JsonRoute, dependencies=[Depends(require_role("ingest"))], responses=problem_responses(*WRITE_ERRORS)
 )
 
-RETRY_AFTER = "2"
-"""Seconds after which a client that was refused for load may retry."""
 MAX_LISTED = 100
 """Rejected records that a response lists."""
 
@@ -128,7 +126,7 @@ async def post_traces(request: Request, server: Server) -> Annotated[Response, T
 
 def _parse_traces(server: ServerState, body: bytes) -> ParsedTraces:
     parsed = read_traces(body, server.settings.limits)
-    return parsed._replace(traces=tuple(map(server.redaction.redact_trace, parsed.traces)))
+    return parsed._replace(traces=tuple(map(server.prepare_trace, parsed.traces)))
 
 
 @router.post("/v1/ragfault/marks", openapi_extra=_describe_body({JSON: _one_or_list("SentMark")}))

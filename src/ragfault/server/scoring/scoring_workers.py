@@ -13,10 +13,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
+from msgspec.structs import replace
+
 from ragfault.errors import OutputError
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online import BackgroundScorer, ScoredTrace
 from ragfault.metrics import select_metrics
+from ragfault.records import Trace
 from ragfault.server.counters import LatencyHistogram
 from ragfault.server.settings import ServerSettings
 from ragfault.server.storage import TraceStore
@@ -50,6 +53,8 @@ class ScoringWorkers:
         self.measures = tuple(map(describe_metric, select_metrics(settings.metrics)))
         self.on_scored: Callable[[Sequence[ScoredTrace]], None] = lambda _: None
         """Called with the outcomes that were stored; must return at once."""
+        self.limit_cohorts: Callable[[Trace, Sequence[str]], Trace] = lambda trace, _: trace
+        """Returns a trace as it is counted in cohorts of these fields."""
         self._outcomes: SimpleQueue[ScoredTrace | None] = SimpleQueue()
         self._wake = threading.Event()
         self._capacity = threading.Semaphore(WORKER_QUEUE_SIZE * max(1, settings.workers))
@@ -93,6 +98,11 @@ class ScoringWorkers:
         waiting = self._store.compute_totals().waiting
         with self._lock:
             self._waiting = waiting
+
+    @property
+    def is_alive(self) -> bool:
+        """True if the threads that feed the worker processes and store their outcomes run, or there are none."""
+        return all(thread.is_alive() for thread in self._threads)
 
     @property
     def is_full(self) -> bool:
@@ -185,7 +195,9 @@ class ScoringWorkers:
 
     def _store_batch(self, outcomes: list[ScoredTrace]) -> None:
         """Store outcomes and draw a sample from them; stored scores are never overwritten."""
-        stored = self._store.add_outcomes(outcomes, self.measures, self._settings.cohort_fields)
+        fields = self._settings.cohort_fields
+        counted = [replace(outcome, trace=self.limit_cohorts(outcome.trace, fields)) for outcome in outcomes]
+        stored = self._store.add_outcomes(counted, self.measures, fields)
         if self._draw_sample is not None:
             self._draw_sample(outcomes).result()
         stored.result()

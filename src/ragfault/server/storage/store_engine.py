@@ -71,6 +71,10 @@ class StoreEngine(ABC):
         """Queue a write that the engine may join with others of the same `work`."""
         return self.queue.submit(work, payload)
 
+    def check_readable(self) -> None:
+        """Run the smallest query. Raises OutputError where the database cannot be used."""
+        self.reader.fetch_value("SELECT 1")
+
     @property
     def queued_writes(self) -> int:
         """The approximate number of writes in the queue."""
@@ -138,6 +142,11 @@ class WriteQueue:
     def size(self) -> int:
         """The approximate number of queued writes."""
         return self._queue.qsize()
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the thread runs."""
+        return self._thread.is_alive()
 
     def submit(self, work: Callable[[Sequence[Any]], Sequence[T]], payload: Any) -> Future[T]:
         """Queue a write; its Future is done once the write is durable."""

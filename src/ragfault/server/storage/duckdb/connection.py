@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ class DuckDBConnection:
 
     def __init__(self, connection: Any, *, shared: bool) -> None:
         self.raw, self._shared = connection, shared
+        self.on_lost: Callable[[], None] = lambda: None
+        """Called where a reader finds that the database cannot be used."""
 
     @contextlib.contextmanager
     def cursor(self) -> Iterator[Any]:
@@ -38,11 +40,19 @@ class DuckDBConnection:
         if not self._shared:
             yield self.raw
             return
-        cursor = self.raw.cursor()
+        cursor = None
         try:
+            cursor = self.raw.cursor()
             yield cursor
+        except Exception as error:
+            translated = translate_error(error)
+            if translated is error:
+                raise
+            self.on_lost()
+            raise translated from error
         finally:
-            cursor.close()
+            if cursor is not None:
+                cursor.close()
 
     def fetch_rows(
         self,
@@ -131,10 +141,12 @@ def open_database(path: Path) -> Any:
 
 
 def translate_error(error: BaseException) -> BaseException:
-    """Return OutputError for a full disk or memory, which is no error of the submitted write."""
+    """Return OutputError for a full disk or memory or a lost database, which is no error of the query."""
     import duckdb
 
-    if isinstance(error, (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.FatalException)):
+    kinds = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.FatalException, duckdb.ConnectionException)
+    is_failed_commit = isinstance(error, duckdb.TransactionException) and "Failed to commit" in str(error)
+    if is_failed_commit or isinstance(error, kinds):
         return OutputError(f"the store cannot be written: {str(error).splitlines()[0]}")
     return error
 

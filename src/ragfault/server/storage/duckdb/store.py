@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from ragfault.errors import OutputError
 from ragfault.io.error_collector import IdSet
 from ragfault.server.storage.duckdb.connection import (
     MIGRATIONS,
@@ -144,9 +145,11 @@ class DuckDBStore(TraceStore):
     TOTALS = "all_sums"
 
     def __init__(self, folder: Path) -> None:
-        self._database = open_database(folder / DATABASE_FILE)
-        self.reader = DuckDBConnection(self._database, shared=True)
-        self.writer = DuckDBConnection(self._database.cursor(), shared=False)
+        self._path = folder / DATABASE_FILE
+        self._database = open_database(self._path)
+        self._is_lost = False
+        self.reader: DuckDBConnection = DuckDBConnection(self._database, shared=True)
+        self.writer: DuckDBConnection = DuckDBConnection(self._database.cursor(), shared=False)
         table = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER NOT NULL)"
         self._schema = migrate(self.writer, table, lambda number: apply_migration(self.writer, number), len(MIGRATIONS))
         self._known_ids = IdSet()
@@ -157,21 +160,43 @@ class DuckDBStore(TraceStore):
         self._numbers = count(self._find_last_number() + 1)
         self._issued = {}
         self.queue = WriteQueue(self._run_batch, MAX_BATCH)
+        self.reader.on_lost = lambda: self.submit(lambda _: None)  # a write finds out, and opens it again
         self.spot_checks = DuckDBSpotChecks(self)
 
     def _run_batch(self, requests: list[WriteRequest]) -> None:
         run_requests(requests, self._run_transaction, translate_error)
 
     def _run_transaction(self, requests: list[WriteRequest]) -> list[Any]:
-        self.writer.execute("BEGIN")
+        import duckdb
+
+        if self._is_lost:
+            self._reopen()
         try:
+            self.writer.execute("BEGIN")
             results = [request.work([request.payload])[0] for request in requests]
             self.writer.execute("COMMIT")
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(Exception):  # a transaction that ended by itself
                 self.writer.execute("ROLLBACK")
+            if isinstance(error, (duckdb.FatalException, duckdb.ConnectionException)):
+                self._is_lost = True
+                with contextlib.suppress(OutputError):  # the next write tries again
+                    self._reopen()
             raise
         return results
+
+    def _reopen(self) -> None:
+        """Open the database again after an error that made DuckDB give it up, such as a checkpoint on a full disk.
+
+        Ids of a transaction that failed may be known though they are not stored: they are looked up before they count.
+        Raises OutputError while it cannot be opened.
+        """
+        for connection in (self.writer.raw, self._database):
+            with contextlib.suppress(Exception):  # a connection that is closed already
+                connection.close()
+        self._database = open_database(self._path)
+        self.reader.raw, self.writer.raw = self._database, self._database.cursor()
+        self._is_lost = False
 
     def _find_present(self, ids: Sequence[str]) -> set[str]:
         possible = [id for id in ids if id in self._known_ids]

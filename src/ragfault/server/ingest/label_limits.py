@@ -1,0 +1,86 @@
+"""Bounds on what traffic names: routes and cohorts, each with its own series, roll-ups and rows on pages."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from ragfault.records import Trace
+
+MAX_ROUTES = 100
+"""Routes with figures of their own: the first that come; later ones are counted together."""
+MAX_COHORT_VALUES = 50
+"""Values of a cohort field with figures of their own."""
+MAX_LABEL_LENGTH = 120
+"""Longest route or cohort value, in characters."""
+OTHER_LABEL = "other"
+"""The route, or the value of a cohort field, of what is beyond the bounds."""
+
+QUERY_STRING = re.compile(r"(?<=/)([^\s?#]*)[?#]\S*")
+IDENTIFIER = re.compile(
+    r"(?<![\w{])(?:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[^\s/@]+@[^\s/@]+\.\w+"
+    r"|(?=[\w-]*\d)(?=[\w-]*[g-zG-Z_-])(?=[\w-]{16})[\w-]+|(?=[a-fA-F]*\d)[0-9a-fA-F]{8,}|(?<=/)\d+(?=/|\s|$)|\d{5,})(?![\w}])"
+)
+"""UUIDs, mail addresses, long words with digits, hexadecimal numbers, and numbers that are long or part of a path."""
+
+
+def template_route(name: str) -> str:
+    """Replace what names one user or object in a route by `{id}`, and leave out the query string.
+
+    >>> template_route("GET /user/17/ask"), template_route("/v2/docs?page=3"), template_route("faq search")
+    ('GET /user/{id}/ask', '/v2/docs', 'faq search')
+    """
+    return IDENTIFIER.sub("{id}", QUERY_STRING.sub(r"\1", name))[:MAX_LABEL_LENGTH]
+
+
+class LabelLimiter:
+    """Bounds the routes and cohorts that traces may have; each value beyond them becomes "other" and is counted."""
+
+    def __init__(self, list_routes: Callable[[], Iterable[str]], count: Callable[[str, int], None]) -> None:
+        self._list_routes, self._count = list_routes, count
+        self._routes: set[str] | None = None
+        self._values: dict[str, set[str]] = {}
+        self._lock = threading.Lock()
+
+    def limit_route(self, trace: Trace) -> Trace:
+        """Return a trace with its route as a template, or "other" where there are too many.
+
+        The name that was sent stays in the metadata as `sent_route`, where it differs.
+        """
+        if trace.route is None:
+            return trace
+        route = template_route(trace.route)
+        with self._lock:
+            if self._routes is None:
+                self._routes = {name for name in self._list_routes() if name}
+            if route not in self._routes and len(self._routes) >= MAX_ROUTES:
+                self._count("other_route", 1)
+                route = OTHER_LABEL
+            else:
+                self._routes.add(route)
+        if route == trace.route:
+            return trace
+        return replace(trace, route=route, metadata={"sent_route": trace.route} | trace.metadata)
+
+    def limit_cohorts(self, trace: Trace, fields: Sequence[str]) -> Trace:
+        """Return a trace as it is counted: values of cohort fields beyond the bound are "other"."""
+        changed = {}
+        for field in fields:
+            value = trace.model if field == "model" else trace.metadata.get(field)
+            if value is None or field == "route":
+                continue
+            text = str(value)
+            with self._lock:
+                known = self._values.setdefault(field, set())
+                if text not in known and len(known) < MAX_COHORT_VALUES and len(text) <= MAX_LABEL_LENGTH:
+                    known.add(text)
+                if text not in known:
+                    changed[field] = OTHER_LABEL
+        if not changed:
+            return trace
+        self._count("other_cohort", 1)
+        model = changed.pop("model", trace.model)
+        return replace(trace, model=model, metadata=trace.metadata | changed)
