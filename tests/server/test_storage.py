@@ -102,7 +102,7 @@ import random, resource, signal, sys
 from pathlib import Path
 from ragfault.errors import OutputError
 from ragfault.records import Trace
-from ragfault.server.storage import open_store
+from ragfault.server.storage import TraceSelection, open_store
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = open_store(Path(sys.argv[1]))
 text = "".join(random.choice("abcdefgh") for _ in range(400_000))
@@ -120,9 +120,9 @@ for write in (lambda: store.submit(lambda con: con.execute("CHECKPOINT")), *2 * 
 resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 store.append_traces([Trace(id="after", query="q")]).result()
 store.check_readable()
-print(refused, *sorted(trace.id for trace in store.list_traces(TraceSelection()).traces))
+print(refused, *sorted(trace.id for trace in store.list_traces(TraceSelection()).lines))
 store.close()
-""".replace("import open_store", "import TraceSelection, open_store")
+"""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
