@@ -151,7 +151,7 @@ def test_a_run_with_missing_score_rows_is_refused(tmp_path):
 
     run = evaluate_pairs(tmp_path, [pair("a", "h", "s"), pair("b", "h", "s")], ["groundedness", "error"])
     pq.write_table(run.to_arrow().slice(1), run.path / "scores.parquet")
-    with pytest.raises(RunError, match="one row for every trace and metric"):
+    with pytest.raises(RunError, match="its checksum is not that of the manifest"):
         build_scorecard(run)
 
 

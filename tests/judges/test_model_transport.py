@@ -408,7 +408,7 @@ def test_prices_come_from_the_catalogue_or_are_given_or_are_nothing_here():
     assert load_cost_function(build_settings("ollama/llama3"))(1000, 1000) == 0
     assert load_cost_function(build_settings("ollama/llama3", price=(1, 2)))(10, 10) == 30_000
     assert load_cost_function(build_settings("a-model-of-ours", base_url="https://llm.example.org/v1"))(1, 1) is None
-    with pytest.raises(UsageError, match='price="IN,OUT"'):
+    with pytest.raises(UsageError, match=r"price=\(IN,OUT\)"):
         load_cost_function(build_settings("a-model-of-ours", base_url="https://llm.example.org/v1", budget=1.0))
     long = load_cost_function(build_settings("google/gemini-2.5-pro"))
     assert long(400_000, 0) > 2 * long(200_000, 0), "its price rises with the length of a request"
