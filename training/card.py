@@ -16,19 +16,28 @@ import tempfile
 import time
 import tomllib
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ragfault.evaluation.agreement import measure_judge
-from ragfault.evaluation.agreement.measurement import JudgeMeasurement, LabelTask, UnitAgreement, UnitKind
+from ragfault.evaluation.agreement.measurement import JudgeMeasurement, LabelTask, UnitKind, build_entries
 from ragfault.judges import load_judge
+from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.cards import AnswerShape, CardEntry, JudgeCard
+from ragfault.judges.checks.lexicon import load_idf
+from ragfault.judges.checks.passages import Passage
+from ragfault.judges.lexical.entailment import EntailmentThresholds, LexicalSession
+from ragfault.judges.scorer import Entailment, RelevanceScore
+from ragfault.protocols import Judge
+from ragfault.records import Trace, Verdicts
 from ragfault.rules import BinaryVerdict
 from ragfault.stats import BootstrapEstimate, Interval
+from ragfault.text import split_content_words
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from training.unseen import unseen
@@ -117,59 +126,124 @@ def traces(folder: Path, source: Labelled, place: Path) -> Path:
     return path
 
 
-def entries(source: Labelled, result: JudgeMeasurement, fitted: bool, command: str) -> Iterator[CardEntry]:
-    """Yield what the card says of a set: an entry for each kind of unit but sentences."""
-    for view in result.views:
-        if view.unit != "sentence" and 0 < view.positives < view.n:
-            yield entry(source, view, fitted, command)
+def entries(source: Labelled, results: Measurements, fitted: bool, command: str) -> Iterator[CardEntry]:
+    """Yield what the card says of a set: an entry for each kind of unit but sentences, with the baselines beside."""
+    baselines = [
+        {entry.level: entry.auroc for entry in build_entries(result, command)}
+        for result in (results.lexical, results.trivial)
+    ]
+    for entry in build_entries(results.judge, command):
+        lexical, trivial = (found.get(entry.level) for found in baselines)
+        unit: UnitKind = "chunk" if entry.level == "chunk" else entry.level
+        figures = {name: getattr(entry, name) for name in CardEntry.__struct_fields__}
+        rounded = {
+            name: _round(value) for name, value in figures.items() if isinstance(value, BootstrapEstimate | Interval)
+        }
+        yield replace(
+            replace(entry, **rounded),
+            set=source.name,
+            shape=source.shape,
+            split=source.split,
+            trained_on=fitted,
+            share_bad=round(entry.share_bad, 4),
+            kappa=None,
+            alpha=None,
+            corrects=dict(source.corrects).get(unit),
+            auroc_lexical=round(lexical.value, 4) if lexical and lexical.value is not None else None,
+            auroc_trivial=round(trivial.value, 4) if trivial and trivial.value is not None else None,
+            note=source.note,
+        )
 
 
-def entry(source: Labelled, view: UnitAgreement, fitted: bool, command: str) -> CardEntry:
-    """Return the figures of one kind of unit. Of chunks what people call relevant is positive there, and good here."""
-    chunk = view.unit == "chunk"
-    share = view.positives / view.n
-    return CardEntry(
-        set=source.name,
-        shape=source.shape,
-        level="chunk" if chunk else "answer" if view.unit == "answer" else "claim",
-        split=source.split,
-        trained_on=fitted,
-        n=view.n,
-        groups=view.groups,
-        share_bad=round(1 - share if chunk else share, 4),
-        auroc=_estimate(view, "auroc"),
-        auroc_within=_estimate(view, "auroc_within"),
-        f1=None if chunk else _estimate(view, "f1"),
-        precision=None if chunk else _estimate(view, "precision"),
-        recall=None if chunk else _estimate(view, "recall"),
-        balanced_accuracy=_estimate(view, "balanced_accuracy"),
-        best_balanced_accuracy=_estimate(view, "best_balanced_accuracy"),
-        calibration_error=_estimate(view, "calibration_error"),
-        sensitivity=_interval(view, "specificity" if chunk else "sensitivity"),
-        specificity=_interval(view, "sensitivity" if chunk else "specificity"),
-        corrects=dict(source.corrects).get(view.unit),
-        note=source.note,
-        command=command,
-    )
+def _round(value: Any) -> Any:
+    """Return a figure and the ends of its interval to four digits."""
+    parts = tuple(value) if isinstance(value, BootstrapEstimate) else msgspec.structs.astuple(value)
+    return type(value)(*(round(part, 4) if isinstance(part, float) else part for part in parts))
 
 
-def _estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
-    """Return a figure with its interval, to four digits."""
-    result = view.figure(name)
-    if result is None or result.value is None:
-        return None
-    ends = (None if end is None else round(end, 4) for end in (result.low, result.high))
-    return BootstrapEstimate(round(result.value, 4), *ends)
+class OverlapSession(LexicalSession):
+    """The trivial baseline: the share of the words of a text that the chunks have."""
+
+    def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
+        """Return the share of the query's words that each passage has."""
+        return [RelevanceScore(share_words(query, [passage])) for passage in passages]
+
+    def score_entailment(self, claims: Sequence[str], passages: Sequence[Passage]) -> list[Entailment]:
+        """Return the share of each claim's words that some passage has."""
+        self._passages = passages
+        shares = [share_words(claim, passages) for claim in claims]
+        none = (0.0,) * len(passages)
+        return [Entailment("supported" if p >= 0.5 else "unsupported", p, shares=none) for p in shares]
+
+    def score_groundedness(self, answer: str, claims: Sequence[str], entailments: Sequence[Entailment]) -> float:  # noqa: ARG002
+        """Return the share of the answer's words that some chunk has."""
+        return share_words(answer, self._passages) if claims else 1.0
 
 
-def _interval(view: UnitAgreement, name: str) -> Interval | None:
-    """Return a share with its interval over groups, to four digits."""
-    result = view.figure(name)
-    if result is None or result.value is None or result.low is None or result.high is None:
-        return None
-    return Interval(
-        round(result.value, 4), round(result.low, 4), round(result.high, 4), result.n, min(result.n, view.groups)
-    )
+def share_words(text: str, passages: Sequence[Passage]) -> float:
+    """Return the share of the content words of a text that some passage has; 1 without any."""
+    words = set(split_content_words(text))
+    have = {word for passage in passages for word in split_content_words(passage.text)}
+    return len(words & have) / len(words) if words else 1.0
+
+
+class OverlapJudge(ScorerJudge):
+    """The judge of the trivial baseline."""
+
+    fingerprint = "overlap"
+
+    def open_session(self, query: str = "") -> OverlapSession:
+        """Open a session for one trace."""
+        return OverlapSession(load_idf(), EntailmentThresholds(0.5, 0.5), query)
+
+
+class RememberingJudge:
+    """A judge that looks at each trace of a file once, though several sets hold it."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge, self.offers, self.fingerprint = judge, judge.offers, judge.fingerprint
+        self.verdicts: dict[str, Verdicts] = {}
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        """Return the verdicts on each trace."""
+        new = [trace for trace in traces if trace.id not in self.verdicts]
+        self.verdicts |= {found.trace: found for found in self._judge.observe(new)}
+        return [self.verdicts[trace.id] for trace in traces]
+
+
+class Measurements(NamedTuple):
+    """A judge and two baselines, measured on the same units."""
+
+    judge: JudgeMeasurement
+    lexical: JudgeMeasurement
+    trivial: JudgeMeasurement
+
+
+class Judges(NamedTuple):
+    """The judge and the two baselines, for the sets of one file."""
+
+    judge: RememberingJudge
+    lexical: RememberingJudge
+    trivial: RememberingJudge
+
+
+def measure(source: Labelled, judges: Judges, path: Path, limit: int | None, workers: int) -> Measurements:
+    """Measure the judge and the baselines on one set."""
+    return Measurements(*(
+        measure_judge(
+            path,
+            judge=judge,
+            task=source.task,
+            positive=(source.positive,),
+            group="query" if source.task == "relevance" else "source_id",
+            within=source.within,
+            threshold="cv",
+            limit=limit,
+            workers=workers,
+            resamples=resamples,
+        )
+        for judge, resamples in zip(judges, (1000, 2, 2), strict=True)
+    ))  # fmt: skip
 
 
 def size(files: list[str]) -> str:
@@ -192,6 +266,11 @@ def of_folds(row: Row, folds: tuple[int, ...]) -> bool:
     return zlib.crc32(row["source_id"].encode()) % 5 in folds
 
 
+def is_drawn(row: Row, keep: Callable[[Row], bool], known: Mapping[str, Verdicts]) -> bool:
+    """Return whether a row is kept and was judged."""
+    return keep(row) and row["id"] in known
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("data", type=Path)
@@ -212,24 +291,24 @@ def main() -> None:
     command += " --kept kept.npz" if given.kept else ""
     measured: list[CardEntry] = []
     speed = given.speed or ""
+    judges: dict[str, Judges] = {}
     with tempfile.TemporaryDirectory() as place:
         for source in map(partial(narrowed, judge=given.judge), SETS):
             start = time.perf_counter()
-            result = measure_judge(
-                traces(given.data, source, Path(place)),
-                judge=unseen(given.judge, given.kept, source.key) if given.kept else given.judge,
-                task=source.task,
-                positive=(source.positive,),
-                group="query" if source.task == "relevance" else "source_id",
-                within=source.within,
-                threshold="cv",
-                limit=given.limit,
-                workers=given.workers,
+            judge = unseen(given.judge, given.kept, source.key) if given.kept else load_judge(given.judge)
+            looked = judges.setdefault(
+                source.file, Judges(*map(RememberingJudge, (judge, load_judge("lexical"), OverlapJudge())))
             )
-            measured += entries(source, result, source.key in text["fitted"], command)
-            if not speed and result.speed.rate:
-                speed = f"{result.speed.rate:.0f} answers of {source.name} a second on one core"
-            print(f"{source.name}: {result.traces:,} traces, {time.perf_counter() - start:.0f} s", flush=True)
+            is_part = source.key == "ragtruth" and given.limit and looked.judge.verdicts
+            if is_part:  # of what was drawn of the whole set
+                known = looked.judge.verdicts
+                source = source._replace(keep=partial(is_drawn, keep=source.keep, known=known))
+            path = traces(given.data, source, Path(place))
+            results = measure(source, looked, path, None if is_part else given.limit, given.workers)
+            measured += entries(source, results, source.key in text["fitted"], command)
+            if not speed and results.judge.speed.rate:
+                speed = f"{results.judge.speed.rate:.0f} answers of {source.name} a second on one core"
+            print(f"{source.name}: {results.judge.traces:,} traces, {time.perf_counter() - start:.0f} s", flush=True)
     card = JudgeCard(
         judge=given.judge,
         fingerprint=load_judge(given.judge).fingerprint,

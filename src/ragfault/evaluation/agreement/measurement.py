@@ -227,6 +227,7 @@ def _build_entry(measurement: JudgeMeasurement, view: UnitAgreement, command: st
         sensitivity=_get_interval(view, bad),
         specificity=_get_interval(view, good),
         corrects=CORRECTED_VERDICTS.get(view.unit),
+        groundedness_bias=None if chunk else _get_bias(measurement),
         note="; ".join(measurement.notes),
         command=command,
     )
@@ -237,9 +238,15 @@ def _get_estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
     return None if figure is None or figure.value is None else BootstrapEstimate(figure.value, figure.low, figure.high)
 
 
+def _get_bias(measurement: JudgeMeasurement) -> BootstrapEstimate | None:
+    """Return the judge's mean groundedness less that of people; None where the labels do not determine it."""
+    found = next((item.difference for item in measurement.metrics if item.metric == "groundedness"), None)
+    return None if found is None else BootstrapEstimate(found.mean, found.low, found.high)
+
+
 def _get_interval(view: UnitAgreement, name: str) -> Interval | None:
     """Return a share with its interval over groups."""
     figure = view.figure(name)
     if figure is None or figure.value is None or figure.low is None or figure.high is None:
         return None
-    return Interval(figure.value, figure.low, figure.high, figure.n, view.groups)
+    return Interval(figure.value, figure.low, figure.high, figure.n, min(figure.n, view.groups))

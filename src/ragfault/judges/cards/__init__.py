@@ -69,10 +69,32 @@ class CardEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Share of the good units that it calls good."""
     corrects: BinaryVerdict | None = None
     """Kind of verdict whose rates these two correct."""
+    groundedness_bias: BootstrapEstimate | None = None
+    """Mean groundedness by the judge less that by people, on the same answers; None where people judged no claims."""
+    auroc_lexical: float | None = None
+    """AUROC of the judge `lexical` on the same units."""
+    auroc_trivial: float | None = None
+    """AUROC of the share of the words that no chunk has; for passages, of the share of the query's words they lack."""
     note: str = ""
     """Further remarks on the figures."""
     command: str
     """Command that measures them again."""
+
+    def predict_f1(self, base_rate: float) -> float | None:
+        """Predict F1 of the bad class where this share of the units is bad, at the judge's own threshold.
+
+        It assumes that sensitivity and specificity are those measured here. In [0, 1]; None where they were not
+        measured.
+
+        >>> entry = load_card("lexical").measured[0]
+        >>> entry.predict_f1(0.05) < entry.predict_f1(0.4)
+        True
+        """
+        if self.sensitivity is None or self.specificity is None:
+            return None
+        found, missed = base_rate * self.sensitivity.mean, base_rate * (1 - self.sensitivity.mean)
+        false_alarms = (1 - base_rate) * (1 - self.specificity.mean)
+        return 2 * found / (2 * found + missed + false_alarms) if found else 0.0
 
 
 class JudgeCard(Struct, frozen=True, kw_only=True):
