@@ -293,7 +293,8 @@ def main() -> None:
     speed = given.speed or ""
     judges: dict[str, Judges] = {}
     with tempfile.TemporaryDirectory() as place:
-        for source in map(partial(narrowed, judge=given.judge), SETS):
+        for whole in map(partial(narrowed, judge=given.judge), SETS):
+            source = whole
             start = time.perf_counter()
             judge = unseen(given.judge, given.kept, source.key) if given.kept else load_judge(given.judge)
             looked = judges.setdefault(
@@ -302,7 +303,7 @@ def main() -> None:
             is_part = source.key == "ragtruth" and given.limit and looked.judge.verdicts
             if is_part:  # of what was drawn of the whole set
                 known = looked.judge.verdicts
-                source = source._replace(keep=partial(is_drawn, keep=source.keep, known=known))
+                source = whole._replace(keep=partial(is_drawn, keep=whole.keep, known=known))
             path = traces(given.data, source, Path(place))
             results = measure(source, looked, path, None if is_part else given.limit, given.workers)
             measured += entries(source, results, source.key in text["fitted"], command)

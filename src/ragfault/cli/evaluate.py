@@ -24,6 +24,7 @@ from ragfault.cli.options.settings import (
     add_executor_options,
     add_trace_options,
     build_executor,
+    calibration_option,
     load_settings,
     pick_trace_options,
 )
@@ -84,6 +85,7 @@ were lost to failures; the summary says which."""
     metavar="NAME|FILE",
     help="What must agree exactly: legal, medical, financial, technical, or a TOML file.  [default: general]",
 )
+@calibration_option
 @gold_option
 @add_executor_options
 @click.option(

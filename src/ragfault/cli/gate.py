@@ -12,6 +12,7 @@ import click
 from ragfault.cli.compare import VERDICT_EXIT_CODES
 from ragfault.cli.options.output import json_option, print_json, supports_color
 from ragfault.cli.options.runs import (
+    calibrate_run,
     human_labels_option,
     load_paired_labels,
     load_run_labels,
@@ -23,6 +24,7 @@ from ragfault.cli.options.settings import (
     add_config_option,
     add_git_option,
     add_trace_options,
+    calibration_option,
     load_settings,
     pick_trace_options,
 )
@@ -81,6 +83,7 @@ Exit code 0: every threshold and metric passes; 1: one fails; 3: the data cannot
 @click.option("--flakiness", type=click.Path(), help="How far the judge differs from itself, by `judge repeat -o`.")
 @click.option("--anyway", is_flag=True, help="Also a baseline of another judge or of other parameters.")
 @click.option("--rejudge", is_flag=True, help="Judge the baseline's traces again, as RUN's were judged.")
+@calibration_option
 @human_labels_option
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file, replacing it.")
 @click.option("--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it.")
@@ -96,6 +99,7 @@ def gate(
     markdown: str | None,
     config: str | None,
     human_labels: tuple[str, ...],
+    calibration: str | None,
     kind: str | None,
     **options: Any,
 ) -> int:
@@ -114,9 +118,16 @@ def gate(
 
     table = load_settings(config).get("gate", {})
     terms = _read_baseline_terms(options, table, baseline)
-    candidate = Run.open(run)
+    opened = Run.open(run)
     with tempfile.TemporaryDirectory() as folder:
-        old = None if baseline is None else _open_baseline(baseline, candidate, folder if options["rejudge"] else None)
+        place = Path(folder)
+        old = (
+            None
+            if baseline is None
+            else _open_baseline(baseline, opened, place / "judged" if options["rejudge"] else None, calibration)
+        )
+        candidate = calibrate_run(opened, calibration, place / "candidate")
+        old = None if old is None else calibrate_run(old, calibration, place / "baseline")
         result = decide(
             candidate,
             thresholds or table.get("thresholds", ()),
@@ -138,12 +149,12 @@ def gate(
     return result.exit_code
 
 
-def _open_baseline(baseline: str, run: Run, folder: str | None) -> Run:
+def _open_baseline(baseline: str, run: Run, folder: Path | None, calibration: str | None) -> Run:
     """Open the baseline; with a folder, judged there as the run was."""
     from ragfault.io.runs import Run
 
     opened = Run.open(baseline)
-    return opened if folder is None else rejudge_baseline(opened, run, Path(folder))
+    return opened if folder is None else rejudge_baseline(opened, run, folder, calibration)
 
 
 def _read_baseline_terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
@@ -236,7 +247,7 @@ def ci(
     run = _evaluate_traces(traces, out, options, table)
     with tempfile.TemporaryDirectory() as folder:
         if old is not None and options["rejudge"]:
-            old = rejudge_baseline(old, run, Path(folder))
+            old = rejudge_baseline(old, run, Path(folder), table.get("evaluate", {}).get("calibration"))
         decided, bisected = _gate_run(run, old, asked, table), _bisect_runs(old, run, table)
     _write_reports(run, decided, bisected, notes, options)
     _print_results(run, decided, bisected, notes, options["kind"])

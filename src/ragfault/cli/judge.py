@@ -1,4 +1,4 @@
-"""Command group `judge`: measure, compare, repeat and card."""
+"""Command group `judge`: measure, calibrate, compare, repeat and card."""
 
 from __future__ import annotations
 
@@ -7,26 +7,79 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
 from ragfault.cli.options.output import encode_json, json_option, print_json, print_notice, supports_color
 from ragfault.cli.options.runs import show_progress
-from ragfault.cli.options.settings import add_trace_options, load_settings, pick_trace_options
+from ragfault.cli.options.settings import add_trace_options, calibration_option, load_settings, pick_trace_options
 from ragfault.errors import BadLine, UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group(
     epilog="""\b
 Examples:
   ragfault judge measure labelled.jsonl --by task
+  ragfault judge calibrate labelled.jsonl -o calibration.json
   ragfault judge compare lexical embedded traces.jsonl
   ragfault judge card"""
 )
 def judge() -> None:
-    """Measure a judge against human labels or compare it with another, and show its card."""
+    """Measure a judge against human labels, calibrate it to them, compare it with another, and show its card."""
+
+
+def add_label_options(function: F) -> F:
+    """Add the options that say which labels are read, and who judges them."""
+    for option in reversed(
+        (
+            click.option("--judge", "name", help="Who judges.  [default: embedded; with --run, the judge of the run]"),
+            click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run."),
+            click.option(
+                "--profile", metavar="NAME|FILE", help="What must agree exactly, as for evaluate.  [default: general]"
+            ),
+            click.option(
+                "--task",
+                type=click.Choice(["answer", "support", "relevance"]),
+                help="What people judged: answers, single claims, or chunks.  [default: told by the columns]",
+            ),
+            click.option(
+                "--positive",
+                multiple=True,
+                metavar="VALUE",
+                help="The label of a bad answer or claim; for relevance the lowest grade that is relevant. Repeatable.",
+            ),
+            click.option(
+                "--group",
+                metavar="COLUMN",
+                help="What is never split: resampled and put into folds whole.  [default: source_id, group, "
+                "conversation or query]",
+            ),
+            click.option(
+                "--limit", type=click.IntRange(1), help="Judge whole groups drawn at random, until so many traces."
+            ),
+            click.option(
+                "--seed",
+                type=click.IntRange(0),
+                default=0,
+                show_default=True,
+                help="Of the sample, the folds and the intervals.",
+            ),
+            click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes."),
+            add_llm_options,
+            add_trace_options,
+            click.option("--skip-bad", is_flag=True, help="Leave out lines and labels that cannot be read."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+EXIT_NO_HELP = 3
+"""The exit code where the labels do not show that a calibration helps."""
 
 
 @judge.command(
@@ -40,25 +93,6 @@ Examples:
   ragfault judge measure labels.jsonl --run runs/today --card .ragfault/cards/mine.json"""
 )
 @click.argument("labels", nargs=-1, required=True)
-@click.option("--judge", "name", help="Who is measured.  [default: embedded; with --run, the judge of the run]")
-@click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run.")
-@click.option("--profile", metavar="NAME|FILE", help="What must agree exactly, as for evaluate.  [default: general]")
-@click.option(
-    "--task",
-    type=click.Choice(["answer", "support", "relevance"]),
-    help="What people judged: answers, single claims, or chunks.  [default: told by the columns]",
-)
-@click.option(
-    "--positive",
-    multiple=True,
-    metavar="VALUE",
-    help="The label of a bad answer or claim; for relevance the lowest grade that is relevant. Repeatable.",
-)
-@click.option(
-    "--group",
-    metavar="COLUMN",
-    help="What is never split: resampled and put into folds whole.  [default: source_id, group, conversation or query]",
-)
 @click.option("--within", metavar="COLUMNS", help="AUROC also within groups of these columns (a,b).")
 @click.option("--by", metavar="COLUMN", help="A row for each value of this column.")
 @click.option(
@@ -68,14 +102,8 @@ Examples:
     metavar="cv|own|NUMBER",
     help="Where F1 is taken: the best of the other folds, the judge's own word, or a score from 0 to 1.",
 )
-@click.option("--limit", type=click.IntRange(1), help="Judge whole groups drawn at random, until so many traces.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample, the folds and the intervals."
-)
-@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@add_llm_options
-@add_trace_options
-@click.option("--skip-bad", is_flag=True, help="Leave out lines and labels that cannot be read.")
+@add_label_options
+@calibration_option
 @click.option("-o", "--out", type=click.Path(), help="Write the measurement as JSON to this file.")
 @click.option("--html", type=click.Path(), help="Write figures and charts to this HTML page.")
 @click.option(
@@ -115,10 +143,30 @@ def measure(
     for place in (out, html):
         if place is not None:
             check_output_path(place, force=force)
+    measurement = _judge_labels(work, labels, name, out, options, quiet=quiet, skip_bad=skip_bad)
+    from ragfault.reports.terminal.agreement import render_agreement_terminal
+
+    renderers = (render_agreement_terminal, _render_measurement_html)
+    _show_result(measurement, renderers, {"out": out, "html": html, "force": force, "quiet": quiet, "kind": kind})
+    if cards is not None:
+        print_notice(f"written: {_write_card(measurement, Path(cards), force)}")
+
+
+def _judge_labels(
+    work: Callable[..., Any],
+    labels: tuple[str, ...],
+    name: str | None,
+    out: str | None,
+    options: dict[str, Any],
+    *,
+    quiet: bool,
+    skip_bad: bool,
+) -> Any:
+    """Measure or calibrate a judge on labels, as the options of `add_label_options` ask for it."""
     asked = {flag: options.pop(flag) for flag in LLM_FLAGS}
     reading = pick_trace_options(options)
     with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
-        measurement = work(
+        return work(
             list(labels) if len(labels) > 1 else labels[0],
             judge=name,
             options=resolve_judge_options(name, asked, load_settings(None).get("llm", {})),
@@ -128,12 +176,55 @@ def measure(
             notice=lambda line: None if quiet else print_notice(line),
             **{key: value for key, value in options.items() if value is not None},
         )
-    from ragfault.reports.terminal.agreement import render_agreement_terminal
 
-    renderers = (render_agreement_terminal, _render_measurement_html)
-    _show_result(measurement, renderers, {"out": out, "html": html, "force": force, "quiet": quiet, "kind": kind})
-    if cards is not None:
-        print_notice(f"written: {_write_card(measurement, Path(cards), force)}")
+
+@judge.command(
+    epilog="""\b
+Examples:
+  ragfault judge calibrate labelled.jsonl -o calibration.json
+  ragfault judge calibrate labels.jsonl --run runs/today -o calibration.json
+  ragfault judge calibrate runs/stronger --judge embedded -o calibration.json
+  ragfault evaluate traces.jsonl --calibration calibration.json
+
+Exit code 3: the labels do not show that a calibration helps; nothing is written."""
+)
+@click.argument("labels", nargs=-1, required=True)
+@add_label_options
+@click.option("-o", "--out", type=click.Path(), help="Write the calibration as JSON to this file.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@json_option
+@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
+def calibrate(
+    labels: tuple[str, ...],
+    name: str | None,
+    out: str | None,
+    force: bool,
+    quiet: bool,
+    skip_bad: bool,
+    kind: str | None,
+    **options: Any,
+) -> int:
+    """Calibrate the probabilities of a judge to your own labels, for --calibration of evaluate, gate and serve.
+
+    LABELS are read as by `judge measure`; a run that a stronger judge made of the same traces serves as well. Printed
+    is what the calibration changes on labels that it was not fitted on: five folds of whole groups.
+    """
+    from ragfault.evaluation.agreement import calibrate_judge
+    from ragfault.reports.output import check_output_path
+    from ragfault.reports.terminal.agreement import render_calibration_terminal
+
+    if out is not None:
+        check_output_path(out, force=force)
+    calibration = _judge_labels(calibrate_judge, labels, name, out, options, quiet=quiet, skip_bad=skip_bad)
+    written = out if calibration.helps else None
+    _show_result(
+        calibration,
+        (render_calibration_terminal, None),
+        {"out": written, "html": None, "force": force, "quiet": quiet, "kind": kind},
+    )
+    if not calibration.helps and out is not None:
+        print_notice(f"not written: {out}")
+    return 0 if calibration.helps else EXIT_NO_HELP
 
 
 def _write_card(measurement: Any, path: Path, force: bool) -> Path:

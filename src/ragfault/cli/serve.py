@@ -10,7 +10,7 @@ import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
 from ragfault.cli.options.output import json_option, print_json
-from ragfault.cli.options.settings import load_settings
+from ragfault.cli.options.settings import calibration_option, load_settings
 from ragfault.errors import UsageError
 
 
@@ -67,6 +67,7 @@ Examples:
 )
 @click.option("--judge", default="embedded", show_default=True, help="Who judges every trace.")
 @click.option("--profile", default="general", show_default=True, help="What must agree exactly in a domain.")
+@calibration_option
 @click.option("--metrics", default="default", show_default=True, help="A set, or names (a,b).")
 @click.option(
     "--workers", type=click.IntRange(0), default=1, show_default=True, help="Processes that judge; 0: traces wait."

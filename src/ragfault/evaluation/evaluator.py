@@ -28,6 +28,7 @@ from ragfault.io.remote_paths import AnyPath, is_remote
 from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
 from ragfault.io.runs.run import check_free, lock_run, parse_output
 from ragfault.io.slices import TraceIndex, get_file_stamps, index_traces
+from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.metrics import Metric, get_definitions, select_metrics
@@ -87,6 +88,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     judge: str | Judge = judges.DEFAULT_JUDGE,
     options: Mapping[str, Any] | LLMSettings | None = None,
     profile: str | Path | DomainProfile = "general",
+    calibration: str | Path | JudgeCalibration | None = None,
     metrics: str | Sequence[str] = "default",
     gold: GoldMode = "apply",
     workers: int = 1,
@@ -104,9 +106,10 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     `trace_source` is any input of `read_traces` (with its options in `read_options`: map, shape, qrels …), a data
     frame, or traces. `judge` is a name or an object with the `Judge` protocol; nothing is judged if no metric reads a
     verdict. `profile` names the identifiers that must agree exactly in a domain: "legal", "medical", "financial",
-    "technical", or a TOML file (see `ragfault profile`). `metrics` is a set ("default", "all", a layer), or expressions
-    such as "ndcg@10". `gold`: "apply" lets gold, facts, references and answerability labels go before the judge where
-    a trace has them, "ignore" scores by the judge alone; stored verdicts are the judge's own. The result is
+    "technical", or a TOML file (see `ragfault profile`). `calibration` is a file of `ragfault judge calibrate`, which
+    calibrates the judge to labels. `metrics` is a set ("default", "all", a layer), or expressions such as "ndcg@10".
+    `gold`: "apply" lets gold, facts, references and answerability labels go before the judge where a trace has them,
+    "ignore" scores by the judge alone; stored verdicts are the judge's own. The result is
     the same for any number of `workers` and any `batch`. `on_progress` is called with (finished traces, all traces),
     `on_notice` with messages for the user.
 
@@ -136,7 +139,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     check_gold_mode(gold)
     check_free(out, force=force)
     selected = select_metrics(metrics)
-    judge = _resolve_judge(judge, options, profile, selected)
+    judge = _resolve_judge(judge, options, profile, calibration, selected)
     _check_workers(workers, batch, judge, executor, on_notice)
     for line in (*_explain_missing_metrics(metrics), *answered(metrics)):
         on_notice(line)
@@ -200,18 +203,18 @@ def _resolve_judge(
     judge: str | Judge,
     options: Mapping[str, Any] | LLMSettings | None,
     profile: str | Path | DomainProfile,
+    calibration: str | Path | JudgeCalibration | None,
     metrics: Sequence[Metric],
 ) -> Judge:
     """Load the judge; the empty one if it is only named and no metric reads a verdict."""
     judge_options = {"settings": options} if isinstance(options, LLMSettings) else dict(options or {})
     if isinstance(judge, str):
-        reads_verdicts = any(metric.definition.verdicts for metric in metrics)
-        return (
-            judges.load_judge(judge, profile=profile, **judge_options) if reads_verdicts else judges.load_judge("none")
-        )
+        if not any(metric.definition.verdicts for metric in metrics):
+            return judges.load_judge("none")
+        return judges.load_judge(judge, profile=profile, calibration=calibration, **judge_options)
     if judge_options:
         raise UsageError("options are for a judge given by name. This one is an object: pass them to its constructor.")
-    return judges.apply_profile(judge, profile)
+    return wrap_judge(judges.apply_profile(judge, profile), calibration)
 
 
 def _check_workers(

@@ -9,6 +9,7 @@ from ragfault.errors import UnknownName, UsageError
 from ragfault.protocols import Judge
 
 if TYPE_CHECKING:
+    from ragfault.judges.calibration import JudgeCalibration
     from ragfault.judges.domain.profile import DomainProfile
     from ragfault.judges.scorer import Scorer
 
@@ -30,13 +31,20 @@ LLM_PREFIX = "llm"
 """Alone or before a colon: a language model behind an API."""
 
 
-def load_judge(name: str = DEFAULT_JUDGE, *, profile: str | Path | DomainProfile = "general", **options: Any) -> Judge:
-    """Load a judge by its name, with its options and a domain profile (see `load_profile`).
+def load_judge(
+    name: str = DEFAULT_JUDGE,
+    *,
+    profile: str | Path | DomainProfile = "general",
+    calibration: str | Path | JudgeCalibration | None = None,
+    **options: Any,
+) -> Judge:
+    """Load a judge by its name, with its options, a domain profile (see `load_profile`) and a calibration to labels.
 
     "onnx:FOLDER" is a model that was exported to ONNX, and "onnx:OWNER/NAME" one from the cache of the hub.
     "llm:MODEL" and "llm:PROVIDER/MODEL" ask a language model; their options are the fields of
-    `ragfault.judges.llm.settings.LLMSettings`, or `settings`, one of these. Raises UnknownName for an unknown
-    judge, UsageError for wrong options.
+    `ragfault.judges.llm.settings.LLMSettings`, or `settings`, one of these. A `calibration` is what
+    `ragfault judge calibrate` wrote. Raises UnknownName for an unknown judge, UsageError for wrong options and for a
+    calibration of another judge, InputError for a file that is no calibration.
 
     >>> load_judge("lexical").fingerprint.split()[0]
     'lexical/2'
@@ -45,6 +53,8 @@ def load_judge(name: str = DEFAULT_JUDGE, *, profile: str | Path | DomainProfile
     ragfault.errors.UnknownName: no judge "lexicon". Did you mean "lexical"?
     """
     from importlib import import_module
+
+    from ragfault.judges.calibration import wrap_judge
 
     arguments: tuple[str, ...] = ()
     kind, colon, address = name.partition(":")
@@ -61,7 +71,7 @@ def load_judge(name: str = DEFAULT_JUDGE, *, profile: str | Path | DomainProfile
         judge: Judge = getattr(import_module(module), class_name)(*arguments, **options)
     except TypeError as error:
         raise UsageError(f'the judge "{name}" cannot be made with {options}: {error}') from error
-    return apply_profile(judge, profile)
+    return wrap_judge(apply_profile(judge, profile), calibration)
 
 
 def apply_profile(judge: Judge, profile: str | Path | DomainProfile) -> Judge:

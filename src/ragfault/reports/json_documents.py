@@ -22,6 +22,7 @@ from ragfault.evaluation.agreement.annotation import AnnotatorAgreement
 from ragfault.evaluation.agreement.annotation.session import SuggestedTrace
 from ragfault.io import InputSummary
 from ragfault.io.formats.record_shapes import describe_fields
+from ragfault.judges.calibration import JudgeCalibration
 from ragfault.judges.cards import JudgeCard
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.judge import CostEstimate
@@ -215,6 +216,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "savings": (Savings,),
     "relevance": (RelevanceDocument,),
     "judge measure": (JudgeMeasurement,),
+    "judge calibrate": (JudgeCalibration,),
     "judge card": (JudgeCard,),
     "judge compare": (JudgeComparison,),
     "judge repeat": (JudgeFlakiness,),

@@ -52,6 +52,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """A token with the role admin, besides those of the store; required where other machines reach the server."""
     judge: str = judges.DEFAULT_JUDGE
     profile: str = "general"
+    calibration: str | None = None
+    """A file of `ragfault judge calibrate`, by which the judge is calibrated."""
     metrics: str | tuple[str, ...] = "default"
     workers: int = 1
     """Processes that judge; 0: traces are stored and wait."""

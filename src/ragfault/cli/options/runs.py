@@ -112,8 +112,29 @@ def parse_margins(texts: Sequence[str]) -> dict[str, float]:
     return margins
 
 
-def rejudge_baseline(old: Run, new: Run, folder: Path) -> Run:
-    """Evaluate the baseline again with the judge and the metrics of the candidate, in a folder."""
+def calibrate_run(run: Run, path: str | None, folder: Path) -> Run:
+    """Calibrate the verdicts of a run and score them again, in a folder; without a file the run is as it is.
+
+    A run that was judged with this very calibration is as it is, too.
+    """
+    from ragfault.evaluation import evaluate
+    from ragfault.evaluation.agreement.judge_measurement import RecordedJudge
+    from ragfault.judges.calibration import read_calibration, wrap_judge
+
+    if path is None or run.manifest.judge == (calibration := read_calibration(path)).fingerprint:
+        return run
+    judge = wrap_judge(RecordedJudge(run.manifest.judge, list(run.verdicts())), calibration)
+    metrics = [measure.name for measure in run.manifest.metrics]
+    return evaluate(
+        run.traces(), folder / (run.path.name or "run"), judge=judge, metrics=metrics, gold=run.manifest.gold
+    )
+
+
+def rejudge_baseline(old: Run, new: Run, folder: Path, calibration: str | None = None) -> Run:
+    """Evaluate the baseline again with the judge and the metrics of the candidate, in a folder.
+
+    The file of the calibration is needed where the candidate was judged with one.
+    """
     from ragfault.evaluation import evaluate, rescore
     from ragfault.judges import JUDGES, load_judge
     from ragfault.judges.domain.profile import PROFILES
@@ -128,7 +149,8 @@ def rejudge_baseline(old: Run, new: Run, folder: Path) -> Run:
     name = fingerprint.partition("/")[0]
     lens = PROFILE_PATTERN.search(fingerprint)
     known = name in JUDGES and (lens is None or lens[1] in PROFILES)
-    there = load_judge(name, profile=lens[1] if lens else "general") if known else None
+    applied = calibration if " calibration=" in fingerprint else None
+    there = load_judge(name, profile=lens[1] if lens else "general", calibration=applied) if known else None
     if there is None or there.fingerprint != fingerprint:
         here = f"the judge here is {there.fingerprint}" if there else _explain_missing_judge(name, lens)
         raise UsageError(

@@ -32,6 +32,7 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
     "evaluate": {
         "judge": NonEmptyText,
         "profile": NonEmptyText,
+        "calibration": NonEmptyText,
         "metrics": TextList,
         "gold": Annotated[Literal["apply", "ignore"], Meta(description='"apply" or "ignore"')],
         "workers": PositiveInt,
@@ -147,6 +148,14 @@ def add_config_option(function: F) -> F:
     return click.option(
         "--config", type=click.Path(dir_okay=False), help=f"Settings file; ./{SETTINGS_FILE} is read where it exists."
     )(function)
+
+
+calibration_option = click.option(
+    "--calibration",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Calibrate the judge to labels: what `judge calibrate -o` wrote for this very judge.",
+)
 
 
 def add_git_option(function: F) -> F:

@@ -1,5 +1,6 @@
 """Agreement of judges with human labels, and of judges and annotators with each other."""
 
+from ragfault.evaluation.agreement.judge_calibration import calibrate_judge
 from ragfault.evaluation.agreement.judge_comparison import (
     JudgeComparison,
     JudgeDisagreement,
@@ -23,6 +24,7 @@ __all__ = [
     "JudgeSpeed",
     "MetricAgreement",
     "UnitAgreement",
+    "calibrate_judge",
     "compare_judges",
     "compare_run_judges",
     "measure_judge",

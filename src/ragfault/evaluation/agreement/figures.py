@@ -55,9 +55,7 @@ def call_positive(units: ScoredUnits, groups: Sequence[str], threshold: str, see
         return PositiveCalls(units.called, OWN_THRESHOLD)
     if threshold != "cv":
         return PositiveCalls(units.score >= float(threshold), float(threshold))
-    order = sorted(set(groups), key=lambda name: hash_rank(name, seed))
-    fold = {name: index % FOLDS for index, name in enumerate(order)}
-    folds = np.array([fold[name] for name in groups], int)
+    folds = assign_folds(groups, seed)
     called, thresholds = np.zeros(len(groups), bool), []
     for number in np.unique(folds):
         in_fold = folds == number
@@ -66,6 +64,13 @@ def call_positive(units: ScoredUnits, groups: Sequence[str], threshold: str, see
             called[in_fold] = units.score[in_fold] >= choice.threshold
             thresholds.append(choice.threshold)
     return PositiveCalls(called, float(np.mean(thresholds)) if thresholds else None)
+
+
+def assign_folds(groups: Sequence[str], seed: int) -> NDArray[np.intp]:
+    """Assign each unit the fold of its group, of five; the same whatever the order of the units."""
+    order = sorted(set(groups), key=lambda name: hash_rank(name, seed))
+    fold = {name: index % FOLDS for index, name in enumerate(order)}
+    return np.array([fold[name] for name in groups], np.intp)
 
 
 def compute_agreement(

@@ -63,6 +63,7 @@ from ragfault.io.error_collector import OnBad
 from ragfault.io.files import describe_input
 from ragfault.io.runs import Run
 from ragfault.judges import DEFAULT_JUDGE, apply_profile, load_judge
+from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.protocols import VERDICT_KINDS, Judge, VerdictKind
 from ragfault.records import Trace, Verdicts
@@ -338,6 +339,7 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     run: str | Path | Run | None = None,
     judge: str | Judge | None = None,
     profile: str | Path | DomainProfile = "general",
+    calibration: str | Path | JudgeCalibration | None = None,
     options: Mapping[str, Any] | None = None,
     task: LabelTask | None = None,
     positive: str | float | Sequence[str | float] = (),
@@ -383,29 +385,63 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     ('answer', 2, 1, 1.0)
     """
     columns = _split_columns(within)
-    threshold_name = _check_options(task, threshold, workers, limit, seed)
-    run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), task)
-    judge = _resolve_judge(judge, profile, options, run_labels)
-    label_options = LabelOptions(run_labels.task if run_labels else task, _to_texts(positive), group, limit, seed)
+    threshold_name = _check_threshold(threshold)
+    source_labels = judge_labels(
+        source, run=run, judge=judge, profile=profile, calibration=calibration, options=options, workers=workers,
+        labels=LabelOptions(task, to_texts(positive), group, limit, seed), columns=[*columns, *([by] if by else [])],
+        on_bad=on_bad, progress=progress, notice=notice, reading=reading,
+    )  # fmt: skip
+    measurement_options = MeasurementOptions(
+        source_labels.judge, describe_input(source), threshold_name, columns, by, IntervalOptions(resamples, seed)
+    )
+    return build_measurement(source_labels.labeled, source_labels.judged, measurement_options, source_labels.speed)
+
+
+class JudgedSource(NamedTuple):
+    """Labeled traces with the verdicts of a judge."""
+
+    judge: str  # fingerprint
+    labeled: LabeledTraces
+    judged: JudgedLabels
+    speed: JudgeSpeed
+
+
+def judge_labels(  # noqa: PLR0913 - the options of one verb
+    source: LabeledSource | Iterable[Trace],
+    *,
+    run: str | Path | Run | None,
+    judge: str | Judge | None,
+    profile: str | Path | DomainProfile,
+    calibration: str | Path | JudgeCalibration | None,
+    options: Mapping[str, Any] | None,
+    labels: LabelOptions,
+    columns: Sequence[str],
+    workers: int,
+    on_bad: OnBad,
+    progress: Callable[[int, int], None],
+    notice: Callable[[str], object],
+    reading: Mapping[str, Any],
+) -> JudgedSource:
+    """Load labels and let a judge look at their traces; raises what `measure_judge` raises."""
+    _check_options(labels, workers)
+    run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), labels.task)
+    judge = wrap_judge(_resolve_judge(judge, profile, options, run_labels), calibration)
     labeled = load_labeled_traces(
         run_labels.traces if run_labels else source,
-        label_options,
+        labels._replace(task=run_labels.task) if run_labels else labels,
         on_bad,
         notice,
         {**reading, **_label_map(run_labels)},
     )
     traces = [item.trace for item in labeled.labeled]
-    check_columns([*columns, *([by] if by else [])], traces)
+    check_columns(columns, traces)
     notice(_summarize_labels(labeled))
     verdicts, speed = run_judge(judge, [*traces, *derive_claim_traces(labeled.labeled)], workers, progress)
     labeled = labeled._replace(notes=[*(run_labels.notes if run_labels else ()), *labeled.notes])
     judged = JudgedLabels(
         labeled.labeled, verdicts[: len(traces)], verdicts[len(traces) :], run_labels.readings if run_labels else None
     )
-    measurement_options = MeasurementOptions(
-        judge.fingerprint, describe_input(source), threshold_name, columns, by, IntervalOptions(resamples, seed)
-    )
-    return build_measurement(labeled, judged, measurement_options, speed)
+    return JudgedSource(judge.fingerprint, labeled, judged, speed)
 
 
 def _resolve_judge(
@@ -435,14 +471,18 @@ def _split_columns(within: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for name in names if name.strip())
 
 
-def _check_options(task: LabelTask | None, threshold: str | float, workers: int, limit: int | None, seed: int) -> str:
-    """Return the normalized threshold; raises UsageError for invalid options."""
-    if task is not None and task not in TASKS:
-        raise UnknownName("task", task, TASKS)
-    if workers < 1 or (limit is not None and limit < 1):
-        raise UsageError(f"workers and limit are at least 1, got workers={workers}, limit={limit}.")
-    if not 0 <= seed < 2**63:
-        raise UsageError(f"the seed is a whole number from 0 to 2**63 - 1, got {seed}.")
+def _check_options(labels: LabelOptions, workers: int) -> None:
+    """Raise UsageError for invalid options."""
+    if labels.task is not None and labels.task not in TASKS:
+        raise UnknownName("task", labels.task, TASKS)
+    if workers < 1 or (labels.limit is not None and labels.limit < 1):
+        raise UsageError(f"workers and limit are at least 1, got workers={workers}, limit={labels.limit}.")
+    if not 0 <= labels.seed < 2**63:
+        raise UsageError(f"the seed is a whole number from 0 to 2**63 - 1, got {labels.seed}.")
+
+
+def _check_threshold(threshold: str | float) -> str:
+    """Return the normalized threshold; raises UsageError for one that is none."""
     text = str(threshold)
     if text in ("cv", "own"):
         return text
@@ -455,7 +495,8 @@ def _check_options(task: LabelTask | None, threshold: str | float, workers: int,
     return f"{number:g}"
 
 
-def _to_texts(positive: str | float | Sequence[str | float]) -> tuple[str, ...]:
+def to_texts(positive: str | float | Sequence[str | float]) -> tuple[str, ...]:
+    """Return the labels of bad units as texts."""
     listed = [positive] if isinstance(positive, (str, int, float)) else positive
     return tuple(str(value) for value in listed)
 

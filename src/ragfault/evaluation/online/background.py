@@ -52,26 +52,29 @@ class ScoringWorker(Protocol):
 
 
 class WorkerConfig(Struct, frozen=True):
-    """The judge, domain profile and metrics of a worker."""
+    """The judge, domain profile, metrics and calibration of a worker."""
 
     judge: str
     profile: str
     metrics: tuple[str, ...]
+    calibration: str | None = None
     judge_object: Any = None  # a judge object runs in a thread
 
     @classmethod
-    def create(cls, judge: str | Judge, profile: str, metrics: str | Sequence[str]) -> WorkerConfig:
+    def create(
+        cls, judge: str | Judge, profile: str, metrics: str | Sequence[str], calibration: str | None
+    ) -> WorkerConfig:
         """Check the names, so that a wrong one is reported to the caller."""
         names = tuple(str(metric) for metric in select_metrics(metrics))
         if not isinstance(judge, str):
-            return cls(judge.fingerprint, profile, names, judge)
-        loaded: Any = load_judge(judge, profile=profile)
+            return cls(judge.fingerprint, profile, names, calibration, judge)
+        loaded: Any = load_judge(judge, profile=profile, calibration=calibration)
         if hasattr(loaded, "begin"):
             raise UsageError(
                 f'the judge "{judge}" costs money, and every trace would be sent to it. '
                 "Create it with a budget, and pass the object."
             )
-        return cls(judge, profile, names)
+        return cls(judge, profile, names, calibration)
 
     def start_worker(self, on_score: ScoreCallback, on_exit: Callable[[], None]) -> ScoringWorker:
         """Start a worker that passes outcomes to `on_score`, and calls `on_exit` at its end."""
@@ -101,7 +104,8 @@ class ProcessWorker:
         self._reader = threading.Thread(target=self._read_scores, name="ragfault-scores", daemon=True)
         self._reader.start()
         with contextlib.suppress(OSError):  # a process that dies here is noticed by the reader thread
-            write_message(self._input, msgspec.msgpack.encode([config.judge, config.profile, config.metrics]))
+            names = [config.judge, config.profile, config.metrics, config.calibration]
+            write_message(self._input, msgspec.msgpack.encode(names))
 
     @property
     def alive(self) -> bool:
@@ -146,7 +150,8 @@ class ThreadWorker:
     """A thread that scores with a judge object of the user."""
 
     def __init__(self, config: WorkerConfig, on_score: ScoreCallback) -> None:
-        self._config, self._scorer = config, TraceScorer(config.judge_object, config.profile, config.metrics)
+        self._config = config
+        self._scorer = TraceScorer(config.judge_object, config.profile, config.metrics, config.calibration)
         self._queue: SimpleQueue[tuple[int, Trace] | None] = SimpleQueue()
         self._on_score = on_score
         self._thread = threading.Thread(target=self._run, name="ragfault-scores", daemon=True)
@@ -198,8 +203,8 @@ def run_worker(input_stream: IO[bytes], output_stream: IO[bytes]) -> None:
     message = read_message(input_stream)
     if not message:
         return
-    judge, profile, metrics = msgspec.msgpack.decode(message, type=tuple[str, str, list[str]])
-    scorer = TraceScorer(judge, profile, metrics)
+    judge, profile, metrics, calibration = msgspec.msgpack.decode(message, type=tuple[str, str, list[str], str | None])
+    scorer = TraceScorer(judge, profile, metrics, calibration)
     decode = msgspec.msgpack.Decoder(tuple[int, Trace]).decode
     while message := read_message(input_stream):
         number, trace = decode(message)
@@ -237,12 +242,13 @@ class BackgroundScorer:
         judge: str | Judge = judges.DEFAULT_JUDGE,
         profile: str = "general",
         metrics: str | Sequence[str] = "default",
+        calibration: str | None = None,
         capacity: int = 10_000,
     ) -> None:
         if capacity < 1:
             raise UsageError(f"capacity is at least 1, got {capacity}.")
         self._sink, self._capacity = sink, capacity
-        self._config = WorkerConfig.create(judge, profile, metrics)
+        self._config = WorkerConfig.create(judge, profile, metrics, calibration)
         self._worker: ScoringWorker | None = None
         self._reset()
         atexit.register(self.close)

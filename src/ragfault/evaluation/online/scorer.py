@@ -15,6 +15,7 @@ from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES
 from ragfault.errors import UsageError
 from ragfault.io.field_values import make_content_id
 from ragfault.judges.assembly import observe_traces
+from ragfault.judges.calibration import wrap_judge
 from ragfault.metrics import Metric, compute_scores, select_metrics
 from ragfault.protocols import Judge
 from ragfault.records import Chunk, Score, Trace, Verdicts
@@ -195,10 +196,11 @@ class TraceScorer:
         judge: str | Judge = judges.DEFAULT_JUDGE,
         profile: str = "general",
         metrics: str | Sequence[str] = "default",
+        calibration: str | None = None,
     ) -> None:
         self.metrics: tuple[Metric, ...] = select_metrics(metrics)
-        loaded = judges.load_judge(judge, profile=profile) if isinstance(judge, str) else judge
-        self.judge = loaded if isinstance(judge, str) else judges.apply_profile(loaded, profile)
+        loaded = judges.load_judge(judge) if isinstance(judge, str) else judge
+        self.judge = wrap_judge(judges.apply_profile(loaded, profile), calibration)
 
     def __call__(self, trace: Trace) -> ScoredTrace:
         """Score a trace; a failure of the judge gives `failed` scores."""

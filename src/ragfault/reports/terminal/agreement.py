@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ragfault.evaluation.agreement import JudgeMeasurement, JudgeSpeed, MetricAgreement, UnitAgreement
+from ragfault.judges.calibration import CalibrationLine, JudgeCalibration
 from ragfault.reports.format import clean_text, clip_text
-from ragfault.reports.terminal.scorecard import render_rich
-from ragfault.text.number_format import format_cost, format_count, format_interval, format_number
+from ragfault.reports.terminal.scorecard import build_text_table, render_rich
+from ragfault.stats import BootstrapEstimate
+from ragfault.text.number_format import format_cost, format_count, format_interval, format_number, format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -76,6 +78,46 @@ def render_agreement_terminal(measurement: JudgeMeasurement, *, width: int | Non
         ]
     parts += [Text(line, style="dim") for line in ("", *list_closing_notes(measurement))]
     return render_rich(parts, width=width, color=color)
+
+
+CALIBRATION_HEADINGS = ("", "before", "after")
+"""The heads of the columns of a calibration."""
+
+
+def render_calibration_terminal(calibration: JudgeCalibration, *, width: int | None = None, color: bool = False) -> str:
+    """Render what a calibration gains on held-out folds, for claims and for answers."""
+    from rich.text import Text
+
+    verdict = "helps" if calibration.helps else "is not shown to help"
+    parts: list[RenderableType] = [Text(f"Calibration to these labels {verdict}", style="bold")]
+    parts.append(Text(f"judge {clean_text(calibration.judge)}", style="dim"))
+    for line in calibration.lines:
+        title = (
+            f"\n{format_count(line.n, line.unit)} in {format_count(line.groups, 'group')}, "
+            f"{format_percent(line.base_rate)} bad by people"
+        )
+        parts += [Text(title, style="bold cyan"), build_text_table(CALIBRATION_HEADINGS, _list_calibration_rows(line))]
+        parts.append(Text(("applied: " if line.helps else "not applied: ") + line.reason))
+        if line.helps:
+            threshold = "" if line.threshold is None else f"; called bad from {line.threshold:.3f} on"
+            parts.append(Text(f"log-odds of bad × {line.slope:.3f} {line.intercept:+.3f}{threshold}", style="dim"))
+    parts.append(
+        Text("\nFigures are of held-out folds, whole groups in five; bias is the judge less people", style="dim")
+    )
+    return render_rich(parts, width=width, color=color)
+
+
+def _list_calibration_rows(line: CalibrationLine) -> list[tuple[str, str, str]]:
+    """List the rows of one kind of unit: name, before and after."""
+    mean = "groundedness" if line.unit == "claim" else "the probability of being grounded"
+    both = (line.before, line.after)
+    errors = [format_number(figures.calibration_error) for figures in both]
+    biases = [
+        format_interval(BootstrapEstimate(figures.bias, figures.bias_low, figures.bias_high), signed=True)
+        for figures in both
+    ]
+    scores = [format_number(figures.f1) for figures in both]
+    return [("calibration error", *errors), (f"bias of mean {mean}", *biases), ("F1", *scores)]  # type: ignore[list-item]
 
 
 def summarize_agreement(measurement: JudgeMeasurement) -> str:

@@ -251,7 +251,7 @@ class JudgeView(Struct, frozen=True, kw_only=True):
     judge: str
     profile: str
     card: JudgeCard | None
-    """None where it was never measured."""
+    """None where it was never measured, and where it is calibrated: the card is of the judge as it comes."""
     labels: int
     agreement: tuple[VerdictAgreement, ...]
 
@@ -263,7 +263,7 @@ def load_judge_view(server: ServerState) -> JudgeView:
     return JudgeView(
         judge=server.settings.judge,
         profile=server.settings.profile,
-        card=load_card(name) if name in list_cards() else None,
+        card=load_card(name) if name in list_cards() and server.settings.calibration is None else None,
         labels=len(labels),
         agreement=tuple(_measure_agreement(server, labels)),
     )

@@ -77,6 +77,7 @@ class ScoringWorkers:
                     self._outcomes.put,
                     judge=self._settings.judge,
                     profile=self._settings.profile,
+                    calibration=self._settings.calibration,
                     metrics=self._settings.metrics,
                     capacity=10 * WORKER_QUEUE_SIZE * self._settings.workers,
                 )
