@@ -133,7 +133,7 @@ def entries(source: Labelled, results: Measurements, fitted: bool, command: str)
         for result in (results.lexical, results.trivial)
     ]
     for entry in build_entries(results.judge, command):
-        lexical, trivial = (found.get(entry.level) for found in baselines)
+        lexical, trivial = (by_level.get(entry.level) for by_level in baselines)
         unit: UnitKind = "chunk" if entry.level == "chunk" else entry.level
         figures = {name: getattr(entry, name) for name in CardEntry.__struct_fields__}
         rounded = {
@@ -207,7 +207,7 @@ class RememberingJudge:
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """Return the verdicts on each trace."""
         new = [trace for trace in traces if trace.id not in self.verdicts]
-        self.verdicts |= {found.trace: found for found in self._judge.observe(new)}
+        self.verdicts |= {item.trace: item for item in self._judge.observe(new)}
         return [self.verdicts[trace.id] for trace in traces]
 
 
@@ -266,7 +266,7 @@ def of_folds(row: Row, folds: tuple[int, ...]) -> bool:
     return zlib.crc32(row["source_id"].encode()) % 5 in folds
 
 
-def is_drawn(row: Row, keep: Callable[[Row], bool], known: Mapping[str, Verdicts]) -> bool:
+def was_judged(row: Row, keep: Callable[[Row], bool], known: Mapping[str, Verdicts]) -> bool:
     """Return whether a row is kept and was judged."""
     return keep(row) and row["id"] in known
 
@@ -293,8 +293,8 @@ def main() -> None:
     speed = given.speed or ""
     judges: dict[str, Judges] = {}
     with tempfile.TemporaryDirectory() as place:
-        for whole in map(partial(narrowed, judge=given.judge), SETS):
-            source = whole
+        for full_set in map(partial(narrowed, judge=given.judge), SETS):
+            source = full_set
             start = time.perf_counter()
             judge = unseen(given.judge, given.kept, source.key) if given.kept else load_judge(given.judge)
             looked = judges.setdefault(
@@ -303,7 +303,7 @@ def main() -> None:
             is_part = source.key == "ragtruth" and given.limit and looked.judge.verdicts
             if is_part:  # of what was drawn of the whole set
                 known = looked.judge.verdicts
-                source = whole._replace(keep=partial(is_drawn, keep=whole.keep, known=known))
+                source = full_set._replace(keep=partial(was_judged, keep=full_set.keep, known=known))
             path = traces(given.data, source, Path(place))
             results = measure(source, looked, path, None if is_part else given.limit, given.workers)
             measured += entries(source, results, source.key in text["fitted"], command)

@@ -60,7 +60,7 @@ def test_the_mean_after_calibration_is_that_of_people():
     assert grounded == pytest.approx(np.mean([not trace.metadata["label"] for trace in labelled]), abs=0.02)
 
 
-def test_a_biased_judge_is_found_and_corrected_on_held_out_labels():
+def test_a_biased_judge_is_corrected_on_labels_it_was_not_fitted_on():
     """A judge that is too strict is shown to be, and on held-out folds calibration error and bias fall."""
     labelled, judge = make_labelled(300)
     calibration = calibrate_judge(labelled, judge=judge)
@@ -135,8 +135,8 @@ def test_the_threshold_meets_the_share_as_nearly_as_ties_allow():
     for _ in range(50):
         p = rng.integers(1, 9, 30) / 10
         labels = rng.random(30) < 0.3
-        found = abs(int((p >= match_share(p, labels)).sum()) - int(labels.sum()))
-        assert found == min(abs(int((p >= cut).sum()) - int(labels.sum())) for cut in (*np.unique(p), 1.0))
+        distance = abs(int((p >= match_share(p, labels)).sum()) - int(labels.sum()))
+        assert distance == min(abs(int((p >= cut).sum()) - int(labels.sum())) for cut in (*np.unique(p), 1.0))
 
 
 def test_a_judge_without_probabilities_and_labels_of_chunks_are_refused():
@@ -184,7 +184,7 @@ def test_a_run_of_a_stronger_judge_serves_as_labels(tmp_path: Path):
 
 def write_labelled(path: Path, *, good: int, bad: int) -> Path:
     """Write labelled answers that the lexical judge doubts: paraphrases that people call good, and bad ones."""
-    chunk = "The pool opens at nine. Towels are lent at the desk. Children swim free of charge."
+    chunk = "The pool opens at nine. Towels are lent at the door. Children swim free of charge."
     texts = {0: "Kids need not pay for swimming.", 1: "A sauna costs twelve euros."}
     rows = [
         {"id": f"{label}-{n}", "query": "What is there?", "contexts": [chunk], "answer": texts[label], "label": label,

@@ -128,18 +128,18 @@ def read_calibration(path: str | Path) -> JudgeCalibration:
     try:
         if Path(path).stat().st_size > MAX_FILE_SIZE:
             raise InputError(f"{path} is not a calibration: it has more than {MAX_FILE_SIZE:,} bytes.")
-        found = msgspec.json.decode(Path(path).read_bytes(), type=JudgeCalibration)
+        calibration = msgspec.json.decode(Path(path).read_bytes(), type=JudgeCalibration)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(
             f"{path} is not a calibration: {error}. Make one with: ragfault judge calibrate LABELS -o {path}"
         ) from None
-    if len({line.unit for line in found.lines}) < len(found.lines):
+    if len({line.unit for line in calibration.lines}) < len(calibration.lines):
         raise InputError(f"{path} is not a calibration: it has two lines for one kind of unit.")
-    if not found.judge.isprintable():
+    if not calibration.judge.isprintable():
         raise InputError(f"{path} is not a calibration: the fingerprint of its judge is not a line of text.")
-    return found
+    return calibration
 
 
 def compute_log_odds(p_bad: float) -> float:

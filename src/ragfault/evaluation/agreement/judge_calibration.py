@@ -153,7 +153,7 @@ def _build_line(units: ScoredUnits, groups: Sequence[str], seed: int) -> Calibra
     """Fit the line of one kind of unit, and measure it on held-out folds."""
     before = UnitScores(units.score, units.called)
     fitted = _fit_unit(units, np.ones(units.score.size, bool))
-    after, after_own = _predict_held_out(units, assign_folds(groups, seed))
+    after, after_own = _cross_predict(units, assign_folds(groups, seed))
     figures = _measure(units, groups, before)
     if units.unit == "claim" and abs(_measure(units, groups, after).bias) > abs(
         _measure(units, groups, after_own).bias
@@ -245,15 +245,15 @@ def _apply(line: FittedLine, score: FloatArray) -> FloatArray:
     return np.array([1 - calibrate_probability(1 - p, line) for p in score.tolist()])
 
 
-def _predict_held_out(units: ScoredUnits, folds: Any) -> tuple[UnitScores, UnitScores]:
+def _cross_predict(units: ScoredUnits, folds: Any) -> tuple[UnitScores, UnitScores]:
     """Predict each fold by the line of the others: with its threshold, and with the judge's own decision."""
     p_bad, called = units.score.copy(), units.called.copy()
     for fold in np.unique(folds):
-        held_out = folds == fold
-        line = _fit_unit(units, ~held_out)
-        p_bad[held_out] = _apply(line, units.score[held_out])
+        in_fold = folds == fold
+        line = _fit_unit(units, ~in_fold)
+        p_bad[in_fold] = _apply(line, units.score[in_fold])
         if line.threshold is not None:
-            called[held_out] = p_bad[held_out] >= line.threshold
+            called[in_fold] = p_bad[in_fold] >= line.threshold
     if units.unit == "answer":
         called = p_bad > OWN_THRESHOLD
     return UnitScores(p_bad, called), UnitScores(p_bad, units.called if units.unit == "claim" else called)

@@ -240,8 +240,8 @@ def _get_estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
 
 def _get_bias(measurement: JudgeMeasurement) -> BootstrapEstimate | None:
     """Return the judge's mean groundedness less that of people; None where the labels do not determine it."""
-    found = next((item.difference for item in measurement.metrics if item.metric == "groundedness"), None)
-    return None if found is None else BootstrapEstimate(found.mean, found.low, found.high)
+    difference = next((item.difference for item in measurement.metrics if item.metric == "groundedness"), None)
+    return None if difference is None else BootstrapEstimate(difference.mean, difference.low, difference.high)
 
 
 def _get_interval(view: UnitAgreement, name: str) -> Interval | None:

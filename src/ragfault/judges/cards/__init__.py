@@ -92,9 +92,9 @@ class CardEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         if self.sensitivity is None or self.specificity is None:
             return None
-        found, missed = base_rate * self.sensitivity.mean, base_rate * (1 - self.sensitivity.mean)
+        detected, missed = base_rate * self.sensitivity.mean, base_rate * (1 - self.sensitivity.mean)
         false_alarms = (1 - base_rate) * (1 - self.specificity.mean)
-        return 2 * found / (2 * found + missed + false_alarms) if found else 0.0
+        return 2 * detected / (2 * detected + missed + false_alarms) if detected else 0.0
 
 
 class JudgeCard(Struct, frozen=True, kw_only=True):
