@@ -13,7 +13,7 @@ from ragfault.reports.markdown.scorecard import build_markdown_table as piped
 from ragfault.reports.markdown.scorecard import escape_markdown
 from ragfault.reports.terminal.agreement import format_speed
 from ragfault.reports.terminal.scorecard import build_text_table, render_rich
-from ragfault.text.number_format import format_count, format_interval, format_number, format_percent
+from ragfault.text.number_format import MISSING, format_count, format_interval, format_number, format_percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,13 +28,20 @@ CARD_HEADINGS = (
     "bad:",
     "AUROC",
     "within",
+    "AUROC of lexical",
+    "AUROC of trivial",
     "F1",
+    "F1 at 5 / 10 / 20 / 40 % bad",
     "sensitivity",
     "specificity",
     "balanced accuracy",
     "calibration error:",
+    "bias of groundedness",
 )
 """The columns of the figures; a ":" stands for alignment to the right."""
+
+BASE_RATES = (0.05, 0.1, 0.2, 0.4)
+"""Shares of bad units for which F1 is predicted."""
 
 FITTED_MARK = " ¹"
 """Stands beside the sets that the judge was fitted on, in part."""
@@ -111,11 +118,15 @@ def _build_row(entry: CardEntry) -> tuple[str, ...]:
         format_percent(entry.share_bad),
         format_interval(entry.auroc),
         format_interval(entry.auroc_within),
+        format_number(entry.auroc_lexical),
+        format_number(entry.auroc_trivial),
         format_interval(entry.f1),
+        " / ".join(format_number(entry.predict_f1(rate)) for rate in BASE_RATES) if entry.sensitivity else MISSING,
         format_interval(entry.sensitivity),
         format_interval(entry.specificity),
         format_interval(entry.balanced_accuracy),
         format_number(entry.calibration_error.value if entry.calibration_error else None),
+        format_interval(entry.groundedness_bias, signed=True) if entry.level == "claim" else MISSING,
     )
 
 
@@ -123,8 +134,11 @@ def _list_notes(card: JudgeCard) -> list[str]:
     """List what must be known to read the figures, and the commands that measure them anew."""
     notes = [
         "Positive is what is bad. AUROC: 0.5 is guessing; within: inside groups that give nothing away by style. "
-        "F1 is at the threshold that is best on the other folds; sensitivity, specificity and their mean, the balanced "
-        "accuracy, are by the judge's own word. Intervals are 95 %, by sources or queries."
+        "Lexical is the judge of words alone, trivial the share of the words that no chunk has, on the same units. "
+        "F1 is at the threshold that is best on the other folds; sensitivity, specificity and their mean, "
+        "the balanced accuracy, are by the judge's own word. From sensitivity and specificity follows F1 where 5, 10, "
+        "20 or 40 % are bad. Bias is the judge's mean groundedness less that of people. Intervals are 95 %, by sources "
+        "or queries."
     ]
     if any(entry.trained_on for entry in card.measured):
         notes.append("¹ The judge was fitted on other sources of the same set: elsewhere expect less.")
