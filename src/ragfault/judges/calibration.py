@@ -16,11 +16,6 @@ from ragfault.errors import InputError, UsageError
 from ragfault.protocols import Judge, MeteredJudge, VerdictKind
 from ragfault.records import ClaimVerdict, Trace, Usage, Verdicts
 
-__all__ = [
-    "CalibratedJudge", "CalibrationFigures", "CalibrationLine", "JudgeCalibration", "calibrate_probability",
-    "calibrate_verdicts", "compute_log_odds", "read_calibration", "wrap_judge",
-]  # fmt: skip
-
 MAX_FILE_SIZE = 1_000_000
 """Bytes that a calibration file has at most; a real one has about a thousand."""
 MIN_PROBABILITY = 1e-4
