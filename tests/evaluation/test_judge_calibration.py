@@ -13,7 +13,7 @@ from ragfault.cli import run_command
 from ragfault.errors import UsageError
 from ragfault.evaluation.agreement import calibrate_judge, measure_judge
 from ragfault.evaluation.agreement.judge_calibration import fit_log_odds_line, match_share
-from ragfault.evaluation.agreement.judge_measurement import RecordedJudge
+from ragfault.evaluation.agreement.judge_runner import RecordedJudge
 from ragfault.io.runs import Run
 from ragfault.judges.calibration import wrap_judge
 from ragfault.records import AnswerVerdict, ClaimVerdict, Verdicts

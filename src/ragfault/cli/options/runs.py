@@ -118,7 +118,7 @@ def calibrate_run(run: Run, path: str | None, folder: Path) -> Run:
     A run that was judged with this very calibration is as it is, too.
     """
     from ragfault.evaluation import evaluate
-    from ragfault.evaluation.agreement.judge_measurement import RecordedJudge
+    from ragfault.evaluation.agreement.judge_runner import RecordedJudge
     from ragfault.judges.calibration import read_calibration, wrap_judge
 
     if path is None or run.manifest.judge == (calibration := read_calibration(path)).fingerprint:

@@ -29,7 +29,7 @@ from ragfault.evaluation.agreement.human_labels import (
     resolve_labels,
 )
 from ragfault.evaluation.agreement.human_verdicts import LabelReading, compare_metrics
-from ragfault.evaluation.agreement.judge_runner import ignore_progress, run_judge
+from ragfault.evaluation.agreement.judge_runner import RecordedJudge, ignore_progress, run_judge
 from ragfault.evaluation.agreement.labeled_trace_loader import (
     TASK_OBJECTS,
     LabeledSource,
@@ -65,27 +65,9 @@ from ragfault.io.runs import Run
 from ragfault.judges import DEFAULT_JUDGE, apply_profile, load_judge
 from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
-from ragfault.protocols import VERDICT_KINDS, Judge, VerdictKind
+from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
 from ragfault.stats.classification import rank_within_groups
-
-
-class RecordedJudge:
-    """Judge that replays the verdicts of a run; on other traces it has none.
-
-    >>> judge = RecordedJudge("recorded/1", [Verdicts(trace="1", missing=("the year",))])
-    >>> [verdicts.missing for verdicts in judge.observe([Trace(id="1", query="When?"), Trace(id="2", query="Who?")])]
-    [('the year',), None]
-    """
-
-    offers: frozenset[VerdictKind] = frozenset(VERDICT_KINDS)
-
-    def __init__(self, fingerprint: str, verdicts: Sequence[Verdicts]) -> None:
-        self.fingerprint = fingerprint
-        self._verdicts = {item.trace: item for item in verdicts}
-
-    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
-        return [self._verdicts.get(trace.id) or Verdicts(trace=trace.id) for trace in traces]
 
 
 class RunLabels(NamedTuple):

@@ -20,12 +20,30 @@ from ragfault.evaluation.agreement.measurement import JudgeSpeed
 from ragfault.judges import load_judge
 from ragfault.judges.assembly import observe_traces, prepare_worker
 from ragfault.metrics import compute_score, parse_metric
-from ragfault.protocols import Judge, MeteredJudge
+from ragfault.protocols import VERDICT_KINDS, Judge, MeteredJudge, VerdictKind
 from ragfault.records import Trace, Usage, Verdicts
 
 BATCH_SIZE = 64
 WALL_CLOCK, PROCESSOR_CLOCK = time.perf_counter, time.process_time
 WARMUP_TRACES = 5  # traces of each process that are not timed, as they load models and tables
+
+
+class RecordedJudge:
+    """Judge that replays the verdicts of a run; on other traces it has none.
+
+    >>> judge = RecordedJudge("recorded/1", [Verdicts(trace="1", missing=("the year",))])
+    >>> [verdicts.missing for verdicts in judge.observe([Trace(id="1", query="When?"), Trace(id="2", query="Who?")])]
+    [('the year',), None]
+    """
+
+    offers: frozenset[VerdictKind] = frozenset(VERDICT_KINDS)
+
+    def __init__(self, fingerprint: str, verdicts: Sequence[Verdicts]) -> None:
+        self.fingerprint = fingerprint
+        self._verdicts = {item.trace: item for item in verdicts}
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        return [self._verdicts.get(trace.id) or Verdicts(trace=trace.id) for trace in traces]
 
 
 class JudgedBatch(NamedTuple):
