@@ -238,6 +238,7 @@ def test_the_metrics_of_a_bisection_have_four_fifths_of_alpha(baseline: Run, tmp
     assert all(change.adjusted >= min(1.0, other.adjusted / 0.8) - 1e-12 for change, other in shared)
 
 
+@pytest.mark.long
 def test_nothing_is_blamed_where_nothing_broke(tmp_path: Path):
     """Over 20 pairs of runs of the same system a fault is claimed at most twice, and never of a run against itself."""
     runs = [evaluate_system(tmp_path / f"r{seed}", system(120, seed)) for seed in range(21)]

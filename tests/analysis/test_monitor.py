@@ -171,6 +171,7 @@ def test_a_window_has_the_interval_of_its_values():
     assert other.high - other.low - 2e-3 < gap.high - gap.low < 1.5 * (other.high - other.low)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("memory", [1, 60])
 def test_differences_allow_for_minutes_that_move_together(memory: int):
     """Where the mean wanders with a memory of an hour, intervals of three days against one hold 0 most of the time."""

@@ -438,6 +438,7 @@ def test_runaway(pattern: str) -> None:
         check_pattern(pattern)
 
 
+@pytest.mark.long
 def test_a_wide_choice_runs_away_early() -> None:
     """A repeat of many like branches is refused although each more sign costs dozens of times as much."""
     branches = "|".join(f"a[^{sign}]" for sign in "0123456789bcdefghijklmn")

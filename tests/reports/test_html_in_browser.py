@@ -225,6 +225,7 @@ def test_theme_is_remembered(chromium: Any, report: Path) -> None:
         assert visit.page.locator("#theme").get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_accessible(chromium: Any, report: Path, theme: str) -> None:

@@ -65,6 +65,7 @@ def test_latency_and_irrelevant_chunks_are_counted():
         compute_savings((0.6, 0.85), (0.65, 0.75), cost=0.05, queries=1, latency=(-1, 1))
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_the_page_computes_what_the_command_does(tmp_path: Path):
     """Whatever is typed into the page, its figures are those that Python gives for the same inputs."""
