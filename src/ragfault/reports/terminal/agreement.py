@@ -109,7 +109,7 @@ def render_calibration_terminal(calibration: JudgeCalibration, *, width: int | N
 
 def _list_calibration_rows(line: CalibrationLine) -> list[tuple[str, str, str]]:
     """List the rows of one kind of unit: name, before and after."""
-    mean = "groundedness" if line.unit == "claim" else "the probability of being grounded"
+    mean = "mean groundedness" if line.unit == "claim" else "the mean probability of an answer"
     both = (line.before, line.after)
     errors = [format_number(figures.calibration_error) for figures in both]
     biases = [
@@ -117,7 +117,7 @@ def _list_calibration_rows(line: CalibrationLine) -> list[tuple[str, str, str]]:
         for figures in both
     ]
     scores = [format_number(figures.f1) for figures in both]
-    return [("calibration error", *errors), (f"bias of mean {mean}", *biases), ("F1", *scores)]  # type: ignore[list-item]
+    return [("calibration error", *errors), (f"bias of {mean}", *biases), ("F1", *scores)]  # type: ignore[list-item]
 
 
 def summarize_agreement(measurement: JudgeMeasurement) -> str:
