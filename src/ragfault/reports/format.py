@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import cast
 
 from ragfault.analysis import (
     PROBLEM_KINDS,
@@ -207,13 +208,14 @@ def get_common_reason(aggregate: MetricAggregate) -> str:
     return f"{lost}{clip_text(reasons[0].text, 200)}" if reasons else ""
 
 
-def get_problem_title(kind: ProblemKind) -> str:
-    """Return a kind of problem in words.
+def get_problem_title(kind: str) -> str:
+    """Return a kind of problem in words; a kind that is not known, as in a stored registry, as it stands.
 
-    >>> get_problem_title("irrelevant_chunk")
-    'irrelevant chunks'
+    >>> get_problem_title("irrelevant_chunk"), get_problem_title("of_another_version")
+    ('irrelevant chunks', 'of_another_version')
     """
-    return PROBLEM_KINDS[kind].title
+    known = PROBLEM_KINDS.get(cast("ProblemKind", kind))
+    return known.title if known else clean_label(kind)
 
 
 def summarize_problems(diagnosis: Diagnosis) -> list[tuple[str, int, str]]:
