@@ -133,7 +133,8 @@ def _estimate_block_error(series: MetricSeries) -> tuple[float, float]:
     for length in BLOCK_MINUTES:
         blocks, codes = np.unique(minutes // length, return_inverse=True)
         if len(blocks) >= LEAST_BLOCKS:
-            table = ClusterTable(np.bincount(codes, total)[:, None], np.bincount(codes, n)[:, None])
+            sums, counts = (np.bincount(codes, values).astype(np.float64)[:, None] for values in (total, n))
+            table = ClusterTable(sums, counts)
             errors.append((float(table.standard_errors()[0]), len(blocks) - 1.0))
     return max(errors, key=lambda pair: pair[0] * t_quantile(0.975, pair[1]))
 

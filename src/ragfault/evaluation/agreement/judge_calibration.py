@@ -19,6 +19,7 @@ from ragfault.evaluation.agreement.measurement import LabelTask
 from ragfault.evaluation.agreement.units import (
     BAD_SUPPORT,
     OWN_THRESHOLD,
+    Bools,
     ScoredUnits,
     build_units,
     iterate_answers,
@@ -59,7 +60,7 @@ class UnitScores(NamedTuple):
     """Probability that each unit is bad, and whether it is called so."""
 
     p_bad: FloatArray
-    called: FloatArray
+    called: Bools
 
 
 def calibrate_judge(  # noqa: PLR0913 - the options of one verb
@@ -237,7 +238,7 @@ def match_share(p_bad: FloatArray, labels: Any) -> float:
     values, called = -values, np.concatenate([[0], np.cumsum(counts)])
     cut = int(np.argmin(np.abs(called - int(np.sum(labels)))))
     above, below = (1.0, *values.tolist())[cut], (*values.tolist(), 0.0)[cut]
-    return round((above + below) / 2, 9)
+    return round(float(above + below) / 2, 9)
 
 
 def _apply(line: FittedLine, score: FloatArray) -> FloatArray:

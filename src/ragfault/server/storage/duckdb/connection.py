@@ -31,7 +31,7 @@ class DuckDBConnection:
 
     def __init__(self, connection: Any, *, shared: bool) -> None:
         self.raw, self._shared = connection, shared
-        self.on_lost: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[], object] = lambda: None
         """Called where a reader finds that the database cannot be used."""
 
     @contextlib.contextmanager
