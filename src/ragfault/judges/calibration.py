@@ -30,7 +30,7 @@ Difference = Annotated[float, Meta(ge=-1, le=1)]
 
 
 class LogOddsLine(Protocol):
-    """What has a slope and an intercept."""
+    """Line with a slope and an intercept."""
 
     @property
     def slope(self) -> float:
@@ -39,7 +39,7 @@ class LogOddsLine(Protocol):
 
     @property
     def intercept(self) -> float:
-        """What is added to them."""
+        """The term added to them."""
         ...
 
 

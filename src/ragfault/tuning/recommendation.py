@@ -16,7 +16,7 @@ PLAIN_BM25 = "plain BM25"
 
 
 class Recommendation(NamedTuple):
-    """What is recommended, by its name among the candidates, and why."""
+    """Recommended pipeline, by its name among the candidates, with the reason."""
 
     name: str
     reason: str
