@@ -320,8 +320,8 @@ def test_tokens_open_what_their_role_is_for(tmp_path: Path, capsys):
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             assert server.ask("/overview.json", headers=headers).status == look, token
             assert server.send([Trace(id="a", query="q")], **headers).status == send, token
-        cookie = {"Cookie": f"ragfault={tokens['admin']}"}
-        assert server.ask("/overview.json", headers=cookie).status == 200
+        cookie = {"Cookie": f"ragfault_session={tokens['admin']}"}
+        assert server.ask("/overview.json", headers=cookie).status == 401
         assert server.send([Trace(id="a", query="q")], **cookie).status == 401
 
 

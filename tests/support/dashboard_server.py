@@ -74,14 +74,14 @@ class Client:
     def __init__(self, url: str, cookie: str = "") -> None:
         self.url, self.cookie = url, cookie
 
-    def ask(self, path: str, fields: dict[str, str] | None = None, **headers: str) -> Any:
+    def ask(self, path: str, fields: dict[str, str] | None = None, method: str = "", **headers: str) -> Any:
         """Request a page; return its `status`, `headers` and `text`."""
         place = urlsplit(self.url)
         connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
         headers = {**({"Cookie": self.cookie} if self.cookie else {}), **headers}
         try:
             if fields is None:
-                connection.request("GET", path, headers=headers)
+                connection.request(method or "GET", path, headers=headers)
             else:
                 headers |= {"Content-Type": "application/x-www-form-urlencoded", "Origin": self.url}
                 connection.request("POST", path, urlencode(fields), headers)
@@ -90,6 +90,13 @@ class Client:
             return answer
         finally:
             connection.close()
+
+    def sign_in(self, token: str) -> Client:
+        """Sign in with a token; the session's cookie is sent from here on."""
+        answer = self.send("/sign-in", token=token)
+        assert answer.status == 303, answer.text
+        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+        return self
 
     def stamp(self) -> str:
         """Return the CSRF token of the forms."""
@@ -107,7 +114,7 @@ def serve_app(app: Any, http: Any = "h11") -> Iterator[str]:
 
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_level="warning", http=http, ws="none", access_log=False)
+        config = uvicorn.Config(app, log_level="warning", http=http, ws="none", access_log=False, proxy_headers=False)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

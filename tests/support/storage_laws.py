@@ -21,8 +21,11 @@ from ragfault.records import Chunk, Trace
 from ragfault.server.storage import (
     AccessToken,
     AlertEvent,
+    AuditRecord,
+    BrowserSession,
     EventCount,
     TimelineMark,
+    TraceComment,
     TraceSelection,
     TraceStore,
     export_run,
@@ -288,6 +291,15 @@ def test_metadata_survives_a_restart(at: Place, tmp_path: Path):
     token = AccessToken(name="ci", role="ingest", hash="00", created=1.0)
     store.save_token(token).result()
     store.save_token(replace(token, role="read")).result()
+    session = BrowserSession(hash="aa", token="00", created=1.0, expires=9.0, address="::1")
+    store.save_session(session).result()
+    comments = [TraceComment(trace="t", text=text, by="ann", time=1.0) for text in ("first", "second")]
+    for comment in (*comments, TraceComment(trace="u", text="other", by="ann", time=1.0)):
+        store.add_comment(comment).result()
+    audit = [AuditRecord(time=float(at), who="ann", action="label", target=str(at)) for at in range(4)]
+    for record in audit:
+        store.add_audit(record).result()
+    store.delete_audit(1.0).result()
     store.add_counts([EventCount("dropped", 5, 2), EventCount("dropped", 5, 3)]).result()
     store.close()
     store = open_store(at(tmp_path))
@@ -300,6 +312,12 @@ def test_metadata_survives_a_restart(at: Place, tmp_path: Path):
         3,
     )
     assert [row.role for row in store.read_tokens()] == ["read"]
+    assert store.read_sessions() == (session,)
+    assert store.read_comments("t") == tuple(comments)
+    assert store.read_audit() == tuple(reversed(audit[1:]))
+    assert store.read_audit(until=3.0, limit=1) == (audit[2],)
+    store.delete_session("aa").result()
+    assert store.read_sessions() == ()
     assert store.read_counts() == (EventCount("dropped", 5, 5),)
     store.delete_token("ci").result()
     store.save_setting("theme", None).result()

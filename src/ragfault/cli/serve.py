@@ -123,6 +123,18 @@ Examples:
     default=0.0,
     help="Requests a second that one client may send, and as many looks.  [default: any number]",
 )
+@click.option("--session", default="12h", show_default=True, help="How long a browser stays signed in: 12h, 7d.")
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="A proxy (10.0.0.7, 10.0.0.0/8) whose X-Forwarded-For and -Proto are believed. Repeatable; needs a token.",
+)
+@click.option(
+    "--root-path", default="", metavar="PATH", help="The path below which a proxy shows the server: /ragfault."
+)
+@click.option("--request-log", metavar="FILE", help="Where a line of JSON is written for each request; -: the output.")
 @click.option("--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them.")
 @click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of the demo to a second.")
 def start(
@@ -134,6 +146,7 @@ def start(
     redact: str | None,
     otlp_headers: tuple[str, ...],
     rate: float,
+    session: str,
     **options: Any,
 ) -> None:
     """Serve until Ctrl-C, or a signal, ends it: what was acknowledged is stored, and scored the next time.
@@ -160,6 +173,7 @@ def start(
             secret=os.environ.get("RAGFAULT_WEBHOOK_SECRET"),
             check_options=asked,
             limits=RequestLimits(rate=rate),
+            session_hours=_parse_minutes(session) / 60,
             **options,
         ),
         click.echo,
@@ -223,11 +237,13 @@ def _parse_size(text: str) -> int:
 @serve.command(
     epilog="""\b
 Examples:
-  ragfault serve token --store watched ci --role ingest
-  ragfault serve token --store watched ci --drop"""
+  ragfault serve token --store watched ci --role ingest --expires 90d
+  ragfault serve token --store http://127.0.0.1:4318 ci --drop"""
 )
 @click.argument("name")
-@click.option("--store", required=True, metavar="PLACE", help="The folder of the store, or its address.")
+@click.option(
+    "--store", required=True, metavar="PLACE", help="The folder of the store, its address, or a server's URL."
+)
 @click.option(
     "--role",
     type=click.Choice(["read", "ingest", "admin"]),
@@ -235,30 +251,45 @@ Examples:
     show_default=True,
     help="To look, to send traces and marks, or for everything.",
 )
-@click.option("--drop", is_flag=True, help="End the token of this name.")
+@click.option("--expires", metavar="AGE", help="How long it is valid: 12h, 90d.  [default: until it is dropped]")
+@click.option("--drop", is_flag=True, help="Revoke the token of this name.")
+@click.option("--token", "admin", envvar="RAGFAULT_TOKEN", help="An admin token, where a server is asked.")
 @json_option
-def token(name: str, store: str, role: Any, drop: bool, kind: str | None) -> None:
+def token(
+    name: str, store: str, role: Any, expires: str | None, drop: bool, admin: str | None, kind: str | None
+) -> None:
     """Make a token called NAME and print it: it is shown this once, and kept as a hash.
 
-    The server must not run at the same time: one process owns the store.
+    A server that runs is asked by its URL; a store is opened only while none runs on it: one process owns a store.
     """
-    from ragfault.server import issue_token
-    from ragfault.server.storage import open_store
+    days = None if expires is None else _parse_days(expires)
+    if store.startswith(("http://", "https://")):
+        from ragfault.server.http_client import change_token
 
-    opened, issued = open_store(store), None
-    try:
-        if drop:
-            opened.delete_token(name).result()
-        else:
-            issued = issue_token(opened, name, role)
-    finally:
-        opened.close()
+        issued = change_token(store, name, None if drop else role, days, admin)
+    else:
+        issued = _change_stored_token(store, name, None if drop else role, days)
     if kind == "json":
         from ragfault.reports.json_documents import IssuedToken
 
         print_json(IssuedToken(name=name, role=None if drop else role, token=issued))
     elif issued is not None:
         click.echo(issued)
+
+
+def _change_stored_token(store: str, name: str, role: Any, days: float | None) -> str | None:
+    """Make a token in a store and return it, or delete it where it has no role."""
+    from ragfault.server import issue_token
+    from ragfault.server.storage import open_store
+
+    opened = open_store(store)
+    try:
+        if role is not None:
+            return issue_token(opened, name, role, days)
+        opened.delete_token(name).result()
+        return None
+    finally:
+        opened.close()
 
 
 @serve.command(

@@ -17,10 +17,12 @@ from ragfault.io.atomic_files import convert_write_errors
 from ragfault.server import request_limits
 from ragfault.server.alerts.delivery import build_receivers
 from ragfault.server.alerts.scheduler import AlertScheduler
-from ragfault.server.api import json_api
+from ragfault.server.api import access_api, json_api
+from ragfault.server.audit_log import AUDIT_FILE, AuditLog, RequestLogMiddleware, open_request_log
 from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.dashboard import pages
 from ragfault.server.demo import DemoClock, DemoTraffic
+from ragfault.server.http_middleware import HeadMiddleware, ProxyMiddleware
 from ragfault.server.ingest import endpoints
 from ragfault.server.scoring.otlp_export import check_otlp_settings
 from ragfault.server.security import AccessControl, SecurityMiddleware
@@ -35,7 +37,7 @@ except ImportError:
     raise MissingExtra("the server", "server") from None
 
 
-ROUTERS = (json_api.public_router, endpoints.router, json_api.router, pages.build_router())
+ROUTERS = (json_api.public_router, access_api.router, endpoints.router, json_api.router, pages.build_router())
 """Routers in order of precedence."""
 
 
@@ -56,6 +58,7 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     build_receivers(settings)  # report errors in the settings before a store is created
     with convert_write_errors(settings.data_folder):
         settings.data_folder.mkdir(parents=True, exist_ok=True)
+    request_log = None if settings.request_log is None else open_request_log(settings.request_log)
     server = ServerState(settings, open_store(settings.store), clock)
     scheduler = AlertScheduler(server)
     workers: list[BackgroundThread] = [scheduler]
@@ -72,6 +75,10 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
         finally:
             for worker in reversed(workers):
                 await run_in_threadpool(worker.close)
+            app.state.access.save_uses()
+            app.state.audit.close()
+            if request_log is not None:
+                request_log.close()
             await run_in_threadpool(server.close)
 
     app = FastAPI(
@@ -79,7 +86,12 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     )
     app.state.server, app.state.scheduler = server, scheduler
     app.state.access = AccessControl(settings, server.store)
-    app.add_middleware(SecurityMiddleware, local=is_loopback(settings.host))
+    app.state.audit = AuditLog(server.store, settings.data_folder / AUDIT_FILE)
+    app.add_middleware(SecurityMiddleware, local=is_loopback(settings.host) and not settings.trusted_proxies)
+    if request_log is not None:
+        app.add_middleware(RequestLogMiddleware, log=request_log)
+    app.add_middleware(HeadMiddleware)
+    app.add_middleware(ProxyMiddleware, trusted=settings.trusted_proxies, root_path=settings.root_path)
     request_limits.install_handlers(app)
     for router in ROUTERS:
         app.include_router(router)
@@ -108,6 +120,7 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
         port=settings.port,
         log_level="warning",
         access_log=False,
+        proxy_headers=False,  # ProxyMiddleware believes the proxies that were named, and no other
         server_header=False,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         h11_max_incomplete_event_size=65536,

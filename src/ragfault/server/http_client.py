@@ -10,7 +10,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
 
 import msgspec
@@ -106,12 +106,25 @@ def fetch_run(
     return Run.open(out)
 
 
-def _download(url: str, token: str | None) -> bytes:
+def change_token(url: str, name: str, role: str | None, days: float | None, admin: str | None) -> str | None:
+    """Make a token on a server and return it, or revoke it where `role` is None; `admin` is an admin token.
+
+    Raises UsageError for an invalid URL, InputError where the server refuses or cannot be reached.
+    """
+    place = f"{url.rstrip('/')}/v1/ragfault/tokens"
+    if role is None:
+        _download(f"{place}/{quote(name, safe='')}", admin, "DELETE")
+        return None
+    body = msgspec.json.encode({"name": name, "role": role, "days": days})
+    return str(msgspec.json.decode(_download(place, admin, "POST", body))["token"])
+
+
+def _download(url: str, token: str | None, method: str = "GET", body: bytes | None = None) -> bytes:
     if urlsplit(url).scheme not in ("http", "https"):
-        raise UsageError(f'"{url.partition("/export.zip")[0]}" is no address of a server: http://127.0.0.1:4318')
+        raise UsageError(f'"{url[:80]}" is no address of a server: http://127.0.0.1:4318')
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with urlopen(Request(url, headers=headers), timeout=DOWNLOAD_TIMEOUT) as answer:
+        with urlopen(Request(url, body, headers, method=method), timeout=DOWNLOAD_TIMEOUT) as answer:
             content: bytes = answer.read()
             return content
     except HTTPError as error:

@@ -161,25 +161,35 @@ def _too_large_error(limit: int, word: str = "") -> HTTPException:
 
 
 class RateLimiter:
-    """Token bucket per client: it fills at a rate and holds twice that."""
+    """Token bucket per client: it fills at a rate and holds twice that, unless `burst` says how much."""
 
-    def __init__(self, rate: float) -> None:
-        self._rate, self._capacity = rate, max(1.0, 2 * rate)
+    def __init__(self, rate: float, burst: float | None = None) -> None:
+        self._rate, self._capacity = rate, max(1.0, 2 * rate) if burst is None else burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def check(self, client: str) -> None:
         """Raise 429 where a client exceeds its rate."""
+        if wait := self.take(client):
+            raise HTTPException(429, "too many requests.", {"Retry-After": str(wait)})
+
+    def take(self, client: str) -> int:
+        """Count a request; return the seconds that its client has to wait, 0 where it need not."""
         if not self._rate:
-            return
+            return 0
         now, client = time.monotonic(), _normalize_client(client)
         left, last = self._buckets.pop(client, (self._capacity, now))
         left = min(self._capacity, left + (now - last) * self._rate)
         self._buckets[client] = (left - 1 if left >= 1 else left, now)
         if len(self._buckets) > MAX_CLIENTS:
             self._buckets.popitem(last=False)
-        if left < 1:
-            wait = max(1, round((1 - left) / self._rate + 0.5))
-            raise HTTPException(429, "too many requests.", {"Retry-After": str(wait)})
+        return 0 if left >= 1 else max(1, round((1 - left) / self._rate + 0.5))
+
+    def refund(self, client: str) -> None:
+        """Take back the last request of a client."""
+        client = _normalize_client(client)
+        if client in self._buckets:
+            left, last = self._buckets[client]
+            self._buckets[client] = (min(self._capacity, left + 1), last)
 
 
 def _normalize_client(client: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """The kinds of values that are redacted before storage: "email", "phone", "card", "key", or "all"."""
     redact_key: str | None = None
     """A secret that keeps redacted ids stable across restarts."""
+    session_hours: float = 12.0
+    """Hours for which a browser stays signed in."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of the proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed."""
+    root_path: str = ""
+    """The path below which a proxy shows this server: "/ragfault"."""
+    request_log: str | None = None
+    """The file that a line is written to for each request; "-": standard output."""
     demo: bool = False
     speed: float = 60.0
     """Seconds of the demo per real second."""
@@ -107,12 +116,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
                 f"{self.check} is asked day and night: say what a day may come to, with --budget 5 (US$) or "
                 '--budget "200000 tokens".'
             )
-        if not is_loopback(self.host) and not self.token:
+        is_reachable = not is_loopback(self.host) or bool(self.trusted_proxies)
+        if is_reachable and not self.token:
             raise UsageError(
-                f"{self.host} can be reached by others, so that a token is needed. Give one with --token or "
-                "RAGFAULT_TOKEN, or listen on 127.0.0.1."
+                f"{'a proxy' if self.trusted_proxies else self.host} can be reached by others, so that a token is "
+                "needed. Give one with --token or RAGFAULT_TOKEN, or listen on 127.0.0.1 without a proxy."
             )
-        if not is_loopback(self.host) and len(self.token or "") < MIN_TOKEN_LENGTH:
+        self._check_proxy()
+        if is_reachable and len(self.token or "") < MIN_TOKEN_LENGTH:
             raise UsageError(
                 f"the token can be guessed: beyond this machine it has {MIN_TOKEN_LENGTH} characters or more. "
                 "Make one with: openssl rand -hex 32."
@@ -122,6 +133,19 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         parse_redaction_kinds(self.redact)
         if not 1 <= self.speed <= 3600:
             raise UsageError(f"a second is 1 to 3,600 seconds of the demo, got {self.speed:g}.")
+
+    def _check_proxy(self) -> None:
+        for text in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(text.strip())
+            except ValueError:
+                raise UsageError(
+                    f'"{text[:60]}" is no address of a proxy. Write it as 10.0.0.7 or 10.0.0.0/8.'
+                ) from None
+        if self.root_path and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", self.root_path):
+            raise UsageError(f'"{self.root_path[:60]}" is no root path. Write it as /ragfault, without a slash behind.')
+        if not self.session_hours > 0:
+            raise UsageError(f"a session lasts for more than 0 hours, got {self.session_hours:g}.")
 
     @property
     def data_folder(self) -> Path:

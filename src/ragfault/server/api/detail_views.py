@@ -26,7 +26,7 @@ from ragfault.judges.cards import JudgeCard, list_cards, load_card
 from ragfault.server.api import traffic_views
 from ragfault.server.api.verdict_view import compare_labels
 from ragfault.server.state import ServerState
-from ragfault.server.storage import AccessRole, AlertEvent, StoreTotals, TraceSelection
+from ragfault.server.storage import AlertEvent, StoreTotals, TraceSelection
 from ragfault.stats.intervals import wilson_interval
 from ragfault.text.number_format import format_number
 
@@ -285,14 +285,6 @@ def _measure_agreement(server: ServerState, labels: Sequence[HumanLabel]) -> Ite
         yield VerdictAgreement(part=part, agreed=agreed[part], n=totals[part], low=low, high=high)
 
 
-class TokenEntry(Struct, frozen=True, kw_only=True):
-    """Name and role of a token, without its hash."""
-
-    name: str
-    role: AccessRole
-    created: float
-
-
 class SettingsView(Struct, frozen=True, kw_only=True):
     """Settings of the server without secrets, its counts, tokens and rules."""
 
@@ -300,7 +292,8 @@ class SettingsView(Struct, frozen=True, kw_only=True):
     totals: StoreTotals
     counts: dict[str, int]
     """Counts since the server started."""
-    tokens: tuple[TokenEntry, ...]
+    tokens: tuple[str, ...]
+    """Names of the tokens of the store; admins list them with `/tokens.json`."""
     rules: tuple[AlertRule, ...]
 
 
@@ -322,12 +315,11 @@ def load_settings(server: ServerState) -> SettingsView:
         for name, value in asdict(server.settings).items()
     }
     shown["limits"] = asdict(server.settings.limits)
-    tokens = tuple(TokenEntry(name=t.name, role=t.role, created=t.created) for t in server.store.read_tokens())
     rules = DEFAULT_RULES if server.settings.rules is None else load_rules(server.settings.rules)
     return SettingsView(
         settings=shown,
         totals=server.store.compute_totals(),
         counts=server.counters.totals,
-        tokens=tokens,
+        tokens=tuple(token.name for token in server.store.read_tokens()),
         rules=tuple(rules),
     )

@@ -14,6 +14,7 @@ from ragfault.analysis.monitoring.rollups import Rollup, bin_edges
 from ragfault.analysis.monitoring.windows import DAY_MINUTES
 from ragfault.io.runs import MetricInfo
 from ragfault.server.api import detail_views, traffic_views
+from ragfault.server.api.access_api import TokenRequest
 from ragfault.server.api.insight_views import DriftView, InsightsView, load_drift, load_insights
 from ragfault.server.counters import LATENCY_EDGES, LatencyHistogram
 from ragfault.server.ingest.incoming_traces import SentMark, SentTrace
@@ -195,9 +196,14 @@ def get_interface(request: Request) -> dict[str, Any]:
     """Describe the interface as OpenAPI 3.1."""
     app: FastAPI = request.app
     if app.openapi_schema is None:
-        app.openapi_schema = build_openapi(app, (SentTrace, SentMark))
-    # a token may become necessary while the server runs
-    return app.openapi_schema | ({"security": [{}, {"token": []}]} if app.state.access.is_open else {})
+        app.openapi_schema = build_openapi(app, (SentTrace, SentMark, TokenRequest))
+    root = app.state.server.settings.root_path
+    changes: dict[str, Any] = {}
+    if root:
+        changes["servers"] = [{"url": root}]
+    if app.state.access.is_open:  # a token may become necessary while the server runs
+        changes["security"] = [{}, {"token": []}]
+    return app.openapi_schema | changes
 
 
 @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}}, response_class=Response)
@@ -297,6 +303,7 @@ def get_runs(server: Server) -> tuple[traffic_views.RunEntry, ...]:
     responses={**problem_responses(422), 200: {"content": {"application/zip": {}}}},
     response_class=Response,
 )
-def get_export(server: Server, selection: Selection) -> Response:
+def get_export(request: Request, server: Server, selection: Selection) -> Response:
     """Export the judged traces of a selection as a run in a ZIP file."""
+    request.app.state.audit.record(request, "traces_downloaded", request.url.query)
     return Response(traffic_views.export_zip(server, selection), media_type="application/zip")

@@ -1,4 +1,4 @@
-"""Forms of the dashboard: sign-in, saved views, labels, alerts, clusters and runs.
+"""Forms of the dashboard: sign-in, tokens, saved views, labels, comments, alerts, clusters and runs.
 
 Every form carries a CSRF token and needs the role admin.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,8 @@ from starlette.responses import RedirectResponse, Response
 from ragfault.analysis.monitoring import alerts
 from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation.agreement.human_labels import HumanLabel, fingerprint_answer
-from ragfault.server.api import traffic_views
+from ragfault.server.api import access_api, traffic_views
+from ragfault.server.api.access_api import TokenRequest
 from ragfault.server.api.detail_views import (
     CLUSTERS_SETTING,
     VIEWS_SETTING,
@@ -32,15 +34,18 @@ from ragfault.server.api.detail_views import (
 from ragfault.server.api.verdict_view import build_labels
 from ragfault.server.dashboard.page_renderer import PageRoute, local_path, render_page, trace_url
 from ragfault.server.request_limits import read_body
-from ragfault.server.security import TOKEN_COOKIE
+from ragfault.server.security import SESSION_COOKIE
 from ragfault.server.settings import RequestLimits
 from ragfault.server.state import ALERTS_SETTING, ServerState
-from ragfault.server.storage import AlertEvent, TraceSelection, export_run, import_run
+from ragfault.server.storage import AlertEvent, TraceComment, TraceSelection, export_run, import_run
 
 FORM_LIMITS = RequestLimits(body=64_000, decompressed=64_000)
 """Limits on form bodies."""
 
 MAX_VIEWS = 50
+
+MAX_COMMENT = 4000
+"""Characters of a comment."""
 
 MAX_SILENCE_MINUTES = 30 * 24 * 60
 """Longest silence in minutes."""
@@ -69,9 +74,16 @@ async def _read_form(request: Request) -> FormFields:
 AdminForm = Depends(read_admin_form)
 
 
-async def _apply_and_redirect(request: Request, action: Callable[[ServerState], Any], back: str) -> Response:
-    """Run an action in a thread, and redirect to the page that shows its result."""
-    await run_in_threadpool(action, request.app.state.server)
+async def _apply_and_redirect(
+    request: Request, action: Callable[[ServerState], Any], back: str, audited: tuple[str, str, str]
+) -> Response:
+    """Run an action in a thread, record what was done to what, and redirect to the page that shows its result."""
+
+    def work() -> None:
+        action(request.app.state.server)
+        request.app.state.audit.record(request, *audited)
+
+    await run_in_threadpool(work)
     return RedirectResponse(back, 303)
 
 
@@ -81,28 +93,75 @@ def _author_name(request: Request, fields: FormFields) -> str:
     return token.name if token is not None else fields.get("by", "").strip()[:80] or "dashboard"
 
 
+def _cookie_options(request: Request) -> dict[str, Any]:
+    """Return the attributes of the cookie: no script reads it, no other site sends it, and only TLS where there is."""
+    root = request.app.state.server.settings.root_path
+    is_secure = request.url.scheme == "https"
+    return {"path": root or "/", "httponly": True, "samesite": "strict", "secure": is_secure}
+
+
 @forms_router.post("/sign-in")
 async def post_sign_in(request: Request) -> Response:
-    """Store a valid token in a cookie that scripts cannot read."""
+    """Begin a session for a valid token; its id goes into a cookie that scripts cannot read."""
     fields = await _read_form(request)
     there = local_path(fields.get("next", "/"))
     given = fields.get("token", "").strip()
-    if request.app.state.access.match_token(given) is None:
+    access, audit = request.app.state.access, request.app.state.audit
+    id = await run_in_threadpool(access.sign_in, request, given)
+    if id is None:
+        await run_in_threadpool(audit.record_refusal, request)
         return render_page(request, "sign-in", 403, next=there, wrong=True)
+    await run_in_threadpool(audit.record, request, "sign_in")
     answer = RedirectResponse(there, 303)
-    answer.set_cookie(
-        TOKEN_COOKIE, given, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"
-    )
+    lifetime = round(3600 * request.app.state.server.settings.session_hours)
+    answer.set_cookie(SESSION_COOKIE, id, max_age=lifetime, **_cookie_options(request))
     return answer
 
 
 @forms_router.post("/sign-out")
 async def post_sign_out(request: Request) -> Response:
-    """Delete the token cookie."""
+    """End the session, here and not only in the browser, and delete its cookie."""
     await _read_form(request)
+    await run_in_threadpool(request.app.state.access.sign_out, request)
+    if getattr(request.state, "who", ""):
+        await run_in_threadpool(request.app.state.audit.record, request, "sign_out")
     answer = RedirectResponse("/sign-in", 303)
-    answer.delete_cookie(TOKEN_COOKIE, path="/", httponly=True, samesite="strict")
+    answer.delete_cookie(SESSION_COOKIE, **_cookie_options(request))
     return answer
+
+
+@forms_router.post("/tokens")
+async def post_token(request: Request, fields: FormFields = AdminForm) -> Response:
+    """Make a token and show it once, or revoke one."""
+    name = fields.get("name", "").strip()
+    if fields.get("action") == "revoke":
+        await run_in_threadpool(access_api.revoke_token, request, name)
+        return RedirectResponse("/access", 303)
+    days = fields.get("days", "").strip()
+    try:
+        asked = msgspec.convert(
+            {"name": name, "role": fields.get("role", "read"), "days": float(days) if days else None}, TokenRequest
+        )
+    except (ValueError, msgspec.ValidationError):
+        raise UsageError("a token has a name, a role, and a number of days or none.") from None
+    issued = await run_in_threadpool(access_api.issue_token, request, asked)
+    return await run_in_threadpool(render_access, request, issued)
+
+
+def render_access(request: Request, issued: access_api.IssuedAccessToken | None = None) -> Response:
+    """Render the page of tokens and of the audit log, with a token that was just made."""
+    state = request.app.state
+    return render_page(
+        request,
+        "access",
+        without_json=True,
+        issued=issued,
+        tokens=access_api.list_tokens(state.access),
+        records=state.server.store.read_audit(limit=100),
+        session_hours=state.server.settings.session_hours,
+        is_open=state.access.is_open,
+        now=time.time(),
+    )
 
 
 @forms_router.post("/views")
@@ -124,7 +183,8 @@ async def post_view(request: Request, fields: FormFields = AdminForm) -> Respons
                 raise UsageError(f"there are {MAX_VIEWS} views. Delete one first.")
             server.store.save_setting(VIEWS_SETTING, views).result()
 
-    return await _apply_and_redirect(request, action, local_path(f"/traces?{query}"))
+    audited = ("view_deleted" if deleting else "view_saved", name, query)
+    return await _apply_and_redirect(request, action, local_path(f"/traces?{query}"), audited)
 
 
 @forms_router.post("/labels")
@@ -148,7 +208,22 @@ async def post_label(request: Request, fields: FormFields = AdminForm) -> Respon
         ).result()
 
     anchor = f"#{part}-{int(at[:9]) + 1}" if part.isalpha() else ""
-    return await _apply_and_redirect(request, action, trace_url(name) + anchor)
+    return await _apply_and_redirect(request, action, trace_url(name) + anchor, ("label", name, f"{say}: {part} {at}"))
+
+
+@forms_router.post("/comments")
+async def post_comment(request: Request, fields: FormFields = AdminForm) -> Response:
+    """Store a comment on a trace."""
+    name, text = fields.get("trace", ""), fields.get("text", "").strip()
+    if not 1 <= len(text) <= MAX_COMMENT:
+        raise UsageError(f"a comment has 1 to {MAX_COMMENT:,} characters.")
+
+    def action(server: ServerState) -> None:
+        traffic_views.load_trace(server, name)
+        comment = TraceComment(trace=name, text=text, by=_author_name(request, fields), time=server.now())
+        server.store.add_comment(comment).result()
+
+    return await _apply_and_redirect(request, action, trace_url(name) + "#comments", ("comment", name, text))
 
 
 @forms_router.post("/alerts")
@@ -174,7 +249,12 @@ async def post_alert(request: Request, fields: FormFields = AdminForm) -> Respon
             event = AlertEvent(alert=key, time=now, kind=kind, body={"by": who})
             server.store.add_events([event], {ALERTS_SETTING: msgspec.to_builtins(state)}).result()
 
-    return await _apply_and_redirect(request, work, "/alerts")
+    audited = (
+        f"alert_{action}",
+        f"{rule or '*'}/{names['metric'] or '*'}/{names['route'] or ''}",
+        fields.get("minutes", ""),
+    )
+    return await _apply_and_redirect(request, work, "/alerts", audited)
 
 
 def _parse_minutes(text: str) -> int:
@@ -189,7 +269,10 @@ async def post_clusters(request: Request, fields: FormFields = AdminForm) -> Res
     hours = fields.get("hours", "24")
     if not hours.isascii() or not hours.isdigit() or not 1 <= int(hours[:9]) <= 24 * 366:
         raise UsageError(f'clusters are made of the last 1 to {24 * 366:,} hours, got "{hours[:40]}".')
-    return await _apply_and_redirect(request, lambda server: _cluster_failures(server, int(hours)), "/clusters")
+    audited = ("clusters_made", "", f"of the last {hours} hours")
+    return await _apply_and_redirect(
+        request, lambda server: _cluster_failures(server, int(hours)), "/clusters", audited
+    )
 
 
 def _cluster_failures(server: ServerState, hours: int) -> None:
@@ -226,7 +309,7 @@ async def post_cluster_change(request: Request, id: str, fields: FormFields = Ad
         else:
             _update_cluster(server, id, action, person)
 
-    return await _apply_and_redirect(request, work, f"/clusters#{id}")
+    return await _apply_and_redirect(request, work, f"/clusters#{id}", (f"cluster_{action}", id, person))
 
 
 def _update_cluster(server: ServerState, id: str, action: str, person: str) -> None:
@@ -236,11 +319,11 @@ def _update_cluster(server: ServerState, id: str, action: str, person: str) -> N
     with server.registry_lock:
         saved = server.store.read_setting(CLUSTERS_SETTING, {})
         registry = msgspec.convert(saved["registry"], ClusterRegistry) if saved else ClusterRegistry()
-        time = datetime.fromtimestamp(server.now(), UTC).isoformat()
+        moment = datetime.fromtimestamp(server.now(), UTC).isoformat()
         if action == "assign":
-            registry = assign_cluster(registry, id, person, time)
+            registry = assign_cluster(registry, id, person, moment)
         else:
-            registry = (mute_cluster if action == "mute" else resolve_cluster)(registry, id, time)
+            registry = (mute_cluster if action == "mute" else resolve_cluster)(registry, id, moment)
         _save_clusters(server, {**saved, "registry": registry})
 
 
@@ -254,11 +337,11 @@ def _promote_cluster(server: ServerState, id: str) -> None:
     cluster = next((candidate for candidate in all_ if candidate.id == id), None)
     if cluster is None:
         raise UnknownName("cluster", id, [candidate.id for candidate in all_])
-    time = datetime.fromtimestamp(server.now(), UTC).isoformat()
+    moment = datetime.fromtimestamp(server.now(), UTC).isoformat()
     with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
         run = export_run(server.store, TraceSelection(ids=cluster.members), Path(folder, "live"))
         there = [trace.id for trace in run.traces()]
-        cases = build_cases(run, there, time, {"id": cluster.id, "name": cluster.name})
+        cases = build_cases(run, there, moment, {"id": cluster.id, "name": cluster.name})
         promote_cases(cases, server.settings.data_folder / "promoted.jsonl")
 
 
@@ -278,4 +361,4 @@ async def post_run(request: Request, fields: FormFields = AdminForm) -> Response
         else:
             raise UsageError("a run is exported or imported.")
 
-    return await _apply_and_redirect(request, work, "/runs")
+    return await _apply_and_redirect(request, work, "/runs", (f"run_{action}", name, ""))

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from ragfault.errors import RagfaultError
 from ragfault.reports.format import clean_label, get_problem_title
 from ragfault.server.request_limits import error_status
-from ragfault.server.security import TOKEN_COOKIE
+from ragfault.server.security import SESSION_COOKIE
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TraceSelection
 from ragfault.text.number_format import format_number
@@ -36,6 +36,7 @@ NAVIGATION = (
     ("/drift", "Drift"),
     ("/judge", "Judge"),
     ("/settings", "Settings"),
+    ("/access", "Access"),
     ("/help", "Help"),
 )
 """Pages of the navigation."""
@@ -186,10 +187,20 @@ def render_page(request: Request, name: str, status: int = 200, without_json: bo
         "json_url": None if without_json or name in PAGES_WITHOUT_JSON or status != 200 else _json_url(request),
         "csrf_token": access.make_csrf_token(request),
         "refresh_seconds": None,
-        "signed_in": TOKEN_COOKIE in request.cookies and not access.is_open,
+        "signed_in": SESSION_COOKIE in request.cookies and not access.is_open,
+        "root": get_server(request).settings.root_path,
     }
     text = _build_environment().get_template(f"{name}.html").render(around | content)
-    return HTMLResponse(text, status, PAGE_HEADERS)
+    return HTMLResponse(prefix_links(text, around["root"]), status, PAGE_HEADERS)
+
+
+def prefix_links(page: str, root: str) -> str:
+    """Put a root path before the local addresses of a page; in texts of traces quotes are escaped, so that they stay.
+
+    >>> prefix_links('<a href="/traces">href=&#34;/x&#34;</a>', "/rag")
+    '<a href="/rag/traces">href=&#34;/x&#34;</a>'
+    """
+    return re.sub(r'((?:href|src|action)=")(?=/(?!/))', lambda match: match[1] + root, page) if root else page
 
 
 def _json_url(request: Request) -> str:

@@ -16,7 +16,7 @@ from ragfault.reports.html.report import render_run_html
 from ragfault.server.api import detail_views, traffic_views, verdict_view
 from ragfault.server.api.detail_views import open_run
 from ragfault.server.dashboard import charts
-from ragfault.server.dashboard.forms import forms_router
+from ragfault.server.dashboard.forms import forms_router, render_access
 from ragfault.server.dashboard.page_renderer import PageRoute, get_server, local_path, render_page
 from ragfault.server.dashboard.traffic_pages import traffic_router
 from ragfault.server.security import require_role
@@ -41,13 +41,14 @@ REPORT_POLICY = "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 """Content policy of reports, which carry a stricter one for their own script and style."""
 
 router = APIRouter(route_class=PageRoute, dependencies=[Depends(require_role("read"))], include_in_schema=False)
+access_router = APIRouter(route_class=PageRoute, dependencies=[Depends(require_role("admin"))], include_in_schema=False)
 public_router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 def build_router() -> APIRouter:
     """Combine all routes of the dashboard."""
     combined = APIRouter()
-    for part in (public_router, forms_router, traffic_router, router):
+    for part in (public_router, forms_router, traffic_router, access_router, router):
         combined.include_router(part)
     return combined
 
@@ -142,6 +143,7 @@ def show_trace(request: Request, id: str) -> Response:
         place=lambda chunk: verdict_view.locate_chunk(trace, chunk),
         label_states=verdict_view.compare_labels(stored, labels),
         labels=labels,
+        comments=server.store.read_comments(trace.id),
         clusters=detail_views.list_trace_clusters(server, trace.id),
         measures=set(server.measures),
     )
@@ -217,6 +219,12 @@ def show_judge(request: Request) -> Response:
 def show_settings(request: Request) -> Response:
     """Show the settings of the server."""
     return render_page(request, "settings", view=detail_views.load_settings(get_server(request)))
+
+
+@access_router.get("/access")
+def show_access(request: Request) -> Response:
+    """Show the tokens, and who did what."""
+    return render_access(request)
 
 
 @router.get("/help")

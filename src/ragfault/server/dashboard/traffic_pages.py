@@ -147,7 +147,7 @@ def show_overview(request: Request) -> Response:
         certain_changes=select_changes(view.trends),
         last_messages=detail_views.collect_messages(server.store.read_events()),
         windows=traffic_views.OVERVIEW_WINDOWS,
-        url=str(request.base_url).rstrip("/"),
+        url=str(request.base_url).rstrip("/") + server.settings.root_path,
     )
 
 

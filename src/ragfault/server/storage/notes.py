@@ -11,10 +11,18 @@ import msgspec
 
 from ragfault.evaluation.agreement.human_labels import HumanLabel
 from ragfault.io.field_values import make_content_id
-from ragfault.server.storage.records import AccessToken, AlertEvent, EventCount, TimelineMark
+from ragfault.server.storage.records import (
+    AccessToken,
+    AlertEvent,
+    AuditRecord,
+    BrowserSession,
+    EventCount,
+    TimelineMark,
+    TraceComment,
+)
 from ragfault.server.storage.store_engine import DatabaseConnection, StoreEngine, encode_json
 
-NoteKind = Literal["metric", "mark", "event", "label", "setting", "token", "owner"]
+NoteKind = Literal["metric", "mark", "event", "label", "comment", "setting", "token", "session", "audit", "owner"]
 
 NoteOrder = Literal["number", "name", "time, name", "time DESC, number DESC"]
 
@@ -51,6 +59,15 @@ class NoteTables(StoreEngine):
 
     def _save_note(self, kind: NoteKind, name: str, content: Any) -> Future[None]:
         return self.submit(lambda con: self._add_notes(con, [self._make_note(kind, name, content)]))
+
+    def _append_note(self, kind: NoteKind, name: str, content: Any, time: float = 0.0) -> Future[None]:
+        """Add a note beside those with the same kind and name."""
+
+        def write(con: DatabaseConnection) -> None:
+            note = self._make_note(kind, name, content)
+            self._add_notes(con, [note._replace(slot=note.number, time=time)])
+
+        return self.submit(write)
 
     def _read_bodies(
         self, con: DatabaseConnection, kind: NoteKind, *, order: NoteOrder = "name", limit: int = 2**31, **bounds: Any
@@ -116,17 +133,21 @@ class NoteTables(StoreEngine):
 
     def add_label(self, label: HumanLabel) -> Future[None]:
         """Add a human label of a trace."""
-
-        def write(con: DatabaseConnection) -> None:
-            note = self._make_note("label", label.trace, label)
-            self._add_notes(con, [note._replace(slot=note.number)])
-
-        return self.submit(write)
+        return self._append_note("label", label.trace, label)
 
     def read_labels(self, trace: str | None = None) -> tuple[HumanLabel, ...]:
         """Return human labels in the order of arrival."""
         bodies = self._read_bodies(self.reader, "label", name=trace, order="number")
         return tuple(msgspec.json.decode(body, type=HumanLabel) for body in bodies)
+
+    def add_comment(self, comment: TraceComment) -> Future[None]:
+        """Add a comment on a trace."""
+        return self._append_note("comment", comment.trace, comment, comment.time)
+
+    def read_comments(self, trace: str) -> tuple[TraceComment, ...]:
+        """Return the comments on a trace in the order of arrival."""
+        bodies = self._read_bodies(self.reader, "comment", name=trace, order="number")
+        return tuple(msgspec.json.decode(body, type=TraceComment) for body in bodies)
 
     def save_setting(self, name: str, value: Any) -> Future[None]:
         """Save a setting as JSON; None deletes it."""
@@ -149,6 +170,34 @@ class NoteTables(StoreEngine):
         """Return all tokens by name."""
         bodies = self._read_bodies(self.reader, "token")
         return tuple(msgspec.json.decode(body, type=AccessToken) for body in bodies)
+
+    def save_session(self, session: BrowserSession) -> Future[None]:
+        """Save a session."""
+        return self._save_note("session", session.hash, session)
+
+    def delete_session(self, hash: str) -> Future[None]:
+        """Delete the session with this hash of its id."""
+        return self._save_note("session", hash, None)
+
+    def read_sessions(self) -> tuple[BrowserSession, ...]:
+        """Return all sessions."""
+        bodies = self._read_bodies(self.reader, "session")
+        return tuple(msgspec.json.decode(body, type=BrowserSession) for body in bodies)
+
+    def add_audit(self, record: AuditRecord) -> Future[None]:
+        """Add a record to the audit log."""
+        return self._append_note("audit", record.who, record, record.time)
+
+    def read_audit(self, until: float | None = None, limit: int = 200) -> tuple[AuditRecord, ...]:
+        """Return records of the audit log from before a time, the latest first."""
+        order: NoteOrder = "time DESC, number DESC"
+        bodies = self._read_bodies(self.reader, "audit", order=order, limit=limit, until=until)
+        return tuple(msgspec.json.decode(body, type=AuditRecord) for body in bodies)
+
+    def delete_audit(self, before: float) -> Future[None]:
+        """Delete the records of the audit log from before a time."""
+        query = "DELETE FROM notes WHERE kind = 'audit' AND time < {before:Float64}"
+        return self.submit(lambda con: con.execute(query, before=before))
 
     def add_counts(self, counts: Sequence[EventCount]) -> Future[None]:
         """Add to the counts of dropped traces, rejected traces and so on."""

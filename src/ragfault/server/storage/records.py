@@ -193,6 +193,49 @@ class AccessToken(StoredRecord, frozen=True, kw_only=True):
     hash: str
     """SHA-256 of the token (which is random, so that no slow hash is needed), in hex."""
     created: float
+    expires: float | None = None
+    """Time from which it is refused, in seconds since 1970, UTC; None: never."""
+    by: str = ""
+    """Who made it; empty: the command line."""
+
+
+class BrowserSession(StoredRecord, frozen=True, kw_only=True):
+    """A signed-in browser as it is kept: its id only as a hash."""
+
+    hash: str
+    """SHA-256 of the session id, in hex."""
+    token: str
+    """Hash of the token that signed in: the session has its role, and ends with it."""
+    created: float
+    expires: float
+    address: str = ""
+    """Address of the client that signed in."""
+
+
+class AuditRecord(StoredRecord, frozen=True, kw_only=True):
+    """Something that somebody did on the server."""
+
+    time: float
+    """Seconds since 1970, UTC."""
+    who: str
+    """Name of the token, or "local" where none was needed."""
+    action: str
+    """"sign_in", "token_issued", "label", "run_exported" …"""
+    target: str = ""
+    """What it was done to: a trace, an alert, a token …"""
+    detail: str = ""
+    address: str = ""
+    """Address of the client."""
+
+
+class TraceComment(StoredRecord, frozen=True, kw_only=True):
+    """A remark of a person on a trace."""
+
+    trace: str
+    text: str
+    by: str
+    time: float
+    """Seconds since 1970, UTC."""
 
 
 class EventCount(NamedTuple):

@@ -3,6 +3,7 @@
 // --- keys -------------------------------------------------------------------------------------------
 
 const PLACES = { o: "/", i: "/insights", t: "/traces", a: "/alerts", c: "/clusters", r: "/runs", d: "/drift" };
+const ROOT = document.documentElement.dataset.root || "";
 let going = false;
 
 function move(step) {
@@ -15,15 +16,15 @@ function move(step) {
 function onKey(event) {
   if (preferences.get("keys") === "off" || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest("input, select, textarea")) return;
-  if (going && PLACES[event.key]) location.assign(PLACES[event.key]);
+  if (going && PLACES[event.key]) location.assign(ROOT + PLACES[event.key]);
   going = event.key === "g";
   if (event.key === "j") move(1);
   if (event.key === "k") move(-1);
-  if (event.key === "?") location.assign("/help");
+  if (event.key === "?") location.assign(`${ROOT}/help`);
   if (event.key === "/") {
     event.preventDefault();
     const field = document.getElementById("search");
-    if (field) field.focus(); else location.assign("/traces#search");
+    if (field) field.focus(); else location.assign(`${ROOT}/traces#search`);
   }
 }
 

@@ -248,7 +248,7 @@ class ClickHouseStore(TraceStore):
             for (day,) in days:
                 self.writer.execute(f"ALTER TABLE {table} DROP PARTITION {{day:Int64}}", day=day)
             self.writer.execute(f"DELETE FROM {table} {older}", bound=bound)
-        labels = f"DELETE FROM notes WHERE kind = 'label' AND name IN (SELECT id FROM ids {older})"
+        labels = f"DELETE FROM notes WHERE kind IN ('label', 'comment') AND name IN (SELECT id FROM ids {older})"
         self.writer.execute(labels, bound=bound)
         self.writer.execute(f"DELETE FROM ids {older}", bound=bound)
         return deleted

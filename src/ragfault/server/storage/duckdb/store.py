@@ -231,7 +231,7 @@ class DuckDBStore(TraceStore):
             old = "FROM traces WHERE time < {bound:Float64})"
             for table in ("scores", "outcomes", "draws", "checks", "check_values"):
                 self.writer.execute(f"DELETE FROM {table} WHERE number IN (SELECT number {old}", bound=bound)
-            notes = f"DELETE FROM notes WHERE kind = 'label' AND name IN (SELECT id {old}"
+            notes = f"DELETE FROM notes WHERE kind IN ('label', 'comment') AND name IN (SELECT id {old}"
             self.writer.execute(notes, bound=bound)
             self.writer.execute("DELETE FROM traces WHERE time < {bound:Float64}", bound=bound)
         return deleted
