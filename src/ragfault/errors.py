@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from difflib import get_close_matches
 from typing import ClassVar, NamedTuple
@@ -92,6 +92,37 @@ def _name_parameter(match: re.Match[str]) -> str:
     if value and (value.startswith('"') or value.isdigit()):
         return f"{name}={value}"
     return f'{name}="{value}"' if value and "," not in value else f"{name}=({value})" if value else f"{name}=…"
+
+
+_VALUE = re.compile(
+    r"\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)|\b[0-9a-f]{8}(?:-[0-9a-f]{4,12}){2,4}\b|\b(?=\w*\d)[\w-]+(?:[.,:]\d+)*"
+)
+"""What tells messages of one kind apart: a value in quotes, a number, and an id or name with a digit."""
+_PLACE = re.compile(r"\[\d+\]")
+
+
+def get_message_kind(message: str) -> str:
+    """Return a message without its numbers, ids and quoted values; columns, in backticks, stay.
+
+    >>> get_message_kind('request 8f3a timed out after 31.5 s at "https://a"')
+    'request … timed out after … s at …'
+    """
+    parts = message.split("`")
+    return "`".join(_PLACE.sub("[…]", part) if at % 2 else _VALUE.sub("…", part) for at, part in enumerate(parts))
+
+
+def group_messages(counts: Mapping[str, int]) -> dict[str, int]:
+    """Add up the messages of one kind under the first of them, the commonest kind first.
+
+    >>> group_messages({"timed out after 31 s": 2, "no key": 3, "timed out after 44 s": 2})
+    {'timed out after 31 s': 4, 'no key': 3}
+    """
+    examples: dict[str, str] = {}
+    grouped: dict[str, int] = {}
+    for message, count in counts.items():
+        example = examples.setdefault(get_message_kind(message), message)
+        grouped[example] = grouped.get(example, 0) + count
+    return dict(sorted(grouped.items(), key=lambda item: -item[1]))
 
 
 class RagfaultError(Exception):
@@ -181,31 +212,61 @@ REPEATED_FROM_FILE = ", which a file before has"
 class BadTraces(InputError):
     """Some lines of an input are not traces; every other line was read.
 
-    >>> bad_lines = [BadLine("t.jsonl", 3, "malformed JSON"), BadLine("t.jsonl", 9, "field `query` is missing")]
-    >>> print(BadTraces(bad_lines, good=41))
-    2 of 43 traces cannot be read:
-      t.jsonl:3: malformed JSON
-      t.jsonl:9: field `query` is missing
+    Lines of one kind, whose problems differ in a number or a quoted value, are counted at the first of them; `kinds`
+    are the counts where there are more bad lines than are given.
+
+    >>> bad_lines = [BadLine("t.jsonl", 3, "malformed JSON at character 1"), BadLine("t.jsonl", 7, "no `query`")]
+    >>> print(BadTraces([*bad_lines, BadLine("t.jsonl", 9, "malformed JSON at character 8")], good=41))
+    3 of 44 traces cannot be read:
+      t.jsonl:3: malformed JSON at character 1 (2 lines like this: 3, 9)
+      t.jsonl:7: no `query`
     Fix them, or leave them out with skip_bad=True (they are then written to a side file).
     """
 
     noun: ClassVar[str] = "traces"
     remedy: ClassVar[str] = "Fix them, or leave them out with --skip-bad (they are then written to a side file)."
 
-    def __init__(self, bad_lines: Sequence[BadLine], good: int, count: int | None = None) -> None:
+    def __init__(
+        self, bad_lines: Sequence[BadLine], good: int, count: int | None = None, kinds: Mapping[str, int] | None = None
+    ) -> None:
         count = len(bad_lines) if count is None else count
-        shown = bad_lines[:MAX_BAD_LINES_SHOWN]
+        shown = bad_lines[: 2 * MAX_BAD_LINES_SHOWN]  # the first ones, and the first of each further kind
         if shown and all(bad_line.problem.endswith(REPEATED_FROM_FILE) for bad_line in shown):
             lines = _explain_repeated_files(list(dict.fromkeys(bad_line.where for bad_line in shown)), good, count)
         else:
-            lines = [f"{count:,} of {good + count:,} {self.noun} cannot be read:", *(f"  {line}" for line in shown)]
-            lines += [f"  … and {count - len(shown):,} more"] if count > len(shown) else []
+            grouped = _group_bad_lines(shown, kinds or {})
+            lines = [
+                f"{count:,} of {good + count:,} {self.noun} cannot be read:",
+                *(f"  {line}" for line, _ in grouped),
+            ]
+            rest = count - sum(size for _, size in grouped)
+            lines += [f"  … and {rest:,} more"] if rest > 0 else []
             lines.append(self.remedy)
         super().__init__("\n".join(lines))
-        self.bad_lines, self.good, self.count = tuple(bad_lines), good, count
+        self.bad_lines, self.good, self.count, self.kinds = tuple(bad_lines), good, count, dict(kinds or {})
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.bad_lines, self.good, self.count))
+        return (type(self), (self.bad_lines, self.good, self.count, self.kinds))
+
+
+MAX_PLACES = 5
+"""Most lines of one kind whose places are named."""
+
+
+def _group_bad_lines(bad_lines: Sequence[BadLine], kinds: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Group bad lines by kind: the first of each with the count and places of those like it, and the count."""
+    groups: dict[str, list[BadLine]] = {}
+    for line in bad_lines:
+        groups.setdefault(get_message_kind(line.problem), []).append(line)
+    one_file = len({line.where for line in bad_lines}) == 1
+    grouped = []
+    for kind, lines in groups.items():
+        size = max(len(lines), kinds.get(kind, 0))
+        places = [str(line.line) if one_file else f"{line.where}:{line.line}" for line in lines[:MAX_PLACES]]
+        more = ", …" if size > len(places) else ""
+        alike = f" ({size:,} lines like this: {', '.join(places)}{more})" if size > 1 else ""
+        grouped.append((f"{lines[0]}{alike}", size))
+    return grouped
 
 
 def _explain_repeated_files(files: list[str], good: int, count: int) -> list[str]:

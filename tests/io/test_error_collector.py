@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragfault.errors import BadTraces, InputError, OutputError, UnknownName
+from ragfault.evaluation import evaluate
 from ragfault.io import read_traces, summarize_input, write_traces
 from ragfault.io.error_collector import IdSet
 from ragfault.io.field_values import InvalidRecord
@@ -61,11 +62,31 @@ CASES = {
     "bomb": (OPEN + b'"metadata": ' + b'{"a":' * 10**5 + b"1" + b"}" * 10**5 + b"}", "nested"),
     "duplicate": (GOOD, 'duplicate id "good"'),
     "empty chunk": (OPEN + b'"chunks": [{}]}', r"without id and text - at `\$\.chunks\[0\]`"),
-    "time": (OPEN + b'"time": "noon"}', r"`noon` is not a time"),
+    "time": (OPEN + b'"time": "noon"}', r"\"noon\" is not a time"),
     "turn": (OPEN + b'"turn": -1}', r"-1 is less than nothing - at `\$\.turn`"),
     "tokens": (OPEN + b'"tokens": {"prompt": -4}}', r"-4 is less than nothing - at `\$\.tokens\.prompt`"),
     "latency": (OPEN + b'"latency": -0.5}', r"-0\.5 is less than nothing - at `\$\.latency\.total`"),
 }
+
+
+def test_errors_of_one_kind_are_counted_once(tmp_path):
+    """Lines whose problems differ in a number, an id or a value are one entry with their count and an example."""
+    kinds = [
+        [OPEN + b'"time": "noon %d"}' % number for number in range(30)],
+        [OPEN + b'"turn": -%d}' % number for number in range(1, 4)],
+        [OPEN + b'"chunks": [{"id": "a"}' + b", 7" * number + b"]}" for number in (1, 2)],
+        [b'{"id": "x%d"}' % number for number in range(2)],
+    ]
+    path = mixed(tmp_path / "t.jsonl", *(line for lines in kinds for line in lines))
+    for fail in (lambda: list(read_traces(path)), lambda: evaluate(path, tmp_path / "run", judge="lexical")):
+        with pytest.raises(BadTraces) as caught:
+            fail()
+        head, *entries, _ = str(caught.value).splitlines()
+        assert head == "37 of 39 traces cannot be read:"
+        assert [('"noon 0"' in entries[0]), "-1 is less" in entries[1], "got `int`" in entries[2]] == [True] * 3
+        counts = ["(30 lines like this: 2, 3, 4, 5, 6, …)", "(3 lines like this: 32, …)", "(2 lines like this: 35, …)"]
+        assert [entry.endswith(count) for entry, count in zip(entries, counts, strict=False)] == [True] * 3
+        assert len(entries) == len(kinds)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -164,12 +185,12 @@ def test_lists_in_lines(tmp_path):
 
 
 def test_many_bad_lines(tmp_path):
-    """Of many bad lines the first twenty are kept, and all are counted."""
+    """Of many bad lines of one kind the first twenty are kept, and all are counted."""
     (tmp_path / "t.jsonl").write_bytes(GOOD + b"\n" + b"{\n" * 500)
     with pytest.raises(BadTraces) as caught:
         list(read_traces(tmp_path / "t.jsonl"))
     assert (len(caught.value.bad_lines), caught.value.count) == (20, 500)
-    assert "480 more" in str(caught.value)
+    assert "(500 lines like this" in str(caught.value)
 
 
 def test_metadata_nan(tmp_path):

@@ -95,6 +95,95 @@ def test_steps_of_another_layout_are_metadata(tmp_path):
     assert (trace.steps, trace.metadata["steps"]) == (None, steps)
 
 
+def split_columns(rows):
+    """Return rows as an object of their columns."""
+    return {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
+
+
+def natural_question(layout, marked=True):
+    """Return a question of Natural Questions in one of its layouts, whose first passage holds the answer."""
+    page = "<H1> Ferries </H1> <P> It leaves at six. </P> <P> Tickets cost two euros . </P>"
+    words = page.split()
+    passages, none = [(3, 9), (9, 16)], {"start_token": -1, "end_token": -1, "candidate_index": -1}
+    rows = [{"start_token": first, "end_token": end, "top_level": True} for first, end in passages]
+    short = [{"start_token": 7, "end_token": 8}] if marked else []
+    note = {"yes_no_answer": "NONE", "long_answer": rows[0] if marked else none, "short_answers": short}
+    record = {"example_id": 7, "question_text": "When does it leave?", "annotations": [note]}
+    tokens = [{"token": word, "html_token": word[0] == "<"} for word in words]
+    if layout == "columns":
+        return {
+            "id": "7",
+            "question": {"text": "When does it leave?", "tokens": ["when"]},
+            "document": {"title": "Ferry", "tokens": {"token": words, "is_html": [w[0] == "<" for w in words]}},
+            "long_answer_candidates": split_columns(rows),
+            "annotations": {**split_columns([note]), "short_answers": [split_columns(short)], "yes_no_answer": [-1]},
+        }
+    document = {"document_text": page} if layout == "text" else {"document_tokens": tokens}
+    return {**record, **document, "long_answer_candidates": rows}
+
+
+@pytest.mark.parametrize("layout", ["text", "tokens", "columns"])
+def test_places_in_a_page_are_read_as_passages_gold_and_reference(layout, tmp_path):
+    """Natural Questions give the passages of the page, the marked one as gold, and the words marked as reference."""
+    path = put(tmp_path / "t.jsonl", natural_question(layout), {**natural_question(layout, False), "id": "8"})
+    first, second = read_traces(path, id_from="line")
+    assert [c.text for c in first.chunks] == ["It leaves at six.", "Tickets cost two euros ."]
+    assert (first.query, first.reference, first.answer) == ("When does it leave?", "six.", None)
+    assert (list(first.gold.chunks), first.answerable) == ([first.chunks[0].id], True)
+    assert (second.gold.chunks, second.reference, second.answerable) == ({}, None, False)
+
+
+def test_places_without_their_page_are_refused_with_a_map_that_works(tmp_path):
+    """Annotations of a page that is not in the record stop the reading, and the proposed map reads the questions."""
+    record = natural_question("text")
+    del record["document_text"]
+    path = put(tmp_path / "t.jsonl", record)
+    with pytest.raises(InputError, match="places in a document") as refused:
+        list(read_traces(path))
+    assert next(read_traces(path, map=parse_flags(str(refused.value)))).query == record["question_text"]
+
+
+def test_other_annotations_beside_a_question_are_metadata(tmp_path):
+    """Labels of people under the names of Natural Questions make no question unanswerable."""
+    notes = [{"label": "good", "by": "anna"}]
+    record = {"question_text": QUERY, "docs": [FIRST], "reply": ANSWER, "annotations": notes}
+    [trace] = read_traces(put(tmp_path / "t.jsonl", record))
+    assert (trace.answerable, trace.answer, trace.metadata["annotations"]) == (None, ANSWER, notes)
+
+
+LONG = f"{FIRST} {SECOND} The crew sells tickets on board, and takes cash alone, from all who ask for one in time."
+OTHER_SETS = {
+    "qrels.tsv": ("query-id\tcorpus-id\tscore\nq1\td3\t1\n", "ragfault rank RUN QRELS"),
+    "qrels.jsonl": ('{"qid": "1", "docid": "184", "label": 3}\n', "ragfault rank RUN QRELS"),
+    "qrels.txt": ("q1 0 d1 1\nq1 0 d2 0\n", "ragfault rank RUN QRELS"),
+    "corpus.jsonl": (json.dumps({"_id": "d1", "title": "", "text": LONG, "metadata": {}}), "ragfault tune CORPUS"),
+    "corpus.csv": (f'docid,content\n1,"{LONG}"\n', "ragfault tune CORPUS"),
+    "notes.md": (f"# Ferries\n\n{LONG}\n", "ragfault tune CORPUS"),
+    "guard.csv": ("text,label\nYou are a fool,1\nHello there my friend,0\n", "no verb takes"),
+    "guard.jsonl": (json.dumps({"id": "p1", "text": LONG, "label": 1, "spans": [[0, 4]]}), "no verb takes"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_SETS)
+def test_files_without_traces_are_named_with_the_verb_that_takes_them(name, tmp_path):
+    """Judgements, a corpus and labelled texts are called so, and no column of them is offered as the question."""
+    text, verb = OTHER_SETS[name]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match="this is no set of traces but") as refused:
+        list(read_traces(tmp_path / name))
+    assert verb in str(refused.value)
+    assert "map=" not in str(refused.value)
+
+
+def test_texts_of_questions_are_offered_as_such(tmp_path):
+    """A set of questions under a name without meaning is still proposed as the query, and read by it."""
+    rows = [{"_id": f"q{n}", "text": f"When does ferry {n} leave?"} for n in range(3)]
+    path = put(tmp_path / "t.jsonl", *rows)
+    with pytest.raises(InputError) as refused:
+        list(read_traces(path))
+    assert [t.query for t in read_traces(path, map=parse_flags(str(refused.value)))] == [row["text"] for row in rows]
+
+
 MARKDOWN = "# Ferries\n\nThey leave daily.\n---\nTickets are sold on board.\n===\n[1] Timetable\n[2] Prices"
 NUMBERED = f"[1] {FIRST}\n[2] {SECOND}"
 

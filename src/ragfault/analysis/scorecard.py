@@ -34,7 +34,7 @@ from ragfault.analysis.score_matrix import (
     segment_codes,
 )
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
-from ragfault.errors import UsageError
+from ragfault.errors import UsageError, group_messages
 from ragfault.io.runs import AnyRun
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.records import Layer
@@ -181,8 +181,8 @@ def aggregate_metric(
     def reasons(state: int) -> tuple[ReasonCount, ...]:
         codes = why[(states == state) & (why != NO_CODE)]
         tally = np.bincount(codes, minlength=1)
-        first = np.argsort(-tally, kind="stable")[:MAX_REASONS].tolist()
-        return tuple(ReasonCount(text=matrix.reasons[code], count=int(tally[code])) for code in first if tally[code])
+        grouped = group_messages({matrix.reasons[code]: int(tally[code]) for code in np.flatnonzero(tally).tolist()})
+        return tuple(ReasonCount(text=text, count=count) for text, count in list(grouped.items())[:MAX_REASONS])
 
     return MetricAggregate(
         metric=measure.name,

@@ -12,7 +12,7 @@ import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
-from ragfault.errors import OutputError, UsageError
+from ragfault.errors import BadTraces, OutputError, UsageError
 from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
 
 if TYPE_CHECKING:
@@ -217,8 +217,9 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
         click.echo(f"  first {name}: {clean_text(str(getattr(first, name)))[:PREVIEW_LENGTH]}")
     for place, chunk in enumerate((first.chunks if first else None) or (), 1):
         click.echo(f"  first chunk {place}: {clean_text(chunk.text)[:PREVIEW_LENGTH]}")
-    for bad_line in summary.bad_lines:
-        click.echo(clean_text(str(bad_line)), err=True)
+    if summary.bad_count:
+        bad = BadTraces(summary.bad_lines, summary.count, summary.bad_count, summary.bad_kinds)
+        click.echo(clean_text(str(bad)), err=True)
     if (missing := explain_missing_fields(summary)) is not None:
         click.echo(missing, err=True)
     return 1 if summary.bad_count else 0

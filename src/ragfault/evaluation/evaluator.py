@@ -260,7 +260,7 @@ def _survey_input(
         bad_lines = survey.bad_lines
         if source_names == ("-",):
             bad_lines = tuple(bad_line._replace(where="standard input") for bad_line in bad_lines)
-        raise BadTraces(bad_lines, survey.count, survey.bad_count)
+        raise BadTraces(bad_lines, survey.count, survey.bad_count, survey.bad_kinds)
     if survey.shape:
         on_notice(survey.shape)
     if (missing := explain_missing_fields(survey)) is not None:

@@ -19,6 +19,7 @@ from ragfault.io.formats import record_shapes
 from ragfault.io.formats.conversations import split_turns
 from ragfault.io.formats.field_names import rank_fields
 from ragfault.io.formats.inference import Inference, infer_columns
+from ragfault.io.formats.natural_questions import has_places
 from ragfault.io.formats.passages import SplitMarks, choose_split
 from ragfault.io.formats.paths import get_path
 from ragfault.io.formats.record_shapes import SPAN_SHAPES
@@ -223,6 +224,8 @@ class TraceDecoder:
         """Find the shape and the columns from the first records."""
         keys = dict.fromkeys(key for record in records for key in record)
         given, shape = self.options.column_map, self.options.shape or record_shapes.detect_shape(keys)
+        if shape is not None and shape.name == "natural_questions" and (given or not any(map(has_places, records))):
+            shape = None  # a map is of the columns as they stand, not of what is made of their places
         if shape is not None and shape.name == "ragtruth":
             self.flatten = record_shapes.make_ragtruth_flattener(self.name, self.options.max_line)
         elif shape is not None and shape.name not in SPAN_SHAPES:
@@ -232,8 +235,10 @@ class TraceDecoder:
         try:
             flat = [self.flatten(record) if self.flatten else record for record in records]
             notes = self._infer(flat)
-        except (InvalidRecord, InputError):
+        except (InvalidRecord, InputError) as wrong:
             self.columns = None
+            if isinstance(wrong, InvalidRecord):
+                raise InputError(f"{self.name}: {wrong}") from None
             raise
         self.is_native = self.shape is record_shapes.NATIVE_SHAPE and self.columns == self.shape.columns
         self._announce_columns(flat, notes)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ragfault.errors import MAX_BAD_LINES_SHOWN, REPEATED_FROM_FILE, BadLine, BadTraces, InputError
+from ragfault.errors import MAX_BAD_LINES_SHOWN, REPEATED_FROM_FILE, BadLine, BadTraces, InputError, get_message_kind
 from ragfault.io.field_values import InvalidRecord, make_content_id
 from ragfault.records import Document, Trace
 
@@ -95,6 +95,8 @@ class ErrorCollector:
     ) -> None:
         self.on_bad, self.locations, self.error_type = on_bad, locations, error_type
         self.bad_lines: list[BadLine] = []
+        self.kinds: dict[str, int] = {}
+        """How many bad lines there are of each kind; of an input with very many kinds, of the first ones."""
         self.bad_count = self.good_count = 0
         self.seen_ids = IdSet()
         self.file = ""
@@ -137,15 +139,19 @@ class ErrorCollector:
 
     def add_bad_line(self, bad_line: BadLine) -> None:
         self.bad_count += 1
+        kind = get_message_kind(bad_line.problem)
+        is_new = kind not in self.kinds and len(self.kinds) < MAX_BAD_LINES_SHOWN
+        if is_new or kind in self.kinds:
+            self.kinds[kind] = self.kinds.get(kind, 0) + 1
         if callable(self.on_bad):
             self.on_bad(bad_line)
-        if len(self.bad_lines) < MAX_BAD_LINES_SHOWN:
+        if is_new or len(self.bad_lines) < MAX_BAD_LINES_SHOWN:
             self.bad_lines.append(bad_line._replace(text=bad_line.text[:MAX_BAD_LINE_TEXT]))
 
     def raise_errors(self, files: list[str]) -> None:
         """Raise the collected bad lines, or an error for an empty input."""
         if self.bad_count and self.on_bad == "raise":
-            raise self.error_type(self.bad_lines, self.good_count, self.bad_count)
+            raise self.error_type(self.bad_lines, self.good_count, self.bad_count, self.kinds)
         if not self.good_count and not self.bad_count:
             raise InputError(
                 f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: empty, "

@@ -294,7 +294,7 @@ def _normalize_time(value: Any) -> Any:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000 if abs(value) > 1e11 else value, UTC)
     except (ValueError, OverflowError, OSError):
-        raise InvalidRecord(f"`{str(value)[:40]}` is not a time in ISO form - at `$.time`") from None
+        raise InvalidRecord(f'"{str(value)[:40]}" is not a time in ISO form - at `$.time`') from None
     return value
 
 

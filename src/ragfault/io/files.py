@@ -50,6 +50,9 @@ BAD_LINES_FILE = re.compile(r"\.bad(-\d+)?\.jsonl$")
 
 TREC_LINE = re.compile(rb"\S+[ \t]+Q0[ \t]+\S+[ \t]+\S+[ \t]+\S+([ \t]+\S+)?\s*")
 
+QREL_LINE = re.compile(rb"\S+[ \t]+\S+[ \t]+\S+[ \t]+-?\d+")
+TEXT_SUFFIXES = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".rst")
+
 
 class InputStream(NamedTuple):
     """An open file with its uncompressed bytes and its read error, if any."""
@@ -200,6 +203,15 @@ def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
     names = {cell.strip().strip(b'"').lower() for cell in re.split(rb"[,\t]", first)}
     if names & {b"query", b"question", b"user_input", b"input"}:
         return "tsv" if b"\t" in first else "csv"
+    if QREL_LINE.fullmatch(first.strip()):
+        raise InputError(
+            f"{name}: this is no set of traces but judgements of relevance (qrels): a TREC run is scored against them "
+            "with `ragfault rank RUN QRELS`, and evaluated with `ragfault evaluate RUN --qrels QRELS`"
+        )
+    if get_format_suffix(name) in TEXT_SUFFIXES:
+        raise InputError(
+            f"{name}: this is no set of traces but a document, as `ragfault tune CORPUS QUESTIONS` takes it"
+        )
     raise InputError(
         f"{name}: neither its name nor its beginning says what it is; "
         f"name it with one of {', '.join(FORMATS_BY_SUFFIX)} (also {', '.join(COMPRESSION_SUFFIXES)})"

@@ -54,11 +54,11 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     be empty. A chunk without an id is named by its text, a trace without one by its query: `q-`, 12 hex digits, and
     from the second trace of the same query on `#2`, `#3` … in their order. A time without an offset is taken as UTC.
 
-    Bad lines never stop the reading. `on_bad="raise"` yields every good trace and then raises
-    `BadTraces`, with the first 20 bad lines and the count of all; a callable gets each bad line as it comes, with
-    the text of the line; "skip" leaves them out. A line of more than `max_line` bytes is bad, and
-    so is the end of a truncated file. `encoding` names that of text files which are not UTF-8; `turns="each"` makes
-    every turn of a conversation a trace; `id_from` names the columns that ids are made of, joined by commas, or "line".
+    Bad lines never stop the reading. `on_bad="raise"` yields every good trace and then raises `BadTraces`, with the
+    first 20 bad lines, the first of each further kind, and the count of all; a callable gets each bad line as it comes,
+    with the text of the line; "skip" leaves them out. A line of more than `max_line` bytes is bad, and so is the end of
+    a truncated file. `encoding` names that of text files which are not UTF-8; `turns="each"` makes every turn of a
+    conversation a trace; `id_from` names the columns that ids are made of, joined by commas, or "line".
     `locations` is filled with the file and line of each trace by its id.
 
     Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and for a
@@ -297,7 +297,9 @@ class InputSummary(msgspec.Struct, frozen=True):
     bad_count: int = 0
     """Number of lines that are no trace."""
     bad_lines: tuple[BadLine, ...] = ()
-    """The first bad lines."""
+    """The first bad lines, and the first of each further kind."""
+    bad_kinds: dict[str, int] = {}
+    """Bad lines by kind: problems that differ in a number or a quoted value alone are of one."""
     has_generated_ids: bool = False
     """Some ids were derived from queries: such an id depends on the traces before it."""
     fields: dict[str, int] = {}
@@ -327,24 +329,25 @@ def summarize_input(
     """
     digest = TraceDigest()
     notices: list[str] = []
-    bad_lines: list[BadLine] = []
-    bad, named = 0, False
+    bad = ErrorCollector("skip")
+    named = False
     fields: Counter[str] = Counter()
-
-    def note(bad_line: BadLine) -> None:
-        nonlocal bad
-        bad += 1
-        if len(bad_lines) < MAX_BAD_LINES_SHOWN:
-            bad_lines.append(bad_line)
-
     for trace in read_traces(
-        where, map=map, shape=shape, qrels=qrels, on_bad=note, notice=notices.append, max_line=max_line, **reading
+        where,
+        map=map,
+        shape=shape,
+        qrels=qrels,
+        on_bad=bad.add_bad_line,
+        notice=notices.append,
+        max_line=max_line,
+        **reading,
     ):
         digest.add(trace)
         named = named or trace.id.startswith("q-")
         fields.update(name for name in SURVEYED_FIELDS if getattr(trace, name) is not None)
     shape = "; ".join(dict.fromkeys(notices))
-    return InputSummary(digest.count, digest.fingerprint, shape, bad, tuple(bad_lines), named, dict(fields))
+    kinds, lines = bad.kinds, tuple(bad.bad_lines)
+    return InputSummary(digest.count, digest.fingerprint, shape, bad.bad_count, lines, kinds, named, dict(fields))
 
 
 SURVEYED_FIELDS = ("history", "chunks", "answer", "citations", "reference", "facts", "gold")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from msgspec.structs import replace
 
-from ragfault.errors import InputError, JudgeError, UnknownName, UsageError
+from ragfault.errors import InputError, JudgeError, UnknownName, UsageError, group_messages
 from ragfault.evaluation.agreement.figures import (
     IntervalOptions,
     PositiveCalls,
@@ -254,7 +254,7 @@ def _count_failures(task: LabelTask, judged: JudgedLabels, main: ScoredUnits) ->
         for index, verdicts in enumerate(judged.verdicts)
         if index not in measured
     ]
-    return dict(Counter(reason for reason in reasons if reason is not None).most_common())
+    return group_messages(Counter(reason for reason in reasons if reason is not None))
 
 
 def _note_inversion(overall: UnitAgreement, positive: str) -> list[str]:

@@ -11,6 +11,7 @@ from ragfault.io.formats.field_names import (
     REJECTED_WORDS,
     is_metadata_container,
     is_metadata_name,
+    join_words,
     rank_fields,
     split_words,
 )
@@ -58,6 +59,10 @@ def check_leftovers(
     inferred: ColumnMap,
 ) -> None:
     """Raise `InputError` where a column that no field takes looks like one that is free."""
+    if ("query" not in filled or not filled & {"chunks", "answer"}) and (
+        kind := describe_other_set(columns, "query" in filled)
+    ) is not None:
+        raise InputError(f"{name}: {kind}; there are: {_format_columns(samples)}")
     free = [field for field in ("query", "chunks", "answer", "reference") if field not in filled]
     spare = [
         column
@@ -102,6 +107,52 @@ def check_leftovers(
             f"{name}: {lacking}{', '.join(reasons)}; there are: {shown}. Paste what is right: {format_map(offered)} "
             f"(what is none of these: --map metadata.NAME=COLUMN)"
         )
+
+
+DOCUMENT_IDS = frozenset(
+    map(join_words, ("doc", "doc_id", "corpus_id", "document_id", "pid", "passage_id", "chunk_id"))
+)
+QUERY_IDS = frozenset(map(join_words, ("qid", "query_id", "topic", "topic_id", "question_id", "query-id")))
+TEXT_NAMES = frozenset(("text", "content", "contents", "body", "passage", "pagecontent", "document", "doc", "abstract"))
+LABEL_WORDS = frozenset(
+    ("label", "labels", "class", "category", "spans", "toxic", "toxicity", "flagged", "is", "severity")
+)
+DOCUMENT_WORDS = 20
+"""A text of so many words on average is no question."""
+
+
+def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> str | None:
+    """Describe a file that holds no traces: judgements of relevance, a corpus, or labelled texts; None otherwise.
+
+    >>> describe_other_set([Column("qid", "code", ("1",), 0), Column("docid", "code", ("d7",), 1)])[:38]
+    'this is no set of traces but judgements'
+    """
+    named = {join_words(column.path): column for column in columns if column.depth == 0}
+    texts = [column for column in columns if column.kind in ("text", "texts", "passages", "conversation")]
+    if not has_query and named.keys() & QUERY_IDS and named.keys() & DOCUMENT_IDS and not texts:
+        return (
+            "this is no set of traces but judgements of relevance (qrels): a TREC run is scored against them with "
+            "`ragfault rank RUN QRELS`, and evaluated with `ragfault evaluate RUN --qrels QRELS`"
+        )
+    text = next((named[key] for key in named if key in TEXT_NAMES and named[key].kind in ("text", "word")), None)
+    spoken = {field for column in columns if column is not text for field, _ in rank_fields(column.path)[:1]}
+    if text is None or spoken & {"chunks", "answer", "history", *(() if has_query else ("query",))}:
+        return None
+    values = [value for value in text.values if isinstance(value, str)]
+    if any(set(split_words(column.path)) & LABEL_WORDS for column in named.values() if column is not text):
+        if has_query:
+            return (
+                f"`{text.path}` is labelled, and may be what was retrieved or what was answered: say which, "
+                f"--map chunks={text.path} or --map answer={text.path}"
+            )
+        return (
+            f"this is no set of traces but texts with labels (`{text.path}`, without a question and an answer), which "
+            "no verb takes: `ragfault judge measure` takes labels of answers with their question and contexts"
+        )
+    asked = sum(value.rstrip().endswith(("?", "？", "؟")) for value in values)
+    if not has_query and 2 * asked < len(values) and sum(map(count_words, values)) >= DOCUMENT_WORDS * len(values):
+        return f"this is no set of traces but a corpus (`{text.path}`), as `ragfault tune CORPUS QUESTIONS` takes it"
+    return None
 
 
 def _find_thread(columns: list[Column]) -> tuple[str, str] | None:

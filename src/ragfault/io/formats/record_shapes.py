@@ -18,6 +18,7 @@ from ragfault import records
 from ragfault.errors import InputError, UnknownName
 from ragfault.io.field_values import make_content_id
 from ragfault.io.files import iterate_lines, open_bytes
+from ragfault.io.formats.natural_questions import flatten_natural_questions
 from ragfault.records import Chunk, Gold, Latency, TokenCounts, Trace
 
 
@@ -293,6 +294,20 @@ SHAPES: dict[str, RecordShape] = {
                 "reference": ("answer",),
                 "gold": ("supporting_facts",),
             },
+        ),
+        RecordShape(
+            "natural_questions",
+            "Natural Questions",
+            _parse_signatures("question_text annotations", "question document annotations"),
+            {
+                "id": ("example_id", "id"),
+                "query": ("question_text",),
+                "chunks": ("chunks",),
+                "reference": ("reference",),
+                "gold": ("gold",),
+                "answerable": ("answerable",),
+            },
+            flatten_natural_questions,
         ),
         RecordShape(
             "crag",
