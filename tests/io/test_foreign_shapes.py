@@ -69,6 +69,25 @@ def test_logs_of_applications_are_read_right_or_refused_with_a_map_that_works(na
         check_trace(trace, {**dict.fromkeys(question), **{key: question[key] for key in fields}})
 
 
+def list_events(number, question):
+    """Return the lines that a service logs of a request: asked, retrieved, answered."""
+    return [
+        {"ts": number, "request_id": f"r{number}", "stage": "ask", "question": question["query"]},
+        {"ts": number + 1, "request_id": f"r{number}", "stage": "find", "hits": [{"t": t} for t in question["chunks"]]},
+        {"ts": number + 2, "request_id": f"r{number}", "stage": "write", "completion": question["answer"]},
+    ]
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_lines_of_one_request_are_one_trace(interleaved, tmp_path):
+    """Steps of requests on lines of their own are joined by the id they share, also where requests overlap."""
+    events = [list_events(number, question) for number, question in enumerate(QUESTIONS)]
+    lines = [line for group in (zip(*events, strict=True) if interleaved else events) for line in group]
+    traces = list(read_traces(put(tmp_path / "t.jsonl", *lines)))
+    for trace, question in zip(traces, QUESTIONS, strict=True):
+        check_trace(trace, {**question, "reference": None})
+
+
 def test_questions_without_an_answer_are_unanswerable(tmp_path):
     """`is_impossible` is read as not answerable, and a plausible answer is no answer."""
     path = put(tmp_path / "t.jsonl", *(squad(number, question) for number, question in enumerate(QUESTIONS)))
@@ -149,6 +168,27 @@ def test_other_annotations_beside_a_question_are_metadata(tmp_path):
     record = {"question_text": QUERY, "docs": [FIRST], "reply": ANSWER, "annotations": notes}
     [trace] = read_traces(put(tmp_path / "t.jsonl", record))
     assert (trace.answerable, trace.answer, trace.metadata["annotations"]) == (None, ANSWER, notes)
+
+
+@pytest.mark.parametrize("mark", [" ||| ", "|", ";"])
+@pytest.mark.parametrize(("column", "part"), [("sources", "document"), ("chunk_ids", "id")])
+def test_names_that_are_joined_as_the_contexts_are_name_them(mark, column, part, tmp_path):
+    """Ids and sources in one cell belong to the contexts that are joined in as many parts."""
+    rows = [(f"{FIRST}{mark}{SECOND}", f"a.md{mark}b.md"), (f"{FIRST}{mark}{SECOND}{mark}Third.", f"c{mark}d{mark}e")]
+    cells = "".join(f'"{QUERY} {n}","{texts}","{names}",{ANSWER}\n' for n, (texts, names) in enumerate(rows))
+    (tmp_path / "t.csv").write_text(f"question,contexts,{column},answer\n{cells}")
+    first, second = read_traces(tmp_path / "t.csv")
+    assert [(chunk.text, getattr(chunk, part)) for chunk in first.chunks] == [(FIRST, "a.md"), (SECOND, "b.md")]
+    assert [getattr(chunk, part) for chunk in second.chunks] == ["c", "d", "e"]
+
+
+def test_joined_names_without_such_contexts_are_told(tmp_path):
+    """Names in one cell beside one text stay metadata, and the line on what was read says so."""
+    (tmp_path / "t.csv").write_text(f"question,context,sources,answer\n{QUERY},{FIRST},a.md|b.md,{ANSWER}\n")
+    said = []
+    [trace] = read_traces(tmp_path / "t.csv", notice=said.append)
+    assert ([chunk.text for chunk in trace.chunks], trace.metadata) == ([FIRST], {"sources": "a.md|b.md"})
+    assert "`sources` joins names (a.md, b.md …), but no contexts are joined like them" in said[-1]
 
 
 LONG = f"{FIRST} {SECOND} The crew sells tickets on board, and takes cash alone, from all who ask for one in time."

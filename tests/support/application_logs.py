@@ -366,5 +366,152 @@ LOGS = {
         },
         ALL,
     ),
+    "R2R": (
+        lambda number, q: {
+            "query": q["query"],
+            "results": {
+                "generated_answer": q["answer"],
+                "search_results": {
+                    "chunk_search_results": [
+                        {"id": f"c{number}{place}", "score": 0.5, "text": text, "metadata": {"title": "rules.pdf"}}
+                        for place, text in enumerate(q["chunks"])
+                    ]
+                },
+            },
+        },
+        NO_KEY,
+    ),
+    "a graph beside text units": (
+        lambda number, q: {
+            "query": q["query"],
+            "mode": "hybrid",
+            "response": q["answer"],
+            "context_data": {
+                "entities": [{"entity": "POOL", "description": "A pool with lockers and a sauna."}],
+                "relationships": [{"src": "POOL", "tgt": "LOCKER", "description": "The pool rents lockers."}],
+                "text_units": [{"id": place, "content": text} for place, text in enumerate(q["chunks"])],
+            },
+        },
+        NO_KEY,
+    ),
+    "snippets beside citations of pages": (
+        lambda number, q: {
+            "request": {"messages": say(q)[:1]},
+            "message": say(q)[1],
+            "citations": [{"position": 12, "references": [{"file": {"name": "rules.pdf"}, "pages": [number]}]}],
+            "context": {"snippets": [{"type": "text", "content": text, "score": 0.7} for text in q["chunks"]]},
+        },
+        NO_KEY,
+    ),
+    "a response of passages and a summary": (
+        lambda number, q: {
+            "query": [{"query": q["query"], "numResults": 5}],
+            "responseSet": [
+                {
+                    "response": [{"text": text, "score": 0.8, "documentIndex": 0} for text in q["chunks"]],
+                    "document": [{"id": "rules.pdf", "metadata": [{"name": "lang", "value": "en"}]}],
+                    "summary": [{"text": q["answer"], "lang": "en"}],
+                }
+            ],
+        },
+        NO_KEY,
+    ),
+    "search results and a summary": (
+        lambda number, q: {
+            "query": q["query"],
+            "summary": q["answer"],
+            "search_results": [{"text": text, "score": 0.8} for text in q["chunks"]],
+        },
+        NO_KEY,
+    ),
+    "a thread of steps": (
+        lambda number, q: {
+            "id": f"th{number}",
+            "steps": [
+                {"id": "1", "name": "anna", "type": "user_message", "output": q["query"]},
+                {"id": "2", "name": "find", "type": "retrieval", "output": json.dumps(q["chunks"])},
+                {"id": "3", "name": "bot", "type": "assistant_message", "output": q["answer"]},
+            ],
+        },
+        NO_KEY,
+    ),
+    "the state of a graph of agents": (
+        lambda number, q: {
+            "thread_id": f"t{number}",
+            "values": {
+                "messages": [
+                    {"type": "human", "content": q["query"]},
+                    {"type": "ai", "content": "", "tool_calls": [{"name": "search", "args": {"query": "pool"}}]},
+                    {
+                        "type": "tool",
+                        "content": " ".join(q["chunks"]),
+                        "artifact": [{"page_content": text, "metadata": {}} for text in q["chunks"]],
+                    },
+                    {"type": "ai", "content": q["answer"]},
+                ]
+            },
+        },
+        NO_KEY,
+    ),
+    "parts of messages with outputs of tools": (
+        lambda number, q: {
+            "id": f"chat{number}",
+            "messages": [
+                {"role": "user", "parts": [{"type": "text", "text": q["query"]}]},
+                {
+                    "role": "assistant",
+                    "parts": [
+                        {"type": "tool-search", "output": {"matches": [{"id": t, "text": t} for t in q["chunks"]]}},
+                        {"type": "text", "text": q["answer"]},
+                    ],
+                },
+            ],
+        },
+        NO_KEY,
+    ),
+    "an item beside the sample of a model": (
+        lambda number, q: {
+            "datasource_item": {"question": q["query"], "docs": q["chunks"], "correct_answer": q["reference"]},
+            "results": [{"name": "match", "passed": True, "score": 1.0}],
+            "sample": {"input": say(q)[:1], "output": say(q)[1:], "model": "m"},
+        },
+        ALL,
+    ),
+    "ids of passages beside sentences of an answer": (
+        lambda number, q: {
+            "topic_id": f"2026-{number}",
+            "topic": q["query"],
+            "references": [f"web_doc_{number}#{place}" for place, _ in enumerate(q["chunks"])],
+            "answer": [{"text": q["answer"], "citations": [0]}],
+        },
+        ("query", "answer"),
+    ),
+    "a help desk": (
+        lambda number, q: {
+            "ticket_id": number,
+            "requester_comment": q["query"],
+            "suggested_articles": [{"article_id": n, "title": "Rules", "body": t} for n, t in enumerate(q["chunks"])],
+            "auto_reply": {"body": q["answer"], "sent": True},
+        },
+        NO_KEY,
+    ),
+    "a rendered prompt": (
+        lambda number, q: {
+            "rendered_prompt": "Answer from the context.\n\nContext:\n"
+            + "\n---\n".join(q["chunks"])
+            + f"\n\nQuestion: {q['query']}\nAnswer:",
+            "completion_text": q["answer"],
+        },
+        NO_KEY,
+    ),
+    "Italian": (
+        lambda number, q: {
+            "domanda": q["query"],
+            **{f"passaggio_{place}": text for place, text in enumerate(q["chunks"], 1)},
+            "risposta": q["answer"],
+            "risposta attesa": q["reference"],
+        },
+        ALL,
+    ),
 }
 """Name → the record of a question by its number, and the fields that it holds."""

@@ -20,7 +20,7 @@ from ragfault.io.formats.conversations import split_turns
 from ragfault.io.formats.field_names import rank_fields
 from ragfault.io.formats.inference import Inference, infer_columns
 from ragfault.io.formats.natural_questions import has_places
-from ragfault.io.formats.passages import SplitMarks, choose_split
+from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
 from ragfault.io.formats.paths import get_path
 from ragfault.io.formats.record_shapes import SPAN_SHAPES
 from ragfault.io.normalization import (
@@ -36,6 +36,7 @@ from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Latency, S
 
 NoticeCallback = Callable[[str], object]
 
+PROMPT_NOTE = "question and contexts taken out of the prompt"
 STRONG_RANK = 8
 """Names of the query of a lower rank than this are never those of a document."""
 MAX_KNOWN_COLUMNS = 1000
@@ -240,7 +241,11 @@ class TraceDecoder:
             if isinstance(wrong, InvalidRecord):
                 raise InputError(f"{self.name}: {wrong}") from None
             raise
-        self.is_native = self.shape is record_shapes.NATIVE_SHAPE and self.columns == self.shape.columns
+        prompts = [get_path(record, path) for path in self.columns.get("query", ()) for record in flat]
+        has_prompts = "chunks" not in self.filled and any(isinstance(p, str) and split_prompt(p) for p in prompts)
+        notes = notes._replace(notes=(*notes.notes, PROMPT_NOTE)) if has_prompts else notes
+        is_native = self.shape is record_shapes.NATIVE_SHAPE and self.columns == self.shape.columns
+        self.is_native = is_native and not has_prompts
         self._announce_columns(flat, notes)
 
     def _infer(self, records: list[dict[str, Any]]) -> Inference:

@@ -411,8 +411,10 @@ def parse_cell(name: str, value: Any) -> Any:
     if name in NESTED_FIELDS or name.startswith(("chunks.", "gold.")):
         return parse_list_text(value)
     if name == "reference":
-        parsed = parse_list_text(value)
-        return parsed if isinstance(parsed, list) and all(isinstance(part, str) for part in parsed) else value
+        parsed, keys = parse_list_text(value), set(REFERENCE_KEYS)
+        parts = parsed if isinstance(parsed, list) else [None]
+        is_list = all(isinstance(part, str) or (isinstance(part, dict) and part.keys() & keys) for part in parts)
+        return parsed if is_list else value
     return value
 
 

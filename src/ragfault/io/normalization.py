@@ -25,7 +25,14 @@ from ragfault.io.field_values import (
 )
 from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text, find_turns, split_conversation
 from ragfault.io.formats.field_names import is_negated_name
-from ragfault.io.formats.passages import SplitMarks, find_passages, split_passages
+from ragfault.io.formats.passages import (
+    SplitMarks,
+    align_joined,
+    find_passages,
+    split_joined,
+    split_passages,
+    split_prompt,
+)
 from ragfault.io.formats.paths import ABSENT, get_path, get_root, remove_paths
 from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord
 from ragfault.io.formats.texts import parse_list_text
@@ -58,6 +65,7 @@ def normalize_record(
     values, taken = _extract_values(record, columns)
     _drop_absent_chunks(values, columns)
     _split_conversation(values)
+    _split_rendered_prompt(values)
     if parse_cells:
         values = {name: parse_cell(name, value) for name, value in values.items()}
         values = {name: value for name, value in values.items() if value is not None}
@@ -197,6 +205,13 @@ def _split_conversation(values: dict[str, Any]) -> None:
         values["query"] = text
 
 
+def _split_rendered_prompt(values: dict[str, Any]) -> None:
+    """Take question and contexts out of a query that is a whole prompt, where no column holds contexts."""
+    query = values.get("query")
+    if isinstance(query, str) and not values.keys() & {"chunks", "chunks.id", "chunks.text"}:
+        values["query"], values["chunks"] = split_prompt(query) or (query, None)
+
+
 def _drop_repeated_turns(values: dict[str, Any], turns: list[dict[str, Any]]) -> None:
     """Leave the query and what follows it out of a history that repeats them."""
     parts = split_conversation(turns)
@@ -261,15 +276,25 @@ def _keep_extra_keys(fields: dict[str, Any]) -> None:
 
 def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
     """Merge parallel columns of lists into chunks."""
+    cell = "|||".join(chunks) if _are_texts(chunks) else chunks
+    for name, values in parallel.items():
+        if isinstance(cell, str) and isinstance(values, str) and (aligned := align_joined(cell, values)) is not None:
+            chunks, parallel = aligned[0], {**parallel, name: aligned[1]}
     rows = [dict(as_chunk_object(chunk)) for chunk in _list_passages(chunks)] if chunks is not None else []
     for part, values in parallel.items():
         column = _list_passages(values)
+        if isinstance(values, str):
+            column = split_joined(values, len(rows) or None) or column
         if rows and len(column) != len(rows):
             raise InvalidRecord(f"{len(column)} values for `chunks.{part}` and {len(rows)} chunks - at `$.chunks`")
         rows = rows or [{} for _ in column]
         for row, value in zip(rows, column, strict=True):
             row[part] = value
     return [row for row in rows if any(value not in (None, "") for value in row.values())]
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(part, str) for part in value)
 
 
 def _list_passages(value: Any) -> list[Any]:

@@ -20,7 +20,14 @@ from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, Trac
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import MAX_LINE, InputPaths
 from ragfault.io.formats import json_stream, record_shapes, tables
-from ragfault.io.formats.record_lists import expand_document, find_row_groups, join_rows
+from ragfault.io.formats.record_lists import (
+    expand_document,
+    find_event_key,
+    find_row_groups,
+    is_record_line,
+    join_events,
+    join_rows,
+)
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
 from ragfault.records import Trace
@@ -190,7 +197,9 @@ def _iterate_payloads(
 
 def _iterate_objects(stream: files.InputStream, options: ReadOptions) -> Iterator[tuple[int, Any]]:
     """Yield JSON objects with their lines, without one that is cut by a broken stream."""
-    if json_stream.is_json_document(stream.body.peek(4096), options.is_record):
+    head = stream.body.peek(4096)
+    query = options.column_map.get("query") or ()
+    if json_stream.is_json_document(head, options.is_record) and not is_record_line(head, query):
         for number, element, complete in json_stream.iterate_elements(stream.body, options.max_line, options.is_record):
             if not isinstance(element, InvalidRecord):
                 yield number, element if complete else LineTooLong(element, options.max_line)
@@ -229,7 +238,7 @@ def _decode_traces(
 ) -> Iterator[Trace]:
     decoder = TraceDecoder(name, options)
     last = 0
-    payloads = _expand_documents(payloads, options)
+    payloads = _join_events(_expand_documents(payloads, options), options)
     samples = list(islice(payloads, SAMPLE_SIZE))
     if samples and samples[0][0] == 0:
         decoder.read_header(samples[0][1])
@@ -255,6 +264,17 @@ def _decode_traces(
             named = named if named.id else collector.assign_id(named)
             if collector.accept(named, name, last, payload):
                 yield named
+
+
+def _join_events(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> Iterator[tuple[int, Any]]:
+    """Join the lines of one request, where the first ones are steps of requests."""
+    samples = list(islice(payloads, SAMPLE_SIZE))
+    records = _parse_samples(samples)
+    key = None if options.labeled or not records else find_event_key(records)
+    if key is None:
+        return chain(samples, payloads)
+    options.notify(f"lines of one `{key}` are the steps of one trace")
+    return join_events(chain(samples, payloads), key, _parse_payload)
 
 
 def _parse_payload(payload: Any) -> dict[str, Any]:

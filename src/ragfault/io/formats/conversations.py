@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ragfault.io.formats.field_names import is_metadata_name, join_words, rank_fields
+from ragfault.io.formats.field_names import is_metadata_name, join_words, rank_fields, split_words
 from ragfault.io.formats.texts import join_text, parse_list_text
 from ragfault.records import Trace
 
@@ -45,6 +45,22 @@ TURN_CHUNK_KEYS = ("retrieved_contexts", "retrieval_context", "retrievalContext"
 TRANSCRIPT_LINE = re.compile(
     r"(?:^\s*(?:\*\*)?([A-Za-z]{2,12})(?:\*\*)?\s*:(?:\*\*)?|(?:^|;)\s*([A-Za-z]{2,12}) says:)\s*", re.MULTILINE
 )
+
+
+def find_role(name: Any) -> str | None:
+    """Find the role that a name stands for, which may say that it is a message, or what was searched.
+
+    >>> find_role("Human"), find_role("assistant_message"), find_role("retrieval"), find_role("anna")
+    ('user', 'assistant', 'tool', None)
+    """
+    words = split_words(str(name))
+    plain = words[:-1] if len(words) > 1 and words[-1] in ("message", "msg", "utterance", "turn") else words
+    return (
+        ROLES.get(join_words(str(name))) or ROLES.get("".join(plain)) or ("tool" if set(words) & SEARCH_WORDS else None)
+    )
+
+
+SEARCH_WORDS = frozenset(("retrieval", "retriever", "retrieve", "retrieved"))
 
 
 def find_turns(value: Any) -> list[dict[str, Any]] | None:
@@ -149,7 +165,7 @@ def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | No
     matches = []
     for turn in turns:
         name = turn.get(role_key)
-        role = ROLES.get(join_words(str(name))) if name is not None else None
+        role = find_role(name) if name is not None else None
         key = next((k for k in TURN_TEXT_KEYS if k in turn and k != role_key), None)
         texts = [k for k, part in turn.items() if isinstance(part, str) and k != role_key]
         key = key or max(texts, key=lambda k: len(turn[k]), default=None)
@@ -162,6 +178,7 @@ def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | No
         chunks = next((turn[k] for k in (*TURN_CHUNK_KEYS, *named) if turn.get(k)), None) or _list_documents(
             turn.get(key or "")
         )
+        chunks = chunks or _list_tool_outputs(turn, None if role == "assistant" else key)
         matches.append({"role": role, "text": text, **({} if chunks is None else {"chunks": chunks})})
     return matches or None
 
@@ -170,6 +187,18 @@ def _list_documents(content: Any) -> list[Any] | None:
     """List the documents and search results among the blocks of a message."""
     blocks = content if isinstance(content, list) else []
     return [b for b in blocks if isinstance(b, dict) and b.get("type") in ("document", "search_result")] or None
+
+
+def _list_tool_outputs(turn: dict[str, Any], key: str | None) -> list[Any] | None:
+    """List the documents that a tool returned beside its text, or the outputs of tools among the parts of a reply."""
+    if key is not None:
+        lists = [_list_objects(part) for name, part in turn.items() if name != key]
+        texts = ("page_content", "text", "content")
+        return next((p for p in lists if p and all(any(isinstance(o.get(k), str) for k in texts) for o in p)), None)
+    calls = [part for part in _list_objects(turn.get("parts")) if "tool" in str(part.get("type"))]
+    calls = [inner if isinstance(inner := call.get("toolInvocation"), dict) else call for call in calls]
+    outputs = [call.get("output", call.get("result")) for call in calls]
+    return [item for output in outputs for item in (output if isinstance(output, list) else [output]) if item] or None
 
 
 def has_roles(turns: Sequence[dict[str, Any]]) -> bool:
@@ -182,7 +211,11 @@ def _find_role_key(turns: list[dict[str, Any]], keys: list[str]) -> str | None:
     known = [key for key in TURN_ROLE_KEYS if key in keys] + [key for key in keys if key not in TURN_ROLE_KEYS]
     for key in known:
         values = [turn.get(key) for turn in turns]
-        if all(isinstance(name, str) and join_words(name) in ROLES for name in values):
+        roles = [find_role(name) if isinstance(name, str) else None for name in values]
+        if all(roles) and set(roles) != {"tool"}:
+            return key
+        if key in TURN_ROLE_KEYS and {"user", "assistant"} <= set(roles):
+            turns[:] = [turn for turn, role in zip(turns, roles, strict=True) if role]  # steps in which nobody speaks
             return key
     if any(join_words(str(turn.get("role"))) in ROLES for turn in turns):
         for turn in turns:

@@ -31,6 +31,7 @@ SYNONYMS: dict[str, str] = {
     "ideal_answer correct_answer reference_answers gold_answers expected_answers true_answer gt gt_answer "
     "ground_truth_output reference_output reference_outputs reference_response label_answer answer_key "
     "expected_outcome well_formed_answers answers solution references golden_response gt_answers soll "
+    "risposta_attesa risposta_corretta "
     "musterlösung musterantwort sollantwort referenz respuesta_correcta respuesta_esperada réponse_attendue "
     "réponse_correcte référence referencia 标准答案 参考答案 正确答案 模範解答 정답",
     "facts": "facts expected_facts key_facts key_points nuggets expected_claims",
@@ -72,7 +73,7 @@ QUERY_WORDS = _parse_words("question query prompt utterance input request ask as
 CHUNK_WORDS = _parse_words(
     "context contexts chunk chunks passage passages document documents doc docs snippet snippets evidence "
     "node nodes hit hits retrieved retrieval retrieve retriever paragraph paragraphs ctx ctxs excerpt excerpts "
-    "kontext contexto contexte textstellen"
+    "article articles kontext contexto contexte textstellen passaggio passaggi contesto contesti"
 )
 RETRIEVED_WORDS = _parse_words("retrieved retrieval retriever")
 PASSAGE_ID_WORDS = _parse_words("pid pids docid docids")

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ragfault.errors import InputError
-from ragfault.io.field_values import FLAG_WORDS
-from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text
+from ragfault.io.field_values import CHUNK_ID_KEYS, CHUNK_SCORE_KEYS, FLAG_WORDS
+from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text, find_turns
 from ragfault.io.formats.field_names import (
     PREDICTED_WORDS,
+    REJECTED_WORDS,
     WORD_RANK,
     is_metadata_container,
     is_record_metadata,
@@ -23,7 +24,14 @@ from ragfault.io.formats.field_names import (
     split_words,
 )
 from ragfault.io.formats.leftovers import Column, ColumnMap, RawRecord, check_leftovers, format_map, overlaps
-from ragfault.io.formats.passages import classify, is_spread_passages
+from ragfault.io.formats.passages import (
+    align_joined,
+    classify,
+    find_text_key,
+    is_spread_passages,
+    split_joined,
+    split_passages,
+)
 from ragfault.io.formats.paths import ABSENT, get_path, list_numbered, list_paths
 from ragfault.records import Step
 
@@ -107,9 +115,13 @@ def infer_columns(
         filled.add("reference")
         taken.append(key.path)
     for field in FIELD_KINDS:
-        if field in filled or (field.startswith("chunks.") and not _can_take_parts(inferred, samples)):
+        if field in filled:
             continue
-        candidates = _rank_candidates(field, columns, taken, inferred)
+        fitting = columns
+        if field.startswith("chunks."):
+            joined = [column._replace(kind="codes") for column in columns if _is_joined(column, inferred, samples)]
+            fitting = joined or (columns if _can_take_parts(inferred, samples) else [])
+        candidates = _rank_candidates(field, fitting, taken, inferred)
         if not candidates:
             continue
         best, passed = _choose_column(field, candidates, name)
@@ -120,6 +132,11 @@ def infer_columns(
         notes += [f"{field} from {best.path} rather than {other.path}" for other in passed]
     if "query" not in filled and "history" in filled and _is_conversation(inferred["history"], samples):
         filled.add("query")
+    notes += [
+        f"`{column.path}` joins names ({', '.join(names[:2])} …), but no contexts are joined like them"
+        for column in columns
+        if not overlaps(column.path, taken) and (names := _split_names(column))
+    ]
     if labeled:
         inferred |= _find_claims(columns, taken, filled)
     else:
@@ -205,11 +222,12 @@ def _is_passages(value: Any) -> bool:
 
 
 def _drop_foreign_fields(known: ColumnMap, given: set[str], columns: list[Column], key: Column | None) -> ColumnMap:
-    """Drop the columns of a shape that hold something else: steps of another layout, and the answer key."""
+    """Drop the columns of a shape that hold something else: steps and citations of other tools, and the answer key."""
     fields = dict(known)
     for column in columns:
-        if column.path == "steps" and "steps" not in given and not all(map(_are_steps, column.values)):
-            fields.pop("steps", None)
+        is_own = OWN_LAYOUTS.get(column.path)
+        if is_own is not None and column.path not in given and not all(map(is_own, column.values)):
+            fields.pop(column.path, None)
         if column is key:
             fields["answer"] = tuple(path for path in fields.get("answer", ()) if path != column.path)
     return {field: paths for field, paths in fields.items() if paths or field in given or not known.get(field)}
@@ -218,6 +236,17 @@ def _drop_foreign_fields(known: ColumnMap, given: set[str], columns: list[Column
 def _are_steps(value: Any) -> bool:
     steps = value if isinstance(value, list) else []
     return all(isinstance(step, dict) and step.keys() <= set(Step.__struct_fields__) for step in steps)
+
+
+def _are_citations(value: Any) -> bool:
+    """Tell whether citations name chunks: by ids or numbers, or as objects with an id."""
+    parts = value if isinstance(value, list) else [value]
+    names = {"chunk", "document_ids", "sources", *CHUNK_ID_KEYS}
+    return all(not isinstance(part, dict) or bool(part.keys() & names) for part in parts)
+
+
+OWN_LAYOUTS = {"steps": _are_steps, "citations": _are_citations}
+"""Columns that other tools fill with something else, and what tells that they are those of a trace."""
 
 
 def _is_answer_list(column: Column) -> bool:
@@ -257,7 +286,9 @@ def _find_answer_key(columns: list[Column]) -> Column | None:
 
 def _list_item_paths(path: str, value: Any) -> list[str]:
     """List the paths of passages that lie within the items of a list, as results of a search call do."""
-    items = value if isinstance(value, list) and any(isinstance(item, dict) for item in value) else []
+    is_list = isinstance(value, list) and any(isinstance(item, dict) for item in value)
+    is_chat = is_list and any(turn["role"] == "user" for turn in find_turns(value) or ())
+    items = value if is_list and not is_chat else []
     keys = {
         key: None
         for item in items
@@ -306,14 +337,31 @@ def _rank_candidates(
     taken = [path for path in taken if not is_record_metadata(path)]
     for column in columns:
         ranks = dict(rank_fields(column.path.replace("*", "").replace("[]", "")))
+        if field in ("answer", "chunks") and _is_search_result(column) and not ranks.keys() & {"gold", "reference"}:
+            ranks = {"chunks": min(ranks.get("chunks", WORD_RANK), WORD_RANK)}
         if field not in ranks or column.kind not in FIELD_KINDS[field] or overlaps(column.path, taken):
             continue
         if not _fits_field(field, column, ranks, inferred):
             continue
         if field == "id" and ("[" in column.path or (column.depth and len(set(column.values)) < len(column.values))):
             continue  # the id of a part, or of what all records lie in
-        matches.append((ranks[field], column))
+        is_bare = field == "chunks" and column.kind in ("object", "objects")  # ids alone
+        matches.append((ranks[field] + (2 * WORD_RANK if is_bare else 0), column))
     return sorted(matches, key=lambda item: (item[0], item[1].depth, item[1].place))
+
+
+def _is_search_result(column: Column) -> bool:
+    """Tell whether a column lists texts with scores, as only a search returns them, whatever it is called."""
+    lists = [value for value in column.values if isinstance(value, list) and value]
+    if column.kind != "passages" or not lists or is_metadata_container(column.path):
+        return False
+    if set(split_words(column.path)) & REJECTED_WORDS:
+        return False
+    items = [item for value in lists for item in value]
+    return all(isinstance(item, dict) and find_text_key(item) and item.keys() & SCORE_KEYS for item in items)
+
+
+SCORE_KEYS = frozenset((*CHUNK_SCORE_KEYS, "distance"))
 
 
 def _fits_field(field: str, column: Column, ranks: dict[str, int], inferred: ColumnMap) -> bool:
@@ -338,10 +386,17 @@ def _fits_field(field: str, column: Column, ranks: dict[str, int], inferred: Col
 def _fits_label(field: str, column: Column) -> bool:
     """Tell whether the content of a column can be a field that people label, or steps."""
     kind = column.kind
+    if field == "reference" and kind in ("code", "codes", "number", "numbers"):
+        values = [part for value in column.values for part in (value if isinstance(value, list) else [value])]
+        is_plain = column.depth == 0 or dict(rank_fields(column.path))["reference"] < WORD_RANK
+        return is_plain and not all(PASSAGE_ID.fullmatch(str(value)) for value in values)
+    if field == "reference" and kind == "objects":
+        parts = [part for value in column.values if isinstance(value, list) for part in value]
+        return any(isinstance(part, dict) and part.keys() & REFERENCE_KEYS for part in parts)
     if field == "reference" and kind == "object":
         return any(isinstance(value, dict) and value.keys() & REFERENCE_KEYS for value in column.values)
-    if field == "steps":
-        return all(map(_are_steps, column.values))
+    if field in OWN_LAYOUTS:
+        return all(map(OWN_LAYOUTS[field], column.values))
     if field == "answerable":
         return any(str(v[0] if isinstance(v, list) else v).lower() in FLAG_WORDS for v in column.values)
     if field == "gold" and kind in ("text", "word", "object"):
@@ -349,6 +404,8 @@ def _fits_label(field: str, column: Column) -> bool:
     return True
 
 
+PASSAGE_ID = re.compile(r"(?=.*[A-Za-z])(?=.*\d)\S*[_#/]\S*")
+"""An id of letters and digits with a mark between its parts: it names a passage, and is no short answer."""
 REFERENCE_KEYS = frozenset(("text", "answer", "value", "content", "aliases"))
 """Keys of the object that a reference is written as."""
 
@@ -370,6 +427,31 @@ def _has_named_part(column: Column) -> bool:
         and not any(key in value for key in ("choices", "role", "candidates", "message"))
         for value in column.values
     )
+
+
+def _split_names(column: Column) -> list[str] | None:
+    """Split the first cell of a column of ids or names of chunks that are joined in one text each."""
+    if not any(field in ("chunks.id", "chunks.document") for field, _ in rank_fields(column.path)[:1]):
+        return None
+    cells = [split_joined(value) if isinstance(value, str) else None for value in column.values]
+    return cells[0] if cells and all(cells) else None
+
+
+def _is_joined(column: Column, inferred: ColumnMap, samples: Sequence[RawRecord]) -> bool:
+    """Tell whether a column of ids or names is joined as the contexts beside it are, in every sample of several."""
+    if column.kind not in ("code", "word", "text") or not inferred.get("chunks"):
+        return False
+    several = 0
+    for sample in samples:
+        texts = [get_path(sample, path) for path in inferred["chunks"]]
+        text, names = next((text for text in texts if text not in (ABSENT, None)), None), get_path(sample, column.path)
+        if not isinstance(text, str) or not isinstance(names, str):
+            continue
+        is_single = split_joined(names) is None and len(split_passages(text)) == 1
+        if not is_single and align_joined(text, names) is None:
+            return False
+        several += not is_single
+    return several > 0
 
 
 def _can_take_parts(inferred: ColumnMap, samples: Sequence[RawRecord]) -> bool:

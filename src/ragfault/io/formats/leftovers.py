@@ -15,7 +15,7 @@ from ragfault.io.formats.field_names import (
     rank_fields,
     split_words,
 )
-from ragfault.io.formats.passages import find_text_key
+from ragfault.io.formats.passages import TEXT_KEY_RANKS, find_text_key
 from ragfault.io.formats.paths import ABSENT, get_path
 from ragfault.io.formats.texts import count_words
 
@@ -83,7 +83,10 @@ def check_leftovers(
         spare = [column for column in spare if not overlaps(column.path, [best.path])]
         if field == "query" and best.kind == "conversation":
             filled = {*filled, "query"}
-    if "query" not in filled | offered.keys() and (thread := _find_thread(columns)) is not None:
+    thread = None if "chunks" in filled else _find_thread(columns)
+    if "query" not in filled | offered.keys() and (asked := _find_asked(columns, taken)) is not None:
+        offered, reasons = {"query": asked, **offered}, [f"`{asked}` looks like {FIELD_LOOKS['query']}", *reasons]
+    if "query" not in filled | offered.keys() and thread is not None:
         path, key = thread
         offered = {field: other for field, other in offered.items() if other != path}
         offered |= {"query": f"{path}[0].{key}", "answer": f"{path}[-1].{key}"}
@@ -124,7 +127,7 @@ DOCUMENT_WORDS = 20
 def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> str | None:
     """Describe a file that holds no traces: judgements of relevance, a corpus, or labelled texts; None otherwise.
 
-    >>> describe_other_set([Column("qid", "code", ("1",), 0), Column("docid", "code", ("d7",), 1)])[:38]
+    >>> describe_other_set([Column("qid", "code", ("1",), 0), Column("docid", "code", ("d7",), 1)])[:39]
     'this is no set of traces but judgements'
     """
     named = {join_words(column.path): column for column in columns if column.depth == 0}
@@ -152,6 +155,16 @@ def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> st
     asked = sum(value.rstrip().endswith(("?", "？", "؟")) for value in values)
     if not has_query and 2 * asked < len(values) and sum(map(count_words, values)) >= DOCUMENT_WORDS * len(values):
         return f"this is no set of traces but a corpus (`{text.path}`), as `ragfault tune CORPUS QUESTIONS` takes it"
+    return None
+
+
+def _find_asked(columns: Sequence[Column], taken: Sequence[str]) -> str | None:
+    """Find the column that asks, whatever its name: most of its texts end in a question mark."""
+    for column in columns:
+        texts = [value for value in column.values if isinstance(value, str)]
+        asked = sum(text.rstrip().endswith(("?", "？", "؟")) for text in texts)
+        if column.kind == "text" and 2 * asked > len(texts) and not overlaps(column.path, taken):
+            return column.path
     return None
 
 
@@ -192,11 +205,12 @@ def _is_content(column: Column) -> bool:
     names = [part.partition("[")[0] for part in parts]
     if any(is_metadata_container(part) or set(split_words(part)) & REJECTED_WORDS for part in names):
         return False
-    if any(is_metadata_name(name) for name, part in zip(names, parts, strict=True) if name != part):
+    is_summary = column.kind == "text" and "summary" in names[-2:]
+    if not is_summary and any(is_metadata_name(name) for name, part in zip(names, parts, strict=True) if name != part):
         return False  # an item of annotations, scores, labels
     if column.kind == "conversation":
         return True
-    return column.kind in ("text", "word", "passages", "texts") and not is_metadata_name(parts[-1])
+    return column.kind in ("text", "word", "passages", "texts") and (is_summary or not is_metadata_name(parts[-1]))
 
 
 def _looks_like(field: str, column: Column, known_texts: list[str]) -> bool:
@@ -240,6 +254,10 @@ def _score_guess(field: str, column: Column) -> tuple[float, ...]:
         length = sum(map(len, texts)) / max(1, len(texts))
         return (asked or float(column.kind == "conversation"), -length, -column.place)
     order = ("word", "text", "texts", "passages", "conversation")
+    if field == "chunks":
+        items = [item for value in column.values if isinstance(value, list) for item in value[:3]]
+        named = [isinstance(part, dict) and join_words(find_text_key(part) or "") in TEXT_KEY_RANKS for part in items]
+        return (float(all(named)) if items else 0.0, -column.depth, -column.place)
     return (order.index(column.kind) if column.kind in order else -1, -column.depth, -column.place)
 
 

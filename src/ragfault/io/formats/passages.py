@@ -262,6 +262,63 @@ def split_passages(text: str, marks: SplitMarks = "headings") -> list[str]:
     return parts if len(parts) > 1 else [text]
 
 
+JOINING_MARKS = ("|||", "|", ";", ",")
+
+
+def split_joined(text: str, size: int | None = None) -> list[str] | None:
+    """Split a cell of ids or names at the mark that joins them, into so many where that is known; None where none does.
+
+    >>> split_joined("a.md|b.md"), split_joined("c1; c2, c3", 2), split_joined("a.md"), split_joined("a.md|b.md", 3)
+    (['a.md', 'b.md'], ['c1', 'c2, c3'], None, None)
+    """
+    for mark in JOINING_MARKS:
+        parts = [part.strip() for part in text.split(mark)]
+        if len(parts) > 1 and all(parts) and (size is None or len(parts) == size):
+            return parts
+    return None
+
+
+def align_joined(text: str, names: str) -> tuple[list[str], list[str]] | None:
+    """Split the texts in a cell, and their ids or names in another, where both are joined alike; None otherwise.
+
+    >>> align_joined("It leaves at six.|Tickets are free.", "a.md|b.md")
+    (['It leaves at six.', 'Tickets are free.'], ['a.md', 'b.md'])
+    """
+    texts = split_passages(text)
+    if len(texts) > 1:
+        parts = split_joined(names, len(texts))
+        return None if parts is None else (texts, parts)
+    for mark in ("|", ";"):
+        both = [[part.strip() for part in cell.split(mark)] for cell in (text, names)]
+        if len(both[0]) == len(both[1]) > 1 and all(map(all, both)):
+            return both[0], both[1]
+    return None
+
+
+PROMPT_MARK = r"^[#* \t]*(?:(?:the|given|your|user|user's|retrieved|relevant|helpful) ){0,3}"
+CONTEXT_MARK = re.compile(
+    PROMPT_MARK + r"(?:contexts?|documents?|passages?|sources|search results)\b[^\n:]{0,30}:[ *]*$", re.I | re.M
+)
+QUESTION_MARK = re.compile(PROMPT_MARK + r"(?:question|query)\b[^\n:]{0,15}:[ *]*", re.I | re.M)
+ANSWER_MARK = re.compile(PROMPT_MARK + r"(?:answer|response|assistant)\b[^\n:]{0,15}:[ *\n]*\Z", re.I | re.M)
+"""Lines of a whole prompt: above what was retrieved, before the question, and where the answer is to begin."""
+
+
+def split_prompt(text: str) -> tuple[str, list[str]] | None:
+    """Split a rendered prompt into the question and the passages that it lists; None where it is none.
+
+    >>> split_prompt("Use this.\\nContext:\\nOslo, 1040\\n---\\nBergen, 1070\\nQuestion: When?\\nAnswer:")
+    ('When?', ['Oslo, 1040', 'Bergen, 1070'])
+    """
+    begin, asked = CONTEXT_MARK.search(text), list(QUESTION_MARK.finditer(text))
+    if begin is None or not asked or asked[-1].start() <= begin.end():
+        return None
+    end = ANSWER_MARK.search(text, asked[-1].end())
+    question = text[asked[-1].end() : end.start() if end else len(text)].strip()
+    contexts = text[begin.end() : asked[-1].start()].strip()
+    return (question, split_passages(contexts) if contexts else []) if question else None
+
+
 def choose_split(path: str, values: Sequence[Any]) -> SplitMarks:
     """Choose how the texts of a column are split: by headings where most of them have some, never by a single name.
 

@@ -10,7 +10,7 @@ from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.conversations import QUESTION_KEYS, find_text, has_roles
 from ragfault.io.formats.field_names import join_words, rank_fields, split_words
 from ragfault.io.formats.passages import TEXT_KEY_RANKS, classify
-from ragfault.io.formats.paths import ABSENT, get_path, list_paths
+from ragfault.io.formats.paths import ABSENT, get_path, list_paths, parse_embedded
 
 RawRecord = dict[str, Any]
 MAX_DEPTH = 5
@@ -46,6 +46,21 @@ def is_record(value: RawRecord, query_paths: Sequence[str] = ()) -> bool:
         ):
             return True
     return False
+
+
+def is_record_line(head: bytes, query_paths: Sequence[str] = ()) -> bool:
+    """Tell whether the first of several lines is a record, though it has a list under a usual key such as `results`.
+
+    >>> is_record_line(b'{"item": {"question": "When?"}, "results": [{"score": 1}]}\\n{}')
+    True
+    >>> is_record_line(b'{"prompt": "p", "results": [{"question": "When?"}]}\\n{}')
+    False
+    """
+    line, end, rest = head.partition(b"\n")
+    value = parse_embedded(line.decode("utf-8", "replace")) if end and rest.strip() else None
+    if not isinstance(value, dict) or not is_record(value, query_paths):
+        return False
+    return not any(isinstance(part, list) and expand_document(part, query_paths) for part in value.values())
 
 
 def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0) -> list[RawRecord] | None:
@@ -256,6 +271,70 @@ def join_rows(
         open_rows, first = [row], number
     if open_rows:
         yield first, _join_group(open_rows, groups)
+
+
+MAX_OPEN_EVENTS = 1000
+"""Most requests whose further lines are waited for."""
+CONTENT_FIELDS = frozenset(("query", "chunks", "answer"))
+ID_WORDS = frozenset(("id", "uuid", "guid", "req", "request", "trace", "correlation", "session", "call"))
+
+
+def find_event_key(samples: Sequence[RawRecord]) -> str | None:
+    """Find the id that joins lines which are the steps of one request: one asks, others retrieve and answer.
+
+    >>> lines = [{"req": "id-1", "question": "When?"}, {"req": "id-1", "answer": "In 1040."}]
+    >>> find_event_key(lines), find_event_key([{"id": "1", "question": "When?", "answer": "In 1040."}])
+    ('req', None)
+    """
+    parts = [{key: field for key in row if (field := _find_content(key, row[key]))} for row in samples]
+    asking = [place for place, fields in enumerate(parts) if "query" in fields.values()]
+    if not asking or len(asking) == len(samples) or not any(parts[p] for p in range(len(samples)) if p not in asking):
+        return None
+    for key in samples[0]:
+        is_id = set(split_words(key)) & ID_WORDS or any(field == "id" for field, _ in rank_fields(key))
+        if not is_id or not all(isinstance(row.get(key), (str, int)) for row in samples):
+            continue
+        groups: dict[Any, list[int]] = {}
+        for place, row in enumerate(samples):
+            groups.setdefault(row[key], []).append(place)
+        fields = [[field for place in places for field in parts[place].values()] for places in groups.values()]
+        asked = sum("query" in group for group in fields)
+        several = sum(len(places) > 1 for places in groups.values())
+        if (
+            all(len(set(group)) == len(group) for group in fields)
+            and 2 * asked > len(groups)
+            and 2 * several > len(groups)
+        ):
+            return key
+    return None
+
+
+def _find_content(key: str, value: Any) -> str | None:
+    field = next((field for field, _ in rank_fields(key)[:1]), None)
+    return field if field in CONTENT_FIELDS and value not in (None, "") else None
+
+
+def join_events(
+    rows: Iterable[tuple[int, Any]], key: str, parse: Callable[[Any], RawRecord]
+) -> Iterator[tuple[int, Any]]:
+    """Join the lines of each request to one record, also where others stand between; the first value counts."""
+    waiting: dict[Any, tuple[int, RawRecord]] = {}
+    for number, payload in rows:
+        try:
+            row = payload if number == 0 else parse(payload)
+        except InvalidRecord:
+            row = None
+        if not isinstance(row, dict) or row.get(key) is None:
+            yield number, payload
+            continue
+        first, record = waiting.pop(row[key], (number, {}))
+        if any(name in record and _find_content(name, value) == "query" for name, value in row.items()):
+            yield first, record  # the id asks again
+            first, record = number, {}
+        waiting[row[key]] = first, {**row, **record}
+        if len(waiting) > MAX_OPEN_EVENTS:
+            yield waiting.pop(next(iter(waiting)))
+    yield from waiting.values()
 
 
 def _join_group(rows: list[RawRecord], groups: RowGroups) -> RawRecord:
