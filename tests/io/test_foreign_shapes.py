@@ -182,13 +182,13 @@ def test_names_that_are_joined_as_the_contexts_are_name_them(mark, column, part,
     assert [getattr(chunk, part) for chunk in second.chunks] == ["c", "d", "e"]
 
 
-def test_joined_names_without_such_contexts_are_told(tmp_path):
+def test_joined_names_without_such_contexts_are_announced(tmp_path):
     """Names in one cell beside one text stay metadata, and the line on what was read says so."""
     (tmp_path / "t.csv").write_text(f"question,context,sources,answer\n{QUERY},{FIRST},a.md|b.md,{ANSWER}\n")
-    said = []
-    [trace] = read_traces(tmp_path / "t.csv", notice=said.append)
+    notices = []
+    [trace] = read_traces(tmp_path / "t.csv", notice=notices.append)
     assert ([chunk.text for chunk in trace.chunks], trace.metadata) == ([FIRST], {"sources": "a.md|b.md"})
-    assert "`sources` joins names (a.md, b.md …), but no contexts are joined like them" in said[-1]
+    assert "`sources` joins names (a.md, b.md …), but no contexts are joined like them" in notices[-1]
 
 
 LONG = f"{FIRST} {SECOND} The crew sells tickets on board, and takes cash alone, from all who ask for one in time."

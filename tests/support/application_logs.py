@@ -486,7 +486,7 @@ LOGS = {
         },
         ("query", "answer"),
     ),
-    "a help desk": (
+    "support tickets": (
         lambda number, q: {
             "ticket_id": number,
             "requester_comment": q["query"],
