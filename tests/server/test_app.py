@@ -24,6 +24,7 @@ pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from ragfault import evaluate
+from ragfault.analysis.monitoring.incidents import Incident
 from ragfault.analysis.monitoring.noise import describe_promise
 from ragfault.cli import run_command as command
 from ragfault.errors import UsageError
@@ -33,7 +34,7 @@ from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import Run
 from ragfault.records import Trace
 from ragfault.server import ServerSettings
-from ragfault.server.alerts.delivery import WEBHOOK_FORMATS, AlertNotification, NotificationSender, sign_body
+from ragfault.server.alerts.delivery import WEBHOOK_FORMATS, IncidentNotice, NoticeSender, sign_body
 from ragfault.server.api.json_api import render_metrics
 from ragfault.server.counters import EventCounters
 from ragfault.server.request_limits import RateLimiter
@@ -347,7 +348,7 @@ def test_every_answer_keeps_a_browser_in(server: Server):
 
 
 def test_every_page_has_a_json_view(server: Server):
-    """Overview, metric, traces, trace, alerts and runs answer JSON that says what is there."""
+    """Overview, metric, traces, trace, incidents, alerts and runs answer JSON that says what is there."""
     assert server.ask("/overview.json").json["totals"]["traces"] >= len(TRACES)
     window = 365 * 24 * 60
     metric = server.ask("/metrics/groundedness.json", window=window).json
@@ -357,6 +358,7 @@ def test_every_page_has_a_json_view(server: Server):
     assert {score["metric"] for score in page["scores"]} == set(METRICS.split(","))
     alerts = server.ask("/alerts.json").json
     assert alerts["alerts"] == []
+    assert server.ask("/incidents.json").json["open"] == []
     assert alerts["promise"] == describe_promise(alerts["reference_minutes"])
     assert server.ask("/runs.json").json == []
     for path in ("/traces/nobody.json", "/metrics/nothing.json", "/nowhere"):
@@ -485,19 +487,22 @@ def test_no_odd_trace_fails_the_server(server: Server, body: bytes):
 
 # --- alerts ------------------------------------------------------------------------------------------
 
-NOTICE = AlertNotification(
-    kind="firing",
-    rule="DROP",
-    severity="high",
-    metric="context_relevance",
-    route="<web>",
-    value=0.4,
-    since=60.0,
+NOTICE = IncidentNotice(
+    kind="opened",
     time=120.0,
-    layer="retrieval",
-    blamed=True,
-    title="the wrong chunks are retrieved",
-    traces=("t1",),
+    incident=Incident(
+        id="i-1",
+        title="Retrieval broke (the wrong chunks are retrieved)",
+        sentence="Retrieval broke (the wrong chunks are retrieved): context_relevance fell.",
+        layer="retrieval",
+        branch="1 retrieval",
+        routes=("<web>",),
+        opened=60.0,
+        onset=30.0,
+        earliest=0.0,
+        latest=60.0,
+        traces=("t1",),
+    ),
 )
 
 
@@ -522,7 +527,7 @@ def test_a_webhook_is_signed_and_retried(tmp_path: Path, codes, error, tries):
     threading.Thread(target=hook.serve_forever, daemon=True).start()
     asked = ServerSettings(store=tmp_path, webhook=f"http://127.0.0.1:{hook.server_port}/x", secret="s3cret")
     store = open_store(tmp_path)
-    sender = NotificationSender(
+    sender = NoticeSender(
         asked, EventCounters(store, time.time), lambda _, fault: ended.append(fault), (0.0, 0.01, 0.01)
     )
     sender.start()
@@ -538,7 +543,7 @@ def test_a_webhook_is_signed_and_retried(tmp_path: Path, codes, error, tries):
     moment = headers["X-Ragfault-Timestamp"]
     digest = hmac.new(b"s3cret", f"{moment}.".encode() + body, hashlib.sha256).hexdigest()
     assert headers["X-Ragfault-Signature"] == f"sha256={digest}" == f"sha256={sign_body('s3cret', int(moment), body)}"
-    assert json.loads(body)["layer"] == "retrieval"
+    assert json.loads(body)["incident"]["layer"] == "retrieval"
 
 
 def test_each_shape_is_the_receivers():
@@ -547,14 +552,14 @@ def test_each_shape_is_the_receivers():
     assert "&lt;web&gt;" in slack["text"]
     assert slack["blocks"][0]["text"]["type"] == "mrkdwn"
     [alert] = WEBHOOK_FORMATS["alertmanager"](NOTICE)
-    assert alert["labels"]["alertname"] == "DROP"
+    assert alert["labels"] == {"alertname": "ragfault", "kind": "quality", "incident": "i-1"}
     assert alert["startsAt"] == "1970-01-01T00:01:00+00:00"
-    assert WEBHOOK_FORMATS["ragfault"](NOTICE)["key"] == "DROP/context_relevance/<web>"
+    assert WEBHOOK_FORMATS["ragfault"](NOTICE)["key"] == "i-1"
 
 
 @pytest.mark.long
 def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
-    """Traffic whose chunks go wrong at a known minute makes an alert fire that names retrieval, on that route alone."""
+    """Traffic whose chunks go wrong at a known minute opens one incident that names retrieval, on that route alone."""
     from ragfault.server import create_app
     from ragfault.server.demo import FAULT_START, FAULTY_ROUTE, DemoTraffic
 
@@ -577,10 +582,12 @@ def test_a_fault_of_retrieval_is_called_and_named(tmp_path: Path):
             sent += scheduler.run_round()
     finally:
         state.close()
-    drops = [notice for notice in sent if notice.rule == "DROP"]
-    assert {(notice.route, notice.layer, notice.blamed) for notice in drops} == {(FAULTY_ROUTE, "retrieval", True)}
-    assert all(notice.time >= begin + 60 * FAULT_START and notice.traces for notice in drops)
-    assert all(abs(notice.began - begin - 60 * FAULT_START) <= 20 * 60 for notice in drops)
+    [notice] = sent
+    incident = notice.incident
+    assert (notice.kind, incident.routes, incident.layer) == ("opened", (FAULTY_ROUTE,), "retrieval")
+    assert notice.time >= begin + 60 * FAULT_START
+    assert incident.traces
+    assert abs(incident.onset - begin - 60 * FAULT_START) <= 20 * 60
 
 
 @pytest.mark.long

@@ -32,6 +32,7 @@ PAGES = (
     "/compare",
     "/traces",
     "/traces?sort=groundedness&order=ascending&limit=20",
+    "/incidents",
     "/alerts",
     "/clusters",
     "/runs",
@@ -173,21 +174,42 @@ def test_traces_are_searched_by_words_route_and_value(client: Client):
 # --- alerts ------------------------------------------------------------------------------------------
 
 
-def test_an_alert_is_shown_acknowledged_and_silenced(watched: tuple[DashboardServer, str], client: Client):
-    """A firing alert stands on the first page; who acknowledges or silences it is remembered."""
+def test_an_incident_heads_the_overview_and_is_acknowledged(watched: tuple[DashboardServer, str], client: Client):
+    """An open incident stands before all figures, with links to its two windows and its traces since the onset."""
+    server, _ = watched
+    incident = server.app.state.server.load_incidents()[0]
+    page = client.ask("/").text
+    place = page.index(incident.id)
+    assert place < page.index('id="layers"')
+    card = page[place : page.index('class="after"', place)]
+    for part in (f"/traces?since={incident.onset}", "/compare?route=", "Acknowledge"):
+        assert part in card
+    for link in re.findall(r'href="(/(?:traces|compare)[^"]+)"', card):
+        assert client.ask(html.unescape(link)).status == 200
+    sent = client.send("/incidents", incident=incident.id, by="ann", next="/incidents")
+    assert (sent.status, sent.headers["location"]) == (303, "/incidents")
+    state = server.app.state.server
+    assert state.load_incidents()[0].state == "acknowledged"
+    own = [alert for alert in state.load_alert_state().firing if alert.key in incident.alerts]
+    assert own
+    assert {alert.acknowledged for alert in own} == {"ann"}
+    assert client.send("/incidents", incident="i-none").status == 404
+    assert "ann" in client.ask("/incidents").text
+
+
+def test_an_alert_is_shown_and_silenced(watched: tuple[DashboardServer, str], client: Client):
+    """A firing alert stands on its page; who silences it is remembered."""
     server, _ = watched
     firing = server.app.state.server.load_alert_state().firing
     assert firing
     alert = firing[0]
-    assert alert.rule.name in client.ask("/").text
+    assert alert.rule.name in client.ask("/alerts").text
     names = {"rule": alert.rule.name, "metric": alert.metric, "route": alert.route or ""}
-    assert client.send("/alerts", action="acknowledge", by="ann", **names).status == 303
     assert client.send("/alerts", action="silence", minutes="60", **names).status == 303
     state = server.app.state.server.load_alert_state()
-    assert next(entry for entry in state.alerts if entry.key == alert.key).acknowledged == "ann"
     assert state.silences[0].covers(alert)
     kinds = [event.kind for event in server.store.read_events(f"{alert.rule.name}/{alert.metric}/{alert.route or ''}")]
-    assert {"firing", "acknowledged", "silenced"} <= set(kinds)
+    assert {"firing", "silenced"} <= set(kinds)
     assert client.send("/alerts", action="unsilence").status == 303
     assert server.app.state.server.load_alert_state().silences == ()
     assert client.send("/alerts", action="silence", minutes="0").status == 422
@@ -279,7 +301,7 @@ def test_a_view_is_saved_under_its_name(client: Client):
 
 def test_forms_need_their_stamp(client: Client):
     """A form that no page of this server made changes nothing."""
-    for path in ("/labels", "/views", "/alerts", "/clusters", "/runs", "/sign-in", "/sign-out"):
+    for path in ("/labels", "/views", "/alerts", "/incidents", "/clusters", "/runs", "/sign-in", "/sign-out"):
         assert client.ask(path, {"action": "unsilence"}).status == 403
         assert client.ask(path, {"action": "unsilence", "csrf_token": "0" * 64}).status == 403
 

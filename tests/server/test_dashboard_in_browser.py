@@ -34,6 +34,7 @@ PAGES = {
     "traces": "/traces?limit=5",
     "trace": trace_url("v2/harbour-01"),
     "attack": trace_url(HOSTILE),
+    "incidents": "/incidents",
     "alerts": "/alerts",
     "clusters": "/clusters",
     "runs": "/runs",
@@ -257,7 +258,7 @@ def test_a_stopped_server_is_reported(chromium: Any, served: tuple[DashboardServ
         page.route("**/alerts", lambda route: route.fulfill(status=503, body=""))
         page.clock.run_for(10_500)
         page.wait_for_selector("text=This page could not be refreshed.")
-        assert page.locator(".alerts .card").count()
+        assert page.locator("table tbody tr").count()
         page.unroute("**/alerts")
         page.clock.run_for(10_500)
         page.wait_for_selector("#refresh-status:empty", state="attached")

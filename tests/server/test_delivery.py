@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -19,14 +20,16 @@ pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from mail_server import MailServer, create_certificate, run_mail_server
+from ragfault.analysis.monitoring.incidents import Incident
 from ragfault.cli import run_command as command
 from ragfault.errors import UsageError
 from ragfault.server import ServerSettings
+from ragfault.server.alerts import delivery
 from ragfault.server.alerts.delivery import (
     WEBHOOK_FORMATS,
-    AlertNotification,
+    IncidentNotice,
     MailReceiver,
-    NotificationSender,
+    NoticeSender,
     build_message,
     sign_body,
 )
@@ -35,23 +38,34 @@ from ragfault.server.http_client import post
 from ragfault.server.storage import open_store
 from waiting import wait_until
 
-NOTICE = AlertNotification(
-    kind="firing",
-    rule="DROP",
-    severity="critical",
-    metric="context_relevance",
-    route="web",
-    value=0.4,
-    since=60.0,
+NOTICE = IncidentNotice(
+    kind="opened",
     time=120.0,
-    began=30.0,
-    layer="retrieval",
-    blamed=True,
-    title="the wrong chunks are retrieved",
-    suspects=("the index",),
-    remedies=("Look at the index.",),
-    traces=("t1", "t2"),
+    incident=Incident(
+        id="i-1",
+        title="Retrieval broke (the wrong chunks are retrieved)",
+        sentence="Retrieval broke: context_relevance fell by 0.4.",
+        severity="critical",
+        layer="retrieval",
+        branch="1 retrieval",
+        routes=("web",),
+        opened=60.0,
+        onset=30.0,
+        earliest=0.0,
+        latest=60.0,
+        suspects=("the index",),
+        remedies=("Look at the index.",),
+        traces=("t1", "t2"),
+    ),
 )
+
+
+def changed(**fields: Any) -> IncidentNotice:
+    """Return the notice with other fields of its incident."""
+    return replace(NOTICE, incident=replace(NOTICE.incident, **fields))
+
+
+OVER = replace(changed(state="resolved", resolved=600.0), kind="resolved", time=600.0)
 ANN, BOB = "ann@example.org", "bob@example.org"
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made by openssl")
 
@@ -61,13 +75,11 @@ def settings(folder: Path, server: MailServer, *to: str, **more) -> ServerSettin
     return ServerSettings(store=folder / "s", mail_to=to, **given)
 
 
-def sent(
-    asked: ServerSettings, *notices: AlertNotification, count: int = 1, tries=(0.0, 0.01, 0.01)
-) -> list[str | None]:
+def sent(asked: ServerSettings, *notices: IncidentNotice, count: int = 1, tries=(0.0, 0.01, 0.01)) -> list[str | None]:
     """Send notifications; return the failure of each, once per receiver."""
     failures: list[str | None] = []
     store = open_store(asked.store)
-    sender = NotificationSender(asked, EventCounters(store, time.time), lambda _, fault: failures.append(fault), tries)
+    sender = NoticeSender(asked, EventCounters(store, time.time), lambda _, fault: failures.append(fault), tries)
     sender.start()
     for notice in notices:
         sender.send(notice)
@@ -80,26 +92,25 @@ def sent(
 # --- mail --------------------------------------------------------------------------------------------
 
 
-def test_an_alert_comes_by_mail(tmp_path: Path):
+def test_an_incident_comes_by_mail(tmp_path: Path):
     """Each receiver gets a message of plain text that says what broke, where, since when, and what to try."""
     with run_mail_server() as server:
         assert sent(settings(tmp_path, server, ANN, BOB), NOTICE, count=2) == [None, None]
     assert sorted(taken.receivers for taken in server.taken) == [[ANN], [BOB]]
     message = server.taken[0].message
     assert server.taken[0].sender == message["From"] == "ragfault@example.org"
-    assert message["Subject"].startswith("[ragfault] firing: DROP context_relevance, 0.4 on web: retrieval")
+    assert message["Subject"].startswith("[ragfault] opened: Retrieval broke (the wrong chunks are retrieved) on web")
     assert message.get_content_type() == "text/plain"
     text = message.get_content()
-    for part in ("layer: retrieval", "firing since: 1970-01-01 00:01 UTC", "- Look at the index.", "- t1"):
+    for part in ("layer: retrieval", "opened: 1970-01-01 00:01 UTC", "- Look at the index.", "- t1", "fell by 0.4"):
         assert part in text
     assert message["Auto-Submitted"] == "auto-generated"
 
 
-def test_what_is_sent_of_one_alert_is_one_conversation(tmp_path: Path):
-    """Firing and resolved refer to the same, and are two messages; another alert refers to something else."""
+def test_what_is_sent_of_one_incident_is_one_conversation(tmp_path: Path):
+    """Opened and resolved refer to the same, and are two messages; another incident refers to something else."""
     with run_mail_server() as server:
-        over = replace(NOTICE, kind="resolved", since=600.0, time=600.0)
-        assert sent(settings(tmp_path, server, ANN), NOTICE, over, replace(NOTICE, route="app")) == [None] * 3
+        assert sent(settings(tmp_path, server, ANN), NOTICE, OVER, changed(id="i-2")) == [None] * 3
     first, second, third = (taken.message for taken in server.taken)
     assert first["References"] == second["References"] != third["References"]
     assert len({notice["Message-ID"] for notice in (first, second, third)}) == 3
@@ -109,10 +120,10 @@ def test_what_is_sent_of_one_alert_is_one_conversation(tmp_path: Path):
 @pytest.mark.parametrize(
     "evil", ["\r\nBcc: evil@example.com", "\n.\r\nMAIL FROM:<x>", "\u2028X: y", "\x00\x1b[2J", "\ud800"]
 )
-def test_no_text_of_an_alert_becomes_a_line_of_its_own(tmp_path: Path, evil: str):
-    """Ends of lines, dots and odd signs in routes, rules and traces neither add heads nor end the message."""
+def test_no_text_of_an_incident_becomes_a_line_of_its_own(tmp_path: Path, evil: str):
+    """Ends of lines, dots and odd signs in routes, titles and traces neither add heads nor end the message."""
     bad = f"web{evil}"
-    notice = replace(NOTICE, rule=bad, route=bad, title=bad, traces=(bad,), remedies=(f".{evil}",), layer="retrieval")
+    notice = changed(sentence=bad, routes=(bad,), title=bad, traces=(bad,), remedies=(f".{evil}",))
     with run_mail_server() as server:
         assert sent(settings(tmp_path, server, ANN), notice) == [None]
     [taken] = server.taken
@@ -199,7 +210,7 @@ def test_invalid_mail_settings_are_rejected_at_the_start(tmp_path: Path, given, 
     """No server, no sender, no address, or a password where others see it: told before anything is sent."""
     asked = {"smtp": "smtp://127.0.0.1", "mail_from": ANN, "mail_to": (BOB,)}
     with pytest.raises(UsageError, match=message):
-        NotificationSender(ServerSettings(store=tmp_path, **{**asked, **given}), None, print)
+        NoticeSender(ServerSettings(store=tmp_path, **{**asked, **given}), None, print)
 
 
 # --- several at once ---------------------------------------------------------------------------------
@@ -240,7 +251,7 @@ def test_a_receiver_that_is_down_keeps_no_other_waiting(tmp_path: Path):
     with run_mail_server() as server, hooking(*[(503, {})] * 9) as hook:
         asked = settings(tmp_path, server, ANN, webhook=f"http://127.0.0.1:{hook.server_port}/x")
         store, failures = open_store(asked.store), []
-        sender = NotificationSender(
+        sender = NoticeSender(
             asked, EventCounters(store, time.time), lambda _, fault: failures.append(fault), (0.0, 9999.0)
         )
         sender.start()
@@ -250,6 +261,29 @@ def test_a_receiver_that_is_down_keeps_no_other_waiting(tmp_path: Path):
         sender.close()
         store.close()
         assert failures == [None, "the webhook answered 503"]
+
+
+def test_a_receiver_that_fails_is_known_and_is_well_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What it refused is kept and sent again, and with that it is found out that it is back; its name tells no path."""
+    monkeypatch.setattr(delivery, "REDELIVERY_SECONDS", 0.05)
+    with hooking((503, {}), (503, {}), (503, {})) as hook:
+        asked = ServerSettings(store=tmp_path / "s", webhook=f"http://127.0.0.1:{hook.server_port}/secret")
+        store, failures = open_store(asked.store), []
+        sender = NoticeSender(
+            asked, EventCounters(store, time.time), lambda _, fault: failures.append(fault), (0.0, 0.01)
+        )
+        sender.start()
+        sender.send(NOTICE)
+        wait_until(lambda: failures)
+        [fault] = sender.faults
+        assert (fault.receiver, fault.unsent) == ("the webhook at 127.0.0.1", 1)
+        assert "503" in fault.error
+        wait_until(lambda: len(failures) == 2)
+        assert failures[1] is None
+        assert sender.faults == ()
+        sender.close()
+        store.close()
+    assert len({body for _, _, body in hook.seen}) == 1
 
 
 def test_retry_after_is_waited_for(tmp_path: Path):
@@ -285,17 +319,17 @@ def test_alertmanager_gets_what_its_api_takes():
 
 
 def test_alertmanager_knows_the_end_by_its_labels():
-    """Whatever was found to be to blame in between, what resolves has the labels of what fired."""
-    over = replace(NOTICE, kind="resolved", since=600.0, time=600.0, value=0.9, layer="generation", blamed=False)
+    """Whatever was found to be to blame in between, what resolves has the labels of what opened."""
+    over = replace(OVER, incident=replace(OVER.incident, layer="generation", routes=("web", "app")))
     [fired], [ended] = WEBHOOK_FORMATS["alertmanager"](NOTICE), WEBHOOK_FORMATS["alertmanager"](over)
     assert fired["labels"] == ended["labels"]
+    assert fired["startsAt"] == ended["startsAt"]
     assert ended["endsAt"] == "1970-01-01T00:10:00+00:00"
-    assert "startsAt" not in ended
 
 
 def test_slack_gets_text_and_blocks_within_its_bounds():
     """Signs that mean something to Slack are escaped, and no block is longer than Slack takes."""
-    long = replace(NOTICE, route="<!channel> & co", title="x" * 9000, remedies=("<@U1>",), traces=("<t>",))
+    long = changed(routes=("<!channel> & co",), sentence="x" * 9000, remedies=("<@U1>",), traces=("<t>",))
     payload = WEBHOOK_FORMATS["slack"](long)
     assert set(payload) == {"text", "blocks"}
     assert "&lt;!channel&gt; &amp; co" in payload["text"]

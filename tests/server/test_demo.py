@@ -1,4 +1,4 @@
-"""`ragfault serve --demo` in a real browser: a fault of retrieval fires an alert that names it, and becomes cases."""
+"""`ragfault serve --demo` in a browser: a fault of retrieval opens an incident that names it, and becomes cases."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SPEED = 300
 """Seconds of the demo to a second: its fault comes six seconds after its past is judged."""
 
 PATIENCE = 300_000
-"""Milliseconds until the alert must stand on the first page, however busy the machine is."""
+"""Milliseconds until the incident must stand on the first page, however busy the machine is."""
 
-FIRING = f".rows li:has-text('DROP'):has-text('firing'):has-text('on {FAULTY_ROUTE}'):has-text('retrieval')"
+FIRING = f".incidents > li:has-text('open'):has-text('Retrieval broke'):has-text('on {FAULTY_ROUTE}')"
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -69,7 +69,7 @@ def demo(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[De
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_from_the_fault_to_the_evaluation_set(chromium: Any, demo: Demo, tmp_path: Path, scheme: str):
-    """Overview, alert, traces, trace, label, cluster, promote: each a link or a button of the page before, and fair."""
+    """Overview, incident, traces, trace, label, cluster, promote: each a link of the page before, and fair."""
     promoted = demo.store / "promoted.jsonl"
     before = promoted.stat().st_size if promoted.exists() else 0
     with Visit(chromium, demo.url, color_scheme=scheme) as visit:
@@ -82,14 +82,12 @@ def test_from_the_fault_to_the_evaluation_set(chromium: Any, demo: Demo, tmp_pat
         page.wait_for_selector(FIRING, timeout=PATIENCE)
         page.click("#refresh-toggle")
         seen("overview")
-        page.click("nav >> text=Alerts")
-        card = page.locator(
-            f".alerts .card:has-text('DROP'):has-text('on {FAULTY_ROUTE}'):has-text('Retrieval:')"
-        ).first
-        assert "firing" in card.inner_text()
-        seen("alerts")
-        card.locator("a", has_text="all, by this metric").click()
-        page.wait_for_url("**/traces?sort=*")
+        page.click("nav >> text=Incidents")
+        card = page.locator(FIRING).first
+        assert "release index-2" in card.inner_text()
+        seen("incidents")
+        card.locator("a", has_text="all since the onset, by this metric").click()
+        page.wait_for_url("**/traces?since=*")
         seen("traces")
         page.locator("a.go").first.click()
         page.wait_for_selector(".trace-title")
@@ -111,22 +109,20 @@ def test_from_the_fault_to_the_evaluation_set(chromium: Any, demo: Demo, tmp_pat
     assert len(list(tmp_path.glob("*.png"))) == 7
 
 
-def test_the_alert_is_true(demo: Demo, chromium: Any):
-    """What was called was called after the release that broke retrieval, on its route, and names the layer."""
+def test_the_incident_is_true(demo: Demo, chromium: Any):
+    """One incident opened after the release that broke retrieval, on its route, and it names layer and release."""
     with Visit(chromium, demo.url) as visit:
         visit.page.wait_for_selector(FIRING, timeout=PATIENCE)
     [mark] = demo.ask("/overview.json")["marks"]
     fault = _seconds(mark["time"])
-    fired = [alert for alert in demo.ask("/alerts.json")["events"] if alert["kind"] == "firing"]
-    drops = [alert for alert in fired if alert["alert"].startswith("DROP/")]
-    assert drops
-    for alert in drops:
-        notice = alert["body"]
-        assert (notice["route"], notice["layer"], notice["blamed"]) == (FAULTY_ROUTE, "retrieval", True)
-        assert alert["time"] > fault
-        assert abs(notice["began"] - fault) <= 20 * 60
-        assert notice["traces"]
-    assert not [alert for alert in fired if alert["body"]["blamed"] and alert["time"] < fault]
+    [incident] = demo.ask("/incidents.json")["open"]
+    assert (incident["routes"], incident["layer"]) == ([FAULTY_ROUTE], "retrieval")
+    assert incident["opened"] > fault
+    assert abs(incident["onset"] - fault) <= 20 * 60
+    assert [before["text"] for before in incident["marks"]] == [mark["text"]]
+    assert incident["traces"]
+    events = [event["kind"] for event in demo.ask("/alerts.json")["events"] if event["alert"] == incident["id"]]
+    assert events.count("opened") == 1
 
 
 def _seconds(text: str) -> float:

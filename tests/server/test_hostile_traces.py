@@ -20,6 +20,7 @@ from dashboard_server import DashboardServer
 from hostile_records import build_hostile_record, count_texts
 from ragfault.analysis.clusters import ClusterRegistry, ClusterReport
 from ragfault.analysis.monitoring.alerts import Alert, AlertState
+from ragfault.analysis.monitoring.incidents import Incident
 from ragfault.evaluation.agreement.human_labels import (
     AnswerLabel,
     ClaimLabel,
@@ -30,7 +31,7 @@ from ragfault.evaluation.agreement.human_labels import (
 from ragfault.evaluation.online import ScoredTrace
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Score, Trace, Verdicts
-from ragfault.server.alerts.delivery import AlertNotification
+from ragfault.server.alerts.delivery import IncidentNotice
 from ragfault.server.dashboard.page_renderer import trace_url
 from ragfault.server.storage import AccessToken, AlertEvent, TimelineMark, TraceSelection, export_run
 from sample_reports import HOSTILE
@@ -53,6 +54,7 @@ PAGES = {
     "sorted": f"/traces?sort={METRIC}&metric={METRIC}",
     "trace": trace_url(HOSTILE),
     "waiting": trace_url(f"waiting {HOSTILE}"),
+    "incidents": "/incidents",
     "alerts": "/alerts",
     "clusters": "/clusters",
     "runs": "/runs",
@@ -89,7 +91,15 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 def test_the_attack_is_everywhere():
     """Each text of a trace, of verdicts, of alerts and of clusters that anybody could fill is an attack."""
     now = datetime(2031, 5, 4, tzinfo=UTC)
-    for kind, least in ((Trace, 20), (Verdicts, 20), (Score, 2), (TimelineMark, 4), (Alert, 5), (ClusterReport, 15)):
+    for kind, least in (
+        (Trace, 20),
+        (Verdicts, 20),
+        (Score, 2),
+        (TimelineMark, 4),
+        (Alert, 5),
+        (Incident, 10),
+        (ClusterReport, 15),
+    ):
         places = msgspec.json.encode(build_hostile_record(kind, now)).decode()
         assert count_texts(kind, now) >= least, kind
         assert places.count("window.pwned=1") == count_texts(kind, now), kind
@@ -146,7 +156,7 @@ def _attack(server: DashboardServer, time: datetime) -> None:
     ).result()
     _alert(server, time)
     clusters = {
-        "found": build_hostile_record(ClusterReport, time),
+        "incident": build_hostile_record(ClusterReport, time),
         "registry": build_hostile_record(ClusterRegistry, time),
     }
     saved = {"time": server.now, "since": 0.0, **clusters}
@@ -159,14 +169,18 @@ def _attack(server: DashboardServer, time: datetime) -> None:
 
 
 def _alert(server: DashboardServer, time: datetime) -> None:
-    """Build an alert of each state with its notification."""
+    """Build an alert of each state, and incidents that are open and over."""
     alert = build_hostile_record(Alert, time)
     alerts = tuple(replace(alert, status=entry) for entry in ("firing", "pending", "resolved"))
     state = replace(build_hostile_record(AlertState, time), alerts=alerts)
-    body = msgspec.to_builtins(replace(build_hostile_record(AlertNotification, time), kind="firing"))
+    incident = build_hostile_record(Incident, time)
+    kinds = [replace(incident, id=f"{at}", kind=kind, resolved=None) for at, kind in enumerate(("quality", "backlog"))]
+    past = replace(incident, resolved=server.now, state="resolved")
+    body = msgspec.to_builtins(IncidentNotice(kind="opened", time=server.now, incident=incident))
     key = f"{alert.rule.name}/{alert.metric}/{alert.route}"
     events = [AlertEvent(alert=key, time=server.now, kind=kind, body=body) for kind in ("firing", HOSTILE)]
-    server.store.add_events(events, {"alerts": msgspec.to_builtins(state)}).result()
+    settings = {"alerts": msgspec.to_builtins(state), "incidents": msgspec.to_builtins(kinds)}
+    server.store.add_events(events, settings, [past]).result()
 
 
 def test_hostile_texts_are_inert(chromium: Any, served: str):

@@ -93,7 +93,7 @@ def test_a_database_that_goes_and_comes_back_is_waited_for(tmp_path: Path):
 
 @pytest.mark.long
 def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
-    """Traffic whose chunks go wrong makes an alert fire that names retrieval; it still burns after a restart."""
+    """Traffic whose chunks go wrong opens an incident that names retrieval; it is still open after a restart."""
     place, folder = f"chdb://{tmp_path}/engine", tmp_path / "files"
     begin = 1_900_000_000 // 60 * 60.0
     moment = [begin]
@@ -120,10 +120,11 @@ def test_alerts_fire_and_stay_on_clickhouse(tmp_path: Path):
             sent += state.scheduler.run_round()
     finally:
         state.server.close()
-    drops = [notice for notice in sent if notice.rule == "DROP"]
-    assert {(notice.route, notice.layer, notice.blamed) for notice in drops} == {(FAULTY_ROUTE, "retrieval", True)}
-    assert all(notice.traces for notice in drops)
+    [notice] = sent
+    assert (notice.kind, notice.incident.routes, notice.incident.layer) == ("opened", (FAULTY_ROUTE,), "retrieval")
+    assert notice.incident.traces
     again = opened().server
     assert {alarm.rule.name for alarm in again.load_alert_state().alerts} >= {"DROP"}
-    assert {event.kind for event in again.store.read_events()} >= {"firing"}
+    assert {event.kind for event in again.store.read_events()} >= {"firing", "opened"}
+    assert [incident.id for incident in again.load_incidents()] == [notice.incident.id]
     again.store.close()

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from ragfault.analysis.monitoring.alerts import AlertState
+from ragfault.analysis.monitoring.incidents import Incident
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
 from ragfault.server.counters import EventCounters
@@ -35,6 +36,8 @@ STALE_SECONDS = 4.0
 """Seconds for which a stale value is still served while it is recomputed."""
 ALERTS_SETTING = "alerts"
 """The setting that holds the state of all alerts."""
+INCIDENTS_SETTING = "incidents"
+"""The setting that holds the incidents that are open, or whose end was not told yet."""
 
 
 class ServerState:
@@ -121,6 +124,10 @@ class ServerState:
     def load_alert_state(self) -> AlertState:
         """Load firing and pending alerts and the silences."""
         return msgspec.convert(self.store.read_setting(ALERTS_SETTING, {}), AlertState)
+
+    def load_incidents(self) -> tuple[Incident, ...]:
+        """Load the incidents that are open, or whose end was not told yet."""
+        return msgspec.convert(self.store.read_setting(INCIDENTS_SETTING, []), tuple[Incident, ...])
 
     def open(self) -> None:
         """Start the workers, first with what waited when the server last stopped."""

@@ -395,13 +395,8 @@ def _keeps_used_chunks(paired: PairedRuns) -> NDArray[np.bool_]:
 
 def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison) -> str:
     if faults:
-        first = faults[0]
-        lead = f"{first.layer.capitalize()} broke ({first.title}): {_change_text(first.evidence[0])}"
-        look = f"; look at {', '.join(suspect.stage for suspect in first.suspects)}"
-        gain = find_gain(first.evidence[0], walk.changes)
-        lead += f", while {_change_text(gain)}" if gain is not None else ""
         also = [fault.title for fault in faults[1:]]
-        return f"{lead}{look}.{f' Also: {chr(59).join(also)}.' if also else ''}"
+        return f"{describe_fault(faults[0], walk.changes)}{f' Also: {chr(59).join(also)}.' if also else ''}"
     if walk.verdict == "no fault":
         return (
             f"No layer broke: on {comparison.pairs:,} paired traces every metric of the tree is steady, rose, or did "
@@ -422,7 +417,19 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
     )
 
 
-def _change_text(change: MetricChange) -> str:
+def describe_fault(fault: LayerFault, changes: Mapping[str, MetricChange], unit: str = "paired traces") -> str:
+    """Return the sentence of a fault: its layer, its strongest evidence, what rose instead, and where to look.
+
+    `unit` names what the changes count: paired traces, or the traces of each of two windows.
+    """
+    gain = find_gain(fault.evidence[0], changes)
+    more = f", while {_change_text(gain, unit)}" if gain is not None else ""
+    stages = ", ".join(suspect.stage for suspect in fault.suspects)
+    lead = f"{fault.layer.capitalize()} broke ({fault.title}): {_change_text(fault.evidence[0], unit)}"
+    return f"{lead}{more}; look at {stages}."
+
+
+def _change_text(change: MetricChange, unit: str = "paired traces") -> str:
     assert change.difference is not None
     low, high = change.difference.low, change.difference.high
     p = change.adjusted if change.adjusted is not None else 1.0
@@ -430,5 +437,5 @@ def _change_text(change: MetricChange) -> str:
     shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
     return (
         f"{change.metric} {word} by {abs(change.difference.mean):.3f} "
-        f"[{min(abs(low), abs(high)):.3f}, {max(abs(low), abs(high)):.3f}] on {change.n:,} paired traces ({shown})"
+        f"[{min(abs(low), abs(high)):.3f}, {max(abs(low), abs(high)):.3f}] on {change.n:,} {unit} ({shown})"
     )

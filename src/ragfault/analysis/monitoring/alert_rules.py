@@ -34,6 +34,9 @@ RULE_RATE = 0.001
 """False alarms of a rule that must be certain, per metric and route in a month, where there is a reference: some fifty
 built-in rules and metrics of a route together stay below 0.05."""
 
+STALE_MINUTES, STALE_GAPS = 10, 5
+"""A rule says nothing where the last value is older than so many minutes, and than so many usual gaps."""
+
 WIDER = 4  # a limit is also held against a window so many times as long, and against a day
 
 UNIT_MINUTES = {"m": 1, "h": 60, "d": 1440}
@@ -305,6 +308,8 @@ def _evaluate_rule(
     reference: ReferencePeriod | None,
 ) -> RuleReading:
     part = series.between(until - rule.window, until)
+    if _is_stale(series, until, rule.window):
+        return RuleReading(rule=rule, metric=key[0], route=key[1], value=None)
     traces = tuple(worst.trace for worst in part.worst_traces(5))
     if rule.drop_detected:
         there = (key[0], key[1]) in dropped
@@ -330,6 +335,16 @@ def _evaluate_rule(
     return RuleReading(
         rule=rule, metric=key[0], route=key[1], value=value, breach=breach, recovered=well, traces=traces
     )
+
+
+def _is_stale(series: MetricSeries, until: int, window: int) -> bool:
+    """Return whether the last value is so old that a window before it says nothing of the present."""
+    part = series.between(until - WIDER * window, until)
+    there = part.minutes[part.n > 0]
+    if not there.size:
+        return True
+    gap = (int(there[-1]) - int(there[0])) / max(1, there.size - 1)
+    return until - 1 - int(there[-1]) > max(STALE_MINUTES, STALE_GAPS * gap)
 
 
 def _check_certain_limit(

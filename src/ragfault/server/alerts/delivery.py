@@ -1,4 +1,4 @@
-"""Notifications of alerts and their delivery by webhook and e-mail, with retries."""
+"""Notices of incidents and their delivery by webhook and e-mail, with retries."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import smtplib
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from email.message import EmailMessage
@@ -16,13 +17,15 @@ from email.policy import SMTP
 from email.utils import format_datetime, make_msgid
 from hashlib import sha256
 from queue import Empty, Queue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Struct
 
+from ragfault.analysis.monitoring.incidents import Incident, NoticeKind
 from ragfault.errors import UnknownName, UsageError
+from ragfault.server.alerts.incidents import describe_routes, format_moment
 from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.counters import EventCounters
 from ragfault.server.http_client import POST_TIMEOUT, DeliveryAttempt, post
@@ -32,78 +35,64 @@ ALERTMANAGER_EXPIRY_SECONDS = 7 * 86400.0
 """Seconds for which Alertmanager keeps an alert firing without an update; its end is sent explicitly."""
 
 
-class AlertNotification(Struct, frozen=True, kw_only=True):
-    """Notification of an alert that fires, still fires, or is resolved."""
+class IncidentNotice(Struct, frozen=True, kw_only=True):
+    """Notice that an incident opened, grew, is still open, or resolved."""
 
-    kind: str
-    """"firing", "reminder" or "resolved"."""
-    rule: str
-    severity: str
-    metric: str
-    route: str | None
-    value: float | None
-    since: float
-    """Time at which the alert began to fire or was resolved, in seconds since 1970."""
+    kind: NoticeKind
     time: float
-    began: float | None = None
-    """Onset of the drop by the change point of the values."""
-    layer: str
-    """The faulty layer by the decision tree, otherwise that of the metric."""
-    blamed: bool
-    """The decision tree named the layer."""
-    title: str | None = None
-    """The fault in a few words."""
-    suspects: tuple[str, ...] = ()
-    remedies: tuple[str, ...] = ()
-    traces: tuple[str, ...] = ()
-    """Example traces."""
+    """Seconds since 1970."""
+    incident: Incident
 
     @property
     def key(self) -> str:
-        """The identity of the alert."""
-        return f"{self.rule}/{self.metric}/{self.route or ''}"
+        """The identity of the incident."""
+        return self.incident.id
 
     @property
     def sentence(self) -> str:
-        """The notification in one sentence."""
-        place = f" on {self.route}" if self.route else ""
-        value = "" if self.value is None else f", {self.value:.3g}"
-        blame = f": {self.layer}" if self.blamed else f" ({self.layer})"
-        what = f" – {self.title}" if self.title else ""
-        return f"{self.kind}: {self.rule} {self.metric}{value}{place}{blame}{what}"
+        """The notice in one sentence: what, where, since when."""
+        incident = self.incident
+        place = f" on {describe_routes(incident.routes)}" if incident.routes else ""
+        since = format_moment(incident.onset if incident.kind == "quality" else incident.opened)
+        return f"{self.kind}: {incident.title}{place}, since {since}"
 
 
-def _format_plain(notification: AlertNotification) -> Any:
-    return {"key": notification.key, "says": notification.sentence, **msgspec.to_builtins(notification)}
+def _format_plain(notice: IncidentNotice) -> Any:
+    return {"key": notice.key, "says": notice.sentence, **msgspec.to_builtins(notice)}
 
 
-def _format_slack(notification: AlertNotification) -> Any:
-    safe = notification.sentence.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+def _escape_slack(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _format_slack(notice: IncidentNotice) -> Any:
+    incident = notice.incident
     lines = [
-        *(f"• {text}" for text in notification.remedies[:3]),
-        *(f"trace {text}" for text in notification.traces[:3]),
+        incident.sentence,
+        *(f"before: {mark.text}" for mark in incident.marks[:1]),
+        *(f"• {text}" for text in incident.remedies[:3]),
+        *(f"trace {text}" for text in incident.traces[:3]),
     ]
-    more = "\n".join(lines).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": text[:2900]}} for text in (safe, more) if text]
-    return {"text": safe, "blocks": blocks}
+    texts = _escape_slack(notice.sentence), _escape_slack("\n".join(lines))
+    blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": text[:2900]}} for text in texts if text]
+    return {"text": texts[0], "blocks": blocks}
 
 
-def _format_alertmanager(notification: AlertNotification) -> Any:
+def _format_alertmanager(notice: IncidentNotice) -> Any:
     """Format for Alertmanager, which identifies an alert by labels: only what stays until it is resolved is one."""
-    labels = {"alertname": notification.rule, "severity": notification.severity, "metric": notification.metric}
-    labels["route"] = notification.route or ""
+    incident = notice.incident
+    labels = {"alertname": "ragfault", "kind": incident.kind, "incident": incident.id}
     annotations = {
-        "summary": notification.sentence,
-        "layer": notification.layer,
-        "traces": ", ".join(notification.traces),
+        "summary": notice.sentence,
+        "description": incident.sentence,
+        "severity": incident.severity,
+        "layer": incident.layer,
+        "routes": ", ".join(route or "no route" for route in incident.routes),
+        "traces": ", ".join(incident.traces),
     }
-    if notification.kind == "resolved":
-        times = {"endsAt": _format_iso(notification.since)}
-    else:
-        times = {
-            "startsAt": _format_iso(notification.since),
-            "endsAt": _format_iso(notification.time + ALERTMANAGER_EXPIRY_SECONDS),
-        }
+    times = {"startsAt": _format_iso(incident.opened)}
+    ends = notice.time if incident.resolved is None else incident.resolved
+    times["endsAt"] = _format_iso(ends + (ALERTMANAGER_EXPIRY_SECONDS if incident.resolved is None else 0.0))
     return [{"labels": labels, "annotations": annotations, **times}]
 
 
@@ -111,7 +100,7 @@ def _format_iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-WEBHOOK_FORMATS: dict[str, Callable[[AlertNotification], Any]] = {
+WEBHOOK_FORMATS: dict[str, Callable[[IncidentNotice], Any]] = {
     "ragfault": _format_plain,
     "slack": _format_slack,
     "alertmanager": _format_alertmanager,
@@ -167,7 +156,7 @@ def parse_mail_server(url: str) -> MailServer:
 
 
 class MailReceiver(Struct, frozen=True):
-    """Receiver of notifications by e-mail."""
+    """Receiver of notices by e-mail."""
 
     server: MailServer
     password: str | None
@@ -185,11 +174,16 @@ class MailReceiver(Struct, frozen=True):
             raise UsageError(f"{mail_server.user} needs a password: set RAGFAULT_SMTP_PASSWORD.")
         return cls(mail_server, password, sender, receiver)
 
-    def __call__(self, notification: AlertNotification) -> DeliveryAttempt:
-        """Try once to send a notification; nothing is sent to another machine without TLS."""
+    @property
+    def name(self) -> str:
+        """The receiver in words."""
+        return f"mail to {self.receiver}"
+
+    def __call__(self, notice: IncidentNotice) -> DeliveryAttempt:
+        """Try once to send a notice; nothing is sent to another machine without TLS."""
         try:
             with self._connect() as line:
-                line.send_message(build_message(notification, self.sender, self.receiver))
+                line.send_message(build_message(notice, self.sender, self.receiver))
         except smtplib.SMTPRecipientsRefused as error:
             code, reply = next(iter(error.recipients.values()))
             return _refused_attempt(code, reply)
@@ -229,50 +223,61 @@ def _refused_attempt(code: int, reply: object) -> DeliveryAttempt:
     return DeliveryAttempt(f"the mail server answered {code}: {_single_line(words)[:200]}", 400 <= code < 500)
 
 
-def build_message(notification: AlertNotification, sender: str, receiver: str) -> EmailMessage:
-    """Build a plain text message; messages of one alert form a thread.
+def build_message(notice: IncidentNotice, sender: str, receiver: str) -> EmailMessage:
+    """Build a plain text message; messages of one incident form a thread.
 
-    No text of a notification can start a new header or a new line.
+    No text of a notice can start a new header or a new line.
     """
     domain = sender.rpartition("@")[2]
     message = EmailMessage(policy=SMTP)
     message["From"], message["To"] = sender, receiver
-    message["Subject"] = f"[ragfault] {_single_line(notification.sentence)}"[:MAX_SUBJECT_LENGTH]
-    message["Date"] = format_datetime(datetime.fromtimestamp(notification.time, UTC))
+    message["Subject"] = f"[ragfault] {_single_line(notice.sentence)}"[:MAX_SUBJECT_LENGTH]
+    message["Date"] = format_datetime(datetime.fromtimestamp(notice.time, UTC))
     message["Message-ID"] = make_msgid(domain=domain)
-    message["References"] = f"<{sha256(notification.key.encode('utf-8', 'replace')).hexdigest()[:32]}@{domain}>"
+    message["References"] = f"<{sha256(notice.key.encode('utf-8', 'replace')).hexdigest()[:32]}@{domain}>"
     message["Auto-Submitted"] = "auto-generated"
-    message.set_content("\n".join(_message_lines(notification)) + "\n", cte="quoted-printable")
+    message.set_content("\n".join(_message_lines(notice)) + "\n", cte="quoted-printable")
     return message
 
 
-def _message_lines(notification: AlertNotification) -> Iterator[str]:
-    yield _single_line(notification.sentence)
+def _message_lines(notice: IncidentNotice) -> Iterator[str]:
+    incident = notice.incident
+    yield _single_line(notice.sentence)
     yield ""
-    began = None if notification.began is None else _format_time(notification.began)
-    word = "resolved" if notification.kind == "resolved" else "firing since"
+    yield _single_line(incident.sentence)
+    yield ""
+    size = incident.size
+    moved = "" if size is None else (
+        f"{size.metric} {size.before:.3g} before, {size.since:.3g} since "
+        f"({size.difference:+.3g} [{size.low:+.3g}, {size.high:+.3g}])"
+    )  # fmt: skip
+    share = (
+        "" if incident.share is None else f"{incident.scored:,} scored traces since then, {incident.share:.0%} of all"
+    )
+    onset = f"{format_moment(incident.onset)}, between {format_moment(incident.earliest)} and "
     for name, value in (
-        ("severity", notification.severity),
-        ("layer", notification.layer),
-        ("route", notification.route),
-        (word, _format_time(notification.since)),
-        ("the drop began about", began),
+        ("severity", incident.severity),
+        ("layer", incident.layer),
+        ("routes", ", ".join(route or "no route" for route in incident.routes)),
+        ("onset", f"{onset}{format_moment(incident.latest)}" if incident.kind == "quality" else ""),
+        ("opened", format_moment(incident.opened)),
+        ("resolved", "" if incident.resolved is None else format_moment(incident.resolved)),
+        ("size", moved),
+        ("affected", share),
+        ("acknowledged by", incident.acknowledged),
     ):
         if value:
             yield f"{name}: {_single_line(value)}"
-    yield from _list_section("What may be to blame", notification.suspects)
-    yield from _list_section("What to try", notification.remedies)
-    yield from _list_section("Traces that show it", notification.traces)
+    yield from _list_section("Shortly before", (f"{mark.text} ({format_moment(mark.time)})" for mark in incident.marks))
+    yield from _list_section("What may be to blame", incident.suspects)
+    yield from _list_section("What to try", incident.remedies)
+    yield from _list_section("Traces that show it", incident.traces)
 
 
 def _list_section(title: str, lines: Iterable[str]) -> Iterator[str]:
     lines = tuple(lines)
     if lines:
         yield from ("", f"{title}:", *(f"- {_single_line(line)}" for line in lines))
-
-
-def _format_time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _single_line(text: str) -> str:
@@ -284,27 +289,54 @@ def _single_line(text: str) -> str:
 RETRY_DELAYS = (0.0, 1.0, 5.0, 30.0, 120.0)
 """Seconds before each attempt."""
 QUEUE_SIZE = 1000
-"""Notifications that may wait per receiver."""
+"""Notices that may wait per receiver."""
 
-Receiver = Callable[[AlertNotification], DeliveryAttempt]
-"""One attempt to send a notification."""
-DeliveryCallback = Callable[[AlertNotification, str | None], None]
-"""Called with each notification and the reason of its failure; None: delivered."""
+REDELIVERY_SECONDS = 300.0
+"""Seconds after which a notice that failed is sent once more, as long as its receiver fails."""
+MAX_UNSENT = 100
+"""Notices that are kept for that."""
+
+
+class Receiver(Protocol):
+    """One attempt to send a notice to one place."""
+
+    @property
+    def name(self) -> str:
+        """The receiver in words, without a secret."""
+        ...
+
+    def __call__(self, notice: IncidentNotice) -> DeliveryAttempt: ...
+
+
+class ReceiverFault(Struct, frozen=True, kw_only=True):
+    """A receiver that does not take notices."""
+
+    receiver: str
+    error: str
+    since: float
+    """Seconds since 1970."""
+    unsent: int
+    """Notices that failed."""
+
+
+DeliveryCallback = Callable[[IncidentNotice, str | None], None]
+"""Called with each notice and the reason of its failure; None: delivered."""
 
 
 class WebhookReceiver:
-    """Receiver of notifications by HTTP, signed where there is a secret."""
+    """Receiver of notices by HTTP, signed where there is a secret."""
 
     def __init__(self, url: str, shape: str, secret: str | None) -> None:
         if shape not in WEBHOOK_FORMATS:
             raise UnknownName("shape of a webhook", shape, WEBHOOK_FORMATS)
         if urlsplit(url).scheme not in ("http", "https"):
             raise UsageError("a webhook is an address that begins with https:// or http://.")
+        self.name = f"the webhook at {urlsplit(url).hostname}"
         self._url, self._format, self._secret = url, WEBHOOK_FORMATS[shape], secret
 
-    def __call__(self, notification: AlertNotification) -> DeliveryAttempt:
-        """Try once to send a notification."""
-        body = msgspec.json.encode(self._format(notification))
+    def __call__(self, notice: IncidentNotice) -> DeliveryAttempt:
+        """Try once to send a notice."""
+        body = msgspec.json.encode(self._format(notice))
         headers = {"Content-Type": "application/json"}
         if self._secret:
             moment = int(time.time())
@@ -329,8 +361,8 @@ def build_receivers(settings: ServerSettings) -> list[Receiver]:
     return receivers
 
 
-class NotificationSender:
-    """Sends notifications to all receivers independently."""
+class NoticeSender:
+    """Sends notices to all receivers independently."""
 
     def __init__(
         self,
@@ -347,10 +379,15 @@ class NotificationSender:
         for line in self._queues:
             line.start()
 
-    def send(self, notification: AlertNotification) -> None:
-        """Enqueue a notification; where a queue is full it is dropped and counted."""
+    @property
+    def faults(self) -> tuple[ReceiverFault, ...]:
+        """The receivers that took none of the latest notices."""
+        return tuple(line.fault for line in self._queues if line.fault is not None)
+
+    def send(self, notice: IncidentNotice) -> None:
+        """Enqueue a notice; where a queue is full it is dropped and counted."""
         for line in self._queues:
-            line.send(notification)
+            line.send(notice)
 
     def close(self) -> None:
         """Try once more to send what waits, and stop."""
@@ -361,7 +398,7 @@ class NotificationSender:
 
 
 class ReceiverQueue(BackgroundThread):
-    """Thread that sends notifications to one receiver in order, and reports the result of each."""
+    """Thread that sends notices to one receiver in order, and reports the result of each."""
 
     def __init__(
         self,
@@ -372,18 +409,21 @@ class ReceiverQueue(BackgroundThread):
     ) -> None:
         self._receiver, self._counters = receiver, counters
         self._on_delivered, self._retry_delays = on_delivered, retry_delays
-        self._queue: Queue[AlertNotification] = Queue(QUEUE_SIZE)
+        self._queue: Queue[IncidentNotice] = Queue(QUEUE_SIZE)
         self._unreachable = False
-        """The last notification could not be delivered."""
+        """The last notice could not be delivered."""
+        self._unsent: deque[IncidentNotice] = deque(maxlen=MAX_UNSENT)
+        self._next_try = 0.0
+        self.fault: ReceiverFault | None = None
+        """Why the receiver fails; None: it took the last notice."""
         super().__init__("ragfault-sender")
 
-    def send(self, notification: AlertNotification) -> None:
-        """Enqueue a notification."""
+    def send(self, notice: IncidentNotice) -> None:
+        """Enqueue a notice."""
         if self._queue.qsize() >= QUEUE_SIZE:
-            self._counters.add("unsent")
-            self._on_delivered(notification, "too many wait to be sent")
+            self._report(notice, "too many wait to be sent")
             return
-        self._queue.put(notification)
+        self._queue.put(notice)
 
     def stop(self) -> None:
         """Skip the delays between attempts from now on."""
@@ -392,22 +432,45 @@ class ReceiverQueue(BackgroundThread):
     def _run(self) -> None:
         while True:
             try:
-                notification = self._queue.get(timeout=0.2)
+                notice = self._queue.get(timeout=0.2)
             except Empty:
                 if self._stopping.is_set():
                     return
+                self._send_again()
                 continue
-            failure = self._deliver(notification)
-            self._counters.add("sent" if failure is None else "unsent")
-            self._on_delivered(notification, failure)
+            self._report(notice, self._deliver(notice))
 
-    def _deliver(self, notification: AlertNotification) -> str | None:
-        """Send a notification with retries; return the reason of its failure, None where it was delivered."""
+    def _report(self, notice: IncidentNotice, failure: str | None) -> None:
+        """Count the result of a delivery, and keep a notice that failed."""
+        if failure is None:
+            self.fault = None
+        else:
+            since, unsent = (time.time(), 0) if self.fault is None else (self.fault.since, self.fault.unsent)
+            self.fault = ReceiverFault(receiver=self._receiver.name, error=failure, since=since, unsent=unsent + 1)
+            self._unsent.append(notice)
+            self._next_try = time.monotonic() + REDELIVERY_SECONDS
+        self._counters.add("sent" if failure is None else "unsent")
+        self._on_delivered(notice, failure)
+
+    def _send_again(self) -> None:
+        """Send the oldest notice that failed once more, when it is time: so it is found out that a receiver is back."""
+        if not self._unsent or time.monotonic() < self._next_try:
+            return
+        attempt = self._receiver(self._unsent[0])
+        if attempt.error is None:
+            self._report(self._unsent.popleft(), None)
+            return
+        if not attempt.retryable:
+            self._unsent.popleft()
+        self._next_try = time.monotonic() + REDELIVERY_SECONDS
+
+    def _deliver(self, notice: IncidentNotice) -> str | None:
+        """Send a notice with retries; return the reason of its failure, None where it was delivered."""
         attempt = DeliveryAttempt("the receiver was unreachable", retryable=True)
         for pause in self._retry_delays:
             wait = max(pause, attempt.retry_after)
             if not attempt.retryable or ((wait or self._unreachable) and self._stopping.wait(wait)):
                 return attempt.error
-            attempt = self._receiver(notification)
+            attempt = self._receiver(notice)
             self._unreachable = attempt.retryable
         return attempt.error

@@ -1,4 +1,4 @@
-"""Alert scheduler: each minute it detects changes, evaluates rules, sends notifications and deletes expired traces.
+"""Alert scheduler: each minute it detects changes, evaluates rules, sends notices and deletes expired traces.
 
 A replay measures one reference period for all series, from the beginning of the traffic. Live, the first minutes of a
 metric on a route are its reference, each minute is processed after a lag, and faults are located against the day before
@@ -10,32 +10,32 @@ from __future__ import annotations
 import base64
 import logging
 import math
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis.comparison.records import LayerFault
 from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, RuleReading, evaluate_rules, load_rules
-from ragfault.analysis.monitoring.alerts import AlertTransition, advance_alerts
+from ragfault.analysis.monitoring.alerts import AlertKey, AlertSilence, AlertState, AlertTransition, advance_alerts
 from ragfault.analysis.monitoring.change_detection import (
     FALSE_ALARM_RATE,
     DropDetection,
     SeriesWatch,
     advance_watch,
-    locate_fault,
     measure_reference,
     start_test,
 )
+from ragfault.analysis.monitoring.incidents import Incident, next_notice
 from ragfault.analysis.monitoring.monitor import select_referenced, select_watched
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series
 from ragfault.io.runs import MetricInfo
-from ragfault.server.alerts.delivery import AlertNotification, NotificationSender
+from ragfault.server.alerts.delivery import IncidentNotice, NoticeSender
+from ragfault.server.alerts.incidents import IncidentBuilder
+from ragfault.server.alerts.watchdog import Watchdog, advance_problems
 from ragfault.server.background_thread import BackgroundThread
-from ragfault.server.state import ALERTS_SETTING, ServerState
+from ragfault.server.state import ALERTS_SETTING, INCIDENTS_SETTING, ServerState
 from ragfault.server.storage import AlertEvent
 from ragfault.server.storage.outcome_rows import get_trace_time
 
@@ -117,17 +117,6 @@ def _start_watch(
     return watch if period is None else replace(watch, test=start_test(period, period.last))
 
 
-def locate_live_fault(
-    all_series: Mapping[SeriesKey, MetricSeries],
-    measures: Mapping[str, MetricInfo],
-    route: str | None,
-    since: int,
-    until: int,
-) -> LayerFault | None:
-    """Return the layer fault between the day before a minute and the time since; None where no branch matches."""
-    return locate_fault(all_series, measures, route, (since - DAY_MINUTES, since), (since, until)).fault
-
-
 log = logging.getLogger("ragfault.server")
 
 ROUND_SECONDS = 60.0
@@ -142,18 +131,17 @@ DETECTOR_SETTING = "change_detector"
 RETENTION_ROUNDS = 60
 """Rounds between two deletions of expired traces."""
 
-MeasuresByName = Mapping[str, MetricInfo]
 TraceIds = tuple[str, ...]
-FaultFinder = Callable[[str | None, int, int], LayerFault | None]
 
 
 class AlertScheduler(BackgroundThread):
-    """Thread that runs rounds of change detection, alert rules, notification and retention."""
+    """Thread that runs rounds of change detection, alert rules, incidents, notices and retention."""
 
     def __init__(self, server: ServerState) -> None:
         self._server = server
         self._rules = DEFAULT_RULES if server.settings.rules is None else load_rules(server.settings.rules)
-        self._sender = NotificationSender(server.settings, server.counters, self._record_delivery)
+        self._sender = NoticeSender(server.settings, server.counters, self._record_delivery)
+        self._watchdog = Watchdog(server)
         self._round_count = 0
         super().__init__("ragfault-scheduler")
 
@@ -163,12 +151,12 @@ class AlertScheduler(BackgroundThread):
         super().start()
 
     def close(self) -> None:
-        """Stop after the round in progress; waiting notifications are tried once more."""
+        """Stop after the round in progress; waiting notices are tried once more."""
         super().close()
         self._sender.close()
 
-    def run_round(self) -> tuple[AlertNotification, ...]:
-        """Run one round; return the notifications that it sends."""
+    def run_round(self) -> tuple[IncidentNotice, ...]:
+        """Run one round; return the notices that it sends."""
         server = self._server
         server.counters.flush()
         server.store.compact().result()
@@ -177,10 +165,10 @@ class AlertScheduler(BackgroundThread):
         self._round_count += 1
         now = server.now()
         with server.alert_lock:
-            notifications = self._evaluate_alerts(now, math.floor(now / 60))
-        for notification in notifications:
-            self._sender.send(notification)
-        return notifications
+            notices = self._advance(now, math.floor(now / 60))
+        for notice in notices:
+            self._sender.send(notice)
+        return notices
 
     def _run(self) -> None:
         last = self._server.now()
@@ -202,36 +190,58 @@ class AlertScheduler(BackgroundThread):
             self._server.counters.add("forgotten", gone)
             self._server.scoring_workers.recount()
 
-    def _evaluate_alerts(self, now: float, until: int) -> tuple[AlertNotification, ...]:
-        """Detect drops and advance the alerts to before a minute; both states are stored with the events."""
+    def _advance(self, now: float, until: int) -> tuple[IncidentNotice, ...]:
+        """Advance tests, alerts and incidents to before a minute; their states are stored with the events."""
         server = self._server
-        measures = server.measures
+        incidents: list[Incident] = list(server.load_incidents())
+        state, detector, drops, transitions, incidents = self._evaluate_alerts(incidents, now, until)
+        kinds = frozenset(incident.kind for incident in incidents if incident.resolved is None)
+        problems = self._watchdog.find_problems(self._sender.faults, kinds)
+        incidents = advance_problems(incidents, problems, now)
+        reminded = {(event.rule, event.metric, event.route or "") for event in transitions if event.kind == "reminder"}
+        open_, past, notices = [], [], []
+        for incident in incidents:
+            silenced = _is_silenced(incident, state)
+            announced, kind = next_notice(
+                incident, silenced=silenced, reminded=not reminded.isdisjoint(incident.alerts)
+            )
+            if kind is not None:
+                notices.append(IncidentNotice(kind=kind, time=now, incident=announced))
+            (open_ if announced.resolved is None or announced.notified is not None else past).append(announced)
+        events = [
+            *(_detection_event(drop, now) for drop in drops),
+            *(_transition_event(transition) for transition in transitions),
+            *(_notice_event(notice) for notice in notices),
+        ]
+        settings = {
+            ALERTS_SETTING: msgspec.to_builtins(state),
+            INCIDENTS_SETTING: msgspec.to_builtins(open_),
+            DETECTOR_SETTING: encode_state(detector),
+        }
+        server.store.add_events(events, settings, past).result()
+        return tuple(notices)
+
+    def _evaluate_alerts(
+        self, incidents: list[Incident], now: float, until: int
+    ) -> tuple[AlertState, DetectorState, tuple[DropEvent, ...], tuple[AlertTransition, ...], list[Incident]]:
+        """Detect drops, advance the alerts, and group those that fire into incidents."""
+        server = self._server
+        measures, before = server.measures, server.load_alert_state()
+        detector = decode_state(server.store.read_setting(DETECTOR_SETTING, ""))
         series = self._load_series(until)
         if not series:
-            return ()
-        detector = decode_state(server.store.read_setting(DETECTOR_SETTING, ""))
+            return before, detector, (), (), incidents
         scored, reference = self._compute_scored_until(until), server.settings.reference_minutes
         detector, drops = detect_changes(detector, series, measures, scored, reference, FALSE_ALARM_RATE)
-        dropped = [(watch.metric, watch.route) for watch in detector.watches.values() if watch.detection is not None]
-        before = server.load_alert_state()
+        watches = detector.watches.values()
+        dropped = [(watch.metric, watch.route) for watch in watches if watch.detection is not None]
         shown = {alert.key: alert.traces for alert in before.alerts}
-        references = {
-            (watch.metric, watch.route): watch.test.period
-            for watch in detector.watches.values()
-            if watch.test is not None
-        }
+        references = {(watch.metric, watch.route): watch.test.period for watch in watches if watch.test is not None}
         read = evaluate_rules(self._rules, series, measures, until, dropped, references)
         readings = [self._attach_traces(reading, until, shown) for reading in read]
         state, transitions = advance_alerts(before, readings, now)
-        find_fault = lru_cache(partial(locate_live_fault, series, measures))
-        notifications = tuple(
-            self._build_notification(event, measures, detector, until, find_fault) for event in transitions
-        )
-        events = [_detection_event(drop, now) for drop in drops]
-        events += [_notification_event(notification) for notification in notifications]
-        settings = {ALERTS_SETTING: msgspec.to_builtins(state), DETECTOR_SETTING: encode_state(detector)}
-        server.store.add_events(events, settings).result()
-        return notifications
+        builder = IncidentBuilder(server.store, series, measures, watches, now)
+        return state, detector, drops, transitions, builder.group_alerts(incidents, state.firing)
 
     def _load_series(self, until: int) -> dict[SeriesKey, MetricSeries]:
         """Load the last hours by the minute and the days before in coarser segments."""
@@ -250,7 +260,7 @@ class AlertScheduler(BackgroundThread):
     def _attach_traces(
         self, reading: RuleReading, until: int, known_traces: Mapping[tuple[str, str, str], TraceIds]
     ) -> RuleReading:
-        """Attach example traces to a breach: those of its first notification, or the worst of its window."""
+        """Attach example traces to a breach: those of its first breach, or the worst of its window."""
         if not reading.breach:
             return reading
         traces = known_traces.get((reading.rule.name, reading.metric, reading.route or ""), ())
@@ -260,51 +270,36 @@ class AlertScheduler(BackgroundThread):
             traces = tuple(trace.trace for trace in worst)
         return msgspec.structs.replace(reading, traces=traces)
 
-    def _build_notification(
-        self,
-        event: AlertTransition,
-        measures: MeasuresByName,
-        detector: DetectorState,
-        until: int,
-        fault_finder: FaultFinder,
-    ) -> AlertNotification:
-        """Build a notification with the fault that the decision tree finds."""
-        watch = detector.watches.get(watch_key(event.metric, event.route))
-        drop = None if watch is None else watch.detection
-        rule = next(rule for rule in self._rules if rule.name == event.rule)
-        since = drop.onset if drop is not None else until - rule.window
-        fault = fault_finder(event.route, since, until)
-        return AlertNotification(
-            kind=event.kind,
-            rule=event.rule,
-            severity=event.severity,
-            metric=event.metric,
-            route=event.route,
-            value=event.value,
-            since=event.since,
-            time=event.time,
-            began=None if drop is None else 60.0 * drop.onset,
-            layer=measures[event.metric].layer if fault is None else fault.layer,
-            blamed=fault is not None,
-            title=None if fault is None else fault.title,
-            suspects=() if fault is None else tuple(suspect.stage for suspect in fault.suspects),
-            remedies=() if fault is None else fault.remedies,
-            traces=event.traces,
-        )
-
-    def _record_delivery(self, notification: AlertNotification, failure: str | None) -> None:
+    def _record_delivery(self, notice: IncidentNotice, failure: str | None) -> None:
         """Record the result of a delivery."""
-        body: dict[str, Any] = {"notice": notification.kind} | ({} if failure is None else {"fault": failure})
+        body: dict[str, Any] = {"notice": notice.kind} | ({} if failure is None else {"fault": failure})
         kind = "sent" if failure is None else "not sent"
-        self._server.store.add_events(
-            [AlertEvent(alert=notification.key, time=self._server.now(), kind=kind, body=body)]
-        )
+        self._server.store.add_events([AlertEvent(alert=notice.key, time=self._server.now(), kind=kind, body=body)])
 
 
-def _notification_event(notification: AlertNotification) -> AlertEvent:
-    return AlertEvent(
-        alert=notification.key, time=notification.time, kind=notification.kind, body=msgspec.to_builtins(notification)
-    )
+def _is_silenced(incident: Incident, state: AlertState) -> bool:
+    """Return whether silences cover every alert of an incident; one of the server only by a silence of everything."""
+    if incident.kind != "quality":
+        return any(silence.rule is silence.metric is silence.route is None for silence in state.silences)
+    alerts = [alert for alert in state.alerts if alert.key in incident.alerts and alert.status == "firing"]
+    keys = incident.alerts if not alerts else [alert.key for alert in alerts]
+    return bool(state.silences) and all(any(_covers(silence, key) for silence in state.silences) for key in keys)
+
+
+def _covers(silence: AlertSilence, key: AlertKey) -> bool:
+    rule, metric, route = key
+    return silence.rule in (None, rule) and silence.metric in (None, metric) and silence.route in (None, route)
+
+
+def _notice_event(notice: IncidentNotice) -> AlertEvent:
+    incident = notice.incident
+    body = {"title": incident.title, "routes": list(incident.routes), "onset": incident.onset, "layer": incident.layer}
+    return AlertEvent(alert=incident.id, time=notice.time, kind=notice.kind, body=body)
+
+
+def _transition_event(event: AlertTransition) -> AlertEvent:
+    key = f"{event.rule}/{event.metric}/{event.route or ''}"
+    return AlertEvent(alert=key, time=event.time, kind=event.kind, body=msgspec.to_builtins(event))
 
 
 def _detection_event(drop: DropEvent, now: float) -> AlertEvent:

@@ -26,7 +26,7 @@ from ragfault.judges.cards import JudgeCard, list_cards, load_card
 from ragfault.server.api import traffic_views
 from ragfault.server.api.verdict_view import compare_labels
 from ragfault.server.state import ServerState
-from ragfault.server.storage import AlertEvent, StoreTotals, TraceSelection
+from ragfault.server.storage import StoreTotals, TraceSelection
 from ragfault.stats.intervals import wilson_interval
 from ragfault.text.number_format import format_number
 
@@ -164,7 +164,7 @@ def describe_event(body: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, value in body.items():
         if name in HIDDEN_FIELDS or value in (None, "", (), []):
             continue
-        if name in ("since", "began", "until") and isinstance(value, float):
+        if name in ("since", "onset", "until") and isinstance(value, float):
             text = f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M} UTC"
         elif isinstance(value, float):
             text = format_number(value)
@@ -174,17 +174,8 @@ def describe_event(body: Mapping[str, Any]) -> list[tuple[str, str]]:
     return described
 
 
-HIDDEN_FIELDS = ("kind", "rule", "severity", "metric", "route", "time", "blamed", "traces", "remedies", "suspects")
+HIDDEN_FIELDS = ("kind", "rule", "severity", "metric", "route", "time", "traces", "title")
 """Fields of an event that its row or its alert shows already."""
-
-
-def collect_messages(events: tuple[AlertEvent, ...]) -> dict[str, dict[str, Any]]:
-    """Return the latest firing notification of each alert, by alert."""
-    messages: dict[str, dict[str, Any]] = {}
-    for event in events:
-        if event.kind in ("firing", "reminder"):
-            messages.setdefault(event.alert, event.body)
-    return messages
 
 
 class ClustersView(Struct, frozen=True, kw_only=True):

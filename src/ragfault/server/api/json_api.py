@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from pydantic.json_schema import SkipJsonSchema
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from ragfault.analysis.monitoring.incidents import IncidentKind
 from ragfault.analysis.monitoring.rollups import Rollup, bin_edges
 from ragfault.analysis.monitoring.windows import DAY_MINUTES
 from ragfault.io.runs import MetricInfo
@@ -42,6 +43,10 @@ def _render_server(server: ServerState) -> Iterator[str]:
     ):
         yield from _render_head(f"ragfault_{name}", kind, text)
         yield f"ragfault_{name} {value}"
+    kinds = [incident.kind for incident in traffic_views.list_open_incidents(server)]
+    yield from _render_head("ragfault_incidents_open", "gauge", "Open incidents by kind.")
+    for kind in get_args(IncidentKind):
+        yield f'ragfault_incidents_open{{kind="{kind}"}} {kinds.count(kind)}'
     yield from _render_latency(server.scoring_workers.latency)
     yield from _render_head("ragfault_ingest_total", "counter", "What became of what came in, since the start.")
     for outcome, n in server.counters.totals.items():
@@ -135,6 +140,7 @@ NumberParam = Annotated[float | SkipJsonSchema[None], Query(allow_inf_nan=False)
 TextParam = Annotated[str | SkipJsonSchema[None], Query(max_length=1000)]
 TimeParam = Annotated[str, Query(max_length=40, description="Seconds since 1970, or an ISO time in UTC.")]
 NameParam = Annotated[str, Path(min_length=1)]
+LimitParam = Annotated[int, Query(ge=1, le=1000)]
 WindowParam = Annotated[int, Query(ge=1, le=366 * DAY_MINUTES)]
 
 
@@ -153,7 +159,7 @@ def read_selection(  # noqa: PLR0913, PLR0917 - the parameters of a page
     sort: Annotated[str, Query(max_length=200)] = "time",
     order: Literal["descending", "ascending"] = "descending",
     after: TextParam = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    limit: LimitParam = 50,
 ) -> TraceSelection:
     """Build the selection that the query parameters ask for."""
     return TraceSelection(**locals())
@@ -214,7 +220,7 @@ def get_prometheus(server: Server) -> Response:
 
 @router.get("/overview.json")
 def get_overview(server: Server) -> traffic_views.TrafficOverview:
-    """Summarize the present state of all metrics and alerts."""
+    """Summarize the open incidents and the present state of all metrics."""
     return traffic_views.load_overview(server)
 
 
@@ -268,10 +274,16 @@ def get_trace(server: Server, id: NameParam, named: Annotated[TextParam, Query(a
     return traffic_views.load_trace(server, named if id == "-" and named is not None else id)
 
 
-@router.get("/alerts.json")
-def get_alerts(server: Server) -> traffic_views.AlertsView:
-    """Return the alerts and their history."""
-    return traffic_views.load_alerts(server)
+@router.get("/incidents.json", **INVALID)
+def get_incidents(server: Server, until: NumberParam = None, limit: LimitParam = 50) -> traffic_views.IncidentsView:
+    """Return the open incidents and a page of those that are over, the latest first."""
+    return traffic_views.load_incidents(server, until, limit)
+
+
+@router.get("/alerts.json", **INVALID)
+def get_alerts(server: Server, until: NumberParam = None, limit: LimitParam = 200) -> traffic_views.AlertsView:
+    """Return the alerts and a page of their history, the latest first."""
+    return traffic_views.load_alerts(server, until, limit)
 
 
 @router.get("/clusters.json")

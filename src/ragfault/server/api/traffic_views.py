@@ -1,4 +1,4 @@
-"""Views of live traffic that JSON API and dashboard share: overview, one metric, traces, alerts and runs."""
+"""Views of live traffic that JSON API and dashboard share: overview, one metric, incidents, alerts and runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from ragfault.analysis.monitoring.alert_rules import SEVERITIES
 from ragfault.analysis.monitoring.alerts import Alert, AlertSilence
+from ragfault.analysis.monitoring.incidents import Incident
 from ragfault.analysis.monitoring.noise import describe_promise
 from ragfault.analysis.monitoring.windows import (
     DAY_MINUTES,
@@ -41,6 +43,8 @@ from ragfault.server.storage import (
 
 OVERVIEW_WINDOWS = (30, 90, DAY_MINUTES)
 """The windows of the overview in minutes."""
+PAGE_LINES = 50
+"""Lines of a page of a list."""
 WINDOW_SEGMENTS = 12
 """Segments of a window, whose means give the interval of the overall mean."""
 
@@ -70,15 +74,15 @@ class MetricTrend(Struct, frozen=True, kw_only=True):
 
 
 class TrafficOverview(Struct, frozen=True, kw_only=True):
-    """The overview: the store, the trend of each metric on each route, and open alerts."""
+    """The overview: the store, the open incidents, and the trend of each metric on each route."""
 
     now: float
     totals: StoreTotals
     trends: tuple[MetricTrend, ...]
     """Ordered by metric, route and window."""
     routes: tuple[str, ...]
-    alerts: tuple[Alert, ...]
-    """Alerts that are not resolved."""
+    incidents: tuple[Incident, ...]
+    """Open incidents, the gravest first."""
     marks: tuple[TimelineMark, ...]
     """Marks of the last day."""
     counts: dict[str, int]
@@ -133,6 +137,20 @@ class AlertsView(Struct, frozen=True, kw_only=True):
     silences: tuple[AlertSilence, ...]
     events: tuple[AlertEvent, ...]
     """Latest first."""
+    next: float | None = None
+    """`until` of the next page of events; None on the last page."""
+
+
+class IncidentsView(Struct, frozen=True, kw_only=True):
+    """Open incidents, and a page of those that are over."""
+
+    now: float
+    open: tuple[Incident, ...]
+    """The gravest first."""
+    past: tuple[Incident, ...]
+    """The latest opened first."""
+    next: float | None = None
+    """`until` of the next page of those; None on the last page."""
 
 
 class RunEntry(Struct, frozen=True, kw_only=True):
@@ -153,7 +171,7 @@ def load_overview(server: ServerState) -> TrafficOverview:
         totals=store.compute_totals(),
         trends=tuple(_add_ppi(server, trend) for trend in trends),
         routes=store.list_routes(),
-        alerts=tuple(alert for alert in server.load_alert_state().alerts if alert.status != "resolved"),
+        incidents=list_open_incidents(server),
         marks=store.read_marks(now - DAY_MINUTES * 60),
         counts=_sum_counts(store.read_counts(until - DAY_MINUTES)),
         scoring=server.scoring_workers.summarize(),
@@ -204,16 +222,39 @@ def load_trace(server: ServerState, id: str) -> StoredTrace:
     return trace
 
 
-def load_alerts(server: ServerState) -> AlertsView:
-    """Load the alerts and their history."""
+def list_open_incidents(server: ServerState) -> tuple[Incident, ...]:
+    """List the open incidents, the gravest first; those that somebody acknowledged come last."""
+    incidents = [incident for incident in server.load_incidents() if incident.resolved is None]
+    return tuple(sorted(incidents, key=_incident_order))
+
+
+def _incident_order(incident: Incident) -> tuple[bool, int, float]:
+    return incident.acknowledged is not None, SEVERITIES.index(incident.severity), -incident.opened
+
+
+def load_incidents(server: ServerState, until: float | None = None, limit: int = PAGE_LINES) -> IncidentsView:
+    """Load the open incidents and a page of those that are over, opened before a time."""
+    past = server.store.read_past_incidents(limit + 1, until)
+    return IncidentsView(
+        now=server.now(),
+        open=list_open_incidents(server),
+        past=past[:limit],
+        next=past[limit - 1].opened if len(past) > limit else None,
+    )
+
+
+def load_alerts(server: ServerState, until: float | None = None, limit: int = 4 * PAGE_LINES) -> AlertsView:
+    """Load the alerts and a page of their history, before a time."""
     state, reference = server.load_alert_state(), server.settings.reference_minutes
+    events = server.store.read_events(limit=limit + 1, until=until)
     return AlertsView(
         now=server.now(),
         reference_minutes=reference,
         promise=describe_promise(reference),
         alerts=state.alerts,
         silences=state.silences,
-        events=server.store.read_events(),
+        events=events[:limit],
+        next=events[limit - 1].time if len(events) > limit else None,
     )
 
 

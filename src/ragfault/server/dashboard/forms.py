@@ -1,4 +1,4 @@
-"""Forms of the dashboard: sign-in, tokens, saved views, labels, comments, alerts, clusters and runs.
+"""Forms of the dashboard: sign-in, tokens, saved views, labels, comments, incidents, alerts, clusters and runs.
 
 Every form carries a CSRF token and needs the role admin.
 """
@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from fastapi import APIRouter, Depends, Request
+from msgspec.structs import replace
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
@@ -36,7 +37,7 @@ from ragfault.server.dashboard.page_renderer import PageRoute, local_path, rende
 from ragfault.server.request_limits import read_body
 from ragfault.server.security import SESSION_COOKIE
 from ragfault.server.settings import RequestLimits
-from ragfault.server.state import ALERTS_SETTING, ServerState
+from ragfault.server.state import ALERTS_SETTING, INCIDENTS_SETTING, ServerState
 from ragfault.server.storage import AlertEvent, TraceComment, TraceSelection, export_run, import_run
 
 FORM_LIMITS = RequestLimits(body=64_000, decompressed=64_000)
@@ -228,7 +229,7 @@ async def post_comment(request: Request, fields: FormFields = AdminForm) -> Resp
 
 @forms_router.post("/alerts")
 async def post_alert(request: Request, fields: FormFields = AdminForm) -> Response:
-    """Acknowledge an alert, silence it, or end all silences."""
+    """Silence alerts, or end all silences."""
     action, rule = fields.get("action"), fields.get("rule", "")
     names = {"metric": fields.get("metric") or None, "route": fields.get("route") or None}
     who = _author_name(request, fields)
@@ -236,15 +237,13 @@ async def post_alert(request: Request, fields: FormFields = AdminForm) -> Respon
     def work(server: ServerState) -> None:
         with server.alert_lock:
             state, now = server.load_alert_state(), server.now()
-            if action == "acknowledge":
-                state, kind = alerts.acknowledge_alert(state, who, rule=rule, **names), "acknowledged"
-            elif action == "silence":
+            if action == "silence":
                 until = now + 60 * _parse_minutes(fields.get("minutes", "60"))
                 state, kind = alerts.add_silence(state, until, rule=rule or None, **names), "silenced"
             elif action == "unsilence":
                 state, kind = alerts.clear_silences(state), "unsilenced"
             else:
-                raise UsageError("an alert can be acknowledged or silenced, and silences can be ended.")
+                raise UsageError("alerts can be silenced, and silences can be ended.")
             key = f"{rule or '*'}/{names['metric'] or '*'}/{names['route'] or ''}"
             event = AlertEvent(alert=key, time=now, kind=kind, body={"by": who})
             server.store.add_events([event], {ALERTS_SETTING: msgspec.to_builtins(state)}).result()
@@ -255,6 +254,32 @@ async def post_alert(request: Request, fields: FormFields = AdminForm) -> Respon
         fields.get("minutes", ""),
     )
     return await _apply_and_redirect(request, work, "/alerts", audited)
+
+
+@forms_router.post("/incidents")
+async def post_incident(request: Request, fields: FormFields = AdminForm) -> Response:
+    """Acknowledge an incident and the alerts of it that fire: no reminder is sent of them."""
+    id, who = fields.get("incident", ""), _author_name(request, fields)
+
+    def work(server: ServerState) -> None:
+        with server.alert_lock:
+            state, incidents = server.load_alert_state(), list(server.load_incidents())
+            at = next(
+                (at for at, incident in enumerate(incidents) if incident.id == id and incident.resolved is None), None
+            )
+            if at is None:
+                raise UnknownName(
+                    "open incident", id, [incident.id for incident in incidents if incident.resolved is None]
+                )
+            incidents[at] = replace(incidents[at], state="acknowledged", acknowledged=who)
+            for rule, metric, route in incidents[at].alerts:
+                state = alerts.acknowledge_alert(state, who, rule=rule, metric=metric, route=route or None)
+            event = AlertEvent(alert=id, time=server.now(), kind="acknowledged", body={"by": who})
+            settings = {ALERTS_SETTING: msgspec.to_builtins(state), INCIDENTS_SETTING: msgspec.to_builtins(incidents)}
+            server.store.add_events([event], settings).result()
+
+    back = local_path(fields.get("next", "/incidents"))
+    return await _apply_and_redirect(request, work, back, ("incident_acknowledge", id, ""))
 
 
 def _parse_minutes(text: str) -> int:
@@ -289,7 +314,7 @@ def _cluster_failures(server: ServerState, hours: int) -> None:
             saved = server.store.read_setting(CLUSTERS_SETTING, {})
             registry = msgspec.convert(saved["registry"], ClusterRegistry) if saved else ClusterRegistry()
             registry, clusters = record_clusters(registry, clusters, [load_population(run)], moment.isoformat())
-            _save_clusters(server, {"time": now, "since": since, "found": clusters, "registry": registry})
+            _save_clusters(server, {"time": now, "since": since, "incidents": clusters, "registry": registry})
 
 
 def _save_clusters(server: ServerState, content: dict[str, Any]) -> None:
@@ -332,7 +357,7 @@ def _promote_cluster(server: ServerState, id: str) -> None:
     from ragfault.analysis.clusters import ClusterReport, build_cases, promote_cases
 
     saved = server.store.read_setting(CLUSTERS_SETTING, {})
-    clusters = msgspec.convert(saved["found"], ClusterReport) if saved else None
+    clusters = msgspec.convert(saved["incidents"], ClusterReport) if saved else None
     all_ = [*clusters.clusters, *filter(None, [clusters.ungrouped])] if clusters else []
     cluster = next((candidate for candidate in all_ if candidate.id == id), None)
     if cluster is None:

@@ -30,7 +30,7 @@ NAVIGATION = (
     ("/", "Overview"),
     ("/insights", "Insights"),
     ("/traces", "Traces"),
-    ("/alerts", "Alerts"),
+    ("/incidents", "Incidents"),
     ("/clusters", "Clusters"),
     ("/runs", "Runs"),
     ("/drift", "Drift"),
@@ -126,6 +126,19 @@ def _format_minutes(minutes: float) -> str:
     return f"{minutes:g} min" if minutes < 120 or minutes % 60 else f"{minutes / 60:g} h"
 
 
+def _format_age(minutes: float) -> str:
+    """Format a time that has passed.
+
+    >>> _format_age(0.4), _format_age(75), _format_age(3000)
+    ('just now', '75 min ago', '2 d ago')
+    """
+    if minutes < 1:
+        return "just now"
+    if minutes < 120:
+        return f"{minutes:.0f} min ago"
+    return f"{minutes / 60:.0f} h ago" if minutes < 2880 else f"{minutes / 1440:.0f} d ago"
+
+
 def _format_signed(value: float | None) -> str:
     """Format a difference with its sign."""
     if value is None:
@@ -154,6 +167,7 @@ def _build_environment() -> Environment:
         "signed": _format_signed,
         "moment": _format_time,
         "span": _format_minutes,
+        "ago": _format_age,
         "size": _format_bytes,
         "trace_url": trace_url,
         "url_part": lambda text: quote(text, safe="", errors="replace"),

@@ -18,7 +18,7 @@ from ragfault.server.api.detail_views import open_run
 from ragfault.server.dashboard import charts
 from ragfault.server.dashboard.forms import forms_router, render_access
 from ragfault.server.dashboard.page_renderer import PageRoute, get_server, local_path, render_page
-from ragfault.server.dashboard.traffic_pages import traffic_router
+from ragfault.server.dashboard.traffic_pages import MAX_SHOWN_INCIDENTS, traffic_router
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TRACE_STATES, TraceSelection
@@ -149,11 +149,37 @@ def show_trace(request: Request, id: str) -> Response:
     )
 
 
+MAX_SHOWN_ALERTS = 100
+"""Alerts in the table of the page."""
+PAST_INCIDENTS = 10
+"""Incidents that are over on one page."""
+
+
+@router.get("/incidents")
+def show_incidents(request: Request) -> Response:
+    """Show the open incidents, and those that are over."""
+    server = get_server(request)
+    return render_page(
+        request,
+        "incidents",
+        refresh_seconds=10,
+        view=traffic_views.load_incidents(server, _parse_until(request), PAST_INCIDENTS),
+        shown_incidents=MAX_SHOWN_INCIDENTS,
+        costs={measure.name for measure in server.store.read_measures() if measure.better == "lower"},
+    )
+
+
+def _parse_until(request: Request) -> float | None:
+    """Parse the cursor of a page of past events. Raises UsageError for an invalid one."""
+    text = request.query_params.get("until")
+    return detail_views.parse_selection([("until", text)]).until if text else None
+
+
 @router.get("/alerts")
 def show_alerts(request: Request) -> Response:
     """Show the alerts and their history."""
     server = get_server(request)
-    view = traffic_views.load_alerts(server)
+    view = traffic_views.load_alerts(server, _parse_until(request), 2 * traffic_views.PAGE_LINES)
     known = server.store.read_measures()
     return render_page(
         request,
@@ -162,9 +188,8 @@ def show_alerts(request: Request) -> Response:
         view=view,
         alerts=detail_views.sort_alerts(view.alerts),
         describe_event=detail_views.describe_event,
-        last_messages=detail_views.collect_messages(view.events),
+        shown_alerts=MAX_SHOWN_ALERTS,
         layer={measure.name: LAYER_QUESTIONS[measure.layer][0] for measure in known},
-        costs={measure.name for measure in known if measure.better == "lower"},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Request
 from msgspec import Struct
@@ -31,6 +31,12 @@ LAYER_METRICS: dict[Layer, tuple[str, ...]] = {
     "operation": ("latency",),
 }
 """Metrics that represent each layer on the overview; the first two layers have a health score of them."""
+
+
+MIN_ROUTE_VALUES = 20
+"""Values of a route in a window, below which it is not called the worst."""
+MAX_SHOWN_INCIDENTS = 5
+"""Incidents that a page shows as cards."""
 
 
 class LayerMean(Struct, frozen=True, kw_only=True):
@@ -65,6 +71,31 @@ def pool_metrics(trends: Iterable[MetricTrend], metrics: Sequence[str], window: 
         delta_low=_average_known([part.delta_low for part in known]),
         delta_high=_average_known([part.delta_high for part in known]),
     )
+
+
+class RouteMean(NamedTuple):
+    """Mean of a layer on one route in a window."""
+
+    route: str | None
+    window: int
+    mean: LayerMean
+
+
+def find_worst_route(trends: Sequence[MetricTrend], metrics: Sequence[str], lower_is_better: bool) -> RouteMean | None:
+    """Find the route on which some metrics are worst, in the shortest window with enough values; None for one route."""
+    for window in sorted({trend.window for trend in trends}):
+        there = [
+            trend for trend in trends if trend.window == window and trend.metric in metrics and trend.mean is not None
+        ]
+        pooled = [
+            RouteMean(route, window, mean)
+            for route in dict.fromkeys(trend.route for trend in there)
+            if (mean := pool_metrics([trend for trend in there if trend.route == route], metrics, window)) is not None
+            and mean.n >= MIN_ROUTE_VALUES
+        ]
+        if len(pooled) > 1:
+            return (max if lower_is_better else min)(pooled, key=lambda route: route.mean.mean)
+    return None
 
 
 def _pool_routes(trends: Sequence[MetricTrend]) -> LayerMean | None:
@@ -142,10 +173,10 @@ def show_overview(request: Request) -> Response:
         "overview",
         refresh_seconds=10,
         view=view,
-        alerts=detail_views.sort_alerts(view.alerts),
+        shown_incidents=MAX_SHOWN_INCIDENTS,
+        costs={name for name, measure in server.measures.items() if measure.better == "lower"},
         layers=shown,
         certain_changes=select_changes(view.trends),
-        last_messages=detail_views.collect_messages(server.store.read_events()),
         windows=traffic_views.OVERVIEW_WINDOWS,
         url=str(request.base_url).rstrip("/") + server.settings.root_path,
     )
@@ -161,6 +192,7 @@ def _build_layer(server: ServerState, view: traffic_views.TrafficOverview, layer
         "title": title,
         "question": question,
         "parts": leading,
+        "worst": find_worst_route(view.trends, leading, layer == "operation"),
         "windows": [(window, pool_metrics(view.trends, leading, window)) for window in traffic_views.OVERVIEW_WINDOWS],
         "spark": server.get_cached(f"spark {leading[0]}", lambda: _draw_metric_sparkline(server, leading[0]), 30.0),
         "leading": [(key, row) for key, row in rows.items() if key[0] in leading],

@@ -65,6 +65,7 @@ class ScoringWorkers:
         self._waiting = 0
         self._scored_count, self._started_at = 0, time.monotonic()
         self._received_at: dict[str, float] = {}
+        self._last_stored = time.monotonic()
         self.latency = LatencyHistogram()
         """Delay from storing a trace to storing its scores, in seconds."""
 
@@ -104,6 +105,11 @@ class ScoringWorkers:
     def is_alive(self) -> bool:
         """True if the threads that feed the worker processes and store their outcomes run, or there are none."""
         return all(thread.is_alive() for thread in self._threads)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds since the last outcome was stored, or since the start."""
+        return time.monotonic() - self._last_stored
 
     @property
     def is_full(self) -> bool:
@@ -169,6 +175,8 @@ class ScoringWorkers:
             for outcome in stored:
                 self.latency.add(now - came[outcome.trace.id])
             self._capacity.release(len(outcomes))
+            if stored:
+                self._last_stored = time.monotonic()
             with self._lock:
                 self._waiting -= len(stored)
                 self._scored_count += len(stored)

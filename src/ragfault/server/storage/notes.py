@@ -1,4 +1,4 @@
-"""Notes of a store (marks, alert events, labels, settings and tokens, in one table) and its event counts."""
+"""Notes of a store (marks, alert events, incidents, labels, settings, tokens: one table) and its event counts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
+from ragfault.analysis.monitoring.incidents import Incident
 from ragfault.evaluation.agreement.human_labels import HumanLabel
 from ragfault.io.field_values import make_content_id
 from ragfault.server.storage.records import (
@@ -22,9 +23,14 @@ from ragfault.server.storage.records import (
 )
 from ragfault.server.storage.store_engine import DatabaseConnection, StoreEngine, encode_json
 
-NoteKind = Literal["metric", "mark", "event", "label", "comment", "setting", "token", "session", "audit", "owner"]
+NoteKind = Literal[
+    "metric", "mark", "event", "label", "comment", "setting", "token", "session", "audit", "owner", "incident"
+]
 
 NoteOrder = Literal["number", "name", "time, name", "time DESC, number DESC"]
+
+
+LATEST_FIRST: NoteOrder = "time DESC, number DESC"
 
 
 class StoredNote(NamedTuple):
@@ -111,8 +117,10 @@ class NoteTables(StoreEngine):
         bodies = self._read_bodies(self.reader, "mark", order="time, name", since=since, until=until)
         return tuple(msgspec.json.decode(body, type=TimelineMark) for body in bodies)
 
-    def add_events(self, events: Sequence[AlertEvent], settings: dict[str, Any] | None = None) -> Future[None]:
-        """Add alert events and, in the same transaction, settings such as the state of the alerts."""
+    def add_events(
+        self, events: Sequence[AlertEvent], settings: dict[str, Any] | None = None, resolved: Sequence[Incident] = ()
+    ) -> Future[None]:
+        """Add alert events and, in the same transaction, settings such as the alerts, and incidents that are over."""
 
         def write(con: DatabaseConnection) -> None:
             notes: list[StoredNote] = []
@@ -121,15 +129,22 @@ class NoteTables(StoreEngine):
                 body = encode_json(msgspec.structs.replace(event, id=event.id or str(number))).decode()
                 notes.append(StoredNote("event", event.alert, number, number, event.time, body))
             notes += (self._make_note("setting", name, value) for name, value in (settings or {}).items())
+            notes += (self._make_note("incident", past.id, past)._replace(time=past.opened) for past in resolved)
             self._add_notes(con, notes)
 
         return self.submit(write)
 
-    def read_events(self, alert: str | None = None, limit: int = 200) -> tuple[AlertEvent, ...]:
-        """Return alert events, the latest first."""
-        order: NoteOrder = "time DESC, number DESC"
-        bodies = self._read_bodies(self.reader, "event", name=alert, order=order, limit=limit)
+    def read_events(
+        self, alert: str | None = None, limit: int = 200, until: float | None = None
+    ) -> tuple[AlertEvent, ...]:
+        """Return alert events, the latest first: at most so many, before a time."""
+        bodies = self._read_bodies(self.reader, "event", name=alert, order=LATEST_FIRST, limit=limit, until=until)
         return tuple(msgspec.json.decode(body, type=AlertEvent) for body in bodies)
+
+    def read_past_incidents(self, limit: int = 50, until: float | None = None) -> tuple[Incident, ...]:
+        """Return resolved incidents, the latest opened first: at most so many, opened before a time."""
+        bodies = self._read_bodies(self.reader, "incident", order=LATEST_FIRST, limit=limit, until=until)
+        return tuple(msgspec.json.decode(body, type=Incident) for body in bodies)
 
     def add_label(self, label: HumanLabel) -> Future[None]:
         """Add a human label of a trace."""
@@ -203,11 +218,14 @@ class NoteTables(StoreEngine):
         """Add to the counts of dropped traces, rejected traces and so on."""
         return self.submit(lambda con: con.insert("counts", to_columns(counts, EventCount._fields)))
 
-    def read_counts(self, since: int = 0) -> tuple[EventCount, ...]:
-        """Return the counts by name and minute."""
+    def read_counts(self, since: int = 0, name: str | None = None) -> tuple[EventCount, ...]:
+        """Return the counts by name and minute, from a minute on; all of them, or those of one name."""
+        where = "minute >= {since:Int64}"
+        parameters: dict[str, Any] = {"since": since}
+        if name is not None:
+            where, parameters = f"{where} AND name = {{name:String}}", parameters | {"name": name}
         rows = self.reader.fetch_rows(
-            "SELECT name, minute, sum(n) FROM counts WHERE minute >= {since:Int64} "
-            "GROUP BY name, minute ORDER BY name, minute",
-            since=since,
+            f"SELECT name, minute, sum(n) FROM counts WHERE {where} GROUP BY name, minute ORDER BY name, minute",
+            **parameters,
         )
         return tuple(EventCount(*row) for row in rows)

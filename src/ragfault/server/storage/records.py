@@ -174,13 +174,13 @@ class TimelineMark(StoredRecord, frozen=True, kw_only=True):
 
 
 class AlertEvent(StoredRecord, frozen=True, kw_only=True):
-    """Something that happened to an alert."""
+    """Something that happened to an alert or an incident."""
 
     alert: str
-    """The key of the alert."""
+    """The key of the alert, or the id of the incident."""
     time: float
     kind: str
-    """"pending", "firing", "resolved", "acknowledged", "silenced", "sent" …"""
+    """"firing", "opened", "grew", "resolved", "acknowledged", "silenced", "sent" …"""
     body: dict[str, Any] = field(default_factory=dict)
     id: str = ""
 

@@ -2,7 +2,7 @@
 
 // --- keys -------------------------------------------------------------------------------------------
 
-const PLACES = { o: "/", i: "/insights", t: "/traces", a: "/alerts", c: "/clusters", r: "/runs", d: "/drift" };
+const PLACES = { o: "/", i: "/insights", t: "/traces", n: "/incidents", c: "/clusters", r: "/runs", d: "/drift" };
 const ROOT = document.documentElement.dataset.root || "";
 let going = false;
 

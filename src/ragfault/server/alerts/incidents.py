@@ -1,0 +1,354 @@
+"""Incidents of live traffic: which firing alerts belong together, and what an incident says of itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from msgspec.structs import replace
+
+from ragfault.analysis.comparison.bisection import describe_fault
+from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
+from ragfault.analysis.comparison.records import LayerFault, MetricChange
+from ragfault.analysis.monitoring.alert_rules import AlertRule, worst_severity
+from ragfault.analysis.monitoring.alerts import Alert, AlertKey
+from ragfault.analysis.monitoring.change_detection import FaultLocation, SeriesWatch, locate_fault
+from ragfault.analysis.monitoring.incidents import (
+    LAYER_ORDER,
+    MARK_MINUTES,
+    AlertCause,
+    CohortChange,
+    Incident,
+    IncidentSize,
+    MarkBefore,
+    Onset,
+    assign_cause,
+    classify_route,
+    find_onset,
+)
+from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
+from ragfault.analysis.score_matrix import metric_name
+from ragfault.io.field_values import make_content_id
+from ragfault.io.runs import MetricInfo
+from ragfault.server.storage import TimelineMark, TraceStore
+from ragfault.text.number_format import format_number
+
+RETRIEVAL_BRANCH = "1 retrieval"
+"""The first branch of the tree, whose fault shows in all others."""
+SHARED_METRICS = ("chunk_utilization",)
+"""Metrics of retrieval that fall as well where answers leave the chunks."""
+MAX_COHORTS = 6
+"""Cohorts that an incident lists."""
+MAX_TRACES = 5
+"""Traces that an incident lists."""
+MAX_LOCATED = 10
+"""Routes of an incident on which the decision tree is walked."""
+WATCH_MINUTES = DAY_MINUTES
+"""Minutes since the onset for which the figures of an incident are computed anew."""
+
+
+class IncidentBuilder:
+    """Groups the firing alerts of one round into incidents, and describes them from the roll-ups of that round."""
+
+    def __init__(
+        self,
+        store: TraceStore,
+        series: Mapping[SeriesKey, MetricSeries],
+        measures: Mapping[str, MetricInfo],
+        watches: Iterable[SeriesWatch],
+        now: float,
+    ) -> None:
+        self._store, self._series, self._measures, self._now = store, series, measures, now
+        self._until = math.floor(now / 60)
+        self._watches = {(watch.metric, watch.route): watch for watch in watches}
+        self._locate = lru_cache(maxsize=None)(self._locate_fault)
+
+    def group_alerts(self, incidents: Sequence[Incident], firing: Sequence[Alert]) -> list[Incident]:
+        """Return the incidents with the alerts that fire now: each joins an open one, or opens one.
+
+        An incident none of whose alerts fires any more is resolved.
+        """
+        alerts = {alert.key: alert for alert in firing}
+        current = [self._refresh(incident, alerts) if _is_open(incident) else incident for incident in incidents]
+        known = {key for incident in current if _is_open(incident) for key in incident.alerts}
+        causes = [self._find_cause(alert) for key, alert in alerts.items() if key not in known]
+        for cause in sorted(causes, key=_cause_order):
+            target = assign_cause(current, cause, self._series, self._measures, self._until)
+            if target == "later":
+                continue
+            if target is None:
+                current.append(self._open(cause, alerts))
+            else:
+                current[current.index(target)] = self._join(target, cause, alerts)
+        return [
+            replace(incident, resolved=self._now, state="resolved")
+            if _is_open(incident) and incident.kind == "quality" and not any(key in alerts for key in incident.alerts)
+            else incident
+            for incident in current
+        ]
+
+    def _locate_fault(self, route: str | None, onset: int) -> FaultLocation | None:
+        """Walk the tree on the day before an onset and the time since."""
+        if onset >= self._until:
+            return None
+        windows = (onset - DAY_MINUTES, onset), (onset, self._until)
+        return locate_fault(self._series, self._measures, route, *windows)
+
+    def _find_layer(self, metric: str) -> str:
+        """Return the layer in which a fault moves a metric: of those that read chunks and answer, it may be either."""
+        return "crosscut" if metric_name(metric) in SHARED_METRICS else self._measures[metric].layer
+
+    def _find_cause(self, alert: Alert) -> AlertCause:
+        series = self._series.get((alert.metric, alert.route, None))
+        onset, detected = find_onset(alert, self._watches.get((alert.metric, alert.route)), series)
+        return AlertCause(
+            alert=alert,
+            layer=self._find_layer(alert.metric),
+            onset=onset,
+            detected=detected,
+            location=self._locate(alert.route, onset.minute),
+        )
+
+    def _open(self, cause: AlertCause, alerts: Mapping[AlertKey, Alert]) -> Incident:
+        alert = cause.alert
+        blank = Incident(
+            id=make_content_id(f"{alert.key}{self._now}", "i-"),
+            title=alert.rule.name,
+            sentence="",
+            layer=self._measures[alert.metric].layer,
+            routes=(alert.route,),
+            opened=self._now,
+            **_onset_fields(cause.onset),
+            alerts=(alert.key,),
+        )
+        return self._refresh(blank, alerts)
+
+    def _join(self, incident: Incident, cause: AlertCause, alerts: Mapping[AlertKey, Alert]) -> Incident:
+        routes = tuple(dict.fromkeys([*incident.routes, cause.alert.route]))
+        return self._refresh(replace(incident, alerts=(*incident.alerts, cause.alert.key), routes=routes), alerts)
+
+    def _refresh(self, incident: Incident, alerts: Mapping[AlertKey, Alert]) -> Incident:
+        """Describe an incident anew while its alerts fire, for a day after its onset."""
+        if incident.kind != "quality":
+            return incident
+        members = [alerts[key] for key in incident.alerts if key in alerts]
+        if not members or self._now - incident.onset > 60 * WATCH_MINUTES:
+            return incident
+        severity = worst_severity([alert.rule for alert in members]) or incident.severity
+        incident = replace(incident, severity=severity, **self._refine_onset(incident, members))
+        located = [
+            (route, location)
+            for route in incident.routes[:MAX_LOCATED]
+            if (location := self._locate(route, incident.interval.minute)) is not None
+        ]
+        layers = {self._find_layer(alert.metric) for alert in members}
+        fired = {metric_name(alert.metric) for alert in members}
+        named = [pair for pair in located if _names_cause(pair[1], layers) and _may_rename(incident, pair[1], fired)]
+        if named:
+            incident = self._describe_fault(incident, *max(named, key=lambda pair: _evidence_size(pair[1])))
+        elif incident.branch is None:
+            incident = self._describe_unnamed(incident, members[0])
+        return self._add_extent(incident)
+
+    def _refine_onset(self, incident: Incident, members: Sequence[Alert]) -> dict[str, Any]:
+        """Return the onset of the detection with the narrowest interval; nothing where no drop is detected."""
+        detected = [
+            Onset(watch.detection.onset, watch.detection.earliest, watch.detection.latest)
+            for alert in members
+            if (watch := self._watches.get((alert.metric, alert.route))) is not None and watch.detection is not None
+        ]
+        near = [onset for onset in detected if onset.meets(incident.interval)]
+        return _onset_fields(min(near, key=lambda onset: onset.latest - onset.earliest)) if near else {}
+
+    def _describe_fault(self, incident: Incident, route: str | None, location: FaultLocation) -> Incident:
+        fault = location.fault
+        assert fault is not None
+        changes = {change.metric: change for change in location.changes}
+        change = next((c for c in _shown_changes(fault, location) if c.metric in self._measures), fault.evidence[0])
+        unit = "traces of the shorter window"
+        by_name = {name if name == EQUAL_DEPTH else metric_name(name): change for name, change in changes.items()}
+        return replace(
+            incident,
+            title=f"{fault.layer.capitalize()} broke ({fault.title})",
+            sentence=describe_fault(fault, by_name, unit),
+            layer=fault.layer,
+            branch=fault.branch,
+            size=_build_size(change, route),
+            suspects=tuple(suspect.stage for suspect in fault.suspects),
+            remedies=fault.remedies,
+        )
+
+    def _describe_unnamed(self, incident: Incident, alert: Alert) -> Incident:
+        """Describe an incident whose layer the tree does not name: the change of its metric, otherwise the limit."""
+        series = self._series.get((alert.metric, alert.route, None))
+        onset, measure = incident.interval.minute, self._measures[alert.metric]
+        gap = None if series is None else window_difference(
+            series.between(onset - DAY_MINUTES, onset), series.between(onset, self._until), measure
+        )  # fmt: skip
+        size, title = None, f"{alert.metric} {describe_limit(alert.rule)}"
+        if gap is not None and series is not None and math.isfinite(gap.low) and (gap.low > 0 or gap.high < 0):
+            before, since = series.between(onset - DAY_MINUTES, onset).mean, series.between(onset, self._until).mean
+            size = IncidentSize(
+                metric=alert.metric, route=alert.route, before=before or 0.0, since=since or 0.0,
+                difference=gap.mean, low=gap.low, high=gap.high,
+            )  # fmt: skip
+            title = f"{alert.metric} {'fell' if gap.mean < 0 else 'rose'}"
+        value = "" if alert.value is None else f" ({format_number(alert.value)})"
+        moved = "" if size is None else (
+            f", {'down' if size.difference < 0 else 'up'} by {format_number(abs(size.difference))} since"
+        )  # fmt: skip
+        text = f"{alert.rule.name}: {alert.metric} {describe_limit(alert.rule)}{value}{moved}"
+        blind = "" if incident.layer == "operation" else "; which layer broke, the data cannot tell"
+        return replace(incident, title=title, sentence=f"{text}{blind}.", size=size)
+
+    def _add_extent(self, incident: Incident) -> Incident:
+        """Add who is affected, the marks before, and the worst traces since the onset."""
+        onset, until = incident.interval.minute, self._until
+        counts: dict[str | None, int] = {}
+        for (_, route, cohort), series in self._series.items():
+            if cohort is None:
+                part = series.between(onset, until)
+                counts[route] = max(counts.get(route, 0), part.value_count + int(part.unscored.sum()))
+        total, own = sum(counts.values()), sum(counts.get(route, 0) for route in incident.routes)
+        metric = incident.alerts[0][1] if incident.size is None else incident.size.metric
+        worst = [
+            worst
+            for route in incident.routes[:MAX_TRACES]
+            for worst in self._store.read_worst_traces(metric, onset, until, route=route or "")
+        ]
+        marks = self._store.read_marks(incident.earliest - 60 * MARK_MINUTES, incident.latest + 60)
+        return replace(
+            incident,
+            scored=own,
+            share=own / total if total else None,
+            cohorts=self._compare_cohorts(incident, own / total if total else 1.0),
+            marks=tuple(_mark_before(mark) for mark in reversed(marks) if mark.route in (None, *incident.routes))[:5],
+            traces=tuple(dict.fromkeys(entry.trace for entry in sorted(worst)))[:MAX_TRACES] or incident.traces,
+        )
+
+    def _compare_cohorts(self, incident: Incident, share: float) -> tuple[CohortChange, ...]:
+        """Compare each cohort before and since the onset; a cohort is of all routes, so that its change is diluted."""
+        size, onset = incident.size, incident.interval.minute
+        if size is None:
+            return ()
+        rollups = self._store.read_rollups(
+            onset - DAY_MINUTES, self._until, metric=size.metric, cohort="*", grain=5, bins=False
+        )
+        windows = (onset - DAY_MINUTES, onset), (onset, self._until)
+        changes = []
+        for (_, _, cohort), series in build_series(rollups).items():
+            part = series.between(*windows[1])
+            if cohort is None or cohort.startswith(("position=", "chunks=")) or part.mean is None:
+                continue
+            state, difference = classify_route(series, self._measures[size.metric], windows, share * size.difference)
+            changes.append(
+                CohortChange(cohort=cohort, state=state, n=part.value_count, since=part.mean, difference=difference)
+            )
+        return tuple(sorted(changes, key=lambda change: -change.n)[:MAX_COHORTS])
+
+
+def describe_limit(rule: AlertRule) -> str:
+    """Describe in words what makes a rule fire.
+
+    >>> describe_limit(AlertRule(name="low", metric="m", below=0.5))
+    'is below 0.5'
+    """
+    if rule.drop_detected:
+        return "dropped"
+    if rule.drop is not None:
+        return f"is worse by {rule.drop:g} or more than the day before"
+    return f"is below {rule.below:g}" if rule.below is not None else f"is above {rule.above:g}"
+
+
+def describe_routes(routes: Sequence[str | None], limit: int = 3) -> str:
+    """Describe routes in words.
+
+    >>> describe_routes(["web", None]), describe_routes(list("abcde"))
+    ('web and no route', 'a, b, c and 2 more')
+    """
+    names = [route or "no route" for route in routes]
+    if len(names) > limit:
+        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _is_open(incident: Incident) -> bool:
+    return incident.resolved is None
+
+
+def _names_cause(location: FaultLocation, layers: Iterable[str]) -> bool:
+    """Return whether the tree names a fault that explains a metric of one of these layers."""
+    if location.fault is None or location.fault.layer not in LAYER_ORDER:
+        return False
+    place = LAYER_ORDER.index(location.fault.layer)
+    return any(layer in LAYER_ORDER and LAYER_ORDER.index(layer) >= place for layer in layers)
+
+
+def _may_rename(incident: Incident, location: FaultLocation, fired: Collection[str]) -> bool:
+    """Return whether a fault may be that of an incident: the same branch, or retrieval once an alert shows it.
+
+    The tree is walked anew each minute, and by chance some walk names another branch: a first verdict stays until an
+    alert, which is tested for that, fires on the evidence of a layer before it.
+    """
+    fault = location.fault
+    if fault is None or incident.branch in (None, fault.branch):
+        return fault is not None
+    names = {metric_name("context_relevance" if c.metric == EQUAL_DEPTH else c.metric) for c in fault.evidence}
+    return fault.branch == RETRIEVAL_BRANCH and not names.isdisjoint(fired)
+
+
+def _onset_fields(onset: Onset) -> dict[str, Any]:
+    return {"onset": 60.0 * onset.minute, "earliest": 60.0 * onset.earliest, "latest": 60.0 * onset.latest}
+
+
+def _cause_order(cause: AlertCause) -> tuple[bool, bool, int, int]:
+    """Sort those with a named fault and an estimated onset first, then by layer and onset: they open incidents."""
+    place = LAYER_ORDER.index(cause.layer) if cause.layer in LAYER_ORDER else len(LAYER_ORDER)
+    return cause.fault is None, not cause.detected, place, cause.onset.minute
+
+
+def _shown_changes(fault: LayerFault, location: FaultLocation) -> list[MetricChange]:
+    """Return the changes of a fault that traces can be sorted by: not those at equal depth."""
+    by_name = {metric_name(change.metric): change for change in location.changes if change.metric != EQUAL_DEPTH}
+    names = ["context_relevance" if c.metric == EQUAL_DEPTH else metric_name(c.metric) for c in fault.evidence]
+    return [by_name[name] for name in names if name in by_name and by_name[name].difference is not None]
+
+
+def _evidence_size(location: FaultLocation) -> float:
+    assert location.fault is not None
+    difference = location.fault.evidence[0].difference
+    return 0.0 if difference is None else abs(difference.mean)
+
+
+def _build_size(change: MetricChange, route: str | None) -> IncidentSize | None:
+    gap = change.difference
+    if gap is None or not math.isfinite(gap.low) or not math.isfinite(gap.high):
+        return None
+    return IncidentSize(
+        metric=change.metric,
+        route=route,
+        before=change.baseline or 0.0,
+        since=change.candidate or 0.0,
+        difference=gap.mean,
+        low=gap.low,
+        high=gap.high,
+    )
+
+
+def _mark_before(mark: TimelineMark) -> MarkBefore:
+    moment = mark.time
+    assert moment is not None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return MarkBefore(text=mark.text, time=moment.timestamp(), route=mark.route)
+
+
+def format_moment(seconds: float) -> str:
+    """Format a time to the minute in UTC.
+
+    >>> format_moment(60.0)
+    '1970-01-01 00:01 UTC'
+    """
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

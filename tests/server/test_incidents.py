@@ -1,0 +1,157 @@
+"""Incidents of live traffic: one for one cause, two for two, told once, over when it is well again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("duckdb", reason="the server needs the extra `server`")
+pytest.importorskip("fastapi", reason="the server needs the extra `server`")
+
+from live_traffic import BEGIN, GENERATION, RETRIEVAL, LiveTraffic
+
+ROUTES = ("a", "b", "c", "d")
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def traffic(tmp_path: Path) -> Iterator[LiveTraffic]:
+    """Four routes that were well for 80 minutes."""
+    healthy = LiveTraffic(tmp_path / "s", ROUTES)
+    healthy.run(80)
+    assert healthy.notices == []
+    yield healthy
+    healthy.close()
+
+
+def test_a_fault_on_one_route_is_one_incident_and_one_notice(traffic: LiveTraffic):
+    """Whatever many alerts fire of it: it names route, layer, onset, mark, size, share and traces of the fault."""
+    traffic.mark("release 7")
+    traffic.run(120, {"b": RETRIEVAL})
+    [incident] = traffic.open
+    assert traffic.kinds == ["opened"]
+    assert len(incident.alerts) >= 5
+    assert (incident.kind, incident.state, incident.layer, incident.routes) == ("quality", "open", "retrieval", ("b",))
+    assert incident.sentence.startswith("Retrieval broke (the wrong chunks are retrieved): context_relevance")
+    assert abs(incident.onset - BEGIN - 80 * 60) <= 300
+    assert incident.earliest <= incident.onset <= incident.latest
+    assert [mark.text for mark in incident.marks] == ["release 7"]
+    assert incident.size.metric == "context_relevance"
+    assert incident.size.low <= -0.45 <= incident.size.high
+    assert incident.share == pytest.approx(0.25, abs=0.01)
+    assert incident.suspects
+    assert incident.remedies
+    assert incident.traces
+    assert all(trace.startswith("b-") and int(trace.split("-")[1]) >= 80 for trace in incident.traces)
+    assert [(cohort.cohort, cohort.state) for cohort in incident.cohorts] == [("release=7", "affected")]
+
+
+def test_a_fault_on_all_routes_is_one_incident(traffic: LiveTraffic):
+    """No route is spared: one cause, told once or told to grow, and never as four."""
+    traffic.run(60, dict.fromkeys(ROUTES, RETRIEVAL))
+    [incident] = traffic.open
+    assert set(incident.routes) == set(ROUTES)
+    assert traffic.kinds.count("opened") == 1
+    assert set(traffic.kinds) <= {"opened", "grew"}
+
+
+@pytest.mark.parametrize(
+    ("faults", "layers"),
+    [
+        ({"a": RETRIEVAL, "b": GENERATION}, {"a": "retrieval", "b": "generation"}),
+        ({"a": RETRIEVAL, "b": RETRIEVAL}, {"a": "retrieval", "b": "retrieval"}),
+    ],
+    ids=["different layers", "the same layer"],
+)
+def test_faults_at_one_time_on_two_of_four_routes_stay_apart(traffic: LiveTraffic, faults, layers):
+    """Nothing says that they have one cause: two incidents, each with its route and layer."""
+    traffic.run(90, faults)
+    assert {incident.routes: incident.layer for incident in traffic.open} == {
+        (route,): layer for route, layer in layers.items()
+    }
+    assert traffic.kinds == ["opened", "opened"]
+
+
+def test_a_mark_before_both_is_evidence_of_one_cause(traffic: LiveTraffic):
+    """The same fault on two routes right after a release for all routes is one incident."""
+    traffic.mark("release 8")
+    traffic.run(60, {"a": RETRIEVAL, "b": RETRIEVAL})
+    [incident] = traffic.open
+    assert set(incident.routes) == {"a", "b"}
+
+
+def test_a_mark_of_one_route_is_no_evidence_for_another(traffic: LiveTraffic):
+    """A release of one route does not make the fault of another its own."""
+    traffic.mark("release 8", route="a")
+    traffic.run(60, {"a": RETRIEVAL, "b": RETRIEVAL})
+    assert sorted(incident.routes for incident in traffic.open) == [("a",), ("b",)]
+    assert {len(incident.marks) for incident in traffic.open} == {0, 1}
+
+
+def test_a_second_fault_later_is_a_second_incident(traffic: LiveTraffic):
+    """The same layer an hour later on another route, and generation on the same route, are incidents of their own."""
+    traffic.run(60, {"a": GENERATION})
+    traffic.run(90, {"a": GENERATION | {"context_relevance": 0.4}, "b": GENERATION})
+    causes = {(incident.routes, incident.layer) for incident in traffic.open}
+    assert causes == {(("a",), "generation"), (("b",), "generation"), (("a",), "retrieval")}
+    assert traffic.kinds == ["opened"] * 3
+
+
+def test_healthy_traffic_has_no_incident(traffic: LiveTraffic):
+    """Two more hours as before: nothing opens."""
+    traffic.run(120)
+    assert traffic.notices == []
+    assert traffic.open == []
+
+
+def test_an_incident_resolves_when_it_is_well_again(traffic: LiveTraffic):
+    """Told once that it is over, it goes to the past ones, with the time of its end."""
+    traffic.run(40, {"b": RETRIEVAL})
+    assert traffic.kinds == ["opened"]
+    traffic.run(240)
+    assert traffic.kinds == ["opened", "resolved"]
+    assert traffic.open == []
+    [past] = traffic.server.store.read_past_incidents()
+    assert (past.id, past.state) == (traffic.notices[0].incident.id, "resolved")
+    assert BEGIN + 120 * 60 < past.resolved <= traffic.moment
+    assert traffic.server.load_incidents() == ()
+
+
+def test_silence_keeps_an_incident_untold(traffic: LiveTraffic):
+    """While its alerts are silenced it is open and not told; when the silence ends, it is."""
+    from msgspec import to_builtins
+
+    from ragfault.analysis.monitoring.alerts import add_silence
+    from ragfault.server.state import ALERTS_SETTING
+
+    state = add_silence(traffic.server.load_alert_state(), traffic.moment + 3600, route="b")
+    traffic.server.store.save_setting(ALERTS_SETTING, to_builtins(state)).result()
+    traffic.run(55, {"b": RETRIEVAL})
+    assert len(traffic.open) == 1
+    assert traffic.kinds == []
+    traffic.run(10, {"b": RETRIEVAL})
+    assert traffic.kinds == ["opened"]
+
+
+def test_a_restart_neither_repeats_nor_forgets(traffic: LiveTraffic, tmp_path: Path):
+    """A server that is started anew on the store has the same incident open, and tells nobody again."""
+    traffic.run(60, {"b": RETRIEVAL})
+    before = traffic.open
+    traffic.close()
+    again = LiveTraffic(tmp_path / "s", ROUTES)
+    again.moment, again.minute = traffic.moment, traffic.minute
+    assert again.open == before
+    again.run(10, {"b": RETRIEVAL})
+    assert [incident.id for incident in again.open] == [incident.id for incident in before]
+    assert again.notices == []
+    again.close()
+
+
+def test_nothing_fires_after_the_last_trace(traffic: LiveTraffic):
+    """A fault and, before any alert fires, silence: no drop is told of it, however long one waits; the silence is."""
+    traffic.run(5, {"b": RETRIEVAL})
+    traffic.wait(120)
+    assert [notice.incident.kind for notice in traffic.notices if notice.kind == "opened"] == ["no traffic"]

@@ -1,0 +1,97 @@
+"""Live traffic with scores that a test chooses, minute by minute, through a real store and the real scheduler."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ragfault.analysis.monitoring.incidents import Incident
+from ragfault.evaluation.evaluator import describe_metric
+from ragfault.evaluation.online import ScoredTrace
+from ragfault.metrics import select_metrics
+from ragfault.records import Score, Trace, Verdicts
+from ragfault.server import ServerSettings, create_app
+from ragfault.server.alerts.delivery import IncidentNotice
+from ragfault.server.storage import TimelineMark
+
+METRICS = ("context_relevance", "groundedness", "answer_relevance")
+LEVELS = dict.fromkeys(METRICS, 0.85)
+RETRIEVAL = {"context_relevance": 0.4, "groundedness": 0.55}
+"""What a fault of retrieval does to the means: it shows in the answers, too."""
+GENERATION = {"groundedness": 0.4}
+BEGIN = 1_900_000_000 // 60 * 60.0
+
+Means = Callable[[str, int], dict[str, float]]
+"""Means of the metrics on a route at a minute."""
+
+
+class LiveTraffic:
+    """A server without workers whose traffic, scores and clock the test sets; healthy for 80 minutes at first."""
+
+    def __init__(self, folder: Path, routes: Iterable[str | None], seed: int = 0, **options: Any) -> None:
+        self.moment, self.minute = BEGIN, 0
+        settings = ServerSettings(
+            store=folder, workers=0, metrics=METRICS, reference_minutes=options.pop("reference", 60), **options
+        )
+        self.app = create_app(settings, lambda: self.moment)
+        self.server, self.scheduler = self.app.state.server, self.app.state.scheduler
+        self.routes, self.notices = tuple(routes), list[IncidentNotice]()
+        self._random = random.Random(seed)
+        self._measures = tuple(map(describe_metric, select_metrics(METRICS)))
+        self._layers = {measure.name: measure.layer for measure in self._measures}
+
+    def run(self, minutes: int, faults: dict[str | None, dict[str, float]] | None = None, per_minute: int = 3) -> None:
+        """Let minutes pass, with a round every five: each route has the means of its fault."""
+        for end in range(self.minute + 5, self.minute + minutes + 1, 5):
+            outcomes = [
+                self._make_trace(route, minute, at, LEVELS | (faults or {}).get(route, {}))
+                for minute in range(end - 5, end)
+                for route in self.routes
+                for at in range(per_minute)
+            ]
+            store = self.server.store
+            self.server.counters.add("taken", len(outcomes))
+            store.append_traces([outcome.trace for outcome in outcomes])
+            store.add_outcomes(outcomes, self._measures, ("release",)).result()
+            self.moment = BEGIN + 60 * end
+            self.notices += self.scheduler.run_round()
+        self.minute += minutes
+
+    def wait(self, minutes: int) -> None:
+        """Let minutes pass without a trace, with a round every five."""
+        for _ in range(0, minutes, 5):
+            self.moment += 300
+            self.minute += 5
+            self.notices += self.scheduler.run_round()
+
+    def mark(self, text: str, route: str | None = None) -> None:
+        """Add a mark at the present minute."""
+        mark = TimelineMark(text=text, route=route, time=datetime.fromtimestamp(self.moment, UTC))
+        self.server.store.add_marks([mark], self.moment).result()
+
+    @property
+    def open(self) -> list[Incident]:
+        """The open incidents."""
+        return [incident for incident in self.server.load_incidents() if incident.resolved is None]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of the notices that were sent."""
+        return [notice.kind for notice in self.notices]
+
+    def close(self) -> None:
+        self.server.store.close()
+
+    def _make_trace(self, route: str | None, minute: int, at: int, means: dict[str, float]) -> ScoredTrace:
+        moment = datetime.fromtimestamp(BEGIN + 60 * minute + 7 * at, UTC)
+        id = f"{route}-{minute}-{at}"
+        trace = Trace(id=id, query="When?", answer="Now.", route=route, time=moment, metadata={"release": "7"})
+        values = {name: min(1.0, max(0.0, self._random.gauss(mean, 0.15))) for name, mean in means.items()}
+        scores = tuple(
+            Score(trace=id, metric=name, layer=self._layers[name], status="scored", value=value)
+            for name, value in values.items()
+        )
+        return ScoredTrace(trace, Verdicts(trace=id, judge="made/1"), scores)
