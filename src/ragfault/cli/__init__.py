@@ -37,6 +37,7 @@ COMMANDS = {
     "savings": ("ragfault.cli.retrieval", "Estimate what better retrieval saves."),
     "relevance": ("ragfault.cli.retrieval", "Score documents against a query, by one judge or several."),
     "judge": ("ragfault.cli.judge", "Measure a judge against human labels."),
+    "guard": ("ragfault.cli.guard", "Release answers at run time with a bound on the share of bad ones."),
     "label": ("ragfault.cli.label", "Label traces in the terminal, one key press per verdict."),
     "serve": ("ragfault.cli.serve", "Receive live traces, score and monitor them, and show a dashboard."),
     "mcp": ("ragfault.cli.serve", "Let a coding agent evaluate, bisect and explain, by the Model Context Protocol."),

@@ -143,16 +143,16 @@ def measure(
     for place in (out, html):
         if place is not None:
             check_output_path(place, force=force)
-    measurement = _judge_labels(work, labels, name, out, options, quiet=quiet, skip_bad=skip_bad)
+    measurement = run_with_labels(work, labels, name, out, options, quiet=quiet, skip_bad=skip_bad)
     from ragfault.reports.terminal.agreement import render_agreement_terminal
 
     renderers = (render_agreement_terminal, _render_measurement_html)
-    _show_result(measurement, renderers, {"out": out, "html": html, "force": force, "quiet": quiet, "kind": kind})
+    show_result(measurement, renderers, {"out": out, "html": html, "force": force, "quiet": quiet, "kind": kind})
     if cards is not None:
         print_notice(f"written: {_write_card(measurement, Path(cards), force)}")
 
 
-def _judge_labels(
+def run_with_labels(
     work: Callable[..., Any],
     labels: tuple[str, ...],
     name: str | None,
@@ -215,9 +215,9 @@ def calibrate(
 
     if out is not None:
         check_output_path(out, force=force)
-    calibration = _judge_labels(calibrate_judge, labels, name, out, options, quiet=quiet, skip_bad=skip_bad)
+    calibration = run_with_labels(calibrate_judge, labels, name, out, options, quiet=quiet, skip_bad=skip_bad)
     written = out if calibration.helps else None
-    _show_result(
+    show_result(
         calibration,
         (render_calibration_terminal, None),
         {"out": written, "html": None, "force": force, "quiet": quiet, "kind": kind},
@@ -261,7 +261,7 @@ def _render_measurement_html(measurement: Any) -> str:
     return render_agreement_html(measurement)
 
 
-def _show_result(
+def show_result(
     record: Any, renderers: tuple[Callable[..., str], Callable[[Any], str] | None], options: dict[str, Any]
 ) -> None:
     """Print the table, or JSON; save what is to be saved, and say where it is.
@@ -338,7 +338,7 @@ def compare(first: str, second: str, **options: Any) -> None:
         if place is not None:
             check_output_path(place, force=options["force"])
     comparison = _compare_judges(first, second, **options)
-    _show_result(comparison, (render_judges_terminal, render_judges_html), options)
+    show_result(comparison, (render_judges_terminal, render_judges_html), options)
 
 
 def _compare_judges(first: str, second: str, traces: tuple[str, ...], **options: Any) -> Any:
@@ -416,7 +416,7 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
             workers=options["workers"],
             progress=progress,
         )
-    _show_result(flakiness, (render_flakiness_terminal, None), options)
+    show_result(flakiness, (render_flakiness_terminal, None), options)
 
 
 def _sample_traces(places: tuple[str, ...], options: dict[str, Any]) -> list[Any]:

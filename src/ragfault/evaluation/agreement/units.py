@@ -82,7 +82,7 @@ def _worst_claim(claims: Sequence[ClaimVerdict]) -> JudgedUnit:
     return JudgedUnit(_bad_probability(worst), any(claim.support in BAD_SUPPORT for claim in claims), worst.unsure)
 
 
-def _judge_answer(verdicts: Verdicts) -> JudgedUnit | None:
+def rate_answer(verdicts: Verdicts) -> JudgedUnit | None:
     """Return the answer as a unit: by its own probability, else by its worst claim; None without a verdict."""
     grounded = verdicts.answer.grounded if verdicts.answer is not None else None
     worst = _worst_claim(verdicts.claim) if verdicts.claim is not None else None
@@ -97,7 +97,7 @@ def iterate_answers(
 ) -> Iterator[tuple[int, JudgedUnit, bool]]:
     """Yield every answer with a label and a verdict."""
     for index, (item, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
-        unit = _judge_answer(verdicts)
+        unit = rate_answer(verdicts)
         if unit is not None and item.positive is not None:
             yield index, unit, item.positive
 
@@ -143,7 +143,7 @@ def iterate_claims(
         if item.claims is not None:
             for claim in item.claims:
                 separate = claim.start < 0
-                unit = _judge_answer(next(separate_verdicts)) if separate else None
+                unit = rate_answer(next(separate_verdicts)) if separate else None
                 if not separate and verdicts.claim is not None:
                     unit = _worst_claim(_overlapping_claims(verdicts.claim, claim.start, claim.end))
                 if unit is not None:

@@ -1,0 +1,319 @@
+"""Certificate: a threshold with P(bad | released) ≤ alpha at confidence 1 − delta, from labelled answers.
+
+Learn-then-test (Angelopoulos et al. 2021) with a fixed sequence: answers are ordered by the judge's risk, which does
+not know the labels. From `start` of them on, in steps of a hundredth, each more permissive threshold is tested by the
+exact binomial test of "risk > alpha" (Clopper & Pearson 1934) at level delta, and the sequence ends at its first
+failure. A bad threshold is certified only if the first bad one passes its test, so the whole sequence errs with chance
+delta at most. This assumes that labelled answers were drawn from the traffic that will be released, independently up
+to groups, and that the risk does not fall back below alpha beyond the threshold where it first exceeds it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from ragfault.errors import InputError, UsageError
+from ragfault.evaluation.agreement.judge_measurement import JudgedSource, judge_labels, to_texts
+from ragfault.evaluation.agreement.judge_runner import ignore_progress
+from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, LabeledTrace, LabelOptions
+from ragfault.evaluation.agreement.units import rate_answer
+from ragfault.guard.traffic import describe_inputs
+from ragfault.io.error_collector import OnBad
+from ragfault.io.files import describe_input
+from ragfault.io.runs import Run
+from ragfault.protocols import Judge
+from ragfault.records import Trace, Verdicts
+from ragfault.stats import Interval, clustered_standard_error, mean_interval, standard_error
+from ragfault.stats.distributions import incomplete_beta
+
+MAX_START = 0.5
+START_PER_ALPHA = 5.0
+GRID_STEP = 0.01
+"""Share of the answers from one threshold to the next."""
+
+
+class RatedAnswer(Struct, frozen=True):
+    """Labelled answer with the risk that the judge sees in it."""
+
+    risk: float
+    """The judge's probability that the answer is bad."""
+    bad: bool
+    group: str
+    inputs: Mapping[str, float]
+    route: str | None = None
+
+
+class RouteCertificate(Struct, frozen=True, kw_only=True):
+    """Certified threshold of one route, or of all together."""
+
+    route: str | None
+    """None: all traffic, in the mix of the labels."""
+    delta: float
+    """Share of delta that is this route's."""
+    n: int
+    """Labelled answers."""
+    groups: int
+    """Independent groups among them."""
+    bad: int
+    """Bad ones among them."""
+    design_effect: float
+    """Factor by which answers of one group say less than independent ones; counts are divided by it."""
+    threshold: float | None
+    """Largest risk that is released; None: nothing can be promised."""
+    released: int = 0
+    """Labelled answers at or below the threshold."""
+    released_bad: int = 0
+    released_share: Interval | None = None
+    """Share of the traffic that is released, with its 95 % interval."""
+    bound: float | None = None
+    """Upper limit of P(bad | released) at this threshold alone."""
+    reason: str = ""
+    """Reason why nothing can be promised."""
+    inputs: Mapping[str, tuple[float, ...]] = {}
+    """Inputs of the released labelled answers, against which traffic is watched."""
+
+
+class Certificate(Struct, frozen=True, kw_only=True):
+    """Promise that P(bad | released) ≤ alpha with confidence 1 − delta, jointly over its routes."""
+
+    alpha: float
+    delta: float
+    date: str
+    """Day of the labels' use, as YYYY-MM-DD."""
+    judge: str
+    """Fingerprint of the judge; the promise holds for no other."""
+    source: tuple[str, ...] = ()
+    routes: tuple[RouteCertificate, ...]
+
+    @property
+    def promises(self) -> bool:
+        """Return whether anything is promised."""
+        return any(part.threshold is not None for part in self.routes)
+
+    def get_route(self, route: str | None) -> RouteCertificate | None:
+        """Return the part that holds for a route: its own, else the one of all traffic; None: nothing is promised."""
+        parts = {part.route: part for part in self.routes}
+        return parts.get(route, parts.get(None))
+
+
+def binomial_tail(bad: float, n: float, alpha: float) -> float:
+    """Return P(at most `bad` of n are bad) where each is with chance alpha; counts may be fractions.
+
+    >>> round(binomial_tail(26, 337, 0.1), 3), binomial_tail(0, 22, 0.1) < 0.1
+    (0.0..., True)
+    """
+    return 1.0 if bad >= n else incomplete_beta(n - bad, bad + 1, 1 - alpha, alpha)
+
+
+def find_upper_bound(bad: float, n: float, delta: float) -> float:
+    """Return the upper Clopper–Pearson limit of a share at confidence 1 − delta.
+
+    >>> round(find_upper_bound(0, 22, 0.1), 3), find_upper_bound(5, 5, 0.1)
+    (0.099, 1.0)
+    """
+    if n <= 0 or bad >= n:
+        return 1.0
+    low, high = bad / n, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if binomial_tail(bad, n, middle) > delta else (low, middle)
+    return high
+
+
+def count_needed(alpha: float, delta: float) -> int:
+    """Count the answers that must be released, all of them good, before anything can be promised.
+
+    >>> count_needed(0.1, 0.1), count_needed(0.05, 0.1)
+    (22, 45)
+    """
+    return math.ceil(math.log(delta) / math.log(1 - alpha))
+
+
+def certify_answers(
+    answers: Sequence[RatedAnswer],
+    *,
+    alpha: float = 0.1,
+    delta: float = 0.1,
+    start: float | None = None,
+    route: str | None = None,
+) -> RouteCertificate:
+    """Certify the largest threshold with P(bad | released) ≤ alpha at confidence 1 − delta.
+
+    `start` is the share of the answers with which the sequence of tests begins. Answers of one group are not
+    independent: counts are divided by the design effect, the squared ratio of the clustered to the plain standard
+    error of the share of bad answers, where it is above 1. Raises UsageError for alpha or delta outside (0, 1).
+
+    >>> answers = [RatedAnswer(i / 100, i >= 80, str(i), {"risk": i / 100}) for i in range(100)]
+    >>> part = certify_answers(answers)
+    >>> part.threshold, part.released, part.released_bad
+    (0.83, 84, 4)
+    """
+    start = min(MAX_START, START_PER_ALPHA * alpha) if start is None else start
+    if not (0 < alpha < 1 and 0 < delta < 1 and 0 < start <= 1):
+        raise UsageError(f"alpha, delta and start are between 0 and 1, got {alpha:g}, {delta:g} and {start:g}.")
+    n = len(answers)
+    labels = np.array([answer.bad for answer in answers], dtype=np.float64)
+    groups = [answer.group for answer in answers]
+    effect = measure_design_effect(labels, groups)
+    part = RouteCertificate(
+        route=route, delta=delta, n=n, groups=len(set(groups)), bad=int(labels.sum()), design_effect=effect,
+        threshold=None,
+    )  # fmt: skip
+    needed = math.ceil(count_needed(alpha, delta) * effect)
+    if n < needed:
+        return msgspec.structs.replace(
+            part, reason=f"{n:,} labelled answers; {needed:,} good ones are needed at the least"
+        )
+    risks = np.array([answer.risk for answer in answers])
+    order = np.argsort(risks, kind="stable")
+    counts, bads = _accumulate(risks[order], labels[order])
+    first = int(np.searchsorted(counts, max(needed, math.ceil(start * n))))
+    sizes = np.arange(counts[first], n + 1e-6, max(1.0, GRID_STEP * n))
+    steps = np.unique(np.searchsorted(counts, np.minimum(sizes, n)))
+    last = _test_sequence(counts[steps], bads[steps], effect, alpha, delta)
+    if last is None:
+        shown = f"{bads[first]:.0f} of the {counts[first]:,} answers of least risk are bad"
+        return msgspec.structs.replace(part, reason=f"{shown}: more than {alpha:.0%} cannot be excluded")
+    released, released_bad = int(counts[steps[last]]), int(bads[steps[last]])
+    threshold = float(risks[order][released - 1])
+    let_through = [answer for answer in answers if answer.risk <= threshold]
+    return msgspec.structs.replace(
+        part,
+        threshold=threshold,
+        released=released,
+        released_bad=released_bad,
+        released_share=mean_interval(risks <= threshold, groups, bounds=(0.0, 1.0)),
+        bound=find_upper_bound(released_bad / effect, released / effect, delta),
+        inputs={name: tuple(answer.inputs[name] for answer in let_through) for name in let_through[0].inputs},
+    )
+
+
+def _accumulate(risks: Any, labels: Any) -> tuple[Any, Any]:
+    """Return the answers and the bad ones up to each distinct risk."""
+    ends = np.append(np.flatnonzero(np.diff(risks)), risks.size - 1)
+    return ends + 1, np.cumsum(labels)[ends]
+
+
+def _test_sequence(counts: Any, bads: Any, effect: float, alpha: float, delta: float) -> int | None:
+    """Return the last position before the first test that fails; None if that is the first."""
+    last = None
+    for position, (count, bad) in enumerate(zip(counts.tolist(), bads.tolist(), strict=True)):
+        if binomial_tail(bad / effect, count / effect, alpha) > delta:
+            break
+        last = position
+    return last
+
+
+def measure_design_effect(labels: Any, groups: Sequence[str]) -> float:
+    """Measure the design effect of groups on the share of bad answers; 1 where groups are single answers.
+
+    >>> measure_design_effect(np.array([1.0, 0.0, 1.0]), ["a", "b", "c"])
+    1.0
+    """
+    if len(set(groups)) == len(groups):
+        return 1.0
+    plain = standard_error(labels)
+    if not 0 < plain < math.inf:
+        return float(len(groups) / len(set(groups)))
+    return float(max(1.0, (clustered_standard_error(labels, groups) / plain) ** 2))
+
+
+def certify(  # noqa: PLR0913 - the options of one verb
+    source: LabeledSource | Iterable[Trace],
+    *,
+    alpha: float = 0.1,
+    delta: float = 0.1,
+    start: float | None = None,
+    routes: Sequence[str] = (),
+    run: str | Path | Run | None = None,
+    judge: str | Judge | None = None,
+    profile: str | Path = "general",
+    calibration: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    task: Any = None,
+    positive: str | float | Sequence[str | float] = (),
+    group: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    on_bad: OnBad = "raise",
+    progress: Callable[[int, int], None] = ignore_progress,
+    notice: Callable[[str], object] = ignore_progress,
+    **reading: Any,
+) -> Certificate:
+    """Certify a judge's threshold on labelled answers, read as by `ragfault.evaluation.agreement.measure_judge`.
+
+    With `routes` each of them gets a threshold of its own and an equal share of delta, so that all promises hold
+    jointly; otherwise one threshold holds for all traffic in the mix of the labels. Raises what `measure_judge` raises;
+    UsageError where no label of an answer is read, or a route has none.
+    """
+    judged = judge_labels(
+        source, run=run, judge=judge, profile=profile, calibration=calibration, options=options, workers=workers,
+        labels=LabelOptions(task, to_texts(positive), group, limit, seed), columns=(),
+        on_bad=on_bad, progress=progress, notice=notice, reading=reading,
+    )  # fmt: skip
+    answers = rate_labeled_answers(judged)
+    if not answers:
+        raise UsageError("these labels say of no answer whether it is bad. Label answers, or all claims of an answer.")
+    known = {answer.route for answer in answers}
+    if missing := [name for name in routes if name not in known]:
+        shown = ", ".join(sorted(filter(None, known))) or "none"
+        raise UsageError(f"no labelled answer has the route {missing[0]}. Routes: {shown}.")
+    share = delta / max(1, len(routes))
+    parts = [
+        certify_answers(
+            [answer for answer in answers if name is None or answer.route == name],
+            alpha=alpha, delta=share, start=start, route=name,
+        )
+        for name in (routes or (None,))
+    ]  # fmt: skip
+    return Certificate(
+        alpha=alpha,
+        delta=delta,
+        date=datetime.now(UTC).date().isoformat(),
+        judge=judged.judge,
+        source=() if isinstance(source, Run) else tuple(describe_input(source)),
+        routes=tuple(parts),
+    )
+
+
+def rate_labeled_answers(judged: JudgedSource) -> list[RatedAnswer]:
+    """Return the answers with a label and a verdict; one with a bad claim is bad, one is good if all its claims are."""
+    answers = []
+    for item, verdicts in zip(judged.labeled.labeled, judged.judged.verdicts, strict=False):
+        bad, unit = _read_label(item, verdicts), rate_answer(verdicts)
+        if bad is not None and unit is not None:
+            inputs = describe_inputs(item.trace, verdicts, unit.score)
+            answers.append(RatedAnswer(unit.score, bad, item.group, inputs, item.trace.route))
+    return answers
+
+
+def _read_label(item: LabeledTrace, verdicts: Verdicts) -> bool | None:
+    """Return whether people call an answer bad; None where they did not say."""
+    if item.positive is not None:
+        return item.positive
+    if item.claims is None:
+        return None
+    if any(claim.positive for claim in item.claims):
+        return True
+    return False if len(item.claims) >= len(verdicts.claim or ()) else None
+
+
+def read_certificate(path: str | Path) -> Certificate:
+    """Read a certificate from a JSON file; InputError where there is none."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Certificate)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(
+            f"{path} is not a certificate: {error}. Make one with: ragfault guard certify LABELS -o {path}"
+        ) from None

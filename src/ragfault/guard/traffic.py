@@ -1,0 +1,111 @@
+"""Watch over the inputs of a certificate: a sequential test of traffic against the calibration.
+
+Each input of a released answer is ranked among those of the calibration and of all traffic before it. While traffic is
+exchangeable with the calibration these ranks are independent and uniform (Vovk, Gammerman & Shafer 2005), whatever the
+distribution. Bets against uniformity that begin at every moment are summed, with weights that sum to 1: a martingale,
+so that the chance that its value ever exceeds 1 / level is at most the level (Ville 1939). The inputs share the level.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from ragfault.records import Trace, Verdicts
+from ragfault.stats.bootstrap import FloatArray
+
+NOTICE_LEVEL = 0.05
+"""Largest chance that a promise is ever withdrawn though traffic still looks like the calibration."""
+MAX_RANKED = 20_000
+"""Values of an input that are kept to rank the next one among; of longer traffic the first ones."""
+RAMPS = (0.35, 0.6, 1.6, 2.5, 5.0, 10.0)
+"""Exponents of the bets on one side; below 1 on values near that end, above 1 away from the other."""
+START_NORM = 2.1097428
+"""Sum of 1 / (k · ln² k) over k ≥ 2."""
+
+
+class TrafficShift(Struct, frozen=True):
+    """Input that no longer looks like the calibration."""
+
+    input: str
+    released: int
+    """Released answers until then, this one included."""
+    evidence: float
+    """Value of the martingale of this input; at most 1 on average while nothing has changed."""
+
+
+def describe_inputs(trace: Trace, verdicts: Verdicts, risk: float) -> dict[str, float]:
+    """Describe an answer by the inputs that a certificate watches.
+
+    >>> inputs = describe_inputs(Trace(id="1", query="When?", answer="At ten."), Verdicts(trace="1"), 0.1)
+    >>> inputs["answer_words"], inputs["claims"], inputs["risk"]
+    (2.0, 0.0, 0.1)
+    """
+    chunks = trace.chunks or ()
+    return {
+        "risk": float(risk),
+        "answer_words": float(len((trace.answer or "").split())),
+        "claims": float(len(verdicts.claim or ())),
+        "chunks": float(len(chunks)),
+        "chunk_words": float(sum(len(chunk.text.split()) for chunk in chunks)),
+        "query_words": float(len(trace.query.split())),
+    }
+
+
+class TrafficWatcher:
+    """Sequential test of the inputs of released answers; `observe` takes one answer at a time.
+
+    A watcher starts anew with each process: its level holds for each start.
+
+    >>> watcher = TrafficWatcher({"claims": [1.0, 2.0, 3.0, 4.0] * 50})
+    >>> any(watcher.observe({"claims": float(1 + i % 4)}) for i in range(200))
+    False
+    >>> next(i for i in range(200) if watcher.observe({"claims": 9.0})) < 60
+    True
+    """
+
+    def __init__(self, calibration: Mapping[str, Sequence[float]], *, level: float = NOTICE_LEVEL, seed: int = 0):
+        self.shift: TrafficShift | None = None
+        self.released = 0
+        self._ranked = {name: sorted(values) for name, values in calibration.items()}
+        self._bets = {name: np.zeros(4 * len(RAMPS) + 3) for name in calibration}
+        self._limit = len(self._ranked) / level
+        self._rng = np.random.default_rng(seed)
+
+    def observe(self, inputs: Mapping[str, float]) -> TrafficShift | None:
+        """Observe a released answer; return the shift once there is evidence for it, and from then on."""
+        if self.shift is not None:
+            return self.shift
+        weight = 1 / (START_NORM * (self.released + 2) * math.log(self.released + 2) ** 2)
+        self.released += 1
+        for name, ranked in self._ranked.items():
+            bets = self._bets[name]
+            bets += weight
+            bets *= _bet(self._rank(ranked, inputs[name]))
+            evidence = float(bets.mean())
+            if evidence >= self._limit and self.shift is None:
+                self.shift = TrafficShift(name, self.released, evidence)
+        return self.shift
+
+    def _rank(self, ranked: list[float], value: float) -> float:
+        """Return the share of all values that are below this one, equal ones in random order; add it to them."""
+        below, equal = bisect_left(ranked, value), bisect_right(ranked, value)
+        place = below + float(self._rng.random()) * (equal - below + 1)
+        size = len(ranked) + 1
+        if len(ranked) < MAX_RANKED:
+            insort(ranked, value)
+        return min(max(place / size, 1e-9), 1 - 1e-9)
+
+
+def _bet(p: float) -> FloatArray:
+    """Return the densities of all bets at a rank: powers at either end, alone or with a flat one, both ends, middle."""
+    ramps = np.array(RAMPS)
+    sides = np.concatenate([ramps * p ** (ramps - 1), ramps * (1 - p) ** (ramps - 1)])
+    ends = 1 / (math.pi * math.sqrt(p * (1 - p)))
+    middle = 6 * p * (1 - p)
+    narrow = 30 * (p * (1 - p)) ** 2
+    return np.concatenate([sides, (1 + sides) / 2, [ends, middle, narrow]])

@@ -1,0 +1,165 @@
+"""Certificates: the bound holds, more labels release more, and what cannot be promised is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragfault.cli import run_command
+from ragfault.errors import InputError, UsageError
+from ragfault.guard.certificate import (
+    Certificate,
+    RatedAnswer,
+    binomial_tail,
+    certify,
+    certify_answers,
+    count_needed,
+    find_upper_bound,
+    measure_design_effect,
+    read_certificate,
+)
+from ragfault.records import Chunk, Trace
+
+
+def draw_answers(rng: np.random.Generator, n: int, group_size: int = 1) -> list[RatedAnswer]:
+    """Draw answers whose chance to be bad is risk³; a group shares its risk and, half the time, its label."""
+    answers: list[RatedAnswer] = []
+    for number in range(n // group_size):
+        risk = float(rng.random())
+        shared = bool(rng.random() < risk**3)
+        for _ in range(group_size):
+            bad = shared if rng.random() < 0.5 else bool(rng.random() < risk**3)
+            answers.append(RatedAnswer(risk, bad, str(number), {"risk": risk}))
+    return answers
+
+
+def true_risk(threshold: float) -> float:
+    """Return P(bad | risk ≤ threshold) of these answers: the mean of the cubes."""
+    return threshold**3 / 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("group_size", [1, 3])
+@pytest.mark.parametrize("alpha", [0.05, 0.1])
+def test_the_bound_is_broken_in_at_most_delta_of_draws(alpha: float, group_size: int) -> None:
+    rng = np.random.default_rng(7)
+    thresholds = [certify_answers(draw_answers(rng, 450, group_size), alpha=alpha).threshold for _ in range(300)]
+    broken = np.mean([threshold is not None and true_risk(threshold) > alpha for threshold in thresholds])
+    assert broken <= 0.1 + 2 * (0.1 * 0.9 / 300) ** 0.5
+
+
+def test_more_labels_release_more() -> None:
+    rng = np.random.default_rng(1)
+    few, many = (
+        np.mean([certify_answers(draw_answers(rng, n)).threshold or 0.0 for _ in range(20)]) for n in (150, 1500)
+    )
+    assert few < many < (4 * 0.1) ** (1 / 3)
+
+
+def test_too_few_labels_promise_nothing_even_if_all_are_good() -> None:
+    answers = [RatedAnswer(i / 21, False, str(i), {"risk": i / 21}) for i in range(21)]
+    part = certify_answers(answers)
+    assert part.threshold is None
+    assert "22 good ones are needed" in part.reason
+    more = [*answers, RatedAnswer(1.0, False, "x", {"risk": 1.0})]
+    assert certify_answers(more).threshold == 1.0
+
+
+def test_a_judge_that_ranks_at_random_promises_nothing_above_alpha() -> None:
+    rng = np.random.default_rng(3)
+    answers = [RatedAnswer(float(rng.random()), bool(rng.random() < 0.3), str(i), {"risk": 0.0}) for i in range(500)]
+    part = certify_answers(answers)
+    assert part.threshold is None
+    assert part.bound is None
+    assert "more than 10%" in part.reason
+
+
+def test_answers_of_equal_risk_are_released_together() -> None:
+    answers = [RatedAnswer(0.2, i >= 90, str(i), {"risk": 0.2}) for i in range(100)]
+    assert certify_answers(answers).threshold is None
+    assert certify_answers(answers, alpha=0.2).released == 100
+
+
+def test_the_bound_of_the_released_answers_is_the_exact_one() -> None:
+    rng = np.random.default_rng(5)
+    part = certify_answers(draw_answers(rng, 400))
+    assert part.bound is not None
+    assert part.bound <= 0.1
+    assert binomial_tail(part.released_bad, part.released, part.bound) == pytest.approx(0.1, abs=1e-9)
+    assert find_upper_bound(0, count_needed(0.1, 0.1), 0.1) <= 0.1
+
+
+def test_copies_of_answers_in_a_group_add_nothing() -> None:
+    rng = np.random.default_rng(9)
+    single = draw_answers(rng, 200)
+    double = [answer for answer in single for _ in range(2)]
+    labels = np.array([float(answer.bad) for answer in double])
+    assert measure_design_effect(labels, [answer.group for answer in double]) == pytest.approx(2, rel=0.05)
+    assert (certify_answers(double).threshold or 0) <= (certify_answers(single).threshold or 0) + 0.02
+
+
+@pytest.mark.parametrize("wrong", [{"alpha": 0.0}, {"delta": 1.0}, {"start": 1.5}])
+def test_shares_outside_of_0_and_1_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        certify_answers([], **wrong)
+
+
+def make_traces(n: int) -> list[Trace]:
+    """Make answers with labels, two routes by turns; one in twelve contradicts its chunk."""
+    traces = []
+    for i in range(n):
+        chunk = Chunk(id="a", text=f"The office in room {i} opens at {i % 9 + 1}:30 on weekdays and closes at noon.")
+        bad = i % 12 == 0
+        answer = f"It opens at {i % 9 + 2 if bad else i % 9 + 1}:30 on weekdays."
+        traces.append(
+            Trace(
+                id=f"t{i}", query=f"When does room {i} open?", chunks=(chunk,), answer=answer,
+                route="web" if i % 2 else "mail", metadata={"label": int(bad), "source_id": f"s{i}"},
+            )
+        )  # fmt: skip
+    return traces
+
+
+def test_routes_share_delta_and_have_thresholds_of_their_own() -> None:
+    pooled = certify(make_traces(80), judge="lexical")
+    split = certify(make_traces(80), judge="lexical", routes=("web", "mail"))
+    assert [part.route for part in pooled.routes] == [None]
+    assert pooled.get_route("web") is pooled.routes[0]
+    assert [(part.route, part.delta, part.n) for part in split.routes] == [("web", 0.05, 40), ("mail", 0.05, 40)]
+    assert split.get_route("chat") is None
+    with pytest.raises(UsageError, match="Routes: mail, web"):
+        certify(make_traces(4), judge="lexical", routes=("chat",))
+
+
+def test_the_command_writes_what_it_promises_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def write(n: int) -> str:
+        path = tmp_path / f"{n}.jsonl"
+        rows = [
+            {"id": t.id, "query": t.query, "contexts": [t.chunks[0].text], "answer": t.answer, **t.metadata}
+            for t in make_traces(n)
+            if t.chunks
+        ]
+        path.write_text("\n".join(map(json.dumps, rows)))
+        return str(path)
+
+    out = tmp_path / "certificate.json"
+    assert run_command(["guard", "certify", write(12), "--judge", "lexical", "-o", str(out), "-q"]) == 3
+    assert not out.exists()
+    assert run_command(["guard", "certify", write(120), "--judge", "lexical", "-o", str(out)]) == 0
+    certificate = read_certificate(out)
+    assert isinstance(certificate, Certificate)
+    assert certificate.promises
+    assert certificate.judge.startswith("lexical")
+    assert set(certificate.routes[0].inputs) >= {"risk", "answer_words", "claims", "chunks"}
+    shown = capsys.readouterr().out
+    assert "At most 10 % of the released answers are bad, with confidence 90 %" in shown
+
+
+def test_a_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "certificate.json"
+    place.write_text('{"alpha": 0.1}')
+    with pytest.raises(InputError, match="is not a certificate"):
+        read_certificate(place)
