@@ -314,7 +314,7 @@ def _cluster_failures(server: ServerState, hours: int) -> None:
             saved = server.store.read_setting(CLUSTERS_SETTING, {})
             registry = msgspec.convert(saved["registry"], ClusterRegistry) if saved else ClusterRegistry()
             registry, clusters = record_clusters(registry, clusters, [load_population(run)], moment.isoformat())
-            _save_clusters(server, {"time": now, "since": since, "incidents": clusters, "registry": registry})
+            _save_clusters(server, {"time": now, "since": since, "found": clusters, "registry": registry})
 
 
 def _save_clusters(server: ServerState, content: dict[str, Any]) -> None:
@@ -357,7 +357,7 @@ def _promote_cluster(server: ServerState, id: str) -> None:
     from ragfault.analysis.clusters import ClusterReport, build_cases, promote_cases
 
     saved = server.store.read_setting(CLUSTERS_SETTING, {})
-    clusters = msgspec.convert(saved["incidents"], ClusterReport) if saved else None
+    clusters = msgspec.convert(saved["found"], ClusterReport) if saved else None
     all_ = [*clusters.clusters, *filter(None, [clusters.ungrouped])] if clusters else []
     cluster = next((candidate for candidate in all_ if candidate.id == id), None)
     if cluster is None:
