@@ -106,6 +106,7 @@ def test_the_figures_are_those_counted_by_hand():
     assert result["f1"] == pytest.approx(2 / 3)
     assert result["auroc"] == pytest.approx(8 / 9)  # of nine pairs only d < c is out of order
     assert result["average_precision"] == pytest.approx((1 + 1 + 3 / 4) / 3)
+    assert result["recall_at_precision"] == pytest.approx(2 / 3)  # f and e; with c precision is below 0.8
     assert result["sensitivity"] == pytest.approx(2 / 3)
     assert result["specificity"] == pytest.approx(2 / 3)
     assert result["balanced_accuracy"] == pytest.approx(2 / 3)
@@ -285,6 +286,42 @@ def test_within_groups_style_gains_nothing():
     assert values(result)["auroc_within"] == 0.5
     assert values(result)["auroc"] == pytest.approx(0.75)
     assert result.cells == 2
+
+
+def answers_of(bad: dict[str, int], scores: dict[str, float], **metadata: Any) -> list[tuple[Trace, Verdicts]]:
+    """Build ten answers of each generator, some of them bad, all with the score of their generator."""
+    return [
+        label_trace(f"{name}{at}{metadata}", 1 - scores[name], int(at < count), generator=name, **metadata)
+        for name, count in bad.items()
+        for at in range(10)
+    ]
+
+
+def test_generators_are_ordered_as_people_and_as_the_judge_have_them():
+    """Of three generators the judge has one pair the other way round: tau is a third, and both places are shown."""
+    bad, scores = {"x": 1, "y": 4, "z": 8}, {"x": 0.5, "y": 0.2, "z": 0.9}
+    result = measure_recorded(answers_of(bad, scores))
+    (order,) = result.generator_orders
+    assert [(rate.name, rate.human, round(rate.judge, 3)) for rate in order.generators] == [
+        ("x", 0.1, 0.5), ("y", 0.4, 0.2), ("z", 0.8, 0.9)
+    ]  # fmt: skip
+    assert order.kendall_tau.value == pytest.approx(1 / 3)
+    text = render_agreement_terminal(result, width=120)
+    assert "Order of generator: Kendall's τ +0.333" in text
+    assert measure_recorded(SIX).generator_orders == ()
+    assert measure_recorded(answers_of({"x": 1, "y": 4}, scores)).generator_orders == ()
+
+
+def test_generators_are_ordered_for_each_value_of_a_column():
+    """With --by each value has an order of its own beside that of all answers."""
+    bad = {"x": 1, "y": 4, "z": 8}
+    right = answers_of(bad, {"x": 0.1, "y": 0.4, "z": 0.8}, task="a")
+    wrong = answers_of(bad, {"x": 0.8, "y": 0.4, "z": 0.1}, task="b")
+    orders = measure_recorded([*right, *wrong], by="task").generator_orders
+    assert [(order.value, order.kendall_tau.value) for order in orders][1:] == [("a", 1.0), ("b", -1.0)]
+    alike = measure_recorded(answers_of(bad, dict.fromkeys(bad, 0.5))).generator_orders[0].kendall_tau
+    assert alike.value is None
+    assert alike.reason
 
 
 def test_each_value_of_a_column_has_its_row():

@@ -78,6 +78,13 @@ class RankedScores:
         area: FloatArray = (positives * precision).sum(axis=1)
         return divide_or_nan(area, np.where(negatives.sum(axis=1) > 0, total, 0.0))
 
+    def recall_at_precision(self, precision: float, positives: FloatArray, negatives: FloatArray) -> FloatArray:
+        """Return the largest recall of a threshold with at least this precision; 0 where no threshold has it."""
+        positives_above, negatives_above = _sum_above(positives), _sum_above(negatives)
+        reached = positives_above >= precision * (positives_above + negatives_above)
+        best = (positives_above * reached).max(axis=1, initial=0.0)
+        return divide_or_nan(best, positives.sum(axis=1))
+
     def evaluate_thresholds(self, goal: ThresholdGoal, positives: FloatArray, negatives: FloatArray) -> FloatArray:
         """Return F1 or balanced accuracy for the threshold at each distinct score, rows by scores."""
         positives_above, negatives_above = _sum_above(positives), _sum_above(negatives)

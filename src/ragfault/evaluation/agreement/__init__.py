@@ -10,6 +10,7 @@ from ragfault.evaluation.agreement.judge_comparison import (
 from ragfault.evaluation.agreement.judge_measurement import measure_judge
 from ragfault.evaluation.agreement.measurement import (
     AgreementCurves,
+    GeneratorOrder,
     JudgeMeasurement,
     JudgeSpeed,
     MetricAgreement,
@@ -18,6 +19,7 @@ from ragfault.evaluation.agreement.measurement import (
 
 __all__ = [
     "AgreementCurves",
+    "GeneratorOrder",
     "JudgeComparison",
     "JudgeDisagreement",
     "JudgeMeasurement",

@@ -111,7 +111,7 @@ def compute_agreement(
 
 
 FIGURE_ORDER = (
-    *("positives", "f1", "precision", "recall", "auroc", "average_precision", "auroc_within"),
+    *("positives", "f1", "precision", "recall", "recall_at_precision", "auroc", "average_precision", "auroc_within"),
     *("balanced_accuracy", "best_balanced_accuracy", "balanced_accuracy_lost", "sensitivity", "specificity"),
     *("kappa", "alpha", "kappa_linear", "kappa_quadratic", "alpha_ordinal"),
     *("calibration_error", "brier", "unsure", "accuracy", "accuracy_sure", "accuracy_unsure"),
@@ -162,11 +162,12 @@ def _bootstrap_figures(
     reason = "none is positive" if not label.any() else "none is negative"
     if not label.size or label.all() or not label.any():
         names = ["auroc", "average_precision", "balanced_accuracy", "best_balanced_accuracy"]
-        names += ["balanced_accuracy_lost", "f1", "calibration_error", "kappa", "alpha"]
+        names += ["balanced_accuracy_lost", "f1", "recall_at_precision", "calibration_error", "kappa", "alpha"]
         return [AgreementFigure(name=name, value=None, reason=reason) for name in names]
     parts = [
         _ranking_statistics(units),
         _f1_statistics(units, called),
+        _recall_statistics(units),
         _calibration_statistics(units),
         *_chance_statistics(units),
     ]
@@ -250,6 +251,21 @@ def _f1_statistics(units: ScoredUnits, called: Bools) -> _StatisticGroup:
         return _divide(counts[:, 0], counts[:, 1])[:, None]
 
     return _StatisticGroup(("f1",), statistic)
+
+
+TARGET_PRECISION = 0.8
+"""The precision at which `recall_at_precision` is taken."""
+
+
+def _recall_statistics(units: ScoredUnits) -> _StatisticGroup:
+    """Return the largest recall at a precision of at least 0.8, over all thresholds; 0 where none reaches it."""
+    ranked = RankedScores(units.score, units.label)
+
+    def statistic(weights: FloatArray) -> FloatArray:
+        positives, negatives = ranked.class_weights(weights)
+        return ranked.recall_at_precision(TARGET_PRECISION, positives, negatives)[:, None]
+
+    return _StatisticGroup(("recall_at_precision",), statistic)
 
 
 def _chance_statistics(units: ScoredUnits) -> Iterator[_StatisticGroup]:

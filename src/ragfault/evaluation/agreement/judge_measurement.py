@@ -19,6 +19,7 @@ from ragfault.evaluation.agreement.figures import (
     compute_curves,
     compute_span_agreement,
 )
+from ragfault.evaluation.agreement.generator_order import compare_orders
 from ragfault.evaluation.agreement.human_labels import (
     ANSWER_INDEPENDENT,
     LabelConsensus,
@@ -41,6 +42,7 @@ from ragfault.evaluation.agreement.labeled_trace_loader import (
     load_labeled_traces,
 )
 from ragfault.evaluation.agreement.measurement import (
+    GeneratorOrder,
     JudgeMeasurement,
     JudgeSpeed,
     LabelTask,
@@ -189,11 +191,22 @@ def build_measurement(
         span_agreement=_measure_spans(judged, intervals) if labeled.task != "relevance" else None,
         slices=tuple(slices),
         cells=len(list(rank_within_groups(main.score, main.label, inner_keys))) if inner_keys else 0,
+        generator_orders=tuple(_order_generators(judged, main, groups, options)),
         curves=compute_curves(main),
         metrics=compare_metrics(judged.labeled, judged.verdicts, intervals, judged.readings),
         speed=speed,
         notes=(*labeled.notes, *_note_inversion(overall, labeled.positive), *_note_unmarked(judged), *notes),
     )
+
+
+def _order_generators(
+    judged: JudgedLabels, main: ScoredUnits, groups: Sequence[str], options: MeasurementOptions
+) -> Iterator[GeneratorOrder]:
+    """Yield the order of the generators, of all and for each value of the column `by`."""
+    traces = [item.trace for item in judged.labeled]
+    values = [str(get_value(traces[index], options.by)) for index in main.trace.tolist()] if options.by else []
+    parts = {name: [value == name for value in values] for name in sorted(set(values))[:MAX_SLICES]}
+    yield from compare_orders(main, groups, traces, parts, options.intervals)
 
 
 def _describe_setup(labeled: LabeledTraces, options: MeasurementOptions) -> dict[str, Any]:

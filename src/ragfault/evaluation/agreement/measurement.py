@@ -86,6 +86,30 @@ class MetricAgreement(Struct, frozen=True, kw_only=True):
     """Pearson's, over the traces; None where one of both does not vary."""
 
 
+class GeneratorRate(Struct, frozen=True, kw_only=True):
+    """Share of bad units of one generator."""
+
+    name: str
+    n: int
+    human: float
+    """Share of the units that people call bad."""
+    judge: float
+    """Mean score of the judge."""
+
+
+class GeneratorOrder(Struct, frozen=True, kw_only=True):
+    """Order of the generators by people and by the judge."""
+
+    column: str
+    """Column that names the generator."""
+    value: str | None = None
+    """Value of the column that the traces were divided by; None: all."""
+    generators: tuple[GeneratorRate, ...]
+    """The best by people first; those with fewer than ten units are left out."""
+    kendall_tau: AgreementFigure
+    """Kendall's τ-b of both orders: 1 is the same order, 0 none, -1 the opposite."""
+
+
 class JudgeSpeed(Struct, frozen=True, kw_only=True):
     """Time and memory of a judge."""
 
@@ -149,6 +173,8 @@ class JudgeMeasurement(Struct, frozen=True, kw_only=True):
     """Columns within which `auroc_within` is computed."""
     cells: int = 0
     """Groups of those columns with positives and negatives."""
+    generator_orders: tuple[GeneratorOrder, ...] = ()
+    """Order of three or more generators, of all units and for each value of `by`."""
     curves: AgreementCurves | None = None
     metrics: tuple[MetricAgreement, ...] = ()
     """Metrics that the labels determine."""
@@ -219,6 +245,8 @@ def _build_entry(measurement: JudgeMeasurement, view: UnitAgreement, command: st
         f1=None if chunk else _get_estimate(view, "f1"),
         precision=None if chunk else _get_estimate(view, "precision"),
         recall=None if chunk else _get_estimate(view, "recall"),
+        recall_at_precision=None if chunk else _get_estimate(view, "recall_at_precision"),
+        kendall_tau=_get_order(measurement) if view is measurement.overall else None,
         balanced_accuracy=_get_estimate(view, "balanced_accuracy"),
         best_balanced_accuracy=_get_estimate(view, "best_balanced_accuracy"),
         calibration_error=_get_estimate(view, "calibration_error"),
@@ -236,6 +264,12 @@ def _build_entry(measurement: JudgeMeasurement, view: UnitAgreement, command: st
 def _get_estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
     figure = view.figure(name)
     return None if figure is None or figure.value is None else BootstrapEstimate(figure.value, figure.low, figure.high)
+
+
+def _get_order(measurement: JudgeMeasurement) -> BootstrapEstimate | None:
+    """Return the agreement on the order of the generators of all units; None without enough generators."""
+    tau = next((order.kendall_tau for order in measurement.generator_orders if order.value is None), None)
+    return None if tau is None or tau.value is None else BootstrapEstimate(tau.value, tau.low, tau.high)
 
 
 def _get_bias(measurement: JudgeMeasurement) -> BootstrapEstimate | None:

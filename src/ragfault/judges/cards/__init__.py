@@ -53,6 +53,10 @@ class CardEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """F1 of the bad class at the best threshold of the other folds; precision and recall likewise."""
     precision: BootstrapEstimate | None = None
     recall: BootstrapEstimate | None = None
+    recall_at_precision: BootstrapEstimate | None = None
+    """Largest recall of the bad class at a precision of 0.8, over all thresholds."""
+    kendall_tau: BootstrapEstimate | None = None
+    """Kendall's τ-b between the order of the generators by people and by the judge; None without three generators."""
     balanced_accuracy: BootstrapEstimate | None = None
     """Mean of sensitivity and specificity at the judge's own threshold."""
     best_balanced_accuracy: BootstrapEstimate | None = None

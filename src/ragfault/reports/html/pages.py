@@ -22,11 +22,14 @@ from ragfault.reports.terminal import clusters as text
 from ragfault.reports.terminal import run_history as chain_text
 from ragfault.reports.terminal.agreement import (
     METRIC_HEADINGS,
+    ORDER_HEADINGS,
     SLICE_FIGURES,
     SLICE_HEADINGS,
     build_figure_rows,
     build_metric_cells,
+    build_order_rows,
     describe_measurement,
+    format_order_title,
     format_view_title,
     get_positive_name,
     list_closing_notes,
@@ -70,6 +73,7 @@ def render_agreement_html(measurement: JudgeMeasurement) -> str:
     optional = (
         ("metrics", "Metric by metric", measurement.metrics),
         ("rows", f"By {measurement.by or ''}", measurement.slices),
+        ("orders", "Order of generators", measurement.generator_orders),
         ("charts", "Charts", curves),
     )
     return render_page(
@@ -92,6 +96,10 @@ def render_agreement_html(measurement: JudgeMeasurement) -> str:
         slice_rows=[
             [row.value or "", f"{row.n:,}", *(format_interval(row.figure(name), 3) for name in slice_figures)]
             for row in measurement.slices
+        ],
+        order_heads=ORDER_HEADINGS,
+        orders=[
+            (format_order_title(order, measurement), build_order_rows(order)) for order in measurement.generator_orders
         ],
         charts=[] if curves is None else _build_charts(measurement, curves),
         calibration_heads=("mean score", f"share {bad}", "n"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ragfault.evaluation.agreement import JudgeMeasurement, JudgeSpeed, MetricAgreement, UnitAgreement
+from ragfault.evaluation.agreement import GeneratorOrder, JudgeMeasurement, JudgeSpeed, MetricAgreement, UnitAgreement
 from ragfault.judges.calibration import CalibrationLine, JudgeCalibration
 from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.terminal.scorecard import build_text_table, render_rich
@@ -22,6 +22,7 @@ FIGURE_TITLES = {
     "f1": "F1",
     "precision": "precision",
     "recall": "recall",
+    "recall_at_precision": "recall at precision 0.80",
     "auroc": "AUROC",
     "average_precision": "average precision",
     "auroc_within": "AUROC within {within}",
@@ -76,8 +77,41 @@ def render_agreement_terminal(measurement: JudgeMeasurement, *, width: int | Non
             Text(f"\nBy {clip_text(measurement.by or '', 40)}", style="bold cyan"),
             _build_slice_table(measurement),
         ]
+    for order in measurement.generator_orders:
+        parts += [
+            Text(f"\n{format_order_title(order, measurement)}", style="bold cyan"),
+            build_text_table(ORDER_HEADINGS, build_order_rows(order)),
+        ]
     parts += [Text(line, style="dim") for line in ("", *list_closing_notes(measurement))]
     return render_rich(parts, width=width, color=color)
+
+
+ORDER_HEADINGS = ("generator", "n", "bad by people", "mean score", "place by people", "by the judge")
+"""The heads of the columns of an order of generators."""
+
+
+def format_order_title(order: GeneratorOrder, measurement: JudgeMeasurement) -> str:
+    """Format how far the judge has the generators in the order of people."""
+    where = f" where {clip_text(measurement.by or '', 30)} is {clip_text(order.value, 30)}" if order.value else ""
+    tau = order.kendall_tau
+    value = tau.reason or "" if tau.value is None else f"Kendall's τ {format_interval(tau, 3, signed=True)}"
+    return f"Order of {clip_text(order.column, 30)}{where}: {value}"
+
+
+def build_order_rows(order: GeneratorOrder) -> list[list[str]]:
+    """Build a row for each generator, the best by people first."""
+    by_judge = sorted(rate.judge for rate in order.generators)
+    return [
+        [
+            clip_text(rate.name, 40),
+            f"{rate.n:,}",
+            format_number(rate.human, 3),
+            format_number(rate.judge, 3),
+            str(place),
+            str(1 + by_judge.index(rate.judge)),
+        ]
+        for place, rate in enumerate(order.generators, 1)
+    ]
 
 
 CALIBRATION_HEADINGS = ("", "before", "after")

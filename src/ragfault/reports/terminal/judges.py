@@ -31,6 +31,8 @@ CARD_HEADINGS = (
     "AUROC of lexical",
     "AUROC of trivial",
     "F1",
+    "recall at precision 0.80:",
+    "order of generators",
     "F1 at 5 / 10 / 20 / 40 % bad",
     "sensitivity",
     "specificity",
@@ -121,6 +123,8 @@ def _build_row(entry: CardEntry) -> tuple[str, ...]:
         format_number(entry.auroc_lexical),
         format_number(entry.auroc_trivial),
         format_interval(entry.f1),
+        format_number(entry.recall_at_precision.value if entry.recall_at_precision else None),
+        format_interval(entry.kendall_tau, signed=True),
         " / ".join(format_number(entry.predict_f1(rate)) for rate in BASE_RATES) if entry.sensitivity else MISSING,
         format_interval(entry.sensitivity),
         format_interval(entry.specificity),
@@ -135,7 +139,8 @@ def _list_notes(card: JudgeCard) -> list[str]:
     notes = [
         "Positive is what is bad. AUROC: 0.5 is guessing; within: inside groups that give nothing away by style. "
         "Lexical is the judge of words alone, trivial the share of the words that no chunk has, on the same units. "
-        "F1 is at the threshold that is best on the other folds; sensitivity, specificity and their mean, "
+        "F1 is at the threshold that is best on the other folds; the order of generators is Kendall's τ between people "
+        "and the judge. Sensitivity, specificity and their mean, "
         "the balanced accuracy, are by the judge's own word. From sensitivity and specificity follows F1 where 5, 10, "
         "20 or 40 % are bad. Bias is the judge's mean groundedness less that of people. Intervals are 95 %, by sources "
         "or queries."
