@@ -301,15 +301,15 @@ def test_generators_are_ordered_as_people_and_as_the_judge_have_them():
     """Of three generators the judge has one pair the other way round: tau is a third, and both places are shown."""
     bad, scores = {"x": 1, "y": 4, "z": 8}, {"x": 0.5, "y": 0.2, "z": 0.9}
     result = measure_recorded(answers_of(bad, scores))
-    (order,) = result.generator_orders
+    (order,) = result.generator_rankings
     assert [(rate.name, rate.human, round(rate.judge, 3)) for rate in order.generators] == [
         ("x", 0.1, 0.5), ("y", 0.4, 0.2), ("z", 0.8, 0.9)
     ]  # fmt: skip
     assert order.kendall_tau.value == pytest.approx(1 / 3)
     text = render_agreement_terminal(result, width=120)
     assert "Order of generator: Kendall's τ +0.333" in text
-    assert measure_recorded(SIX).generator_orders == ()
-    assert measure_recorded(answers_of({"x": 1, "y": 4}, scores)).generator_orders == ()
+    assert measure_recorded(SIX).generator_rankings == ()
+    assert measure_recorded(answers_of({"x": 1, "y": 4}, scores)).generator_rankings == ()
 
 
 def test_generators_are_ordered_for_each_value_of_a_column():
@@ -317,9 +317,9 @@ def test_generators_are_ordered_for_each_value_of_a_column():
     bad = {"x": 1, "y": 4, "z": 8}
     right = answers_of(bad, {"x": 0.1, "y": 0.4, "z": 0.8}, task="a")
     wrong = answers_of(bad, {"x": 0.8, "y": 0.4, "z": 0.1}, task="b")
-    orders = measure_recorded([*right, *wrong], by="task").generator_orders
-    assert [(order.value, order.kendall_tau.value) for order in orders][1:] == [("a", 1.0), ("b", -1.0)]
-    alike = measure_recorded(answers_of(bad, dict.fromkeys(bad, 0.5))).generator_orders[0].kendall_tau
+    rankings = measure_recorded([*right, *wrong], by="task").generator_rankings
+    assert [(order.value, order.kendall_tau.value) for order in rankings][1:] == [("a", 1.0), ("b", -1.0)]
+    alike = measure_recorded(answers_of(bad, dict.fromkeys(bad, 0.5))).generator_rankings[0].kendall_tau
     assert alike.value is None
     assert alike.reason
 

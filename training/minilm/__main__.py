@@ -37,7 +37,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch.nn.functional import binary_cross_entropy_with_logits as loss_of
-from training.minilm.examples import Example, Reader, examples, held_out
+from training.minilm.examples import Example, Reader, examples, validation
 from training.minilm.network import Batch, Network, Row, batch, encoded, packaged, restore, state
 
 from ragfault.judges.minilm.encoder import load_tokenizer, locate_weights
@@ -123,8 +123,8 @@ def measure(network: Network, result: Sequence[Example], split: Tokenizer, windo
             with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
                 values += network(first)[0][:, 0].float().tolist()
             labels += first.labels.tolist()
-        found = auroc(np.array(values), np.array(labels)) or float("nan")
-        print(f"held out, {name}: {len(labels):,} claims, {np.mean(labels):.3f} bad, AUROC {found:.4f}", flush=True)
+        area = auroc(np.array(values), np.array(labels)) or float("nan")
+        print(f"held out, {name}: {len(labels):,} claims, {np.mean(labels):.3f} bad, AUROC {area:.4f}", flush=True)
 
 
 def train(network: Network, batches: Iterator[Batch], share: Callable[[int], float], part: float = 1.0) -> int:
@@ -198,7 +198,7 @@ def main() -> None:
     )
     torch.save(state(network), chosen.out)
     print(f"{chosen.out}: {count:,} claims", flush=True)
-    measure(network, list(held_out(chosen.data, reader)), split, chosen.window)
+    measure(network, list(validation(chosen.data, reader)), split, chosen.window)
 
 
 if __name__ == "__main__":

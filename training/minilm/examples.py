@@ -24,7 +24,7 @@ from ragfault.judges.lexical.features import parse_statement
 from ragfault.judges.minilm.encoder import MAX_CLAIM_TOKENS
 from ragfault.judges.minilm.judge import get_sentence_text, select_evidence
 
-__all__ = ["MAX_WINDOW_CLAIM_TOKENS", "Example", "Reader", "examples", "held_out"]
+__all__ = ["MAX_WINDOW_CLAIM_TOKENS", "Example", "Reader", "examples", "validation"]
 
 FIRST = 2
 """Claims of sources in this fold and beyond are trained on; those before are for stacking and for measuring."""
@@ -116,7 +116,7 @@ def examples(folder: Path, reader: Reader) -> Iterator[Example]:
     yield from relevance(folder)
 
 
-def held_out(folder: Path, reader: Reader) -> Iterator[Example]:
+def validation(folder: Path, reader: Reader) -> Iterator[Example]:
     """Yield the claims of one in four of the sources of fold 0."""
     chosen = claims(folder, reader, lambda source: fold(source) == 0 and zlib.crc32(source.encode()) // FOLDS % 4 == 0)
     yield from (example for example in chosen if example.kind != "altered")

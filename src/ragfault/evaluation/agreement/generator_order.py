@@ -27,7 +27,7 @@ def find_generator_column(traces: Sequence[Trace]) -> str | None:
     return next((name for name, count in counts.items() if 2 * count > len(traces)), None)
 
 
-def compare_orders(
+def compare_rankings(
     units: ScoredUnits,
     groups: Sequence[str],
     traces: Sequence[Trace],

@@ -19,7 +19,7 @@ from ragfault.evaluation.agreement.figures import (
     compute_curves,
     compute_span_agreement,
 )
-from ragfault.evaluation.agreement.generator_order import compare_orders
+from ragfault.evaluation.agreement.generator_order import compare_rankings
 from ragfault.evaluation.agreement.human_labels import (
     ANSWER_INDEPENDENT,
     LabelConsensus,
@@ -191,7 +191,7 @@ def build_measurement(
         span_agreement=_measure_spans(judged, intervals) if labeled.task != "relevance" else None,
         slices=tuple(slices),
         cells=len(list(rank_within_groups(main.score, main.label, inner_keys))) if inner_keys else 0,
-        generator_orders=tuple(_order_generators(judged, main, groups, options)),
+        generator_rankings=tuple(_order_generators(judged, main, groups, options)),
         curves=compute_curves(main),
         metrics=compare_metrics(judged.labeled, judged.verdicts, intervals, judged.readings),
         speed=speed,
@@ -206,7 +206,7 @@ def _order_generators(
     traces = [item.trace for item in judged.labeled]
     values = [str(get_value(traces[index], options.by)) for index in main.trace.tolist()] if options.by else []
     parts = {name: [value == name for value in values] for name in sorted(set(values))[:MAX_SLICES]}
-    yield from compare_orders(main, groups, traces, parts, options.intervals)
+    yield from compare_rankings(main, groups, traces, parts, options.intervals)
 
 
 def _describe_setup(labeled: LabeledTraces, options: MeasurementOptions) -> dict[str, Any]:

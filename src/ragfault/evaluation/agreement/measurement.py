@@ -107,7 +107,7 @@ class GeneratorOrder(Struct, frozen=True, kw_only=True):
     generators: tuple[GeneratorRate, ...]
     """The best by people first; those with fewer than ten units are left out."""
     kendall_tau: AgreementFigure
-    """Kendall's τ-b of both orders: 1 is the same order, 0 none, -1 the opposite."""
+    """Kendall's τ-b of both rankings: 1 is the same order, 0 none, -1 the opposite."""
 
 
 class JudgeSpeed(Struct, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ class JudgeMeasurement(Struct, frozen=True, kw_only=True):
     """Columns within which `auroc_within` is computed."""
     cells: int = 0
     """Groups of those columns with positives and negatives."""
-    generator_orders: tuple[GeneratorOrder, ...] = ()
+    generator_rankings: tuple[GeneratorOrder, ...] = ()
     """Order of three or more generators, of all units and for each value of `by`."""
     curves: AgreementCurves | None = None
     metrics: tuple[MetricAgreement, ...] = ()
@@ -268,7 +268,7 @@ def _get_estimate(view: UnitAgreement, name: str) -> BootstrapEstimate | None:
 
 def _get_order(measurement: JudgeMeasurement) -> BootstrapEstimate | None:
     """Return the agreement on the order of the generators of all units; None without enough generators."""
-    tau = next((order.kendall_tau for order in measurement.generator_orders if order.value is None), None)
+    tau = next((order.kendall_tau for order in measurement.generator_rankings if order.value is None), None)
     return None if tau is None or tau.value is None else BootstrapEstimate(tau.value, tau.low, tau.high)
 
 

@@ -73,7 +73,7 @@ def render_agreement_html(measurement: JudgeMeasurement) -> str:
     optional = (
         ("metrics", "Metric by metric", measurement.metrics),
         ("rows", f"By {measurement.by or ''}", measurement.slices),
-        ("orders", "Order of generators", measurement.generator_orders),
+        ("rankings", "Order of generators", measurement.generator_rankings),
         ("charts", "Charts", curves),
     )
     return render_page(
@@ -98,8 +98,9 @@ def render_agreement_html(measurement: JudgeMeasurement) -> str:
             for row in measurement.slices
         ],
         order_heads=ORDER_HEADINGS,
-        orders=[
-            (format_order_title(order, measurement), build_order_rows(order)) for order in measurement.generator_orders
+        rankings=[
+            (format_order_title(order, measurement), build_order_rows(order))
+            for order in measurement.generator_rankings
         ],
         charts=[] if curves is None else _build_charts(measurement, curves),
         calibration_heads=("mean score", f"share {bad}", "n"),

@@ -77,7 +77,7 @@ def render_agreement_terminal(measurement: JudgeMeasurement, *, width: int | Non
             Text(f"\nBy {clip_text(measurement.by or '', 40)}", style="bold cyan"),
             _build_slice_table(measurement),
         ]
-    for order in measurement.generator_orders:
+    for order in measurement.generator_rankings:
         parts += [
             Text(f"\n{format_order_title(order, measurement)}", style="bold cyan"),
             build_text_table(ORDER_HEADINGS, build_order_rows(order)),
