@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -21,6 +21,10 @@ MIN_GENERATORS, MAX_GENERATORS, MIN_UNITS = 3, 50, 10
 """An order has so many generators, those with the most units, and a generator so many units."""
 
 
+MAX_VALUES = 20
+"""Orders of at most so many values of a column, those with the most units."""
+
+
 def find_generator_column(traces: Sequence[Trace]) -> str | None:
     """Return the column that names the generator of most traces; None without any."""
     counts = {name: sum(isinstance(get_value(trace, name), str) for trace in traces) for name in GENERATOR_COLUMNS}
@@ -28,19 +32,19 @@ def find_generator_column(traces: Sequence[Trace]) -> str | None:
 
 
 def compare_rankings(
-    units: ScoredUnits,
-    groups: Sequence[str],
-    traces: Sequence[Trace],
-    parts: Mapping[str, Sequence[bool]],
-    options: IntervalOptions,
+    units: ScoredUnits, groups: Sequence[str], traces: Sequence[Trace], by: str | None, options: IntervalOptions
 ) -> Iterator[GeneratorOrder]:
-    """Yield the order of the generators on all units, and on each of the `parts`, where there are enough of them."""
+    """Yield the order of the generators on all units, and for each value of the column `by`, where there are enough.
+
+    `groups` and `traces` go with the units.
+    """
     column = find_generator_column(traces)
     if column is None or units.unit == "chunk":
         return
-    names = np.array([str(get_value(traces[index], column)) for index in units.trace.tolist()], object)
+    names = np.array([str(get_value(trace, column)) for trace in traces], object)
     selections: dict[str | None, Bools] = {None: np.ones(len(names), bool)}
-    selections |= {value: np.array(mask) for value, mask in parts.items()}
+    values = [str(get_value(trace, by)) for trace in traces] if by else []
+    selections |= {value: np.array(values, object) == value for value, _ in Counter(values).most_common(MAX_VALUES)}
     for value, mask in selections.items():
         selected = [group for group, flag in zip(groups, mask.tolist(), strict=True) if flag]
         order = _compare_order(column, value, units.select(mask), names[mask].tolist(), selected, options)

@@ -135,7 +135,7 @@ def _label_columns(values: Mapping[VerdictKey, VerdictValue]) -> dict[str, Any]:
     return {"claims": claims or None, "grades": grades or None}
 
 
-MAX_SLICES = 100  # values of a column with a row each; the largest, where there are more
+MAX_SLICES = 100  # rows of a column, of its largest values
 TASK_PARTS = {"answer": "claim", "support": "claim", "relevance": "chunk"}  # task → part of the verdicts it needs
 
 
@@ -202,11 +202,9 @@ def build_measurement(
 def _order_generators(
     judged: JudgedLabels, main: ScoredUnits, groups: Sequence[str], options: MeasurementOptions
 ) -> Iterator[GeneratorOrder]:
-    """Yield the order of the generators, of all and for each value of the column `by`."""
-    traces = [item.trace for item in judged.labeled]
-    values = [str(get_value(traces[index], options.by)) for index in main.trace.tolist()] if options.by else []
-    parts = {name: [value == name for value in values] for name in sorted(set(values))[:MAX_SLICES]}
-    yield from compare_rankings(main, groups, traces, parts, options.intervals)
+    """Return the order of the generators, of all and for each value of the column `by`."""
+    traces = [judged.labeled[index].trace for index in main.trace.tolist()]
+    return compare_rankings(main, groups, traces, options.by, options.intervals)
 
 
 def _describe_setup(labeled: LabeledTraces, options: MeasurementOptions) -> dict[str, Any]:
@@ -280,9 +278,8 @@ def _note_inversion(overall: UnitAgreement, positive: str) -> list[str]:
     return [f"the judge ranks the other way round (AUROC {auroc.value:.2f}): does `{positive}` mean what it should?"]
 
 
-INVERTED_AUROC = 0.5
-"""An interval of AUROC below it says that the judge ranks the other way round."""
-MIN_INVERTED_UNITS = 10
+INVERTED_AUROC, MIN_INVERTED_UNITS = 0.5, 10
+"""An interval of AUROC below it, of so many units, says that the judge ranks the other way round."""
 
 
 def _note_unmarked(judged: JudgedLabels) -> list[str]:
