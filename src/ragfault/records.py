@@ -80,6 +80,12 @@ class Span(FrozenRecord, frozen=True):
     end: int
     """Last character, exclusive."""
     grade: float = 1.0
+    quote: str | None = None
+    """The text of the span, by which it is located again after the document was edited."""
+    prefix: str | None = None
+    """The text right before the span, which tells equal quotes apart."""
+    suffix: str | None = None
+    """The text right after the span."""
 
 
 class Gold(FrozenRecord, frozen=True):

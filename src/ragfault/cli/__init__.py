@@ -33,6 +33,7 @@ COMMANDS = {
     "convert": ("ragfault.cli.conversion", "Convert traces from one format to another."),
     "export": ("ragfault.cli.conversion", "Export runs to MLflow, or to Weights & Biases as CSV."),
     "tune": ("ragfault.cli.retrieval", "Search for the best retrieval pipeline, and prove its gain."),
+    "testset": ("ragfault.cli.testset", "Make evaluation sets from a corpus, and keep them valid as it changes."),
     "lint": ("ragfault.cli.retrieval", "Check a pipeline or a run for six pitfalls of retrieval."),
     "savings": ("ragfault.cli.retrieval", "Estimate what better retrieval saves."),
     "relevance": ("ragfault.cli.retrieval", "Score documents against a query, by one judge or several."),

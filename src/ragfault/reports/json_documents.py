@@ -136,6 +136,20 @@ class RelevanceDocument(VerbDocument, frozen=True):
     """Each document with its best chunk's relevance by each judge."""
 
 
+class WrittenTestset(VerbDocument, frozen=True):
+    """An evaluation set that was made."""
+
+    path: str
+    items: int
+    requested: int
+    counts: dict[str, int]
+    """Kind of question → number of items."""
+    rejected: int
+    """Drafts that were left out."""
+    notes: tuple[str, ...]
+    """Reasons of a number or a mix other than was asked for."""
+
+
 class IssuedToken(VerbDocument, frozen=True):
     """A token of a server."""
 
@@ -212,6 +226,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "convert": (WrittenTraces,),
     "export": (WrittenFiles, tuple[TrackedRun, ...]),
     "tune": (TuningResult,),
+    "testset make": (WrittenTestset,),
     "lint": (tuple[Pitfall, ...], InputSummary),
     "savings": (Savings,),
     "relevance": (RelevanceDocument,),

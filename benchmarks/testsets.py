@@ -1,0 +1,337 @@
+"""Rank retrieval pipelines by a made evaluation set and by people's questions, and compare the two rankings.
+
+    python -m benchmarks.testsets rank --data ../shared/data --corpus squad2 --corpus cranfield -n 400
+
+Kendall's tau between the rankings of 26 pipelines (chunking, BM25, latent and word vectors, MiniLM, fusions), what
+is lost in nDCG@10 by choosing the pipeline with the made set, and the same for one half of people's questions against
+the other: the ceiling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ragfault.judges.embedded.word_vectors import embed_word_vectors
+from ragfault.records import Chunk, Document, Gold, Span, Trace
+from ragfault.retrieval.chunking import load_chunker
+from ragfault.retrieval.embedders import load_embedder
+from ragfault.retrieval.index import BM25Index
+from ragfault.text.normalization import fold_case
+
+Array = np.ndarray[Any, Any]
+DEPTH = 10
+
+
+class QuestionSet(NamedTuple):
+    """A corpus with people's questions about it."""
+
+    documents: list[Document]
+    questions: list[Trace]
+
+
+def read_rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def read_squad2(folder: Path) -> QuestionSet:
+    documents = [
+        Document(id=row["pid"], text=row["text"], title=row["title"]) for row in read_rows(folder, "squad2_paragraphs")
+    ]
+    rows = [row for row in read_rows(folder, "squad2_questions") if row["answerable"]]
+    return QuestionSet(documents, [label_documents(row["id"], row["query"], {row["gold_pid"]: 1}) for row in rows])
+
+
+def read_cranfield(folder: Path) -> QuestionSet:
+    rows = read_rows(folder, "cranfield_docs")
+    documents = [Document(id=row["docid"], text=row["text"], title=row["title"]) for row in rows if row["text"].strip()]
+    grades: dict[str, dict[str, float]] = {}
+    for row in read_rows(folder, "cranfield_qrels"):
+        if row["label"] > 0:
+            grades.setdefault(row["qid"], {})[row["docid"]] = row["label"]
+    queries = read_rows(folder, "cranfield_queries")
+    return QuestionSet(
+        documents,
+        [label_documents(row["qid"], row["query"], grades[row["qid"]]) for row in queries if row["qid"] in grades],
+    )
+
+
+def read_clapnq(folder: Path) -> QuestionSet:
+    rows = read_rows(folder, "clapnq_dev")
+    documents = [Document(id=row["id"], text="\n\n".join(row["contexts"])) for row in rows]
+    return QuestionSet(
+        documents, [label_documents(row["id"], row["query"], {row["id"]: 1}) for row in rows if row["answerable"]]
+    )
+
+
+def read_chunking(folder: Path) -> QuestionSet:
+    paths = sorted((folder / "chunking_corpora").glob("*.md"))
+    documents = [Document(id=path.stem, text=path.read_text(encoding="utf-8")) for path in paths]
+    questions = [
+        Trace(
+            id=row["id"],
+            query=row["query"],
+            gold=Gold(
+                spans=tuple(
+                    Span(document=row["corpus"], start=span["start_index"], end=span["end_index"])
+                    for span in row["gold_spans"]
+                )
+            ),
+        )
+        for row in read_rows(folder, "chunking_questions")
+    ]
+    return QuestionSet(documents, questions)
+
+
+CORPORA: dict[str, Callable[[Path], QuestionSet]] = {
+    "squad2": read_squad2,
+    "cranfield": read_cranfield,
+    "clapnq": read_clapnq,
+    "chunking": read_chunking,
+}
+
+
+def label_documents(name: str, query: str, grades: dict[str, float]) -> Trace:
+    return Trace(id=name, query=query, gold=Gold(chunks=grades))
+
+
+def list_gold(question: Trace, by_document: bool) -> list[tuple[Span, float]]:
+    """Return the units of gold with their grades; a whole document is a span without end."""
+    assert question.gold is not None
+    units = [(Span(document=name, start=0, end=0), grade) for name, grade in question.gold.chunks.items()]
+    if by_document:
+        spans = {span.document: span.grade for span in question.gold.spans}
+        return units + [(Span(document=name, start=0, end=0), grade) for name, grade in spans.items()]
+    return units + [(span, span.grade) for span in question.gold.spans]
+
+
+class ChunkedCorpus:
+    """The chunks of a corpus by one chunker, and the score of each chunk for each query by one search."""
+
+    def __init__(self, documents: Sequence[Document], chunker: str) -> None:
+        self.chunks: list[Chunk] = [chunk for document in documents for chunk in load_chunker(chunker)(document)]
+        self.texts = [chunk.text for chunk in self.chunks]
+        self.documents = np.array([chunk.document for chunk in self.chunks])
+        self.starts = np.array([chunk.start for chunk in self.chunks])
+        self.ends = np.array([chunk.end for chunk in self.chunks])
+        self._embedded: dict[str, tuple[Any, Array]] = {}
+
+    def score(self, search: str, queries: Sequence[str]) -> Array:
+        """Score all chunks for all queries by a search: bm25 K1 B, plain K1 B (not stemmed), or an embedder."""
+        kind, *numbers = search.split()
+        if kind in ("bm25", "plain"):
+            k1, b = map(float, numbers)
+            if kind == "plain":
+                return score_unstemmed(self.texts, queries, k1, b)
+            index = BM25Index(k1, b).fit(self.texts)
+            return np.stack([index.score_texts(query) for query in queries])
+        if search not in self._embedded:
+            embed = make_embedder(kind, numbers, self.texts)
+            self._embedded[search] = (embed, embed(self.texts))
+        embed, rows = self._embedded[search]
+        return embed(list(queries)) @ rows.T
+
+    def find_units(self, units: Sequence[tuple[Span, float]]) -> list[Array]:
+        """Return the chunks that hold each unit: at least half of the span, or a part of the document."""
+        masks = []
+        for span, _ in units:
+            inside = self.documents == span.document
+            if span.end > span.start:
+                shared = np.minimum(self.ends, span.end) - np.maximum(self.starts, span.start)
+                inside = inside & (shared * 2 >= np.minimum(span.end - span.start, self.ends - self.starts))
+            masks.append(inside)
+        return masks
+
+
+def make_embedder(kind: str, numbers: Sequence[str], texts: Sequence[str]) -> Callable[[Sequence[str]], Array]:
+    if kind == "words":
+        return embed_word_vectors
+    if kind == "latent":
+        embedder = load_embedder("latent", dimensions=int(numbers[0]))
+        embedder.fit(texts)  # type: ignore[attr-defined]
+        return embedder.embed
+    model = load_minilm()
+    return lambda texts: np.concatenate([model.embed(texts[at : at + 64]) for at in range(0, len(texts), 64)])
+
+
+@cache
+def load_minilm() -> Any:
+    return load_embedder("minilm")
+
+
+def score_unstemmed(texts: Sequence[str], queries: Sequence[str], k1: float, b: float) -> Array:
+    """Score by BM25 over words as they stand."""
+    from bm25s import BM25
+
+    def split(text: str) -> list[str]:
+        return [word for word in "".join(c if c.isalnum() else " " for c in fold_case(text)).split() if len(word) > 1]
+
+    model = BM25(k1=k1, b=b)
+    model.index([split(text) for text in texts], show_progress=False)
+    known = model.vocab_dict
+    rows = []
+    for query in queries:
+        words = [word for word in split(query) if word in known]
+        rows.append(model.get_scores(words) if words else np.zeros(len(texts), np.float32))
+    return np.stack(rows)
+
+
+def fuse_ranks(left: Array, right: Array, constant: float = 60) -> Array:
+    """Fuse two rankings by reciprocal ranks (Cormack and others 2009)."""
+
+    def rank(scores: Array) -> Array:
+        return (-scores).argsort(axis=1, kind="stable").argsort(axis=1)
+
+    return 1 / (constant + 1 + rank(left)) + 1 / (constant + 1 + rank(right))
+
+
+def fuse_scores(left: Array, right: Array, weight: float) -> Array:
+    """Fuse two searches by their scores, each brought to 0 … 1."""
+
+    def rescale(scores: Array) -> Array:
+        low, high = scores.min(1, keepdims=True), scores.max(1, keepdims=True)
+        return (scores - low) / np.maximum(high - low, 1e-9)
+
+    return weight * rescale(left) + (1 - weight) * rescale(right)
+
+
+SEARCHES = (
+    "recursive(256): bm25 1.5 0.75",
+    "recursive(256): bm25 0.6 0.3",
+    "recursive(256): bm25 3 1",
+    "recursive(256): bm25 1.2 0",
+    "recursive(256): plain 1.5 0.75",
+    "recursive(256): latent 64",
+    "recursive(256): latent 256",
+    "recursive(256): words",
+    "recursive(256): minilm",
+    "recursive(256): bm25 1.5 0.75 + latent 256",
+    "recursive(256): bm25 1.5 0.75 + words",
+    "recursive(256): bm25 1.5 0.75 + minilm",
+    "recursive(256): bm25 1.5 0.75 + latent 256 @ 0.7",
+    "recursive(256): bm25 1.5 0.75 + minilm @ 0.5",
+    "fixed(64): bm25 1.5 0.75",
+    "fixed(64): plain 1.5 0.75",
+    "fixed(64): bm25 0.6 0.3",
+    "fixed(64): latent 256",
+    "fixed(64): words",
+    "fixed(64): bm25 1.5 0.75 + latent 256",
+    "sentences(40): bm25 1.5 0.75",
+    "sentences(40): bm25 3 1",
+    "sentences(40): latent 128",
+    "sentences(40): words",
+    "sentences(40): bm25 1.5 0.75 + words",
+    "sentences(40): bm25 1.5 0.75 + latent 128 @ 0.7",
+)
+"""CHUNKER: SEARCH, or two of them fused by ranks, or (@ WEIGHT of the first) by scores."""
+
+
+def score_pipelines(
+    chunked: dict[str, ChunkedCorpus], questions: Sequence[Trace], searches: Sequence[str], by_document: bool
+) -> Array:
+    """Return nDCG@10 of each pipeline on each question."""
+    queries = [question.query for question in questions]
+    units = [list_gold(question, by_document) for question in questions]
+    rows = []
+    seen: dict[tuple[str, str], Array] = {}
+    for pipeline in searches:
+        chunker, _, rest = pipeline.partition(": ")
+        search, _, weight = rest.partition(" @ ")
+        corpus = chunked[chunker]
+        parts = []
+        for part in search.split(" + "):
+            if (chunker, part) not in seen:
+                seen[chunker, part] = corpus.score(part, queries)
+            parts.append(seen[chunker, part])
+        if len(parts) == 1:
+            scores = parts[0]
+        else:
+            scores = fuse_scores(parts[0], parts[1], float(weight)) if weight else fuse_ranks(parts[0], parts[1])
+        rows.append([measure_ndcg(scores[at], units[at], corpus) for at in range(len(queries))])
+    return np.array(rows)
+
+
+def measure_ndcg(scores: Array, units: Sequence[tuple[Span, float]], corpus: ChunkedCorpus) -> float:
+    """Measure nDCG@10; a unit of gold counts at the first rank that holds it."""
+    top = np.lexsort((np.arange(len(scores)), -scores))[:DEPTH]
+    top = top[scores[top] > scores.min()] if scores.max() > scores.min() else top[:0]
+    gains = np.zeros(DEPTH)
+    for (_, grade), inside in zip(units, corpus.find_units(units), strict=True):
+        hits = np.flatnonzero(inside[top])
+        if len(hits):
+            gains[hits[0]] += grade
+    discounts = 1 / np.log2(np.arange(2, DEPTH + 2))
+    ideal = np.sort([grade for _, grade in units])[::-1][:DEPTH]
+    return float(gains @ discounts / (ideal @ discounts[: len(ideal)]))
+
+
+def kendall_tau(left: Array, right: Array) -> float:
+    """Return Kendall's tau-b of two lists of figures."""
+    from scipy.stats import kendalltau
+
+    return float(kendalltau(left, right).statistic)
+
+
+def compare_rankings(people: Array, other: Array) -> tuple[float, float]:
+    """Return tau, and the nDCG lost on people's questions by the pipeline that is best on the made set."""
+    truth, guess = people.mean(1), other.mean(1)
+    return kendall_tau(truth, guess), float(truth.max() - truth[int(guess.argmax())])
+
+
+def prepare_corpora(documents: Sequence[Document], searches: Sequence[str]) -> dict[str, ChunkedCorpus]:
+    return {name: ChunkedCorpus(documents, name) for name in dict.fromkeys(s.partition(": ")[0] for s in searches)}
+
+
+def rank_corpus(folder: Path, name: str, options: argparse.Namespace) -> str:
+    """Return the row of a corpus: the rankings by the made set, and by other people's questions."""
+    from ragfault.testsets import make_testset
+
+    documents, people = CORPORA[name](folder)
+    people = random.Random(options.seed).sample(people, min(len(people), options.people))
+    begun = time.process_time()
+    result = make_testset(documents, options.n, seed=options.seed)
+    seconds = time.process_time() - begun
+    items = [item for item in result.items if item.gold and item.answerable and item.gold.spans]
+    searches = [search for search in SEARCHES if options.minilm or "minilm" not in search]
+    corpora = prepare_corpora(documents, searches)
+    by_document = name != "chunking"
+    truth = score_pipelines(corpora, people, searches, by_document)
+    guess = score_pipelines(corpora, items, searches, by_document)
+    half = len(people) // 2
+    cells = [*compare_rankings(truth, guess), *compare_rankings(truth[:, :half], truth[:, half:])]
+    figures = " | ".join(f"{cell:.3f}" for cell in cells)
+    return f"| {name} | {len(people)} | {len(items)} | {seconds:.0f} | {figures} |"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["rank"])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--corpus", action="append", choices=list(CORPORA))
+    parser.add_argument("-n", type=int, default=500)
+    parser.add_argument("--people", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minilm", action=argparse.BooleanOptionalAction, default=True)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    print("| corpus | people's questions | made | seconds | tau | nDCG lost | tau of halves | nDCG lost by halves |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in options.corpus or CORPORA:
+        print(rank_corpus(options.data, name, options), flush=True)
+
+
+if __name__ == "__main__":
+    main()

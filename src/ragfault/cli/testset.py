@@ -1,0 +1,125 @@
+"""Commands of the group `testset`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.errors import UsageError
+
+if TYPE_CHECKING:
+    from ragfault.testsets import TestsetResult
+
+
+@click.group()
+def testset() -> None:
+    """Make evaluation sets from a corpus without a key, describe them, and keep them valid as the corpus changes."""
+
+
+@testset.command(
+    epilog="""\b
+Examples:
+  ragfault testset make handbook/ -o set.jsonl -n 200
+  ragfault testset make docs/ -o set.jsonl -n 500 --traces logs.jsonl --rejected rejected.jsonl
+  ragfault testset make docs/ -o set.jsonl --mix extractive=0.8,table=0.2 --seed 7"""
+)
+@click.argument("corpus", type=click.Path())
+@click.option("-o", "--out", required=True, type=click.Path(dir_okay=False), help="The evaluation set, JSON Lines.")
+@click.option("-n", "count", default=200, show_default=True, type=click.IntRange(1), help="How many questions.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed, the same set.")
+@click.option("--mix", metavar="KIND=SHARE,…", help="Shares of the kinds of questions.  [default: mostly extractive]")
+@click.option(
+    "--traces", type=click.Path(), metavar="LOGS", help="Write queries in the style of those of these traces."
+)
+@click.option(
+    "--rejected", type=click.Path(dir_okay=False), metavar="FILE", help="Write what was left out, with reasons."
+)
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@json_option
+def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: bool, **given: Any) -> int:
+    """Make an evaluation set of questions with gold spans, facts and references from the documents of CORPUS.
+
+    Nothing but CORPUS is needed: no key, no labels, no model. The queries are in the style of search logs. Read the
+    items before you rely on them (`ragfault promote --accept` marks them as reviewed). Exit code 1 where fewer
+    items than were asked for came through the checks; why is said.
+    """
+    from ragfault.io.atomic_files import write_atomically
+    from ragfault.io.documents import read_documents
+    from ragfault.testsets import make_testset
+
+    for path in (out, given["rejected"]):
+        _check_target(path, force)
+    style = _fit_style(given["traces"])
+    result = make_testset(
+        read_documents(corpus, notice=print_notice), count, seed=seed, mix=_parse_mix(given["mix"]), style=style
+    )
+    write_atomically(Path(out), _encode_lines(result.items))
+    if given["rejected"]:
+        write_atomically(Path(given["rejected"]), _encode_lines(result.rejected))
+    if kind == "json":
+        print_json(_summarize(result, out))
+    else:
+        kinds = ", ".join(f"{name} {number}" for name, number in result.counts.items())
+        click.echo(f"{len(result.items):,} items in {out} ({kinds}); {len(result.rejected):,} drafts rejected")
+        for note in result.notes:
+            print_notice(note)
+    return 1 if len(result.items) < count else 0
+
+
+def _check_target(path: str | None, force: bool) -> None:
+    """Refuse a file that exists, or that is no JSON Lines."""
+    if path is None:
+        return
+    if Path(path).suffix.lower() not in (".jsonl", ".ndjson"):
+        raise UsageError(f"{path} is written as JSON Lines: end it in .jsonl.")
+    if Path(path).exists() and not force:
+        raise UsageError(f"{path} exists. Choose another file, or replace it with --force.")
+
+
+def _encode_lines(records: Any) -> bytes:
+    import msgspec
+
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+
+
+def _parse_mix(text: str | None) -> Any:
+    """Parse KIND=SHARE,… to a map; None for None."""
+    if text is None:
+        return None
+    mix = {}
+    for part in text.split(","):
+        name, _, share = part.partition("=")
+        try:
+            mix[name.strip()] = float(share)
+        except ValueError:
+            raise UsageError(f'--mix "{part}": write KIND=SHARE, such as extractive=0.8') from None
+    return mix
+
+
+def _fit_style(traces: str | None) -> Any:
+    """Fit the style to the queries of traces; None for None, or where they are too few."""
+    if traces is None:
+        return None
+    from ragfault.io import read_traces
+    from ragfault.testsets import fit_style
+
+    style = fit_style(read_traces(traces, notice=print_notice))
+    if style is None:
+        print_notice(f"{traces} holds fewer than 20 distinct queries: the default style is used")
+    return style
+
+
+def _summarize(result: TestsetResult, out: str) -> Any:
+    from ragfault.reports.json_documents import WrittenTestset
+
+    return WrittenTestset(
+        path=out,
+        items=len(result.items),
+        requested=result.requested,
+        counts=result.counts,
+        rejected=len(result.rejected),
+        notes=result.notes,
+    )

@@ -1,0 +1,122 @@
+"""Checks of drafted questions, each with the reason of a rejection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ragfault.analysis.clusters.promotion import CaseIndex
+from ragfault.judges.embedded.word_vectors import embed_word_vectors
+from ragfault.records import Span, Trace
+from ragfault.testsets.passages import CorpusIndex
+from ragfault.testsets.questions import Draft
+from ragfault.testsets.wording import QUESTION_WORDS
+from ragfault.text import split_content_words, split_words
+
+MIN_GOLD_SHARE = 0.2
+"""Least share of a query's words, by rarity, that its gold holds."""
+MAX_RANK = 10
+"""The gold passage is among so many best by words or by meaning; else the query points elsewhere."""
+MIN_COPIED_WORDS = 5
+"""A query that repeats so many words of its gold in a row asks nothing of a retriever."""
+SWAP_SHARE = 0.75
+"""An unanswerable question may not find a passage with more of its words, by rarity, and the swapped name."""
+
+
+class DraftFilter:
+    """Checks drafts against the corpus and the items that were accepted before."""
+
+    def __init__(self, index: CorpusIndex) -> None:
+        self.index = index
+        self._accepted = CaseIndex(())
+        self._golds: dict[object, str] = {}
+        self._checks: tuple[Callable[[Draft], str | None], ...] = (
+            self._check_words,
+            self._check_leak,
+            self._check_copy,
+            self._check_gold,
+            self._check_other_passages,
+            self._check_duplicate,
+        )
+
+    def reject(self, draft: Draft) -> str | None:
+        """Return the reason why a draft is left out; None where it is accepted."""
+        return next((reason for check in self._checks if (reason := check(draft))), None)
+
+    def accept(self, item: Trace) -> None:
+        """Remember the query of an item, so that no later one is its duplicate."""
+        self._accepted.add(item)
+        if item.gold is not None:
+            self._golds[_identify_gold(item.metadata["kind"], item.gold.spans)] = item.id
+
+    def _check_words(self, draft: Draft) -> str | None:
+        words = set(split_content_words(draft.query))
+        few = 1 if draft.kind in ("definition", "ambiguous") else 2
+        return None if len(words) >= few else "too few words of content"
+
+    def _check_leak(self, draft: Draft) -> str | None:
+        """Reject a query that contains its answer: it is answerable without the gold."""
+        if draft.kind not in ("extractive", "table", "two-passage") or not draft.reference:
+            return None
+        answer = set(split_content_words(draft.reference))
+        if answer and answer <= set(split_content_words(draft.query)):
+            return "answerable without its gold: the query contains the answer"
+        return None
+
+    def _check_copy(self, draft: Draft) -> str | None:
+        if draft.kind in ("false premise", "table", "definition", "ambiguous") or not draft.spans:
+            return None
+        words = [word for word in split_words(draft.query) if word not in QUESTION_WORDS]
+        gold = f" {' '.join(split_words(draft.spans[0].quote or ''))} "
+        runs = range(len(words) - MIN_COPIED_WORDS + 1)
+        if any(f" {' '.join(words[at : at + MIN_COPIED_WORDS])} " in gold for at in runs):
+            return f"simplistic: {MIN_COPIED_WORDS} words in a row are those of its gold"
+        return None
+
+    def _check_gold(self, draft: Draft) -> str | None:
+        """Reject a query whose gold does not say what it asks for, or is hard to tell from other passages."""
+        if not draft.spans or draft.kind == "ambiguous":
+            return None
+        stems = split_content_words(draft.query)
+        scores = self.index.score_passages(stems)
+        best = max(scores.get(place, 0.0) for place in draft.passages)
+        if best < MIN_GOLD_SHARE and draft.kind != "extractive":
+            return "not answerable from its gold: the gold has hardly any of its words"
+        if sum(score > best for score in scores.values()) < MAX_RANK:
+            return None
+        similarity = self.index.embeddings @ embed_word_vectors([draft.query])[0]
+        nearest = max(similarity[place] for place in draft.passages)
+        if int((similarity > nearest).sum()) < MAX_RANK:
+            return None
+        return f"ambiguous: {MAX_RANK} passages or more fit it better than its gold, by words and by meaning"
+
+    def _check_other_passages(self, draft: Draft) -> str | None:
+        """Reject a question that is answered elsewhere, too, or that should have no answer and may have one."""
+        scores = self.index.score_passages(split_content_words(draft.query))
+        if draft.kind == "unanswerable":
+            name = split_content_words(draft.note.rpartition(" by ")[2])
+            holds = [
+                at
+                for at in scores
+                if scores[at] >= SWAP_SHARE and all(s in self.index.passages[at].stems for s in name)
+            ]
+            return "may be answerable: a passage holds the swapped name and most of its words" if holds else None
+        if draft.kind not in ("extractive", "table", "false premise") or not draft.reference:
+            return None
+        answer = split_content_words(draft.reference)
+        own = max(scores.get(place, 0.0) for place in draft.passages)
+        for at, score in scores.items():
+            passage = self.index.passages[at]
+            if at not in draft.passages and score > own and answer and all(stem in passage.stems for stem in answer):
+                return f"answered by another passage, too, in {passage.document}"
+        return None
+
+    def _check_duplicate(self, draft: Draft) -> str | None:
+        double = self._accepted.duplicate_id(draft.query)
+        if double is None and draft.spans and draft.kind != "extractive":
+            double = self._golds.get(_identify_gold(draft.kind, draft.spans))
+        return None if double is None else f"near-duplicate of {double}"
+
+
+def _identify_gold(kind: str, spans: Iterable[Span]) -> object:
+    """Return a key that items of one kind with the same gold share."""
+    return kind, frozenset((span.document, span.start) for span in spans)

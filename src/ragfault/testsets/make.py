@@ -1,0 +1,171 @@
+"""Making of evaluation sets from the documents of a corpus, without a key and deterministic by the seed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.io.field_values import make_content_id
+from ragfault.records import Document, Gold, Trace
+from ragfault.testsets.filters import DraftFilter
+from ragfault.testsets.passages import CorpusIndex
+from ragfault.testsets.questions import DRAFTERS, Draft
+from ragfault.testsets.records import DEFAULT_MIX, QUESTION_KINDS, QuestionKind, RejectedItem, TestsetResult
+from ragfault.testsets.wording import QueryStyle, QueryWriter
+from ragfault.text import normalize_answer
+
+MAKER_VERSION = 1
+MAX_REJECTED_RUN = 400
+"""After so many drafts of a kind in a row that were left out, no further ones are tried."""
+DOCUMENT_SHARE = 0.2
+"""Largest share of the items from one document, where there are documents enough."""
+
+
+def make_testset(
+    documents: Iterable[Document],
+    n: int = 200,
+    *,
+    seed: int = 0,
+    mix: Mapping[QuestionKind, float] | None = None,
+    style: QueryStyle | None = None,
+) -> TestsetResult:
+    """Make an evaluation set of `n` questions with gold spans, facts and references from the documents of a corpus.
+
+    `mix` is the share of each kind of question (`DEFAULT_MIX`); what a kind lacks is made up by extractive questions,
+    and said in `notes`. `style` is that of the queries (`fit_style` fits it to a log). The same documents, numbers and
+    seed give the same set. The queries read like those of a search log; people have to accept the items
+    (`metadata.review` is "pending").
+
+    Raises InputError for a corpus without a passage, UsageError for n below 1 or a mix without a share above 0,
+    UnknownName for a kind that does not exist.
+
+    >>> text = "The canal bridge was opened by Ann Lee in 1907. It carries 40 carts an hour across the river Bren."
+    >>> result = make_testset([Document(id="bridge.md", text=text)], n=1, mix={"extractive": 1})
+    >>> result.items[0].gold.spans[0].document, result.items[0].answerable
+    ('bridge.md', True)
+    """
+    shares = dict(DEFAULT_MIX if mix is None else mix)
+    for kind in shares:
+        if kind not in QUESTION_KINDS:
+            raise UnknownName("kind of question", kind, QUESTION_KINDS)
+    if n < 1 or sum(shares.values()) <= 0 or min(shares.values()) < 0:
+        raise UsageError("a set has at least 1 item, and its mix at least one share above 0 and none below.")
+    index = CorpusIndex(documents)
+    if not index.passages:
+        raise InputError("the corpus has no passage of twelve words or more to ask about.")
+    return _TestsetMaker(index, n, seed, style or QueryStyle()).make(_plan_counts(shares, n))
+
+
+def _plan_counts(shares: Mapping[QuestionKind, float], n: int) -> dict[QuestionKind, int]:
+    """Divide n by shares, the largest remainders first."""
+    total = sum(shares.values())
+    exact = {kind: n * share / total for kind, share in shares.items()}
+    counts = {kind: int(value) for kind, value in exact.items()}
+    for kind in sorted(exact, key=lambda kind: (counts[kind] - exact[kind], QUESTION_KINDS.index(kind))):
+        if sum(counts.values()) == n:
+            break
+        counts[kind] += 1
+    return counts
+
+
+class _TestsetMaker:
+    """Takes drafts of each kind until its number is reached."""
+
+    def __init__(self, index: CorpusIndex, n: int, seed: int, style: QueryStyle) -> None:
+        self.index, self.n, self.seed, self.style = index, n, seed, style
+        self.filter = DraftFilter(index)
+        self.items: list[Trace] = []
+        self.rejected: list[RejectedItem] = []
+        self.notes: list[str] = []
+        self.by_document: Counter[str] = Counter()
+        self.by_passage: Counter[int] = Counter()
+        self.limit = self._compute_limit()
+
+    def _compute_limit(self) -> int:
+        """Return the most items from one document: a fifth of the set, or twice its share of the passages."""
+        sizes = Counter(passage.document for passage in self.index.passages)
+        largest = max(sizes.values()) / len(self.index.passages)
+        return max(1, round(self.n * max(DOCUMENT_SHARE, min(1.0, 2 * largest)))) if len(sizes) > 1 else self.n
+
+    def make(self, counts: Mapping[QuestionKind, int]) -> TestsetResult:
+        """Make the items of all kinds, the rarest first, and fill up with extractive ones."""
+        short = 0
+        for kind in reversed(QUESTION_KINDS):
+            goal = counts.get(kind, 0) + (short if kind == "extractive" else 0)
+            if not goal:
+                continue
+            added = self._add_kind(kind, goal)
+            if added < goal and kind != "extractive":
+                self.notes.append(f"{kind}: {added} of {goal}, the corpus has no more that pass the checks")
+                short += goal - added
+        if len(self.items) < self.n and "extractive" not in counts and short:
+            self._add_kind("extractive", short)
+        if len(self.items) < self.n:
+            self.notes.append(
+                f"{len(self.items)} of {self.n} items: all other drafts from {len(self.index.passages):,} passages "
+                "were rejected"
+            )
+        kinds = Counter(item.metadata["kind"] for item in self.items)
+        random.Random(self.seed).shuffle(self.items)
+        return TestsetResult(
+            items=tuple(self.items),
+            rejected=tuple(self.rejected),
+            requested=self.n,
+            counts={kind: kinds[kind] for kind in QUESTION_KINDS if kinds[kind]},
+            notes=tuple(self.notes),
+        )
+
+    def _add_kind(self, kind: QuestionKind, count: int) -> int:
+        """Add items of a kind, at first one for each passage, then more; return how many."""
+        writer = QueryWriter(self.index, self.style, random.Random(f"{self.seed} {kind}"))
+        added = 0
+        for most in (1, 2, 4, 8):
+            misses = 0
+            for draft in DRAFTERS[kind](self.index, writer):
+                if added == count or misses >= MAX_REJECTED_RUN:
+                    break
+                if self.by_passage[draft.passages[0]] >= most:
+                    continue
+                misses = 0 if self._take(draft) else misses + 1
+                added += misses == 0
+        return added
+
+    def _take(self, draft: Draft) -> bool:
+        """Check a draft and add it; return whether it was accepted."""
+        document = self.index.passages[draft.passages[0]].document
+        reason = self.filter.reject(draft)
+        if reason is None and self.by_document[document] >= self.limit:
+            reason = f"{document} has {self.limit} items already, a fifth of the set or twice its share of the corpus"
+        if reason is not None:
+            self.rejected.append(RejectedItem(query=draft.query, kind=draft.kind, document=document, reason=reason))
+            return False
+        item = self._build_item(draft, document)
+        self.filter.accept(item)
+        self.items.append(item)
+        self.by_document[document] += 1
+        self.by_passage[draft.passages[0]] += 1
+        return True
+
+    def _build_item(self, draft: Draft, document: str) -> Trace:
+        provenance = {
+            "maker": f"testset/{MAKER_VERSION}",
+            "seed": self.seed,
+            "corpus": self.index.digest,
+            "document": document,
+            "style": self.style.source,
+        }
+        heading = self.index.passages[draft.passages[0]].heading
+        return Trace(
+            id=make_content_id(f"{normalize_answer(draft.query)} {document}", "q-"),
+            query=draft.query,
+            reference=draft.reference,
+            facts=draft.facts or None,
+            gold=Gold(spans=draft.spans) if draft.spans else None,
+            answerable=draft.answerable,
+            metadata={"kind": draft.kind, "review": "pending"}
+            | ({"section": heading} if heading else {})
+            | ({"note": draft.note} if draft.note else {})
+            | {"provenance": provenance},
+        )

@@ -1,0 +1,57 @@
+"""Laws of the commands `ragfault testset`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ragfault.cli import run_command
+from ragfault.io import read_traces
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder of twelve short documents."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for at in range(12):
+        (docs / f"pier{at}.md").write_text(
+            f"# Pier {at}\n\nPier {at} was built by Ola Brand in {1900 + at} from granite of the Tarvik quarry. "
+            f"Its crane lifts {10 + at} tonnes of timber for the sawmill behind the railway yard every morning.\n"
+        )
+    return docs
+
+
+def test_make_writes_a_set_that_is_read_as_traces(folder, tmp_path, capsys):
+    out, rejected = tmp_path / "set.jsonl", tmp_path / "rejected.jsonl"
+    code = run_command(["testset", "make", str(folder), "-o", str(out), "-n", "8", "--rejected", str(rejected)])
+    assert code == 0
+    traces = list(read_traces(out))
+    assert len(traces) == 8
+    assert {trace.metadata["review"] for trace in traces} == {"pending"}
+    assert all(span.quote for trace in traces if trace.gold for span in trace.gold.spans)
+    assert all(json.loads(line)["reason"] for line in rejected.read_text().splitlines())
+    assert "8 items in" in capsys.readouterr().out
+
+
+def test_make_tells_with_exit_code_1_that_items_are_missing(folder, tmp_path, capsys):
+    out = tmp_path / "set.jsonl"
+    assert run_command(["testset", "make", str(folder), "-o", str(out), "-n", "5000", "--json"]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["items"] < printed["requested"] == 5000
+    assert printed["notes"]
+
+
+def test_make_does_not_replace_a_file(folder, tmp_path):
+    out = tmp_path / "set.jsonl"
+    out.write_text("mine\n")
+    assert run_command(["testset", "make", str(folder), "-o", str(out), "-n", "2"]) == 2
+    assert out.read_text() == "mine\n"
+
+
+def test_a_mix_is_a_list_of_kinds_and_shares(folder, tmp_path):
+    out = tmp_path / "set.jsonl"
+    assert run_command(["testset", "make", str(folder), "-o", str(out), "-n", "2", "--mix", "extractive"]) == 2
+    assert run_command(["testset", "make", str(folder), "-o", str(out), "-n", "2", "--mix", "extractive=1"]) == 0
+    assert {trace.metadata["kind"] for trace in read_traces(out)} == {"extractive"}

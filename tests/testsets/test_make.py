@@ -1,0 +1,144 @@
+"""Laws of made evaluation sets."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.records import Chunk, Document, Trace
+from ragfault.testsets import QueryStyle, fit_style, make_testset
+from ragfault.testsets.passages import CorpusIndex
+from ragfault.testsets.questions import find_list, match_definition, read_table
+from ragfault.testsets.wording import QueryWriter, choose_answer
+from ragfault.text import split_content_words
+
+
+def test_the_same_seed_makes_the_same_set(corpus):
+    first, second, other = (make_testset(corpus, 30, seed=seed) for seed in (3, 3, 4))
+    assert first.items == second.items
+    assert first.items != other.items
+
+
+def test_every_gold_span_quotes_its_document(corpus):
+    texts = {document.id: document.text for document in corpus}
+    spans = [span for item in make_testset(corpus, 40).items if item.gold for span in item.gold.spans]
+    assert len(spans) > 30
+    for span in spans:
+        text = texts[span.document]
+        assert text[span.start : span.end] == span.quote
+        assert text[: span.start].endswith(span.prefix)
+        assert text[span.end :].startswith(span.suffix)
+
+
+def test_a_smaller_number_than_requested_has_a_reason(corpus):
+    enough, short = make_testset(corpus, 24), make_testset(corpus[:1], 500)
+    assert len(enough.items) == 24
+    assert len(short.items) < 500
+    assert any("of 500 items" in note for note in short.notes)
+    assert all(item.reason for item in short.rejected)
+
+
+def test_the_set_has_each_kind_that_the_corpus_has_material_for(corpus):
+    kinds = dict.fromkeys(("extractive", "definition", "list", "table", "unanswerable", "false premise"), 1.0)
+    counts = make_testset(corpus, 24, mix=kinds).counts
+    assert all(counts[kind] >= 2 for kind in kinds)
+
+
+def test_a_table_question_has_its_row_as_gold(corpus):
+    for item in make_testset(corpus, 6, mix={"table": 1}).items:
+        (span,) = item.gold.spans
+        assert item.reference in span.quote
+        assert span.quote.count("|") == 4
+
+
+def test_questions_without_an_answer_have_no_gold_and_name_what_was_swapped(corpus):
+    items = make_testset(corpus, 8, mix={"unanswerable": 1}).items
+    assert items
+    for item in items:
+        assert item.answerable is False
+        assert item.gold is None
+        assert "was replaced by" in item.metadata["note"]
+
+
+def test_a_false_premise_states_another_number_than_its_fact(corpus):
+    items = make_testset(corpus, 6, mix={"false premise": 1}).items
+    assert items
+    for item in items:
+        old, new = item.metadata["note"].split(" was replaced by ")
+        assert new in item.query.split()
+        assert old in " ".join(item.facts)
+
+
+def test_no_query_contains_the_answer_that_it_asks_for(corpus):
+    for item in make_testset(corpus, 30, mix={"extractive": 1}).items:
+        assert not set(split_content_words(item.reference)) <= set(split_content_words(item.query))
+
+
+def test_a_wider_gap_shares_fewer_words_with_the_passage(corpus):
+    def measure_shared(gap: tuple[float, float]) -> float:
+        index = CorpusIndex(corpus)
+        writer = QueryWriter(index, QueryStyle(gap=gap), random.Random(1))
+        shared = total = 0
+        for sentence in index.sentences * 3:
+            passage = index.passages[sentence.passage]
+            query = writer.write(passage, sentence.text, choose_answer(sentence.text, writer.rng), "which") or ""
+            words = split_content_words(query)
+            shared += sum(word in passage.stems for word in words)
+            total += len(words)
+        return shared / total
+
+    assert measure_shared((1, 1)) < measure_shared((0, 0)) == 1
+
+
+def test_the_style_follows_the_lengths_and_the_gap_of_a_log():
+    chunks = (Chunk(id="a", text="The ferry leaves the northern harbour at ten."),)
+    log = [Trace(id=f"{at}", query=f"ferry harbour crossing {chr(97 + at)}way", chunks=chunks) for at in range(25)]
+    style = fit_style(log)
+    assert set(style.sizes) == {4}
+    assert style.questions == 0
+    assert style.lower == 1
+    assert style.gap[0] > QueryStyle().gap[0]
+    assert style.source == "25 queries"
+
+
+def test_a_log_of_few_queries_sets_no_style():
+    assert fit_style(Trace(id=f"{at}", query="ferry harbour") for at in range(50)) is None
+
+
+def test_wrong_requests_are_refused(corpus):
+    with pytest.raises(UnknownName):
+        make_testset(corpus, 5, mix={"riddle": 1})
+    with pytest.raises(UsageError):
+        make_testset(corpus, 0)
+    with pytest.raises(InputError):
+        make_testset([Document(id="a", text="Too short.")], 5)
+
+
+def test_code_and_headings_are_no_sentences():
+    text = "# The old stone bridge of Brenholm town\n\n```\nthe call returns open(path) and closes it at the end\n```\n"
+    assert CorpusIndex([Document(id="a.md", text=text)]).sentences == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "term"),
+    [
+        ("A tide gauge is an instrument for water levels.", "tide gauge"),
+        ("Included in its price is a meal for two.", None),
+        ("This is a harbour.", None),
+    ],
+)
+def test_a_definition_needs_a_term(sentence, term):
+    assert match_definition(sentence) == term
+
+
+def test_lists_and_tables_are_read_with_their_places(corpus):
+    index = CorpusIndex(corpus[:1])
+    text = corpus[0].text
+    (block,) = [block for passage in index.passages if not passage.is_table and (block := find_list(passage))]
+    assert text[block.start : block.end].startswith("- mooring")
+    assert len(block.items) == 3
+    (table,) = [table for passage in index.passages if (table := read_table(passage))]
+    assert table[0] == ("Ferry", "Departure", "Price")
+    assert [text[row.start : row.end].count("crowns") for row in table[1]] == [1, 1, 1]
