@@ -1,4 +1,4 @@
-"""Commands of the group `testset`."""
+"""Command `testset make`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ if TYPE_CHECKING:
     from ragfault.testsets import TestsetResult
 
 
-@click.group()
-def testset() -> None:
-    """Make evaluation sets from a corpus without a key, describe them, and keep them valid as the corpus changes."""
-
-
-@testset.command(
+@click.command(
     epilog="""\b
 Examples:
   ragfault testset make handbook/ -o set.jsonl -n 200

@@ -1,0 +1,15 @@
+"""Commands of the group `testset`."""
+
+from __future__ import annotations
+
+import click
+
+from ragfault.cli.testset.make import make
+
+
+@click.group()
+def testset() -> None:
+    """Make evaluation sets from a corpus without a key, describe them, and keep them valid as the corpus changes."""
+
+
+testset.add_command(make)
