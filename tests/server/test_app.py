@@ -414,10 +414,17 @@ def test_what_is_forgotten_waits_no_more(tmp_path: Path):
     app = create_app(ServerSettings(store=tmp_path / "s", judge="lexical", workers=0, retention_days=1.0))
     with threaded(app) as server:
         old = [replace(trace, time=datetime(2001, 1, 1, tzinfo=UTC)) for trace in TRACES[:3]]
-        assert server.send([*old, replace(TRACES[3], time=None)]).json["taken"] == 4
-        assert app.state.server.scoring_workers.summarize()["waiting"] == 4
+        assert server.send(old).json["taken"] == 3
+        state = app.state.server
+        state.store.submit(lambda con: con.execute("UPDATE traces SET received = received - 90000")).result()
+        assert server.send([replace(TRACES[3], time=old[0].time)]).json["taken"] == 1
+        assert state.scoring_workers.summarize()["waiting"] == 4
+        state.clock_offset -= 7200  # as if the clock had been set since the start
         app.state.scheduler.run_round()
-        assert app.state.server.scoring_workers.summarize()["waiting"] == 1
+        assert state.scoring_workers.summarize()["waiting"] == 4
+        state.clock_offset += 7200
+        app.state.scheduler._delete_expired()
+        assert state.scoring_workers.summarize()["waiting"] == 1
 
 
 def test_an_export_over_http_is_the_run_of_evaluate(server: Server, tmp_path: Path, capsys):

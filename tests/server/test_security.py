@@ -44,7 +44,7 @@ MAY = {"read": {"read", "admin"}, "ingest": {"ingest", "admin"}, "admin": {"admi
 
 def kind(method: str, path: str) -> str:
     """Return the role of a route: tokens, the audit log and changes are for admins, the rest of /v1 is ingest."""
-    if path.startswith(("/v1/ragfault/tokens", "/tokens", "/audit", "/access")):
+    if path.startswith(("/v1/ragfault/tokens", "/tokens", "/audit", "/access", "/backup")):
         return "admin"
     return "ingest" if path.startswith("/v1/") else "admin" if method == "POST" else "read"
 

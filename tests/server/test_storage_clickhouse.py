@@ -164,7 +164,7 @@ def test_a_store_of_a_later_version_is_refused(at: Place, tmp_path: Path):
     """A schema that is not known is left alone; one that was half made is made whole."""
     con = reading(at(tmp_path))
     con.execute("CREATE TABLE migrations (number Int32) ENGINE = ReplacingMergeTree ORDER BY number")
-    for statement in MIGRATIONS[0][:4]:
+    for statement in MIGRATIONS[0].statements[:4]:
         con.execute(statement)
     open_store(at(tmp_path)).close()
     con.insert("migrations", {"number": [99]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -326,11 +326,11 @@ def test_metadata_survives_a_restart(at: Place, tmp_path: Path):
 
 
 def test_expired_traces_are_deleted(at: Place, tmp_path: Path):
-    """By age all older ones go, by size the oldest; their roll-ups stay, and what went can come again."""
+    """By age all that came earlier go, by size the first to come; roll-ups stay, and what went can come again."""
     outcomes = judged(30)
     store = filled(at(tmp_path), outcomes)
     rolled = store.read_rollups(0, 2**31 - 1)
-    bound = outcomes[10].trace.time.timestamp()
+    bound = store.get_trace(outcomes[10].trace.id).received
     assert store.delete_expired(before=bound).result() == 10
     assert set(pages(store, TraceSelection())) == {row.trace.id for row in outcomes[10:]}
     assert store.read_rollups(0, 2**31 - 1) == rolled
@@ -338,6 +338,18 @@ def test_expired_traces_are_deleted(at: Place, tmp_path: Path):
     before = store.compute_totals().traces
     assert 0 < store.delete_expired(max_bytes=store.compute_totals().bytes * 2 // 3).result() < before
     assert store.delete_expired(max_bytes=10**12).result() == 0
+    store.close()
+
+
+def test_a_clock_of_elsewhere_deletes_nothing(at: Place, tmp_path: Path):
+    """A trace expires by its arrival: a sender whose clock is days behind or ahead loses nothing and keeps nothing."""
+    store = open_store(at(tmp_path))
+    now = datetime.now(UTC)
+    days = {"behind": -3, "right": 0, "ahead": 2}
+    store.append_traces([Trace(id=name, query="q", time=now + timedelta(days=days[name])) for name in days]).result()
+    assert store.delete_expired(before=now.timestamp() - 60).result() == 0
+    assert store.compute_totals().traces == 3
+    assert store.delete_expired(before=now.timestamp() + 60).result() == 3
     store.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_j
 from ragfault.cli.options.output import json_option, print_json
 from ragfault.cli.options.settings import calibration_option, load_settings
 from ragfault.errors import UsageError
+
+if TYPE_CHECKING:
+    from ragfault.server.storage.backup import BackupManifest
 
 
 class ServeGroup(click.Group):
@@ -290,6 +293,64 @@ def _change_stored_token(store: str, name: str, role: Any, days: float | None) -
         return None
     finally:
         opened.close()
+
+
+@serve.command(
+    epilog="""\b
+Examples:
+  ragfault serve backup http://127.0.0.1:4318 -o backup.tar
+  ragfault serve backup watched -o backup.tar"""
+)
+@click.argument("place")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The file that is written.")
+@click.option("--token", envvar="RAGFAULT_TOKEN", help="An admin token, where a server is asked.")
+@json_option
+def backup(place: str, out: Path, token: str | None, kind: str | None) -> None:
+    """Copy the store of the server at the URL PLACE while it runs, or that in the folder PLACE while none does.
+
+    The copy is of one moment, with runs, promoted cases and the audit log, and is checked when it is written.
+    """
+    from ragfault.server.http_client import fetch_backup
+    from ragfault.server.storage import open_store
+    from ragfault.server.storage.backup import require_folder, write_backup
+
+    if place.startswith(("http://", "https://")):
+        manifest = fetch_backup(place, out, token)
+    else:
+        folder = require_folder(place)
+        if not folder.is_dir():
+            raise UsageError(f"there is no store in {folder}.")
+        store = open_store(folder)
+        try:
+            manifest = write_backup(store, folder, out)
+        finally:
+            store.close()
+    _print_backup(out, manifest, kind)
+
+
+@serve.command(
+    epilog="""\b
+Examples:
+  ragfault serve restore backup.tar --store restored"""
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--store", required=True, type=click.Path(path_type=Path), help="A folder without a store.")
+@json_option
+def restore(file: Path, store: Path, kind: str | None) -> None:
+    """Restore the backup FILE into a folder, after checking every checksum and the rows of every table."""
+    from ragfault.server.storage.backup import restore_backup
+
+    _print_backup(store, restore_backup(file, store), kind)
+
+
+def _print_backup(path: Path, manifest: BackupManifest, kind: str | None) -> None:
+    traces = manifest.tables.get("traces", 0)
+    if kind == "json":
+        from ragfault.reports.json_documents import StoreBackup
+
+        print_json(StoreBackup(path=str(path), traces=traces, created=manifest.created))
+    else:
+        click.echo(f"{traces:,} traces, whole and checked: {path}")
 
 
 @serve.command(

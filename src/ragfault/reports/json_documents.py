@@ -159,6 +159,16 @@ class IssuedToken(VerbDocument, frozen=True):
     """None: the token was ended."""
 
 
+class StoreBackup(VerbDocument, frozen=True):
+    """A backup of a store."""
+
+    path: str
+    """The file, or the folder that it was restored into."""
+    traces: int
+    created: float
+    """Time of the copy, in seconds since 1970, UTC."""
+
+
 class ImportedTraces(VerbDocument, frozen=True):
     """Traces of a run that a store took, and those that it had."""
 

@@ -29,6 +29,7 @@ from ragfault.server.security import AccessControl, SecurityMiddleware
 from ragfault.server.settings import ServerSettings, is_loopback
 from ragfault.server.state import ServerState
 from ragfault.server.storage import open_store
+from ragfault.server.storage.backup import delete_copies
 from ragfault.version import __version__
 
 try:
@@ -58,6 +59,7 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     build_receivers(settings)  # report errors in the settings before a store is created
     with convert_write_errors(settings.data_folder):
         settings.data_folder.mkdir(parents=True, exist_ok=True)
+    delete_copies(settings.data_folder)
     request_log = None if settings.request_log is None else open_request_log(settings.request_log)
     server = ServerState(settings, open_store(settings.store), clock)
     scheduler = AlertScheduler(server)

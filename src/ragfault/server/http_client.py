@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from ragfault.errors import InputError, UsageError
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.runs import Run
 from ragfault.io.runs.run import RUN_FILES, check_free, publish_run, resolve_output
+from ragfault.server.storage.backup import BackupManifest, check_output, save_backup
 from ragfault.text.retry_after import parse_retry_after
 from ragfault.version import __version__
 
@@ -106,6 +108,17 @@ def fetch_run(
     return Run.open(out)
 
 
+def fetch_backup(url: str, out: Path, token: str | None) -> BackupManifest:
+    """Download a backup of a server's store, check it, and return its manifest; `token` is an admin token.
+
+    Raises UsageError for an invalid URL, InputError where the server refuses or what came is not whole, OutputError
+    where `out` exists.
+    """
+    check_output(out)
+    with _open_url(f"{url.rstrip('/')}/backup.tar", token) as answer:
+        return save_backup(iter(lambda: answer.read(1 << 20), b""), out)
+
+
 def change_token(url: str, name: str, role: str | None, days: float | None, admin: str | None) -> str | None:
     """Make a token on a server and return it, or revoke it where `role` is None; `admin` is an admin token.
 
@@ -120,13 +133,19 @@ def change_token(url: str, name: str, role: str | None, days: float | None, admi
 
 
 def _download(url: str, token: str | None, method: str = "GET", body: bytes | None = None) -> bytes:
+    with _open_url(url, token, method, body) as answer:
+        content: bytes = answer.read()
+        return content
+
+
+@contextmanager
+def _open_url(url: str, token: str | None, method: str = "GET", body: bytes | None = None) -> Iterator[Any]:
     if urlsplit(url).scheme not in ("http", "https"):
         raise UsageError(f'"{url[:80]}" is no address of a server: http://127.0.0.1:4318')
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with urlopen(Request(url, body, headers, method=method), timeout=DOWNLOAD_TIMEOUT) as answer:
-            content: bytes = answer.read()
-            return content
+            yield answer
     except HTTPError as error:
         with error:
             raise InputError(f"the server refuses: {_read_detail(error.read())}") from None

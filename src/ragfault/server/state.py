@@ -34,10 +34,18 @@ CACHE_SECONDS = 2.0
 """Seconds for which a cached value is fresh."""
 STALE_SECONDS = 4.0
 """Seconds for which a stale value is still served while it is recomputed."""
+MAX_CLOCK_STEP = 3600.0
+"""Seconds by which the clock may be set while the server runs without retention being held back."""
 ALERTS_SETTING = "alerts"
 """The setting that holds the state of all alerts."""
 INCIDENTS_SETTING = "incidents"
 """The setting that holds the incidents that are open, or whose end was not told yet."""
+
+
+def measure_clock_offset() -> float:
+    """Return the seconds by which the clock is ahead of the uptime, which goes on while the machine sleeps."""
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+    return time.time() - uptime
 
 
 class ServerState:
@@ -53,6 +61,8 @@ class ServerState:
         self._refreshing: set[str] = set()
         self._closed = False
         self._lock = threading.Lock()
+        self.clock_offset = measure_clock_offset()
+        """Seconds by which the clock of the machine was ahead of its uptime at the start."""
         self.rate_limiter = RateLimiter(settings.limits.rate)
         self.spot_checker = None if settings.check is None else SpotChecker(settings, store)
         """Asks a stronger judge about a sample; None without spot checks."""
@@ -120,6 +130,20 @@ class ServerState:
     def next_minute(self) -> int:
         """The minute after the present one, in minutes since 1970: the end of windows up to now."""
         return math.floor(self.now() / 60) + 1
+
+    def compute_retention_bound(self) -> float | None:
+        """Return the arrival before which traces expire; None where none does.
+
+        None also where the clock of the machine was set by more than an hour since the start: a clock that runs ahead
+        must not delete what is young. The next start trusts the clock again.
+        """
+        days = self.settings.retention_days
+        if days is None:
+            return None
+        if abs(measure_clock_offset() - self.clock_offset) > MAX_CLOCK_STEP:
+            log.warning("the clock of this machine was set: nothing expires by age until the server is started again")
+            return None
+        return time.time() - 86400 * days
 
     def load_alert_state(self) -> AlertState:
         """Load firing and pending alerts and the silences."""

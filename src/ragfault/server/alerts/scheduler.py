@@ -185,7 +185,7 @@ class AlertScheduler(BackgroundThread):
         """Delete expired traces, and the oldest where the store is too large."""
         settings = self._server.settings
         if settings.retention_days is not None or settings.max_bytes is not None:
-            before = None if settings.retention_days is None else self._server.now() - 86400 * settings.retention_days
+            before = self._server.compute_retention_bound()
             gone = self._server.store.delete_expired(before=before, max_bytes=settings.max_bytes).result()
             self._server.counters.add("forgotten", gone)
             self._server.scoring_workers.recount()

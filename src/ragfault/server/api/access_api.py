@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from msgspec import Struct
 from pydantic.json_schema import SkipJsonSchema
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ragfault.errors import UsageError
 from ragfault.server.json_routes import JSON, SCHEMA_PREFIX, JsonRoute, Server, problem_responses
@@ -15,6 +20,7 @@ from ragfault.server.request_limits import read_body
 from ragfault.server.security import AccessControl, require_role
 from ragfault.server.settings import RequestLimits
 from ragfault.server.storage import AccessRole, AuditRecord
+from ragfault.server.storage.backup import prepare_backup, require_folder
 
 BODY_LIMITS = RequestLimits(body=10_000, decompressed=10_000)
 """Limits on the body of a request for a token."""
@@ -122,6 +128,37 @@ def post_token(request: Request, asked: Annotated[TokenRequest, Depends(read_tok
 def delete_token(request: Request, name: str) -> RevokedToken:
     """Revoke a token, and sign out who signed in with it."""
     return revoke_token(request, name)
+
+
+@router.get(
+    "/backup.tar",
+    responses={**problem_responses(422), 200: {"content": {"application/x-tar": {}}}},
+    response_class=Response,
+)
+async def get_backup(request: Request, server: Server) -> Response:
+    """Copy the store as of one moment, while it is written to, with its runs and logs, as a tar file."""
+    settings = server.settings
+    folder = require_folder(settings.store)
+    prepared = prepare_backup(server.store, folder)
+    parts = await run_in_threadpool(prepared.__enter__)
+    await run_in_threadpool(request.app.state.audit.record, request, "backup_downloaded")
+    return BackupResponse(prepared, parts)
+
+
+class BackupResponse(StreamingResponse):
+    """Response that sends a backup, and deletes its copy in the end, also where the client goes away."""
+
+    media_type = "application/x-tar"
+
+    def __init__(self, prepared: AbstractContextManager[Iterator[bytes]], parts: Iterator[bytes]) -> None:
+        super().__init__(parts)
+        self._prepared = prepared
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._prepared.__exit__(None, None, None)
 
 
 @router.get("/tokens.json")

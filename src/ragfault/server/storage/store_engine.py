@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from ragfault.errors import OutputError, RunError
+from ragfault.errors import OutputError, RunError, UsageError
 from ragfault.records import Score, Trace, Verdicts
 
 T = TypeVar("T")
@@ -84,6 +86,13 @@ class StoreEngine(ABC):
     def compact(self) -> Future[None]:
         """Merge roll-ups that were added apart; no result of a read changes."""
 
+    def copy_database(self, path: Path) -> dict[str, int]:  # noqa: ARG002
+        """Copy the database as of one moment to a new file; return the rows of each table.
+
+        Raises UsageError where the engine makes its own backups, OutputError where there is no room.
+        """
+        raise UsageError("a store on ClickHouse is backed up there: BACKUP DATABASE … TO …, and RESTORE DATABASE.")
+
     @abstractmethod
     def close(self) -> None:
         """Finish the queued writes and release the database. Safe to call twice."""
@@ -92,6 +101,26 @@ class StoreEngine(ABC):
         """Return the highest number in use; 0 for an empty store."""
         tables = ("traces", "outcomes", "pending", "notes WHERE kind != 'owner'")
         return max(int(self.writer.fetch_value(f"SELECT max(number) FROM {table}") or 0) for table in tables)
+
+
+class Migration(NamedTuple):
+    """A change of the schema. A released migration never changes: a new one follows it."""
+
+    name: str
+    """Date and purpose."""
+    statements: tuple[str, ...]
+
+
+NAMED_FROM = 2
+"""The number of the migration from which on migrations are stored with name and time."""
+
+
+def build_migration_row(migrations: Sequence[Migration], number: int) -> dict[str, list[Any]]:
+    """Return the row that records a migration."""
+    row: dict[str, list[Any]] = {"number": [number]}
+    if number >= NAMED_FROM:
+        row |= {"name": [migrations[number - 1].name], "applied": [time.time()]}
+    return row
 
 
 def migrate(con: DatabaseConnection, create: str, apply: Callable[[int], None], latest: int) -> int:

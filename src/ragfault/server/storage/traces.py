@@ -96,7 +96,8 @@ class TraceTables(StoreEngine):
         return {
             "number": [next(self._numbers) for _ in traces],
             "id": [trace.id for trace in traces],
-            "received": [now] * len(traces),
+            # apart by a microsecond, so that a part of one request can expire
+            "received": [now + 1e-6 * at for at in range(len(traces))],
             "time": [get_trace_time(trace, now) for trace in traces],
             "route": [trace.route or "" for trace in traces],
             "model": [trace.model for trace in traces],
@@ -138,9 +139,11 @@ class TraceTables(StoreEngine):
         self.writer.insert("pending", columns)
 
     def delete_expired(self, *, before: float | None = None, max_bytes: int | None = None) -> Future[int]:
-        """Delete the traces older than a time, or the oldest until no more than `max_bytes` are used.
+        """Delete the traces that arrived before a time, or the first to arrive until at most `max_bytes` are used.
 
-        Return the number of deleted traces. Roll-ups stay: they contain numbers and no text.
+        Arrival counts, which this machine wrote down, not the time of the trace, which its sender did: a clock that is
+        wrong elsewhere deletes nothing and keeps nothing for ever. Return the number of deleted traces. Roll-ups stay:
+        they contain numbers and no text.
         """
         return self.submit(lambda con: self._delete_expired(con, before, max_bytes))
 
@@ -153,13 +156,15 @@ class TraceTables(StoreEngine):
             count = int(con.fetch_value("SELECT count(*) FROM traces"))
             if count:
                 at = min(count - 1, int(share * count))
-                bound = con.fetch_value("SELECT time FROM traces ORDER BY time LIMIT 1 OFFSET {at:UInt64}", at=at)
+                bound = con.fetch_value(
+                    "SELECT received FROM traces ORDER BY received LIMIT 1 OFFSET {at:UInt64}", at=at
+                )
                 deleted += self._delete_older(math.nextafter(bound, math.inf))
         return deleted
 
     @abstractmethod
     def _delete_older(self, bound: float) -> int:
-        """Delete the traces with a time below the bound; return their number."""
+        """Delete the traces that arrived before the bound; return their number."""
 
     @abstractmethod
     def _measure_bytes(self, con: DatabaseConnection) -> int:

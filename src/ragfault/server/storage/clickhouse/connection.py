@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ragfault.errors import MissingExtra, OutputError, UsageError
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
-from ragfault.server.storage.store_engine import DatabaseConnection
+from ragfault.server.storage.store_engine import DatabaseConnection, Migration, build_migration_row
 
 PASSWORD_VARIABLE = "RAGFAULT_CLICKHOUSE_PASSWORD"
 """The environment variable that the password is read from where the address has none."""
@@ -157,6 +157,8 @@ class ClickHouseConnection:
         """Run a statement that finds nothing."""
         with self._translate_errors():
             self._client.command(statement, parameters=parameters or None)
+        if statement.startswith("ALTER TABLE"):
+            self._types.clear()
 
     def close(self) -> None:
         """Let the server go. Safe to call twice."""
@@ -255,49 +257,62 @@ _NUMBER_INDEX = "INDEX near number TYPE minmax GRANULARITY 1"
 
 _SUM_COLUMNS = ", ".join(f"{name} {'Float64' if name in ('total', 'squares') else 'Int64'}" for name in SUM_COLUMNS)
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        "CREATE TABLE IF NOT EXISTS traces (number Int64, id String, received Float64, time Float64, "
-        "route LowCardinality(String), model LowCardinality(Nullable(String)), conversation Nullable(String), "
-        f"query String, answer Nullable(String), error Nullable(String), body String CODEC(ZSTD(3)), {_NUMBER_INDEX}) "
-        f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY (time, number) {_WIDE_ROWS}",
-        "CREATE TABLE IF NOT EXISTS ids (id String, number Int64, received Float64, time Float64) "
-        f"ENGINE = ReplacingMergeTree ORDER BY id {_WIDE_ROWS}",
-        "CREATE TABLE IF NOT EXISTS outcomes (number Int64, received Float64, time Float64, batch Int64, "
-        "cohorts String, judge LowCardinality(String), scored Float64, state LowCardinality(String), "
-        "`values` Map(LowCardinality(String), Float64), verdicts String CODEC(ZSTD(3)), "
-        "scores String CODEC(ZSTD(3)), INDEX together batch TYPE minmax GRANULARITY 1) "
-        f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY number {_WIDE_ROWS}",
-        "CREATE TABLE IF NOT EXISTS scores (number Int64, received Float64, time Float64, "
-        f"route LowCardinality(String), metric LowCardinality(String), value Float64, {_NUMBER_INDEX}) "
-        f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY (metric, time, number) {_DEDUPLICATION}",
-        "CREATE TABLE IF NOT EXISTS draws (number Int64, received Float64, time Float64, route LowCardinality(String), "
-        "conversation String, judge LowCardinality(String), chance Float64, taken Bool) "
-        f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY (judge, number) {_DEDUPLICATION}",
-        "CREATE TABLE IF NOT EXISTS checks (number Int64, received Float64, time Float64, "
-        "judge LowCardinality(String), asked Float64, state LowCardinality(String), cost Nullable(Float64), "
-        "`values` Map(LowCardinality(String), Float64), verdicts String CODEC(ZSTD(3)), "
-        "scores String CODEC(ZSTD(3))) "
-        f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY (judge, number) {_WIDE_ROWS}",
-        "CREATE TABLE IF NOT EXISTS rollups (metric LowCardinality(String), route LowCardinality(String), "
-        f"cohort LowCardinality(String), minute Int64, {_SUM_COLUMNS}) "
-        f"ENGINE = SummingMergeTree ORDER BY (minute, metric, route, cohort) {_DEDUPLICATION}",
-        "CREATE TABLE IF NOT EXISTS sums (metric LowCardinality(String), route LowCardinality(String), "
-        f"{_SUM_COLUMNS}) "
-        f"ENGINE = SummingMergeTree ORDER BY (metric, route) {_DEDUPLICATION}",
-        "CREATE TABLE IF NOT EXISTS products (first LowCardinality(String), second LowCardinality(String), "
-        "route LowCardinality(String), minute Int64, n Int64, x Float64, y Float64, xx Float64, yy Float64, "
-        f"xy Float64) ENGINE = SummingMergeTree ORDER BY (minute, first, second, route) {_DEDUPLICATION}",
-        "CREATE TABLE IF NOT EXISTS counts (name LowCardinality(String), minute Int64, n Int64) "
-        f"ENGINE = SummingMergeTree ORDER BY (minute, name) {_DEDUPLICATION}",
-        "CREATE TABLE IF NOT EXISTS pending (number Int64, received Float64, kind LowCardinality(String), "
-        f"body String CODEC(ZSTD(1)), sign Int8) ENGINE = CollapsingMergeTree(sign) ORDER BY number {_DEDUPLICATION}",
-        "CREATE TABLE IF NOT EXISTS notes (kind LowCardinality(String), name String, slot Int64, number Int64, "
-        "time Float64, body String) "
-        f"ENGINE = ReplacingMergeTree(number) ORDER BY (kind, name, slot) {_DEDUPLICATION}",
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(
+        "2026-11-21 tables",
+        (
+            "CREATE TABLE IF NOT EXISTS traces (number Int64, id String, received Float64, time Float64, "
+            "route LowCardinality(String), model LowCardinality(Nullable(String)), conversation Nullable(String), "
+            f"query String, answer Nullable(String), error Nullable(String), body String CODEC(ZSTD(3)), "
+            f"{_NUMBER_INDEX}) "
+            f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY (time, number) {_WIDE_ROWS}",
+            "CREATE TABLE IF NOT EXISTS ids (id String, number Int64, received Float64, time Float64) "
+            f"ENGINE = ReplacingMergeTree ORDER BY id {_WIDE_ROWS}",
+            "CREATE TABLE IF NOT EXISTS outcomes (number Int64, received Float64, time Float64, batch Int64, "
+            "cohorts String, judge LowCardinality(String), scored Float64, state LowCardinality(String), "
+            "`values` Map(LowCardinality(String), Float64), verdicts String CODEC(ZSTD(3)), "
+            "scores String CODEC(ZSTD(3)), INDEX together batch TYPE minmax GRANULARITY 1) "
+            f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY number {_WIDE_ROWS}",
+            "CREATE TABLE IF NOT EXISTS scores (number Int64, received Float64, time Float64, "
+            f"route LowCardinality(String), metric LowCardinality(String), value Float64, {_NUMBER_INDEX}) "
+            f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY (metric, time, number) {_DEDUPLICATION}",
+            "CREATE TABLE IF NOT EXISTS draws (number Int64, received Float64, time Float64, "
+            "route LowCardinality(String), conversation String, judge LowCardinality(String), "
+            "chance Float64, taken Bool) "
+            f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY (judge, number) {_DEDUPLICATION}",
+            "CREATE TABLE IF NOT EXISTS checks (number Int64, received Float64, time Float64, "
+            "judge LowCardinality(String), asked Float64, state LowCardinality(String), cost Nullable(Float64), "
+            "`values` Map(LowCardinality(String), Float64), verdicts String CODEC(ZSTD(3)), "
+            "scores String CODEC(ZSTD(3))) "
+            f"ENGINE = ReplacingMergeTree {DAY_PARTITION} ORDER BY (judge, number) {_WIDE_ROWS}",
+            "CREATE TABLE IF NOT EXISTS rollups (metric LowCardinality(String), route LowCardinality(String), "
+            f"cohort LowCardinality(String), minute Int64, {_SUM_COLUMNS}) "
+            f"ENGINE = SummingMergeTree ORDER BY (minute, metric, route, cohort) {_DEDUPLICATION}",
+            "CREATE TABLE IF NOT EXISTS sums (metric LowCardinality(String), route LowCardinality(String), "
+            f"{_SUM_COLUMNS}) "
+            f"ENGINE = SummingMergeTree ORDER BY (metric, route) {_DEDUPLICATION}",
+            "CREATE TABLE IF NOT EXISTS products (first LowCardinality(String), second LowCardinality(String), "
+            "route LowCardinality(String), minute Int64, n Int64, x Float64, y Float64, xx Float64, yy Float64, "
+            f"xy Float64) ENGINE = SummingMergeTree ORDER BY (minute, first, second, route) {_DEDUPLICATION}",
+            "CREATE TABLE IF NOT EXISTS counts (name LowCardinality(String), minute Int64, n Int64) "
+            f"ENGINE = SummingMergeTree ORDER BY (minute, name) {_DEDUPLICATION}",
+            "CREATE TABLE IF NOT EXISTS pending (number Int64, received Float64, kind LowCardinality(String), "
+            f"body String CODEC(ZSTD(1)), sign Int8) ENGINE = CollapsingMergeTree(sign) "
+            f"ORDER BY number {_DEDUPLICATION}",
+            "CREATE TABLE IF NOT EXISTS notes (kind LowCardinality(String), name String, slot Int64, number Int64, "
+            "time Float64, body String) "
+            f"ENGINE = ReplacingMergeTree(number) ORDER BY (kind, name, slot) {_DEDUPLICATION}",
+        ),
+    ),
+    Migration(
+        "2026-11-22 names of migrations",
+        (
+            "ALTER TABLE migrations ADD COLUMN IF NOT EXISTS name String",
+            "ALTER TABLE migrations ADD COLUMN IF NOT EXISTS applied Float64",
+        ),
     ),
 )
-"""Statements by number, from 1. A released migration never changes: a new one follows it."""
+"""Migrations by number, from 1."""
 
 
 CREATE_MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number Int32) ENGINE = ReplacingMergeTree ORDER BY number"
@@ -305,6 +320,6 @@ CREATE_MIGRATIONS = "CREATE TABLE IF NOT EXISTS migrations (number Int32) ENGINE
 
 def apply_migration(con: DatabaseConnection, number: int) -> None:
     """Apply a migration, whose statements can be repeated after an interruption."""
-    for statement in MIGRATIONS[number - 1]:
+    for statement in MIGRATIONS[number - 1].statements:
         con.execute(statement)
-    con.insert("migrations", {"number": [number]})
+    con.insert("migrations", build_migration_row(MIGRATIONS, number))

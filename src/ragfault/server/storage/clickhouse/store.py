@@ -235,13 +235,13 @@ class ClickHouseStore(TraceStore):
         return used
 
     def _delete_older(self, bound: float) -> int:
-        older = "WHERE time < {bound:Float64}"
+        older = "WHERE received < {bound:Float64}"
         deleted = int(self.writer.fetch_value(f"SELECT count() FROM traces {older}", bound=bound))
         if not deleted and not self.writer.fetch_value(f"SELECT count() FROM ids {older}", bound=bound):
             return 0
         days = self.writer.fetch_rows(
             "SELECT intDiv(toInt64(received), 86400) AS day FROM traces GROUP BY day "
-            "HAVING max(time) < {bound:Float64}",
+            "HAVING max(received) < {bound:Float64}",
             bound=bound,
         )
         for table in EXPIRING_TABLES:

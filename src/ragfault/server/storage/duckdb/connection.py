@@ -11,7 +11,7 @@ from typing import Any
 
 from ragfault.errors import MissingExtra, OutputError
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
-from ragfault.server.storage.store_engine import DatabaseConnection
+from ragfault.server.storage.store_engine import DatabaseConnection, Migration, build_migration_row
 
 CONFIG = {
     "autoinstall_known_extensions": "false",
@@ -162,47 +162,100 @@ _ROLLUP_COLUMNS = (
 
 _TOTAL_NAMES = ", ".join(("metric", "route", *SUM_COLUMNS))
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        "CREATE TABLE traces (number BIGINT NOT NULL, id VARCHAR NOT NULL, received DOUBLE NOT NULL, "
-        "time DOUBLE NOT NULL, route VARCHAR NOT NULL, model VARCHAR, conversation VARCHAR, query VARCHAR NOT NULL, "
-        "answer VARCHAR, error VARCHAR, body VARCHAR NOT NULL)",
-        "CREATE VIEW ids AS SELECT id, number, received, time FROM traces",
-        "CREATE TABLE outcomes (number BIGINT NOT NULL, judge VARCHAR NOT NULL, scored DOUBLE NOT NULL, "
-        "state VARCHAR NOT NULL, verdicts VARCHAR NOT NULL, scores VARCHAR NOT NULL)",
-        "CREATE TABLE scores (number BIGINT NOT NULL, time DOUBLE NOT NULL, route VARCHAR NOT NULL, "
-        "metric VARCHAR NOT NULL, value DOUBLE NOT NULL)",
-        f"CREATE TABLE deltas ({_ROLLUP_COLUMNS})",
-        f"CREATE TABLE rollups ({_ROLLUP_COLUMNS})",
-        f"CREATE TABLE sums (metric VARCHAR NOT NULL, route VARCHAR NOT NULL, {_declare_sums('BIGINT')})",
-        "CREATE VIEW all_rollups AS SELECT * FROM rollups UNION ALL SELECT * FROM deltas",
-        f"CREATE VIEW all_sums AS SELECT {_TOTAL_NAMES} FROM sums "
-        f"UNION ALL SELECT {_TOTAL_NAMES} FROM deltas WHERE cohort = ''",
-        "CREATE TABLE products (first VARCHAR NOT NULL, second VARCHAR NOT NULL, route VARCHAR NOT NULL, "
-        "minute INTEGER NOT NULL, n INTEGER NOT NULL, x DOUBLE NOT NULL, y DOUBLE NOT NULL, xx DOUBLE NOT NULL, "
-        "yy DOUBLE NOT NULL, xy DOUBLE NOT NULL)",
-        "CREATE TABLE pending (number BIGINT NOT NULL, received DOUBLE NOT NULL, kind VARCHAR NOT NULL, "
-        "body BLOB NOT NULL)",
-        "CREATE TABLE notes (kind VARCHAR NOT NULL, name VARCHAR NOT NULL, slot BIGINT NOT NULL, "
-        "number BIGINT NOT NULL, time DOUBLE NOT NULL, body VARCHAR NOT NULL)",
-        "CREATE TABLE counts (name VARCHAR NOT NULL, minute INTEGER NOT NULL, n BIGINT NOT NULL)",
-        "CREATE TABLE draws (number BIGINT NOT NULL, received DOUBLE NOT NULL, time DOUBLE NOT NULL, "
-        "route VARCHAR NOT NULL, conversation VARCHAR NOT NULL, judge VARCHAR NOT NULL, chance DOUBLE NOT NULL, "
-        "taken BOOLEAN NOT NULL)",
-        "CREATE TABLE checks (number BIGINT NOT NULL, received DOUBLE NOT NULL, time DOUBLE NOT NULL, "
-        "judge VARCHAR NOT NULL, asked DOUBLE NOT NULL, state VARCHAR NOT NULL, cost DOUBLE, "
-        "verdicts VARCHAR NOT NULL, scores VARCHAR NOT NULL)",
-        "CREATE TABLE check_values (number BIGINT NOT NULL, judge VARCHAR NOT NULL, metric VARCHAR NOT NULL, "
-        "value DOUBLE NOT NULL)",
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(
+        "2026-11-21 tables",
+        (
+            "CREATE TABLE traces (number BIGINT NOT NULL, id VARCHAR NOT NULL, received DOUBLE NOT NULL, "
+            "time DOUBLE NOT NULL, route VARCHAR NOT NULL, model VARCHAR, conversation VARCHAR, "
+            "query VARCHAR NOT NULL, answer VARCHAR, error VARCHAR, body VARCHAR NOT NULL)",
+            "CREATE VIEW ids AS SELECT id, number, received, time FROM traces",
+            "CREATE TABLE outcomes (number BIGINT NOT NULL, judge VARCHAR NOT NULL, scored DOUBLE NOT NULL, "
+            "state VARCHAR NOT NULL, verdicts VARCHAR NOT NULL, scores VARCHAR NOT NULL)",
+            "CREATE TABLE scores (number BIGINT NOT NULL, time DOUBLE NOT NULL, route VARCHAR NOT NULL, "
+            "metric VARCHAR NOT NULL, value DOUBLE NOT NULL)",
+            f"CREATE TABLE deltas ({_ROLLUP_COLUMNS})",
+            f"CREATE TABLE rollups ({_ROLLUP_COLUMNS})",
+            f"CREATE TABLE sums (metric VARCHAR NOT NULL, route VARCHAR NOT NULL, {_declare_sums('BIGINT')})",
+            "CREATE VIEW all_rollups AS SELECT * FROM rollups UNION ALL SELECT * FROM deltas",
+            f"CREATE VIEW all_sums AS SELECT {_TOTAL_NAMES} FROM sums "
+            f"UNION ALL SELECT {_TOTAL_NAMES} FROM deltas WHERE cohort = ''",
+            "CREATE TABLE products (first VARCHAR NOT NULL, second VARCHAR NOT NULL, route VARCHAR NOT NULL, "
+            "minute INTEGER NOT NULL, n INTEGER NOT NULL, x DOUBLE NOT NULL, y DOUBLE NOT NULL, xx DOUBLE NOT NULL, "
+            "yy DOUBLE NOT NULL, xy DOUBLE NOT NULL)",
+            "CREATE TABLE pending (number BIGINT NOT NULL, received DOUBLE NOT NULL, kind VARCHAR NOT NULL, "
+            "body BLOB NOT NULL)",
+            "CREATE TABLE notes (kind VARCHAR NOT NULL, name VARCHAR NOT NULL, slot BIGINT NOT NULL, "
+            "number BIGINT NOT NULL, time DOUBLE NOT NULL, body VARCHAR NOT NULL)",
+            "CREATE TABLE counts (name VARCHAR NOT NULL, minute INTEGER NOT NULL, n BIGINT NOT NULL)",
+            "CREATE TABLE draws (number BIGINT NOT NULL, received DOUBLE NOT NULL, time DOUBLE NOT NULL, "
+            "route VARCHAR NOT NULL, conversation VARCHAR NOT NULL, judge VARCHAR NOT NULL, chance DOUBLE NOT NULL, "
+            "taken BOOLEAN NOT NULL)",
+            "CREATE TABLE checks (number BIGINT NOT NULL, received DOUBLE NOT NULL, time DOUBLE NOT NULL, "
+            "judge VARCHAR NOT NULL, asked DOUBLE NOT NULL, state VARCHAR NOT NULL, cost DOUBLE, "
+            "verdicts VARCHAR NOT NULL, scores VARCHAR NOT NULL)",
+            "CREATE TABLE check_values (number BIGINT NOT NULL, judge VARCHAR NOT NULL, metric VARCHAR NOT NULL, "
+            "value DOUBLE NOT NULL)",
+        ),
+    ),
+    Migration(
+        "2026-11-22 names of migrations",
+        (
+            "ALTER TABLE migrations ADD COLUMN name VARCHAR",
+            "ALTER TABLE migrations ADD COLUMN applied DOUBLE",
+            "UPDATE migrations SET name = '2026-11-21 tables' WHERE number = 1",
+        ),
     ),
 )
-"""Statements by number, from 1. A released migration never changes: a new one follows it."""
+"""Migrations by number, from 1."""
+
+OLD_NOTES = {
+    "mark": ("marks", "id, 0, 0, time, body"),
+    "event": ("events", "alert, number, number, time, body"),
+    "label": ("labels", "trace, number, number, 0, body"),
+    "setting": ("settings", "name, 0, 0, 0, value"),
+    "token": ("tokens", "name, 0, 0, 0, json_object('name', name, 'role', role, 'hash', hash, 'created', created)"),
+}
+"""Of the tables before notes: kind of note → table, and its columns as name, slot, number, time and body."""
+
+OLD_COLUMNS = "number, id, received, time, route, model, conversation, query, answer, error, body"
 
 
 def apply_migration(con: DatabaseConnection, number: int) -> None:
     """Apply a migration in one transaction."""
     con.execute("BEGIN")
-    for statement in MIGRATIONS[number - 1]:
+    for statement in MIGRATIONS[number - 1].statements:
         con.execute(statement)
-    con.insert("migrations", {"number": [number]})
+    con.insert("migrations", build_migration_row(MIGRATIONS, number))
+    con.execute("COMMIT")
+
+
+def adopt_first_schema(con: DatabaseConnection) -> None:
+    """Bring a store from before the table of notes, such as those of 21 November 2026, to the first migration.
+
+    Traces, what waits to be one, marks, events, labels, settings, tokens and counts stay. Verdicts, scores and roll-ups
+    go, since their form was another: the traces are judged anew.
+    """
+    tables = {name for (name,) in con.fetch_rows("SELECT table_name FROM duckdb_tables() WHERE NOT internal")}
+    if "traces" not in tables or "notes" in tables:
+        return
+    con.execute("BEGIN")
+    for (view,) in con.fetch_rows("SELECT view_name FROM duckdb_views() WHERE NOT internal"):
+        con.execute(f'DROP VIEW "{view}"')
+    for table in tables - {"migrations"}:
+        con.execute(f'ALTER TABLE "{table}" RENAME TO "old_{table}"')
+    for statement in MIGRATIONS[0].statements:
+        con.execute(statement)
+    con.execute(f"INSERT INTO traces SELECT {OLD_COLUMNS} FROM old_traces")
+    for waiting in tables & {"held", "pending"}:
+        con.execute(f"INSERT INTO pending SELECT number, received, kind, body FROM old_{waiting}")
+    if "counts" in tables:
+        con.execute("INSERT INTO counts SELECT name, minute, n FROM old_counts")
+    for kind, (table, columns) in OLD_NOTES.items():
+        if table in tables:
+            con.execute(f"INSERT INTO notes SELECT '{kind}', {columns} FROM old_{table}")
+    for table in tables - {"migrations"}:
+        con.execute(f'DROP TABLE "old_{table}"')
+    con.execute("DELETE FROM migrations")
+    con.insert("migrations", {"number": [1]})
     con.execute("COMMIT")

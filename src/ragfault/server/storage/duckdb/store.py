@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ragfault.errors import OutputError
+from ragfault.errors import InputError, OutputError
 from ragfault.io.error_collector import IdSet
 from ragfault.server.storage.duckdb.connection import (
+    CONFIG,
     MIGRATIONS,
     DuckDBConnection,
+    adopt_first_schema,
     apply_migration,
     open_database,
     translate_error,
@@ -126,6 +129,23 @@ ID_BATCH = 10_000
 
 KEY_COLUMNS = "metric, route, cohort, minute"
 
+COPY_NAME = "backup_copy"
+"""The name under which the copy of a database is attached while it is made."""
+
+QUOTE = "'"
+
+
+def count_rows(path: Path) -> dict[str, int]:
+    """Count the rows of each table of a database file that nobody has open. Raises InputError for any other file."""
+    import duckdb
+
+    try:
+        with duckdb.connect(str(path), read_only=True, config=dict(CONFIG)) as con:
+            names = con.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal ORDER BY 1").fetchall()
+            return {name: con.execute(f'SELECT count(*) FROM "{name}"').fetchall()[0][0] for (name,) in names}
+    except duckdb.Error as error:
+        raise InputError(f"{path.name} is no whole database: {str(error).splitlines()[0]}") from None
+
 
 class DuckDBStore(TraceStore):
     """The store on DuckDB, in a folder that is created if it is missing.
@@ -148,8 +168,10 @@ class DuckDBStore(TraceStore):
         self._path = folder / DATABASE_FILE
         self._database = open_database(self._path)
         self._is_lost = False
+        self._copy_lock = threading.Lock()
         self.reader: DuckDBConnection = DuckDBConnection(self._database, shared=True)
         self.writer: DuckDBConnection = DuckDBConnection(self._database.cursor(), shared=False)
+        adopt_first_schema(self.writer)
         table = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER NOT NULL)"
         self._schema = migrate(self.writer, table, lambda number: apply_migration(self.writer, number), len(MIGRATIONS))
         self._known_ids = IdSet()
@@ -226,21 +248,24 @@ class DuckDBStore(TraceStore):
         return outcomes
 
     def _delete_older(self, bound: float) -> int:
-        deleted = int(self.writer.fetch_value("SELECT count(*) FROM traces WHERE time < {bound:Float64}", bound=bound))
+        deleted = int(
+            self.writer.fetch_value("SELECT count(*) FROM traces WHERE received < {bound:Float64}", bound=bound)
+        )
         if deleted:
-            old = "FROM traces WHERE time < {bound:Float64})"
+            old = "FROM traces WHERE received < {bound:Float64})"
             for table in ("scores", "outcomes", "draws", "checks", "check_values"):
                 self.writer.execute(f"DELETE FROM {table} WHERE number IN (SELECT number {old}", bound=bound)
             notes = f"DELETE FROM notes WHERE kind IN ('label', 'comment') AND name IN (SELECT id {old}"
             self.writer.execute(notes, bound=bound)
-            self.writer.execute("DELETE FROM traces WHERE time < {bound:Float64}", bound=bound)
+            self.writer.execute("DELETE FROM traces WHERE received < {bound:Float64}", bound=bound)
         return deleted
 
     def _measure_bytes(self, con: DatabaseConnection) -> int:
         """Return the bytes in use: the used blocks of the file, and the log of recent writes."""
-        [[block, used]] = con.fetch_rows("SELECT block_size, used_blocks FROM pragma_database_size()")
-        path = con.fetch_value("SELECT path FROM duckdb_databases() WHERE NOT internal AND path IS NOT NULL")
-        log = Path(f"{path}.wal")
+        [[block, used]] = con.fetch_rows(
+            "SELECT block_size, used_blocks FROM pragma_database_size() WHERE database_name = current_database()"
+        )
+        log = Path(f"{self._path}.wal")
         return int(block * used) + (log.stat().st_size if log.exists() else 0)
 
     def _insert_outcomes(self, numbered: Sequence[NumberedRow], batch: OutcomeBatch) -> None:
@@ -279,6 +304,17 @@ class DuckDBStore(TraceStore):
                     name=note.name,
                 )
         con.insert("notes", to_columns([note for note in notes if note.body], StoredNote._fields))
+
+    def copy_database(self, path: Path) -> dict[str, int]:
+        """Copy the database as of one moment to a new file, while writes go on; return the rows of each table."""
+        with self._copy_lock, self.reader.cursor() as con:
+            [[name]] = con.execute("SELECT current_database()").fetchall()
+            con.execute(f"ATTACH '{str(path).replace(QUOTE, 2 * QUOTE)}' AS {COPY_NAME}")
+            try:
+                con.execute(f'COPY FROM DATABASE "{name}" TO {COPY_NAME}')
+            finally:
+                con.execute(f"DETACH {COPY_NAME}")
+        return count_rows(path)
 
     def close(self) -> None:
         """Finish the queued writes and close the file. Safe to call twice."""
