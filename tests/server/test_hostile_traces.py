@@ -156,7 +156,7 @@ def _attack(server: DashboardServer, time: datetime) -> None:
     ).result()
     _alert(server, time)
     clusters = {
-        "incident": build_hostile_record(ClusterReport, time),
+        "found": build_hostile_record(ClusterReport, time),
         "registry": build_hostile_record(ClusterRegistry, time),
     }
     saved = {"time": server.now, "since": 0.0, **clusters}

@@ -100,7 +100,7 @@ Examples:
     "--redact",
     help="What is replaced before anything is kept: email, phone, card, key (a,b), or all.  [default: nothing]",
 )
-@click.option("--webhook", envvar="RAGFAULT_WEBHOOK", help="Where alerts are sent.")
+@click.option("--webhook", envvar="RAGFAULT_WEBHOOK", help="Where notices of incidents are sent.")
 @click.option(
     "--webhook-shape",
     "shape",
@@ -108,7 +108,7 @@ Examples:
     default="ragfault",
     show_default=True,
 )
-@click.option("--mail-to", multiple=True, help="An e-mail address that receives alerts. Repeatable.")
+@click.option("--mail-to", multiple=True, help="An e-mail address that receives notices of incidents. Repeatable.")
 @click.option("--mail-from", help="The address that mail comes from.")
 @click.option("--smtp", help="The mail server: smtp://user@host:587 (STARTTLS), or smtps://user@host:465.")
 @click.option("--otlp-endpoint", "otlp", metavar="URL", help="Where scores of traces that came as spans are sent.")

@@ -30,6 +30,7 @@ from ragfault.server.settings import ServerSettings, is_loopback
 from ragfault.server.state import ServerState
 from ragfault.server.storage import open_store
 from ragfault.server.storage.backup import delete_copies
+from ragfault.server.store_guard import StoreGuard
 from ragfault.version import __version__
 
 try:
@@ -107,7 +108,7 @@ SHUTDOWN_SECONDS = 20
 def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambda _: None) -> None:
     """Serve until a signal; then finish requests in progress, store scores, and close the store.
 
-    Raises MissingExtra, UsageError, and OutputError where the port is taken.
+    Raises MissingExtra, UsageError, and OutputError where the port is taken, or the store is lost for a minute.
     """
     try:
         import uvicorn
@@ -146,8 +147,18 @@ def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambd
                 announce(f"ragfault listens on {address}")
                 announce(f"dashboard: {address}/   traces: {address}/v1/traces (OTLP) or {address}/v1/ragfault/traces")
 
-    with _ignore_repeated_signals():
-        Server(config).run(sockets=[listening])
+    server = Server(config)
+    guard = StoreGuard(app.state.server.store, lambda: setattr(server, "should_exit", True))
+    guard.start()
+    try:
+        with _ignore_repeated_signals():
+            server.run(sockets=[listening])
+    finally:
+        guard.close()
+    if guard.has_given_up:
+        raise OutputError(
+            "the store is lost and could not be opened again: look at its disk, and start the server anew."
+        )
 
 
 def _bind_socket(config: Any) -> socket.socket:

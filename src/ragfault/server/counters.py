@@ -25,8 +25,19 @@ class EventCounters:
         """Add to a count."""
         if n:
             with self._lock:
-                self._pending[name, math.floor(self._clock() / 60)] += n
+                self._pending[name, self.minute] += n
                 self._totals[name] += n
+
+    def add_stored(self, name: str, n: int) -> None:
+        """Add to a count since the start that the store has already."""
+        if n:
+            with self._lock:
+                self._totals[name] += n
+
+    @property
+    def minute(self) -> int:
+        """The present minute, under which events are counted."""
+        return math.floor(self._clock() / 60)
 
     @property
     def totals(self) -> dict[str, int]:

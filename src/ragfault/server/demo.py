@@ -116,6 +116,6 @@ class DemoTraffic(BackgroundThread):
             self._clock.tick()
 
     def _store_traces(self, traces: list[Trace]) -> None:
-        appended = self._server.store.append_traces(traces).result()
-        self._server.counters.add("taken", appended.added)
+        appended = self._server.store.append_traces(traces, counted=(self._server.counters.minute, "repeated")).result()
+        self._server.counters.add_stored("taken", appended.added)
         self._server.scoring_workers.add_waiting(appended.added)

@@ -173,6 +173,7 @@ class AlertScheduler(BackgroundThread):
     def _run(self) -> None:
         last = self._server.now()
         while not self._stopping.wait(POLL_SECONDS):
+            self._server.counters.flush()  # a kill loses counts of what was refused for this long
             now = self._server.now()
             if now - last >= ROUND_SECONDS:
                 last = now

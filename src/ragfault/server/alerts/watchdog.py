@@ -79,23 +79,33 @@ def find_traffic_gap(counts: Mapping[int, int], now: int, started: int) -> Traff
     if length <= MIN_SILENCE or last - first < MIN_HISTORY:
         return None
     for days, name in ((7, "a week before"), (1, "a day before")):
-        shift, reference = days * DAY_MINUTES, name
+        shift = days * DAY_MINUTES
         if first <= begin - shift:
-            then = range(begin - shift, now + 1 - shift)
-            expected = float(sum(counts.get(minute, 0) for minute in then))
-            gap = _longest_gap(counts, then[0] - AROUND_MINUTES, min(last, then[-1] + AROUND_MINUTES))
-            break
-    else:
-        reference, gap = "on average before", _longest_gap(counts, first, last)
-        expected = length * sum(counts.values()) / (last - first + 1)
-    silence = TrafficGap(length, expected, reference)
-    return silence if expected >= MIN_EXPECTED and length > max(MIN_SILENCE, GAP_FACTOR * gap) else None
+            return _hold_against(counts, begin, now, shift, min(last, now - shift + AROUND_MINUTES), name)
+    expected = length * sum(counts.values()) / (last - first + 1)
+    is_silent = expected >= MIN_EXPECTED and length > max(MIN_SILENCE, GAP_FACTOR * _longest_gap(counts, first, last))
+    return TrafficGap(length, expected, "on average before") if is_silent else None
+
+
+def _hold_against(
+    counts: Mapping[int, int], begin: int, now: int, shift: int, until: int, reference: str
+) -> TrafficGap | None:
+    """Return a silence from a minute to now where the reference had traces then, counted from the first of them."""
+    then = range(begin - shift, now + 1 - shift)
+    awaited = next((minute for minute in then if minute in counts), None)
+    if awaited is None:
+        return None
+    gaps = _longest_gap(counts, awaited, until), _longest_gap(counts, then[0] - AROUND_MINUTES, then[0])
+    expected = float(sum(counts.get(minute, 0) for minute in then))
+    missed = then[-1] - awaited + 1
+    is_silent = expected >= MIN_EXPECTED and missed > max(MIN_SILENCE, GAP_FACTOR * max(gaps))
+    return TrafficGap(len(then), expected, reference) if is_silent else None
 
 
 def _longest_gap(counts: Mapping[int, int], first: int, last: int) -> int:
     """Return the most minutes without a trace between two that had one."""
     there = sorted(minute for minute in counts if first <= minute <= last)
-    return max((b - a - 1 for a, b in pairwise(there)), default=last - first)
+    return max((b - a - 1 for a, b in pairwise(there)), default=0)
 
 
 def is_nearly_full(total: int, free: int, was_full: bool) -> bool:

@@ -117,9 +117,10 @@ async def post_traces(request: Request, server: Server) -> Annotated[Response, T
         return problem_response(
             400, f"none of {len(parsed.rejected):,} is a trace: {listed[0].problem}", refused=listed
         )
-    appended = await asyncio.wrap_future(server.store.append_traces(parsed.traces))
-    server.counters.add("taken", appended.added)
-    server.counters.add("repeated", appended.duplicates)
+    counted = (server.counters.minute, "repeated")
+    appended = await asyncio.wrap_future(server.store.append_traces(parsed.traces, counted=counted))
+    server.counters.add_stored("taken", appended.added)
+    server.counters.add_stored("repeated", appended.duplicates)
     server.scoring_workers.add_waiting(appended.added)
     return json_response(TracesReceipt(appended.added, appended.duplicates, len(parsed.rejected), listed))
 

@@ -140,8 +140,8 @@ class TraceAssembler(BackgroundThread):
         traces = [trace for collected in joined if (trace := self._build_trace(collected)) is not None]
         numbers = [number for collected in joined for number in self._pending_numbers.pop(collected.trace, ())]
         appended = self._append_with_retry(traces, numbers)
-        self._counters.add("late", appended.duplicates)
-        self._counters.add("taken", appended.added)
+        self._counters.add_stored("late", appended.duplicates)
+        self._counters.add_stored("taken", appended.added)
         self._on_stored(appended.added)
 
     def _release_pending(self, numbers: list[int]) -> None:
@@ -152,7 +152,8 @@ class TraceAssembler(BackgroundThread):
         """Append traces, retrying while the store is unavailable; at shutdown only once."""
         while True:
             try:
-                return self._store.append_traces(traces, numbers).result()
+                counted = (self._counters.minute, "late")
+                return self._store.append_traces(traces, numbers, counted).result()
             except OutputError as error:
                 if self._stopping.is_set():
                     raise

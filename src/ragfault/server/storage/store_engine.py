@@ -78,6 +78,11 @@ class StoreEngine(ABC):
         self.reader.fetch_value("SELECT 1")
 
     @property
+    def is_lost(self) -> bool:
+        """True while the database is given up and could not be opened again; each write tries to."""
+        return False
+
+    @property
     def queued_writes(self) -> int:
         """The approximate number of writes in the queue."""
         return self.queue.size

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
 from ragfault.records import Trace
+from ragfault.server.storage.notes import to_columns
 from ragfault.server.storage.outcome_rows import get_trace_time
 from ragfault.server.storage.records import (
     MAX_SHOWN_CHARACTERS,
     AppendResult,
+    EventCount,
     PendingBody,
     ReceivedTrace,
     StoredTrace,
@@ -46,7 +49,7 @@ MAX_ISSUED = 100_000
 EXTRA_SHARE = 0.1
 """Share of the traces that is deleted beyond the excess when the store is too large."""
 
-AppendRequest = tuple[Sequence[Trace], Sequence[int]]
+AppendRequest = tuple[Sequence[Trace], Sequence[int], tuple[int, str] | None]
 """Traces, and the numbers of the pending bodies to delete with them."""
 
 
@@ -64,19 +67,26 @@ class TraceTables(StoreEngine):
     _issued: dict[str, int]
     """Numbers of the traces returned by `list_unscored`: they bound the search for their rows."""
 
-    def append_traces(self, traces: Sequence[Trace], released: Sequence[int] = ()) -> Future[AppendResult]:
-        """Add traces, each once by its id, and delete the pending bodies with the numbers `released`."""
-        return self.submit_batch(self._append_requests, (traces, released))
+    def append_traces(
+        self, traces: Sequence[Trace], released: Sequence[int] = (), counted: tuple[int, str] | None = None
+    ) -> Future[AppendResult]:
+        """Add traces, each once by its id, and delete the pending bodies with the numbers `released`.
+
+        `counted` is a minute and a name: new traces are counted as "taken" there and the others by that name, in the
+        same transaction, so that a kill loses no count of what was acknowledged.
+        """
+        return self.submit_batch(self._append_requests, (traces, released, counted))
 
     def _append_requests(self, requests: Sequence[AppendRequest]) -> list[AppendResult]:
         """Add the traces of several requests.
 
         Pending bodies go last: after a kill in between, they produce the same traces again, which are duplicates.
         """
-        present = self._find_present(list(dict.fromkeys(t.id for traces, _ in requests for t in traces)))
+        present = self._find_present(list(dict.fromkeys(t.id for traces, *_ in requests for t in traces)))
         new: list[Trace] = []
         results: list[AppendResult] = []
-        for traces, _ in requests:
+        counts: Counter[tuple[str, int]] = Counter()
+        for traces, _, counted in requests:
             before = len(new)
             for trace in traces:
                 if trace.id not in present:
@@ -84,9 +94,15 @@ class TraceTables(StoreEngine):
                     new.append(trace)
             added = len(new) - before
             results.append(AppendResult(added, len(traces) - added))
+            if counted is not None:
+                counts["taken", counted[0]] += added
+                counts[counted[1], counted[0]] += len(traces) - added
         if new:
             self._insert_traces(self._build_columns(new))
-        released = [number for _, numbers in requests for number in numbers]
+        rows = [EventCount(name, minute, n) for (name, minute), n in counts.items() if n]
+        if rows:
+            self.writer.insert("counts", to_columns(rows, EventCount._fields))
+        released = [number for _, numbers, _ in requests for number in numbers]
         if released:
             self._release_pending(released)
         return results

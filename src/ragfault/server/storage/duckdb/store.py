@@ -127,6 +127,9 @@ MAX_BATCH = 128
 ID_BATCH = 10_000
 """Number of ids that are read at once when a store is opened."""
 
+COUNT_MINUTES = 10
+"""Latest minutes whose counts are merged; older ones were before."""
+
 KEY_COLUMNS = "metric, route, cohort, minute"
 
 COPY_NAME = "backup_copy"
@@ -184,6 +187,11 @@ class DuckDBStore(TraceStore):
         self.queue = WriteQueue(self._run_batch, MAX_BATCH)
         self.reader.on_lost = lambda: self.submit(lambda _: None)  # a write finds out, and opens it again
         self.spot_checks = DuckDBSpotChecks(self)
+
+    @property
+    def is_lost(self) -> bool:
+        """True while the database is given up and could not be opened again; each write tries to."""
+        return self._is_lost
 
     def _run_batch(self, requests: list[WriteRequest]) -> None:
         run_requests(requests, self._run_transaction, translate_error)
@@ -292,7 +300,13 @@ class DuckDBStore(TraceStore):
         con.execute("DELETE FROM sums")
         con.execute("INSERT INTO sums SELECT * FROM summed")
         con.execute("DELETE FROM deltas")
-        for table in ("summed", "merged", "touched"):
+        con.execute(
+            "CREATE TEMP TABLE counted AS SELECT name, minute, sum(n)::BIGINT AS n FROM counts "
+            f"WHERE minute >= (SELECT max(minute) FROM counts) - {COUNT_MINUTES} GROUP BY name, minute"
+        )
+        con.execute("DELETE FROM counts WHERE minute >= (SELECT min(minute) FROM counted)")
+        con.execute("INSERT INTO counts SELECT name, minute, n FROM counted")
+        for table in ("summed", "merged", "touched", "counted"):
             con.execute(f"DROP TABLE {table}")
 
     def _add_notes(self, con: DatabaseConnection, notes: Sequence[StoredNote]) -> None:
