@@ -45,7 +45,7 @@ def history(until: int) -> dict[int, int]:
     ],
     ids=["a short pause", "noon", "evening", "before work", "nobody came to work", "a weekend"],
 )
-def test_silence_is_held_against_the_same_time_a_week_before(last: int, now: int, silent: bool):
+def test_silence_is_measured_by_the_same_time_a_week_before(last: int, now: int, silent: bool):
     """Office hours, nights and weekends are known after a week: only the hours that had traffic miss it."""
     assert (find_traffic_gap(history(last), now, 0) is not None) is silent
 
@@ -97,11 +97,11 @@ def server(tmp_path: Path) -> Iterator[ServerState]:
     state.store.close()
 
 
-def kinds(found: list[ServerProblem]) -> set[str]:
-    return {problem.kind for problem in found if problem.kind != "disk"}
+def kinds(problems: list[ServerProblem]) -> set[str]:
+    return {problem.kind for problem in problems if problem.kind != "disk"}
 
 
-def test_a_backlog_and_dead_scorers_are_told_apart(server: ServerState, monkeypatch: pytest.MonkeyPatch):
+def test_a_backlog_and_dead_scorers_are_two_things(server: ServerState, monkeypatch: pytest.MonkeyPatch):
     """An old trace that waits is a backlog; where nothing was stored meanwhile either, scoring has stopped."""
     dog = Watchdog(server)
     assert kinds(dog.find_problems([], frozenset())) == set()
