@@ -110,7 +110,7 @@ def sample_trials(
 
 def shop_trials(folder: Path, seeds: int) -> Iterator[Trial]:
     """Yield the trials of the developed kinds in the system `shop`, in the branch that bisection names."""
-    [(parts, questions)] = systems(None)
+    parts, questions = next(systems(None))
     names = sorted(name for name in DEVELOPED if KINDS[name].stages)
     for seed in range(seeds):
         for name, paired in build_pairs(parts, questions, names, seed, 200, True, folder):

@@ -1,6 +1,7 @@
-"""A bench of faults that nothing was fitted to: two other systems, other texts, other kinds of fault.
+"""A bench of faults that nothing was fitted to: three other systems, other texts, other kinds of fault.
 
-`corpora` holds the texts and questions, `system` the pipeline of both systems, `kinds` the faults:
+`corpora` holds the texts and questions, `system` their pipelines, `kinds`, `fresh_kinds`, `second_kinds` and
+`third_kinds` the faults:
 
-    python -m benchmarks.faults.unseen [KIND …] [--group developed|held-out|fresh] [--data FOLDER] [--no-key]
+    python -m benchmarks.faults.unseen [KIND …] [--group GROUP …] [--data FOLDER] [--no-key]
 """

@@ -1,9 +1,9 @@
 """How often bisection names the layer and the stage of a fault of a kind, and on a system, that it was not made with.
 
-    python -m benchmarks.faults.unseen [KIND …] [--group developed|held-out|fresh] [--data FOLDER] [--sizes 200]
+    python -m benchmarks.faults.unseen [KIND …] [--group GROUP …] [--data FOLDER] [--sizes 200]
                                        [--seeds 1] [--no-key] [--cache FOLDER] [--out FILE]
 
-The system `shop` is always asked; `reports` where `--data` names a folder with `chunking_corpora/` and
+The systems `shop` and `handbook` are always asked; `reports` where `--data` names a folder with `chunking_corpora/` and
 `chunking_questions.jsonl.gz`. With `--no-key` gold, references and facts are removed from both sides. Prints a Markdown
 table and the shares over all kinds.
 
@@ -37,10 +37,12 @@ from ragfault.io.runs import Run
 from ragfault.records import Trace
 
 from . import damage
-from .corpora import report_chunks, report_questions, shop_chunks, shop_questions
+from .corpora import handbook_chunks, handbook_questions, report_chunks, report_questions, shop_chunks, shop_questions
 from .fresh_kinds import FRESH
 from .kinds import DEVELOPED, KINDS, Kind, chosen
+from .second_kinds import SECOND
 from .system import Parts, answer_all
+from .third_kinds import THIRD
 
 OPERATION = ("error", "empty_retrieval", "blank_answer", "uncited_answer")
 """Metrics of whether the pipeline answered, as far as the catalogue has them."""
@@ -49,6 +51,7 @@ OPERATION = ("error", "empty_retrieval", "blank_answer", "uncited_answer")
 def systems(data: Path | None) -> Iterator[tuple[Parts, tuple[Trace, ...]]]:
     """Return the systems with their questions."""
     yield Parts(name="shop", chunks=tuple(shop_chunks())), shop_questions()
+    yield Parts(name="handbook", chunks=tuple(handbook_chunks()), tenants=False), handbook_questions()
     if data is not None:
         damage.REPORTS[:] = [data]
         yield Parts(name="reports", chunks=tuple(report_chunks(data))), report_questions(data)
@@ -59,7 +62,13 @@ def sampled(questions: Sequence[Trace], n: int, seed: int) -> list[Trace]:
     return sorted(questions, key=lambda question: chance(seed, "sampled", question.id))[:n]
 
 
-GROUPS = {"developed": DEVELOPED, "held-out": frozenset(KINDS) - DEVELOPED - FRESH, "fresh": FRESH}
+GROUPS = {
+    "developed": DEVELOPED,
+    "held-out": frozenset(KINDS) - DEVELOPED - FRESH - SECOND - THIRD,
+    "fresh": FRESH,
+    "fresh-2": SECOND,
+    "fresh-3": THIRD,
+}
 
 
 def judged(parts: Parts, questions: Sequence[Trace], folder: Path, key: bool) -> Run:

@@ -1,4 +1,4 @@
-"""Texts and questions of the two systems: a bilingual shop made here, and the corpora of a chunking benchmark."""
+"""Texts and questions: a bilingual shop made here, the demo handbook, and the corpora of a chunking benchmark."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.faults.chunking import cut
+from benchmarks.faults.config import Indexing
+from benchmarks.faults.corpora import handbook_corpus
 from benchmarks.faults.words import chance, pick
+from msgspec.structs import replace
 
 from ragfault.records import Chunk, Gold, Span, Trace
 
 from .text import split_sentences
 
-__all__ = ["report_chunks", "report_questions", "shop_chunks", "shop_questions"]
+__all__ = [
+    "handbook_chunks",
+    "handbook_questions",
+    "report_chunks",
+    "report_questions",
+    "shop_chunks",
+    "shop_questions",
+]
 
 FIRST = ("Nordlicht", "Alder", "Brise", "Calder", "Dorn", "Esker", "Föhn", "Gale", "Heide", "Isar")
 LAST = ("Kompakt", "Pro", "Mini", "Duo")
@@ -143,6 +154,20 @@ def _asked(shop: str, number: int, at: int, name: str, props: Sequence[str]) -> 
         gold=Gold(chunks=gold),
         route=shop,
     )
+
+
+# --- handbook: the documents of the demo ---------------------------------------------------------------
+
+
+def handbook_chunks() -> list[Chunk]:
+    """Return the sections of the demo handbook as chunks with their places."""
+    sections = cut(handbook_corpus().documents, Indexing())
+    return [replace(chunk, metadata={"tenant": chunk.document}) for chunk in sections]
+
+
+def handbook_questions() -> tuple[Trace, ...]:
+    """Return the questions about the handbook that have an answer and stand alone."""
+    return tuple(question for question in handbook_corpus().questions if question.gold and not question.conversation)
 
 
 # --- reports: the corpora of a chunking benchmark ----------------------------------------------------

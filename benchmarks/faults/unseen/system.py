@@ -1,8 +1,8 @@
-"""The two systems: search, rerank, prompt, writer, logger, each a part that a fault replaces.
+"""The three systems: search, rerank, prompt, writer, logger, each a part that a fault replaces.
 
 `reports` finds windows of sentences with BM25 (bm25s) and answers in numbered bullets; `shop` finds sections of product
 pages with TF-IDF of words and character n-grams in a latent space (scikit-learn) and answers in short lines, in the
-language of the page. Neither cites.
+language of the page; `handbook` finds sections of the demo handbook with BM25 and answers in sentences that it cites.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ragfault.records import Chunk, Latency, Trace
+from ragfault.records import Chunk, Citation, Latency, Trace
 
 from .text import split_sentences, terms
 
@@ -34,7 +34,7 @@ HEADS = frozenset(("Property", "Eigenschaft", "---"))
 class Parts(Struct, frozen=True, kw_only=True):
     """A system; the functions get what the parts before them made, and the id of the query."""
 
-    name: Literal["reports", "shop"]
+    name: Literal["reports", "shop", "handbook"]
     chunks: tuple[Chunk, ...]
     """What is indexed."""
     seed: int = 0
@@ -44,6 +44,8 @@ class Parts(Struct, frozen=True, kw_only=True):
     rewrite: Callable[[str], str] = lambda query: query
     dimensions: int = 300
     """Of the latent space of `shop`."""
+    distort: Callable[[Scores, str], Scores] = lambda scores, _: scores
+    """What becomes of the scores of the search."""
     tenants: bool = True
     """Whether only chunks of the tenant of the query are found."""
     rank: Callable[[float, Chunk, str], float] = lambda score, _chunk, _name: score
@@ -55,6 +57,8 @@ class Parts(Struct, frozen=True, kw_only=True):
     """Which of the ranked chunks are kept before the list is cut to top_k."""
     show: Callable[[list[Chunk]], list[str]] = lambda chunks: [chunk.text for chunk in chunks]
     """What of the chunks stands in the prompt."""
+    ask: Callable[[str, Trace], str] = lambda query, _: query
+    """Which question stands in the prompt."""
     choice: int = 0
     """Which sentence the writer takes for the best: 0 the best, 1 the second …"""
     finish: Callable[[str, Trace], str] = lambda answer, _: answer
@@ -76,7 +80,7 @@ class _Index:
         seen = Counter(term for tokens in self.tokens for term in set(tokens))
         self.idf = {term: math.log(1 + len(self.texts) / count) for term, count in seen.items()}
         self.tenant = np.array([chunk.metadata["tenant"] for chunk in parts.chunks])
-        self._build_bm25() if parts.name == "reports" else self._build_latent()
+        self._build_latent() if parts.name == "shop" else self._build_bm25()
 
     def _build_bm25(self) -> None:
         import bm25s
@@ -98,7 +102,7 @@ class _Index:
     def score(self, query: str) -> Scores:
         """Return the score of every chunk."""
         asked = self.parts.query_terms(query)
-        if self.parts.name == "reports":
+        if self.parts.name != "shop":
             known = [term for term in asked if term in self.idf]
             return self.bm25.get_scores(known).astype(np.float64) if known else np.zeros(len(self.texts))
         vector = self.space.transform(self.vectorizer.transform([asked]))[0]
@@ -122,12 +126,14 @@ def answer_all(parts: Parts, questions: Sequence[Trace]) -> list[Trace]:
     for question in questions:
         query = parts.rewrite(question.query)
         pool, chunks = _retrieve(index, query, question)
-        answer = write(index, query, parts.show(list(chunks)), question.id)
+        lines = write(index, parts.ask(query, question), parts.show(list(chunks)), question.id)
+        answer = lines[0] if lines[0] in REFUSALS else FORMS[parts.name](lines)
         took = round((300 + 4 * len(answer)) * (0.8 + 0.4 * chance(parts.seed, "took", question.id)), 1)
         trace = replace(
             question,
             chunks=tuple(chunks),
             answer=parts.finish(answer, question),
+            citations=_cite(lines, chunks) if parts.name == "handbook" else None,
             model=parts.model,
             latency=Latency(generation=took),
         )
@@ -139,7 +145,7 @@ def answer_all(parts: Parts, questions: Sequence[Trace]) -> list[Trace]:
 def _retrieve(index: _Index, query: str, question: Trace) -> tuple[list[Chunk], list[Chunk]]:
     """Return the first candidates, and the chunks after reranking, selection and the cut."""
     parts = index.parts
-    scores = index.score(query)
+    scores = parts.distort(index.score(query), question.id)
     if parts.tenants:
         scores = np.where(index.tenant == question.route, scores, -1.0)
     candidates = [int(at) for at in np.argsort(-scores, kind="stable")[:POOL] if scores[at] > 0]
@@ -156,8 +162,22 @@ def _retrieve(index: _Index, query: str, question: Trace) -> tuple[list[Chunk], 
     return pool, parts.select(remaining)[: parts.top_k]
 
 
-def write(index: _Index, query: str, texts: Sequence[str], name: str) -> str:
-    """Return an answer from the texts in the prompt, with the small slips that every model has."""
+def _cite(lines: Sequence[str], chunks: Iterable[Chunk]) -> tuple[Citation, ...]:
+    """Return for each line of an answer the chunk that holds it; none for what no chunk holds word for word."""
+    holding = [(line, next((chunk.id for chunk in chunks if line in chunk.text), None)) for line in lines]
+    return tuple(Citation(chunk=name, quote=line, claim=line) for line, name in holding if name is not None)
+
+
+FORMS: dict[str, Callable[[Sequence[str]], str]] = {
+    "reports": lambda lines: "\n".join(f"{at}. {line}" for at, line in enumerate(lines, 1)),
+    "shop": lambda lines: "\n".join(f"- {line}" for line in lines),
+    "handbook": " ".join,
+}
+"""How each system writes the lines of an answer."""
+
+
+def write(index: _Index, query: str, texts: Sequence[str], name: str) -> list[str]:
+    """Return the lines of an answer from the texts in the prompt, with the small slips that every model has."""
     parts = index.parts
     asked = terms(query)
     lines: list[tuple[float, str]] = []
@@ -174,11 +194,9 @@ def write(index: _Index, query: str, texts: Sequence[str], name: str) -> str:
     slip = int(len(lines) > 1 and chance(parts.seed, "second", name) < 0.05)
     lines = lines[min(parts.choice + slip, max(0, len(lines) - 1)) :]
     if not lines or lines[0][0] < 0.15 or chance(parts.seed, "shy", name) < 0.02:
-        return REFUSALS[int(2 * chance(parts.seed, "refusal", name))]
+        return [REFUSALS[int(2 * chance(parts.seed, "refusal", name))]]
     most = 3 if parts.name == "reports" else 2
     statement = list(dict.fromkeys(line for score, line in lines[:most] if score >= 0.75 * lines[0][0]))
     if len(statement) > 1 and chance(parts.seed, "short", name) < 0.05:
         statement = statement[:-1]
-    if parts.name == "reports":
-        return "\n".join(f"{at}. {line}" for at, line in enumerate(statement, 1))
-    return "\n".join(f"- {line}" for line in statement)
+    return statement
