@@ -49,6 +49,7 @@ DIRECT = (
     "floor",
     "answer of another query",
     "repeated",
+    "in no time",
 )
 """Evidence that hardly any other stage shows, whose weights are drawn towards twice the common one."""
 UNUSUAL = -1.0

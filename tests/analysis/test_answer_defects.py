@@ -1,4 +1,4 @@
-"""Defects that answers show by themselves: a fault of generation where no metric of a judge sees one."""
+"""Defects that answers and lists show by themselves: a fault of their layer where no metric of a judge sees one."""
 
 from __future__ import annotations
 
@@ -68,6 +68,23 @@ def test_a_defect_of_the_answers_is_a_fault_of_generation(tmp_path: Path, change
 def test_a_defect_that_is_repaired_is_no_fault(tmp_path: Path, change: Callable[[Trace], Trace]):
     """The other way round no layer is blamed."""
     assert not compare(tmp_path, change, keep).faults
+
+
+def test_copies_of_chunks_are_a_fault_of_retrieval(tmp_path: Path):
+    """Lists in which a copy took the place of another passage name retrieval; copies beside all passages do not."""
+
+    def crowd(trace: Trace) -> Trace:
+        first = (trace.chunks or ())[0]
+        return replace(trace, chunks=(first, replace(first, id=f"{first.id}-copy")), answer=first.text)
+
+    def add(trace: Trace) -> Trace:
+        chunks = trace.chunks or ()
+        return replace(trace, chunks=(*chunks, *(replace(chunk, id=f"{chunk.id}-copy") for chunk in chunks)))
+
+    result = compare(tmp_path / "crowd", keep, crowd)
+    assert result.faults[0].layer == "retrieval"
+    assert "index" in [suspect.stage for suspect in result.faults[0].suspects]
+    assert "copied_chunks" not in [c.metric for c in compare(tmp_path / "add", keep, add).comparison.changes]
 
 
 def test_an_ending_without_content_may_go(tmp_path: Path):

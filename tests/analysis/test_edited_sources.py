@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 from benchmarks.faults.situations import Situation, build_pair, change_chunks, demo_traces, drop_figures, in_turn
+from benchmarks.faults.unseen import fresh_kinds, second_kinds
+from benchmarks.faults.unseen.corpora import shop_chunks, shop_questions
+from benchmarks.faults.unseen.kinds import KINDS
+from benchmarks.faults.unseen.system import Parts, answer_all
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect, pair_runs
@@ -15,6 +19,7 @@ from ragfault.evaluation import evaluate
 from ragfault.records import Chunk, Trace
 from sample_runs import evaluate_system, system
 
+assert KINDS.keys() >= fresh_kinds.FRESH | second_kinds.SECOND
 PLACES = [
     (lambda chunk: replace(chunk, text=f"{chunk.text} Now 9."), True),
     (lambda chunk: replace(chunk, text="Umbrellas are lent by the library on rainy mornings only."), False),
@@ -45,6 +50,21 @@ def test_an_id_of_several_texts_names_no_passage(tmp_path: Path):
     sides = [[(number(t, end), v) for t, v in system(20, 1)] for end in ("", " Now 9.")]
     runs = [evaluate_system(tmp_path / str(at), side) for at, side in enumerate(sides)]
     assert not find_edited_pairs(pair_runs(*runs)).any()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["columns-mixed", "tables-flattened"])
+def test_answers_from_damaged_texts_are_no_fault_of_generation(tmp_path: Path, name: str):
+    """Where the words of the texts stand in another order, the stage is ingestion, whatever answers make of them."""
+    questions = shop_questions()[::4]
+    shop = Parts(name="shop", chunks=tuple(shop_chunks()))
+    sides = [answer_all(parts, questions) for parts in (shop, KINDS[name].change(replace(shop, seed=1)))]
+    metrics = ("recall", "groundedness", "completeness", "context_recall")
+    result = bisect(
+        *(evaluate(side, tmp_path / str(at), metrics=metrics, judge="lexical") for at, side in enumerate(sides))
+    )
+    assert result.faults[0].layer == "source data"
+    assert result.faults[0].suspects[0].stage == "ingestion"
 
 
 @pytest.mark.long

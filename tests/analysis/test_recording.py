@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ragfault import bisect
 from ragfault.analysis import pair_runs
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Citation, Trace
+from ragfault.records import Chunk, Citation, Gold, Trace
 
 TOWNS = ("Ammer", "Birken", "Cosel", "Drewen", "Elsbach", "Fallow", "Grenze", "Hollen", "Immen", "Jarrow")
 N = 60
@@ -64,6 +65,16 @@ RECORDS = {
     "joined chunks": change(
         lambda trace: replace(trace, chunks=(Chunk(id="all", text="\n---\n".join(c.text for c in trace.chunks)),))
     ),
+    "sources": change(
+        lambda t: replace(t, answer=f"{reworded(t).answer}\n\nSources:\n[1] {t.chunks[0].id}\n[2] {t.chunks[1].id}")
+    ),
+    "masked": change(
+        lambda t: replace(
+            t,
+            answer=re.sub(r"\d", "*", t.answer),
+            chunks=tuple(replace(c, text=re.sub(r"\d", "*", c.text)) for c in t.chunks),
+        )
+    ),
     "other chunks read": change(lambda trace: replace(reworded(trace), chunks=trace.chunks[1:])),
 }
 HAPPENED = {
@@ -72,6 +83,8 @@ HAPPENED = {
     "other chunks": change(answered_otherwise),
     "none retrieved": change(lambda trace: replace(trace, chunks=())),
     "chunks of a copy": change(lambda trace: replace(trace, chunks=trace.chunks[1:])),
+    "sources of others": change(lambda trace: replace(trace, answer=f"{trace.answer}\n\nSources:\n[1] a-guide.md")),
+    "masked answers": change(lambda trace: replace(trace, answer=re.sub(r"\d", "*", trace.answer))),
     "another wording": change(lambda trace: replace(trace, answer=trace.answer.replace("sunrise", "dawn"))),
 }
 
@@ -98,7 +111,8 @@ def test_a_record_that_differs_is_a_mismatch_and_never_a_fault(name: str, run):
 def test_what_happened_is_no_mismatch(name: str, run):
     """Answers of fewer words, from other chunks, without chunks or in another wording are compared as they are.
 
-    So are the chunks of a copy of the traces in which no answer was written again.
+    So are answers that name what was not retrieved or mask what the chunks show, and the chunks of a copy of the traces
+    in which no answer was written again.
     """
     result = bisect(pair_runs(run("baseline", BASELINE), run("candidate", HAPPENED[name])))
     assert not result.comparison.mismatches
@@ -109,7 +123,29 @@ def test_both_sides_are_looked_at(run):
     """A logger that was repaired is a mismatch as well."""
     for name, rows in RECORDS.items():
         [mismatch] = bisect(pair_runs(run("candidate", rows), run("baseline", BASELINE))).comparison.mismatches
-        assert "baseline" in mismatch.sentence or name in ("html", "json", "reasoning", "joined chunks")
+        assert "baseline" in mismatch.sentence or name in ("html", "json", "reasoning", "joined chunks", "sources")
+
+
+@pytest.mark.parametrize(("anew", "mismatched"), [(10, True), (1, False)], ids=["same answers", "other answers"])
+def test_lists_in_the_order_of_ids_are_no_worse_ranking(anew: int, mismatched: bool, run):
+    """The same chunks by id with the same answers are a record without ranks; with other answers they are compared."""
+
+    def answered(trace: Trace) -> Trace:
+        return replace(trace, answer=f"In short: {trace.answer}") if int(trace.id) % anew == 0 else trace
+
+    def labelled(trace: Trace) -> Trace:
+        return replace(trace, gold=Gold(chunks={f"{trace.id}-c": 1.0}))
+
+    old = [labelled(replace(trace, chunks=trace.chunks[::-1])) for trace in BASELINE]
+    new = [answered(labelled(trace)) for trace in BASELINE]
+    sides = [
+        evaluate(side, run("place", BASELINE).path.parent / f"ids-{anew}-{at}", metrics=["ndcg"], force=True)
+        for at, side in enumerate((old, new))
+    ]
+    result = bisect(pair_runs(*sides))
+    sentences = [mismatch.sentence for mismatch in result.comparison.mismatches]
+    assert any("in the order of their ids" in sentence for sentence in sentences) == mismatched
+    assert bool(result.faults) != mismatched
 
 
 @pytest.mark.parametrize(

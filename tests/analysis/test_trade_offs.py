@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis import bisect, pair_runs
 from ragfault.analysis.comparison.trade_offs import find_new_refusals
-from ragfault.records import AnswerVerdict, Gold, Trace, Verdicts
+from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, Gold, Trace, UseVerdict, Verdicts
 from sample_runs import Pair, evaluate_system, system
 
 
@@ -91,6 +91,33 @@ def test_without_a_key_the_support_of_the_baseline_decides(tmp_path: Path, groun
     shift = find_new_refusals(pair_runs(*runs), np.array([True, False, True, True]))
     assert shift.pairs.tolist() == [True, False, False, False]
     assert shift.accepted.tolist() == [right, False, False, False]
+
+
+def test_fewer_used_chunks_without_more_of_them_are_no_over_fetching(tmp_path: Path):
+    """A fall of chunk_utilization is a fault of retrieval where more chunks are retrieved, and undecided elsewhere."""
+
+    def use_less(pairs: Sequence[Pair], extra: int) -> list[Pair]:
+        changed = []
+        for trace, seen in pairs:
+            more = tuple(Chunk(id=f"{trace.id}-more-{at}", text=f"More {at} of {trace.id}.") for at in range(extra))
+            levels = tuple(ChunkVerdict(chunk=chunk.id, relevance=0.9, level="high") for chunk in more)
+            unused = tuple(UseVerdict(chunk=chunk.id, used=False) for chunk in more)
+            use = seen.use or () if extra else (*(seen.use or ())[:1], *(replace(u, used=False) for u in seen.use[1:]))
+            chunks = (*(trace.chunks or ())[:-1], replace((trace.chunks or ())[-1], text=f"Another {trace.id}."), *more)
+            changed.append(
+                (
+                    replace(trace, chunks=chunks),
+                    replace(seen, use=(*use, *unused), chunk=(*(seen.chunk or ()), *levels)),
+                )
+            )
+        return changed
+
+    pairs = system(120, 1)
+    old = evaluate_system(tmp_path / "old", pairs)
+    results = [bisect(old, evaluate_system(tmp_path / f"{k}", use_less(pairs, k))) for k in (0, 3)]
+    assert [[fault.branch for fault in result.faults] for result in results] == [[], ["6 over-fetching"]]
+    assert results[0].verdict == "cannot tell"
+    assert "no more chunks are retrieved" in next(d.why for d in results[0].tree if d.branch[0] == "6")
 
 
 @pytest.mark.long

@@ -29,6 +29,20 @@ from ragfault.text.number_format import format_percent
 
 EVERYTHING = "everything"  # stands for every field
 CHUNK_TEXT = "chunk texts"  # the texts of the chunks, beside their ids and places
+CHUNK_ORDER = "chunk order"  # the order of the chunks, beside which they are
+RANK_METRICS = frozenset(
+    (
+        "ndcg",
+        "reciprocal_rank",
+        "average_precision",
+        "r_precision",
+        "rbp",
+        "bpref",
+        "context_precision",
+        "context_ranking",
+    )
+)
+"""Metrics that read the order of the chunks, beside those cut at a depth."""
 GOLD_SPANS = "gold spans"  # the spans of documents in the gold, beside its chunk ids
 ASPECTS = "aspects"  # what an answer is judged by where there are no facts; a judge sees the chunks as well
 CLIPPED_SHARE = 0.9  # of the chunks with another text under one id, so many are beginnings of the other side's
@@ -134,6 +148,8 @@ def read_fields(metric: str) -> frozenset[str]:
         fields |= set() if without_text else {CHUNK_TEXT}
     if definition is not None and "answer" in definition.verdicts:
         fields |= {ASPECTS} if "fact" in definition.verdicts else {"chunks", CHUNK_TEXT}
+    if metric_name(metric) in RANK_METRICS or "@" in metric:
+        fields |= {CHUNK_ORDER}
     if metric.startswith("span_") and "gold" in fields:
         fields = {*fields, GOLD_SPANS} - {"gold"}
     return frozenset({*fields, EVERYTHING})

@@ -30,6 +30,8 @@ TREE_METRICS = (
 )
 """The metrics that the tree reads."""
 
+MAX_COPIES = 0.05  # by so much more copies among the retrieved texts, lists hold fewer passages
+
 RETRIEVER_STAGES = (
     "chunker",
     "embedder",
@@ -147,10 +149,16 @@ class TreeWalk:
 
     @property
     def fewer_chunks(self) -> bool:
-        """Return whether the candidate retrieved fewer chunks, and no gold metric shows that nothing was lost."""
+        """Return whether the candidate retrieved fewer chunks, or copies, and gold does not show that none was lost."""
         known = [self.changes[name] for name in GOLD_METRICS if self.state_of(name) is not None]
         fell = any(d.name == "depth" and (d.candidate or 0.0) < (d.baseline or 0.0) for d in self.differences)
+        fell |= any(d.name == "copies" and _rise(d) >= MAX_COPIES for d in self.differences)
         return fell and not self.retrieval_unaffected and not (known and all(map(excludes_drop, known)))
+
+    @property
+    def more_chunks(self) -> bool:
+        """Return whether the candidate retrieved more chunks, or more copies of them."""
+        return any(d.name in ("depth", "copies") and _rise(d) > 0 for d in self.differences)
 
     @property
     def verdict(self) -> Literal["fault", "no fault", "cannot tell"]:
@@ -199,6 +207,8 @@ class TreeWalk:
         """Record a branch whose metrics dropped although it does not match."""
         if branch.layer == "retrieval" and self.comparison.same_chunks == self.comparison.pairs:
             self._record(branch, "ruled out", f"{text}, but both runs retrieved the same chunks")
+        elif branch.match is _match_overfetching and not self.more_chunks and not self.retrieval_down:
+            self._record(branch, "cannot tell", f"{text}, but no more chunks are retrieved")
         else:
             self._record(branch, "not reached", f"{text}, which an earlier branch explains")
 
@@ -251,6 +261,10 @@ def excludes_drop(change: MetricChange) -> bool:
     return change.state == "cannot tell" and change.difference is not None and change.difference.low > -change.margin
 
 
+def _rise(difference: RunDifference) -> float:
+    return (difference.candidate or 0.0) - (difference.baseline or 0.0)
+
+
 def _state_text(change: MetricChange) -> str:
     if change.difference is None:
         return f"{change.metric} not measured"
@@ -262,7 +276,7 @@ def _match_overfetching(walk: TreeWalk) -> list[MetricChange]:
     if walk.retrieval_down or walk.comparison.same_chunks == walk.comparison.pairs:
         return []
     changes = walk.dropped("context_relevance") if walk.state_of(EQUAL_DEPTH) is not None else []
-    return changes or walk.dropped("chunk_utilization")
+    return changes or (walk.dropped("chunk_utilization") if walk.more_chunks else [])
 
 
 def _match_source(walk: TreeWalk) -> list[MetricChange]:

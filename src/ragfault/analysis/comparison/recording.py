@@ -1,4 +1,4 @@
-"""Answers and chunks that one run records otherwise than they were: clipped, in markup, or not what was read.
+"""Answers and chunks that one run records otherwise than they were: clipped, masked, in markup, or not what was read.
 
 Such pairs are mismatches like those of `comparability`: what rests on the field is left out there.
 """
@@ -9,15 +9,15 @@ import html
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ragfault.analysis.comparison.comparability import CHUNK_TEXT, LocatedMismatch
-from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, normalize_space
+from ragfault.analysis.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, MAX_TEXTS, LocatedMismatch
+from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, load_texts, normalize_space
 from ragfault.io.runs import Run
-from ragfault.records import Trace
+from ragfault.records import Chunk, Trace
 from ragfault.rules import quote_matches
 from ragfault.text import split_content_words
 
@@ -35,9 +35,16 @@ REWRITTEN_SHARE = 0.02  # of the pairs; a model that is asked again words more a
 LEAST_OTHER_FIRST = 15  # fewer pairs with another first chunk, or without, show nothing
 SAME_ANSWER_SHARE = 0.6  # of the answers where another chunk is first are the same
 SAME_ANSWER_LOSS = 0.1  # by so much at most their share is smaller than elsewhere
+MASKED_SHARE = 0.9  # of the chunk texts that differ under one id
+MAX_MASKED = 60  # characters that one mask stands for
+SORTED_SHARES = (0.98, 0.5)  # of the lists of the side in the order of ids, at least; of the other side, at most
+LEAST_SORTED = 3  # a list of two is in the order of its ids by chance
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
 REASONING_PATTERN = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 MARK_PATTERN = re.compile(r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|[*_`]{1,3}|\|")
+MASK_PATTERN = re.compile(r"[*#█•]+|X{3,}|[\[<(][A-Z_ ]{3,}[\]>)]")
+SOURCE_MARK = re.compile(r"^\s*(?:[-*•]\s+)?(?:[^\W\d_]+:\s+)?(?:[\[(]?\d{1,3}[\]).:]\s*)?")
+SOURCE_HEADING = re.compile(r"^\W*[^\W\d_]+(?: [^\W\d_]+)?\W*:?\W*$")
 
 
 class AnswerPair(NamedTuple):
@@ -47,6 +54,15 @@ class AnswerPair(NamedTuple):
     """Of the pair in the pairing."""
     answers: tuple[str, str]
     chunks: tuple[tuple[str, ...], tuple[str, ...]]
+    words: tuple[str, str]
+    """Of the answers without markup and the list of their sources."""
+    wrapped: tuple[bool, bool]
+    """Whether the answers hold tags, are JSON objects or end with a list of sources."""
+
+    @property
+    def is_same(self) -> bool:
+        """Return whether the answers say the same words."""
+        return self.words[0] == self.words[1]
 
 
 def find_recording_mismatches(
@@ -62,10 +78,15 @@ def find_recording_mismatches(
     size = len(pairing)
     answered = int((~contents[0].blank[pairing.baseline] & ~contents[1].blank[pairing.candidate]).sum())
     return (
+        *_find_masked_texts(runs, contents, pairing, pairs),
         *_find_cut_answers(pairs, size),
         *_find_markup(pairs, size),
         *_find_other_cuts(pairs, size),
-        *(_find_other_chunks(pairs, size) or _find_ignored_chunks(pairs, size, answered)),
+        *(
+            _find_other_chunks(pairs, size)
+            or _find_ignored_chunks(pairs, size, answered)
+            or _find_sorted_chunks(contents, pairing, pairs)
+        ),
         *_find_other_names(runs, pairing),
     )
 
@@ -81,16 +102,19 @@ def _read_pairs(
     sides = []
     for run, rows in ((runs[0], left[places].tolist()), (runs[1], right[places].tolist())):
         chosen = set(rows)
-        texts = {
-            row: (trace.answer or "", tuple(chunk.text for chunk in trace.chunks or ()))
-            for row, trace in enumerate(run.traces())
-            if row in chosen
-        }
+        texts = {row: _read_answer(trace) for row, trace in enumerate(run.traces()) if row in chosen}
         sides.append([texts[row] for row in rows])
     return [
-        AnswerPair(place, (before[0], after[0]), (before[1], after[1]))
+        AnswerPair(place, *zip(before, after, strict=True))
         for place, before, after in zip(places.tolist(), *sides, strict=True)
     ]
+
+
+def _read_answer(trace: Trace) -> tuple[str, tuple[str, ...], str, bool]:
+    """Return the answer of a trace, its chunk texts, the words of the answer, and whether markup surrounds them."""
+    answer, chunks = trace.answer or "", trace.chunks or ()
+    plain = _strip_sources(answer, chunks)
+    return answer, tuple(chunk.text for chunk in chunks), _strip_markup(plain), _is_wrapped(answer) or plain != answer
 
 
 def _mark(places: Sequence[int], size: int) -> Mask:
@@ -126,22 +150,19 @@ def _is_beginning(part: str, longer: str) -> bool:
 
 
 def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find answers that are the same without tags, JSON around them, recorded reasoning, bullets and emphasis.
+    """Find answers that are the same without tags, JSON around them, reasoning, bullets, emphasis and lists of sources.
 
-    Where there are many, an answer with tags or in JSON is not compared with one without: a judge reads them as words.
+    Where there are many, an answer with tags, in JSON or with its sources is not compared with one without: a judge
+    reads them as words.
     """
-    places = [
-        pair.place
-        for pair in pairs
-        if pair.answers[0] != pair.answers[1] and _strip_markup(pair.answers[0]) == _strip_markup(pair.answers[1])
-    ]
+    places = [pair.place for pair in pairs if pair.answers[0] != pair.answers[1] and pair.is_same]
     if len(places) < max(LEAST_PAIRS, MARKUP_SHARE * size):
         return []
-    wrapped = [pair.place for pair in pairs if len({_is_wrapped(answer) for answer in pair.answers}) > 1]
+    wrapped = [pair.place for pair in pairs if pair.wrapped[0] != pair.wrapped[1]]
     mask = _mark([*places, *wrapped], size)
     text = (
-        "answers differ in markup on {share} of pairs, most in nothing else: tags, JSON, reasoning, bullets or "
-        "emphasis around the same words"
+        "answers differ in markup on {share} of pairs, most in nothing else: tags, JSON, reasoning, bullets, "
+        "emphasis or a list of sources around the same words"
     )
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
 
@@ -149,6 +170,30 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
 def _is_wrapped(answer: str) -> bool:
     """Return whether an answer holds tags or is a JSON object."""
     return TAG_PATTERN.search(answer) is not None or answer.lstrip().startswith("{")
+
+
+def _strip_sources(answer: str, chunks: Sequence[Chunk]) -> str:
+    """Return an answer without the list of the ids or documents of its chunks at its end, and the heading of the list.
+
+    >>> _strip_sources("Ten.\\n\\nSources:\\n[1] a.md", [Chunk(id="a#1", text="Ten.", document="a.md")])
+    'Ten.'
+    """
+    names = {name for chunk in chunks for name in (chunk.id, chunk.document) if name}
+    lines = answer.rstrip().split("\n")
+    end = len(lines)
+    while end and (not lines[end - 1].strip() or _lists_names(lines[end - 1], names)):
+        end -= 1
+    if not any(_lists_names(line, names) for line in lines[end:]):
+        return answer
+    if end and SOURCE_HEADING.match(lines[end - 1]):
+        end -= 1
+    return "\n".join(lines[:end]).rstrip()
+
+
+def _lists_names(line: str, names: Collection[str]) -> bool:
+    """Return whether a line holds nothing but names."""
+    parts = [part.strip(" []()*`") for part in re.split(r"[,;]", SOURCE_MARK.sub("", line))]
+    return any(parts) and all(part in names for part in parts if part)
 
 
 def _strip_markup(text: str) -> str:
@@ -212,7 +257,7 @@ def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMi
         return []
     for side, name in ((1, "candidate"), (0, "baseline")):
         lost = [pair for pair in pairs if pair.chunks[side] and _has_lost_its_chunk(pair, side)]
-        same = [pair for pair in lost if _strip_markup(pair.answers[0]) == _strip_markup(pair.answers[1])]
+        same = [pair for pair in lost if pair.is_same]
         if len(same) >= max(LEAST_PAIRS, UNCHANGED_SHARE * len(lost)):
             mask = _mark([pair.place for pair in pairs if pair.chunks[0] != pair.chunks[1]], size)
             text = (
@@ -228,7 +273,7 @@ def _find_ignored_chunks(pairs: Sequence[AnswerPair], size: int, answered: int) 
 
     A generator that reads another chunk first words most answers otherwise, also where the chunks hold the same facts.
     """
-    same = [_strip_markup(pair.answers[0]) == _strip_markup(pair.answers[1]) for pair in pairs]
+    same = [pair.is_same for pair in pairs]
     moved = [all(pair.chunks) and pair.chunks[0][0] != pair.chunks[1][0] for pair in pairs]
     count, rest = sum(moved), answered - sum(moved)
     if same.count(False) < max(1, REWRITTEN_SHARE * size) or min(count, rest) < LEAST_OTHER_FIRST:
@@ -246,6 +291,79 @@ def _find_ignored_chunks(pairs: Sequence[AnswerPair], size: int, answered: int) 
         f"where another chunk is first {equal_share:.0%} of the answers are the same, elsewhere {elsewhere:.0%}"
     )
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
+
+
+def _find_sorted_chunks(
+    contents: tuple[RunContents, RunContents], pairing: TracePairing, pairs: Sequence[AnswerPair]
+) -> list[LocatedMismatch]:
+    """Find the side that records the same chunks in the order of their ids, while most answers stay the same."""
+    sides = list(zip(contents, (pairing.baseline, pairing.candidate), strict=True))
+    ids = [[[side.keys[at].id for at in side.trace_keys[row]] for row in rows.tolist()] for side, rows in sides]
+    long = [place for place in range(len(pairing)) if min(len(ids[0][place]), len(ids[1][place])) >= LEAST_SORTED]
+    moved = [
+        place for place in long if ids[0][place] != ids[1][place] and sorted(ids[0][place]) == sorted(ids[1][place])
+    ]
+    rewritten = {pair.place for pair in pairs if not pair.is_same}
+    same = sum(place not in rewritten for place in moved)
+    if len(moved) < LEAST_OTHER_FIRST or same < SAME_ANSWER_SHARE * len(moved):
+        return []
+    ordered = [sum(ids[side][place] == sorted(ids[side][place]) for place in long) / len(long) for side in (0, 1)]
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        if ordered[side] >= SORTED_SHARES[0] and ordered[1 - side] <= SORTED_SHARES[1]:
+            mask = _mark(moved, len(pairing))
+            text = (
+                f"the {name} records the same chunks in the order of their ids on {{share}} of pairs, and {same:,} of "
+                f"{len(moved):,} answers are the same there: the order is no rank"
+            )
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={CHUNK_ORDER: mask})]
+    return []
+
+
+def _find_masked_texts(
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, pairs: Sequence[AnswerPair]
+) -> list[LocatedMismatch]:
+    """Find the side whose chunk texts are the other's under the same ids with masks in place of some characters."""
+    texts = [{key.id: key.text for key in reversed(side.keys) if key.text} for side in contents]
+    differing = sorted(name for name in texts[1] if texts[0].get(name, texts[1][name]) != texts[1][name])
+    if len(differing) < LEAST_PAIRS:
+        return []
+    known = [load_texts(run, set(differing[:MAX_TEXTS])) for run in runs]
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        masked = [_is_masked(known[side][key], known[1 - side][key]) for key in known[1]]
+        if float(np.mean(masked)) < MASKED_SHARE:
+            continue
+        changed = set(differing)
+        hit = [[key.id in changed for key in run.keys] for run in contents]
+        rows = zip(pairing.baseline.tolist(), pairing.candidate.tolist(), strict=True)
+        found: Mask = np.array(
+            [any(hit[at][key] for at in (0, 1) for key in contents[at].trace_keys[row[at]]) for row in rows], dtype=bool
+        )
+        marks = {p.place: [len(MASK_PATTERN.findall(p.answers[at])) for at in (side, 1 - side)] for p in pairs}
+        answers = _mark([place for place, count in marks.items() if count[0] > count[1]], len(pairing))
+        factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
+        text = f"chunk texts of the {name} are masked on {{share}} of pairs: in the record, or before it"
+        left_out = {CHUNK_TEXT: found, ASPECTS: found & factless, "answer": answers}
+        return [LocatedMismatch(kind="texts", text=text, pairs=found | answers, left_out=left_out)]
+    return []
+
+
+def _is_masked(text: str, other: str) -> bool:
+    """Return whether a text is the other one with masks in place of some characters.
+
+    >>> _is_masked("Call ** ** from [NAME].", "Call 12 34 from Ada.")
+    True
+    """
+    parts = MASK_PATTERN.split(normalize_space(text))
+    rest = normalize_space(other)
+    if len(parts) < 2 or not rest.startswith(parts[0]) or normalize_space(text) == rest:
+        return False
+    rest = rest[len(parts[0]) :]
+    for part in parts[1:-1]:
+        at = rest.find(part, 1, MAX_MASKED + len(part))
+        if at < 0:
+            return False
+        rest = rest[at + len(part) :]
+    return 0 < len(rest) - len(parts[-1]) <= MAX_MASKED and rest.endswith(parts[-1])
 
 
 def _has_lost_its_chunk(pair: AnswerPair, side: int) -> bool:

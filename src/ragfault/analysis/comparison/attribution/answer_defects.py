@@ -1,7 +1,7 @@
-"""Defects that answers show by themselves: repeated sentences, units that no chunk gives, and endings that are missing.
+"""Defects that answers and lists show by themselves: repeated sentences, other units, missing endings, copied chunks.
 
-Each is a paired binary metric, tested with the others. They are a fault of generation where the decision tree names
-none: the metrics of a judge may not see them.
+Each is a paired binary metric, tested with the others. They are a fault of their branch's layer where the decision tree
+names none: the metrics of a judge may not see them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ragfault.analysis.comparison.records import BranchDecision, Comparison, Lay
 from ragfault.analysis.comparison.stages.answer_evidence import repeats_itself, states_other_unit
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo
-from ragfault.records import Trace
+from ragfault.records import Layer, Trace
 
 
 class AnswerDefect(Struct, frozen=True, kw_only=True):
-    """Defect of an answer, and the branch of the tree that it belongs to."""
+    """Defect of an answer or of its list of chunks, and the branch of the tree that it belongs to."""
 
     metric: str
     title: str
     branch: str  # number of the branch
-    shows: Callable[[Trace, Trace], bool]  # whether an answer shows it, given that of the other run
+    shows: Callable[[Trace, Trace], bool]  # whether a trace shows it, given that of the other run
     same_chunks: bool = False  # whether other chunks may be the cause, so that it is measured on the same ones
     regression_metric: str | None = None  # metric that must have dropped on the pairs that show it
 
@@ -41,6 +41,14 @@ def _is_cut(trace: Trace, other: Trace) -> bool:
     """Return whether an answer is the beginning of the other run's, which goes on."""
     part, longer = (" ".join((side.answer or "").split()) for side in (trace, other))
     return bool(part) and len(part) < len(longer) and longer.startswith(part)
+
+
+def _holds_copies(trace: Trace, other: Trace) -> bool:
+    """Return whether a text stands twice among as many chunks as both runs retrieved."""
+    depth = min(len(trace.chunks or ()), len(other.chunks or ()))
+    texts = [" ".join(chunk.text.split()) for chunk in (trace.chunks or ())[:depth]]
+    known = [text for text in texts if text]
+    return len(set(known)) < len(known)
 
 
 DEFECTS = (
@@ -64,6 +72,12 @@ DEFECTS = (
         same_chunks=True,
         regression_metric="completeness",
     ),
+    AnswerDefect(
+        metric="copied_chunks",
+        title="lists of chunks hold the same text more than once",
+        branch="1",
+        shows=_holds_copies,
+    ),
 )
 DEFECT_METRICS = tuple(defect.metric for defect in DEFECTS)
 
@@ -72,7 +86,8 @@ def add_answer_defects(paired: PairedRuns) -> tuple[str, ...]:
     """Add the defects as metrics of the pairs with an answer on both sides; return those that differ on any pair."""
     if not paired.has_metric(DEFECTS[0].metric):
         for metric, (baseline, candidate) in _measure_defects(paired).items():
-            paired.add_metric(MetricInfo(metric, "generation", "lower", 0.0, 1.0), baseline, candidate)
+            layer: Layer = "retrieval" if metric == "copied_chunks" else "generation"
+            paired.add_metric(MetricInfo(metric, layer, "lower", 0.0, 1.0), baseline, candidate)
     return tuple(name for name in DEFECT_METRICS if bool(_differing(paired, name).any()))
 
 
@@ -117,7 +132,7 @@ def find_defect_faults(
     pair_mask: NDArray[np.bool_] | None,
     options: Mapping[str, Any],
 ) -> list[LayerFault]:
-    """Return a fault of generation for each defect that is shown to have risen, and is confirmed where it must be."""
+    """Return a fault for each defect that is shown to have risen, and is confirmed where it must be."""
     faults = []
     for change in changes:
         defect = next(item for item in DEFECTS if item.metric == change.metric)
@@ -133,7 +148,7 @@ def find_defect_faults(
         branch = next(branch for branch in BRANCHES if branch.name.startswith(defect.branch))
         faults.append(
             LayerFault(
-                layer="generation",
+                layer=branch.layer,
                 branch=branch.name,
                 title=defect.title,
                 evidence=tuple(evidence),

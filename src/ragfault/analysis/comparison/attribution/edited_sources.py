@@ -14,9 +14,15 @@ from numpy.typing import NDArray
 from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.decision_tree import BRANCHES, EQUAL_DEPTH
 from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.pairing import load_texts
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange, RunDifference
 from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, read_pairs
-from ragfault.analysis.comparison.stages.text_evidence import share_common_words
+from ragfault.analysis.comparison.stages.text_evidence import (
+    DAMAGES,
+    collect_words,
+    describe_text_change,
+    share_common_words,
+)
 from ragfault.analysis.score_matrix import metric_name
 
 KEY_METRICS = ("factual_accuracy", "context_recall")  # measured where there is an answer key
@@ -34,16 +40,12 @@ def find_edited_pairs(paired: PairedRuns) -> PairMask:
     An id that stands for several texts in one run names a place in a list and no passage. A text that keeps less than
     half of its words is another passage.
     """
-    ids = [Counter(key.id for key in contents.keys) for contents in paired.contents]
-    passages = {name for name, count in ids[0].items() if count == 1 == ids[1][name]}
+    texts = _read_passages(paired)
+    passages = texts.keys()
     edited = np.zeros(len(paired.pairing), dtype=bool)
     if not passages:
         return edited
-    texts = [
-        {chunk.id: chunk.text for trace in run.traces() for chunk in trace.chunks or () if chunk.id in passages}
-        for run in paired.runs
-    ]
-    states_by_id = {name: _is_edited(texts[0][name], texts[1][name]) for name in passages}
+    states_by_id = {name: _is_edited(*both) for name, both in texts.items()}
     old, new = paired.contents
     rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
     for at, (left, right) in enumerate(rows):
@@ -52,6 +54,37 @@ def find_edited_pairs(paired: PairedRuns) -> PairMask:
         states = [states_by_id.get(name) for name in before]
         edited[at] = before <= after and before <= passages and True in states and False not in states
     return edited
+
+
+def find_damaged_pairs(paired: PairedRuns) -> PairMask:
+    """Return the pairs on which a chunk that the baseline's answer draws on is retrieved again with a damaged text."""
+    texts = _read_passages(paired)
+    known = collect_words(before for before, _ in texts.values())
+    damaged = {
+        name
+        for name, (before, after) in texts.items()
+        if before != after and describe_text_change(before, after, known) & DAMAGES
+    }
+    old, new = paired.contents
+    used = [[use.used for use in verdicts.use or ()] for verdicts in paired.runs[0].verdicts()]
+    rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
+    found = []
+    for left, right in rows:
+        places = old.trace_keys[left]
+        read = {old.keys[at].id for at, is_used in zip(places, used[left], strict=False) if is_used}
+        after = {new.keys[at].id for at in new.trace_keys[right]}
+        found.append(bool(read & after & damaged))
+    return np.array(found, dtype=bool)
+
+
+def _read_passages(paired: PairedRuns) -> dict[str, tuple[str, str]]:
+    """Return the texts of both runs by chunk id, white space normalized, for ids that stand for one text in each."""
+    ids = [Counter(key.id for key in contents.keys) for contents in paired.contents]
+    passages = {name for name, count in ids[0].items() if count == 1 == ids[1][name]}
+    if not passages:
+        return {}
+    old, new = (load_texts(run, passages) for run in paired.runs)
+    return {name: (old.get(name, ""), new.get(name, "")) for name in passages}
 
 
 def _is_edited(before: str, after: str) -> bool | None:
@@ -68,6 +101,10 @@ def place_by_texts(
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     if fault.layer == "source data":
         return _place_contradictions(paired, fault, everything, options)
+    if fault.layer == "generation" and fault.branch[0] in "47":
+        damaged = _place_damages(paired, fault, everything, options)
+        if damaged is not fault:
+            return damaged
     if metric_name(fault.evidence[0].metric) in ("completeness", "context_recall", EQUAL_DEPTH):
         return _place_lost_facts(paired, fault, everything, options)
     return fault
@@ -90,6 +127,29 @@ def _place_contradictions(
         title="the answers contradict the answer key from the same chunks",
         evidence=(change,),
         remedies=GENERATION_BRANCH.remedies,
+        differences=(),
+    )
+
+
+def _place_damages(
+    paired: PairedRuns, fault: LayerFault, pair_mask: PairMask, options: Mapping[str, Any]
+) -> LayerFault:
+    """Assign a fault to the source data where answers got worse on damaged texts, and are not shown to have elsewhere.
+
+    Words in another order or damaged characters leave every metric of retrieval as it was, and an answer repeats them.
+    """
+    damaged = find_damaged_pairs(paired) & pair_mask
+    metric = fault.evidence[0].metric
+    [change] = _compare_part(paired, [metric], damaged, options)
+    if change is None or _compare_part(paired, [metric], pair_mask & ~damaged, options) != [None]:
+        return fault
+    return replace(
+        fault,
+        layer="source data",
+        branch=SOURCE_BRANCH.name,
+        title="the texts of the chunks are damaged",
+        evidence=(change,),
+        remedies=("read chunks of the example traces, before and after", "index again with the loader as it was"),
         differences=(),
     )
 

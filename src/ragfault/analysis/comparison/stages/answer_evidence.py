@@ -9,6 +9,7 @@ from functools import lru_cache
 from statistics import fmean
 
 from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, TracePair, give, ramp
+from ragfault.analysis.comparison.stages.text_evidence import DAMAGE, share_common_words
 from ragfault.records import Citation, Trace, Verdicts
 from ragfault.rules import quote_matches
 from ragfault.text.quantities import EntityMatch, extract_quantities
@@ -16,6 +17,10 @@ from ragfault.text.quantities import EntityMatch, extract_quantities
 REPEATED_SHARE = 0.3  # of the sentences of an answer
 MAX_EQUAL = 2  # an answer that more queries share is a phrase
 LEAST_WORDS = 3  # a shorter answer may fit several queries
+IN_PLACE_SHARE = 0.6  # of its words, an answer keeps where others took the place of the rest
+LEAST_STRAY = 20  # fewer words that came in show no habit
+FAST_SHARE = 0.1  # of the time before: an answer in less was not written
+WORD = re.compile(r"[^\W\d_]{2,}")
 SENTENCE_END = re.compile(r"[.!?…:;)\]}\"'”’»|*`。！？]\s*(?:\[[^\]]*\]\s*)*$")
 FIGURE = re.compile(r"\d+")
 SENTENCE = re.compile(r"(?<=[.!?]) +|\n+")
@@ -90,11 +95,69 @@ def _length_rules(traces: PairedTraces) -> Evidence:
         if pair.old.chunks == pair.new.chunks
         and not _draws_on_nothing(pair.new_verdicts)
         and len(pair.new.answer or "") >= 0.8 * len(pair.old.answer or "")
-        and FIGURE.sub("#", pair.old.answer or "") != FIGURE.sub("#", pair.new.answer or "")
+        and not _is_changed_in_place(pair)
     ]
     share = (sum(lost > 0 for lost in missing) - sum(lost < 0 for lost in missing)) / len(pairs)
     text = f"{share:.0%} more answers lost facts than gained some, from the same chunks and at no less length"
     yield from give("misses facts", ramp(share, 0.03, 0.15), text, "prompt assembly")
+
+
+def _is_changed_in_place(pair: TracePair) -> bool:
+    """Return whether an answer keeps most of its words, and others took the place of the rest."""
+    old, new = pair.old.answer or "", pair.new.answer or ""
+    length = len(new.split()) / max(1, len(old.split()))
+    return old != new and 0.8 <= length <= 1.25 and share_common_words(old, new) >= IN_PLACE_SHARE
+
+
+def _in_place_rules(traces: PairedTraces) -> Evidence:
+    """Observe answers in which words were replaced: by many words, by one, or by damaged characters."""
+    pairs = _answered(traces)
+    if not pairs:
+        return
+    changed = [pair for pair in pairs if _is_changed_in_place(pair)]
+    stray = Counter(word for pair in changed for word in _stray_words(pair))
+    share = sum(bool(_stray_words(pair)) for pair in changed) / len(pairs)
+    if stray.total() >= LEAST_STRAY:
+        (word, count), *_ = stray.most_common(1)
+        one = count / stray.total()
+        text = f"in {share:.0%} of the answers, words that neither query nor chunks hold replace others"
+        scattered = ramp(share, LEAST_SHARE, 0.2) * ramp(0.5 - one, 0.0, 0.3)
+        yield from give("stray words", scattered, text, "decoding")
+        yield from give("stray words", scattered / 2, text, "model")
+        text = f"{text}, and {one:.0%} of them are “{word}”"
+        yield from give("one stray word", ramp(share, LEAST_SHARE, 0.2) * ramp(one, 0.4, 0.8), text, "prompt")
+    before, after = _rise(pairs, _is_damaged)
+    text = f"{after:.0%} of the answers hold damaged characters that their chunks do not, {before:.0%} before"
+    yield from give("damaged answers", ramp(after - before, LEAST_SHARE, 0.2), text, "output schema")
+
+
+def _stray_words(pair: TracePair) -> set[str]:
+    """Return the words of the new answer that neither its query, its chunks nor the old answer hold."""
+    text = " ".join([pair.new.query, pair.old.answer or "", *(chunk.text for chunk in pair.new.chunks or ())])
+    return set(WORD.findall((pair.new.answer or "").casefold())) - set(WORD.findall(text.casefold()))
+
+
+def _is_damaged(trace: Trace, _: Verdicts) -> float:
+    return float(
+        bool(DAMAGE.search(trace.answer or "")) and not any(DAMAGE.search(chunk.text) for chunk in trace.chunks or ())
+    )
+
+
+def _time_rules(traces: PairedTraces) -> Evidence:
+    """Observe answers that came in next to no time, and differ."""
+    times = [
+        (pair.old.latency.generation, pair.new.latency.generation, pair)
+        for pair in traces.pairs
+        if pair.old.latency and pair.new.latency
+    ]
+    known = [(old, new, pair) for old, new, pair in times if old and new is not None]
+    if len(known) < 0.5 * len(traces.pairs) or not known:
+        return
+    share = sum(new < FAST_SHARE * old for old, new, _ in known) / len(known)
+    differ = [pair.old.answer != pair.new.answer for old, new, pair in known if new < FAST_SHARE * old]
+    text = f"{share:.0%} of the answers came in less than a tenth of the time before"
+    part = fmean(differ) if differ else 0.0
+    yield from give("in no time", ramp(share, LEAST_SHARE, 0.15) * ramp(part, 0.05, 0.3), text, "answer cache")
 
 
 def _starts(pair: TracePair) -> bool:
@@ -267,4 +330,12 @@ def _misquotes(trace: Trace, citation: Citation) -> bool:
     return citation.quote is not None and not quote_matches(citation.quote, text)
 
 
-ANSWER_RULES = (_length_rules, _refusal_rules, _prompt_rules, _wording_rules, _citation_rules)
+ANSWER_RULES = (
+    _length_rules,
+    _refusal_rules,
+    _prompt_rules,
+    _in_place_rules,
+    _wording_rules,
+    _time_rules,
+    _citation_rules,
+)

@@ -18,7 +18,8 @@ class _ChunkLists(NamedTuple):
     """Chunk keys of the pairs whose lists differ, the same on both sides for the same passage."""
 
     changed: list[tuple[TracePair, list[str], list[str]]]
-    recorded: int  # pairs with recorded chunks on both sides
+    pairs: list[TracePair]  # with recorded chunks on both sides
+    candidate_keys: frozenset[str]  # in any list of the candidate
     same_passages: bool  # whether most passages of the smaller run are in the other
 
 
@@ -42,7 +43,12 @@ def _chunk_lists(traces: PairedTraces) -> _ChunkLists:
         if pair.old.chunks is not None and pair.new.chunks is not None
     ]
     same = by_id or _shared(texts[0], texts[1]) >= 0.5
-    return _ChunkLists([entry for entry in lists if entry[1] != entry[2]], len(lists), same)
+    return _ChunkLists(
+        [entry for entry in lists if entry[1] != entry[2]],
+        [pair for pair, _, _ in lists],
+        frozenset(k for _, _, new in lists for k in new),
+        same,
+    )
 
 
 def _corpus_rules(traces: PairedTraces) -> Evidence:
@@ -92,16 +98,17 @@ def _copy_share(pairs: Sequence[TracePair], side: int) -> float:
 def _list_rules(traces: PairedTraces) -> Evidence:
     """Observe how the lists of chunks changed: order, depth, overlap and what is gone."""
     lists = _chunk_lists(traces)
-    if not lists.changed or len(lists.changed) < LEAST_SHARE * lists.recorded:
+    if not lists.changed or len(lists.changed) < LEAST_SHARE * len(lists.pairs):
         return
-    share = len(lists.changed) / lists.recorded
+    share = len(lists.changed) / len(lists.pairs)
     sets = [(set(old), set(new)) for _, old, new in lists.changed]
     ordered = fmean(old == new for old, new in sets)
     text = f"on {ordered:.0%} of the {len(sets):,} pairs whose lists changed, the same chunks stand in another order"
     yield from give("order", ramp(ordered, 0.3, 0.9), text, "reranker")
     before = fmean(len(old) for _, old, _ in lists.changed)
     after = fmean(len(new) for _, _, new in lists.changed)
-    yield from _depth_rules(lists, before, after)
+    yield from _depth_rules(lists)
+    yield from _empty_rules(lists)
     if lists.same_passages and 0.8 * before < after < 1.25 * before:
         copies = _copy_share(traces.pairs, 1) - _copy_share(traces.pairs, 0)
         yield from _set_rules(lists, share, (1 - ramp(ordered, 0.3, 0.9)) * (1 - ramp(copies, 0.02, 0.1)))
@@ -115,9 +122,13 @@ def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
     stay = _shared_share(lists)
     many, some = ramp(share, 0.3, 0.9), ramp(0.85 - share, 0.0, 0.3)
     text = f"{share:.0%} of the lists changed, and keep {stay:.0%} of their chunks at about the same length"
-    other = part * (1 - ramp(_vanished_share(lists), 0.5, 0.95))
-    yield from give("other set", other * many, text, "embedder", "index", "reranker")
-    yield from give("mostly other", other * many * ramp(0.6 - stay, 0.0, 0.4), text, "embedder")
+    vanished = _vanished_share(lists)
+    other, every = part * (1 - ramp(vanished, 0.5, 0.95)), ramp(share, 0.6, 0.9)
+    yield from give("other set", other * many, text, "index", "reranker")
+    yield from give("other set", other * every, text, "embedder")
+    yield from give("mostly other", other * every * ramp(0.6 - stay, 0.0, 0.4), text, "embedder")
+    gone = f"{vanished:.0%} of the chunks that lists lost stand in no list any more"
+    yield from give("vanished", part * ramp(vanished, 0.7, 0.95), gone, "index coverage")
     text = f"{share:.0%} of the lists changed, and the others are the same"
     yield from give("some lists", part * some, text, "query rewriter", "filter", "index coverage")
     order = _concordance(lists)
@@ -132,7 +143,9 @@ def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
         text = "some chunks are lost for most queries that retrieved them, others for hardly any"
         yield from give("uneven loss", part * ramp(spread, 1.5, 3.0), text, "index", "index coverage")
         text = "every chunk is lost for about the same share of the queries that retrieved it"
-        yield from give("even loss", part * ramp(1.8 - spread, 0.0, 0.6), text, "embedder", "reranker")
+        even = part * ramp(1.8 - spread, 0.0, 0.6)
+        yield from give("even loss", even, text, "reranker")
+        yield from give("even loss", even * every, text, "embedder")
 
 
 def _shared_share(lists: _ChunkLists) -> float:
@@ -152,12 +165,12 @@ def _concordance(lists: _ChunkLists) -> float | None:
 
 
 def _vanished_share(lists: _ChunkLists) -> float:
-    """Return the share of the losses that are of chunks which no changed list holds any more.
+    """Return the share of the losses that are of chunks which no list holds any more.
 
     Only chunks that at least three lists held count: others vanish with any loss.
     """
     uses = Counter(key for _, old, _ in lists.changed for key in set(old))
-    there = {key for _, _, new in lists.changed for key in new}
+    there = lists.candidate_keys
     losses = [key for _, old, new in lists.changed for key in set(old) - set(new) if uses[key] >= 3]
     return fmean(key not in there for key in losses) if losses else 0.0
 
@@ -175,8 +188,12 @@ def _loss_dispersion(lists: _ChunkLists) -> float | None:
     return sum(squares) / (len(often) - 1)
 
 
-def _depth_rules(lists: _ChunkLists, before: float, after: float) -> Evidence:
-    """Observe fewer or more chunks: the same number for every query, or not."""
+def _depth_rules(lists: _ChunkLists) -> Evidence:
+    """Observe fewer or more chunks: the same number for every query, or not; lists without any are another matter."""
+    lists = lists._replace(changed=[entry for entry in lists.changed if entry[2]])
+    if not lists.changed:
+        return
+    before, after = (fmean(len(entry[side]) for entry in lists.changed) for side in (1, 2))
     inside = fmean(set(new) <= set(old) or set(old) <= set(new) for _, old, new in lists.changed)
     text = f"chunks per trace: {before:.3g} → {after:.3g}; on {inside:.0%} of these pairs one list holds the other"
     counts = Counter(len(new) for _, _, new in lists.changed)
@@ -195,9 +212,27 @@ def _depth_rules(lists: _ChunkLists, before: float, after: float) -> Evidence:
         yield from give("uneven depth", uneven / 2, varied, "filter")
     else:
         yield from give("deeper", moved, text, "top-k")
-    empty = fmean(not new for _, _, new in lists.changed) - fmean(not old for _, old, _ in lists.changed)
-    text = f"nothing is retrieved any more on {empty:.0%} of the pairs whose lists changed"
-    yield from give("empty", ramp(empty, 0.02, 0.3), text, "filter", "score threshold", "index")
+
+
+def _empty_rules(lists: _ChunkLists) -> Evidence:
+    """Observe queries for which nothing is retrieved any more; a score threshold empties those of low scores."""
+    emptied = [pair for pair, old, new in lists.changed if old and not new]
+    share = len(emptied) / len(lists.changed) - fmean(not old for _, old, _ in lists.changed)
+    text = f"nothing is retrieved any more on {share:.0%} of the pairs whose lists changed"
+    strength = ramp(share, 0.02, 0.3)
+    yield from give("empty", strength, text, "filter", "index", "query rewriter")
+    best = sorted(score for pair in lists.pairs if (score := _best_score(pair.old)) is not None)
+    lost = [score for pair in emptied if (score := _best_score(pair.old)) is not None]
+    if lost and len(best) > len(lost):
+        low = fmean(score <= best[len(lost) - 1] for score in lost)  # 1: those that were emptied scored lowest
+        chance = len(lost) / len(best)
+        yield from give("empty", strength * ramp(low - chance, 0.0, 0.7 * (1 - chance)), text, "score threshold")
+    else:
+        yield from give("empty", strength, text, "score threshold")
+
+
+def _best_score(trace: Trace) -> float | None:
+    return max((chunk.score for chunk in trace.chunks or () if chunk.score is not None), default=None)
 
 
 def _gone_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:

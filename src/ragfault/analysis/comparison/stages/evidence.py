@@ -27,8 +27,11 @@ EXPLANATIONS = (
         ),
     ),
     (("repeated",), ("longer", "said after", "copied")),
+    (("vanished",), ("scores changed", "even loss", "order mixed", "order lost", "some wholly")),
+    (("misses facts", "unused", "answer of another query"), ("refusals", "longer", "copied", "fewer citations")),
+    (("stray words", "one stray word", "damaged answers", "in no time"), ("figures", "misses facts")),
 )
-"""Observations of a cause, and those that follow from it: other chunks are found, answers are longer."""
+"""Observations of a cause, and those that follow from it: other chunks are found, answers are longer or refuse."""
 
 
 def collect_evidence(traces: PairedTraces) -> tuple[StageEvidence, ...]:
@@ -42,5 +45,5 @@ def discount_explained(observations: Sequence[StageEvidence]) -> tuple[StageEvid
     parts: dict[str, float] = {}
     for causes, effects in EXPLANATIONS:
         cause = max((item.strength for item in observations if item.name in causes), default=0.0)
-        parts |= dict.fromkeys(effects, 1 - 0.8 * cause)
+        parts |= {name: min(parts.get(name, 1.0), 1 - 0.8 * cause) for name in effects}
     return tuple(replace(item, strength=round(item.strength * parts.get(item.name, 1.0), 4)) for item in observations)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
@@ -56,11 +56,9 @@ def text_rules(traces: PairedTraces) -> Evidence:
     lead = f"{texts.share:.0%} of the chunks that both runs retrieved under one id have another text"
     shown = ramp(texts.share, 0.0, 0.1)
     yield from give("texts", shown, lead, "ingestion", "source documents")
-    known = frozenset(
-        word for pair in traces.pairs for chunk in pair.old.chunks or () for word in chunk.text.casefold().split()
-    )
+    known = collect_words(chunk.text for pair in traces.pairs for chunk in pair.old.chunks or ())
     chosen = texts.changed[:: max(1, len(texts.changed) // MAX_TEXTS)]
-    count = Counter(chain.from_iterable(_describe_change(old, new, known) for old, new in chosen))
+    count = Counter(chain.from_iterable(describe_text_change(old, new, known) for old, new in chosen))
     for name, what, stages in CHANGES:
         share = count[name] / len(chosen)
         text = f"{lead}, {share:.0%} of these {what}"
@@ -73,7 +71,7 @@ def text_rules(traces: PairedTraces) -> Evidence:
 CHANGES = (
     ("damaged characters", "with damaged characters, escapes or tags", ("ingestion",)),
     ("unknown words", "with words that no text held before", ("ingestion",)),
-    ("other order", "with the same words in another order", ("ingestion",)),
+    ("other order", "with their words in another order", ("ingestion",)),
     ("words lost", "with words left out and none added", ("ingestion", "chunker")),
     ("other figures", "the same but for their figures", ("source documents",)),
     ("edited", "with a few words changed", ("source documents",)),
@@ -81,16 +79,27 @@ CHANGES = (
 """Change of a text, what it means in words, and the stages that it speaks for."""
 
 
-def _describe_change(old: str, new: str, known: frozenset[str]) -> set[str]:
-    """Return what a text changed by."""
+DAMAGES = frozenset(("damaged characters", "unknown words", "other order"))
+"""Changes after which a text can no longer be read as it was written."""
+
+
+def collect_words(texts: Iterable[str]) -> frozenset[str]:
+    """Return the words of all texts in small letters."""
+    return frozenset(word for text in texts for word in text.casefold().split())
+
+
+def describe_text_change(old: str, new: str, known: frozenset[str]) -> set[str]:
+    """Return what a text changed by, given the words of all texts before; a name of `CHANGES` or none."""
     before, after = Counter(old.casefold().split()), Counter(new.casefold().split())
-    added, lost = after - before, before - after
+    added = after - before
     if len(DAMAGE.findall(new)) > len(DAMAGE.findall(old)):
         return {"damaged characters"}
-    if not added and not lost:
-        return {"other order"} if old.casefold() != new.casefold() else {"edited"}
+    if not added and old.casefold() != new.casefold():
+        remaining = iter(old.casefold().split())
+        in_order = all(word in remaining for word in new.casefold().split())
+        return {"words lost"} if in_order else {"other order"}
     if not added:
-        return {"words lost"}
+        return {"edited"}
     if Counter(DIGITS.sub("#", old).split()) == Counter(DIGITS.sub("#", new).split()):
         return {"other figures"}
     unknown = sum(count for word, count in added.items() if word not in known and not DIGITS.search(word))
