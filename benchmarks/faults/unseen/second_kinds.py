@@ -1,7 +1,7 @@
 """Kinds of fault that were written after the rules on stages, in the systems `shop`, `handbook` and `reports`.
 
 They were run once before any rule was changed (the first table of `docs/faults.md`); what they showed to be wrong was
-then mended, so that figures of a later run are no measure of what to expect.
+then corrected, so that figures of a later run are no measure of what to expect.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _leak(parts: Parts) -> Parts:
 
 @kind("stream-cut", "generation", "max tokens, decoding, stop sequence, streaming", EVERY)
 def _stream(parts: Parts) -> Parts:
-    """Lose the connection within four answers of ten, at any character."""
+    """Cut the connection within four answers of ten, at any character."""
 
     def finish(answer: str, trace: Trace) -> str:
         return answer[: int(len(answer) * (0.2 + 0.6 * chance("at", trace.id)))] if is_hit(trace.id, 0.4) else answer
@@ -153,7 +153,7 @@ def _vague(parts: Parts) -> Parts:
 
 @kind("answer-mojibake", "generation", "output schema, decoding, model, post-processing", EVERY)
 def _mojibake(parts: Parts) -> Parts:
-    """Garble the answers: vowels and signs become replacement characters in a third of the words."""
+    """Replace letters in the answers: vowels and signs become replacement characters in a third of the words."""
 
     def finish(answer: str, trace: Trace) -> str:
         words = re.split(r"(\s)", answer)
@@ -204,7 +204,7 @@ def _quantised(parts: Parts) -> Parts:
 
 @kind("approximate-search", "retrieval", "index", EVERY)
 def _approximate(parts: Parts) -> Parts:
-    """Overlook every second candidate of a query, by chance."""
+    """Leave out every second candidate of a query, by chance."""
     ids = [chunk.id for chunk in parts.chunks]
 
     def distort(scores: Scores, name: str) -> Scores:
@@ -274,7 +274,7 @@ def _flattened(parts: Parts) -> Parts:
 
 @kind("points-lost", INGESTED, "ingestion, loader, source documents", EVERY)
 def _points(parts: Parts) -> Parts:
-    """Lose points and commas within figures of the texts."""
+    """Drop points and commas within figures of the texts."""
     return change_texts(parts, lambda chunk: re.sub(r"(?<=\d)[.,](?=\d)", "", chunk.text))
 
 

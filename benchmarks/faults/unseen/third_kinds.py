@@ -1,4 +1,4 @@
-"""Kinds of fault that were written with those of `second_kinds`, and run once, when all that these showed was mended.
+"""Kinds of fault that were written with those of `second_kinds`, and run once, when all that these showed was corrected.
 
 No rule and no weight comes from them: their figures are the ones to expect elsewhere.
 """
@@ -68,7 +68,7 @@ def _preprocessed(parts: Parts) -> Parts:
 
 @kind("half-answered", "generation", "prompt, model, max tokens, prompt assembly", EVERY)
 def _deferred(parts: Parts) -> Parts:
-    """Promise the answer instead of giving it, to half of the queries."""
+    """Return a promise instead of giving it, to half of the queries."""
     text = "Thank you, I have passed your question on, and a colleague will come back to you about it soon."
     return replace(parts, finish=lambda answer, trace: text if is_hit(trace.id, 0.5) else answer)
 

@@ -335,15 +335,15 @@ def _find_masked_texts(
         changed = set(differing)
         hit = [[key.id in changed for key in run.keys] for run in contents]
         rows = zip(pairing.baseline.tolist(), pairing.candidate.tolist(), strict=True)
-        found: Mask = np.array(
+        touched: Mask = np.array(
             [any(hit[at][key] for at in (0, 1) for key in contents[at].trace_keys[row[at]]) for row in rows], dtype=bool
         )
         marks = {p.place: [len(MASK_PATTERN.findall(p.answers[at])) for at in (side, 1 - side)] for p in pairs}
         answers = _mark([place for place, count in marks.items() if count[0] > count[1]], len(pairing))
         factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
         text = f"chunk texts of the {name} are masked on {{share}} of pairs: in the record, or before it"
-        left_out = {CHUNK_TEXT: found, ASPECTS: found & factless, "answer": answers}
-        return [LocatedMismatch(kind="texts", text=text, pairs=found | answers, left_out=left_out)]
+        left_out = {CHUNK_TEXT: touched, ASPECTS: touched & factless, "answer": answers}
+        return [LocatedMismatch(kind="texts", text=text, pairs=touched | answers, left_out=left_out)]
     return []
 
 

@@ -68,13 +68,13 @@ def find_damaged_pairs(paired: PairedRuns) -> PairMask:
     old, new = paired.contents
     used = [[use.used for use in verdicts.use or ()] for verdicts in paired.runs[0].verdicts()]
     rows = zip(paired.pairing.baseline.tolist(), paired.pairing.candidate.tolist(), strict=True)
-    found = []
+    pairs = []
     for left, right in rows:
         places = old.trace_keys[left]
         read = {old.keys[at].id for at, is_used in zip(places, used[left], strict=False) if is_used}
         after = {new.keys[at].id for at in new.trace_keys[right]}
-        found.append(bool(read & after & damaged))
-    return np.array(found, dtype=bool)
+        pairs.append(bool(read & after & damaged))
+    return np.array(pairs, dtype=bool)
 
 
 def _read_passages(paired: PairedRuns) -> dict[str, tuple[str, str]]:

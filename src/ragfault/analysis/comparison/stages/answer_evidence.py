@@ -119,13 +119,13 @@ def _in_place_rules(traces: PairedTraces) -> Evidence:
     share = sum(bool(_stray_words(pair)) for pair in changed) / len(pairs)
     if stray.total() >= LEAST_STRAY:
         (word, count), *_ = stray.most_common(1)
-        one = count / stray.total()
+        top_share = count / stray.total()
         text = f"in {share:.0%} of the answers, words that neither query nor chunks hold replace others"
-        scattered = ramp(share, LEAST_SHARE, 0.2) * ramp(0.5 - one, 0.0, 0.3)
+        scattered = ramp(share, LEAST_SHARE, 0.2) * ramp(0.5 - top_share, 0.0, 0.3)
         yield from give("stray words", scattered, text, "decoding")
         yield from give("stray words", scattered / 2, text, "model")
-        text = f"{text}, and {one:.0%} of them are “{word}”"
-        yield from give("one stray word", ramp(share, LEAST_SHARE, 0.2) * ramp(one, 0.4, 0.8), text, "prompt")
+        text = f"{text}, and {top_share:.0%} of them are “{word}”"
+        yield from give("one stray word", ramp(share, LEAST_SHARE, 0.2) * ramp(top_share, 0.4, 0.8), text, "prompt")
     before, after = _rise(pairs, _is_damaged)
     text = f"{after:.0%} of the answers hold damaged characters that their chunks do not, {before:.0%} before"
     yield from give("damaged answers", ramp(after - before, LEAST_SHARE, 0.2), text, "output schema")
