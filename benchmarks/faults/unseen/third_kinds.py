@@ -1,4 +1,4 @@
-"""Kinds of fault that were written with those of `second_kinds`, and run once, when all that these showed was corrected.
+"""Kinds of fault that were written with those of `second_kinds`, and run once, when what these showed was corrected.
 
 No rule and no weight comes from them: their figures are the ones to expect elsewhere.
 """
