@@ -2,9 +2,11 @@
 
     python -m benchmarks.faults.situations [SITUATION …] [--sizes 104 624] [--keys key none] [--margin 0.05]
 
-Each situation alters a copy of the demo's first version. Without a key, gold, references and facts are removed from
-both sides. More than 104 traces are repetitions with ids and queries of their own. Prints for each situation, key and
-size the verdict, the exit code and the first sentence of `bisect`, beside the exit code that is right.
+Each situation alters a copy of the demo's first version, one of them the baseline as well. Without a key, gold,
+references and facts are removed from both sides. More than 104 traces are repetitions with ids of their own. A chain is
+five such runs, oldest first. The row of the segment search has 500 questions of the fault bench in place of the demo.
+Prints for each situation, key and size the verdict, the exit code and the first sentence of `bisect`, and whether these
+are right.
 """
 
 from __future__ import annotations
@@ -19,14 +21,21 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis import bisect, gate
+from ragfault.analysis import bisect, gate, history
 from ragfault.evaluation import evaluate
 from ragfault.io.datasets import load_handbook
+from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Trace
+from ragfault.reports.terminal.run_history import summarize_history
+
+from .corpora import handbook_corpus
+from .injection import pair
 
 __all__ = ["SITUATIONS", "Situation", "build_pair", "demo_traces", "expect"]
 
 EXIT_CODES = {"no fault": 0, "fault": 1, "cannot tell": 3}
+HISTORY_CODES = {"recovered": 0, "no fault": 0, "worse": 1, "cannot tell": 3}
+SEGMENT_PAIRS, ROUTES = 500, 8
 
 FIGURE = re.compile(r"(?<![\d.,])\d+")  # the whole part of a number
 AMOUNT = re.compile(r"£?\d[\d.,:]*\d|\d")
@@ -42,6 +51,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     words: str  # words that the sentence holds
     layer: str | None = None  # layer of the first fault
     unkeyed_words: str | None = None  # words of "cannot tell" where nothing but an answer key shows the fault
+    baseline: Change = lambda trace: trace  # how it changes each trace of the baseline
 
 
 def demo_traces() -> list[Trace]:
@@ -195,6 +205,27 @@ def invent(trace: Trace) -> Trace:
     return trace if trace.answer is None else replace(trace, answer=answer)
 
 
+def is_unknowable(trace: Trace) -> bool:
+    """Return whether a query is taken for one of the fifth that the documents do not answer."""
+    return crc32(trace.id.encode()) % 5 == 0
+
+
+def answer_carelessly(trace: Trace) -> Trace:
+    """Answer what cannot be known, and add what no chunk says to a third of the other answers."""
+    if is_unknowable(trace):
+        return replace(invent(trace), answerable=False, gold=None, reference=None, facts=None)
+    more = among(1 / 3, lambda t: replace(t, answer=f"{t.answer} {invent(t).answer}"))
+    return more(trace) if trace.answer else trace
+
+
+def refuse_the_unknowable(trace: Trace) -> Trace:
+    """Refuse what cannot be known, and answer the rest as it is."""
+    if not is_unknowable(trace):
+        return trace
+    known = replace(trace, answerable=False, gold=None, reference=None, facts=None)
+    return replace(known, answer="I cannot find this in the handbook.", citations=())
+
+
 def ask_otherwise(trace: Trace) -> Trace:
     """Ask another question under the same id."""
     return replace(trace, query=f"Who signed the treaty of the year {1000 + crc32(trace.id.encode()) % 1000}?")
@@ -231,6 +262,9 @@ SITUATIONS = {
         layer="retrieval",
     ),
     "W6 cut anew": Situation(change=cut_anew, exits=(1, 3), words=""),
+    "W7 a better model refuses": Situation(
+        change=refuse_the_unknowable, baseline=answer_carelessly, exits=(0,), words="groundedness rose"
+    ),
     "W8 other queries": Situation(change=ask_otherwise, exits=(3,), words="the queries differ on 100 %"),
     "W9 clipped": Situation(change=clip, exits=(3,), words="clipped in the record"),
     "W9 and a fault": Situation(change=in_turn(clip, invent), exits=(1, 3), words="clipped in the record"),
@@ -256,6 +290,18 @@ SITUATIONS = {
     "nothing": Situation(change=lambda trace: trace, exits=(0,), words="No layer broke"),
 }
 """Name → situation; the first word is the row of the table that it belongs to."""
+CHAINS = {
+    "W12 a bad release, repaired": Situation(
+        change=among(0.4, invent), exits=(0,), words="Worse at run-2 (generation: the answers are less grounded"
+    )
+}
+"""Name → what is wrong with the third of five releases."""
+SEGMENTS = {
+    "one route of eight invents": Situation(
+        change=invent, exits=(1,), words="The drop is confined to route=route-3", layer="generation"
+    )
+}
+"""Name → what is wrong with the candidate on one of eight routes."""
 
 
 def expect(situation: Situation, *, key: bool) -> Situation:
@@ -267,11 +313,21 @@ def expect(situation: Situation, *, key: bool) -> Situation:
 
 def build_pair(traces: Sequence[Trace], situation: Situation, *, key: bool, n: int) -> tuple[list[Trace], list[Trace]]:
     """Return baseline and candidate of n traces each."""
-    sides = [list(traces), [situation.change(trace) for trace in traces]]
+    sides = [[change(trace) for trace in traces] for change in (situation.baseline, situation.change)]
     if not key:
         sides = [[replace(t, gold=None, reference=None, facts=None) for t in side] for side in sides]
     baseline, candidate = ([_copy_trace(side[at % len(side)], at // len(side)) for at in range(n)] for side in sides)
     return baseline, candidate
+
+
+def build_segment_pair(situation: Situation, *, key: bool) -> tuple[list[Trace], list[Trace]]:
+    """Return baseline and candidate of 500 traces on eight routes, one of which has the fault."""
+    sides = []
+    for side in pair(handbook_corpus(), "none", "medium", n=SEGMENT_PAIRS, seed=0):
+        routed = [replace(trace, route=f"route-{crc32(trace.id.encode()) % ROUTES}") for trace in side]
+        sides.append(routed if key else [replace(t, gold=None, reference=None, facts=None) for t in routed])
+    baseline, candidate = sides
+    return baseline, [situation.change(trace) if trace.route == "route-3" else trace for trace in candidate]
 
 
 def _copy_trace(trace: Trace, number: int) -> Trace:
@@ -281,10 +337,24 @@ def _copy_trace(trace: Trace, number: int) -> Trace:
     return replace(trace, id=f"{trace.id}-{number}", conversation=talk)
 
 
+def judge_sides(sides: Sequence[Sequence[Trace]], folder: str) -> list[Run]:
+    """Judge the runs of a situation by the lexical judge."""
+    return [
+        evaluate(list(side), Path(folder, f"run-{at}"), judge="lexical", force=True) for at, side in enumerate(sides)
+    ]
+
+
+def print_row(cells: Sequence[object], situation: Situation, code: int, sentence: str) -> None:
+    """Print a line of the table; the fifth cell says whether exit code and sentence are right."""
+    mark = "yes" if code in situation.exits and situation.words in sentence else "**no**"
+    print(f"| {' | '.join(map(str, cells[:4]))} | {code} | {mark} | {cells[4]} | {sentence} |", flush=True)
+
+
 def main() -> None:
     """Print the table."""
+    names = [*SITUATIONS, *CHAINS, *SEGMENTS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("situations", nargs="*", metavar="SITUATION", help=", ".join(SITUATIONS))
+    parser.add_argument("situations", nargs="*", metavar="SITUATION", help=", ".join(names))
     parser.add_argument("--sizes", type=int, nargs="+", default=[104, 624])
     parser.add_argument("--keys", nargs="+", choices=("key", "none"), default=["key", "none"])
     parser.add_argument("--margin", type=float, default=0.05)
@@ -292,24 +362,27 @@ def main() -> None:
     traces = demo_traces()
     print("| situation | key | n | verdict | exit | right | gate | sentence |\n|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for name in asked.situations or SITUATIONS:
-            situation = SITUATIONS[name]
+        for name in asked.situations or names:
             for key in asked.keys:
-                for n in asked.sizes:
-                    sides = build_pair(traces, situation, key=key == "key", n=n)
-                    runs = [
-                        evaluate(side, Path(folder, f"run-{at}"), judge="lexical", force=True)
-                        for at, side in enumerate(sides)
-                    ]
-                    result = bisect(*runs, margin=asked.margin)
-                    code = EXIT_CODES[result.verdict]
-                    right = expect(situation, key=key == "key")
-                    mark = "yes" if code in right.exits and right.words in result.sentence else "**no**"
-                    passed = gate(runs[1], baseline=runs[0], max_drop=asked.margin).exit_code
-                    print(
-                        f"| {name} | {key} | {n} | {result.verdict} | {code} | {mark} | {passed} | {result.sentence} |",
-                        flush=True,
+                for n in asked.sizes if name not in SEGMENTS else [SEGMENT_PAIRS]:
+                    if name in CHAINS:
+                        good, bad = build_pair(traces, CHAINS[name], key=key == "key", n=n)
+                        runs = judge_sides([good, good, bad, good, good], folder)
+                        chain = history(runs, margin=asked.margin)
+                        cells = (name, key, n, chain.verdict, "–")
+                        print_row(cells, CHAINS[name], HISTORY_CODES[chain.verdict], summarize_history(chain))
+                        continue
+                    situation = SEGMENTS[name] if name in SEGMENTS else expect(SITUATIONS[name], key=key == "key")
+                    runs = judge_sides(
+                        build_segment_pair(situation, key=key == "key")
+                        if name in SEGMENTS
+                        else build_pair(traces, situation, key=key == "key", n=n),
+                        folder,
                     )
+                    result = bisect(*runs, margin=asked.margin)
+                    passed = gate(runs[1], baseline=runs[0], max_drop=asked.margin).exit_code
+                    cells = (name, key, n, result.verdict, passed)
+                    print_row(cells, situation, EXIT_CODES[result.verdict], result.sentence)
 
 
 if __name__ == "__main__":

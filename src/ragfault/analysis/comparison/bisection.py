@@ -144,7 +144,8 @@ def bisect(
         tree = mark_defects(tree, faults)
     shown = (*_describe_faults(side, broken, every), *_describe_faults(side, faults, pair_mask))
     shared = replace(full, changes=(*comparison.changes, *checks, *defects), warnings=warnings)
-    verdict, sentence = explained or _doubt_edits(_decide_verdict(shown, walk, comparison, shared), edits)
+    loss = _describe_loss(side, comparison, pair_mask)
+    verdict, sentence = explained or _doubt_edits(_decide_verdict(shown, walk, comparison, shared, loss), edits)
     result = Bisection(
         verdict=verdict,
         sentence=sentence,
@@ -191,7 +192,7 @@ def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, A
 
 
 def _decide_verdict(
-    faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison, full: Comparison
+    faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison, full: Comparison, loss: tuple[str, str]
 ) -> VerdictSentence:
     """Return verdict and sentence: what stopped the pipeline first, then mismatches of the pair, then the tree."""
     blocked = any(mismatch.blocks for mismatch in full.mismatches)
@@ -205,16 +206,27 @@ def _decide_verdict(
             for fault in faults[1:]
         )
         return "fault", f"{describe_fault_fact(faults[0])}.{f' Also: {also}.' if also else ''}{counts}"
-    loss = describe_uneven_loss(comparison.changes, comparison.pairs)
     if faults:
         return "fault", f"{_verdict_text(faults, walk, comparison)}{counts}"
     if blocked:
         return "cannot tell", f"{describe_blocked(comparison, full.mismatches)}{counts}"
-    if walk.verdict == "no fault" and loss:
-        return "cannot tell", f"The data cannot tell: {loss}.{counts}"
+    if walk.verdict == "no fault" and loss[0]:
+        return "cannot tell", f"The data cannot tell: {loss[0]}.{counts}"
     if walk.verdict == "no fault" and full.by is None and full.unpaired[1] > full.pairs:
         return "cannot tell", f"The data cannot tell: nothing is shown on {full.pairs:,} paired traces.{counts}"
-    return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{counts}"
+    excuse = f" {loss[1]}." if walk.verdict == "no fault" and loss[1] else ""
+    return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{excuse}{counts}"
+
+
+def _describe_loss(paired: PairedRuns, comparison: Comparison, pair_mask: NDArray[np.bool_] | None) -> tuple[str, str]:
+    """Describe scores that one side lost, and the right refusals that excuse their loss; empty where there is none."""
+    loss = describe_uneven_loss(comparison.changes, comparison.pairs)
+    if loss is None:
+        return "", ""
+    shift = find_new_refusals(paired, pair_mask)
+    left = describe_uneven_loss(comparison.changes, comparison.pairs, int(shift.accepted.sum()))
+    text = shift.describe()
+    return ("", f"{text[0].upper()}{text[1:]}") if left is None else (left, "")
 
 
 def _explain_by_more_chunks(walk: TreeWalk) -> VerdictSentence | None:
@@ -400,7 +412,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
     if walk.verdict == "no fault":
         return (
             f"No layer broke: on {comparison.pairs:,} paired traces every metric of the tree is steady, rose, or did "
-            "not drop by its margin."
+            f"not drop by its margin{_describe_gains(comparison)}."
         )
     if walk.undecided is not None:
         return f"{_change_text(walk.undecided)}, but the data cannot tell whether retrieval moved with it."
@@ -427,6 +439,13 @@ def describe_fault(fault: LayerFault, changes: Mapping[str, MetricChange], unit:
     stages = ", ".join(suspect.stage for suspect in fault.suspects)
     lead = f"{fault.layer.capitalize()} broke ({fault.title}): {_change_text(fault.evidence[0], unit)}"
     return f"{lead}{more}; look at {stages}."
+
+
+def _describe_gains(comparison: Comparison) -> str:
+    """Describe the metric that is most clearly better; nothing where none is."""
+    gains = [change for change in comparison.changes if change.verdict == "better"]
+    best = min(gains, key=lambda change: (change.adjusted or 0.0, -change.n), default=None)
+    return "" if best is None else f"; {_change_text(best)}"
 
 
 def _change_text(change: MetricChange, unit: str = "paired traces") -> str:

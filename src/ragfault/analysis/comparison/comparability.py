@@ -293,13 +293,14 @@ def drop_spoiled_differences(
     return tuple(difference for difference in differences if difference.name not in spoiled)
 
 
-def describe_uneven_loss(changes: Sequence[MetricChange], pairs: int) -> str | None:
+def describe_uneven_loss(changes: Sequence[MetricChange], pairs: int, excused: int = 0) -> str | None:
     """Describe the metric whose scores one side lost most; None where no net loss exceeds the share of its margin.
 
-    Lost scores may be the bad ones, so that what is left cannot show that nothing broke.
+    Lost scores may be the bad ones, so that what is left cannot show that nothing broke. Those of as many pairs as are
+    `excused`, on which it is right that nothing is scored, do not count.
     """
     worst = max(changes, key=lambda change: change.lost[0] - change.lost[1], default=None)
-    if worst is None or worst.lost[0] - worst.lost[1] <= MAX_NET_LOSS * pairs:
+    if worst is None or worst.lost[0] - worst.lost[1] - excused <= MAX_NET_LOSS * pairs:
         return None
     return (
         f"{worst.metric} is scored on {worst.lost[0]:,} of {pairs:,} pairs in the baseline only, on {worst.lost[1]:,} "
