@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import random
+import re
+import tarfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -313,9 +317,70 @@ def rank_corpus(folder: Path, name: str, options: argparse.Namespace) -> str:
     return f"| {name} | {len(people)} | {len(items)} | {seconds:.0f} | {figures} |"
 
 
+HISTORIES = {
+    "handbook": (2018, 2021, 2024),
+    "rust-forge": (2018, 2020, 2024),
+    "sqlite-utils": (2020, 2022, 2026),
+    "starlette": (2019, 2022, 2025),
+}
+PLAIN_SIGNS = re.compile(r"[\W_]+|\b(?:a|an|the)\b")
+
+
+def read_snapshot(folder: Path, name: str, year: int) -> list[Document]:
+    documents = []
+    with tarfile.open(folder / "doc_histories" / f"{name}_{year}.tar.gz") as archive:
+        for member in archive.getmembers():
+            if member.isfile() and member.name.endswith((".md", ".rst", ".txt", ".html")):
+                text = archive.extractfile(member).read().decode("utf-8", "replace").replace("\r\n", "\n")
+                if text.strip():
+                    documents.append(Document(id=member.name, text=text))
+    return documents
+
+
+def plain(text: str) -> str:
+    return f" {' '.join(PLAIN_SIGNS.sub(' ', text.lower()).split())} "
+
+
+def measure_refresh(folder: Path, seed: int) -> None:
+    """Print, for each pair of snapshots, how spans whose text is there or not were classified.
+
+    Truth is independent of the alignment: the text without markup, signs, case and articles stands in the newer
+    snapshot of its file ("untouched"), in another file ("elsewhere"), or nowhere ("changed").
+    """
+    from ragfault.testsets import refresh_testset
+    from ragfault.testsets.passages import CorpusIndex
+
+    print("| repository | spans | untouched: kept | elsewhere: located | changed: named | silently wrong | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    for name, years in HISTORIES.items():
+        for year, later in itertools.pairwise(years):
+            index = CorpusIndex(read_snapshot(folder, name, year))
+            newer = read_snapshot(folder, name, later)
+            sentences = random.Random(seed).sample(index.sentences, min(400, len(index.sentences)))
+            spans = [index.make_span(index.passages[s.passage].document, s.start, s.end) for s in sentences]
+            items = [Trace(id=f"{at}", query="?", gold=Gold(spans=(span,))) for at, span in enumerate(spans)]
+            begun = time.process_time()
+            changes = refresh_testset(newer, items).changes
+            seconds = time.process_time() - begun
+            texts = {document.id: plain(document.text) for document in newer}
+            counts: Counter[tuple[str, bool]] = Counter()
+            for change in changes:
+                quote = plain(change.quote or "")
+                there = quote in texts.get(change.document, "")
+                elsewhere = any(quote in text for text in texts.values())
+                case = "untouched" if there else "elsewhere" if elsewhere else "changed"
+                counts[case, change.state in ("kept", "moved")] += 1
+            cells = [
+                f"{counts[case, right]} of {counts[case, True] + counts[case, False]}"
+                for case, right in (("untouched", True), ("elsewhere", True), ("changed", False))
+            ]
+            shown = " | ".join([*cells, str(counts["changed", True]), f"{seconds:.1f}"])
+            print(f"| {name} {year} → {later} | {len(spans)} | {shown} |", flush=True)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rank"])
+    parser.add_argument("what", choices=["rank", "refresh"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--corpus", action="append", choices=list(CORPORA))
     parser.add_argument("-n", type=int, default=500)
@@ -327,6 +392,9 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
+    if options.what == "refresh":
+        measure_refresh(options.data, options.seed)
+        return
     print("| corpus | people's questions | made | seconds | tau | nDCG lost | tau of halves | nDCG lost by halves |")
     print("|---|---|---|---|---|---|---|---|")
     for name in options.corpus or CORPORA:

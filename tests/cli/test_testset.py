@@ -55,3 +55,16 @@ def test_a_mix_is_a_list_of_kinds_and_shares(folder, tmp_path):
     assert run_command(["testset", "make", str(folder), "-o", str(out), "-n", "2", "--mix", "extractive"]) == 2
     assert run_command(["testset", "make", str(folder), "-o", str(out), "-n", "2", "--mix", "extractive=1"]) == 0
     assert {trace.metadata["kind"] for trace in read_traces(out)} == {"extractive"}
+
+
+def test_refresh_tells_by_its_exit_code_whether_the_set_holds(folder, tmp_path, capsys):
+    out, new, broken = (tmp_path / name for name in ("set.jsonl", "new.jsonl", "broken.jsonl"))
+    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "8"])
+    assert run_command(["testset", "refresh", str(folder), str(out)]) == 0
+    for path in folder.iterdir():
+        path.write_text(path.read_text().replace("Ola Brand", "Eva Dahl"))
+    capsys.readouterr()
+    code = run_command(["testset", "refresh", str(folder), str(out), "-o", str(new), "--broken", str(broken)])
+    assert code == 1
+    assert 'a name changed: "ola brand" → "eva dahl"' in capsys.readouterr().out
+    assert len(new.read_text().splitlines()) + len(broken.read_text().splitlines()) == 8

@@ -1,7 +1,19 @@
 """Evaluation sets: questions with gold spans made from a corpus, checked, described, and kept valid as it changes."""
 
+from ragfault.testsets.anchors import RefreshResult, SpanChange, refresh_testset
 from ragfault.testsets.make import make_testset
 from ragfault.testsets.records import DEFAULT_MIX, QUESTION_KINDS, RejectedItem, TestsetResult
 from ragfault.testsets.wording import QueryStyle, fit_style
 
-__all__ = ["DEFAULT_MIX", "QUESTION_KINDS", "QueryStyle", "RejectedItem", "TestsetResult", "fit_style", "make_testset"]
+__all__ = [
+    "DEFAULT_MIX",
+    "QUESTION_KINDS",
+    "QueryStyle",
+    "RefreshResult",
+    "RejectedItem",
+    "SpanChange",
+    "TestsetResult",
+    "fit_style",
+    "make_testset",
+    "refresh_testset",
+]

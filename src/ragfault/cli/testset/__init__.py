@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ragfault.cli.testset.make import make
+from ragfault.cli.testset.refresh import refresh
 
 
 @click.group()
@@ -12,4 +13,5 @@ def testset() -> None:
     """Make evaluation sets from a corpus without a key, describe them, and keep them valid as the corpus changes."""
 
 
-testset.add_command(make)
+for command in (make, refresh):
+    testset.add_command(command)

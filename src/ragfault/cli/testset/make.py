@@ -46,14 +46,14 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     from ragfault.testsets import make_testset
 
     for path in (out, given["rejected"]):
-        _check_target(path, force)
+        check_target(path, force)
     style = _fit_style(given["traces"])
     result = make_testset(
         read_documents(corpus, notice=print_notice), count, seed=seed, mix=_parse_mix(given["mix"]), style=style
     )
-    write_atomically(Path(out), _encode_lines(result.items))
+    write_atomically(Path(out), encode_lines(result.items))
     if given["rejected"]:
-        write_atomically(Path(given["rejected"]), _encode_lines(result.rejected))
+        write_atomically(Path(given["rejected"]), encode_lines(result.rejected))
     if kind == "json":
         print_json(_summarize(result, out))
     else:
@@ -64,7 +64,7 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     return 1 if len(result.items) < count else 0
 
 
-def _check_target(path: str | None, force: bool) -> None:
+def check_target(path: str | None, force: bool) -> None:
     """Refuse a file that exists, or that is no JSON Lines."""
     if path is None:
         return
@@ -74,7 +74,8 @@ def _check_target(path: str | None, force: bool) -> None:
         raise UsageError(f"{path} exists. Choose another file, or replace it with --force.")
 
 
-def _encode_lines(records: Any) -> bytes:
+def encode_lines(records: Any) -> bytes:
+    """Encode records as JSON Lines."""
     import msgspec
 
     return b"".join(msgspec.json.encode(record) + b"\n" for record in records)
