@@ -140,24 +140,34 @@ class UsageError(RagfaultError):
     """An unknown name, or options that cannot be combined."""
 
 
+MAX_LISTED = 24
+"""Most names that are listed where none is close."""
+
+
 class UnknownName(UsageError):
     """A name that does not exist.
 
     >>> print(UnknownName("metric", "ndgc", ["ndcg", "recall"], hint="List them with: ragfault metrics"))
     no metric "ndgc". Did you mean "ndcg"? List them with: ragfault metrics
 
-    `aliases` are other names that are understood: one is offered where it is close, and they are never listed.
+    `aliases` are other names that are understood: one is offered where it is close, and they are never listed. Names
+    are listed where none is close, or always where they are `listed`, as the keys of a file are.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "", aliases: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        hint: str = "",
+        aliases: Iterable[str] = (),
+        listed: bool = False,
+    ) -> None:
         known = list(known)
         close = get_close_matches(name, [*known, *aliases], n=1, cutoff=0.6)
-        if close:
-            offer = f'Did you mean "{close[0]}"?'
-        elif known and len(known) <= 24:
-            offer = f"There is: {', '.join(known)}."
-        else:
-            offer = ""
+        offer = f'Did you mean "{close[0]}"?' if close else ""
+        if listed or (not close and len(known) <= MAX_LISTED):
+            offer = " ".join(part for part in (offer, f"There is: {', '.join(known)}." if known else "") if part)
         super().__init__(" ".join(part for part in (f'no {kind} "{name}".', offer, hint) if part))
         self.kind, self.name, self.known = kind, name, known
 

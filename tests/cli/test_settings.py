@@ -7,7 +7,9 @@ import pytest
 from ragfault.cli import run_command
 from ragfault.cli.options.settings import load_settings, parse_column_map
 from ragfault.errors import InputError, UnknownName
-from ragfault.io import read_traces
+from ragfault.evaluation import evaluate
+from ragfault.io import read_traces, write_traces
+from ragfault.records import Chunk, Trace
 
 
 @pytest.fixture
@@ -107,3 +109,63 @@ def test_a_verb_tells_without_a_traceback(verb, tmp_path, monkeypatch, capsys):
     arguments = ["t.jsonl", "-o", "new"] if verb == "evaluate" else ["run"]
     assert run_command([verb, *arguments]) == 2
     assert capsys.readouterr().err.startswith("InputError: ragfault.toml: workers of [evaluate] should be")
+
+
+FILES = {
+    "a table of the settings": ("[compre]\nmargin = 0.1", "compare", "gate"),
+    "a key of the settings": ("[gate]\ntresholds = 'error<=0.1'", "thresholds", "coverage"),
+    "a margin of a comparison": ("[compare.margins]\ngroundednes = 0.1", "groundedness", "context_recall"),
+    "a margin of a gate": ("[gate.margins]\ngroundednes = 0.1", "groundedness", ""),
+    "a threshold": ("[targets]\nthresholds = 'groundednes>=0.1'", "groundedness", ""),
+    "a field of a map": ("[map]\nqery = 'question'", "query", "answer"),
+    "a field of a map file": ("qery = 'question'", "query", "answer"),
+    "a table of a pipeline": ("[idex]\nchunker = 'x'", "index", "stages"),
+    "a key of a pipeline": ("[index]\nchunkr = 'x'", "chunker", "embedder"),
+    "a table of a profile": ("[levls]\nhigh = 1", "levels", "prompts"),
+    "a key of a profile": ("[levels]\nhihg = 1", "high", "medium"),
+    "a key of a rule": ("[[rule]]\nmetric = 'groundedness'\nbelw = 0.5", "below", "window"),
+    "a metric of a rule": ("[[rule]]\nmetric = 'groundednes'\nbelow = 0.5", "groundedness", ""),
+}
+COMMANDS = {
+    "map file": ["evaluate", "t.jsonl", "--map", "FILE", "-o", "out"],
+    "pipeline": ["lint", "FILE"],
+    "profile": ["evaluate", "t.jsonl", "--judge", "lexical", "--profile", "FILE", "-o", "out"],
+    "rule": ["monitor", "a", "b", "--rules", "FILE"],
+    "comparison": ["compare", "a", "b", "--config", "FILE"],
+    "gate": ["gate", "b", "--baseline", "a", "--config", "FILE"],
+    "threshold": ["report", "a", "--config", "FILE"],
+    "": ["evaluate", "t.jsonl", "--judge", "lexical", "--config", "FILE", "-o", "out"],
+}
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """Return a folder with traces and two runs of them."""
+    folder = tmp_path_factory.mktemp("files")
+    traces = [
+        Trace(
+            id=str(n),
+            query=f"When does ferry {n} leave?",
+            chunks=(Chunk(id="a", text="Ferries leave at six."),),
+            answer="At six.",
+        )
+        for n in range(4)
+    ]
+    write_traces(traces, folder / "t.jsonl")
+    for name in ("a", "b"):
+        evaluate(traces, folder / name, judge="lexical", metrics=["groundedness", "context_recall"])
+    return folder
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_typo_in_a_file_is_refused_with_what_is_meant_and_what_there_is(kind, two_runs, monkeypatch, capsys):
+    """Every table of every file that is read ends in exit code 2 at an unknown name, which offers the close one."""
+    text, meant, other = FILES[kind]
+    monkeypatch.chdir(two_runs)
+    (two_runs / "given.toml").write_text(text)
+    command = next(words for part, words in COMMANDS.items() if kind.endswith(part))
+    code = run_command(["given.toml" if word == "FILE" else word for word in command])
+    shown = capsys.readouterr().err
+    assert code == 2
+    assert f'Did you mean "{meant}"?' in shown
+    assert other in shown.partition("Did you mean")[2]

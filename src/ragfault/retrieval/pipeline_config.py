@@ -88,13 +88,13 @@ def read_pipeline_config(path: str | Path) -> PipelineConfig:
 
 def _check_table(path: Path, name: str, table: Any) -> None:
     if name not in CONFIG_TABLES:
-        raise UnknownName(f"table of {path}", name, CONFIG_TABLES)
+        raise UnknownName(f"table of {path}", name, CONFIG_TABLES, listed=True)
     if not isinstance(table, dict):
         raise InputError(f"{path}: {name} is a table. Write [{name}] and its keys below it.")
     known = CONFIG_TABLES[name]
     for key, value in table.items():
         if known is not None and key not in known:
-            raise UnknownName(f"key of [{name}] in {path}", key, known)
+            raise UnknownName(f"key of [{name}] in {path}", key, known, listed=True)
         if not isinstance(value, str):
             raise InputError(f'{path}: {key} of [{name}] should be a text such as "top(5)", not {value!r}.')
 

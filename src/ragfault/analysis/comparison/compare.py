@@ -17,7 +17,15 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs, widen_intervals
 from ragfault.analysis.comparison.records import ChangeState, Comparison, MetricChange, MovedTrace
 from ragfault.analysis.correction import Codes, Floats, LabeledScores, Mask, correct_difference, metric_bounds
-from ragfault.analysis.score_matrix import FAILED, QUANTILES, SCORED, is_amount, metric_name, segment_codes
+from ragfault.analysis.score_matrix import (
+    FAILED,
+    QUANTILES,
+    SCORED,
+    is_amount,
+    match_metrics,
+    metric_name,
+    segment_codes,
+)
 from ragfault.errors import UsageError
 from ragfault.io.runs import AnyRun, MetricInfo
 from ragfault.metrics.aliases import resolve_alias
@@ -81,7 +89,7 @@ def compare(  # noqa: PLR0913 - the options of one verb
     `share` is the part of alpha that is left to these metrics where other tests have the rest: corrected p are divided
     by it, so that they stand against the whole alpha.
     Raises RunError where the judges differ (unless `anyway`), the metrics have other parameters, or nothing pairs;
-    UsageError for impossible settings.
+    UsageError for impossible settings; UnknownName for a margin of a metric that does not exist.
     """
     if not (0 < alpha < 1 and 0 < power < 1 and 0 < margin < 1):
         raise UsageError(
@@ -91,6 +99,7 @@ def compare(  # noqa: PLR0913 - the options of one verb
     named = {name: value for key, value in (margins or {}).items() for name in (resolve_alias(key), key)}
     options = _ComparisonOptions(margin=margin, margins=named, alpha=alpha, power=power, share=share)
     paired = pair_runs(baseline, candidate, anyway=anyway)
+    _check_margin_names(margins or {}, [measure.name for measure in paired.shared_metrics()])
     pairing = paired.pairing
     mask = np.ones(len(pairing), dtype=bool) if pair_mask is None else pair_mask
 
@@ -163,6 +172,15 @@ class _ComparisonOptions(Struct, frozen=True, kw_only=True):
             if name in self.margins:
                 return _check_margin(measure, self.margins[name])
         return default_margin(measure, mean, self.margin)
+
+
+def _check_margin_names(margins: Mapping[str, float], names: Sequence[str]) -> None:
+    """Raise `UnknownName` for a margin of a metric that neither the runs nor the catalogue have."""
+    known = {*get_definitions(), *names, *map(metric_name, names)}
+    for text in margins:
+        plain = "".join(resolve_alias(text).split())
+        if plain not in known and metric_name(plain) not in known:
+            match_metrics(text, names, "metric with a margin", hint=f"The runs have: {', '.join(sorted(names))}.")
 
 
 def default_margin(measure: MetricInfo, mean: float, margin: float) -> float:

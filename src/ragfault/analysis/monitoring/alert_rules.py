@@ -21,6 +21,7 @@ from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.io.runs import MetricInfo
 from ragfault.metrics.aliases import resolve_alias
+from ragfault.metrics.catalog import get_definitions
 from ragfault.stats.distributions import normal_quantile
 
 Severity = Literal["critical", "high", "medium", "warning"]
@@ -191,7 +192,7 @@ def parse_rules(text: str, source: str = "rules") -> tuple[AlertRule, ...]:
         raise InputError(f"{source} is not TOML: {error}") from None
     for key in table:
         if key not in ("builtin", "rule"):
-            raise UnknownName(f"key of {source}", key, ["builtin", "rule"])
+            raise UnknownName(f"key of {source}", key, ["builtin", "rule"], listed=True)
     builtin, rows = table.get("builtin", True), table.get("rule", [])
     if not isinstance(builtin, bool) or not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
         raise InputError(f"{source}: builtin is true or false, and each rule is a table [[rule]] with its keys below.")
@@ -219,7 +220,7 @@ def _parse_rule(row: Mapping[str, Any], source: str) -> AlertRule:
     fields: dict[str, Any] = {}
     for key, value in row.items():
         if key not in RULE_KEYS:
-            raise UnknownName(f"key of {source}", key, RULE_KEYS)
+            raise UnknownName(f"key of {source}", key, RULE_KEYS, listed=True)
         if key == "severity" and value not in SEVERITIES:
             raise UnknownName(f"severity in {source}", str(value), SEVERITIES)
         fields[RULE_KEYS[key]] = _parse_duration(value, key, source) if key in DURATION_KEYS else value
@@ -252,6 +253,8 @@ def _default_name(fields: Mapping[str, Any], limit: str) -> str:
 
 
 def _check_rule(rule: AlertRule, source: str) -> AlertRule:
+    if rule.metric != "*" and metric_name(rule.metric) not in get_definitions():
+        raise UnknownName(f"metric in {source}", rule.metric, get_definitions(), "List them with: ragfault metrics")
     if rule.window < 1 or rule.min_values < 1 or rule.hysteresis < 0 or (rule.drop is not None and rule.drop <= 0):
         raise UsageError(
             f"{source}: a window has a minute or more, least is 1 or more, clear is not below 0, and a drop is above 0."

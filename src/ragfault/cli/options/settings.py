@@ -205,7 +205,7 @@ def load_settings(path: str | None) -> dict[str, dict[str, Any]]:
 def _check_table(path: Path, name: str, table: Any) -> dict[str, Any]:
     """Check a table of the settings file, each value checked."""
     if name not in SETTINGS_SCHEMA:
-        raise UnknownName(f"table of {path}", name, SETTINGS_SCHEMA)
+        raise UnknownName(f"table of {path}", name, SETTINGS_SCHEMA, listed=True)
     if not isinstance(table, dict):
         raise InputError(f"{path}: {name} is a table. Write [{name}] and its keys below it.")
     if name == "map":
@@ -216,7 +216,7 @@ def _check_table(path: Path, name: str, table: Any) -> dict[str, Any]:
         if name == "llm" and "key" in key.lower():
             raise UsageError(f"{path}: keys are read from the environment alone. Leave {key} out of [llm].")
         if key not in SETTINGS_SCHEMA[name]:
-            raise UnknownName(f"key of [{name}] in {path}", key, SETTINGS_SCHEMA[name])
+            raise UnknownName(f"key of [{name}] in {path}", key, SETTINGS_SCHEMA[name], listed=True)
     return {key: _check_value(path, name, key, value, SETTINGS_SCHEMA[name][key]) for key, value in table.items()}
 
 

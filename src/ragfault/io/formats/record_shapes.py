@@ -391,7 +391,7 @@ def parse_column_map(mapping: Mapping[str, str] | str | Path | None) -> ColumnMa
     table = load_column_map(mapping)
     for key, column in table.items():
         if key not in MAP_KEYS and not (key.startswith("metadata.") and len(key) > len("metadata.")):
-            raise UnknownName("map key", key, [*MAP_KEYS, "metadata.NAME"])
+            raise UnknownName("map key", key, [*MAP_KEYS, "metadata.NAME"], listed=True)
         if not isinstance(column, str) or not column:
             raise InputError(f"the map key {key} needs the name of a column, not {column!r}")
     return {key: (column,) for key, column in table.items()}

@@ -400,4 +400,4 @@ def _format_error(error: str) -> str:
 def _check_keys(kind: str, table: Any, allowed: Any) -> None:
     for key in table:
         if key not in allowed:
-            raise UnknownName(kind, key, allowed)
+            raise UnknownName(kind, key, allowed, listed=True)
