@@ -76,3 +76,72 @@ def test_the_docstring_draws_the_tree_of_errors():
     ):
         copy = pickle.loads(pickle.dumps(error))
         assert (type(copy), str(copy)) == (type(error), str(error))
+
+
+ROWS = [
+    {"question": f"When does ferry {n} leave?", "contexts": ["Ferries leave at six."], "response": "At six."}
+    for n in range(4)
+]
+INPUTS = {
+    "traces": lambda: list(ragfault.read_traces(ROWS)),
+    "a generator": lambda: ragfault.read_traces(ROWS),
+    "dicts": lambda: ROWS,
+    "Arrow": lambda: __import__("pyarrow").Table.from_pylist(ROWS),
+    "pandas": lambda: pytest.importorskip("pandas").DataFrame(ROWS),
+    "polars": lambda: pytest.importorskip("polars").DataFrame(ROWS),
+}
+
+
+@pytest.mark.parametrize("form", INPUTS)
+def test_functions_that_take_traces_take_records_and_frames(form, tmp_path):
+    """Traces, dicts in foreign names and frames give the same traces wherever traces are taken."""
+    expected = list(ragfault.read_traces(ROWS))
+    make = INPUTS[form]
+    assert list(ragfault.read_traces(make())) == expected
+    assert ragfault.write_traces(make(), tmp_path / "t.jsonl") == len(expected)
+    assert list(ragfault.read_traces(tmp_path / "t.jsonl")) == expected
+    run = ragfault.evaluate(make(), tmp_path / "run", judge="lexical", metrics=["groundedness"])
+    assert list(run.traces()) == expected
+
+    def copy(query, chunks):
+        return chunks[0].text
+
+    replayed = ragfault.replay(make(), make(), generator=(copy, copy), judge="lexical", metrics=["groundedness"])
+    assert [configuration.errors for configuration in replayed.configurations] == [0] * 4
+
+
+@pytest.mark.parametrize("form", [name for name in INPUTS if name != "a generator"])
+def test_functions_of_runs_say_that_traces_become_runs(form):
+    """Where a run is needed, traces in any form are refused with the function that makes a run of them."""
+    given = INPUTS[form]()
+    for call in (
+        lambda: ragfault.diagnose(given),
+        lambda: ragfault.analyze(given),
+        lambda: ragfault.compare(given, given),
+        lambda: ragfault.bisect(given, given),
+        lambda: ragfault.gate(given, ["groundedness>=0.5"]),
+        lambda: ragfault.history([given] * 3),
+        lambda: ragfault.rescore(given, "out"),
+    ):
+        with pytest.raises(errors.RunError, match=r"a run or its path is needed.*ragfault.evaluate\("):
+            call()
+
+
+@pytest.mark.parametrize("given", [3, [1, 2], [3.5]])
+def test_what_is_no_trace_is_refused_with_what_is_read(given, tmp_path):
+    """Numbers are refused in one sentence by every function that takes traces."""
+    for call in (
+        lambda: list(ragfault.read_traces(given)),
+        lambda: ragfault.write_traces(given, tmp_path / "t.jsonl"),
+        lambda: ragfault.evaluate(given, tmp_path / "run", judge="lexical"),
+        lambda: ragfault.replay(given, given, generator=len),
+    ):
+        with pytest.raises(errors.InputError, match="traces are read from a path, from records"):
+            call()
+
+
+def test_a_run_that_ignores_gold_is_rescored_without_it(tmp_path):
+    """Gold stays ignored, unless it is asked for."""
+    run = ragfault.evaluate(ROWS, tmp_path / "run", judge="lexical", metrics=["error"], gold="ignore")
+    assert ragfault.rescore(run, tmp_path / "again").manifest.gold == "ignore"
+    assert ragfault.rescore(run, tmp_path / "applied", gold="apply").manifest.gold == "apply"

@@ -79,7 +79,7 @@ def test_the_stored_verdicts_do_not_depend_on_the_use_of_gold(demo):
 
 def test_rescoring_applies_gold_as_evaluating_does(demo, tmp_path):
     """From the run that ignores it the scores of the other come back, on several processes as well."""
-    again = rescore(demo["v1 ignored"], tmp_path / "again", workers=2)
+    again = rescore(demo["v1 ignored"], tmp_path / "again", gold="apply", workers=2)
     assert list(again.scores()) == list(demo["v1"].scores())
     assert again.manifest.gold == "apply"
 

@@ -17,7 +17,7 @@ from ragfault.evaluation.agreement.human_labels import AnswerLabel, HumanLabel, 
 from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Trace
+from ragfault.records import Chunk, Gold, Trace
 from ragfault.server.storage import (
     AccessToken,
     AlertEvent,
@@ -367,6 +367,18 @@ def test_an_export_is_the_run_that_evaluate_makes(filled_store, tmp_path: Path):
         assert live.to_arrow(name).equals(two.to_arrow(name))
     same = ("judge", "metrics", "fingerprint", "traces", "scored", "undefined", "failed")
     assert all(getattr(live.manifest, row) == getattr(two.manifest, row) for row in same)
+
+
+@pytest.mark.parametrize("gold", ["apply", "ignore"])
+def test_an_exported_run_says_whether_gold_was_applied(at: Place, tmp_path: Path, gold: str):
+    """A run that is imported and exported keeps its use of gold, which its scores show."""
+    chunk = Chunk(id="a", text="The harbour opens at six.")
+    trace = Trace(id="1", query="Who sings?", chunks=(chunk,), answer="At six.", gold=Gold(chunks={"a": 1.0}))
+    run = evaluate([trace], tmp_path / "run", judge="lexical", metrics=["context_relevance"], gold=gold)
+    store = at(tmp_path)
+    import_run(store, run)
+    assert export_run(store, TraceSelection(), tmp_path / "exported").manifest.gold == gold
+    store.close()
 
 
 def test_an_export_of_a_part_is_that_part(filled_store, tmp_path: Path):

@@ -43,7 +43,7 @@ gold_option = click.option(
     "--gold",
     type=click.Choice(["apply", "ignore"]),
     help="Gold, facts, references and answerability labels: apply them before the judge's verdicts, or ignore them in "
-    "metrics that read verdicts.  [default: apply]",
+    "metrics that read verdicts.  [default: apply; of a run that is rescored, as it was]",
 )
 
 full_option = click.option("--full", is_flag=True, help="Every table below the verdict, as report prints them.")

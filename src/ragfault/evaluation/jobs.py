@@ -24,7 +24,6 @@ from msgspec import Struct
 
 from ragfault.errors import BadLine, InputError, UsageError
 from ragfault.gold_evidence import GoldMode
-from ragfault.io import write_traces
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.tables import TableLike, is_memory_table, write_memory_table
@@ -32,6 +31,7 @@ from ragfault.io.remote_paths import AnyPath, is_remote
 from ragfault.io.runs import PartialRun, RunPlan
 from ragfault.io.runs.writer import TableBlobs, encode_part
 from ragfault.io.slices import TraceIndex, TraceSlice
+from ragfault.io.trace_writer import write_records
 from ragfault.judges.assembly import observe_traces
 from ragfault.metrics import Metric, compute_scores, parse_metric
 from ragfault.protocols import Executor, Judge, MeteredJudge
@@ -66,7 +66,7 @@ def make_rereadable(trace_source: TraceSource | Iterable[Trace] | TableLike, run
     if is_memory_table(trace_source):
         return write_memory_table(trace_source, _make_input_folder(run_folder))
     target = _make_input_folder(run_folder) / "traces.jsonl"
-    if not write_traces(cast(Iterable[Trace], trace_source), target, force=True):
+    if not write_records(trace_source, target):
         raise InputError("there is no trace to evaluate.")
     return target
 

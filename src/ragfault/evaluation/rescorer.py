@@ -40,14 +40,15 @@ def rescore(
     out: str | AnyPath,
     *,
     metrics: str | Sequence[str] | None = None,
-    gold: GoldMode = "apply",
+    gold: GoldMode | None = None,
     workers: int = 1,
     executor: Executor | None = None,
     force: bool = False,
 ) -> Run:
     """Compute metrics on the stored verdicts of a run, and write the result as another run.
 
-    `metrics`, `gold`, `workers` and `executor` as for `evaluate`; metrics=None computes the metrics of the run again.
+    `metrics`, `workers` and `executor` as for `evaluate`; metrics=None computes the metrics of the run again. `gold` is
+    "apply" or "ignore", else as in the run.
     Nothing is judged: a changed weight, penalty or threshold costs milliseconds a trace. A metric that reads verdicts
     which the run's judge did not make is undefined, and says so.
 
@@ -64,6 +65,7 @@ def rescore(
     """
     run = run if isinstance(run, Run) else Run.open(run)
     out = parse_output(out)
+    gold = gold or run.manifest.gold
     check_gold_mode(gold)
     check_free(out, force=force)
     selected = select_metrics(metrics if metrics is not None else [metric.name for metric in run.manifest.metrics])

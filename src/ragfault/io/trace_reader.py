@@ -95,12 +95,64 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     if tables.is_memory_table(where):
         return _read_memory_table(where, plan, ErrorCollector(on_bad, locations))
     if not isinstance(where, (str, os.PathLike)):
-        where = list(cast(Iterable[Any], where))
+        where = list(iterate_inputs(where))
         if where and all(isinstance(item, (Mapping, Trace)) for item in where):
             return _read_memory_records(where, plan, ErrorCollector(on_bad, locations))
     return _read_files(
         files.expand_paths(cast(InputPaths, where)), plan, ErrorCollector(on_bad, locations), shape == "trec", qrels
     )
+
+
+def iterate_inputs(where: Any) -> Iterator[Any]:
+    """Yield the paths or records of an input that is no frame; one record stands for itself.
+
+    Raises `InputError` for anything else.
+
+    >>> list(iterate_inputs({"query": "When?"}))
+    [{'query': 'When?'}]
+    """
+    given = [where] if isinstance(where, (Mapping, Trace, str, os.PathLike)) else where
+    if not isinstance(given, Iterable):
+        raise InputError(f"{INPUTS}, not from {describe_type(where)}")
+    for item in given:
+        if not isinstance(item, (Mapping, Trace, str, os.PathLike)):
+            raise InputError(f"{INPUTS}, not from {describe_type(item)}")
+        yield item
+
+
+INPUTS = "traces are read from a path, from records (dicts or Trace) or from a frame of pandas, polars or Arrow"
+
+
+def describe_type(value: object) -> str:
+    """Describe a value of a kind that cannot be read, by its type.
+
+    >>> describe_type(3), describe_type([])
+    ('an int', 'a list')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def iterate_traces(source: Iterable[Mapping[str, Any] | Trace] | tables.TableLike) -> Iterator[Trace]:
+    """Yield traces of memory: as they are, one by one, or read from records as dicts and from frames.
+
+    Raises what `read_traces` raises.
+
+    >>> [trace.query for trace in iterate_traces([{"question": "When?"}])]
+    ['When?']
+    """
+    if tables.is_memory_table(source):
+        yield from read_traces(source)
+        return
+    items = iterate_inputs(source)
+    first = next(items, None)
+    if not isinstance(first, Trace):
+        yield from () if first is None else read_traces([first, *items])
+        return
+    for item in chain([first], items):
+        if not isinstance(item, Trace):
+            raise InputError(f"traces stand alone or records as dicts do: {describe_type(item)} follows a Trace")
+        yield item
 
 
 def _read_memory_table(table: Any, options: ReadOptions, collector: ErrorCollector) -> Iterator[Trace]:

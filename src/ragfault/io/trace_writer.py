@@ -8,7 +8,7 @@ import gzip
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +18,8 @@ import msgspec
 from ragfault.errors import InputError, OutputError, UnknownName
 from ragfault.io.atomic_files import convert_write_errors, replace_on_success
 from ragfault.io.files import FORMATS_BY_SUFFIX, get_format_suffix
-from ragfault.io.formats.tables import escape_formula
+from ragfault.io.formats.tables import TableLike, escape_formula
+from ragfault.io.trace_reader import iterate_inputs, iterate_traces
 from ragfault.records import Trace
 
 ExportRow = dict[str, Any]
@@ -130,14 +131,14 @@ ROW_GROUP_TRACES = 512
 
 
 def write_traces(
-    traces: Iterable[Trace],
+    traces: Iterable[Trace | Mapping[str, Any]] | TableLike,
     where: str | os.PathLike[str],
     *,
     shape: str = "ragfault",
     qrels: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> int:
-    """Write traces to a file and return their number.
+    """Write traces to a file and return their number; records as dicts and frames are read as `read_traces` does.
 
     The ending of the name tells the format: `.jsonl`, `.ndjson`, `.json` (one array), `.csv`, `.tsv` – each also with
     `.gz` or `.zst` behind – `.parquet`, or `.run` and `.trec` for a TREC run, with the gold chunks in `qrels`; `-` is
@@ -159,6 +160,7 @@ def write_traces(
     '{"id":"1","user_input":"When?","response":"In 1040."}\\n'
     """
     name = os.fspath(where)
+    traces = iterate_traces(traces)
     form = _choose_output_format(name, shape)
     if form == "trec":
         return _write_trec_files(traces, name, None if qrels is None else os.fspath(qrels), force)
@@ -173,6 +175,18 @@ def write_traces(
             return _write_parquet(traces, part, shape)
         with _open_compressed(part, Path(name).suffix.lower()) as out:
             return FORMAT_WRITERS[form](traces, out, shape)
+
+
+def write_records(records: Any, path: Path) -> int:
+    """Write traces, or records as they are, as JSON Lines, to be read later; return their number.
+
+    Raises `InputError` for anything else, and for a value that JSON cannot hold.
+    """
+    try:
+        with convert_write_errors(str(path)), path.open("wb") as out:
+            return _write_json_lines(iterate_inputs(records), out, "ragfault")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a record in memory cannot be read: {error}") from None
 
 
 def _choose_output_format(name: str, shape: str) -> str:

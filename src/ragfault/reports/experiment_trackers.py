@@ -32,6 +32,7 @@ def collect_parameters(run: Run) -> dict[str, str]:
     return {
         "ragfault": manifest.ragfault,
         "judge": manifest.judge,
+        "gold": manifest.gold,
         "source": ", ".join(manifest.source),
         "fingerprint": manifest.fingerprint,
         "traces": str(manifest.traces),

@@ -13,10 +13,12 @@ from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.ablation.attribution import factorial_design, permutation_design
 from ragfault.evaluation.ablation.experiment import AblationOptions, prepare_queries, run_experiment
 from ragfault.evaluation.ablation.parts import Ablation, AnswerFunction, System, SystemPart, generator
+from ragfault.io.formats.tables import TableLike
 from ragfault.io.runs import Run
+from ragfault.io.trace_reader import iterate_traces
 from ragfault.records import Trace
 
-StoredTraces = Run | str | Path | Iterable[Trace]
+StoredTraces = Run | str | Path | Iterable[Trace | Mapping[str, Any]] | TableLike
 
 
 def replay(
@@ -28,13 +30,13 @@ def replay(
 ) -> Ablation:
     """Decide between retrieval and generation from stored traces, by running the generator on the other's chunks.
 
-    `baseline` and `candidate` are runs (or their paths) or traces; they pair by id, else by query, and what pairs with
-    nothing is left out with a warning. `generator` is a function of query and chunks: the baseline's and the
-    candidate's as a pair, or the candidate's alone. With both, the answers are made anew in all four configurations,
-    and the result is that of `ablate` with retrievers that return the stored chunks. With one, the baseline's generator
-    cannot be run on the candidate's chunks: the baseline keeps its stored answers, the generator is swapped first and
-    retrieval second, and their interaction (which then counts as retrieval's) cannot be measured. The gold goes with
-    the chunks. `options` are those of `ablate`, without `permutations`.
+    `baseline` and `candidate` are runs (or their paths), traces, records as dicts or frames; they pair by id, else by
+    query, and what pairs with nothing is left out with a warning. `generator` is a function of query and chunks: the
+    baseline's and the candidate's as a pair, or the candidate's alone. With both, the answers are made anew in all four
+    configurations, and the result is that of `ablate` with retrievers that return the stored chunks. With one, the
+    baseline's generator cannot be run on the candidate's chunks: the baseline keeps its stored answers, the generator
+    is swapped first and retrieval second, and their interaction (which then counts as retrieval's) cannot be measured.
+    The gold goes with the chunks. `options` are those of `ablate`, without `permutations`.
 
     >>> from ragfault import Chunk
     >>> chunk = Chunk(id="a", text="The ferry leaves at noon.")
@@ -115,7 +117,7 @@ def _stored_answer(traces: Mapping[str, Trace]) -> SystemPart:
 def _load_traces(source: StoredTraces, side: str) -> list[Trace]:
     if isinstance(source, str | Path):
         source = Run.open(source)
-    traces = list(source.traces() if isinstance(source, Run) else source)
+    traces = list(source.traces() if isinstance(source, Run) else iterate_traces(source))
     if not any(trace.chunks is not None for trace in traces):
         raise InputError(f"no trace of the {side} has chunks, so there is nothing to answer from.")
     return traces

@@ -37,10 +37,11 @@ from ragfault.evaluation.ablation.parts import (
     strip_outputs,
 )
 from ragfault.evaluation.evaluator import describe_metric, evaluate
-from ragfault.io import TraceDigest, read_traces
+from ragfault.io import TraceDigest
 from ragfault.io.formats.tables import is_memory_table
 from ragfault.io.normalization import normalize_trace
 from ragfault.io.runs import Run
+from ragfault.io.trace_reader import iterate_traces
 from ragfault.metrics import select_metrics
 from ragfault.protocols import Judge
 from ragfault.records import Trace
@@ -173,14 +174,12 @@ def ablate(  # noqa: PLR0913 - the options of one verb
 
 def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:
     """Return the queries as traces without outputs; plain texts are numbered, records and frames are read."""
-    if is_memory_table(queries):
-        queries = read_traces(cast(Any, queries))
-    queries = list(queries)
-    if queries and all(isinstance(given, Mapping) for given in queries):
-        queries = list(read_traces(cast(Any, queries)))
+    given = list(iterate_traces(queries) if isinstance(queries, Mapping) or is_memory_table(queries) else queries)
+    if given and not all(isinstance(query, (str, Trace)) for query in given):
+        given = list(iterate_traces(cast(Any, given)))
     starts = [
-        Trace(id=str(at), query=given) if isinstance(given, str) else strip_outputs(given)
-        for at, given in enumerate(queries, 1)
+        Trace(id=str(at), query=query) if isinstance(query, str) else strip_outputs(query)
+        for at, query in enumerate(given, 1)
     ]
     try:
         starts = [normalize_trace(start, check=True) for start in starts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from msgspec import Struct
 from ragfault.errors import MissingExtra, OutputError, RunError
 from ragfault.gold_evidence import GoldMode, apply_gold
 from ragfault.io.atomic_files import PART_SUFFIX, convert_write_errors
+from ragfault.io.formats.tables import is_memory_table
 from ragfault.io.remote_paths import AnyPath, RemotePath, open_for_arrow, parse_path
 from ragfault.io.runs.checksums import compare_checksums, compute_manifest_checksum, verify_table
 from ragfault.records import Layer, Score, Trace, Usage, Verdicts
@@ -266,6 +268,11 @@ class Run:
     """
 
     def __init__(self, path: str | AnyPath, manifest: Manifest | None = None) -> None:
+        if not isinstance(path, (str, os.PathLike)) and not hasattr(path, "read_bytes"):
+            kind = "a frame or records" if is_memory_table(path) else f"the type {type(path).__name__}"
+            raise RunError(
+                f"a run or its path is needed, not {kind}. Make one of traces: ragfault evaluate TRACES -o RUN"
+            )
         # A place in a store has the methods of a path that are used on runs.
         self.path = cast(Path, parse_path(path))
         self.manifest = _load_manifest(self.path) if manifest is None else manifest

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from ragfault.analysis.score_matrix import metric_name
 from ragfault.errors import OutputError, UsageError
+from ragfault.gold_evidence import GoldMode, has_answer_key
 from ragfault.io import TraceDigest
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.error_collector import IdSet
 from ragfault.io.runs import MetricInfo, Run, RunPlan
 from ragfault.io.runs.run import check_free, publish_run, resolve_output
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, WrittenTable, build_manifest, write_manifest, write_row_groups
+from ragfault.metrics.catalog import compute_scores, get_definitions, parse_metric
 from ragfault.records import Score
 from ragfault.server.storage.records import AppendResult, JudgedTrace, StoredTrace, TraceSelection
 from ragfault.server.storage.store import TraceStore
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+MODE_TRACES = 500
+"""First traces by which it is found whether gold was applied."""
 TRACE_BATCH = 512
 """Maximum number of traces in memory at once."""
 
@@ -71,7 +76,7 @@ def export_run(
             ragfault=__version__,
             judge=survey.judge,
             metrics=survey.measures,
-            gold="apply",
+            gold=survey.gold,
             fingerprint=survey.fingerprint,
             traces=survey.traces,
             source=("store",),
@@ -89,6 +94,7 @@ class _SelectionSurvey(NamedTuple):
     """Ids of the traces to export; those judged later are not included."""
     judge: str
     measures: tuple[MetricInfo, ...]
+    gold: GoldMode
     fingerprint: str
 
 
@@ -97,12 +103,15 @@ def _survey_selection(store: TraceStore, selection: TraceSelection) -> _Selectio
     judges: Counter[str] = Counter()
     names: dict[str, Score] = {}
     digest, ids = TraceDigest(), IdSet()
+    modes: Counter[GoldMode] = Counter()
     for stored in store.iterate_judged(selection):
         assert stored.verdicts is not None
         judges[stored.verdicts.judge] += 1
         names.update((score.metric, score) for score in stored.scores if score.metric not in names)
         digest.add(stored.trace)
         ids.add(stored.trace.id)
+        if digest.count < MODE_TRACES and (mode := _find_gold_mode(stored)) is not None:
+            modes[mode] += 1
     if not judges:
         raise UsageError("no judged trace is in this selection: there is nothing to export.")
     if len(judges) > 1:
@@ -110,7 +119,32 @@ def _survey_selection(store: TraceStore, selection: TraceSelection) -> _Selectio
         raise UsageError(f"several judges scored these traces: {shown}. Name one with judge=.")
     known = {measure.name: measure for measure in store.read_measures()}
     measures = tuple(known.get(name, MetricInfo(name, score.layer)) for name, score in names.items())
-    return _SelectionSurvey(digest.count, ids, next(iter(judges)), measures, digest.fingerprint)
+    if len(modes) > 1:
+        raise UsageError("some of these traces were scored with gold and some without it. Export them apart.")
+    gold = next(iter(modes), "apply")
+    return _SelectionSurvey(digest.count, ids, next(iter(judges)), measures, gold, digest.fingerprint)
+
+
+def _find_gold_mode(stored: StoredTrace) -> GoldMode | None:
+    """Find whether the scores of a trace are those with its gold applied or ignored; None where it makes none differ.
+
+    An imported run may have been scored either way, and the store keeps scores, not how they were made.
+    """
+    if stored.verdicts is None or not has_answer_key(stored.trace):
+        return None
+    known = get_definitions()
+    metrics = [parse_metric(score.metric) for score in stored.scores if metric_name(score.metric) in known]
+    values = {score.metric: score.value for score in stored.scores}
+    modes: tuple[GoldMode, ...] = ("apply", "ignore")
+    found = [
+        mode
+        for mode in modes
+        if all(
+            score.value == values[score.metric]
+            for score in compute_scores(metrics, stored.trace, stored.verdicts, mode)
+        )
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _write_tables(
