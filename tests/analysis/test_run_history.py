@@ -13,6 +13,7 @@ from ragfault.analysis import RunHistory, history
 from ragfault.cli import run_command
 from ragfault.errors import UsageError
 from ragfault.io.runs import Run
+from ragfault.reports.html.pages import render_history_html
 from ragfault.reports.json_documents import encode_document
 from ragfault.reports.terminal.run_history import render_history_markdown, render_history_terminal, summarize_history
 from sample_runs import evaluate_system, system
@@ -51,6 +52,26 @@ def test_a_release_that_was_bad_and_repaired_is_worse_then_recovered(chain_histo
     assert summarize_history(chain_history).startswith(
         "Worse at r3 (generation: the answers are less grounded in the chunks), recovered at r4: "
     )
+
+
+def test_a_small_p_without_a_run_is_explained(chain_history: RunHistory):
+    """Every metric that cannot be told although its p is small is named below the table with the reason."""
+    change, level = chain_history.metrics[0], chain_history.alpha / 2
+    doubtful = [
+        replace(change, metric="placed nowhere", shifts=(), adjusted=level / 10),
+        replace(change, metric="half of alpha", shifts=(), adjusted=1.5 * level),
+        replace(change, metric="no change", shifts=(), adjusted=0.7),
+    ]
+    result = replace(chain_history, metrics=tuple(doubtful))
+    texts = (
+        re.sub(r"\s+", " ", render_history_terminal(result, width=100)),
+        render_history_markdown(result).replace("\\", ""),
+        re.sub(r"\s+", " ", render_history_html(result)),
+    )
+    for text in texts:
+        assert re.search(r"no run is shown at which it did: [^:]*divided by the 1 metrics[^:]*: placed nowhere", text)
+        assert re.search(r"the levels have half of alpha, 0.025: half of alpha \(p 0.0", text)
+        assert text.count("no change") == 1
 
 
 def test_every_format_opens_with_the_verdict(chain_history: RunHistory):

@@ -375,7 +375,7 @@ def test_an_exported_run_says_whether_gold_was_applied(at: Place, tmp_path: Path
     chunk = Chunk(id="a", text="The harbour opens at six.")
     trace = Trace(id="1", query="Who sings?", chunks=(chunk,), answer="At six.", gold=Gold(chunks={"a": 1.0}))
     run = evaluate([trace], tmp_path / "run", judge="lexical", metrics=["context_relevance"], gold=gold)
-    store = at(tmp_path)
+    store = open_store(at(tmp_path / "store"))
     import_run(store, run)
     assert export_run(store, TraceSelection(), tmp_path / "exported").manifest.gold == gold
     store.close()

@@ -254,6 +254,7 @@ def render_history_html(history: RunHistory) -> str:
             for part in history.breaks
         ],
         metric_tables=[(title, rows) for title, rows in tables if rows],
+        unplaced=chain_text.explain_unplaced(history),
         next_pair=None if broken is None else (history.runs[history.runs.index(broken) - 1], broken),
     )
 

@@ -45,6 +45,31 @@ def summarize_history(history: RunHistory) -> str:
     return f"No metric of the tree is shown to have broken {over}."
 
 
+def explain_unplaced(history: RunHistory) -> list[str]:
+    """Explain, in sentences, why metrics with a small p cannot be told; none where there is no such metric."""
+    level = history.alpha / 2
+    unplaced: list[MetricHistory] = []
+    above: list[MetricHistory] = []
+    for entry in history.metrics:
+        if entry.verdict == "cannot tell" and entry.adjusted <= history.alpha:
+            (unplaced if entry.adjusted <= level else above).append(entry)
+    changed = sum(entry.adjusted <= level for entry in history.metrics)
+    reasons = (
+        (
+            unplaced,
+            f"p says that something changed over the runs, but no run is shown at which it did: each place is tested "
+            f"at {format_number(level)} divided by the {changed} metrics that changed",
+        ),
+        (above, f"p is corrected for all metrics, and the levels have half of alpha, {format_number(level)}"),
+    )
+    return [
+        f"Cannot tell although p is small: {reason}: "
+        + ", ".join(f"{clean_text(entry.metric)} (p {format_p_value(entry.adjusted)})" for entry in entries)
+        for entries, reason in reasons
+        if entries
+    ]
+
+
 def describe_break(part: RunBreak, history: RunHistory) -> str:
     """Describe one break: the run, the layer, the metrics, and the run at which they were back."""
     listed = f"{', '.join(map(clean_text, part.metrics[:4]))}{', …' if len(part.metrics) > 4 else ''}"
@@ -123,6 +148,7 @@ def render_history_terminal(history: RunHistory, *, width: int | None = None, co
             )
         if mine:
             parts += [build_line((f"\n{title}", "bold cyan")), table]
+    parts += [indent_line(0, ("\n" + text, "dim")) for text in explain_unplaced(history)]
     if history.broken_at is not None:
         at = history.runs.index(history.broken_at)
         names = f"{clip_text(history.runs[at - 1], 60)} and {clip_text(history.broken_at, 60)}"
@@ -157,5 +183,6 @@ def render_history_markdown(history: RunHistory) -> str:
         *md.build_markdown_table(("Verdict", "Step", "In a sentence"), steps),
         "",
         *md.build_markdown_table(("Metric", "Means", "", "Where", "p:"), rows),
+        *(f"\n{md.escape_markdown(text)}" for text in explain_unplaced(history)),
     ]
     return "\n".join(lines) + "\n"
