@@ -237,12 +237,18 @@ class BadTraces(InputError):
     remedy: ClassVar[str] = "Fix them, or leave them out with --skip-bad (they are then written to a side file)."
 
     def __init__(
-        self, bad_lines: Sequence[BadLine], good: int, count: int | None = None, kinds: Mapping[str, int] | None = None
+        self,
+        bad_lines: Sequence[BadLine],
+        good: int,
+        count: int | None = None,
+        kinds: Mapping[str, int] | None = None,
+        files: Sequence[str] = (),
     ) -> None:
         count = len(bad_lines) if count is None else count
         shown = bad_lines[: 2 * MAX_BAD_LINES_SHOWN]  # the first ones, and the first of each further kind
         if shown and all(bad_line.problem.endswith(REPEATED_FROM_FILE) for bad_line in shown):
-            lines = _explain_repeated_files(list(dict.fromkeys(bad_line.where for bad_line in shown)), good, count)
+            files = files if len(files) > 1 else list(dict.fromkeys(bad_line.where for bad_line in shown))
+            lines = _explain_repeated_files(files, good, count)
         else:
             grouped = _group_bad_lines(shown, kinds or {})
             lines = [
@@ -254,9 +260,10 @@ class BadTraces(InputError):
             lines.append(self.remedy)
         super().__init__("\n".join(lines))
         self.bad_lines, self.good, self.count, self.kinds = tuple(bad_lines), good, count, dict(kinds or {})
+        self.files = tuple(files)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.bad_lines, self.good, self.count, self.kinds))
+        return (type(self), (self.bad_lines, self.good, self.count, self.kinds, self.files))
 
 
 MAX_PLACES = 5
@@ -279,12 +286,17 @@ def _group_bad_lines(bad_lines: Sequence[BadLine], kinds: Mapping[str, int]) -> 
     return grouped
 
 
-def _explain_repeated_files(files: list[str], good: int, count: int) -> list[str]:
+def _name_run(file: str) -> str:
+    """Return a name for the run of a file: its own without endings."""
+    return shlex.quote(file.replace("\\", "/").rsplit("/", 1)[-1].split(".", 1)[0] or "RUN")
+
+
+def _explain_repeated_files(files: Sequence[str], good: int, count: int) -> list[str]:
     """Explain that files have the ids of others: versions of the same traces, which are evaluated apart."""
     return [
-        f"{count:,} of {good + count:,} traces have an id that a file before theirs has: see {', '.join(files)}.",
-        "If the files are versions of the same traces, evaluate each apart, and bisect the runs:",
-        *(f"  ragfault evaluate {shlex.quote(file)} -o RUN" for file in files),
+        f"{count:,} of {good + count:,} traces have an id that a file before theirs has.",
+        "If the files are versions of the same traces, choose one, or evaluate each apart and bisect the runs:",
+        *(f"  ragfault evaluate {shlex.quote(file)} -o runs/{_name_run(file)}" for file in files[:MAX_BAD_LINES_SHOWN]),
         'If they are one set, make ids unique with --id-from "line", or leave the others out with --skip-bad.',
     ]
 

@@ -111,8 +111,8 @@ def test_files_with_the_same_ids_are_versions_that_are_evaluated_apart(tmp_path)
     with pytest.raises(BadTraces) as caught:
         list(read_traces(tmp_path))
     message = str(caught.value)
-    assert message.startswith("2 of 4 traces have an id that a file before theirs has: see ")
-    assert f'ragfault.evaluate("{tmp_path}/b.jsonl", "RUN")' in message
+    assert message.startswith("2 of 4 traces have an id that a file before theirs has.")
+    assert all(f'ragfault.evaluate("{tmp_path}/{name}.jsonl", "runs/{name}")' in message for name in ("a", "b"))
     assert 'id_from="line"' in message
     (tmp_path / "b.jsonl").write_bytes(b'{"id": "3", "query": "q"}\n{"id": "3", "query": "r"}\n')
     with pytest.raises(BadTraces, match=r"b.jsonl:2: duplicate id \"3\": make ids unique"):

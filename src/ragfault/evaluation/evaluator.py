@@ -22,7 +22,7 @@ from ragfault.evaluation.jobs import (
 )
 from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
-from ragfault.io.files import describe_input
+from ragfault.io.files import describe_input, expand_paths
 from ragfault.io.formats.tables import TableLike
 from ragfault.io.remote_paths import AnyPath, is_remote
 from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
@@ -260,7 +260,8 @@ def _survey_input(
         bad_lines = survey.bad_lines
         if source_names == ("-",):
             bad_lines = tuple(bad_line._replace(where="standard input") for bad_line in bad_lines)
-        raise BadTraces(bad_lines, survey.count, survey.bad_count, survey.bad_kinds)
+        files = () if source_names == ("-",) else expand_paths(trace_source)
+        raise BadTraces(bad_lines, survey.count, survey.bad_count, survey.bad_kinds, files)
     if survey.shape:
         on_notice(survey.shape)
     if (missing := explain_missing_fields(survey)) is not None:

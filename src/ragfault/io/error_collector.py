@@ -151,7 +151,7 @@ class ErrorCollector:
     def raise_errors(self, files: list[str]) -> None:
         """Raise the collected bad lines, or an error for an empty input."""
         if self.bad_count and self.on_bad == "raise":
-            raise self.error_type(self.bad_lines, self.good_count, self.bad_count, self.kinds)
+            raise self.error_type(self.bad_lines, self.good_count, self.bad_count, self.kinds, files)
         if not self.good_count and not self.bad_count:
             raise InputError(
                 f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: empty, "
