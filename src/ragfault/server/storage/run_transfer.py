@@ -136,7 +136,7 @@ def _find_gold_mode(stored: StoredTrace) -> GoldMode | None:
     metrics = [parse_metric(score.metric) for score in stored.scores if metric_name(score.metric) in known]
     values = {score.metric: score.value for score in stored.scores}
     modes: tuple[GoldMode, ...] = ("apply", "ignore")
-    found = [
+    matching = [
         mode
         for mode in modes
         if all(
@@ -144,7 +144,7 @@ def _find_gold_mode(stored: StoredTrace) -> GoldMode | None:
             for score in compute_scores(metrics, stored.trace, stored.verdicts, mode)
         )
     ]
-    return found[0] if len(found) == 1 else None
+    return matching[0] if len(matching) == 1 else None
 
 
 def _write_tables(
