@@ -246,6 +246,9 @@ class ClaimVerdict(FrozenRecord, frozen=True):
     reason: str | None = None
     spread: float | None = None
     """The standard deviation of `p` over the judge's votes; None where it voted once."""
+    unsupported_spans: tuple[tuple[int, int], ...] = ()
+    """Start and end, in characters of the answer, of the words of an unsupported or contradicted claim that the judge
+    doubts. Empty where it cannot tell which words they are."""
 
 
 class CitationVerdict(FrozenRecord, frozen=True):

@@ -385,6 +385,16 @@ def test_problems_of_claims_carry_their_span():
     assert [trace.answer[problem.start : problem.end] for problem in result] == ["Claim 1 holds.", "Claim 2 holds."]
 
 
+def test_problems_of_claims_quote_the_words_in_doubt():
+    """The reason quotes the words that the judge doubts, but not where they are nearly all of the claim."""
+    trace, seen = pair("a", "h", "su")
+    claim = seen.claim[1]
+    for span, expected in (((claim.start, claim.start + 5), "no chunk supports it; in doubt: “Claim”"),
+                           ((claim.start, claim.end), "no chunk supports it")):  # fmt: skip
+        marked = replace(seen, claim=(seen.claim[0], replace(claim, unsupported_spans=(span,))))
+        assert [problem.reason for problem in diagnose(trace, marked).problems] == [expected]
+
+
 def test_a_claim_that_only_the_key_contradicts_is_the_fault_of_the_source():
     """Supported by the chunks, contradicted by the reference: false_claim, across the layers."""
     trace, seen = pair("a", "h", "su")

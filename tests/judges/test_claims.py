@@ -6,7 +6,7 @@ import pytest
 
 from ragfault.judges import load_judge
 from ragfault.judges.assembly import MAX_CLAIMS
-from ragfault.judges.checks.claims import extract_claims, is_refusal_sentence, strip_marks
+from ragfault.judges.checks.claims import extract_claims, is_refusal_sentence, locate_words, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling
 from ragfault.judges.lexical.entailment import check_claim
@@ -14,6 +14,24 @@ from ragfault.records import Chunk, Trace
 from ragfault.text import split_words
 
 CHUNK = "Ann Berg won the race, and Ben Dahl came second. Both live at No. 5 Hill Road in Oslo."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The ferry didn't carry **500** passengers, and Wi-Fi costs £5.00 [1].",
+        "Anna’s café, well-known since 1,040, opens at 8:30 a.m. on weekdays.",
+        "",
+    ],
+)
+def test_words_are_located_where_they_are_spelled(text: str):
+    """The text of each located word holds that word, in order; few are passed over."""
+    words = split_words(normalize_spelling(strip_marks(text)))
+    spans = locate_words(text, words)
+    located = [(word, span) for word, span in zip(words, spans, strict=True) if span is not None]
+    assert all(word in split_words(normalize_spelling(text[slice(*span)])) for word, span in located)
+    assert [span for _, span in located] == sorted(span for _, span in located)
+    assert len(located) >= 0.7 * len(words)
 
 
 @pytest.mark.parametrize(

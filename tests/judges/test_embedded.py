@@ -48,6 +48,18 @@ def walk(packed: dict[str, np.ndarray], row: np.ndarray) -> float:
     return total
 
 
+def test_words_of_an_unsupported_claim_are_marked():
+    """What no chunk says is marked by its place in the answer, inside its claim; a supported claim has no marks."""
+    answer = "The ferry to Vell leaves at 07:40. It doesn't carry **500** lamas [1], and bicycles travel free."
+    first, second = seen(answer).claim
+    assert first.unsupported_spans == ()
+    assert second.support == "unsupported"
+    words = [answer[start:end] for start, end in second.unsupported_spans]
+    assert any("500" in word for word in words)
+    assert not any("bicycles" in word for word in words)
+    assert all(second.start <= start < end <= second.end for start, end in second.unsupported_spans)
+
+
 # --- parts ----------------------------------------------------------------------------------------
 
 
@@ -74,11 +86,11 @@ def test_the_network_reads_each_claim_by_itself():
         owner,
     )
     features = rng.random((len(sizes), len(FEATURE_NAMES)))
-    full = load_support_model().network(states, features)
+    full, _ = load_support_model().network(states, features)
     for number in range(len(sizes)):
         part = owner == number
         alone = WordStates(*(state[part] for state in states[:3]), claim_numbers=np.zeros(part.sum(), int))
-        assert load_support_model().network(alone, features[[number]]) == pytest.approx(full[[number]], abs=1e-4)
+        assert load_support_model().network(alone, features[[number]])[0] == pytest.approx(full[[number]], abs=1e-4)
 
 
 def test_a_convolution_by_hand():

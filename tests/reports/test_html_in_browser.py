@@ -156,6 +156,18 @@ def test_verdicts_in_words(chromium: Any, report: Path) -> None:
 
 
 @pytest.mark.browser
+def test_words_in_doubt(chromium: Any, report: Path) -> None:
+    """The words that the judge doubts are marked in the answer, and repeated in words beside the claim."""
+    trace, seen = build_fair_trace("ship-4")
+    with Visit(chromium, report, "#trace=ship-4") as visit:
+        start, end = seen.claim[1].unsupported_spans[0]
+        words = trace.answer[start:end]
+        assert visit.page.locator("#detail .answer .doubt").all_inner_texts() == [words]
+        assert f"in doubt: {words}" in visit.page.locator("#detail .claims").inner_text()
+        assert visit.page.locator("#detail .answer .claim").all_inner_texts()[1].startswith(seen.claim[1].claim)
+
+
+@pytest.mark.browser
 def test_deep_link(chromium: Any, report: Path) -> None:
     """A link to a trace opens it; a link to one that is not there says so."""
     with Visit(chromium, report, "#trace=ship-7") as visit:

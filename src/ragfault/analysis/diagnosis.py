@@ -220,7 +220,18 @@ def _claim_problems(verdicts: Verdicts) -> Iterator[TraceProblem]:
             yield _claim_problem("false_claim", claim, "the chunks support it, the answer key contradicts it")
 
 
+MAX_QUOTED_SHARE = 0.8
+"""Words that make up more of a claim than this are the claim itself, and not quoted."""
+
+
 def _claim_problem(kind: ProblemKind, claim: ClaimVerdict, reason: str) -> TraceProblem:
+    words = [claim.claim[start - claim.start : end - claim.start] for start, end in claim.unsupported_spans]
+    if (
+        words
+        and sum(map(len, words)) <= MAX_QUOTED_SHARE * len(claim.claim)
+        and not any(word in reason for word in words)
+    ):
+        reason = f"{reason}; in doubt: {', '.join(f'“{word}”' for word in words)}"
     return _build_problem(kind, claim.claim, reason, start=claim.start, end=claim.end, evidence=claim.evidence)
 
 

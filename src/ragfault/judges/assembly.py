@@ -299,6 +299,7 @@ def _build_claim_verdict(claim: Claim, entailment: Entailment) -> ClaimVerdict:
     return ClaimVerdict(
         claim=claim.text, start=claim.start, end=claim.end, support=entailment.support, p=entailment.p,
         unsure=entailment.unsure, evidence=entailment.evidence, reason=entailment.reason,
+        unsupported_spans=tuple((claim.start + a, claim.start + b) for a, b in entailment.unsupported_spans),
     )  # fmt: skip
 
 

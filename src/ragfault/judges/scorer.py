@@ -38,6 +38,8 @@ class Entailment(NamedTuple):
     """For each passage the share of the claim that its best sentence covers."""
     unsure: bool = False
     """True if `p` is so near the threshold that the scorer is often wrong there."""
+    unsupported_spans: tuple[tuple[int, int], ...] = ()
+    """The stretches of a claim that is not supported whose words are, by the scorer, not in the passages."""
 
 
 class ScorerSession(Protocol):

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ragfault.judges.checks.lexicon import LINKING_STEMS
+from ragfault.judges.checks.passages import normalize_spelling
 from ragfault.text import (
     NEGATIONS,
     STOP_WORDS,
@@ -249,6 +250,48 @@ def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None
     ):
         return talk
     return claims
+
+
+TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+(?:[-'’][^\W_]+)*")
+MAX_SKIPPED = 3
+"""Words of a claim that its text does not spell alike, and may be passed over before the next that it does."""
+
+
+def locate_words(text: str, words: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Return the span of each normalized word of a claim in its text; None for a word that is spelled otherwise.
+
+    >>> locate_words("It **never** closed [1].", ["it", "never", "close"])
+    [(0, 2), (5, 10), (13, 19)]
+    """
+    spans: list[tuple[int, int] | None] = [None] * len(words)
+    at = 0
+    for term in TERM.finditer(text):
+        stems = split_words(normalize_spelling(term[0]))
+        for start in range(at, min(at + MAX_SKIPPED + 1, len(words))):
+            if stems and tuple(words[start : start + len(stems)]) == stems:
+                at = start + len(stems)
+                spans[start:at] = [term.span()] * len(stems)
+                break
+    return spans
+
+
+def join_spans(spans: Sequence[tuple[int, int] | None], chosen: Sequence[bool]) -> tuple[tuple[int, int], ...]:
+    """Join the spans of chosen words that follow each other.
+
+    >>> join_spans([(0, 2), (3, 8), None, (10, 12)], [True, True, False, True])
+    ((0, 8), (10, 12))
+    """
+    joined: list[tuple[int, int]] = []
+    follows = False
+    for span, is_chosen in zip(spans, chosen, strict=True):
+        if span is None:
+            continue
+        if is_chosen and follows:
+            joined[-1] = (joined[-1][0], span[1])
+        elif is_chosen:
+            joined.append(span)
+        follows = is_chosen
+    return tuple(joined)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -10,7 +10,7 @@ from importlib.resources import files
 import numpy as np
 
 from ragfault.judges.assembly import ScorerJudge
-from ragfault.judges.checks.claims import strip_marks
+from ragfault.judges.checks.claims import join_spans, locate_words, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage
 from ragfault.judges.checks.queries import KIND_PATTERNS, WeightedQuery, detect_identifier_mismatch
@@ -169,7 +169,10 @@ class EmbeddedSession:
             if is_single
             else load_support_model().predict_support(weighed.odds, weighed.text_type).tolist()
         )
-        return [self.decide_claim(weighed, number, probability) for number, probability in enumerate(probabilities)]
+        return [
+            mark_words(self.decide_claim(weighed, number, probability), claims[number], weighed, number)
+            for number, probability in enumerate(probabilities)
+        ]
 
     def _choose_thresholds(self, weighed: WeighedClaims) -> EntailmentThresholds:
         """Choose the thresholds: of one claim of several by the type of the text."""
@@ -244,6 +247,27 @@ class EmbeddedSession:
             is_doubted and is_copy and entailment.support in ("supported", "inferred")
         )
         return entailment._replace(unsure=True) if is_unsure else entailment
+
+
+MIN_WORD_ODDS = -1.5
+"""From these log-odds on a word of an unsupported claim is marked: in RAGTruth 46 % of such words of claims that are
+called unsupported were marked by people, and 55 % of those that people marked are."""
+
+
+def mark_words(entailment: Entailment, claim: str, weighed: WeighedClaims, number: int) -> Entailment:
+    """Mark the words of a claim that is not supported: those that the network doubts, and missing names and numbers."""
+    check = weighed.checks[number]
+    if entailment.support not in ("unsupported", "contradicted") or check is None or weighed.is_foreign[number]:
+        return entailment
+    statement, missing = check.statement, check.alignment.missing
+    odds = weighed.word_odds[number]
+    if len(odds) != len(statement.tokens):
+        return entailment
+    doubted = [
+        value > MIN_WORD_ODDS or (word in missing and (word in statement.names or word[0].isdigit()))
+        for word, value in zip(statement.tokens, odds.tolist(), strict=True)
+    ]
+    return entailment._replace(unsupported_spans=join_spans(locate_words(claim, statement.tokens), doubted))
 
 
 def get_lowest_probability(entailments: Sequence[Entailment]) -> float:

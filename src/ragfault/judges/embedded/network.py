@@ -241,8 +241,11 @@ class SupportNetwork(NamedTuple):
         shared = unit @ parameters["shared.weight"].T
         return SupportNetwork(shared, own_vectors, parameters["own.scale"], **layers, mean=mean, deviation=deviation)
 
-    def __call__(self, states: WordStates, features: Array) -> Array:
+    def __call__(self, states: WordStates, features: Array) -> tuple[Array, Array]:
+        """Return the log-odds that each claim is unsupported, and each word; of words beyond the limit -inf."""
         claims = states.claim_numbers
+        word_odds = np.full(len(claims), -np.inf, np.float32)
+        in_limit = np.ones(len(claims), bool)
         starts = claims.searchsorted(np.arange(len(features) + 1))
         rows, aligned_rows, values = states.rows, states.aligned_rows, states.values
         if (starts[1:] - starts[:-1]).max() > MAX_CLAIM_WORDS:
@@ -263,7 +266,8 @@ class SupportNetwork(NamedTuple):
         pooled = np.concatenate([maxima, means, np.maximum.reduceat(words, starts), scaled], axis=1)
         middle = np.maximum(pooled @ self.middle[0] + self.middle[1], 0)
         odds: Array = (middle @ self.last[0] + self.last[1])[:, 0]
-        return odds
+        word_odds[in_limit] = words[:, 0]
+        return odds, word_odds
 
 
 def _transpose_weights(weight: Array) -> Array:

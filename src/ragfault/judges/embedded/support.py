@@ -153,16 +153,17 @@ class SupportModel(NamedTuple):
     """For each type of text the probability from which a claim counts as supported."""
     answer_calibration: Array
 
-    def predict_odds(self, claim_features: ClaimFeatures) -> Array:
-        """Return the log-odds that each claim is unsupported, uncalibrated: the mean of trees and network."""
+    def predict_odds(self, claim_features: ClaimFeatures) -> tuple[Array, Array]:
+        """Return the log-odds that each claim is unsupported, the mean of trees and network, and those of each word."""
         claim, rows, state = claim_features.stem_matches
         codes = rows * 4 + state
         positions = np.minimum(np.searchsorted(self.word_codes, codes), len(self.word_codes) - 1)
         word_odds = np.where(self.word_codes[positions] == codes, self.word_weights[positions], 0.0)
         bag = np.bincount(claim, word_odds, len(claim_features.features)) + self.bias
         trees = self.claim_trees(np.concatenate([claim_features.features, bag[:, None]], axis=1))
-        odds: Array = ((trees + self.network(claim_features.word_states, claim_features.features)) / 2).round(4)
-        return odds
+        network_odds, word_odds = self.network(claim_features.word_states, claim_features.features)
+        odds: Array = ((trees + network_odds) / 2).round(4)
+        return odds, word_odds
 
     def predict_support(self, odds: Array, text_type: TextType) -> Array:
         """Return the calibrated probability that each claim is supported."""
@@ -206,6 +207,8 @@ class WeighedClaims(NamedTuple):
     """The log-odds that each claim is unsupported, uncalibrated."""
     answer_odds: float
     """The log-odds that some claim is unsupported, uncalibrated."""
+    word_odds: list[Array]
+    """For each claim the log-odds that each of its words is unsupported, as the network was taught by marked words."""
     text_type: TextType
     is_foreign: list[bool]
     """For each claim, True if its language differs from that of the passages."""
@@ -214,7 +217,9 @@ class WeighedClaims(NamedTuple):
 def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: str) -> list[WeighedClaims]:
     """Weigh claims without marks against the passages of their groups, all at once; no group is empty."""
     features = extract_features(groups, query)
-    odds = load_support_model().predict_odds(features)
+    odds, word_odds = load_support_model().predict_odds(features)
+    claim_starts = features.word_states.claim_numbers.searchsorted(np.arange(1, len(odds)))
+    words_by_claim = np.split(word_odds, claim_starts)
     foreign = _detect_foreign_claims(features, [passages for _, passages in groups])
     ends = np.cumsum([len(claims) for claims, _ in groups]).tolist()
     parts = [slice(end - len(claims), end) for end, (claims, _) in zip(ends, groups, strict=True)]
@@ -224,7 +229,7 @@ def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: s
     return [
         WeighedClaims(
             claims, passages, features.features[part], features.checks[part], odds[part], some_odds,
-            classify_text(query, claims, passages.record_share), foreign[part],
+            words_by_claim[part], classify_text(query, claims, passages.record_share), foreign[part],
         )
         for (claims, passages), part, some_odds in zip(groups, parts, answer_odds, strict=True)
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from ragfault.judges.assembly import ScorerJudge
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch
-from ragfault.judges.embedded.judge import EmbeddedSession, digest_weights, get_lowest_probability
+from ragfault.judges.embedded.judge import EmbeddedSession, digest_weights, get_lowest_probability, mark_words
 from ragfault.judges.embedded.support import WeighedClaims
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.lexical.entailment import EntailmentThresholds
@@ -190,8 +190,8 @@ class MiniLMSession:
             supported = load_calibration().predict_support(odds, weighed.text_type)
             probabilities = supported.round(PROBABILITY_DIGITS).tolist()
         return [
-            self._decide_claim(weighed, number, probabilities[number], row, claim_logits)
-            for number, (row, claim_logits) in enumerate(zip(rows, logits, strict=True))
+            mark_words(self._decide_claim(weighed, number, p, row, claim_logits), claims[number], weighed, number)
+            for number, (p, row, claim_logits) in enumerate(zip(probabilities, rows, logits, strict=True))
         ]
 
     def weigh_with_model(

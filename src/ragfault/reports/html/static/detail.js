@@ -117,16 +117,29 @@ function claimed(answer, claims) {
   for (const { i, claim, start, end } of order) {
     const from = Math.max(at, start);
     if (end <= from) continue;
-    parts.push(visible(answer.slice(at, from)), claimMark(answer.slice(from, end), claim, i));
+    parts.push(visible(answer.slice(at, from)), claimMark(answer.slice(from, end), claim, i, answer, from));
     at = end;
   }
   return [...parts, visible(answer.slice(at))];
 }
 
-function claimMark(text, claim, i) {
+// The words of a claim that the judge doubts are marked; the offsets are characters of the answer.
+function doubted(text, claim, answer, from) {
+  const parts = [];
+  let at = 0;
+  for (const [start, end] of claim.unsupported_spans || []) {
+    const [first, last] = [unit(answer, start) - from, unit(answer, end) - from].map((place) => Math.max(at, Math.min(place, text.length)));
+    if (last <= first) continue;
+    parts.push(visible(text.slice(at, first)), el("span.doubt", {}, visible(text.slice(first, last))));
+    at = last;
+  }
+  return [...parts, visible(text.slice(at))];
+}
+
+function claimMark(text, claim, i, answer, from) {
   const node = el(`span.claim.${claim.support}`,
     { role: "button", tabindex: "0", "aria-pressed": "false", click: () => showClaim(i), keydown: (event) => onPress(event, () => showClaim(i)) },
-    visible(text), el("span.hidden", {}, `, claim ${i + 1}, ${claim.support}`),
+    doubted(text, claim, answer, from), el("span.hidden", {}, `, claim ${i + 1}, ${claim.support}`),
     el("sup", { "aria-hidden": "true" }, SUPPORT[claim.support][0] + (i + 1)));
   (detail.claims[i] ||= []).push(node);
   return node;
@@ -143,6 +156,8 @@ function claimItem(trace, claim, i) {
   return el("li", {}, button,
     el("span.claim-text", { dir: "auto" }, visible(claim.claim)),
     el("span.note.claim-reason", { dir: "auto" }, claim.reason ? visible(claim.reason) : meaning),
+    (claim.unsupported_spans || []).length ? el("span.note.claim-reason", { dir: "auto" }, "in doubt: ",
+      claim.unsupported_spans.map(([start, end]) => visible(trace.answer.slice(unit(trace.answer, start), unit(trace.answer, end)))).join(", ")) : null,
     evidence.map((piece) => quote(trace, piece, detail.claims[i].nearest)));
 }
 
