@@ -735,7 +735,7 @@ def test_rules_of_ones_own_fire(calm: Run, tmp_path: Path, capsys: pytest.Captur
         (["--rate", "3"], "shares between 0 and 1"),
         (["--against", "nope"], "no run at nope"),
         (["--rules", "nope.toml"], "cannot read nope.toml"),
-        (["-o", "page.csv"], "does not say a format"),
+        (["-o", "page.csv"], "has no known suffix"),
     ],
 )
 def test_what_cannot_be_is_one_message_and_exit_2(

@@ -48,7 +48,7 @@ def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFi
     text = run_verb(
         capsys, "handbook/traces-v1.jsonl", "-o", "main", "--baseline", "nowhere", "--comment", "a.md", code=0
     )
-    assert "no run lies at the baseline nowhere, and there are no thresholds: nothing is decided" in text
+    assert "there is no run at the baseline nowhere, and there are no thresholds: nothing is checked" in text
     assert "104 traces in main" in text
     assert Path("a.md").read_text("utf-8").startswith("### ❔ ragfault: evaluated, nothing was asked of it\n")
     given = ("handbook/traces-v2.jsonl", "-o", "new", "--baseline", "main", "--threshold", "error<=0.5")
@@ -82,7 +82,7 @@ def test_a_baseline_is_never_replaced_before_it_is_compared(here: Path, capsys: 
     run_verb(capsys, "handbook/traces-v1.jsonl", "-o", "same", code=0)
     manifest = Path("same/manifest.json").read_bytes()
     text = run_verb(capsys, "handbook/traces-v2.jsonl", "-o", "same", "--baseline", f"{here}/same/", code=2)
-    assert "is both the baseline and where the new run is written" in text
+    assert "is both the baseline and the output" in text
     assert Path("same/manifest.json").read_bytes() == manifest
 
 

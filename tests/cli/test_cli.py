@@ -208,7 +208,7 @@ def test_report_writes_every_format(place: Path, tmp_path: Path, capsys: pytest.
     assert "exists already" in run_and_read(capsys, "report", place / "v1", "-o", tmp_path / "r.md", code=2)
     run_and_read(capsys, "report", place / "v1", "-o", tmp_path / "r.md", "--force")
     text = run_and_read(capsys, "report", place / "v1", "-o", tmp_path / "r.xyz", code=2)
-    assert "does not say a format there is" in text
+    assert "has no known suffix" in text
     assert "cannot write" in run_and_read(capsys, "report", place / "v1", "-o", tmp_path / "no/r.md", code=2)
     assert json.loads(run_and_read(capsys, "report", place / "v1", "--format", "json"))["run"] == "v1"
 

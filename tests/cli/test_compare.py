@@ -97,7 +97,7 @@ def test_margins_also_come_from_the_settings(
         (["compare", "v1", "v2", "--margins", "groundedness=-1"], "a value above 0"),
         (["compare", "v1", "v2", "--margins", "groundedness"], "write METRIC=VALUE"),
         (["compare", "v1", "v2", "--alpha", "2"], "shares between 0 and 1"),
-        (["compare", "v1", "v2", "-o", "page.csv"], "does not say a format there is: .html, .md, .json, .txt"),
+        (["compare", "v1", "v2", "-o", "page.csv"], "has no known suffix: use one of .html, .md, .json, .txt"),
         (["compare", "v1", "v2", "--by", "rout"], 'Did you mean "route"'),
         (["bisect", "v1"], "bisect takes two runs"),
         (["bisect", "handbook"], "holds 0 runs"),
@@ -150,11 +150,11 @@ def test_segments_have_a_verdict_each(place: Path, capsys: pytest.CaptureFixture
 
 
 def test_what_no_trace_has_divides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Traces without a route: the message says that there is nothing to divide by."""
+    """Traces without a route: the message says that a ratio is not possible."""
     evaluate([Trace(id="1", query="When?", answer="At noon.")], tmp_path / "a", metrics=["error"])
     for verb in ("compare", "bisect"):
         out = run_and_read(capsys, verb, tmp_path / "a", tmp_path / "a", "--by", "route", code=2)
-        assert "there is nothing to divide by" in out
+        assert "a ratio is not possible" in out
 
 
 def test_a_file_is_written_completely_and_never_over_another(

@@ -103,7 +103,7 @@ ANSWERS = {
     "judge compare": "alike: relevance of chunks ",
     "judge repeat": "said the same each time",
     "label agreement": "alpha",
-    "cache stats": "no replies are kept",
+    "cache stats": "no replies are stored",
     "demo": "traces-v2.jsonl",
 }
 """Case → what its first ten lines say."""

@@ -214,7 +214,7 @@ def test_keys_that_are_piped_in_label(judged_run: Run, tmp_path: Path):
     assert [(item.trace, item.verdicts.chunk[0].chunk) for item in labels if item.verdicts.chunk] == [
         (first, f"{first}-0")
     ]
-    assert "Run the same command again to go on." in shown
+    assert "Run the same command again to resume." in shown
     assert all(item.by == "ann" and item.time and item.answer for item in labels)
 
 

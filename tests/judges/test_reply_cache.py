@@ -294,7 +294,7 @@ def test_the_command_counts_prunes_and_exports(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAGFAULT_CACHE", "cache.sqlite")
     assert cli(["cache", "stats"]) == 0
-    assert "no replies are kept" in capsys.readouterr().out
+    assert "no replies are stored" in capsys.readouterr().out
     filled(tmp_path / "cache.sqlite", stored_reply(), stored_reply("no", cost=None), stored_reply(kind="generation"))
     assert cli(["cache", "stats"]) == 0
     assert "openai/m  retrieval" in capsys.readouterr().out

@@ -129,7 +129,7 @@ def _run_command(arguments: Sequence[str]) -> int:
         click.echo(f"{type(error).__name__}: {clean_output(str(error))}", err=True)
         return 3 if isinstance(error, BudgetExceeded) else 2
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted. What was done is kept: run the same command again to go on.", err=True)
+        click.echo("interrupted. Finished work is kept: run the same command again to resume.", err=True)
         return 130
     except BrokenPipeError:
         _silence_stdout()

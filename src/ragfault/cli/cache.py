@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UNIT_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 cache_option = click.option(
-    "--cache", "name", metavar="FILE", help="The file.  [default: RAGFAULT_CACHE, or the cache folder of the user]"
+    "--cache", "name", metavar="FILE", help="Cache file.  [default: RAGFAULT_CACHE, or the user's cache folder]"
 )
 
 
@@ -55,7 +55,7 @@ def stats(name: str | None, kind: str | None) -> None:
         print_json(CacheSummary(path=str(place), bytes=_measure_size(place), groups=tuple(groups)))
         return
     if not groups:
-        click.echo(f"no replies are kept in {place}")
+        click.echo(f"no replies are stored in {place}")
         return
     for line in _format_table(groups):
         click.echo(line)
@@ -69,10 +69,10 @@ Examples:
   ragfault cache prune --model openai/gpt-4o-mini --yes"""
 )
 @cache_option
-@click.option("--older", metavar="AGE", help="Replies older than this: 12h, 30d, 8w.")
-@click.option("--model", help="Replies of this model: MODEL or PROVIDER/MODEL.")
+@click.option("--older", metavar="AGE", help="Only replies older than this: 12h, 30d, 8w.")
+@click.option("--model", help="Only replies of this model: MODEL or PROVIDER/MODEL.")
 @click.option("--all", "everything", is_flag=True, help="All replies.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask first.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def prune(
     name: str | None, older: str | None, model: str | None, everything: bool, yes: bool, kind: str | None
@@ -84,7 +84,7 @@ def prune(
     from ragfault.judges.llm.transport.reply_cache import prune_cache as removed
 
     if not (older or model or everything) or (everything and (older or model)):
-        raise UsageError("say what to remove: --older 30d, --model MODEL, both, or --all.")
+        raise UsageError("nothing was selected for removal: give --older 30d, --model MODEL, both, or --all.")
     seconds = _parse_age(older) if older else None
     place, count = _locate_cache(name), 0
     if place.is_file():
@@ -100,7 +100,7 @@ def prune(
     elif place.is_file():
         click.echo(f"{count:,} replies removed; {_measure_size(place) / 1e6:,.1f} MB in {place}")
     else:
-        click.echo(f"no replies are kept in {place}")
+        click.echo(f"no replies are stored in {place}")
 
 
 @cache.command()
@@ -120,7 +120,7 @@ def export(name: str | None, out: str, force: bool, kind: str | None) -> None:
     if target.suffix not in (".jsonl", ".parquet"):
         raise UsageError(f"{out} should end in .jsonl or .parquet.")
     if not place.is_file():
-        raise UsageError(f"there is nothing to export: no replies are kept in {place}.")
+        raise UsageError(f"there is nothing to export: no replies are stored in {place}.")
     draft = target.with_name(f".{target.name}.draft")
     try:
         with _open_cache(place) as file:
@@ -128,7 +128,7 @@ def export(name: str | None, out: str, force: bool, kind: str | None) -> None:
             count = write(rows(file), draft)
         draft.replace(target)
     except OSError as error:
-        raise OutputError(f"cannot write {out}: {error.strerror or error}. Choose another place.") from error
+        raise OutputError(f"cannot write {out}: {error.strerror or error}. Choose another path.") from error
     finally:
         draft.unlink(missing_ok=True)
     if kind == "json":
@@ -146,7 +146,9 @@ def _confirm_removal(question: str) -> bool:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise UsageError("nobody answered, and nothing was removed. Give --yes to remove without asking.") from None
+        raise UsageError(
+            "there was no confirmation, so nothing was removed. Give --yes to remove without asking."
+        ) from None
     return agreed
 
 

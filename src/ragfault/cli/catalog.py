@@ -23,7 +23,7 @@ Examples:
   ragfault metrics --layer generation"""
 )
 @click.argument("name", required=False)
-@click.option("--layer", type=click.Choice(list(LAYER_TITLES)), help="Only the metrics of this layer.")
+@click.option("--layer", type=click.Choice(list(LAYER_TITLES)), help="List only the metrics of this layer.")
 @json_option
 def metrics(name: str | None, layer: str | None, kind: str | None) -> None:
     """List the metrics with a line each, or explain the metric NAME, also by its name in another tool."""

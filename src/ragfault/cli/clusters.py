@@ -36,21 +36,27 @@ Examples:
   ragfault clusters runs/today --assign c-5f21aa=ann --resolve c-90be03"""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path())
-@click.option("--against", type=click.Path(), metavar="OLD_RUN", help="Say what each cluster was in this run.")
+@click.option("--against", type=click.Path(), metavar="OLD_RUN", help="Compare with the clusters of this earlier run.")
 @click.option(
     "--registry",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help=f"What is remembered of clusters.  [default: {REGISTRY_NAME} beside the last run]",
+    help=f"File that stores cluster ids and states.  [default: {REGISTRY_NAME} beside the last run]",
 )
 @click.option("--assign", multiple=True, metavar="ID=NAME", help="Assign a cluster to a person. Repeatable.")
-@click.option("--mute", multiple=True, metavar="ID", help="Stop reporting a cluster. Repeatable.")
+@click.option("--mute", multiple=True, metavar="ID", help="Mute a cluster: stop reporting it. Repeatable.")
 @click.option(
     "--resolve", multiple=True, metavar="ID", help="Mark a cluster as fixed; if it returns, it reopens. Repeatable."
 )
-@click.option("--embedder", metavar="NAME", help="latent, minilm, …  [default: the word vectors of ragfault]")
-@click.option("--smallest", type=click.IntRange(2), help="The least size of a cluster.  [default: by failures]")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling behind trends.")
+@click.option("--embedder", metavar="NAME", help="Embedder: latent, minilm, …  [default: ragfault's own word vectors]")
+@click.option(
+    "--smallest",
+    type=click.IntRange(2),
+    help="Minimum size of a cluster.  [default: derived from the number of failures]",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resampling behind trends."
+)
 @add_output_options("html")
 def clusters(runs: tuple[str, ...], against: str | None, registry: str | None, **given: Any) -> None:
     """Show what fails alike among the traces of RUNS, under names and ids that stay the same over runs.
@@ -136,16 +142,16 @@ Examples:
   ragfault promote -o evalset.jsonl --accept case-0f3a6c1b22d7 --by ann"""
 )
 @click.argument("run", required=False, type=click.Path())
-@click.option("--cluster", metavar="ID", help="All traces of this cluster.")
+@click.option("--cluster", metavar="ID", help="Promote all traces of this cluster.")
 @click.option("--trace", "traces", multiple=True, metavar="ID", help="This trace. Repeatable.")
-@click.option("-o", "--out", required=True, type=click.Path(), help="The evaluation set, JSON Lines; it is added to.")
-@click.option("--accept", multiple=True, metavar="ID", help="This case of OUT was reviewed. Repeatable.")
+@click.option("-o", "--out", required=True, type=click.Path(), help="Evaluation set (JSON Lines) to append to.")
+@click.option("--accept", multiple=True, metavar="ID", help="Mark this case of OUT as reviewed. Repeatable.")
 @click.option("--by", default="", metavar="NAME", help="Who reviewed it.")
 @click.option(
     "--registry",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help=f"What is remembered of clusters.  [default: {REGISTRY_NAME} beside the run]",
+    help=f"File that stores cluster ids and states.  [default: {REGISTRY_NAME} beside the run]",
 )
 @json_option
 def promote(
@@ -179,10 +185,10 @@ def promote(
         click.echo(f"{count:,} of {len(accept):,} cases marked as reviewed in {out}")
         return
     if run is None or bool(cluster) == bool(traces):
-        raise UsageError("say what to promote: a RUN, and either --cluster ID or --trace ID.")
+        raise UsageError("nothing to promote was given: name a RUN, and either --cluster ID or --trace ID.")
     done = add(_collect_cases(run, cluster, traces, registry, now), out)
     for name, double in done.duplicates:
-        click.echo(f"{name} is left out: {double} asks the same", err=True)
+        click.echo(f"{name} is skipped: {double} asks the same", err=True)
     if kind == "json":
         print_json(done)
         return

@@ -31,18 +31,21 @@ FORMATS = ("html", "md")
 
 COMPARISON_OPTIONS = (
     click.option("--margin", type=float, help="Smallest change that matters, as a share.  [default: 0.02]"),
-    click.option("--margins", multiple=True, metavar="METRIC=VALUE", help="The same for one metric. Repeatable."),
-    click.option("--alpha", type=float, help="Chance of a false alarm, over all metrics.  [default: 0.05]"),
-    click.option("--power", type=float, help="Power for the pairs needed.  [default: 0.8]"),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling."),
-    click.option("--by", help="Each segment apart, corrected: route, conversation, metadata.KEY, …"),
     click.option(
-        "--flakiness",
-        type=click.Path(),
-        help="How far the judge differs from itself, by `judge repeat -o`: intervals widen.",
+        "--margins",
+        multiple=True,
+        metavar="METRIC=VALUE",
+        help="Smallest change that matters for one metric. Repeatable.",
     ),
-    click.option("--anyway", is_flag=True, help="Also runs of other judges or metric parameters."),
-    click.option("--rejudge", is_flag=True, help="Judge BASELINE's traces again, as CANDIDATE's were judged."),
+    click.option("--alpha", type=float, help="Significance level over all metrics together.  [default: 0.05]"),
+    click.option("--power", type=float, help="Power used for the number of pairs needed.  [default: 0.8]"),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling."),
+    click.option("--by", help="Also test each segment, with correction: route, conversation, metadata.KEY, …"),
+    click.option(
+        "--flakiness", type=click.Path(), help="Judge variability measured by `judge repeat -o`; widens the intervals."
+    ),
+    click.option("--anyway", is_flag=True, help="Allow runs with different judges or metric parameters."),
+    click.option("--rejudge", is_flag=True, help="Judge BASELINE again with the judge of CANDIDATE."),
     human_labels_option,
 )
 """The options of both verbs that say what is compared."""
@@ -142,7 +145,7 @@ def bisect(runs: tuple[str, ...], config: tuple[str, ...], **options: Any) -> in
     terms = _read_terms(options)
     if len(runs) != 2:
         if configs:
-            raise UsageError("two configurations are for two runs: bisect the run that broke and the one before.")
+            raise UsageError("two configurations need exactly two runs: bisect the run that broke and the one before.")
         return _locate_breaking_run(runs, plan, terms, options)
     with tempfile.TemporaryDirectory() as folder:
         side = _pair_runs(*runs, options, folder)
@@ -292,7 +295,7 @@ def _check_margins(side: Any, texts: Sequence[str]) -> Any:
 
 def _require_segments(segments: Sequence[Any], by: str) -> None:
     if not segments:
-        raise UsageError(f"no paired trace of the baseline has a {by}: there is nothing to divide by.")
+        raise UsageError(f"no paired trace of the baseline has a {by}: a ratio is not possible.")
 
 
 def _get_display_options(screen: bool) -> dict[str, Any]:

@@ -31,14 +31,14 @@ Examples:
 @click.argument("traces", nargs=-1, required=True)
 @click.argument("out", type=click.Path())
 @add_trace_options
-@click.option("--to", default="ragfault", show_default=True, help="The shape to write.")
+@click.option("--to", default="ragfault", show_default=True, help="Output format.")
 @click.option(
     "--redact",
     help="Replace email, phone, card, key (a,b), or all, by placeholders. With RAGFAULT_REDACT_KEY set, "
     "ids that are replaced are so in the same way each time.",
 )
-@click.option("--to-qrels", type=click.Path(), help="Where the gold goes, with --to trec.")
-@click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
+@click.option("--to-qrels", type=click.Path(), help="Path for the qrels, with --to trec.")
+@click.option("--skip-bad", is_flag=True, help="Skip lines that are not traces and write them to OUT.bad.jsonl.")
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option
 def convert(
@@ -106,7 +106,7 @@ def _require_traces(traces: Iterator[Trace], out: str, side: BadLineWriter) -> I
 
 @click.command(epilog="\b\nExample:\n  ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1")
 @click.argument("folder", type=click.Path(file_okay=False), default="handbook")
-@click.option("--force", is_flag=True, help="Replace files that are there already.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @json_option
 def demo(folder: str, force: bool, kind: str | None) -> None:
     """Write the demo into FOLDER: a handbook, questions about it, and the traces of two versions of a system."""
@@ -134,12 +134,12 @@ Examples:
     "--to",
     required=True,
     type=click.Choice(["mlflow", "wandb"]),
-    help="mlflow: parameters, metrics, table and files of each run. wandb: CSV of a history and a table.",
+    help="mlflow: log parameters, metrics, tables and files of each run; wandb: write a history and a table as CSV.",
 )
-@click.option("--uri", help="MLflow's server or store.  [default: what MLFLOW_TRACKING_URI says]")
+@click.option("--uri", help="MLflow tracking server or store.  [default: MLFLOW_TRACKING_URI]")
 @click.option("--experiment", default="ragfault", show_default=True, help="MLflow's experiment.")
-@click.option("-o", "--out", type=click.Path(), help="The folder for the CSV of --to wandb.")
-@click.option("--force", is_flag=True, help="Replace CSV that stand there.")
+@click.option("-o", "--out", type=click.Path(), help="Folder for the CSV files of --to wandb.")
+@click.option("--force", is_flag=True, help="Replace existing CSV files.")
 @json_option
 def export(
     runs: tuple[str, ...], to: str, uri: str | None, experiment: str, out: str | None, force: bool, kind: str | None

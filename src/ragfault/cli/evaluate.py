@@ -46,7 +46,7 @@ gold_option = click.option(
     "metrics that read verdicts.  [default: apply; of a run that is rescored, as it was]",
 )
 
-full_option = click.option("--full", is_flag=True, help="Every table below the verdict, as report prints them.")
+full_option = click.option("--full", is_flag=True, help="Also print every table, as `ragfault report` does.")
 
 
 @click.command(
@@ -65,9 +65,7 @@ Killed, it goes on where it stopped when the same command is given again. Exit c
 were lost to failures; the summary says which."""
 )
 @click.argument("traces", nargs=-1, required=True)
-@click.option(
-    "-o", "--out", type=click.Path(), help="Where the run is written: a new directory.  [default: runs/NAME-TIME]"
-)
+@click.option("-o", "--out", type=click.Path(), help="New directory for the run.  [default: runs/NAME-TIME]")
 @click.option(
     "-m",
     "--metrics",
@@ -76,14 +74,15 @@ were lost to failures; the summary says which."""
 )
 @click.option(
     "--judge",
-    help="Who makes the observations: embedded (trained, in the package), lexical (words alone), minilm (a small "
+    help="Judge: embedded (trained, in the package), lexical (words alone), minilm (a small "
     "language model), none, onnx:PATH for a model in ONNX: a folder, a file, or OWNER/NAME in the cache of the "
     "Hugging Face hub, or llm:MODEL or llm:PROVIDER/MODEL, which is asked over the network.  [default: embedded]",
 )
 @click.option(
     "--profile",
     metavar="NAME|FILE",
-    help="What must agree exactly: legal, medical, financial, technical, or a TOML file.  [default: general]",
+    help="Domain profile, whose terms must match exactly: legal, medical, financial, technical, or a TOML file.  "
+    "[default: general]",
 )
 @calibration_option
 @gold_option
@@ -91,16 +90,16 @@ were lost to failures; the summary says which."""
 @click.option(
     "--batch",
     type=click.IntRange(1),
-    help="Traces judged and saved together.  [default: 64; up to 1024 on a cluster or in an object store]",
+    help="Batch size: traces judged and saved together.  [default: 64; up to 1024 on a cluster or in an object store]",
 )
 @add_llm_options
-@click.option("--dry-run", is_flag=True, help="Say what a model would be asked and cost; send nothing.")
+@click.option("--dry-run", is_flag=True, help="Estimate calls, tokens and cost without sending anything.")
 @add_trace_options
-@click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
+@click.option("--skip-bad", is_flag=True, help="Skip lines that are not traces and write them to OUT.bad.jsonl.")
 @click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
 @full_option
 @json_option
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no verdict.")
+@click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor verdict.")
 @human_labels_option
 @add_config_option
 def evaluate(
@@ -181,8 +180,8 @@ Examples:
   ragfault rescore runs/today -o runs/weights -m "context_relevance(low=0, medium=0.5)" """
 )
 @click.argument("run", type=click.Path())
-@click.option("-o", "--out", required=True, type=click.Path(), help="Where the new run is written.")
-@click.option("-m", "--metrics", multiple=True, help="As for evaluate.  [default: those of RUN]")
+@click.option("-o", "--out", required=True, type=click.Path(), help="Directory for the new run.")
+@click.option("-m", "--metrics", multiple=True, help="Metrics, as for evaluate.  [default: those of RUN]")
 @gold_option
 @add_executor_options
 @click.option("--force", is_flag=True, help="Replace an existing run at OUT.")
@@ -272,7 +271,7 @@ For a run with traces, reports and gates: ragfault evaluate run.trec --qrels qre
 @click.option(
     "-m", "--metrics", multiple=True, help=f"A ranked metric. Repeatable.  [default: {', '.join(DEFAULT_METRICS)}]"
 )
-@click.option("--per-query", is_flag=True, help="Every value: metric, query and value, separated by tabs.")
+@click.option("--per-query", is_flag=True, help="Print one line per query: metric, query and value, separated by tabs.")
 @json_option
 def rank(run: str, qrels: str, metrics: tuple[str, ...], per_query: bool, kind: str | None) -> None:
     """Score the TREC run RUN against QRELS: the ranked metrics alone, fast.
@@ -309,7 +308,7 @@ def _parse_metrics(texts: tuple[str, ...]) -> dict[str, Any]:
     for text in texts:
         metric = parse_metric(resolve_alias(text))
         if metric.name not in RANK_METRICS:
-            raise UsageError(f"{text} is not a ranked metric. There is: {', '.join(RANK_METRICS)}.")
+            raise UsageError(f"{text} is not a ranked metric. Ranked metrics: {', '.join(RANK_METRICS)}.")
         parameters: dict[str, Any] = dict(metric.parameters)
         asked[str(metric)] = partial(compute_rank_metric, metric.name, k=metric.k, **parameters)
     return asked

@@ -60,33 +60,37 @@ Exit code 0: every threshold and metric passes; 1: one fails; 3: the data cannot
 )
 @click.argument("run", type=click.Path())
 @click.option(
-    "--threshold", "thresholds", multiple=True, metavar="METRIC>=VALUE", help="A threshold: >=, >, <= or <. Repeatable."
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="METRIC>=VALUE",
+    help="Threshold with >=, >, <= or <. Repeatable.",
 )
-@click.option("--coverage", type=click.FloatRange(0, 1), help="Least share of traces scored.  [default: 0.5]")
-@click.option("--baseline", type=click.Path(), help="A run that RUN must not be worse than.")
+@click.option("--coverage", type=click.FloatRange(0, 1), help="Minimum share of traces with a score.  [default: 0.5]")
+@click.option("--baseline", type=click.Path(), help="Baseline run that RUN must not be worse than.")
 @click.option(
     "-m",
     "--metrics",
     multiple=True,
-    help="A metric to hold against the baseline. Repeatable.  [default: those of the decision tree]",
+    help="Metric to compare with the baseline. Repeatable.  [default: those of the decision tree]",
 )
 @click.option(
     "--max-drop",
     type=float,
-    help="Margin of a metric as a share of its range; without an end 5 % of its mean.  [default: 0.02]",
+    help="Margin of every metric as a share of its range, or 5 % of the mean if that is unbounded.  [default: 0.02]",
 )
 @click.option(
-    "--margins", multiple=True, metavar="METRIC=VALUE", help="Margin of one metric, in its own units. Repeatable."
+    "--margins", multiple=True, metavar="METRIC=VALUE", help="Margin of one metric in its own unit. Repeatable."
 )
-@click.option("--alpha", type=float, help="Chance of a false alarm, over all metrics.  [default: 0.05]")
-@click.option("--power", type=float, help="Power for the pairs needed.  [default: 0.8]")
-@click.option("--flakiness", type=click.Path(), help="How far the judge differs from itself, by `judge repeat -o`.")
-@click.option("--anyway", is_flag=True, help="Also a baseline of another judge or of other parameters.")
-@click.option("--rejudge", is_flag=True, help="Judge the baseline's traces again, as RUN's were judged.")
+@click.option("--alpha", type=float, help="Significance level over all metrics together.  [default: 0.05]")
+@click.option("--power", type=float, help="Power used for the number of pairs needed.  [default: 0.8]")
+@click.option("--flakiness", type=click.Path(), help="Judge variability measured by `judge repeat -o`.")
+@click.option("--anyway", is_flag=True, help="Allow a baseline with a different judge or parameters.")
+@click.option("--rejudge", is_flag=True, help="Judge the baseline again with the judge of RUN.")
 @calibration_option
 @human_labels_option
-@click.option("--junit", type=click.Path(), help="Write JUnit XML to this file, replacing it.")
-@click.option("--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file, replacing it.")
+@click.option("--junit", type=click.Path(), help="Write JUnit XML to this file (overwritten).")
+@click.option("--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file (overwritten).")
 @json_option
 @add_config_option
 @add_git_option
@@ -165,7 +169,7 @@ def _read_baseline_terms(options: Mapping[str, Any], table: Mapping[str, Any], b
     if baseline is None:
         if given:
             named = ", ".join(f"--{key.replace('_', '-')}" for key in given)
-            raise UsageError(f"{named}: there is nothing to hold RUN against. Give a --baseline.")
+            raise UsageError(f"{named}: this needs a baseline. Give one with --baseline.")
         return {}
     from ragfault.analysis.comparison.paired_runs import load_flakiness
 
@@ -202,28 +206,28 @@ Exit code 0: every threshold and metric passes, or none was given; 1: one fails,
 3: the data cannot tell, which --unsure pass lets by; 2: the command is wrong."""
 )
 @click.argument("traces", nargs=-1, required=True)
-@click.option("-o", "--out", required=True, type=click.Path(), help="Where the run is written.")
-@click.option("--baseline", type=click.Path(), help="A run to hold it against, if it is there.")
+@click.option("-o", "--out", required=True, type=click.Path(), help="Directory for the run.")
+@click.option("--baseline", type=click.Path(), help="Baseline run; ignored where it does not exist yet.")
 @click.option(
     "--threshold",
     "thresholds",
     multiple=True,
     metavar="METRIC>=VALUE",
-    help="A threshold, in addition to those of the settings.",
+    help="Threshold in addition to those of the settings file. Repeatable.",
 )
-@click.option("--comment", "said", type=click.Path(), help="Write the comment of a pull request (Markdown) here.")
-@click.option("--junit", type=click.Path(), help="Write JUnit XML here.")
-@click.option("--report", "page", type=click.Path(), help="Write the HTML report of the run here.")
-@click.option("--rejudge", is_flag=True, help="Judge the baseline's traces again, as these were judged.")
+@click.option("--comment", "said", type=click.Path(), help="Write a pull-request comment (Markdown) to this file.")
+@click.option("--junit", type=click.Path(), help="Write JUnit XML to this file.")
+@click.option("--report", "page", type=click.Path(), help="Write the HTML report of the run to this file.")
+@click.option("--rejudge", is_flag=True, help="Judge the baseline again with the judge of this run.")
 @click.option(
     "--unsure",
     type=click.Choice(["fail", "pass"]),
     default="fail",
     show_default=True,
-    help="Whether what cannot be told is let by.",
+    help="Pass or fail where the gate cannot tell.",
 )
 @add_trace_options
-@click.option("--skip-bad", is_flag=True, help="Leave out lines that are not traces; keep them in OUT.bad.jsonl.")
+@click.option("--skip-bad", is_flag=True, help="Skip lines that are not traces and write them to OUT.bad.jsonl.")
 @click.option("-w", "--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
 @json_option
 @add_config_option
@@ -279,15 +283,15 @@ def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[
     """Locate the run to hold against, and what is to be said where there is none."""
     from ragfault.io.runs import Run
 
-    rest = ": only thresholds are decided" if has_thresholds else ", and there are no thresholds: nothing is decided"
+    rest = (
+        ": only the thresholds are checked" if has_thresholds else ", and there are no thresholds: nothing is checked"
+    )
     if path is None:
         return None, (f"no baseline was given{rest}",)
     if not Path(path).exists():
-        return None, (f"no run lies at the baseline {path}{rest}",)
+        return None, (f"there is no run at the baseline {path}{rest}",)
     if Path(path).resolve() == Path(out).resolve():
-        raise UsageError(
-            f"{out} is both the baseline and where the new run is written, which replaces it. Give another --out."
-        )
+        raise UsageError(f"{out} is both the baseline and the output, which would replace it. Give another --out.")
     return Run.open(path), ()
 
 

@@ -36,42 +36,44 @@ def add_label_options(function: F) -> F:
     """Add the options that say which labels are read, and who judges them."""
     for option in reversed(
         (
-            click.option("--judge", "name", help="Who judges.  [default: embedded; with --run, the judge of the run]"),
-            click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run."),
             click.option(
-                "--profile", metavar="NAME|FILE", help="What must agree exactly, as for evaluate.  [default: general]"
+                "--judge", "name", help="Judge to use.  [default: embedded; with --run, the judge of the run]"
             ),
+            click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run."),
+            click.option("--profile", metavar="NAME|FILE", help="Domain profile, as for evaluate.  [default: general]"),
             click.option(
                 "--task",
                 type=click.Choice(["answer", "support", "relevance"]),
-                help="What people judged: answers, single claims, or chunks.  [default: told by the columns]",
+                help="Unit that people labelled: answers, claims, or chunks.  [default: inferred from the columns]",
             ),
             click.option(
                 "--positive",
                 multiple=True,
                 metavar="VALUE",
-                help="The label of a bad answer or claim; for relevance the lowest grade that is relevant. Repeatable.",
+                help="Label value of a bad answer or claim; for relevance the lowest relevant grade. Repeatable.",
             ),
             click.option(
                 "--group",
                 metavar="COLUMN",
-                help="What is never split: resampled and put into folds whole.  [default: source_id, group, "
+                help="Column of independent groups, kept whole in folds and resampling.  [default: source_id, group, "
                 "conversation or query]",
             ),
             click.option(
-                "--limit", type=click.IntRange(1), help="Judge whole groups drawn at random, until so many traces."
+                "--limit",
+                type=click.IntRange(1),
+                help="Judge at most about this many traces, drawn at random by whole groups.",
             ),
             click.option(
                 "--seed",
                 type=click.IntRange(0),
                 default=0,
                 show_default=True,
-                help="Of the sample, the folds and the intervals.",
+                help="Seed of the sample, the folds and the intervals.",
             ),
             click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes."),
             add_llm_options,
             add_trace_options,
-            click.option("--skip-bad", is_flag=True, help="Leave out lines and labels that cannot be read."),
+            click.option("--skip-bad", is_flag=True, help="Skip lines and labels that cannot be read."),
         )
     ):
         function = option(function)
@@ -100,7 +102,7 @@ Examples:
     default="cv",
     show_default=True,
     metavar="cv|own|NUMBER",
-    help="Where F1 is taken: the best of the other folds, the judge's own word, or a score from 0 to 1.",
+    help="Threshold for F1: best on the other folds, the judge's own decision, or a score from 0 to 1.",
 )
 @add_label_options
 @calibration_option
@@ -110,7 +112,7 @@ Examples:
     "--card",
     "cards",
     type=click.Path(),
-    help="Keep the figures on the card of the judge: JSON, or Markdown by its suffix. Reports show the card that lies "
+    help="Add the figures to the card of the judge, as JSON or Markdown by suffix. Reports show the card "
     "in .ragfault/judges/cards.",
 )
 @click.option("--force", is_flag=True, help="Replace existing files OUT and HTML.")
@@ -315,13 +317,15 @@ Examples:
 @click.argument("first", metavar="JUDGE_A | RUN_A")
 @click.argument("second", metavar="JUDGE_B | RUN_B")
 @click.argument("traces", nargs=-1)
-@click.option("--limit", type=click.IntRange(1), help="So many traces, drawn at random.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample and the intervals.")
+@click.option("--limit", type=click.IntRange(1), help="Number of traces, drawn at random.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the sample and the intervals."
+)
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @add_llm_options
 @add_trace_options
 @click.option("-o", "--out", type=click.Path(), help="Write the comparison as JSON to this file.")
-@click.option("--html", type=click.Path(), help="Write it as one HTML page.")
+@click.option("--html", type=click.Path(), help="Write the comparison as one HTML page.")
 @click.option("--force", is_flag=True, help="Replace existing files OUT and HTML.")
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
@@ -350,7 +354,7 @@ def _compare_judges(first: str, second: str, traces: tuple[str, ...], **options:
     if not traces:
         if not all(Path(path).is_dir() for path in (first, second)):
             raise UsageError(
-                f"{first} and {second} are no two runs. Name the traces that they are to judge: "
+                f"{first} and {second} are not two runs. Name the traces to judge: "
                 f"ragfault judge compare {first} {second} TRACES"
             )
         return compare_run_judges(Run.open(first), Run.open(second), seed=seed)
@@ -380,9 +384,9 @@ Examples:
   ragfault compare runs/v1 runs/v2 --flakiness flakiness.json"""
 )
 @click.argument("traces", nargs=-1, required=True)
-@click.option("--judge", "name", default="embedded", show_default=True, help="Who judges.")
+@click.option("--judge", "name", default="embedded", show_default=True, help="Judge to use.")
 @click.option("-k", "--repeats", type=click.IntRange(2), default=5, show_default=True, help="So many times.")
-@click.option("--limit", type=click.IntRange(1), help="So many traces, drawn at random.")
+@click.option("--limit", type=click.IntRange(1), help="Number of traces, drawn at random.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the sample.")
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @add_llm_options
@@ -405,7 +409,7 @@ def repeat(traces: tuple[str, ...], name: str, repeats: int, **options: Any) -> 
     given = resolve_judge_options(name, {flag: options[flag] for flag in LLM_FLAGS}, load_settings(None).get("llm", {}))
     if name.partition(":")[0] == "llm":
         if options["cache"] not in (None, "none"):
-            raise UsageError("judge repeat keeps no replies: what is kept is not said again. Leave out --cache.")
+            raise UsageError("judge repeat needs fresh replies and cannot use a cache. Leave out --cache.")
         given["cache"] = "none"
     with show_progress(options["quiet"]) as progress:
         flakiness = work(

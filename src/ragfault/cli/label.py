@@ -107,24 +107,28 @@ Examples:
   ragfault label runs/today --from picks.jsonl"""
 )
 @click.argument("traces", nargs=-1, required=True, metavar="TRACES | RUN")
-@click.option(
-    "-o", "--out", type=click.Path(), default=DEFAULT_LABEL_FILE, show_default=True, help="The file of labels."
-)
-@click.option("--by", help="Who labels.  [default: the name of the user]")
-@click.option("--only", help="Ask of these alone: chunk, claim, citation, fact, refusal (a,b).")
+@click.option("-o", "--out", type=click.Path(), default=DEFAULT_LABEL_FILE, show_default=True, help="File of labels.")
+@click.option("--by", help="Name of the labeller.  [default: the user name]")
+@click.option("--only", help="Kinds to label: chunk, claim, citation, fact, refusal (a,b).  [default: all]")
 @click.option("--limit", type=click.IntRange(1), help="So many traces.")
-@click.option("--from", "picks", type=click.Path(), help="The traces that `label suggest` picked, in that order.")
+@click.option(
+    "--from", "picks", type=click.Path(), help="Label the traces that `label suggest` selected, in that order."
+)
 @click.option(
     "--order",
     type=click.Choice(["random", "file"]),
     default="random",
     show_default=True,
-    help="Random, so that the labels made until now always stand for all traces; or as they lie in the file.",
+    help="Random order, so that any prefix of the labels is a random sample; or file order.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the order.")
-@click.option("--show-judge", is_flag=True, help="Show what the judge says: quicker, and no longer blind.")
+@click.option("--show-judge", is_flag=True, help="Show the judge's verdicts: faster, but labels are no longer blind.")
 @click.option(
-    "--judge", "name", default="embedded", show_default=True, help="Who finds the claims of traces without a run."
+    "--judge",
+    "name",
+    default="embedded",
+    show_default=True,
+    help="Judge that splits answers into claims where there is no run.",
 )
 @add_trace_options
 def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **options: Any) -> None:
@@ -267,7 +271,7 @@ def _finish_session(session: AnnotationSession, left: bool) -> None:
     from ragfault.reports.terminal.annotation import render_raters_terminal
 
     word = f"{session.label_count:,} label{'' if session.label_count == 1 else 's'} written to {session.path}"
-    click.echo(f"{word}. {'Run the same command again to go on.' if left else 'All is said.'}")
+    click.echo(f"{word}. {'Run the same command again to resume.' if left else 'All is said.'}")
     if not session.path.exists() or not session.path.stat().st_size:
         return
     agreements = [rater_pair for rater_pair in measure_annotators(read_labels(session.path)) if rater_pair.shared]
@@ -311,10 +315,10 @@ Examples:
     "--metric",
     default="groundedness",
     show_default=True,
-    help="Whose interval is to be narrowed: groundedness, context_relevance, chunk_attribution.",
+    help="Metric whose interval to narrow: groundedness, context_relevance, chunk_attribution.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draw.")
-@click.option("-o", "--out", type=click.Path(), help="Write the picks to this file, for `label --from`.")
+@click.option("-o", "--out", type=click.Path(), help="Write the selected traces to this file, for `label --from`.")
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option
 def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force: bool, kind: str | None) -> None:

@@ -27,19 +27,28 @@ Exit code 0: no alert fired; 1: one did."""
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(), metavar="RUNS...")
 @click.option(
-    "--window", "windows", multiple=True, metavar="TIME", help="A rolling window; repeatable.  [default: 30m, 90m, 24h]"
+    "--window",
+    "windows",
+    multiple=True,
+    metavar="TIME",
+    help="Length of a rolling window. Repeatable.  [default: 30m, 90m, 24h]",
 )
 @click.option(
-    "--by", default="route", show_default=True, help="Routes apart, and cohorts: route,release,model,metadata.KEY."
+    "--by",
+    default="route",
+    show_default=True,
+    help="Monitor each segment of these fields: route,release,model,metadata.KEY.",
 )
 @click.option(
-    "--reference", metavar="TIME", help="How long the beginning is the reference.  [default: a third, up to 7d]"
+    "--reference", metavar="TIME", help="Length of the reference period at the start.  [default: a third, up to 7d]"
 )
-@click.option("--rate", type=float, help="False alarms per metric and route in a month, at most.  [default: 0.05]")
-@click.option("--margin", type=float, help="A drop smaller than this is not looked for.  [default: 0.005]")
-@click.option("--marks", type=click.Path(), help='Deployments, a line of JSON each: {"time": "…", "text": "…"}.')
-@click.option("--rules", type=click.Path(), help="Alert rules of your own, as TOML.")
-@click.option("--against", type=click.Path(), help="The run of an evaluation set: how far has traffic moved from it?")
+@click.option("--rate", type=float, help="Maximum false alarms per metric and route in a month.  [default: 0.05]")
+@click.option("--margin", type=float, help="Smallest drop to detect.  [default: 0.005]")
+@click.option("--marks", type=click.Path(), help='Deployments as JSON Lines: {"time": "…", "text": "…"}.')
+@click.option("--rules", type=click.Path(), help="TOML file of alert rules.")
+@click.option(
+    "--against", type=click.Path(), help="Run of an evaluation set, to measure how far traffic has drifted from it."
+)
 @add_output_options("html")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 def monitor(runs: tuple[str, ...], **options: Any) -> int:
@@ -100,7 +109,7 @@ def _require_same_judge(runs: Sequence[Run]) -> None:
         if other.manifest.judge != runs[0].manifest.judge:
             raise RunError(
                 f"{runs[0].path} was judged by {runs[0].manifest.judge}, {other.path} by {other.manifest.judge}: "
-                "a change over time could be the judges'. Evaluate them with one judge."
+                "a change over time could come from the judge. Evaluate them with one judge."
             )
 
 
@@ -113,7 +122,7 @@ def _parse_monitor_options(options: dict[str, Any]) -> MonitorOptions:
     if options["windows"]:
         given["windows"] = tuple(dict.fromkeys(parse_minutes(text) for text in options["windows"]))
         if min(given["windows"]) < 1:
-            raise UsageError("a window has a minute or more: --window 30m.")
+            raise UsageError("a window is at least one minute: --window 30m.")
     if options["reference"]:
         given["reference"] = parse_minutes(options["reference"])
     if options["rules"]:

@@ -39,13 +39,17 @@ Examples:
 )
 @click.argument("run", type=click.Path())
 @add_output_options(*FORMATS)
-@click.option("--by", default="route", show_default=True, help="Divide by this: route, model, metadata.KEY, …")
-@click.option("--worst", type=click.IntRange(0), default=10, show_default=True, help="How many of the worst traces.")
-@click.option("--corrected", is_flag=True, help="Also correct rates of verdicts for the judge's error, by its card.")
+@click.option(
+    "--by", default="route", show_default=True, help="Break down by this field: route, model, metadata.KEY, …"
+)
+@click.option("--worst", type=click.IntRange(0), default=10, show_default=True, help="Number of worst traces to show.")
+@click.option(
+    "--corrected", is_flag=True, help="Also print verdict rates corrected for the judge's error, from its card."
+)
 @click.option(
     "--like",
     metavar="SHAPE",
-    help='Correct by the error on answers of this shape: "long answer" (usual), summary, "structured data", …',
+    help='Answer type whose error rates to use: "long answer" (usual), summary, "structured data", …',
 )
 @human_labels_option
 @add_config_option
@@ -149,7 +153,11 @@ Examples:
 @click.argument("run", type=click.Path())
 @click.argument("ids", nargs=-1)
 @click.option(
-    "--worst", type=click.IntRange(1), default=3, show_default=True, help="Without IDS: how many of the worst."
+    "--worst",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Number of worst traces, where no IDS are given.",
 )
 @json_option
 def diagnose(run: str, ids: tuple[str, ...], worst: int, kind: str | None) -> None:

@@ -36,25 +36,31 @@ Examples:
 )
 @click.argument("corpus", type=click.Path())
 @click.argument("questions", type=click.Path())
-@click.option("-o", "--out", required=True, type=click.Path(file_okay=False), help="The folder for what is found.")
-@click.option("--metric", default="ndcg@10", show_default=True, help="What is made best; a metric of chunks and gold.")
+@click.option("-o", "--out", required=True, type=click.Path(file_okay=False), help="Output folder.")
+@click.option(
+    "--metric", default="ndcg@10", show_default=True, help="Metric to maximise; one computed from chunks and gold."
+)
 @click.option(
     "--subject-to",
     multiple=True,
     metavar="BOUND",
-    help="A bound to keep to: latency_p95, latency, tokens (<=), recall, precision, iou (>=). Repeatable.",
+    help="Constraint on latency_p95, latency, tokens (<=), recall, precision or iou (>=). Repeatable.",
 )
-@click.option("--budget", metavar="TIME", help="End with the best so far: 10m, 90s, 1h.  [default: no end]")
-@click.option("--baseline", type=click.Path(dir_okay=False), help="The present configuration, a pipeline.toml.")
-@click.option("--embedders", default="latent", show_default=True, help="Embedders to try (latent,minilm).")
-@click.option("--chunkers", multiple=True, metavar="CHUNKER", help="Only these chunkers. Repeatable.")
-@click.option("--from", "run_", type=click.Path(), metavar="RUN", help="Search only what the diagnosis of RUN blames.")
-@click.option("--holdout", default=0.5, show_default=True, help="The share of the questions that measures.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the division and the tests.")
+@click.option(
+    "--budget", metavar="TIME", help="Time limit, ending with the best pipeline so far: 10m, 90s, 1h.  [default: none]"
+)
+@click.option("--baseline", type=click.Path(dir_okay=False), help="Current pipeline (pipeline.toml) to compare with.")
+@click.option("--embedders", default="latent", show_default=True, help="Embedders to search over (latent,minilm).")
+@click.option("--chunkers", multiple=True, metavar="CHUNKER", help="Chunkers to search over. Repeatable.")
+@click.option(
+    "--from", "run_", type=click.Path(), metavar="RUN", help="Search only the stages that the diagnosis of RUN names."
+)
+@click.option("--holdout", default=0.5, show_default=True, help="Share of the questions held out for measuring.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split and the tests.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that index.")
-@click.option("--skip-bad", is_flag=True, help="Leave out documents and questions that cannot be read; name each.")
+@click.option("--skip-bad", is_flag=True, help="Skip documents and questions that cannot be read, naming each.")
 @json_option
-@click.option("--force", is_flag=True, help="Replace what an earlier tuning wrote to OUT.")
+@click.option("--force", is_flag=True, help="Replace the result of an earlier tuning in OUT.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @add_trace_options
 def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, quiet: bool, **given: Any) -> None:
@@ -171,7 +177,7 @@ Exit 0: none was found; 1: one was."""
 )
 @click.argument("target", type=click.Path())
 @add_trace_options
-@click.option("--index", type=click.Path(), help="The index that the pipeline searches, to hold its embedder against.")
+@click.option("--index", type=click.Path(), help="Index that the pipeline searches, to check its embedder against.")
 @json_option
 def lint(target: str, index: str | None, kind: str | None, **options: Any) -> int:
     """Look for six pitfalls of retrieval in TARGET, a pipeline.toml or a run; or show how a file of traces is read.
@@ -236,12 +242,24 @@ Examples:
 @click.option("--recall", nargs=2, type=float, metavar="BEFORE AFTER", help="Recall, from 0 to 1.")
 @click.option("--runs", nargs=2, type=click.Path(), metavar="OLD NEW", help="Precision, recall and tokens of two runs.")
 @click.option("--queries", type=click.FloatRange(0), required=True, help="Queries a month.")
-@click.option("--cost", type=click.FloatRange(0), help="US$ a query before; of runs: by the price catalogue.")
-@click.option("--model", help="Whose price counts, where the traces do not say.")
-@click.option("--extra", type=float, default=0.0, show_default=True, help="US$ that each query costs more afterwards.")
-@click.option("--latency", nargs=2, type=float, metavar="BEFORE AFTER", help="Milliseconds a query; of runs measured.")
-@click.option("--html", type=click.Path(), help="Write a page on which every figure can be changed.")
-@click.option("--force", is_flag=True, help="Replace an existing file HTML.")
+@click.option(
+    "--cost",
+    type=click.FloatRange(0),
+    help="Cost of a query before, in US$.  [default with --runs: from the price catalogue]",
+)
+@click.option("--model", help="Model whose price applies where the traces name none.")
+@click.option(
+    "--extra", type=float, default=0.0, show_default=True, help="Additional cost per query afterwards, in US$."
+)
+@click.option(
+    "--latency",
+    nargs=2,
+    type=float,
+    metavar="BEFORE AFTER",
+    help="Latency per query in milliseconds.  [default with --runs: measured]",
+)
+@click.option("--html", type=click.Path(), help="Write an interactive calculator page to this file.")
+@click.option("--force", is_flag=True, help="Replace an existing HTML file.")
 @json_option
 def savings(
     precision: tuple[float, float] | None,
@@ -312,7 +330,7 @@ def _list_latency(savings: Savings) -> list[str]:
 def _list_warnings(savings: Savings) -> list[str]:
     """List that one of the two fell, which their harmonic mean may hide."""
     pairs = (("precision", savings.precision), ("recall", savings.recall))
-    paid = "; what is saved by that is paid for in answers" if savings.saved > 0 else ""
+    paid = "; the lower cost comes with worse answers" if savings.saved > 0 else ""
     return [f"beware: {name} fell{paid}" for name, (before, after) in pairs if after < before]
 
 
@@ -324,11 +342,16 @@ Examples:
 )
 @click.argument("query")
 @click.argument("files", nargs=-1, required=True, type=click.Path())
-@click.option("--judge", "judges", multiple=True, help="Who scores; several stand side by side.  [default: embedded]")
-@click.option("--chunker", default="sentences(256)", show_default=True, help="How the documents are cut.")
-@click.option("--worst", is_flag=True, help="Chunks on which the judges differ most first.")
-@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Chunks that are shown.")
-@click.option("--skip-bad", is_flag=True, help="Leave out documents that cannot be read.")
+@click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    help="Judge that scores; several are shown side by side. Repeatable.  [default: embedded]",
+)
+@click.option("--chunker", default="sentences(256)", show_default=True, help="Chunker for the documents.")
+@click.option("--worst", is_flag=True, help="Sort by disagreement of the judges.")
+@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Number of chunks to show.")
+@click.option("--skip-bad", is_flag=True, help="Skip documents that cannot be read.")
 @json_option
 def relevance(
     query: str,

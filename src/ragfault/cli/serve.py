@@ -54,53 +54,56 @@ Examples:
     "--store",
     required=True,
     metavar="PLACE",
-    help="A folder, made where there is none, or clickhouse://user@host:8123/database.",
+    help="Folder of the store (created if missing), or clickhouse://user@host:8123/database.",
 )
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    help="Where runs and other files lie.  [default: in the store, or ./ragfault-data beside ClickHouse]",
+    help="Folder for runs and other files.  [default: in the store; with ClickHouse ./ragfault-data]",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Beyond this machine a token is needed.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; any but loopback requires a token."
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=4318, show_default=True)
 @click.option(
-    "--token",
-    envvar="RAGFAULT_TOKEN",
-    help="A token for everything. Better given as RAGFAULT_TOKEN: others see options.",
+    "--token", envvar="RAGFAULT_TOKEN", help="Admin token. Prefer RAGFAULT_TOKEN: options are visible to other users."
 )
-@click.option("--judge", default="embedded", show_default=True, help="Who judges every trace.")
-@click.option("--profile", default="general", show_default=True, help="What must agree exactly in a domain.")
+@click.option("--judge", default="embedded", show_default=True, help="Judge of every trace.")
+@click.option("--profile", default="general", show_default=True, help="Domain profile, as for evaluate.")
 @calibration_option
-@click.option("--metrics", default="default", show_default=True, help="A set, or names (a,b).")
+@click.option("--metrics", default="default", show_default=True, help="Metric set, or metric names (a,b).")
 @click.option(
-    "--workers", type=click.IntRange(0), default=1, show_default=True, help="Processes that judge; 0: traces wait."
+    "--workers",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="Judging processes; with 0, traces are stored but not judged.",
 )
-@click.option("--by", default="model,release,prompt_version", show_default=True, help="Fields that make cohorts (a,b).")
 @click.option(
-    "--check", metavar="llm:MODEL", help="A better judge, asked about a sample, within --budget for each day (UTC)."
+    "--by", default="model,release,prompt_version", show_default=True, help="Fields that define cohorts (a,b)."
+)
+@click.option(
+    "--check", metavar="llm:MODEL", help="Stronger judge for a sample of the traces, within --budget per day (UTC)."
 )
 @click.option(
     "--share",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.05,
     show_default=True,
-    help="The chance of a trace to be in that sample; failing, doubtful and new ones have more.",
+    help="Sampling rate of --check; higher for failing, uncertain and new traces.",
 )
 @add_llm_options
-@click.option("--keep", help="How long traces are kept: 30d.  [default: for ever]")
-@click.option("--size", help="How large the store may grow: 20GB.  [default: any size]")
+@click.option("--keep", help="Retention period of traces: 30d.  [default: unlimited]")
+@click.option("--size", help="Maximum size of the store: 20GB.  [default: unlimited]")
 @click.option(
     "--reference",
     default="24h",
     show_default=True,
-    help="How much of the beginning is what later traffic is held against.  [with --demo: 2h]",
+    help="Length of the reference period at the start.  [with --demo: 2h]",
 )
-@click.option("--rules", type=click.Path(path_type=Path), help="A TOML file of alert rules.")
-@click.option(
-    "--redact",
-    help="What is replaced before anything is kept: email, phone, card, key (a,b), or all.  [default: nothing]",
-)
-@click.option("--webhook", envvar="RAGFAULT_WEBHOOK", help="Where notices of incidents are sent.")
+@click.option("--rules", type=click.Path(path_type=Path), help="TOML file of alert rules.")
+@click.option("--redact", help="Redact before storing: email, phone, card, key (a,b), or all.  [default: nothing]")
+@click.option("--webhook", envvar="RAGFAULT_WEBHOOK", help="URL that receives notices of incidents.")
 @click.option(
     "--webhook-shape",
     "shape",
@@ -108,23 +111,25 @@ Examples:
     default="ragfault",
     show_default=True,
 )
-@click.option("--mail-to", multiple=True, help="An e-mail address that receives notices of incidents. Repeatable.")
-@click.option("--mail-from", help="The address that mail comes from.")
-@click.option("--smtp", help="The mail server: smtp://user@host:587 (STARTTLS), or smtps://user@host:465.")
-@click.option("--otlp-endpoint", "otlp", metavar="URL", help="Where scores of traces that came as spans are sent.")
+@click.option("--mail-to", multiple=True, help="E-mail address that receives notices of incidents. Repeatable.")
+@click.option("--mail-from", help="Sender address of mail.")
+@click.option("--smtp", help="Mail server: smtp://user@host:587 (STARTTLS), or smtps://user@host:465.")
+@click.option(
+    "--otlp-endpoint", "otlp", metavar="URL", help="OTLP endpoint that receives the scores of traces received as spans."
+)
 @click.option(
     "--otlp-header",
     "otlp_headers",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Sent with them. Repeatable. Better given as RAGFAULT_OTLP_HEADERS: others see options.",
+    help="Header sent with the scores. Repeatable. Prefer RAGFAULT_OTLP_HEADERS: options are visible to other users.",
 )
-@click.option("--otlp-spans", is_flag=True, help="Send scores as spans, too.")
+@click.option("--otlp-spans", is_flag=True, help="Also send scores as spans.")
 @click.option(
     "--rate",
     type=click.FloatRange(0),
     default=0.0,
-    help="Requests a second that one client may send, and as many looks.  [default: any number]",
+    help="Rate limit per client, in requests per second, for ingest and for reading.  [default: none]",
 )
 @click.option("--session", default="12h", show_default=True, help="How long a browser stays signed in: 12h, 7d.")
 @click.option(
@@ -139,7 +144,7 @@ Examples:
 )
 @click.option("--request-log", metavar="FILE", help="Where a line of JSON is written for each request; -: the output.")
 @click.option("--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them.")
-@click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of the demo to a second.")
+@click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of demo traffic per real second.")
 def start(
     keep: str | None,
     size: str | None,
@@ -188,7 +193,9 @@ def _read_check_options(check: str | None, flags: dict[str, Any]) -> dict[str, A
     if check is not None:
         return resolve_judge_options(check, flags, load_settings(None).get("llm", {}))
     if given := [f"--{name.replace('_', '-')}" for name, value in flags.items() if value not in (None, (), False)]:
-        raise UsageError(f"{', '.join(given)}: for a judge that checks a sample. Name one with --check llm:MODEL.")
+        raise UsageError(
+            f"{', '.join(given)}: only with a judge that checks a sample. Name one with --check llm:MODEL."
+        )
     return {}
 
 
@@ -244,19 +251,17 @@ Examples:
   ragfault serve token --store http://127.0.0.1:4318 ci --drop"""
 )
 @click.argument("name")
-@click.option(
-    "--store", required=True, metavar="PLACE", help="The folder of the store, its address, or a server's URL."
-)
+@click.option("--store", required=True, metavar="PLACE", help="Folder or address of the store, or URL of a server.")
 @click.option(
     "--role",
     type=click.Choice(["read", "ingest", "admin"]),
     default="read",
     show_default=True,
-    help="To look, to send traces and marks, or for everything.",
+    help="Permission: read, send traces and marks, or everything.",
 )
-@click.option("--expires", metavar="AGE", help="How long it is valid: 12h, 90d.  [default: until it is dropped]")
+@click.option("--expires", metavar="AGE", help="Validity period: 12h, 90d.  [default: until revoked]")
 @click.option("--drop", is_flag=True, help="Revoke the token of this name.")
-@click.option("--token", "admin", envvar="RAGFAULT_TOKEN", help="An admin token, where a server is asked.")
+@click.option("--token", "admin", envvar="RAGFAULT_TOKEN", help="Admin token, where --store is a server.")
 @json_option
 def token(
     name: str, store: str, role: Any, expires: str | None, drop: bool, admin: str | None, kind: str | None
@@ -360,16 +365,16 @@ Examples:
   ragfault serve export http://127.0.0.1:4318 -o runs/search --route search --state failed"""
 )
 @click.argument("url")
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Where the run is written.")
-@click.option("--since", help="Traces of the last 30m, 24h, 7d.")
-@click.option("--until", help="Traces older than this: 30m, 24h, 7d.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Directory for the run.")
+@click.option("--since", help="Only traces of the last 30m, 24h, 7d.")
+@click.option("--until", help="Only traces older than 30m, 24h, 7d.")
 @click.option("--route")
 @click.option("--model")
-@click.option("--judge", help="The fingerprint of the judge, where several saw the traces.")
+@click.option("--judge", help="Fingerprint of the judge, where several judged the traces.")
 @click.option("--state", type=click.Choice(["scored", "failed", "error"]))
-@click.option("--text", help="Words in id, query or answer.")
-@click.option("--token", envvar="RAGFAULT_TOKEN", help="A token that may read, where one is needed.")
-@click.option("--force", is_flag=True, help="Replace a run that stands there.")
+@click.option("--text", help="Only traces with these words in id, query or answer.")
+@click.option("--token", envvar="RAGFAULT_TOKEN", help="Token with read permission, where the server requires one.")
+@click.option("--force", is_flag=True, help="Replace an existing run.")
 @json_option
 def export(
     url: str,
@@ -402,8 +407,8 @@ def export(
 
 @serve.command(name="import")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--store", required=True, metavar="PLACE", help="The folder of the store, or its address.")
-@click.option("--prefix", default="", help="What goes before each id, so that runs over the same queries do not meet.")
+@click.option("--store", required=True, metavar="PLACE", help="Folder or address of the store.")
+@click.option("--prefix", default="", help="Prefix of each id, so that runs over the same queries do not collide.")
 @json_option
 def import_(run: Path, store: str, prefix: str, kind: str | None) -> None:
     """Take the traces of RUN into a store, with their verdicts and scores; those that are there stay as they are.
@@ -422,7 +427,7 @@ def import_(run: Path, store: str, prefix: str, kind: str | None) -> None:
 
         print_json(ImportedTraces(added=counts.added, duplicates=counts.duplicates))
     else:
-        click.echo(f"{counts.added:,} traces taken, {counts.duplicates:,} were there already")
+        click.echo(f"{counts.added:,} traces imported, {counts.duplicates:,} already existed")
 
 
 @click.command(

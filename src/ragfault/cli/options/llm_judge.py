@@ -28,26 +28,34 @@ def add_llm_options(function: F) -> F:
     """Add the options of a judge that asks a model; each may also be set in the table [llm] of the settings."""
     for option in reversed(
         (
-            click.option("--base-url", metavar="URL", help="Where the model is, up to /v1.  [default: the provider's]"),
-            click.option("--temperature", metavar="NUMBER|none", help="none: the service's own.  [default: 0]"),
-            click.option("--max-tokens", type=click.IntRange(1), help="The longest reply.  [default: 4096]"),
-            click.option("--votes", type=click.IntRange(1), help="Calls for each verdict.  [default: 1]"),
-            click.option("--concurrency", type=click.IntRange(1), help="Calls at once, at the most.  [default: 16]"),
             click.option(
-                "--timeout", type=click.FloatRange(0, min_open=True), help="Seconds for one try.  [default: 120]"
+                "--base-url", metavar="URL", help="Base URL of the endpoint, up to /v1.  [default: the provider's]"
+            ),
+            click.option(
+                "--temperature",
+                metavar="NUMBER|none",
+                help="Sampling temperature; none: the service's default.  [default: 0]",
+            ),
+            click.option("--max-tokens", type=click.IntRange(1), help="Maximum tokens of a reply.  [default: 4096]"),
+            click.option("--votes", type=click.IntRange(1), help="Calls per verdict, combined by vote.  [default: 1]"),
+            click.option("--concurrency", type=click.IntRange(1), help="Maximum concurrent calls.  [default: 16]"),
+            click.option(
+                "--timeout",
+                type=click.FloatRange(0, min_open=True),
+                help="Time-out of one attempt in seconds.  [default: 120]",
             ),
             click.option(
                 "--budget",
                 multiple=True,
                 metavar="AMOUNT",
-                help='What calls may come to, never passed: 5 (US$) or "200000 tokens". Repeatable.',
+                help='Spending limit, never exceeded: 5 (US$) or "200000 tokens". Repeatable.',
             ),
-            click.option("--price", metavar="IN,OUT", help="US$ for a million tokens sent and received."),
-            click.option("--cache", metavar="FILE|none", help="Keeps replies that were paid for."),
+            click.option("--price", metavar="IN,OUT", help="Price in US$ per million tokens sent and received."),
+            click.option("--cache", metavar="FILE|none", help="File that stores paid replies for reuse."),
             click.option(
-                "--param", multiple=True, metavar="KEY=VALUE", help="A further parameter of the request. Repeatable."
+                "--param", multiple=True, metavar="KEY=VALUE", help="Additional request parameter. Repeatable."
             ),
-            click.option("--reverse", is_flag=True, help="Answer relevance by the questions an answer answers."),
+            click.option("--reverse", is_flag=True, help="Also measure answer relevance by generated questions."),
         )
     ):
         function = option(function)
@@ -63,7 +71,7 @@ def resolve_judge_options(judge: str | None, flags: Mapping[str, Any], table: Ma
     if judge is None or judge.partition(":")[0] != "llm":
         if given:
             amounts = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise UsageError(f"{amounts}: for a judge that asks a model. Name one with --judge llm:MODEL.")
+            raise UsageError(f"{amounts}: only for a judge that calls a model. Name one with --judge llm:MODEL.")
         return {}
     resolved = {**table, **{name: given[name] for name in DIRECT_FLAGS if name in given}}
     if "temperature" in resolved:
@@ -89,7 +97,9 @@ def parse_budgets(amounts: Sequence[str | float]) -> dict[str, float]:
     for text in amounts:
         match = BUDGET_PATTERN.fullmatch(str(text).strip())
         if match is None:
-            raise UsageError(f'the budget "{text}" is no amount. Write --budget 5 (US$), or --budget "200000 tokens".')
+            raise UsageError(
+                f'the budget "{text}" is not an amount. Write --budget 5 (US$), or --budget "200000 tokens".'
+            )
         amount = float(match[1].replace(",", "").replace("_", "")) * MULTIPLIERS[(match[2] or "").lower()]
         if (match[3] or "").lower().startswith("token"):
             budgets["budget_tokens"] = int(amount)
@@ -112,7 +122,7 @@ def _parse_price(text: str) -> tuple[float, float]:
         sent, received = map(float, text.split(","))
     except ValueError:
         raise UsageError(
-            f'--price is US$ for a million tokens sent and received, such as 0.15,0.6, not "{text}".'
+            f'--price is US$ per million tokens sent and received, such as 0.15,0.6, not "{text}".'
         ) from None
     return sent, received
 
@@ -138,7 +148,7 @@ def estimate_cost(
 
     loaded = load_judge(judge or "embedded", profile=profile, **options)
     if not isinstance(loaded, LLMJudge):
-        raise UsageError("--dry-run is for a judge that asks a model, and costs. Name one with --judge llm:MODEL.")
+        raise UsageError("--dry-run is only for a judge that calls a model. Name one with --judge llm:MODEL.")
     return loaded.estimate(traces), loaded.fingerprint.split()[1:3]
 
 

@@ -30,7 +30,7 @@ def add_output_options(*formats: str) -> Callable[[F], F]:
         for option in (
             click.option("--force", is_flag=True, help="Replace an existing file OUT."),
             json_option,
-            click.option("--format", "kind", type=click.Choice(choices), help="The format, if not by suffix."),
+            click.option("--format", "kind", type=click.Choice(choices), help="Output format.  [default: by suffix]"),
             click.option("-o", "--out", type=click.Path(), help=f"Write to this file: {_list_suffixes(formats)}."),
         ):
             function = option(function)
@@ -65,9 +65,7 @@ def plan_output(options: dict[str, Any], *formats: str) -> OutputPlan:
         by_suffix = None
     written = by_suffix or kind if kind in (None, "json") else kind
     if written is None:
-        raise UsageError(
-            f'"{out}" does not say a format there is: {_list_suffixes(formats)}. End it so, or give --format.'
-        )
+        raise UsageError(f'"{out}" has no known suffix: use one of {_list_suffixes(formats)}, or give --format.')
     return OutputPlan("json" if kind == "json" else None, written)
 
 

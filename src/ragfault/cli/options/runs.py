@@ -155,7 +155,7 @@ def rejudge_baseline(old: Run, new: Run, folder: Path, calibration: str | None =
         here = f"the judge here is {there.fingerprint}" if there else _explain_missing_judge(name, lens)
         raise UsageError(
             f"{old.path} cannot be judged again as {new.path} was, by {fingerprint}: {here}. "
-            "Evaluate both with one judge, or compare them all the same with --anyway."
+            "Evaluate both with one judge, or compare them anyway with --anyway."
         )
     click.echo(f"judging {old.manifest.traces:,} traces of {old.path} again, by {fingerprint}", err=True)
     return evaluate(old.traces(), place, judge=there, metrics=metrics)
@@ -164,7 +164,7 @@ def rejudge_baseline(old: Run, new: Run, folder: Path, calibration: str | None =
 def _explain_missing_judge(name: str, profile: re.Match[str] | None) -> str:
     """Explain why there is no such judge: by its name, and by its lens where that is one of a user."""
     if name == "llm":
-        return "a judge that asks a model is paid for, and asks only where --judge names it"
+        return "a judge that calls a paid model is used only where --judge names it"
     return (
         f'there is none here with the domain profile "{profile[1]}"' if profile else f"there is none here called {name}"
     )
@@ -186,7 +186,7 @@ def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
 
     if len(paths) > 1:
         raise UsageError(
-            f"--human-labels was given {len(paths)} times, and there is one run: put the labels in one file."
+            f"--human-labels was given {len(paths)} times, but there is one run: put the labels in one file."
         )
     return load_reference_scores(paths[0], run, notice=_print_notice) if paths else None
 

@@ -83,22 +83,22 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
 def add_trace_options(function: F) -> F:
     """Add the options that say how traces are read."""
     for option in (
-        click.option("--id-from", metavar="COLUMN,…|line", help="Make ids of these columns, or of file and line."),
+        click.option("--id-from", metavar="COLUMN,…|line", help="Build ids from these columns, or from file and line."),
         click.option(
             "--turns",
             type=click.Choice(["last", "each"]),
-            help="Of a conversation: its last turn is the trace, or each turn is one.  [default: last]",
+            help="Traces of a conversation: only its last turn, or each turn.  [default: last]",
         ),
         click.option("--encoding", help="The encoding of text files that are not UTF-8, such as latin-1."),
-        click.option("--qrels", type=click.Path(), help="Relevance judgements beside a TREC run."),
-        click.option("--shape", help="Read as this shape instead of recognising it (ragas, deepeval, …)."),
+        click.option("--qrels", type=click.Path(), help="Relevance judgements (qrels) of a TREC run."),
+        click.option("--shape", help="Input format (ragas, deepeval, …).  [default: detected]"),
         click.option(
             "--map",
             "maps",
             multiple=True,
             metavar="FIELD=COLUMN|FILE",
             help="Read FIELD from COLUMN, or from a path into it: a.b, messages[-1].content, docs[].text, context_*; "
-            "or a TOML file of such lines. Repeatable.",
+            "or a TOML file of such mappings. Repeatable.",
         ),
     ):
         function = option(function)
@@ -121,13 +121,13 @@ def add_executor_options(function: F) -> F:
         click.option(
             "--ray",
             metavar="ADDRESS|local",
-            help="Work on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local to start one here.",
+            help="Ray cluster to run on: auto, HOST:PORT, ray://HOST:PORT, or local to start one here.",
         ),
         click.option(
             "-w",
             "--workers",
             type=click.IntRange(1),
-            help="Processes; with --ray, tasks at once.  [default: 1; with --ray every processor]",
+            help="Worker processes; with --ray, concurrent tasks.  [default: 1; with --ray every processor]",
         ),
     ):
         function = option(function)
@@ -146,7 +146,7 @@ def build_executor(ray: str | None, asked: dict[str, Any]) -> dict[str, Any]:
 def add_config_option(function: F) -> F:
     """Add the option that names the settings file."""
     return click.option(
-        "--config", type=click.Path(dir_okay=False), help=f"Settings file; ./{SETTINGS_FILE} is read where it exists."
+        "--config", type=click.Path(dir_okay=False), help=f"Settings file.  [default: ./{SETTINGS_FILE}, if it exists]"
     )(function)
 
 
@@ -154,7 +154,7 @@ calibration_option = click.option(
     "--calibration",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Calibrate the judge to labels: what `judge calibrate -o` wrote for this very judge.",
+    help="Calibration of this judge, written by `judge calibrate -o`.",
 )
 
 
@@ -175,7 +175,7 @@ def parse_column_map(maps: tuple[str, ...], table: Mapping[str, Any]) -> dict[st
         field, equals, column = text.partition("=")
         if not equals:
             if len(maps) > 1:
-                raise UsageError(f"--map {text}: a map file is given alone. Write --map FIELD=COLUMN, or one file.")
+                raise UsageError(f"--map {text}: a map file cannot be combined with other --map options.")
             return text
         pairs[field.strip()] = column.strip()
     return pairs or dict(table) or None
@@ -214,7 +214,7 @@ def _check_table(path: Path, name: str, table: Any) -> dict[str, Any]:
         return {key: _check_value(path, name, key, value, NonEmptyText) for key, value in flatten_map(table).items()}
     for key in table:
         if name == "llm" and "key" in key.lower():
-            raise UsageError(f"{path}: keys are read from the environment alone. Leave {key} out of [llm].")
+            raise UsageError(f"{path}: API keys are read only from the environment. Leave {key} out of [llm].")
         if key not in SETTINGS_SCHEMA[name]:
             raise UnknownName(f"key of [{name}] in {path}", key, SETTINGS_SCHEMA[name], listed=True)
     return {key: _check_value(path, name, key, value, SETTINGS_SCHEMA[name][key]) for key, value in table.items()}
