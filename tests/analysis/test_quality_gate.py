@@ -342,7 +342,7 @@ def test_the_same_chunks_pass_what_reads_them_alone(tmp_path):
 
 
 def test_void_labels_decide_nothing(tmp_path):
-    """Where the corpus was cut anew and gold was not, recall is neither failed nor passed."""
+    """Where the corpus was re-chunked and gold was not, recall is neither failed nor passed."""
 
     def build_pairs(cut: str):
         chunks = [tuple(Chunk(id=f"{cut}{at}-{k}", text=f"{cut} {at} {k}") for k in "ab") for at in range(40)]

@@ -50,7 +50,7 @@ def test_the_layer_stands_on_the_first_line(here: Path, capsys: pytest.CaptureFi
     )
     assert "there is no run at the baseline nowhere, and there are no thresholds: nothing is checked" in text
     assert "104 traces in main" in text
-    assert Path("a.md").read_text("utf-8").startswith("### ❔ ragfault: evaluated, nothing was asked of it\n")
+    assert Path("a.md").read_text("utf-8").startswith("### ❔ ragfault: evaluated without thresholds or a baseline\n")
     given = ("handbook/traces-v2.jsonl", "-o", "new", "--baseline", "main", "--threshold", "error<=0.5")
     run_verb(capsys, *given, "--comment", "b.md", "--junit", "b.xml", "--report", "b.html", code=1)
     lines = Path("b.md").read_text("utf-8").splitlines()

@@ -610,7 +610,7 @@ def test_every_report_says_what_asking_came_to(tmp_path: Path, monkeypatch: pyte
         assert cli(["report", "run", "-o", name]) == 0
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert "6 calls to the model" in text, name
-        assert "3 traces hold text that looks like an order to the judge" in text, name
+        assert "3 traces hold text that looks like an instruction to the judge" in text, name
     assert cli(["report", "run"]) == 0
     assert "6 calls to the model" in capsys.readouterr().out
 

@@ -21,20 +21,20 @@ class ProblemDefinition(Struct, frozen=True):
 
 RANKING_REMEDIES = (
     "rerank the chunks",
-    "search by words and by meaning (hybrid search)",
+    "use hybrid search (keywords and vectors)",
     "improve the query before the search (rewrite, expand)",
     "filter by metadata",
 )
 COVERAGE_REMEDIES = (
     "retrieve wider (more chunks, then rerank)",
     "decompose the query and search for each part",
-    "check that the corpus holds it at all",
+    "check that the corpus contains the answer",
 )
 GROUNDING_REMEDIES = (
     "require a citation for each claim",
     "constrain generation to the chunks in the prompt",
     "lower the temperature",
-    "verify the answer afterwards and drop what fails",
+    "verify the answer and drop claims that fail",
 )
 COMPLETENESS_REMEDIES = (
     "ask in the prompt for every part of the query to be answered",
@@ -71,28 +71,24 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
         "expected facts that the answer contradicts", "generation", GROUNDING_REMEDIES
     ),
     "irrelevant_answer": ProblemDefinition(
-        "answers beside the question",
+        "off-topic answers",
         "generation",
         ("put the query last in the prompt", "shorten the preamble of the prompt", "try a stronger model"),
     ),
     "wrong_refusal": ProblemDefinition(
         "refusals although the chunks cover the query",
         "generation",
-        ("soften the wording that tells the model when to refuse", "put the most relevant chunks first or last"),
+        ("relax the refusal instructions of the prompt", "put the most relevant chunks first or last"),
     ),
     "missed_refusal": ProblemDefinition(
         "answers although the chunks do not cover the query",
         "generation",
-        ("tell the model to say so when the chunks do not hold the answer", *COVERAGE_REMEDIES),
+        ("instruct the model to say when the chunks do not contain the answer", *COVERAGE_REMEDIES),
     ),
     "false_claim": ProblemDefinition(
         "claims that the chunks support and the answer key contradicts",
         "crosscut",
-        (
-            "fix or withdraw the source documents they come from",
-            "filter chunks by their dates of validity",
-            "index again",
-        ),
+        ("fix or remove their source documents", "filter chunks by their dates of validity", "index again"),
     ),
     "bad_quote": ProblemDefinition("quotes that do not occur in the chunk they name", "crosscut", CITATION_REMEDIES),
     "bad_citation": ProblemDefinition(
@@ -102,7 +98,7 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
         "everything low",
         "crosscut",
         (
-            "look at the whole pipeline on this trace, from the query to the prompt",
+            "inspect the whole pipeline on this trace, from query to prompt",
             "check that the corpus is meant for such queries",
         ),
     ),
@@ -193,7 +189,7 @@ def _pipeline_problems(trace: Trace) -> Iterator[TraceProblem]:
 
 def _retrieval_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]:
     if trace.chunks is not None and not trace.chunks:
-        yield _build_problem("nothing_retrieved", trace.query, "the retriever came back with nothing")
+        yield _build_problem("nothing_retrieved", trace.query, "the retriever returned nothing")
     seen = list(zip(trace.chunks or (), verdicts.chunk or (), strict=False))
     expected = trace.answerable is not False or not isinstance(verdicts, GoldVerdicts)
     if seen and expected and not any(verdict.level in RELEVANT_LEVELS for _, verdict in seen):
@@ -213,7 +209,7 @@ def _claim_problems(verdicts: Verdicts) -> Iterator[TraceProblem]:
     truths = verdicts.truth or ()
     for at, claim in enumerate(verdicts.claim or ()):
         if claim.support == "contradicted":
-            yield _claim_problem("contradicted_claim", claim, claim.reason or "the chunks say otherwise")
+            yield _claim_problem("contradicted_claim", claim, claim.reason or "the chunks contradict it")
         elif claim.support == "unsupported":
             yield _claim_problem("unsupported_claim", claim, claim.reason or "no chunk supports it")
         elif at < len(truths) and truths[at].status == "contradicted":
@@ -244,7 +240,7 @@ def _answer_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]
         return
     for fact in verdicts.fact or ():
         if fact.contradicted:
-            yield _build_problem("contradicted_fact", fact.fact, "the answer says otherwise")
+            yield _build_problem("contradicted_fact", fact.fact, "the answer contradicts it")
     known = chunks_cover_query(trace, verdicts)
     if verdicts.answer is not None and verdicts.answer.refused:
         if known:
@@ -293,11 +289,11 @@ def _citation_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProble
         quote = (citation.quote or "").strip()
         text = quote or citation.claim or citation.chunk
         if trace.chunks is not None and citation.chunk not in chunks:
-            yield _build_problem("bad_quote", text, "the chunk it names was not retrieved", chunk=citation.chunk)
+            yield _build_problem("bad_quote", text, "the cited chunk was not retrieved", chunk=citation.chunk)
             continue
         named = chunks.get(citation.chunk, ())
         if quote and named and not any(quote_matches(quote, chunk.text) for chunk in named):
-            yield _build_problem("bad_quote", text, "the chunk it names does not say so", chunk=citation.chunk)
+            yield _build_problem("bad_quote", text, "the cited chunk does not state it", chunk=citation.chunk)
         verdict = verdicts.citation[at] if verdicts.citation and at < len(verdicts.citation) else None
         if verdict is not None and not verdict.supports:
             yield _build_problem(

@@ -316,7 +316,7 @@ class Findings(PrintedResult, FindingRecord, frozen=True):
     gold_agreement: tuple[GoldAgreement, ...] = ()
     """Agreement of the judge's own verdicts with the gold of the run; empty where it has none."""
     suspected_injections: int = 0
-    """Traces that hold text that looks like an order to the judge."""
+    """Traces that hold text that looks like an instruction to the judge."""
     foreign_traces: int = 0
     """Traces whose query and answer hold hardly any of the commonest words of English."""
 

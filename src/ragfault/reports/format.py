@@ -159,7 +159,7 @@ def _warn_nonrandom_labels(card: Scorecard) -> list[str]:
     if not metrics:
         return []
     return [
-        f"Beware: by {join_names(metrics)} the judge has the labelled traces otherwise than all (p < {NONRANDOM_P:g}). "
+        f"Warning: by {join_names(metrics)} the judge scores labelled traces unlike the rest (p < {NONRANDOM_P:g}). "
         "They do not look like a random draw, and then the corrected figures can be wrong."
     ]
 

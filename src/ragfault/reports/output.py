@@ -38,7 +38,7 @@ def check_output_path(path: str | Path, *, force: bool = False) -> Path:
     if path.is_dir():
         raise OutputError(f"{path} is a directory. Name a file with -o, such as {path / 'report.html'}.")
     if path.exists() and not force:
-        raise OutputError(f"{path} exists already. Choose another place with -o, or replace it with --force.")
+        raise OutputError(f"{path} exists already. Choose another path with -o, or replace it with --force.")
     return path
 
 

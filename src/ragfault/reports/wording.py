@@ -50,7 +50,7 @@ def describe_judge_usage(findings: Findings) -> Iterator[str]:
     if findings.suspected_injections:
         hold = "hold" if findings.suspected_injections != 1 else "holds"
         traces = format_count(findings.suspected_injections, "trace")
-        yield f"{traces} {hold} text that looks like an order to the judge"
+        yield f"{traces} {hold} text that looks like an instruction to the judge"
 
 
 def format_usage(usage: Usage) -> str:
@@ -358,7 +358,7 @@ def describe_pairing(comparison: Comparison) -> list[str]:
         paired = f"{comparison.pairs:,} pairs by {comparison.paired_by}"
     alone = [f"{count:,} only in {name}" for count, name in zip(comparison.unpaired, names, strict=True) if count]
     same = [
-        f"the very same {what} on {'every pair' if count == comparison.pairs else f'{count:,}'}"
+        f"identical {what} on {'every pair' if count == comparison.pairs else f'{count:,}'}"
         for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, "answers"))
         if count
     ]

@@ -302,8 +302,8 @@ BRANCHES: tuple[TreeBranch, ...] = (
         differences=("ids", "length", "documents", "copies", "depth"),
         remedies=(
             "compare the chunks of the example traces, before and after",
-            "put back the part that changed last: chunker, embedder, index, reranker or filter",
-            "search by words and by meaning (hybrid search), then rerank",
+            "revert the last change to the chunker, embedder, index, reranker or filter",
+            "use hybrid search (keywords and vectors), then rerank",
         ),
     ),
     TreeBranch(
@@ -318,7 +318,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
             "require a citation for each claim",
             "constrain generation to the chunks in the prompt",
             "lower the temperature",
-            "verify the answer afterwards and drop what fails",
+            "verify the answer and drop claims that fail",
         ),
     ),
     TreeBranch(
@@ -331,7 +331,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         differences=("texts",),
         remedies=(
             "compare the documents behind the example traces with the answer key",
-            "withdraw what is out of date; filter by validity",
+            "remove outdated documents; filter by validity",
             "index again",
         ),
     ),
@@ -345,7 +345,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         differences=("answers", "refusals"),
         remedies=(
             "raise the token limit of the answer",
-            "soften the refusal wording of the prompt",
+            "relax the refusal instructions of the prompt",
             "ask in the prompt for every part of the query to be answered",
         ),
     ),
@@ -365,17 +365,17 @@ BRANCHES: tuple[TreeBranch, ...] = (
     TreeBranch(
         name="6 over-fetching",
         layer="retrieval",
-        title="more chunks are fetched than are of use",
+        title="more chunks are retrieved than are useful",
         match=_match_overfetching,
         reads=("context_relevance", "chunk_utilization"),
         stages=("top-k", "reranker", "score threshold", "index", "embedder"),
         differences=("depth", "copies"),
-        remedies=("lower top-k", "rerank and keep what is relevant", "set a least score"),
+        remedies=("lower top-k", "rerank and keep what is relevant", "set a minimum score"),
     ),
     TreeBranch(
         name="7 wandering",
         layer="generation",
-        title="the answers leave the question",
+        title="the answers go off topic",
         match=lambda walk: walk.dropped("answer_relevance"),
         reads=("answer_relevance",),
         stages=("prompt", "model", "refusal wording", "prompt assembly", "decoding"),

@@ -40,7 +40,7 @@ CHECKS = (
         title="the pipeline fails",
         fact="The pipeline fails on {share} of traces (errors, {before} before; p {p})",
         blocks=False,
-        remedies=("read the errors of the example traces", "retry or raise the time limit", "put back the last change"),
+        remedies=("read the errors of the example traces", "retry or raise the time limit", "revert the last change"),
     ),
     PipelineCheck(
         metric="empty_retrieval",
@@ -50,8 +50,8 @@ CHECKS = (
         blocks=True,
         remedies=(
             "search for the queries of the example traces without filters",
-            "check that the filter leaves chunks and the index holds every document",
-            "lower the least score",
+            "check that the filter does not exclude every chunk and that the index holds every document",
+            "lower the minimum score",
         ),
     ),
     PipelineCheck(
@@ -61,9 +61,9 @@ CHECKS = (
         fact="Answers are blank on {share} of traces ({before} before; p {p})",
         blocks=True,
         remedies=(
-            "look at the raw output of the model on the example traces",
+            "inspect the raw output of the model on the example traces",
             "raise the token limit of the answer",
-            "check what parses or filters the output",
+            "check the code that parses or filters the output",
         ),
     ),
     PipelineCheck(
@@ -72,7 +72,7 @@ CHECKS = (
         title="citations are gone",
         fact="Citations are gone: {share} of answers cite nothing ({before} before; p {p})",
         blocks=False,
-        remedies=("put back the instruction and the schema for citations", "check what parses them"),
+        remedies=("restore the instruction and the schema for citations", "check the code that parses them"),
     ),
 )
 """In the order of the pipeline."""

@@ -18,7 +18,7 @@ from ragfault.metrics.catalog import compute_score, parse_metric
 from ragfault.records import Chunk, Citation, Gold, RelevanceLevel, Trace
 
 NEARLY_SAME = 0.7  # of the phrases of the longer text; a corpus that is cut anew shares fewer
-KNOWN_SHARE = 0.8  # of the texts under new ids; fewer are known where the corpus was cut anew
+KNOWN_SHARE = 0.8  # of the texts under new ids; fewer are known where the corpus was re-chunked
 MAX_EDITED = 20_000  # texts that are searched for edits
 
 
@@ -121,7 +121,7 @@ def compare_gold(
     """Return whether two golds name the same chunks, and the same spans.
 
     They do as they stand, or once ids and documents are renamed. Gold chunks are the same as well where the spans are
-    and the corpus was cut anew: neither run knows the ids (`known`) that the other's gold names alone.
+    and the corpus was re-chunked: neither run knows the ids (`known`) that the other's gold names alone.
     """
     old, new = old or Gold(), new or Gold()
     chunks = old.chunks == new.chunks

@@ -13,7 +13,7 @@ from ragfault.analysis.comparison.records import RunDifference
 from ragfault.io.runs import Run
 from ragfault.records import Trace
 
-SHARED_IDS_LIMIT = 0.2  # below this share of chunk ids in common, the corpus was cut anew
+SHARED_IDS_LIMIT = 0.2  # below this share of chunk ids in common, the corpus was re-chunked
 
 GOLD_ID_METRICS = frozenset(
     {
@@ -119,7 +119,7 @@ def _corpus_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDiffere
             yield RunDifference(name="texts", baseline=0.0, candidate=other, text=text, suspects=("source documents",))
     if least and len(both) / least < 0.5:
         share = f"only {len(both) / least:.0%}" if both else "none"
-        text = f"{share} of the chunk ids are in both runs: the corpus was cut anew"
+        text = f"{share} of the chunk ids are in both runs: the corpus was re-chunked"
         yield RunDifference(
             name="ids", baseline=None, candidate=len(both) / least, text=text, suspects=("chunker", "index")
         )

@@ -75,7 +75,7 @@ def check_free(out: AnyPath, *, force: bool = False) -> None:
             "Move that away, or choose another place with -o."
         )
     if not force:
-        raise OutputError(f"{out} exists already. Choose another place with -o, or replace it with --force.")
+        raise OutputError(f"{out} exists already. Choose another path with -o, or replace it with --force.")
 
 
 def _is_interrupted_upload(out: RemotePath) -> bool:

@@ -341,8 +341,8 @@ def render_tuning_html(result: TuningResult) -> str:
         facts=(describe_tuning_terms(result), *result.notes),
         sections=(
             ("gain", "On the held-out questions"),
-            ("steps", "What each step brings"),
-            ("rejected", "Tried in its place"),
+            ("steps", "Gain of each step"),
+            ("rejected", "Alternatives tried"),
             ("frontier", "Frontier"),
             ("words", "In words"),
             ("config", "pipeline.toml"),

@@ -73,5 +73,10 @@ def _build_rows(savings: Savings) -> list[tuple[str, ...]]:
         ),
         ("saved", "Saved a month", "cost before − cost after", "", format_cost(savings.saved)),
         ("yearly", "Saved a year", f"{MONTHS_PER_YEAR} × saved a month", "", format_cost(savings.yearly)),
-        ("waiting", "Waiting a month, hours", f"queries × latency ÷ {MS_PER_HOUR:,}", *map(format_number, waiting)),
+        (
+            "waiting",
+            "Waiting time a month, hours",
+            f"queries × latency ÷ {MS_PER_HOUR:,}",
+            *map(format_number, waiting),
+        ),
     ]

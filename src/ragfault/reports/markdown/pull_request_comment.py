@@ -28,13 +28,13 @@ def render_comment(
     What would make it longer than `LONGEST` is left out from the end, and that is said.
 
     >>> render_comment(None, None, notes=("no baseline",)).splitlines()[0]
-    '### ❔ ragfault: evaluated, nothing was asked of it'
+    '### ❔ ragfault: evaluated without thresholds or a baseline'
     """
     parts = [_build_title(decision, bisection_result), "\n".join(f"> {escape_markdown(note)}" for note in notes)]
     if bisection_result is not None:
         parts.append(_drop_heading(bisection.render_bisection_markdown(bisection_result)))
     if decision is not None:
-        parts.append(_fold_section("Thresholds and metrics, one by one", gate.render_gate_markdown(decision)))
+        parts.append(_fold_section("Every threshold and metric", gate.render_gate_markdown(decision)))
     if card:
         parts.append(_fold_section("Scorecard", card))
     return _limit_length([part.strip() for part in parts if part.strip()])
@@ -44,7 +44,7 @@ def _build_title(gate: GateResult | None, bisection: Bisection | None) -> str:
     if bisection is not None and bisection.verdict == "fault":
         return f"### ❌ {escape_markdown(summarize_verdict(bisection))}"
     if gate is None and bisection is None:
-        return "### ❔ ragfault: evaluated, nothing was asked of it"
+        return "### ❔ ragfault: evaluated without thresholds or a baseline"
     sentences = [] if gate is None else [_summarize_gate(gate)]
     sentences += [] if bisection is None else [escape_markdown(summarize_verdict(bisection)).rstrip(".")]
     return f"### {'❔ ' if gate is None else ''}{'. '.join(sentences)}"

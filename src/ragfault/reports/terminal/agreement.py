@@ -26,12 +26,12 @@ FIGURE_TITLES = {
     "auroc": "AUROC",
     "average_precision": "average precision",
     "auroc_within": "AUROC within {within}",
-    "balanced_accuracy": "balanced accuracy at its own word",
+    "balanced_accuracy": "balanced accuracy at its own decision",
     "best_balanced_accuracy": "– at the best threshold",
-    "balanced_accuracy_lost": "– lost by the threshold",
-    "sensitivity": "sensitivity at its own word",
-    "specificity": "specificity at its own word",
-    "kappa": "Cohen's kappa at its own word",
+    "balanced_accuracy_lost": "– loss by the threshold",
+    "sensitivity": "sensitivity at its own decision",
+    "specificity": "specificity at its own decision",
+    "kappa": "Cohen's kappa at its own decision",
     "alpha": "Krippendorff's alpha",
     "kappa_linear": "weighted kappa of grades, linear",
     "kappa_quadratic": "– quadratic",
@@ -39,7 +39,7 @@ FIGURE_TITLES = {
     "calibration_error": "calibration error",
     "brier": "Brier score",
     "unsure": "share unsure",
-    "accuracy": "accuracy at its own word",
+    "accuracy": "accuracy at its own decision",
     "accuracy_sure": "– where it is sure",
     "accuracy_unsure": "– where it is unsure",
 }
@@ -180,7 +180,7 @@ def describe_measurement(measurement: JudgeMeasurement) -> list[str]:
         (measurement.unlabelled, "without a label"),
         (measurement.skipped, "lines or labels that cannot be read"),
         (measurement.failed, "on which the judge failed"),
-        (measurement.unjudged, "on which the judge said nothing"),
+        (measurement.unjudged, "on which the judge gave no verdict"),
     ]
     left = ", ".join(f"{count:,} {why}" for count, why in out if count)
     if left:
@@ -194,7 +194,7 @@ def _describe_f1_threshold(measurement: JudgeMeasurement) -> str:
     at = "undefined" if measurement.cut is None else f"{measurement.cut:.2f}"
     if measurement.threshold == "cv":
         return f"F1 at the best threshold of the other folds ({at} on average)"
-    return f"F1 at its own word ({at})" if measurement.threshold == "own" else f"F1 at {at}"
+    return f"F1 at its own decision ({at})" if measurement.threshold == "own" else f"F1 at {at}"
 
 
 def list_closing_notes(measurement: JudgeMeasurement) -> list[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KIND_QUESTIONS: dict[ItemKind, str] = {
     "chunk": "How relevant is this chunk to the query?",
-    "claim": "What do the chunks make of this claim?",
+    "claim": "Do the chunks support this claim?",
     "citation": "Does the cited chunk support the claim?",
     "fact": "Does the answer state this fact?",
     "refusal": "Does the answer refuse, instead of answering?",
@@ -34,12 +34,12 @@ KIND_QUESTIONS: dict[ItemKind, str] = {
 CHOICE_HELP: dict[str, str] = {
     "high": "answers the query, or a part of it",
     "medium": "helps to answer it",
-    "low": "is about the same matter, and does not help",
-    "none": "has nothing to do with it",
+    "low": "is on the same subject but does not help",
+    "none": "is unrelated",
     "supported": "a chunk states it",
     "inferred": "it follows from what the chunks say",
     "unsupported": "no chunk states it",
-    "contradicted": "a chunk says otherwise",
+    "contradicted": "a chunk contradicts it",
 }
 """Meanings of the labels."""
 
@@ -188,7 +188,7 @@ def render_raters_terminal(
         cells = [format_interval(rater.accuracy), format_interval(rater.kappa), format_interval(rater.alpha)]
         shared = f"{rater.shared:,}" if rater.reason is None else f"0: {rater.reason}"
         table.add_row(rater.kind, people, f"{rater.items:,}", shared, *cells)
-    parts: list[RenderableType] = [Text("People beside each other", style="bold"), table]
+    parts: list[RenderableType] = [Text("Agreement between people", style="bold"), table]
     disputes = [(rater.kind, dispute) for rater in raters for dispute in rater.disputes]
     if disputes:
         parts.append(Text(f"\nThey differ on {format_count(len(disputes), 'item')}", style="bold cyan"))

@@ -144,7 +144,7 @@ def _build_fault(fault: LayerFault) -> list[RenderableType]:
     parts.append(indent_line(2, ("how to fix it: ", "green"), clean_text("; ".join(fault.remedies))))
     if fault.examples:
         metric = clean_text(fault.examples[0].metric)
-        parts.append(indent_line(2, ("the traces that show it best", "dim"), f", by {metric}:"))
+        parts.append(indent_line(2, ("example traces", "dim"), f", by {metric}:"))
     for example in fault.examples[:EXAMPLES_SHOWN]:
         parts.append(
             indent_line(

@@ -165,7 +165,7 @@ def _group_by_set(card: JudgeCard) -> dict[str, list[CardEntry]]:
     return groups
 
 
-VERDICT_HEADINGS = ("verdicts on", "n", "only first, only second", "alike", "kappa", "alpha")
+VERDICT_HEADINGS = ("verdicts on", "n", "only by the first, only by the second", "alike", "kappa", "alpha")
 METRIC_HEADINGS = ("metric", "layer", "n", "first", "second", "second less first", "correlation")
 FLAKINESS_HEADINGS = ("metric", "n", "within a trace", "traces that move", "reliability", "drift of the mean")
 MAX_DIFFERENCES_SHOWN = 10
@@ -193,7 +193,7 @@ def render_judges_terminal(comparison: JudgeComparison, *, width: int | None = N
     if comparison.disagreements:
         parts.append(
             Text(
-                f"\nWhere they differ most, of {format_count(comparison.disagreement_count, 'item')}", style="bold cyan"
+                f"\nLargest disagreements, of {format_count(comparison.disagreement_count, 'item')}", style="bold cyan"
             )
         )
     for split in comparison.disagreements[:MAX_DIFFERENCES_SHOWN]:
@@ -216,7 +216,7 @@ def render_flakiness_terminal(flakiness: JudgeFlakiness, *, width: int | None = 
         Text(f"judge {clean_text(flakiness.judge)}", style="dim"),
     ]
     if flakiness.deterministic:
-        parts.append(Text("It said the same each time: no interval needs to be wider."))
+        parts.append(Text("Its verdicts were identical each time: no interval needs widening."))
     else:
         rows = [
             [
@@ -252,7 +252,7 @@ def describe_judges(comparison: JudgeComparison) -> list[str]:
         ("first", "second"), comparison.judges, comparison.speeds, comparison.failed, strict=True
     ):
         cost = f"; {format_speed(speed)}" if speed is not None else ""
-        failed = f"; lost something on {format_count(lost, 'trace')}" if lost else ""
+        failed = f"; failed in part on {format_count(lost, 'trace')}" if lost else ""
         lines.append(f"{place}: {clean_text(judge)}{cost}{failed}")
     return lines
 

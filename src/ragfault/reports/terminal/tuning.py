@@ -87,8 +87,8 @@ def render_tuning_terminal(result: TuningResult, *, width: int | None = None, co
 def _group_gains(result: TuningResult) -> tuple[tuple[str, tuple[Gain, ...]], ...]:
     return (
         ("Whole pipelines", result.gains),
-        ("What each step of the best-scoring pipeline brings", result.ablations),
-        ("Tried in its place (the gain is of the best-scoring pipeline)", result.rejected),
+        ("Gain of each step of the best-scoring pipeline", result.ablations),
+        ("Alternatives tried (gain of the best-scoring pipeline over each)", result.rejected),
     )
 
 

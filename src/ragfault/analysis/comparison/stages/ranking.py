@@ -13,7 +13,7 @@ from msgspec import Struct, convert
 from ragfault.analysis.comparison.records import StageEvidence, Suspect
 
 MAX_SUSPECTS = 3
-NO_EVIDENCE = "nothing on the pairs speaks for it in particular"
+NO_EVIDENCE = "no specific evidence on these pairs"
 
 
 class StageWeights(Struct, frozen=True):
