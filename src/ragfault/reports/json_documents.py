@@ -33,7 +33,7 @@ from ragfault.records import Layer
 from ragfault.reports.terminal.monitoring import describe_drop, summarize_monitor
 from ragfault.reports.terminal.run_history import summarize_history
 from ragfault.reports.wording import combine_verdicts
-from ragfault.testsets import RefreshResult
+from ragfault.testsets import RefreshResult, TestsetDescription
 from ragfault.tuning import TuningResult
 from ragfault.tuning.pitfalls import Pitfall
 from ragfault.tuning.relevance import RelevanceComparison
@@ -238,6 +238,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "export": (WrittenFiles, tuple[TrackedRun, ...]),
     "tune": (TuningResult,),
     "testset make": (WrittenTestset,),
+    "testset describe": (TestsetDescription,),
     "testset refresh": (RefreshResult,),
     "lint": (tuple[Pitfall, ...], InputSummary),
     "savings": (Savings,),

@@ -1,6 +1,7 @@
 """Evaluation sets: questions with gold spans made from a corpus, checked, described, and kept valid as it changes."""
 
 from ragfault.testsets.anchors import RefreshResult, SpanChange, refresh_testset
+from ragfault.testsets.description import TestsetDescription, describe_testset
 from ragfault.testsets.make import make_testset
 from ragfault.testsets.records import DEFAULT_MIX, QUESTION_KINDS, RejectedItem, TestsetResult
 from ragfault.testsets.wording import QueryStyle, fit_style
@@ -12,7 +13,9 @@ __all__ = [
     "RefreshResult",
     "RejectedItem",
     "SpanChange",
+    "TestsetDescription",
     "TestsetResult",
+    "describe_testset",
     "fit_style",
     "make_testset",
     "refresh_testset",

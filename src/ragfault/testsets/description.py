@@ -1,0 +1,202 @@
+"""Description of an evaluation set: its kinds, coverage of the corpus, effective size, and what it can detect."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from msgspec import Struct
+
+from ragfault.errors import InputError
+from ragfault.records import Document, Span, Trace
+from ragfault.stats import detectable_effect, required_pairs
+from ragfault.testsets.passages import CorpusIndex
+from ragfault.text import make_shingles
+
+TYPICAL_DEVIATION = 0.25
+"""Standard deviation of nDCG@10 differences between two similar pipelines, by question: median 0.15 to 0.24 on four corpora."""
+PLANNED_CHANGE = 0.05
+NEAR_CHARACTERS = 400
+"""Gold spans of one document so near to each other depend on one passage."""
+SIMILAR_QUERIES = 0.5
+"""Jaccard similarity of word pairs from which on two queries ask about one thing."""
+DOMINANT_SHARE = 0.3
+MIN_DOCUMENTS = 4
+MIN_ITEMS = 50
+MAX_LISTED = 10
+
+
+class DocumentCoverage(Struct, frozen=True, kw_only=True):
+    """Share of the items that have gold in a document."""
+
+    document: str
+    items: int
+    share: float
+
+
+class TestsetDescription(Struct, frozen=True, kw_only=True):
+    """Content of an evaluation set, and how much can be concluded from it."""
+
+    __test__ = False  # not a class of tests
+
+    items: int
+    kinds: dict[str, int]
+    """Kind of question → number of items; "unknown" without one."""
+    unanswerable: int
+    """Items that are marked as not answerable."""
+    reviewed: int
+    """Items that a person accepted."""
+    chunks_needed: float | None
+    """Mean number of separate gold places of an item; None without gold."""
+    documents: tuple[DocumentCoverage, ...]
+    """The documents with most items, at most ten."""
+    covered: int
+    """Number of documents with gold."""
+    corpus: int | None
+    """Number of documents of the corpus; None where it was not given."""
+    topics: dict[str, float]
+    """Topic of the corpus → share of it that has gold nearby; empty where the corpus was not given."""
+    uncovered: tuple[str, ...]
+    """The longest documents without an item, at most ten."""
+    groups: int
+    """Groups of items with overlapping gold or nearly one query."""
+    effective: float
+    """Number of independent items with as much information (Kish), if the items of a group always agree."""
+    detectable: float | None
+    """Smallest change of a mean in 0 … 1 that the effective size detects in 4 of 5 cases; None below two groups."""
+    required: int
+    """Effective size that detects a change of 0.05."""
+    warnings: tuple[str, ...]
+
+
+def describe_testset(items: Iterable[Trace], documents: Iterable[Document] | None = None) -> TestsetDescription:
+    """Describe an evaluation set: kinds, coverage by document and topic, effective size, power and warnings.
+
+    The effective size is n² / Σ m², m the sizes of the groups of items with overlapping gold or nearly one query (Kish
+    1965): a lower bound. The detectable change is that of a paired comparison at a power of 0.8 and alpha of 0.05, with
+    a standard deviation of 0.25 of the differences, which is typical of nDCG@10 between similar pipelines. Topics are
+    the folders of the corpus, or its documents where it has no folders.
+
+    Raises InputError for a set without an item.
+
+    >>> description = describe_testset([Trace(id=f"{at}", query=f"question {at}") for at in range(3)])
+    >>> description.items, description.groups, description.chunks_needed
+    (3, 3, None)
+    """
+    listed = list(items)
+    if not listed:
+        raise InputError("the evaluation set has no item.")
+    corpus = None if documents is None else list(documents)
+    by_document = Counter(name for item in listed for name in {span.document for span in _list_spans(item)})
+    sizes = [len(_merge_spans(spans)) for item in listed if (spans := _list_spans(item))]
+    groups = group_items(listed)
+    effective = len(listed) ** 2 / sum(size * size for size in groups)
+    with_gold = sum(1 for item in listed if _list_spans(item))
+    described = tuple(
+        DocumentCoverage(document=name, items=count, share=count / with_gold)
+        for name, count in sorted(by_document.items(), key=lambda pair: (-pair[1], pair[0]))[:MAX_LISTED]
+    )
+    detectable = detectable_effect(TYPICAL_DEVIATION, effective)
+    missing = [document for document in corpus or () if document.id not in by_document]
+    reviewed = sum(item.metadata.get("review") == "accepted" for item in listed)
+    return TestsetDescription(
+        items=len(listed),
+        kinds=dict(Counter(str(item.metadata.get("kind", "unknown")) for item in listed)),
+        unanswerable=sum(item.answerable is False for item in listed),
+        reviewed=reviewed,
+        chunks_needed=fmean(sizes) if sizes else None,
+        documents=described,
+        covered=len(by_document),
+        corpus=None if corpus is None else len(corpus),
+        topics=_measure_topics(corpus, listed) if corpus else {},
+        uncovered=tuple(d.id for d in sorted(missing, key=lambda d: (-len(d.text), d.id))[:MAX_LISTED]),
+        groups=len(groups),
+        effective=effective,
+        detectable=detectable if math.isfinite(detectable) else None,
+        required=required_pairs(PLANNED_CHANGE, TYPICAL_DEVIATION) or 0,
+        warnings=tuple(_list_warnings(listed, described, len(by_document), effective, reviewed)),
+    )
+
+
+def _list_spans(item: Trace) -> tuple[Span, ...]:
+    return item.gold.spans if item.gold is not None else ()
+
+
+def _merge_spans(spans: Sequence[Span]) -> list[Span]:
+    """Return one span for each separate place: those of a document that are near to each other count once."""
+    merged: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.document, span.start)):
+        if merged and merged[-1].document == span.document and span.start - merged[-1].end <= NEAR_CHARACTERS:
+            continue
+        merged.append(span)
+    return merged
+
+
+def group_items(items: Sequence[Trace]) -> list[int]:
+    """Return the sizes of the groups of items with overlapping gold or nearly one query, the largest first.
+
+    >>> queries = ["fare of the night ferry", "the fare of the night ferry"]
+    >>> group_items([Trace(id=query, query=query) for query in queries])
+    [2]
+    """
+    parents = list(range(len(items)))
+
+    def find_root(at: int) -> int:
+        while parents[at] != at:
+            parents[at] = parents[parents[at]]
+            at = parents[at]
+        return at
+
+    places = sorted(
+        (span.document, span.start, span.end, at) for at, item in enumerate(items) for span in _list_spans(item)
+    )
+    reach = ("", -1, 0)
+    for document, start, end, at in places:
+        if document == reach[0] and start < reach[1]:
+            parents[find_root(at)] = find_root(reach[2])
+            end = max(end, reach[1])  # noqa: PLW2901
+        reach = (document, end, at)
+    pairs = [make_shingles(item.query, 2) for item in items]
+    holders: defaultdict[str, list[int]] = defaultdict(list)
+    for at, shingles in enumerate(pairs):
+        others = {other for shingle in shingles for other in holders[shingle]}
+        for other in sorted(others):
+            if len(shingles & pairs[other]) >= SIMILAR_QUERIES * len(shingles | pairs[other]):
+                parents[find_root(at)] = find_root(other)
+        for shingle in shingles:
+            holders[shingle].append(at)
+    return sorted(Counter(map(find_root, range(len(items)))).values(), reverse=True)
+
+
+def _measure_topics(corpus: Sequence[Document], items: Sequence[Trace]) -> dict[str, float]:
+    """Measure, for each folder of the corpus (or document), the share of its passages that have gold."""
+    index = CorpusIndex(corpus)
+    has_folders = any("/" in document.id for document in corpus)
+    spans: defaultdict[str, list[Span]] = defaultdict(list)
+    for item in items:
+        for span in _list_spans(item):
+            spans[span.document].append(span)
+    total: Counter[str] = Counter()
+    reached: Counter[str] = Counter()
+    for passage in index.passages:
+        topic = passage.document.rpartition("/")[0] or "." if has_folders else passage.document
+        total[topic] += 1
+        reached[topic] += any(span.start < passage.end and passage.start < span.end for span in spans[passage.document])
+    return {topic: reached[topic] / total[topic] for topic in sorted(total)}
+
+
+def _list_warnings(
+    items: Sequence[Trace], documents: Sequence[DocumentCoverage], covered: int, effective: float, reviewed: int
+) -> Iterable[str]:
+    if documents and documents[0].share > DOMINANT_SHARE and covered >= MIN_DOCUMENTS:
+        yield f"{documents[0].document} holds the gold of {documents[0].share:.0%} of the items: means are mostly its own"
+    if effective < MIN_ITEMS:
+        yield f"the effective size is {effective:.0f}: only large changes show"
+    if effective < len(items) / 2:
+        yield f"{len(items)} items are worth {effective:.0f} independent ones: many share their gold or a query"
+    if not any(item.answerable is False for item in items):
+        yield "no item is unanswerable: whether the system refuses rightly is not tested"
+    if reviewed < len(items) and any("review" in item.metadata for item in items):
+        yield f"{len(items) - reviewed} of {len(items)} items were not reviewed by a person"
