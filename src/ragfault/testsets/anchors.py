@@ -335,15 +335,15 @@ def refresh_testset(
             valid.append(replace(item, gold=replace(item.gold, spans=spans)) if item.gold and spans else item)
         else:
             broken.append(item)
-    counts = Counter(change.state for change in changes)
+    counts = Counter[str](change.state for change in changes)
     return RefreshResult(items=tuple(valid), broken=tuple(broken), changes=tuple(changes), counts=dict(counts))
 
 
 def _refresh_item(index: AnchorIndex, before: dict[str, str], item: Trace) -> Iterator[SpanChange]:
     gold = item.gold or Gold()
     if gold.chunks and not gold.spans:
-        reason = "its gold are ids of chunks, which another chunker or an edit makes void; give it spans"
-        yield SpanChange(item=item.id, document="", state="unverified", reason=reason)
+        missing = "its gold are ids of chunks, which another chunker or an edit makes void; give it spans"
+        yield SpanChange(item=item.id, document="", state="unverified", reason=missing)
     for span in gold.spans:
         if span.quote is None and span.document in before:
             text = before[span.document]
