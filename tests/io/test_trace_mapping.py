@@ -731,3 +731,42 @@ def test_json_body_is_what_a_collector_writes():
     """The spans of a request read back as the operations that they were made of."""
     assert decode_request(json_body(openinference()), content_type=JSON).spans == tuple(openinference())
     assert openinference()[0].duration == 100 * MS
+
+
+def test_steps_have_input_and_output():
+    """Of each step there is what it was given and what it made: of a model the whole prompt, of a search its chunks."""
+    messages = '[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Oslo, 1040. When?"}]'
+    attributes = {
+        "root": {"openinference.span.kind": "CHAIN", "input.value": "When?", "output.value": "In 1040."},
+        "search": {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": "When was Oslo founded?"},
+        "tool": {
+            "openinference.span.kind": "TOOL",
+            "input.value": '{"city": "Oslo"}',
+            "output.value": '{"year": 1040}',
+        },
+        "model": {"gen_ai.operation.name": "chat", "gen_ai.input.messages": messages, "output.value": "In 1040."},
+        "long": {"openinference.span.kind": "TOOL", "input.value": "x" * 30_000},
+    }
+    attributes["search"]["gen_ai.retrieval.documents"] = '[{"id": "a", "content": "Oslo, 1040."}]'
+    spans = [
+        OtelSpan(
+            trace="t", id=name, parent=None if name == "root" else "root", name=name, start=at, end=99, attributes=recorded
+        )
+        for at, (name, recorded) in enumerate(attributes.items())
+    ]
+    steps = {step.name: step for step in build_trace(spans).steps}
+    assert (steps["root"].input, steps["root"].output) == ("When?", "In 1040.")
+    assert (steps["search"].input, steps["search"].output) == ("When was Oslo founded?", None)
+    assert steps["search"].chunks == ("a",)
+    assert "1040" in steps["tool"].output
+    assert "Oslo" in steps["tool"].input
+    assert (steps["model"].input, steps["model"].output) == ("Be brief.\nOslo, 1040. When?", "In 1040.")
+    assert steps["long"].input.endswith("(10,000 characters more)")
+
+
+def test_embeddings_alone_are_not_rag():
+    """A trace of nothing but embeddings is passed over; a model whose question was not recorded is a fault."""
+    recorded = {"openinference.span.kind": "EMBEDDING", "embedding.model_name": "m"}
+    assert build_trace([OtelSpan(trace="t", id="1", name="embed", end=9, attributes=recorded)]) is None
+    with pytest.raises(InvalidRecord, match="query"):
+        build_trace([OtelSpan(trace="t", id="1", name="m", end=9, attributes={"gen_ai.operation.name": "chat"})])

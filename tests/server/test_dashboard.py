@@ -15,8 +15,9 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
-from dashboard_server import Client, DashboardServer
+from dashboard_server import BEGAN, Client, DashboardServer
 from ragfault.evaluation.agreement.human_labels import fingerprint_answer
+from ragfault.records import Chunk, Step, Trace
 from ragfault.server import issue_token
 from ragfault.server.dashboard.page_renderer import local_path, trace_url
 from ragfault.server.security import CONTENT_SECURITY_POLICY
@@ -33,6 +34,8 @@ PAGES = (
     "/traces",
     "/traces?sort=groundedness&order=ascending&limit=20",
     "/incidents",
+    "/conversations",
+    "/access",
     "/alerts",
     "/clusters",
     "/runs",
@@ -43,7 +46,7 @@ PAGES = (
 )
 
 
-ALONE = ("/help", "/sign-in", "/compare", "/drift")
+ALONE = ("/help", "/sign-in", "/compare", "/drift", "/access")
 """Pages without a JSON view, or that have none before something is chosen."""
 
 SCRIPTS = {
@@ -340,3 +343,39 @@ def test_addresses_of_any_id(client: Client):
     assert all(name.startswith("/traces/") and local_path(name) == name for name in address)
     assert client.ask(trace_url(HOSTILE)).status == 200
     assert quote(HOSTILE, safe="") in trace_url(HOSTILE)
+
+
+def test_a_trace_shows_its_steps_as_a_tree(tmp_path: Path):
+    """Each step stands below the one that it is part of, with its input and output, as text."""
+    server = DashboardServer(tmp_path / "s")
+    steps = (
+        Step(
+            id="w",
+            name="answer",
+            kind="plan",
+            input="When?",
+            output="<script>alert(1)</script>",
+            start=0.0,
+            duration=9.0,
+        ),
+        Step(id="r", parent="w", name="search", kind="retrieve", chunks=("a", "gone"), start=1.0, duration=3.0),
+        Step(id="m", parent="w", name="model", kind="generate", input="Oslo, 1040.\n\u202eWhen?", error=""),
+    )
+    trace = Trace(id="1", query="When?", chunks=(Chunk(id="a", text="Oslo, 1040."),), answer="1040", conversation="c/1",
+                  steps=steps, time=BEGAN)  # fmt: skip
+    server.store.append_traces([trace]).result()
+    with server.serving() as url:
+        page = Client(url).ask("/traces/1").text
+        listed = Client(url).ask("/conversations").text
+        turns = Client(url).ask("/conversation?id=c%2F1").text
+        assert Client(url).ask("/conversation?id=none").status == 404
+    assert [int(depth) for depth in re.findall(r'<li class="depth-(\d)">', page)] == [0, 1, 1]
+    assert page.index("answer</bdi>") < page.index("search</bdi>") < page.index("model</bdi>")
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>alert" not in page
+    assert "\u202e" not in page
+    assert '<a href="#chunk-1">' in page
+    assert "the generator did not see it" in page
+    assert 'href="/conversation?id=c%2F1"' in page
+    assert 'href="/conversation?id=c%2F1"' in listed
+    assert 'href="/traces/1"' in turns

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
@@ -76,17 +80,25 @@ def test_a_layer_stands_as_its_routes_do():
 def test_stages_from_whatever_was_recorded():
     """Steps are drawn as they ran; without them retrieval and generation, one after the other."""
     bare = Trace(id="1", query="?")
-    assert drawing.draw_waterfall(bare) is None
+    assert drawing.list_steps(bare) == []
     rough = msgspec.structs.replace(bare, latency=Latency(retrieval=10.0, generation=20.0, total=35.0))
-    assert [(name, start) for name, start, _, _ in drawing.list_stages(rough)] == [
+    assert [(row.name, row.start) for row in drawing.list_steps(rough)] == [
         ("retrieval", 0.0),
         ("generation", 10.0),
         ("total", 0.0),
     ]
-    timed = msgspec.structs.replace(
-        bare, steps=(Step(id="s", name="<b>", start=1.0, duration=2.0, chunks=("a", "b", "c")),)
-    )
-    assert "&lt;b&gt;" in str(drawing.draw_waterfall(timed))
+    timed = msgspec.structs.replace(bare, steps=(Step(id="s", start=1.0, duration=2.0), Step(id="t", start=math.inf)))
+    assert [row.drawing is not None for row in drawing.list_steps(timed)] == [True, False]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([None, *"abcde"])), max_size=8))
+def test_a_tree_of_steps_has_each_of_them_once(pairs: list[tuple[str, str | None]]):
+    """Whatever the parents, circles and equal ids among them, no step is lost, and each part is below its whole."""
+    steps = [Step(id=id, parent=parent, name=str(at)) for at, (id, parent) in enumerate(pairs)]
+    ordered = drawing.order_steps(steps)
+    assert sorted(step.name for _, step in ordered) == sorted(step.name for step in steps)
+    for at, (depth, step) in enumerate(ordered):
+        assert depth == 0 or any(above == depth - 1 and outer.id == step.parent for above, outer in ordered[:at])
 
 
 def test_a_line_over_time_loses_no_value():

@@ -341,6 +341,26 @@ def test_expired_traces_are_deleted(at: Place, tmp_path: Path):
     store.close()
 
 
+def test_conversations_are_listed_by_their_last_trace(at: Place, tmp_path: Path):
+    """Each conversation is there once with its turns, failures and first query; page by page all of them are."""
+    store = open_store(at(tmp_path))
+    began = datetime(2031, 5, 4, tzinfo=UTC)
+    traces = [
+        Trace(id=f"{name}-{turn}", query=f"{name} {turn}?", conversation=name,
+              time=began + timedelta(minutes=10 * turn + late), error="broken" if turn else None)
+        for late, name in enumerate(("ann", "böb", "eve")) for turn in (1, 0)
+    ]  # fmt: skip
+    store.append_traces([*traces, Trace(id="x", query="alone"), Trace(id="y", query="empty", conversation="")]).result()
+    shown = store.list_conversations()
+    assert [(row.id, row.traces, row.errors, row.query) for row in shown] == [
+        (name, 2, 1, f"{name} 0?") for name in ("eve", "böb", "ann")
+    ]
+    assert (shown[2].first, shown[2].last) == (began.timestamp(), began.timestamp() + 600)
+    assert store.list_conversations(limit=1) == shown[:1]
+    assert store.list_conversations(until=shown[0].last) == shown[1:]
+    store.close()
+
+
 def test_a_clock_of_elsewhere_deletes_nothing(at: Place, tmp_path: Path):
     """A trace expires by its arrival: a sender whose clock is days behind or ahead loses nothing and keeps nothing."""
     store = open_store(at(tmp_path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from ragfault.io.otel.recorded_content import (
     get_output,
     get_prompt,
     get_query,
+    get_recorded_value,
     get_tokens,
     parse_embedded_json,
     sum_tokens,
@@ -24,8 +25,10 @@ from ragfault.io.otel.recorded_content import (
 from ragfault.io.otel.retrieved_chunks import extract_chunks, extract_reply_chunks
 from ragfault.io.otel.semantic_conventions import (
     CONVERSATION_ATTRIBUTES,
+    INPUT_ATTRIBUTES,
     METADATA_ATTRIBUTES,
     METADATA_OBJECTS,
+    OUTPUT_ATTRIBUTES,
     REFERENCE_ATTRIBUTES,
     ROUTE_ATTRIBUTES,
     TRACE_INPUT_ATTRIBUTES,
@@ -163,6 +166,8 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
         return None
     query = _get_trace_query(outline)
     if query is None:
+        if not outline.select_steps(*OUTER_ROLES, *RETRIEVAL_ROLES, "llm"):
+            return None  # embeddings, guards and judges alone are not the way of a query
         raise InvalidRecord(
             f"no span of the trace {outline.root.trace} holds a query: is the recording of inputs switched off?"
         )
@@ -341,6 +346,8 @@ def _build_steps(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Step
             kind=STEP_KINDS.get(step.role),
             name=step.span.name or None,
             agent=step.span.name if step.role == "agent" else None,
+            input=_shorten_text(_get_step_input(step)),
+            output=_shorten_text(get_output(step) or _get_recorded_text(step, OUTPUT_ATTRIBUTES, chunk_ids)),
             chunks=chunk_ids.get(step.span.id),
             start=max(0, step.span.start - tree.root.start) / 1e6,
             duration=step.span.duration / 1e6,
@@ -350,6 +357,39 @@ def _build_steps(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Step
         for step in tree.steps
         if step.role != "part"
     )
+
+
+MAX_STEP_TEXT = 20_000
+"""Characters of the input and of the output of a step, each: a prompt repeats the chunks that the trace has."""
+
+
+def _get_step_input(step: SpanStep) -> str | None:
+    """Return what a step was given: the whole prompt of a model, else the question, else what was recorded."""
+    if step.role == "llm":
+        return get_prompt(step) or None
+    return get_query(step) or _get_recorded_text(step, INPUT_ATTRIBUTES, {})
+
+
+def _get_recorded_text(step: SpanStep, names: Sequence[str], with_chunks: Mapping[str, object]) -> str | None:
+    """Return what was recorded as text, JSON where it is none; None for steps whose chunks say it."""
+    if step.span.id in with_chunks:
+        return None
+    for part in step.records:
+        value = get_recorded_value(part.attributes, names)
+        if value is not None:
+            return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    return None
+
+
+def _shorten_text(text: str | None) -> str | None:
+    """Cut a text that is too long, and say so.
+
+    >>> _shorten_text("x" * 20_005)[-24:]
+    'xx … (5 characters more)'
+    """
+    if not text or len(text) <= MAX_STEP_TEXT:
+        return text or None
+    return f"{text[:MAX_STEP_TEXT]} … ({len(text) - MAX_STEP_TEXT:,} characters more)"
 
 
 def _drop_empty(tokens: TokenCounts) -> TokenCounts | None:

@@ -23,7 +23,7 @@ from ragfault.server.json_routes import JsonRoute, Server, build_openapi, proble
 from ragfault.server.request_limits import RETRY_AFTER
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
-from ragfault.server.storage import StoredTrace, TracePage, TraceSelection, TraceState
+from ragfault.server.storage import ConversationSummary, StoredTrace, TracePage, TraceSelection, TraceState
 
 
 def render_metrics(server: ServerState) -> str:
@@ -284,6 +284,14 @@ def get_incidents(server: Server, until: NumberParam = None, limit: LimitParam =
 def get_alerts(server: Server, until: NumberParam = None, limit: LimitParam = 200) -> traffic_views.AlertsView:
     """Return the alerts and a page of their history, the latest first."""
     return traffic_views.load_alerts(server, until, limit)
+
+
+@router.get("/conversations.json", **INVALID)
+def get_conversations(
+    server: Server, until: NumberParam = None, limit: Annotated[int, Query(ge=1, le=1000)] = 50
+) -> tuple[ConversationSummary, ...]:
+    """List conversations, the latest first; `until` the time of the last line lists those before it."""
+    return server.store.list_conversations(until, limit)
 
 
 @router.get("/clusters.json")

@@ -1,16 +1,17 @@
-"""SVG charts of live traffic: trends, sparklines and waterfalls, styled by CSS classes only."""
+"""SVG charts of live traffic: trends, sparklines and the steps of a trace, styled by CSS classes only."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from markupsafe import Markup
 from msgspec.structs import replace
 
 from ragfault.io.runs import MetricInfo
-from ragfault.records import Trace
+from ragfault.records import Step, Trace
 from ragfault.reports.charts.plots import (
     PlotArea,
     draw_mark,
@@ -172,69 +173,97 @@ def draw_sparkline(values: Sequence[float | None], low: float | None, high: floa
     return tag("svg", tag("polyline", points=path), class_="spark", viewBox="0 0 120 28", aria_hidden="true")
 
 
-def list_stages(trace: Trace) -> list[tuple[str, float, float, int | None]]:
-    """List the stages of a trace: name, start and duration in milliseconds, chunks returned.
+MAX_DEPTH = 8
+"""Depth of the tree of steps that is still indented."""
 
-    From its steps; otherwise retrieval and generation in sequence, as far as their durations are known.
+MAX_STEPS = 500
+"""Steps of a trace that its page shows."""
+
+
+class StepRow(NamedTuple):
+    """A step as the page of a trace shows it."""
+
+    depth: int
+    """Number of steps around it."""
+    name: str
+    step: Step | None
+    """None: known only by its latency."""
+    start: float | None
+    """Milliseconds from the start of the trace."""
+    duration: float | None
+    drawing: Markup | None = None
+    """Its time within the trace; None where it was not recorded."""
+
+
+def order_steps(steps: Sequence[Step]) -> list[tuple[int, Step]]:
+    """Order steps as a tree, each after the one that it is part of, with its depth; every step occurs once.
+
+    A step whose parent is missing stands at the top, and so does the first one of a circle.
+
+    >>> steps = (Step(id="b", parent="a"), Step(id="a"), Step(id="c", parent="c"))
+    >>> [(depth, step.id) for depth, step in order_steps(steps)]
+    [(0, 'a'), (1, 'b'), (0, 'c')]
     """
+    known = {step.id for step in steps}
+    parts: dict[str | None, list[int]] = {}
+    for at, step in enumerate(steps):
+        is_top = step.parent is None or step.parent not in known or step.parent == step.id
+        parts.setdefault(None if is_top else step.parent, []).append(at)
+    ordered: list[tuple[int, Step]] = []
+    met: set[int] = set()
+    for root in (*parts.get(None, ()), *range(len(steps))):
+        waiting = [(0, root)]
+        while waiting:
+            depth, at = waiting.pop()
+            if at in met:
+                continue
+            met.add(at)
+            ordered.append((depth, steps[at]))
+            waiting += ((depth + 1, part) for part in reversed(parts.get(steps[at].id, ())))
+    return ordered
+
+
+def list_steps(trace: Trace) -> list[StepRow]:
+    """List the steps of a trace as a tree; without steps, retrieval and generation in sequence, as far as known."""
     if trace.steps:
-        return [
-            (
-                step.name or step.kind or step.id,
-                step.start or 0.0,
-                step.duration or 0.0,
-                None if step.chunks is None else len(step.chunks),
-            )
-            for step in trace.steps
-            if step.start is not None or step.duration is not None
+        rows = [
+            StepRow(min(depth, MAX_DEPTH), step.name or step.kind or step.id, step, step.start, step.duration)
+            for depth, step in order_steps(trace.steps)[:MAX_STEPS]
         ]
-    if trace.latency is None:
-        return []
-    stages: list[tuple[str, float, float, int | None]] = []
-    at = 0.0
-    for name in ("retrieval", "generation"):
-        took = getattr(trace.latency, name)
-        if took is not None:
-            stages.append((name, at, took, None))
-            at += took
-    if trace.latency.total is not None:
-        stages.append(("total", 0.0, trace.latency.total, None))
-    return stages
+    else:
+        rows, at = [], 0.0
+        for name in ("retrieval", "generation", "total"):
+            took = getattr(trace.latency, name, None)
+            if took is not None:
+                rows.append(StepRow(0, name, None, 0.0 if name == "total" else at, took))
+                at += took
+    times = [(row.start or 0.0, row.duration or 0.0) for row in rows if _is_timed(row)]
+    if not times:
+        return rows
+    first = min(start for start, _ in times)
+    reach = max(start + took for start, took in times) - first or 1.0
+    return [row._replace(drawing=_draw_time(row, first, reach)) if _is_timed(row) else row for row in rows]
 
 
-def draw_waterfall(trace: Trace) -> Markup | None:
-    """Draw the stages of a trace over time with their figures in words; None where none was recorded."""
-    stages = [stage for stage in list_stages(trace) if math.isfinite(stage[1]) and math.isfinite(stage[2])]
-    if not stages:
-        return None
-    first = min(start for _, start, _, _ in stages)
-    reach = max(start + took for _, start, took, _ in stages) - first or 1.0
-    rows = [
+def _is_timed(row: StepRow) -> bool:
+    known = [value for value in (row.start, row.duration) if value is not None]
+    return bool(known) and all(map(math.isfinite, known))
+
+
+def _draw_time(row: StepRow, first: float, reach: float) -> Markup:
+    start, took = (row.start or 0.0) - first, max(0.0, row.duration or 0.0)
+    return tag(
+        "svg",
+        tag("rect", class_="track", x=0, y=5, width=400, height=2),
         tag(
-            "li",
-            tag("span", clean_label(name, 60), class_="stage"),
-            tag(
-                "svg",
-                tag("rect", class_="track", x=0, y=5, width=400, height=2),
-                tag(
-                    "rect",
-                    class_="took",
-                    x=round(400 * (start - first) / reach, 1),
-                    y=0,
-                    width=max(2.0, round(400 * max(0.0, took) / reach, 1)),
-                    height=12,
-                ),
-                viewBox="0 0 402 12",
-                preserveAspectRatio="none",
-                aria_hidden="true",
-            ),
-            tag("span", _describe_stage(start - first, took, chunks), class_="figure note"),
-        )
-        for name, start, took, chunks in stages
-    ]
-    return tag("ol", rows, class_="waterfall")
-
-
-def _describe_stage(start: float, duration: float, chunks: int | None) -> str:
-    left = "" if chunks is None else f", {chunks:,} chunk{'' if chunks == 1 else 's'}"
-    return f"{duration:,.0f} ms from {start:,.0f} ms{left}"
+            "rect",
+            class_="took",
+            x=round(400 * start / reach, 1),
+            y=0,
+            width=max(2.0, round(400 * took / reach, 1)),
+            height=12,
+        ),
+        viewBox="0 0 402 12",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )

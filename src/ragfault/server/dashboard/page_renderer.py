@@ -30,6 +30,7 @@ NAVIGATION = (
     ("/", "Overview"),
     ("/insights", "Insights"),
     ("/traces", "Traces"),
+    ("/conversations", "Conversations"),
     ("/incidents", "Incidents"),
     ("/clusters", "Clusters"),
     ("/runs", "Runs"),

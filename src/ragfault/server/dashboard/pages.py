@@ -74,7 +74,7 @@ def show_traces(request: Request) -> Response:
     """Show a page of traces, with search and filters."""
     server = get_server(request)
     selection = detail_views.parse_selection(request.query_params.multi_items())
-    measures = list(server.measures)
+    measures = server.measures
     extra = [name for name in (selection.sort, selection.metric) if name in measures]
     return render_page(
         request,
@@ -93,6 +93,44 @@ def show_traces(request: Request) -> Response:
             server.store.read_setting(detail_views.VIEWS_SETTING, {}), dict[str, TraceSelection]
         ),
         labels=len(server.store.read_labels()),
+    )
+
+
+CONVERSATIONS_SHOWN = 50
+"""Conversations of a page."""
+
+
+@router.get("/conversations")
+def show_conversations(request: Request) -> Response:
+    """Show the conversations, or the turns of one."""
+    server, query = get_server(request), request.query_params
+    selection = detail_views.parse_selection([("until", query.get("until", ""))])
+    shown = server.store.list_conversations(selection.until, CONVERSATIONS_SHOWN)
+    return render_page(
+        request,
+        "conversations",
+        shown=shown,
+        is_first=selection.until is None,
+        next=shown[-1].last if len(shown) == CONVERSATIONS_SHOWN else None,
+    )
+
+
+@router.get("/conversation")
+def show_conversation(request: Request) -> Response:
+    """Show the turns of one conversation in their order, with their leading values."""
+    server, id = get_server(request), request.query_params.get("id", "")
+    page = server.store.list_traces(TraceSelection(conversation=id, order="ascending", limit=200))
+    if not page.lines:
+        raise UnknownName("conversation", id, ())
+    measures = server.measures
+    return render_page(
+        request,
+        "conversation",
+        without_json=True,
+        id=id,
+        page=page,
+        measures=measures,
+        listed_metrics=[name for name in LISTED_METRICS if name in measures],
     )
 
 
@@ -138,14 +176,14 @@ def show_trace(request: Request, id: str) -> Response:
             )
             for citation in trace.citations or ()
         ],
-        waterfall=charts.draw_waterfall(trace),
+        steps=charts.list_steps(trace),
         checks=() if server.store.spot_checks is None else server.store.spot_checks.read_trace_checks(trace.id),
         place=lambda chunk: verdict_view.locate_chunk(trace, chunk),
         label_states=verdict_view.compare_labels(stored, labels),
         labels=labels,
         comments=server.store.read_comments(trace.id),
         clusters=detail_views.list_trace_clusters(server, trace.id),
-        measures=set(server.measures),
+        measures=server.measures,
     )
 
 

@@ -228,6 +228,21 @@ class AuditRecord(StoredRecord, frozen=True, kw_only=True):
     """Address of the client."""
 
 
+class ConversationSummary(StoredRecord, frozen=True, kw_only=True):
+    """A conversation as a list shows it."""
+
+    id: str
+    traces: int
+    """Number of its turns that are stored."""
+    first: float
+    """Time of its first trace, in seconds since 1970, UTC."""
+    last: float
+    errors: int
+    """Traces whose pipeline failed."""
+    query: str
+    """The first 300 characters of its first query."""
+
+
 class TraceComment(StoredRecord, frozen=True, kw_only=True):
     """A remark of a person on a trace."""
 

@@ -16,6 +16,7 @@ from ragfault.server.storage.outcome_rows import get_trace_time
 from ragfault.server.storage.records import (
     MAX_SHOWN_CHARACTERS,
     AppendResult,
+    ConversationSummary,
     EventCount,
     PendingBody,
     ReceivedTrace,
@@ -59,6 +60,8 @@ class TraceTables(StoreEngine):
     TEXT_MATCH: ClassVar[str]
     """The condition that {column} contains the parameter `text` in any case."""
     SUBSTRING: ClassVar[str] = "substring"
+    FIRST_BY_TIME: ClassVar[str] = "arg_min(t.query, t.time)"
+    """The query of the first trace of a group."""
     PENDING: ClassVar[str] = "pending"
     """The table expression of the pending bodies."""
     _schema: int
@@ -218,6 +221,23 @@ class TraceTables(StoreEngine):
         """Count the traces of a selection, ignoring its limit."""
         where, parameters = self._build_conditions(selection)
         return int(self.reader.fetch_value(f"SELECT count(*) FROM traces t WHERE {where}", **parameters))
+
+    def list_conversations(self, until: float | None = None, limit: int = 50) -> tuple[ConversationSummary, ...]:
+        """Return the conversations whose last trace is of before a time, the latest first."""
+        before = "" if until is None else "HAVING max(t.time) < {until:Float64} "
+        rows = self.reader.fetch_rows(
+            "SELECT t.conversation, count(*), min(t.time), max(t.time), "
+            f"sum(CASE WHEN coalesce(t.error, '') != '' THEN 1 ELSE 0 END), "
+            f"{self.SUBSTRING}({self.FIRST_BY_TIME}, 1, {MAX_SHOWN_CHARACTERS}) FROM traces t "
+            f"WHERE coalesce(t.conversation, '') != '' GROUP BY t.conversation {before}"
+            "ORDER BY max(t.time) DESC, t.conversation LIMIT {limit:UInt64}",
+            limit=limit,
+            **({} if until is None else {"until": until}),
+        )
+        return tuple(
+            ConversationSummary(id=id, traces=n, first=first, last=last, errors=int(errors), query=query)
+            for id, n, first, last, errors, query in rows
+        )
 
     def list_routes(self) -> tuple[str, ...]:
         """Return the routes by name; an empty text for the traces without a route."""

@@ -130,6 +130,7 @@ class ClickHouseStore(TraceStore):
 
     TEXT_MATCH = "position(lowerUTF8({column}), lowerUTF8({text:String})) > 0"
     SUBSTRING = "substringUTF8"
+    FIRST_BY_TIME = "argMin(t.query, t.time)"
     NOTES = "notes FINAL"
     PENDING = (
         "(SELECT number, received, kind, body FROM pending WHERE sign = 1 "
