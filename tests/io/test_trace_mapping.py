@@ -750,7 +750,13 @@ def test_steps_have_input_and_output():
     attributes["search"]["gen_ai.retrieval.documents"] = '[{"id": "a", "content": "Oslo, 1040."}]'
     spans = [
         OtelSpan(
-            trace="t", id=name, parent=None if name == "root" else "root", name=name, start=at, end=99, attributes=recorded
+            trace="t",
+            id=name,
+            parent=None if name == "root" else "root",
+            name=name,
+            start=at,
+            end=99,
+            attributes=recorded,
         )
         for at, (name, recorded) in enumerate(attributes.items())
     ]

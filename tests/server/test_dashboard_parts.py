@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,3 +129,35 @@ def test_the_gravest_alert_stands_first():
     alerts.append(make_alert("firing", "high"))
     statuses = [(entry.status, entry.rule.name) for entry in seen.sort_alerts(alerts)]
     assert statuses == [("firing", "high"), ("firing", "warning"), ("pending", "high"), ("resolved", "critical")]
+
+
+def test_a_band_is_the_interval_of_the_means():
+    """The 95 % interval of a mean holds 95 % of true means of normal values; of one value there is none."""
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(400):
+        values = rng.normal(0.5, 0.2, size=5)
+        point = TrendPoint(
+            minute=0, route=None, n=5, mean=values.mean(), undefined=0, failed=0, squares=float((values**2).sum())
+        )
+        low, high = drawing.compute_interval(point)
+        covered += low <= 0.5 <= high
+    assert 0.91 * 400 <= covered <= 0.985 * 400
+    assert drawing.compute_interval(msgspec.structs.replace(point, n=1)) is None
+    assert drawing.compute_interval(msgspec.structs.replace(point, squares=None)) is None
+
+
+def test_a_band_stays_within_the_chart():
+    """A band is drawn where two points have an interval, and never beyond the axis."""
+    points = [TrendPoint(minute=at, route="a", n=2, mean=0.5, undefined=0, failed=0, squares=1.0) for at in range(9)]
+    measure = MetricInfo("m", "generation")
+    svg = str(drawing.draw_trend({"a": points}, measure, (), (0, 9)))
+    [band] = re.findall(r'<polygon points="([^"]*)" class="band"', svg) or re.findall(
+        r'class="band" points="([^"]*)"', svg
+    )
+    heights = [float(pair.split(",")[1]) for pair in band.split()]
+    assert len(heights) == 18
+    assert min(heights) >= 14
+    assert max(heights) <= 240 - 34
+    bare = [msgspec.structs.replace(point, squares=None) for point in points]
+    assert "band" not in str(drawing.draw_trend({"a": bare}, measure, (), (0, 9)))

@@ -103,6 +103,8 @@ class TrendPoint(Struct, frozen=True, kw_only=True):
     mean: float | None
     undefined: int
     failed: int
+    squares: float | None = None
+    """Sum of the squared values, for an interval of the mean."""
 
 
 class MetricView(Struct, frozen=True, kw_only=True):
@@ -194,6 +196,7 @@ def load_metric(server: ServerState, name: str, route: str | None = None, window
             mean=rollup.sum / rollup.n if rollup.n else None,
             undefined=rollup.undefined,
             failed=rollup.failed,
+            squares=rollup.squares,
         )
         for rollup in rollups
     )

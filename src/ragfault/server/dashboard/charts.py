@@ -25,6 +25,7 @@ from ragfault.reports.charts.svg import tag
 from ragfault.reports.format import clean_label
 from ragfault.server.api.traffic_views import TrendPoint
 from ragfault.server.storage import TimelineMark
+from ragfault.stats.distributions import t_quantile
 from ragfault.text.number_format import format_number
 
 MAX_LINES = 6
@@ -40,11 +41,13 @@ def draw_trend(
     marks: Sequence[TimelineMark],
     times: tuple[int, int],
     name: str | None = None,
+    from_first: bool = True,
 ) -> Markup | None:
     """Draw means over time, one line per name, with marks as vertical lines; None without a value.
 
     `measure` gives the range, `times` are the first and the last minute, `name` replaces the metric in the description.
-    The time before the first value is left out.
+    The time before the first value is left out where `from_first` is True. Behind a line lies the 95 % interval of its
+    means, where the sums of squares are known.
     """
     known = {line: [point for point in points if point.mean is not None] for line, points in lines.items()}
     values = [point.mean or 0.0 for points in known.values() for point in points]
@@ -52,7 +55,7 @@ def draw_trend(
         return None
     last = times[1]
     start = min(point.minute for points in known.values() for point in points)
-    first = max(times[0], start - max(1, (last - start) // 20))
+    first = max(times[0], start - max(1, (last - start) // 20)) if from_first else times[0]
     low, high = _axis_range(measure, values)
     area = PlotArea(
         across=(first, max(last, first + 1)),
@@ -126,6 +129,7 @@ def _merge_pair(first: TrendPoint, second: TrendPoint) -> TrendPoint:
     return replace(
         first, n=n, mean=total / n if n else None,
         undefined=first.undefined + second.undefined, failed=first.failed + second.failed,
+        squares=None if first.squares is None or second.squares is None else first.squares + second.squares,
     )  # fmt: skip
 
 
@@ -143,12 +147,42 @@ def _draw_line(area: PlotArea, name: str, points: Sequence[TrendPoint], index: i
         for x, y, point in placed
     ]
     path = " ".join(f"{x:g},{y:g}" for x, y, _ in placed)
-    return tag("g", tag("polyline", points=path), dots, class_=f"line-{index}")
+    return tag("g", _draw_band(area, points), tag("polyline", points=path), dots, class_=f"line-{index}")
+
+
+def _draw_band(area: PlotArea, points: Sequence[TrendPoint]) -> Markup | None:
+    """Draw the intervals of the means as a band; None where fewer than two points have one."""
+    bounds = [(point.minute, bound) for point in points if (bound := compute_interval(point)) is not None]
+    if len(bounds) < 2:
+        return None
+    low, high = area.up
+    upper = [(minute, min(high, ends[1])) for minute, ends in bounds]
+    lower = [(minute, max(low, ends[0])) for minute, ends in reversed(bounds)]
+    path = " ".join(f"{place_across(area, minute):g},{place_up(area, value):g}" for minute, value in (*upper, *lower))
+    return tag("polygon", points=path, class_="band")
+
+
+def compute_interval(point: TrendPoint) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean of a point by Student's t, its values taken as independent.
+
+    None for fewer than two values, or where the sum of squares is not known.
+
+    >>> point = TrendPoint(minute=0, route=None, n=4, mean=0.5, undefined=0, failed=0, squares=1.5)
+    >>> [round(end, 3) for end in compute_interval(point)]
+    [-0.15, 1.15]
+    """
+    if point.mean is None or point.squares is None or point.n < 2:
+        return None
+    variance = max(0.0, point.squares - point.n * point.mean**2) / (point.n - 1)
+    half = t_quantile(0.975, point.n - 1) * math.sqrt(variance / point.n)
+    return point.mean - half, point.mean + half
 
 
 def _describe_point(name: str, point: TrendPoint) -> str:
     moment = datetime.fromtimestamp(60 * point.minute, UTC)
-    return f"{clean_label(name, 60)}, {moment:%Y-%m-%d %H:%M}: {format_number(point.mean)}, n {point.n:,}"
+    ends = compute_interval(point)
+    interval = "" if ends is None else f" [{format_number(ends[0])}, {format_number(ends[1])}]"
+    return f"{clean_label(name, 60)}, {moment:%Y-%m-%d %H:%M}: {format_number(point.mean)}{interval}, n {point.n:,}"
 
 
 def draw_sparkline(values: Sequence[float | None], low: float | None, high: float | None) -> Markup | None:

@@ -290,6 +290,8 @@ def _draw_triad(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Draw the triad for each route; return minutes per point and the charts."""
     grain, points = charts.coarsen_lines({str(at): trend.points for at, trend in enumerate(view.triad)}, view.grain)
+    minutes = [point.minute for line in points.values() for point in line if point.mean is not None]
+    times = (max(times[0], min(minutes, default=times[0]) - grain), times[1])  # one axis for all routes
     lines_by_route: dict[str | None, dict[str, list[TrendPoint]]] = {}
     for trend, line in zip(view.triad, points.values(), strict=True):
         lines_by_route.setdefault(trend.route, {})[trend.metric] = line
@@ -298,7 +300,12 @@ def _draw_triad(
             "route": route,
             "metrics": list(lines),
             "drawing": charts.draw_trend(
-                lines, measures[next(iter(lines))], view.marks, times, f"the triad on {route or 'no route'}"
+                lines,
+                measures[next(iter(lines))],
+                view.marks,
+                times,
+                f"the triad on {route or 'no route'}",
+                from_first=False,
             ),
         }
         for route, lines in lines_by_route.items()

@@ -41,8 +41,26 @@ function openKeys() {
   showState();
 }
 
+// --- values under the pointer -----------------------------------------------------------------------
+
+// The point of a chart that is nearest to the pointer says its value below the chart.
+function showNearest(event) {
+  const chart = event.target.closest("figure svg.chart");
+  const output = chart && chart.closest("section").querySelector(".hovered");
+  if (!output) return;
+  let nearest = null;
+  let least = 40 ** 2;
+  for (const dot of chart.querySelectorAll("circle")) {
+    const box = dot.getBoundingClientRect();
+    const away = (box.x + box.width / 2 - event.clientX) ** 2 + (box.y + box.height / 2 - event.clientY) ** 2;
+    if (away < least) [nearest, least] = [dot, away];
+  }
+  output.textContent = nearest ? nearest.querySelector("title").textContent : "";
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   openTheme();
+  document.addEventListener("pointermove", showNearest);
   openKeys();
   document.addEventListener("keydown", onKey);
   document.documentElement.dataset.ready = "";
