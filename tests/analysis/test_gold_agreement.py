@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragfault import evaluate
-from ragfault.analysis import analyze, compare, diagnose_run
+from ragfault.analysis import analyze, compare, diagnose_run, pair_runs
 from ragfault.errors import RunError, UnknownName
 from ragfault.evaluation import rescore
 from ragfault.gold_evidence import match_answer, measure_coverage
@@ -75,6 +75,14 @@ def test_the_stored_verdicts_do_not_depend_on_the_use_of_gold(demo):
     """They are the judge's own; the scores differ."""
     assert list(demo["v1"].verdicts()) == list(demo["v1 ignored"].verdicts())
     assert list(demo["v1"].scores()) != list(demo["v1 ignored"].scores())
+
+
+def test_gold_is_applied_once_to_a_trace(demo):
+    """Analyses that read the evidence of a run again get the same verdicts, and a bisection the same levels."""
+    first, second = (list(demo["v1"].evidence()) for _ in range(2))
+    assert all(one is two for pair in zip(first, second, strict=True) for one, two in zip(*pair, strict=True))
+    paired = pair_runs(demo["v1"], demo["v2"])
+    assert all(paired.chunk_levels(side) is paired.chunk_levels(side) for side in (0, 1))
 
 
 def test_rescoring_applies_gold_as_evaluating_does(demo, tmp_path):

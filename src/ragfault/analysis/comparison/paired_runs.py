@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -223,6 +223,7 @@ class PairedRuns:
             *find_recording_mismatches(self.runs, self.contents, self.pairing),
         )
         self._left_out: dict[str, NDArray[np.bool_]] = {}
+        self._chunk_levels: dict[int, list[tuple[RelevanceLevel, ...]]] = {}
         self._ids_and_queries: tuple[list[str], list[str]] | None = None
         self._extra_metrics: dict[str, tuple[MetricInfo, tuple[NDArray[np.float64], NDArray[np.float64]]]] = {}
 
@@ -325,9 +326,13 @@ class PairedRuns:
         )
         return old, new
 
-    def chunk_levels(self, side: int) -> Iterator[tuple[RelevanceLevel, ...]]:
-        """Yield the levels of the chunks of one run's traces, with gold applied where it is the same on both sides."""
-        return read_chunk_levels(self.runs[side], self.paired_rows(side), self._other_keys)
+    def chunk_levels(self, side: int) -> Sequence[tuple[RelevanceLevel, ...]]:
+        """Return the levels of the chunks of one run's traces, with gold applied where it is the same on both sides."""
+        if side not in self._chunk_levels:
+            self._chunk_levels[side] = list(
+                read_chunk_levels(self.runs[side], self.paired_rows(side), self._other_keys)
+            )
+        return self._chunk_levels[side]
 
     def left_out(self, metric: str) -> NDArray[np.bool_]:
         """Return the pairs on which a metric is left out: for a mismatch, or because the pipeline failed there.

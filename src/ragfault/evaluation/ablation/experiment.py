@@ -174,7 +174,9 @@ def ablate(  # noqa: PLR0913 - the options of one verb
 
 def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:
     """Return the queries as traces without outputs; plain texts are numbered, records and frames are read."""
-    given = list(iterate_traces(queries) if isinstance(queries, Mapping) or is_memory_table(queries) else queries)
+    given = list(
+        iterate_traces(cast(Any, queries)) if isinstance(queries, Mapping) or is_memory_table(queries) else queries
+    )
     if given and not all(isinstance(query, (str, Trace)) for query in given):
         given = list(iterate_traces(cast(Any, given)))
     starts = [

@@ -259,6 +259,10 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """The SHA-256 of the manifest without this field, in hex; checked when the run is opened."""
 
 
+MAX_KEPT_TRACES = 2000
+"""Most traces of a run whose evidence is kept in memory."""
+
+
 class Run:
     """A finished run, read on demand.
 
@@ -276,6 +280,7 @@ class Run:
         # A place in a store has the methods of a path that are used on runs.
         self.path = cast(Path, parse_path(path))
         self.manifest = _load_manifest(self.path) if manifest is None else manifest
+        self._evidence: list[tuple[Trace, Verdicts]] | None = None
 
     def __repr__(self) -> str:
         manifest = self.manifest
@@ -316,8 +321,15 @@ class Run:
     def evidence(self, ids: Sequence[str] | None = None) -> Iterator[tuple[Trace, Verdicts]]:
         """Yield each trace with the verdicts that its metrics read: the judge's, with gold applied if the run does so.
 
-        Raises RunError where traces and verdicts are not in the same order.
+        Those of a small run are kept, since several analyses read them. Raises RunError where traces and verdicts are
+        not in the same order.
         """
+        if ids is not None or self.manifest.traces > MAX_KEPT_TRACES:
+            return self._read_evidence(ids)
+        self._evidence = self._evidence or list(self._read_evidence(None))
+        return iter(self._evidence)
+
+    def _read_evidence(self, ids: Sequence[str] | None) -> Iterator[tuple[Trace, Verdicts]]:
         for trace, verdicts in zip(self.traces(ids), self.verdicts(ids), strict=True):
             if trace.id != verdicts.trace:
                 raise RunError(f"{self.path}: traces and verdicts are not in the same order. Evaluate again.")

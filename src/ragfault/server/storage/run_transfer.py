@@ -121,7 +121,7 @@ def _survey_selection(store: TraceStore, selection: TraceSelection) -> _Selectio
     measures = tuple(known.get(name, MetricInfo(name, score.layer)) for name, score in names.items())
     if len(modes) > 1:
         raise UsageError("some of these traces were scored with gold and some without it. Export them apart.")
-    gold = next(iter(modes), "apply")
+    gold: GoldMode = next(iter(modes), "apply")
     return _SelectionSurvey(digest.count, ids, next(iter(judges)), measures, gold, digest.fingerprint)
 
 
