@@ -80,7 +80,7 @@ def test_the_stored_verdicts_do_not_depend_on_the_use_of_gold(demo):
 def test_gold_is_applied_once_to_a_trace(demo):
     """Analyses that read the evidence of a run again get the same verdicts, and a bisection the same levels."""
     first, second = (list(demo["v1"].evidence()) for _ in range(2))
-    assert all(one is two for pair in zip(first, second, strict=True) for one, two in zip(*pair, strict=True))
+    assert all(a is b for pairs in zip(first, second, strict=True) for a, b in zip(*pairs, strict=True))
     paired = pair_runs(demo["v1"], demo["v2"])
     assert all(paired.chunk_levels(side) is paired.chunk_levels(side) for side in (0, 1))
 

@@ -259,8 +259,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """The SHA-256 of the manifest without this field, in hex; checked when the run is opened."""
 
 
-MAX_KEPT_TRACES = 2000
-"""Most traces of a run whose evidence is kept in memory."""
+MAX_CACHED_TRACES = 2000
+"""Most traces of a run whose evidence is cached."""
 
 
 class Run:
@@ -321,10 +321,10 @@ class Run:
     def evidence(self, ids: Sequence[str] | None = None) -> Iterator[tuple[Trace, Verdicts]]:
         """Yield each trace with the verdicts that its metrics read: the judge's, with gold applied if the run does so.
 
-        Those of a small run are kept, since several analyses read them. Raises RunError where traces and verdicts are
+        Those of a small run are cached, since several analyses read them. Raises RunError where traces and verdicts are
         not in the same order.
         """
-        if ids is not None or self.manifest.traces > MAX_KEPT_TRACES:
+        if ids is not None or self.manifest.traces > MAX_CACHED_TRACES:
             return self._read_evidence(ids)
         self._evidence = self._evidence or list(self._read_evidence(None))
         return iter(self._evidence)
