@@ -422,3 +422,17 @@ def test_odd_metadata_never_reaches_the_caller_as_an_error():
             assert MeasuredRetriever(lambda query: odd, background)("?") is odd
         assert observe(background, "retriever")(lambda query: odd)("?") is odd
     assert background.rejected == 2
+
+
+@pytest.mark.long
+def test_a_trace_that_takes_too_long_has_failed():
+    """A worker that exceeds the limit on one trace is replaced, and says so in its scores; nothing waits for ever."""
+    scored: list[ScoredTrace] = []
+    with BackgroundScorer(scored.append, judge="lexical", metrics=["context_relevance"], time_limit=0.02) as background:
+        for at in range(3):
+            background.submit(Trace(id=str(at), query="When?", chunks=()))
+        assert background.flush(60)
+    assert sorted(item.trace.id for item in scored) == ["0", "1", "2"]
+    reasons = [score.reason for item in scored for score in item.scores if score.status == "failed"]
+    assert reasons
+    assert all("longer than 0.02 seconds" in reason for reason in reasons)

@@ -117,6 +117,8 @@ class Incident(Struct, frozen=True, kw_only=True):
     earliest: float
     latest: float
     """The onset's 95 % interval, or the window of the first alert."""
+    detected: bool = True
+    """Whether the onset was estimated from the values, otherwise it lies anywhere in that window."""
     resolved: float | None = None
     acknowledged: str | None = None
     """By whom; None: by nobody."""

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -137,6 +138,10 @@ class ProcessWorker:
         self._reader.join()
         self._output.close()
 
+    def kill(self) -> None:
+        """End the process at once; what it was scoring is lost."""
+        self._process.kill()
+
     def _read_scores(self) -> None:
         decode = msgspec.msgpack.Decoder(tuple[int, ScoredTrace]).decode
         while (message := read_message(self._output)) is not None:
@@ -225,7 +230,8 @@ class BackgroundScorer:
     A worker process judges, so that the caller is not slowed; a judge object works on a thread of this process. At most
     `capacity` traces wait; further ones are dropped, counted in `dropped`, and warned of once. Nothing else is lost:
     `close`, or the end of the program, waits for every score, a worker that dies is replaced, and a trace that crashes
-    two workers, or that cannot be sent, has `failed` scores. A forked process starts anew with its first trace.
+    two workers, that takes a worker process longer than `time_limit` seconds, or that cannot be sent, has `failed`
+    scores. A forked process starts anew with its first trace.
 
     >>> results = []
     >>> with BackgroundScorer(results.append, judge="lexical", metrics=["context_relevance"]) as background:
@@ -244,9 +250,11 @@ class BackgroundScorer:
         metrics: str | Sequence[str] = "default",
         calibration: str | None = None,
         capacity: int = 10_000,
+        time_limit: float | None = None,
     ) -> None:
         if capacity < 1:
             raise UsageError(f"capacity is at least 1, got {capacity}.")
+        self._time_limit = time_limit
         self._sink, self._capacity = sink, capacity
         self._config = WorkerConfig.create(judge, profile, metrics, calibration)
         self._worker: ScoringWorker | None = None
@@ -262,10 +270,12 @@ class BackgroundScorer:
         self._pending: OrderedDict[int, tuple[Trace, int]] = OrderedDict()
         self._lock, self._submit_lock, self._all_scored = (threading.Lock(), threading.Lock(), threading.Condition())
         self.submitted = self.scored = self.dropped = self.sink_failures = self.rejected = 0
-        self._closed = False
+        self._closed, self._was_killed = False, False
         self._start_worker()  # now: no thread can be started while the interpreter exits
         self._thread = threading.Thread(target=self._run, name="ragfault-background", daemon=True)
         self._thread.start()
+        if self._time_limit is not None:
+            threading.Thread(target=self._limit_time, name="ragfault-time-limit", daemon=True).start()
 
     def submit(self, trace: Trace) -> bool:
         """Add a trace to the queue; return False if it was dropped, because too many wait or the scorer is closed."""
@@ -335,6 +345,25 @@ class BackgroundScorer:
         if self._worker is not None:
             self._worker.close()
 
+    def _limit_time(self) -> None:
+        """End the worker process where one trace takes too long: that trace has failed, the others are sent again."""
+        limit, first, since = self._time_limit or 0.0, None, time.monotonic()
+        while self._thread.is_alive():
+            self._thread.join(limit / 10)
+            with self._lock:
+                number = next(iter(self._pending), None)
+            if number is None or number != first:
+                first, since = number, time.monotonic()
+            elif time.monotonic() - since > limit and isinstance(self._worker, ProcessWorker):
+                with self._lock:
+                    trace = self._pending[number][0] if number in self._pending else None
+                if trace is not None:
+                    self._was_killed = True
+                    reason = f"it took longer than {limit:g} seconds to judge"
+                    self._deliver(number, build_failed_score(trace, self._config, reason))
+                    self._worker.kill()
+                first = None
+
     def _notify_exit(self) -> None:
         """Notify the thread that a worker has ended."""
         self._queue.put(WORKER_DIED)
@@ -372,7 +401,8 @@ class BackgroundScorer:
         if self._worker is not None:
             self._worker.close()
         pending = self._list_pending()
-        if pending and pending[0][0] != spared:  # the trace that was being scored when it died
+        was_killed, self._was_killed = self._was_killed, False
+        if pending and pending[0][0] != spared and not was_killed:  # the trace that was being scored when it died
             number, (trace, attempts) = pending[0]
             if attempts >= MAX_ATTEMPTS:
                 self._deliver(number, build_failed_score(trace, self._config, CRASH_REASON))

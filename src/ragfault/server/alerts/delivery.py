@@ -53,8 +53,10 @@ class IncidentNotice(Struct, frozen=True, kw_only=True):
         """The notice in one sentence: what, where, since when."""
         incident = self.incident
         place = f" on {describe_routes(incident.routes)}" if incident.routes else ""
-        since = format_moment(incident.onset if incident.kind == "quality" else incident.opened)
-        return f"{self.kind}: {incident.title}{place}, since {since}"
+        since = f"since {format_moment(incident.onset)}"
+        if not incident.detected:
+            since = f"some time before {format_moment(incident.latest)}"
+        return f"{self.kind}: {incident.title}{place}, {since}"
 
 
 def _format_plain(notice: IncidentNotice) -> Any:

@@ -121,7 +121,7 @@ class IncidentBuilder:
             layer=self._measures[alert.metric].layer,
             routes=(alert.route,),
             opened=self._now,
-            **_onset_fields(cause.onset),
+            **_onset_fields(cause.onset, cause.detected),
             alerts=(alert.key,),
         )
         return self._refresh(blank, alerts)
@@ -300,8 +300,9 @@ def _may_rename(incident: Incident, location: FaultLocation, fired: Collection[s
     return fault.branch == RETRIEVAL_BRANCH and not names.isdisjoint(fired)
 
 
-def _onset_fields(onset: Onset) -> dict[str, Any]:
-    return {"onset": 60.0 * onset.minute, "earliest": 60.0 * onset.earliest, "latest": 60.0 * onset.latest}
+def _onset_fields(onset: Onset, detected: bool = True) -> dict[str, Any]:
+    times = {"onset": onset.minute, "earliest": onset.earliest, "latest": onset.latest}
+    return {name: 60.0 * minute for name, minute in times.items()} | {"detected": detected}
 
 
 def _cause_order(cause: AlertCause) -> tuple[bool, bool, int, int]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, get_args
 
+import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from pydantic.json_schema import SkipJsonSchema
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ragfault.analysis.monitoring.incidents import IncidentKind
-from ragfault.analysis.monitoring.rollups import Rollup, bin_edges
+from ragfault.analysis.monitoring.rollups import Rollup, bin_edges, merge_by_key
 from ragfault.analysis.monitoring.windows import DAY_MINUTES
 from ragfault.io.runs import MetricInfo
 from ragfault.server.api import detail_views, traffic_views
@@ -19,11 +20,15 @@ from ragfault.server.api.access_api import TokenRequest
 from ragfault.server.api.insight_views import DriftView, InsightsView, load_drift, load_insights
 from ragfault.server.counters import LATENCY_EDGES, LatencyHistogram
 from ragfault.server.ingest.incoming_traces import SentMark, SentTrace
+from ragfault.server.ingest.label_limits import OTHER_LABEL
 from ragfault.server.json_routes import JsonRoute, Server, build_openapi, problem_responses
 from ragfault.server.request_limits import RETRY_AFTER
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
 from ragfault.server.storage import ConversationSummary, StoredTrace, TracePage, TraceSelection, TraceState
+
+MAX_SERIES = 320
+"""Histograms that Prometheus gets: of so many routes as fit, and the others together."""
 
 
 def render_metrics(server: ServerState) -> str:
@@ -69,7 +74,7 @@ def _render_head(name: str, kind: str, text: str) -> Iterator[str]:
 
 def _render_scores(server: ServerState) -> Iterator[str]:
     measures = server.measures
-    rollups = server.store.read_total_rollups()
+    rollups = bound_routes(server.store.read_total_rollups(), MAX_SERIES // max(1, len(measures)))
     yield from _render_head("ragfault_score", "histogram", "The values of a metric on a route.")
     for rollup in rollups:
         yield from _render_histogram(rollup, measures[rollup.metric])
@@ -78,6 +83,17 @@ def _render_scores(server: ServerState) -> Iterator[str]:
         labels = _format_labels(rollup, measures[rollup.metric])
         for state, n in (("undefined", rollup.undefined), ("failed", rollup.failed)):
             yield f'ragfault_score_missing_total{{{labels},status="{state}"}} {n}'
+
+
+def bound_routes(rollups: Sequence[Rollup], limit: int) -> tuple[Rollup, ...]:
+    """Merge the roll-ups of all but the routes with the most values into one route, "other"."""
+    sizes: dict[str | None, int] = {}
+    for rollup in rollups:
+        sizes[rollup.route] = max(sizes.get(rollup.route, 0), rollup.n)
+    kept = set(sorted(sizes, key=lambda route: (route == OTHER_LABEL, -sizes[route]))[: max(1, limit)])
+    return merge_by_key(
+        rollup if rollup.route in kept else msgspec.structs.replace(rollup, route=OTHER_LABEL) for rollup in rollups
+    )
 
 
 def _render_checks(server: ServerState) -> Iterator[str]:

@@ -45,6 +45,13 @@ OVERVIEW_WINDOWS = (30, 90, DAY_MINUTES)
 """The windows of the overview in minutes."""
 PAGE_LINES = 50
 """Lines of a page of a list."""
+MAX_TRENDS = 1500
+"""Trends of the overview: so many routes are shown as fit."""
+MIN_ROUTES = 3
+"""Routes that are shown however many metrics there are."""
+MIN_ROUTE_VALUES = 20
+"""Values of a route in a window, below which it is not called the worst."""
+TRIAD_METRICS = ("context_relevance", "groundedness", "answer_relevance")
 WINDOW_SEGMENTS = 12
 """Segments of a window, whose means give the interval of the overall mean."""
 
@@ -79,7 +86,7 @@ class TrafficOverview(Struct, frozen=True, kw_only=True):
     now: float
     totals: StoreTotals
     trends: tuple[MetricTrend, ...]
-    """Ordered by metric, route and window."""
+    """Ordered by metric, route and window; of the routes with the most traffic, and the worst by the triad."""
     routes: tuple[str, ...]
     incidents: tuple[Incident, ...]
     """Open incidents, the gravest first."""
@@ -166,7 +173,8 @@ def load_overview(server: ServerState) -> TrafficOverview:
     """Load the overview."""
     now, store, until = server.now(), server.store, server.next_minute
     trends = server.get_cached(
-        "moved", lambda: [trend for size in OVERVIEW_WINDOWS for trend in _compute_trends(server, until, size)]
+        "moved",
+        lambda: select_routes([trend for size in OVERVIEW_WINDOWS for trend in _compute_trends(server, until, size)]),
     )
     return TrafficOverview(
         now=now,
@@ -180,6 +188,19 @@ def load_overview(server: ServerState) -> TrafficOverview:
         judge=server.settings.judge,
         checking=None if server.ppi_estimator is None else server.ppi_estimator.progress,
     )
+
+
+def select_routes(trends: Sequence[MetricTrend], limit: int = MAX_TRENDS) -> list[MetricTrend]:
+    """Select the trends of as many routes as fit: those with the most values, and the worst by the triad."""
+    sizes: dict[str | None, int] = {}
+    for trend in trends:
+        sizes[trend.route] = max(sizes.get(trend.route, 0), trend.n)
+    count = max(MIN_ROUTES, limit // max(1, len({(trend.metric, trend.window) for trend in trends})))
+    shown = set(sorted(sizes, key=lambda route: -sizes[route])[:count])
+    for name in TRIAD_METRICS:
+        means = [(trend.mean, trend.route) for trend in trends if trend.metric == name and trend.n >= MIN_ROUTE_VALUES]
+        shown |= {min(means, key=lambda pair: pair[0] or 0.0)[1]} if means else set()
+    return [trend for trend in trends if trend.route in shown]
 
 
 def load_metric(server: ServerState, name: str, route: str | None = None, window: int = DAY_MINUTES) -> MetricView:

@@ -33,8 +33,6 @@ LAYER_METRICS: dict[Layer, tuple[str, ...]] = {
 """Metrics that represent each layer on the overview; the first two layers have a health score of them."""
 
 
-MIN_ROUTE_VALUES = 20
-"""Values of a route in a window, below which it is not called the worst."""
 MAX_SHOWN_INCIDENTS = 5
 """Incidents that a page shows as cards."""
 
@@ -91,7 +89,7 @@ def find_worst_route(trends: Sequence[MetricTrend], metrics: Sequence[str], lowe
             RouteMean(route, window, mean)
             for route in dict.fromkeys(trend.route for trend in there)
             if (mean := pool_metrics([trend for trend in there if trend.route == route], metrics, window)) is not None
-            and mean.n >= MIN_ROUTE_VALUES
+            and mean.n >= traffic_views.MIN_ROUTE_VALUES
         ]
         if len(pooled) > 1:
             return (max if lower_is_better else min)(pooled, key=lambda route: route.mean.mean)

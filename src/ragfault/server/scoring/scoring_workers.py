@@ -28,6 +28,8 @@ log = logging.getLogger("ragfault.server")
 
 WORKER_QUEUE_SIZE = 256
 """Traces queued per worker."""
+TRACE_SECONDS = 60.0
+"""Seconds that one trace may take a worker, its start included; then it has failed, and the next ones go on."""
 BATCH_SIZE = 128
 """Maximum number of outcomes stored in one write."""
 GATHER_SECONDS = 0.5
@@ -80,6 +82,7 @@ class ScoringWorkers:
                     profile=self._settings.profile,
                     calibration=self._settings.calibration,
                     metrics=self._settings.metrics,
+                    time_limit=TRACE_SECONDS,
                     capacity=10 * WORKER_QUEUE_SIZE * self._settings.workers,
                 )
             )
