@@ -90,9 +90,9 @@ def bound_routes(rollups: Sequence[Rollup], limit: int) -> tuple[Rollup, ...]:
     sizes: dict[str | None, int] = {}
     for rollup in rollups:
         sizes[rollup.route] = max(sizes.get(rollup.route, 0), rollup.n)
-    kept = set(sorted(sizes, key=lambda route: (route == OTHER_LABEL, -sizes[route]))[: max(1, limit)])
+    named = set(sorted(sizes, key=lambda route: (route == OTHER_LABEL, -sizes[route]))[: max(1, limit)])
     return merge_by_key(
-        rollup if rollup.route in kept else msgspec.structs.replace(rollup, route=OTHER_LABEL) for rollup in rollups
+        rollup if rollup.route in named else msgspec.structs.replace(rollup, route=OTHER_LABEL) for rollup in rollups
     )
 
 
