@@ -23,6 +23,7 @@ from ragfault.io.field_values import (
     normalize_flag,
     parse_cell,
 )
+from ragfault.io.formats.agent_logs import read_agent_log
 from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text, find_turns, split_conversation
 from ragfault.io.formats.field_names import is_negated_name
 from ragfault.io.formats.passages import (
@@ -66,6 +67,7 @@ def normalize_record(
     _drop_absent_chunks(values, columns)
     _split_conversation(values)
     _split_rendered_prompt(values)
+    taken += _read_agent_steps(record, values)
     if parse_cells:
         values = {name: parse_cell(name, value) for name, value in values.items()}
         values = {name: value for name, value in values.items() if value is not None}
@@ -167,6 +169,17 @@ def _drop_absent_chunks(values: dict[str, Any], columns: ColumnMap) -> None:
         for _ in range(max(1, *(path.count("[]") for path in paths))):
             chunks = [part for chunk in chunks for part in (chunk if isinstance(chunk, list) else [chunk])]
         values["chunks"] = [part for part in chunks if part not in (None, "")]
+
+
+def _read_agent_steps(record: RawRecord, values: dict[str, Any]) -> list[str]:
+    """Take the steps from the messages of an agent, and what no other column holds; return the columns used up."""
+    log = None if values.get("steps") is not None else read_agent_log(record)
+    if log is None or not log.steps:
+        return []
+    values["steps"] = log.steps
+    given = {"chunks": log.chunks or None, "answer": log.answer, "query": log.query}
+    values |= {name: value for name, value in given.items() if value is not None and values.get(name) is None}
+    return [log.column] if log.column in ("steps", "trajectory") else []
 
 
 JOINED_ID = "+"

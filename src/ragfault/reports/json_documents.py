@@ -17,6 +17,7 @@ from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
 from ragfault.analysis.comparison.records import MetricChange
 from ragfault.analysis.comparison.run_history import MetricHistory
 from ragfault.analysis.monitoring.monitor import DropIncident, MonitorReport
+from ragfault.analysis.steps import StepFindings
 from ragfault.evaluation.agreement import JudgeComparison, JudgeMeasurement
 from ragfault.evaluation.agreement.annotation import AnnotatorAgreement
 from ragfault.evaluation.agreement.annotation.session import SuggestedTrace
@@ -225,6 +226,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "evaluate": (EvaluatedRun, CostEstimate),
     "report": (Findings,),
     "diagnose": (tuple[Diagnosis, ...],),
+    "steps": (StepFindings,),
     "gate": (GateResult,),
     "ci": (CiResult,),
     "compare": (Comparison, tuple[Comparison, ...]),

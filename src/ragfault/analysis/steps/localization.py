@@ -1,0 +1,100 @@
+"""Localisation of the first faulty step of a trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ragfault.analysis.steps.evidence import choose_layer, explain_move
+from ragfault.analysis.steps.features import Array, compute_features, extract_marked_answer
+from ragfault.analysis.steps.model import OUTCOMES, Outcome, RunKind, load_step_model, select_members
+from ragfault.analysis.steps.moves import Moves, group_moves
+from ragfault.analysis.steps.records import FaultyStep, StepFindings, StepSuspect
+from ragfault.judges.checks.answers import contains_fact
+from ragfault.records import Trace
+from ragfault.text import normalize_answer
+
+SHOWN_EVIDENCE = 3
+
+
+def localize_faulty_steps(traces: Iterable[Trace], *, failed: bool = False) -> StepFindings:
+    """Locate the first faulty step of each trace that records steps, without a model.
+
+    `failed` says that every trace is known to have failed. Where a trace has a reference, an answer that states it
+    speaks against a faulty step, and one that differs from it for one.
+
+    >>> from ragfault.records import Step
+    >>> steps = (Step(id="1", kind="plan"), Step(id="2", kind="tool", parent="1", error="unknown tool"))
+    >>> trace = Trace(id="a", query="When was Oslo founded?", steps=(*steps, Step(id="3", kind="generate", output="?")))
+    >>> finding = localize_faulty_steps([trace, Trace(id="b", query="Who?")])
+    >>> finding.without_steps, finding.traces[0].suspects[0].step, finding.traces[0].suspects[0].fault
+    (1, '1', 'call_not_executed')
+    """
+    findings: list[FaultyStep] = []
+    without = 0
+    for trace in traces:
+        moves = group_moves(trace)
+        if not any(move.is_recorded for move in moves.moves):
+            without += 1
+            continue
+        findings.append(localize_faulty_step(moves, "failed" if failed else detect_outcome(trace)))
+    counts = Counter(finding.best.fault for finding in findings if finding.best is not None)
+    return StepFindings(traces=tuple(findings), without_steps=without, faults=dict(counts.most_common()))
+
+
+def localize_faulty_step(moves: Moves, outcome: Outcome) -> FaultyStep:
+    """Locate the first faulty step of one trace, given what is known of its answer."""
+    kind = detect_run_kind(moves)
+    known: Outcome = "failed" if kind == "team" else outcome  # the model of teams was trained on failed runs alone
+    model, features = load_step_model(kind), compute_features(moves)
+    posterior = model.predict_first_fault(features, known)
+    members = select_members(posterior, float(model.thresholds[OUTCOMES.index(known)]))
+    order = [number for number in (-posterior[:-1]).argsort(kind="stable").tolist() if members[number]]
+    suspects = tuple(_build_suspect(moves, number, features, posterior) for number in order)
+    allows_none = bool(members[-1]) or (kind == "team" and outcome not in ("differs", "failed"))
+    best = int(posterior.argmax())
+    if kind == "team" and outcome not in ("differs", "failed"):
+        reason = "whether the run failed is not known: give references, or say that it failed"
+    else:
+        reason = "the steps that were seen leave it open whether one is faulty"
+    status = "cannot tell" if suspects and allows_none else "fault" if suspects else "no fault"
+    return FaultyStep(
+        trace=moves.trace.id, status=status, outcome=outcome, suspects=suspects,
+        best=_build_suspect(moves, best, features, posterior) if best < len(moves.moves) else None,
+        none_probability=round(float(posterior[-1]), 4), step_count=len(moves.moves),
+        reason=reason if status == "cannot tell" else None,
+    )  # fmt: skip
+
+
+def detect_outcome(trace: Trace) -> Outcome:
+    """Detect whether the answer states a reference; unknown without references or an answer.
+
+    An answer that differs from the references may still be right in other words.
+    """
+    references = [reference for reference in trace.references if normalize_answer(reference)]
+    if not references or not trace.answer:
+        return "unknown"
+    return "right" if any(_states(trace.answer, reference, trace.query) for reference in references) else "differs"
+
+
+def _states(answer: str, reference: str, query: str) -> bool:
+    if normalize_answer(reference) in ("yes", "no"):
+        return normalize_answer(extract_marked_answer(answer)).split()[:1] == [normalize_answer(reference)]
+    return contains_fact(reference, extract_marked_answer(answer), query)
+
+
+def detect_run_kind(moves: Moves) -> RunKind:
+    """Detect a team: several agents that talk to each other, none of which retrieves."""
+    agents = {move.step.agent for move in moves.moves if move.step.agent}
+    return "team" if len(agents) > 1 and not any(move.chunks for move in moves.moves) else "search"
+
+
+def _build_suspect(moves: Moves, number: int, features: Array, posterior: Array) -> StepSuspect:
+    move = moves.moves[number]
+    evidence = explain_move(moves, number, features)
+    fault = evidence[0].fault if evidence else "unexplained"
+    return StepSuspect(
+        step=move.step.id, probability=round(float(posterior[number]), 4), layer=choose_layer(move, fault),
+        kind=move.step.kind, fault=fault, evidence=tuple(item.text for item in evidence[:SHOWN_EVIDENCE]),
+        agent=move.step.agent,
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Records of faulty steps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ragfault.records import Layer, StepKind
+
+FaultyStepKind = Literal[
+    "call_not_executed", "tool_failed", "repeated_call", "nothing_new", "off_target", "unfounded_answer",
+    "unsupported_answer", "refused_answer", "unsupported_statement", "unexplained",
+]  # fmt: skip
+"""The kind of a step's fault, as its evidence shows it."""
+
+
+class StepSuspect(Struct, frozen=True, kw_only=True):
+    """A step that may be the first faulty one."""
+
+    step: str
+    """The id of the step in its trace."""
+    probability: float
+    """The probability that it is the first faulty step, in [0, 1]."""
+    layer: Layer
+    kind: StepKind | None = None
+    """The kind of the step."""
+    fault: FaultyStepKind = "unexplained"
+    evidence: tuple[str, ...] = ()
+    """What was seen, in sentences."""
+    agent: str | None = None
+
+
+class FaultyStep(Struct, frozen=True, kw_only=True):
+    """The first faulty step of one trace, or that there is none, or that it cannot be told."""
+
+    trace: str
+    status: Literal["fault", "no fault", "cannot tell"]
+    """"fault": the set of steps does not allow for none; "no fault": it allows for nothing else."""
+    outcome: Literal["unknown", "right", "differs", "failed"]
+    """What is known of the answer: that it states a reference, that it states none, or that the trace failed."""
+    best: StepSuspect | None = None
+    """The most probable first faulty step where one is more probable than none; None: none is."""
+    suspects: tuple[StepSuspect, ...] = ()
+    """The steps of the set that holds the first faulty step, or that there is none, with 90 % confidence."""
+    none_probability: float
+    """The probability that no step is faulty, in [0, 1]."""
+    step_count: int
+    """The number of steps that could be faulty."""
+    reason: str | None = None
+    """Why nothing can be told."""
+
+
+class StepFindings(Struct, frozen=True, kw_only=True):
+    """The faulty steps of the traces of a run."""
+
+    traces: tuple[FaultyStep, ...] = ()
+    without_steps: int = 0
+    """The number of traces that record no steps, or none that could be judged."""
+    faults: dict[str, int] = {}
+    """Kind of fault → in how many traces it is the most probable one, most frequent first."""

@@ -1,0 +1,278 @@
+"""Message logs of agents: who said what, which tools were called and what they returned, as steps of a trace."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ragfault.io.field_values import make_content_id
+from ragfault.io.formats.conversations import ROLES
+from ragfault.io.formats.field_names import join_words
+from ragfault.io.formats.texts import join_text
+
+LOG_KEYS = ("steps", "messages", "trajectory", "history", "events", "input", "output", "items", "tasks_output")
+"""Columns that may hold the messages of an agent, in the order in which they are tried."""
+AGENT_KEYS = ("name", "agent", "source", "sender", "agent_name")
+SEARCH_WORDS = re.compile(r"search|retriev|quer|lookup|look_up|wiki|browse|knowledge|fetch|docs?\b|rag", re.IGNORECASE)
+MEMORY_WORDS = re.compile(r"memor|recall|remember", re.IGNORECASE)
+FAILURE = re.compile(
+    r"^\W{0,12}(error|exception|traceback|failed|failure)\b|exit ?code: [1-9]|traceback \(most recent call|"
+    r"\b\w+error: |\b(tool|function) not found|is not a valid tool",
+    re.IGNORECASE,
+)
+"""Texts by which a tool says that it failed."""
+UNEXECUTED = re.compile(r"\bno (effective|valid) (tool|function) call|\binvalid (tool|function) call", re.IGNORECASE)
+"""Texts by which the host of an agent says that it could not run what the agent wrote."""
+CLOSING = re.compile(r"^\W*terminate\W*$", re.IGNORECASE)
+"""A message that only ends the run."""
+ERROR_LENGTH = 300
+"""Characters that are kept of the text of a failure."""
+
+
+class ToolCall(NamedTuple):
+    """A call of a tool in a message."""
+
+    id: str | None
+    name: str | None
+    arguments: str
+
+
+class AgentMessage(NamedTuple):
+    """One message of a log: a question, a message of an agent, or what a tool returned."""
+
+    id: str
+    role: str
+    agent: str | None
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None
+    documents: tuple[Any, ...] | None = None
+    is_failed: bool = False
+
+
+class AgentLog(NamedTuple):
+    """The steps of a trace, with the chunks that they returned and the last text of an agent."""
+
+    steps: list[dict[str, Any]]
+    chunks: list[dict[str, Any]]
+    answer: str | None
+    query: str | None
+    column: str
+
+
+def read_agent_log(record: Mapping[str, Any]) -> AgentLog | None:
+    """Read the messages of an agent in a record; None where it holds none, or a conversation without tools or teams.
+
+    >>> call = {"function": {"name": "search", "arguments": '{"query": "Oslo"}'}, "id": "1"}
+    >>> turns = [{"role": "user", "content": "When?"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    >>> turns += [{"role": "tool", "tool_call_id": "1", "content": "1040"}, {"role": "assistant", "content": "1040"}]
+    >>> [(step["id"], step["kind"], step.get("parent")) for step in read_agent_log({"messages": turns}).steps]
+    [('1', 'plan', None), ('2', 'retrieve', '1'), ('3', 'generate', None)]
+    """
+    for key in LOG_KEYS:
+        value = record.get(key)
+        if isinstance(value, dict):
+            value = value.get("messages")
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            messages = [_read_message(item, number) for number, item in enumerate(value)]
+            if _is_agent_log(messages, key in ("steps", "trajectory")):
+                return _build_log(messages, key)
+    return None
+
+
+def _is_agent_log(messages: list[AgentMessage], is_named: bool) -> bool:
+    """Tell whether messages are those of an agent with tools, or of several agents, or of a column named so."""
+    tools = is_named or any(message.role == "tool" or message.calls for message in messages)
+    agents = {message.agent for message in messages if message.role == "assistant" and message.agent}
+    return any(message.role == "assistant" for message in messages) and (tools or len(agents) > 1)
+
+
+# --- one message ---------------------------------------------------------------------------------------
+
+
+def _read_message(item: dict[str, Any], number: int) -> AgentMessage:
+    inner = item.get("kwargs", item.get("data"))
+    if isinstance(inner, dict) and ("content" in inner or "tool_calls" in inner):  # LangGraph, as it serializes
+        named = item["id"][-1] if isinstance(item.get("id"), list) and item["id"] else item.get("type")
+        item = {**inner, "type": named}
+    name = str(item["index"]) if isinstance(item.get("index"), int) else str(number)
+    form = str(item.get("type", ""))
+    if form.endswith(("_call", "_output")) or form in ("mcp_call", "reasoning"):
+        return _read_response_item(item, name, form)
+    agent = next((str(item[key]) for key in AGENT_KEYS if isinstance(item.get(key), str) and item[key]), None)
+    speaker = str(item.get("role") or item.get("type") or agent or "")
+    role = ROLES.get(join_words(speaker)) if speaker else "system"
+    kind = str(item.get("kind", ""))
+    if role is None or form in ("ToolCallExecutionEvent", "ToolCallRequestEvent"):
+        role, agent = _classify_agent(speaker, form, agent)
+    if kind.startswith("tool"):
+        role = "tool"
+    elif role == "user" and kind != "question" and agent and join_words(agent) not in ROLES:
+        role = "assistant"  # a group chat: each agent hears the others as the user
+    text = join_text(item.get("content", item.get("text", item.get("raw", item.get("output"))))) or ""
+    if isinstance(item.get("think"), str) and item["think"]:
+        text = f"{item['think']}\n{text}".strip()
+    documents = item.get("documents")
+    results = [part for part in _list_parts(item.get("content")) if "call_id" in part and "content" in part]
+    if form == "ToolCallExecutionEvent" and results:
+        text = "\n".join(str(part["content"]) for part in results)
+    return AgentMessage(
+        name, role, agent, text, tuple(_list_calls(item)), item.get("tool_call_id"),
+        tuple(documents) if isinstance(documents, list) and role == "tool" else None,
+        kind == "tool_error" or item.get("status") == "error" or item.get("is_error") is True,
+    )  # fmt: skip
+
+
+def _classify_agent(speaker: str, form: str, agent: str | None) -> tuple[str, str | None]:
+    """Return role and agent of a message whose role is the name of an agent, or an event."""
+    if form == "ToolCallExecutionEvent" or re.search(r"terminal|executor|tool", speaker, re.IGNORECASE):
+        return "tool", agent or speaker
+    return "assistant", agent or (None if form.endswith("Event") else speaker or None)
+
+
+def _read_response_item(item: dict[str, Any], name: str, form: str) -> AgentMessage:
+    """Read an item of OpenAI Responses that is no message: a call, its output, or reasoning."""
+    if form == "reasoning":
+        return AgentMessage(name, "assistant", None, join_text(item.get("summary")) or "")
+    call = str(item.get("call_id") or item.get("id") or "") or None
+    if form.endswith("_output"):
+        return AgentMessage(name, "tool", None, join_text(item.get("output")) or "", call_id=call)
+    tool = str(item.get("name") or form.removesuffix("_call"))
+    queries = item.get("queries") or (item.get("action") or {}).get("query")
+    arguments = _format_arguments(queries or item.get("arguments", item.get("input", "")))
+    calls = (ToolCall(call, tool, arguments),)
+    results = item.get("results")
+    failed = item.get("error")
+    if isinstance(results, list) or item.get("output") is not None or failed:  # the call and its result in one item
+        text = join_text(failed or item.get("output")) or ""
+        documents = tuple(results) if isinstance(results, list) else None
+        return AgentMessage(name, "tool", None, text, calls, call, documents, bool(failed))
+    return AgentMessage(name, "assistant", None, "", calls)
+
+
+def _list_parts(value: Any) -> list[dict[str, Any]]:
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+
+
+def _list_calls(item: dict[str, Any]) -> Iterator[ToolCall]:
+    """List the calls of tools that a message makes, in the layouts of the known clients."""
+    extra = item.get("additional_kwargs")
+    listed = item.get("tool_calls") or (extra.get("tool_calls") if isinstance(extra, dict) else None)
+    blocks = [part for part in _list_parts(item.get("content")) if part.get("type") in ("tool_use", "mcp_tool_use")]
+    if item.get("type") == "ToolCallRequestEvent":
+        blocks += _list_parts(item.get("content"))
+    for call in (*_list_parts(listed), *blocks):
+        function = call["function"] if isinstance(call.get("function"), dict) else call
+        arguments = function.get("arguments", function.get("args", function.get("input", "")))
+        yield ToolCall(call.get("id"), function.get("name"), _format_arguments(arguments))
+    queries = item.get("query")
+    if queries and isinstance(queries, (str, list)) and item.get("kind") == "search":
+        yield ToolCall(None, "search", _format_arguments(queries))
+
+
+def _format_arguments(value: Any) -> str:
+    """Format the arguments of a call: the words of a query, one a line, else JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return str(value)
+    if isinstance(value, dict) and len(value) == 1:
+        value = next(iter(value.values()))
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return "\n".join(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# --- the log -------------------------------------------------------------------------------------------
+
+
+def _build_log(messages: list[AgentMessage], column: str) -> AgentLog:
+    steps: list[dict[str, Any]] = []
+    chunks: dict[str, dict[str, Any]] = {}
+    calls: dict[str, tuple[str, ToolCall]] = {}
+    waiting: list[tuple[str, ToolCall]] = []
+    query, parent = None, None
+    for message in messages:
+        if message.role == "user" and UNEXECUTED.search(message.text) and steps:
+            steps.append({"id": message.id, "kind": "tool", "error": message.text[:ERROR_LENGTH], "parent": parent})
+            waiting.clear()
+        elif message.role == "user":
+            steps.clear()  # earlier turns are the history of the last question
+            chunks.clear()
+            query = message.text
+        elif message.role == "tool":
+            own = [(parent, call) for call in message.calls]
+            known = calls.get(message.call_id or "") or next(iter(own), None) or next(iter(waiting), None)
+            waiting = waiting[1:] if known in waiting[:1] else waiting
+            steps.append(_build_result(message, known[0] if known else parent, known and known[1], chunks))
+        elif message.role == "assistant" and (message.text.strip() or message.calls):
+            steps.append(_build_action(message))
+            parent = message.id
+            waiting = [(message.id, call) for call in message.calls]
+            calls |= {call.id: (message.id, call) for call in message.calls if call.id}
+    answers = [step for step in steps if step.get("parent") is None and step.get("output")]
+    if answers and answers[-1] is steps[-1] and answers[-1].get("kind") is None:
+        answers[-1]["kind"] = "generate"
+    steps = [{key: value for key, value in step.items() if value is not None} for step in steps]
+    speaker = [step["output"] for step in answers if not CLOSING.match(step["output"])]
+    return AgentLog(steps, list(chunks.values()), speaker[-1] if speaker else None, query, column)
+
+
+def _build_action(message: AgentMessage) -> dict[str, Any]:
+    """Build the step of an agent's message: a plan where it calls tools."""
+    return {
+        "id": message.id, "agent": message.agent, "kind": "plan" if message.calls else None,
+        "input": "\n".join(call.arguments for call in message.calls) or None, "output": message.text or None,
+    }  # fmt: skip
+
+
+def _build_result(
+    message: AgentMessage, parent: str | None, call: ToolCall | None, chunks: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Build the step of what a tool returned, and add its passages to the chunks of the trace."""
+    name = (call.name if call else None) or message.agent
+    kind = "tool"
+    if message.documents is not None or (name and SEARCH_WORDS.search(name)):
+        kind = "retrieve"
+    if name and MEMORY_WORDS.search(name):
+        kind = "memory"
+    failed = message.is_failed or bool(FAILURE.search(message.text[:2000]))
+    step: dict[str, Any] = {
+        "id": message.id, "parent": parent, "kind": kind, "name": name, "agent": message.agent,
+        "input": call.arguments if call else None, "output": message.text or None,
+        "error": (message.text.strip()[:ERROR_LENGTH] or "the tool failed") if failed else None,
+    }  # fmt: skip
+    if kind != "tool" and not failed:
+        returned = _list_chunks(message)
+        chunks |= {chunk["id"]: chunk for chunk in returned}
+        step["chunks"] = list(dict.fromkeys(chunk["id"] for chunk in returned))
+    return step
+
+
+def _list_chunks(message: AgentMessage) -> list[dict[str, Any]]:
+    """List the passages of a result: its documents, the objects of a JSON list, or its text."""
+    documents: list[Any] = list(message.documents or ())
+    if not documents and message.text.lstrip()[:1] == "[":
+        try:
+            documents = [part for part in json.loads(message.text) if isinstance(part, (dict, str))]
+        except ValueError:
+            documents = []
+    if not documents:
+        documents = [message.text] if message.text.strip() else []
+    return [_read_document(document) for document in documents]
+
+
+def _read_document(document: Any) -> dict[str, Any]:
+    fields = document if isinstance(document, dict) else {"text": str(document)}
+    text = join_text(fields.get("text") or fields.get("content") or fields.get("page_content")) or ""
+    title = fields.get("title") or fields.get("filename")
+    name = fields.get("id") or fields.get("file_id") or make_content_id(text)
+    chunk: dict[str, Any] = {"id": str(name), "text": text}
+    if title:
+        chunk["document"] = str(title)
+    if isinstance(fields.get("score"), (int, float)):
+        chunk["score"] = float(fields["score"])
+    return chunk

@@ -1,0 +1,70 @@
+"""Faulty steps for the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ragfault.analysis.steps import FaultyStep, StepFindings, StepSuspect
+from ragfault.reports.format import clean_text
+from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+STATUS_STYLES = {"fault": "red", "no fault": "green", "cannot tell": "yellow"}
+OUTCOME_WORDS = {
+    "unknown": "",
+    "right": ", its answer states the reference",
+    "differs": ", its answer states no reference",
+    "failed": ", it failed",
+}
+
+
+def render_steps_terminal(findings: StepFindings, *, worst: int, width: int | None = None, color: bool = False) -> str:
+    """Render the counts, the kinds of fault, and the traces whose faulty step is the surest."""
+    parts: list[RenderableType] = [build_line((summarize_steps(findings), "bold"))]
+    if findings.faults:
+        kinds = ", ".join(f"{fault.replace('_', ' ')} {count}" for fault, count in findings.faults.items())
+        parts.append(build_line("most probable faults: ", kinds))
+    ranked = sorted(
+        (finding for finding in findings.traces if finding.suspects),
+        key=lambda finding: (finding.status != "fault", finding.none_probability),
+    )
+    for finding in ranked[:worst]:
+        parts += [build_line(""), *_describe_trace(finding)]
+    if len(ranked) > worst:
+        parts += [
+            build_line(""),
+            build_line((f"{len(ranked) - worst} more traces with a suspected step: --worst", "dim")),
+        ]
+    return render_rich(parts, width=width, color=color)
+
+
+def summarize_steps(findings: StepFindings) -> str:
+    """Summarize how many traces have a faulty step, none, or cannot be told."""
+    counts = Counter(finding.status for finding in findings.traces)
+    without = f"; {findings.without_steps} record no steps" if findings.without_steps else ""
+    return (
+        f"{len(findings.traces)} traces with steps: a faulty step in {counts['fault']}, "
+        f"none in {counts['no fault']}, cannot tell {counts['cannot tell']}{without}"
+    )
+
+
+def _describe_trace(finding: FaultyStep) -> list[RenderableType]:
+    """Describe the suspected steps of one trace, the most probable first."""
+    known = OUTCOME_WORDS[finding.outcome]
+    lines: list[RenderableType] = [
+        build_line(
+            (clean_text(finding.trace), "bold"), "  ", (finding.status, STATUS_STYLES[finding.status]),
+            f"  {finding.step_count} steps{known}; no faulty step: {finding.none_probability:.0%}",
+        )
+    ]  # fmt: skip
+    return [*lines, *(indent_line(2, _describe_suspect(suspect)) for suspect in finding.suspects)]
+
+
+def _describe_suspect(suspect: StepSuspect) -> str:
+    who = ", ".join(filter(None, (suspect.kind, suspect.agent)))
+    seen = "; ".join(suspect.evidence) or "nothing specific was seen; its place and form are those of faulty steps"
+    name = f"step {suspect.step}" + (f" ({who})" if who else "")
+    return clean_text(f"{name}  {suspect.probability:.0%}  {suspect.layer}, {suspect.fault.replace('_', ' ')}: {seen}")

@@ -1,0 +1,110 @@
+"""The first faulty step."""
+
+import numpy as np
+
+from ragfault.analysis.steps import localize_faulty_steps
+from ragfault.analysis.steps.localization import detect_outcome
+from ragfault.analysis.steps.model import RUN_KINDS, chain_hazards, load_step_model, select_members, weigh_outcome
+from ragfault.records import Chunk, Step, Trace
+
+FERRY = Chunk(
+    id="f", document="Ferry", text="The Marsdiep ferry is run by the company Teso, which was founded in 1907."
+)
+TESO = Chunk(
+    id="t", document="Teso", text="Teso was founded in 1907 by the inhabitants of Texel. It runs the Marsdiep ferry."
+)
+QUERY = "In which year was the company that runs the Marsdiep ferry founded?"
+
+
+def build_trace(*steps: Step, answer: str, **fields) -> Trace:
+    last = Step(id="9", kind="generate", output=f"<answer>{answer}</answer>")
+    return Trace(id="t", query=QUERY, answer=answer, chunks=(FERRY, TESO), steps=(*steps, last), **fields)
+
+
+def search(name: str, query: str, *chunks: str) -> tuple[Step, Step]:
+    call = Step(id=f"{name}r", parent=name, kind="retrieve", name="search", input=query, chunks=chunks)
+    return Step(id=name, kind="plan", input=query), call
+
+
+def localize(trace: Trace, **options):
+    return localize_faulty_steps([trace], **options).traces[0]
+
+
+def test_a_call_that_was_not_executed_is_the_first_fault():
+    failed = (
+        Step(id="1", kind="plan", output="search(Marsdiep ferry)"),
+        Step(id="2", kind="tool", parent="1", error="No tool call"),
+    )
+    finding = localize(
+        build_trace(*failed, *search("3", "company that runs the Marsdiep ferry", "f", "t"), answer="1907")
+    )
+    assert (finding.best.step, finding.best.fault, finding.best.layer) == ("1", "call_not_executed", "operation")
+
+
+def test_a_supported_answer_after_a_good_search_has_no_probable_fault():
+    trace = build_trace(*search("1", "company that runs the Marsdiep ferry founded year", "f", "t"), answer="1907")
+    assert localize(trace).best is None
+
+
+def test_a_failed_trace_has_a_faulty_step():
+    trace = build_trace(*search("1", "company that runs the Marsdiep ferry founded year", "f", "t"), answer="1907")
+    finding = localize(trace, failed=True)
+    assert (finding.status, finding.none_probability) == ("fault", 0)
+    assert sum(suspect.probability for suspect in finding.suspects) <= 1
+
+
+def test_a_reference_that_the_answer_states_lowers_the_probability_of_a_fault():
+    steps = search("1", "history of boats", "f")
+    plain = localize(build_trace(*steps, answer="1907"))
+    right = localize(build_trace(*steps, answer="1907", reference="1907"))
+    differs = localize(build_trace(*steps, answer="1907", reference="1812"))
+    assert right.none_probability > plain.none_probability > differs.none_probability
+    assert (right.outcome, plain.outcome, differs.outcome) == ("right", "unknown", "differs")
+
+
+def test_the_outcome_of_a_yes_no_question_is_its_first_word():
+    trace = Trace(id="t", query="Is Texel an island?", answer="No, it has no bridge. Yes.", reference="yes")
+    assert detect_outcome(trace) == "differs"
+
+
+def test_a_team_without_a_known_outcome_is_undecided():
+    steps = [Step(id=str(n), agent=name, output=text) for n, (name, text) in enumerate([
+        ("Planner", "Compute the sum of the invoices."), ("Coder", "```python\nprint(sum(x))\n```"),
+        ("Planner", "The sum is 12."),
+    ])]  # fmt: skip
+    trace = Trace(id="t", query="What is the sum of the invoices?", steps=tuple(steps))
+    assert localize(trace).status == "cannot tell"
+    assert localize(trace, failed=True).status == "fault"
+
+
+def test_traces_without_steps_or_without_content_are_counted():
+    bare = Trace(id="a", query="?", steps=(Step(id="1", kind="retrieve"),))
+    findings = localize_faulty_steps([Trace(id="b", query="?"), bare])
+    assert (findings.without_steps, findings.traces) == (2, ())
+
+
+def test_a_repeated_search_that_returns_nothing_new_is_reported():
+    query = "company that runs the Marsdiep ferry"
+    trace = build_trace(*search("1", query, "f"), *search("3", query, "f"), answer="unknown")
+    suspects = localize(trace, failed=True).suspects
+    assert "returns no new chunk" in " ".join(text for s in suspects if s.step == "3" for text in s.evidence) or all(
+        suspect.step != "3" for suspect in suspects
+    )
+
+
+def test_a_posterior_sums_to_one_whatever_is_known():
+    posterior = chain_hazards(np.array([0.1, 0.7, 0.3]))
+    for outcome in ("unknown", "right", "differs", "failed"):
+        assert np.isclose(weigh_outcome(posterior, outcome, np.array([0.1, 0.9])).sum(), 1)
+
+
+def test_a_set_has_the_most_probable_entry_whatever_the_threshold():
+    assert select_members(np.array([0.2, 0.5, 0.3]), 0.9).tolist() == [False, True, False]
+
+
+def test_the_packaged_weights_predict_probabilities():
+    for kind in RUN_KINDS:
+        model = load_step_model(kind)
+        rows = np.zeros((3, int(model.columns.max()) + 1))
+        hazards = model.predict_hazards(rows)
+        assert ((hazards > 0) & (hazards < 1)).all()

@@ -1,0 +1,294 @@
+"""Train the model of faulty steps and measure it without the questions it was trained on.
+
+python -m training.steps SHARED [--write]
+
+SHARED holds agent_steps_hotpotqa_dev and agent_steps_whowhen_dev. Fitted with scikit-learn, used with numpy alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.linear_model import LogisticRegression
+
+from ragfault.analysis.steps.features import FEATURE_NAMES, Array, compute_features
+from ragfault.analysis.steps.localization import detect_outcome
+from ragfault.analysis.steps.model import (
+    FEATURES_BY_KIND,
+    LABELS,
+    MAX_VALUE,
+    OUTCOMES,
+    Outcome,
+    RunKind,
+    StepModel,
+    chain_hazards,
+    select_members,
+    weigh_outcome,
+)
+from ragfault.analysis.steps.moves import group_moves
+from ragfault.io import read_traces
+from ragfault.records import Trace
+
+FILES: dict[RunKind, str] = {"search": "agent_steps_hotpotqa_dev", "team": "agent_steps_whowhen_dev"}
+FOLDS, TREES, LEAST_LEAF, LABEL_LEAF, RIDGE, MISS_RATE = 8, 150, 4, 2, 0.03, 0.1
+WEIGHTS = Path(__file__).parents[1] / "src/ragfault/analysis/steps/weights.npz"
+PLAIN_SHARES = np.array([0.05, 0.95])
+"""Shares of right answers where the runs do not tell them."""
+
+
+class LabelledRun(NamedTuple):
+    """The moves of one run with the labels of people."""
+
+    group: str
+    steps: tuple[str, ...]
+    features: Array
+    first: int | None
+    """The place of the first fault, -1 where it is no move, None where there is none."""
+    labels: tuple[int | None, ...]
+    outcome: Outcome
+    """What the references say of the answer; of a team, that it failed."""
+    text_steps: int
+    """Number of labelled steps."""
+
+    @property
+    def target(self) -> int:
+        """The place of the truth in a posterior; -2 where no entry stands for it."""
+        if self.first is None:
+            return len(self.steps)
+        return self.first if self.first >= 0 else -2
+
+
+def load_runs(folder: Path, kind: RunKind) -> list[LabelledRun]:
+    """Load the runs of one benchmark with the features of their moves."""
+    path = folder / f"{FILES[kind]}.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return [_build_run(row, trace, kind) for row, trace in zip(rows, read_traces(path), strict=True)]
+
+
+def _build_run(row: dict[str, Any], trace: Trace, kind: RunKind) -> LabelledRun:
+    moves = group_moves(trace)
+    steps = tuple(move.step.id for move in moves.moves)
+    labels = {str(step["index"]): step.get("label") for step in row["steps"]}
+    first = None
+    if row["first_error"] is not None:
+        first = steps.index(str(row["first_error"])) if str(row["first_error"]) in steps else -1
+    labelled = sum(label is not None for label in labels.values()) or len(row["steps"])
+    return LabelledRun(
+        row["source_id"], steps, compute_features(moves), first, tuple(labels.get(step) for step in steps),
+        "failed" if kind == "team" else detect_outcome(trace), labelled,
+    )  # fmt: skip
+
+
+def fit(runs: Sequence[LabelledRun], kind: RunKind) -> StepModel:
+    """Fit a model."""
+    return StepModel.unpack(fit_arrays(runs, kind), kind)
+
+
+def fit_arrays(runs: Sequence[LabelledRun], kind: RunKind) -> dict[str, Array]:
+    """Fit the hazards, the labels of steps and the weight of the outcome; return them as named arrays."""
+    columns = np.array([FEATURE_NAMES.index(name) for name in FEATURES_BY_KIND[kind]])
+    rows = np.concatenate([run.features[: _count_rows(run)] for run in runs])
+    faulty = np.concatenate([np.arange(_count_rows(run)) == run.first for run in runs])
+    clipped = np.clip(rows[:, columns], -MAX_VALUE, MAX_VALUE)
+    mean, deviation = clipped.mean(0), clipped.std(0) + 1e-9
+    linear = LogisticRegression(C=RIDGE, max_iter=3000).fit((clipped - mean) / deviation, faulty)
+    forest = ExtraTreesClassifier(
+        TREES, min_samples_leaf=LEAST_LEAF, max_leaf_nodes=32, max_features=0.3, random_state=0
+    ).fit(rows[:, columns], faulty)
+    arrays = {
+        "columns": columns, "mean": mean, "deviation": deviation, "weights": linear.coef_[0],
+        "bias": linear.intercept_[0], **_fit_labels(runs, columns),
+        "thresholds": np.zeros(len(OUTCOMES)), "right_shares": _count_right(runs),
+        **{f"trees.{name}": part for name, part in pack_forest(forest, 1).items()},
+    }  # fmt: skip
+    return {f"{kind}.{name}": np.asarray(part) for name, part in arrays.items()}
+
+
+def _count_rows(run: LabelledRun) -> int:
+    """Return the number of moves that a hazard is trained on: up to the first fault."""
+    return len(run.steps) if run.first is None or run.first < 0 else run.first + 1
+
+
+def _fit_labels(runs: Sequence[LabelledRun], columns: Array) -> dict[str, Array]:
+    """Fit the labels of all steps, not of the first faulty one alone."""
+    pairs = [
+        (row, label) for run in runs for row, label in zip(run.features, run.labels, strict=True) if label is not None
+    ]
+    if not pairs:
+        return {}
+    forest = ExtraTreesClassifier(
+        TREES, min_samples_leaf=LABEL_LEAF, max_leaf_nodes=32, max_features=0.3, random_state=0
+    ).fit(np.array([row for row, _ in pairs])[:, columns], [label for _, label in pairs])
+    return {
+        f"{label}.{name}": part
+        for number, label in enumerate(LABELS)
+        for name, part in pack_forest(forest, number).items()
+    }
+
+
+def _count_right(runs: Sequence[LabelledRun]) -> Array:
+    """Return the smoothed share of answers that state the reference among runs with a fault and without one."""
+    shares = []
+    for has_fault, plain in zip((True, False), PLAIN_SHARES, strict=True):
+        known = [
+            run.outcome == "right"
+            for run in runs
+            if (run.first is not None) == has_fault and run.outcome in ("right", "differs")
+        ]
+        shares.append((sum(known) + 2 * plain) / (len(known) + 2))
+    return np.array(shares)
+
+
+def pack_forest(forest: ExtraTreesClassifier, label: int) -> dict[str, Array]:
+    """Pack the share of one label in a forest as one table of nodes (see `ragfault.judges.embedded.network`)."""
+    roots: list[int] = []
+    nodes: list[list[float]] = []
+
+    def add(tree: Any, number: int) -> int:
+        place = len(nodes)
+        if tree.children_left[number] < 0:
+            counts = tree.value[number][0]
+            nodes.append([0, 0, place, place, counts[label] / counts.sum() / len(forest.estimators_)])
+            return place
+        nodes.append([tree.feature[number], tree.threshold[number], 0, 0, 0])
+        nodes[place][2:4] = [add(tree, tree.children_left[number]), add(tree, tree.children_right[number])]
+        return place
+
+    for estimator in forest.estimators_:
+        roots.append(add(estimator.tree_, 0))
+    feature, threshold, left, right, value = np.array(nodes).T
+    return {
+        "roots": np.array(roots, np.int32), "feature": feature.astype(np.int16), "bar": threshold.astype(np.float32),
+        "left": left.astype(np.int32), "right": right.astype(np.int32), "value": value.astype(np.float32),
+    }  # fmt: skip
+
+
+def split_folds(runs: Sequence[LabelledRun], seed: int, count: int = FOLDS) -> list[list[int]]:
+    """Split the places of runs by question."""
+    groups = sorted({run.group for run in runs})
+    np.random.default_rng(seed).shuffle(groups)
+    return [[n for n, run in enumerate(runs) if run.group in set(groups[fold::count])] for fold in range(count)]
+
+
+def predict_unseen(runs: Sequence[LabelledRun], kind: RunKind, seed: int) -> tuple[list[Array], list[Array], Array]:
+    """Return posteriors and labels of each run by a model that has not seen its question, and right shares."""
+    posteriors: list[Array] = [np.empty(0)] * len(runs)
+    labels: list[Array] = [np.empty(0)] * len(runs)
+    shares = np.zeros((len(runs), 2))
+    for fold in split_folds(runs, seed):
+        model = fit([run for n, run in enumerate(runs) if n not in set(fold)], kind)
+        for n in fold:
+            posteriors[n] = chain_hazards(model.predict_hazards(runs[n].features))
+            labels[n] = model.predict_labels(runs[n].features) if model.label_trees else np.empty(0)
+            shares[n] = model.right_shares
+    return posteriors, labels, shares
+
+
+def apply_outcomes(runs: Sequence[LabelledRun], posteriors: Sequence[Array], shares: Array) -> list[Array]:
+    """Weigh posteriors by the outcomes that the runs record."""
+    return [
+        weigh_outcome(posterior, run.outcome, share)
+        for run, posterior, share in zip(runs, posteriors, shares, strict=True)
+    ]
+
+
+def calibrate(runs: Sequence[LabelledRun], posteriors: Sequence[Array], miss_rate: float = MISS_RATE) -> float:
+    """Return the greatest threshold whose sets hold the truth often enough, questions weighed equally.
+
+    Conformal prediction with posteriors of is_best-out questions; the level is corrected for their finite number.
+    """
+    groups = sorted({run.group for run in runs})
+    sizes = {group: sum(run.group == group for run in runs) for group in groups}
+    weights = np.array([1 / sizes[run.group] for run in runs])
+    truths = np.array([p[run.target] if run.target >= 0 else 0.0 for run, p in zip(runs, posteriors, strict=True)])
+    is_best = np.array([
+        run.target >= 0 and p.argmax() == run.target for run, p in zip(runs, posteriors, strict=True)
+    ])  # fmt: skip
+    level = min(1.0, (len(runs) + 1) * (1 - miss_rate) / len(runs))
+    for threshold in sorted(truths, reverse=True):
+        if weights[is_best | (truths >= threshold)].sum() / weights.sum() >= level:
+            return float(threshold)
+    return 0.0
+
+
+def train(runs: Sequence[LabelledRun], kind: RunKind, seeds: int = 2) -> dict[str, Array]:
+    """Fit a model on all runs, with thresholds of sets from is_best-out posteriors."""
+    thresholds = np.zeros((seeds, len(OUTCOMES)))
+    for seed in range(seeds):
+        posteriors, _, shares = predict_unseen(runs, kind, seed)
+        known = apply_outcomes(runs, posteriors, shares)
+        faulty = [n for n, run in enumerate(runs) if run.first is not None]
+        failed = [weigh_outcome(posteriors[n], "failed", shares[n]) for n in faulty]
+        with_reference = calibrate(runs, known)
+        thresholds[seed] = (
+            calibrate(runs, posteriors), with_reference, with_reference, calibrate([runs[n] for n in faulty], failed),
+        )  # fmt: skip
+    return {**fit_arrays(runs, kind), f"{kind}.thresholds": thresholds.mean(0)}
+
+
+def describe(name: str, runs: Sequence[LabelledRun], posteriors: Sequence[Array]) -> str:
+    """Describe the accuracy of posteriors and the size of their sets, cross-calibrated by question."""
+    hits = [p.argmax() == run.target for run, p in zip(runs, posteriors, strict=True)]
+    top = [run.target in np.argsort(-p[:-1])[:3] for run, p in zip(runs, posteriors, strict=True)]
+    members = cross_sets(runs, posteriors)
+    covered = [run.target >= 0 and bool(m[run.target]) for run, m in zip(runs, members, strict=True)]
+    return (
+        f"{name}: first {np.mean(hits):.3f}, among three steps {np.mean(top):.3f}, sets hold {np.mean(covered):.3f}, "
+        f"mean size {np.mean([m.sum() for m in members]):.2f} ({np.mean([m[:-1].sum() for m in members]):.2f} steps of "
+        f"{np.mean([run.text_steps for run in runs]):.2f})"
+    )
+
+
+def cross_sets(runs: Sequence[LabelledRun], posteriors: Sequence[Array], seed: int = 1) -> list[Array]:
+    """Return the 90 % set of each run with a threshold from the other questions."""
+    members: list[Array] = [np.empty(0)] * len(runs)
+    for fold in split_folds(runs, seed):
+        rest = [n for n in range(len(runs)) if n not in set(fold)]
+        threshold = calibrate([runs[n] for n in rest], [posteriors[n] for n in rest])
+        for n in fold:
+            members[n] = select_members(posteriors[n], threshold)
+    return members
+
+
+def main() -> None:
+    """Measure, and with --write train on all runs and write the weights."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    packed: dict[str, Array] = {}
+    for kind in FILES:
+        runs = load_runs(options.shared, kind)
+        for seed in range(2):
+            posteriors, labels, shares = predict_unseen(runs, kind, seed)
+            known = apply_outcomes(runs, posteriors, shares)
+            if kind == "search":
+                print(describe(f"{kind}, reference not used", runs, posteriors))
+                pairs = [
+                    (a, b)
+                    for run, own in zip(runs, labels, strict=True)
+                    for a, b in zip(run.labels, own, strict=True)
+                    if a is not None
+                ]
+                print(f"  steps labelled right: {np.mean([a == b for a, b in pairs]):.3f}")
+            print(
+                describe(f"{kind}, {'reference used' if kind == 'search' else 'known to have failed'}", runs, known),
+                flush=True,
+            )
+        if options.write:
+            packed |= train(runs, kind)
+    if options.write:
+        np.savez_compressed(WEIGHTS, **packed)  # type: ignore[arg-type]
+        print(f"{WEIGHTS.name}: {WEIGHTS.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
