@@ -57,7 +57,10 @@ def predict_by_place(runs: Sequence[LabelledRun], seed: int) -> list[Array]:
                 faulty[cell] += place == run.first
         for n in fold:
             size = len(runs[n].steps)
-            rates = [faulty[min(p, FARTHEST), int(p == size - 1)] / seen[min(p, FARTHEST), int(p == size - 1)] for p in range(size)]
+            rates = [
+                faulty[min(p, FARTHEST), int(p == size - 1)] / seen[min(p, FARTHEST), int(p == size - 1)]
+                for p in range(size)
+            ]
             posteriors[n] = chain_hazards(np.array(rates))
     return posteriors
 
@@ -137,7 +140,9 @@ def measure(runs: Sequence[LabelledRun], kind: RunKind) -> list[str]:
         three = average([score_first(runs, p, 3) for p in system.posteriors])
         difference = "" if system is base else interval(runs, hits - base_hits)
         cells = [system.name, f"{hits.mean():.3f}", difference, f"{three.mean():.3f}" if kind == "team" else ""]
-        cells += _describe_sets(runs, system) if system.name not in ("every step right", "mark everything") else [""] * 3
+        cells += (
+            _describe_sets(runs, system) if system.name not in ("every step right", "mark everything") else [""] * 3
+        )
         cells += [*_describe_labels(runs, system, kind), *_describe_marks(runs, system)]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -147,7 +152,11 @@ def _describe_sets(runs: Sequence[LabelledRun], system: System) -> list[str]:
     sets = [cross_sets(runs, posteriors) for posteriors in system.posteriors]
     covered = [run.target >= 0 and bool(row[run.target]) for rows in sets for run, row in zip(runs, rows, strict=True)]
     sizes = [row.sum() for rows in sets for row in rows]
-    return [f"{np.mean(covered):.3f}", f"{np.mean(sizes):.2f}", f"{np.mean([r[:-1].sum() for s in sets for r in s]):.2f}"]
+    return [
+        f"{np.mean(covered):.3f}",
+        f"{np.mean(sizes):.2f}",
+        f"{np.mean([r[:-1].sum() for s in sets for r in s]):.2f}",
+    ]
 
 
 def _describe_labels(runs: Sequence[LabelledRun], system: System, kind: RunKind) -> list[str]:
@@ -163,9 +172,14 @@ def _describe_marks(runs: Sequence[LabelledRun], system: System) -> list[str]:
     faulty = sum(run.first is not None for run in runs)
     for posteriors in system.posteriors:
         if system.name == "mark everything":
-            marked, hits = sum(len(run.steps) for run in runs), sum((run.first or 0) >= 0 and run.first is not None for run in runs)
+            marked, hits = (
+                sum(len(run.steps) for run in runs),
+                sum((run.first or 0) >= 0 and run.first is not None for run in runs),
+            )
         else:
-            named = [(p.argmax() == run.target) for run, p in zip(runs, posteriors, strict=True) if p.argmax() < len(p) - 1]
+            named = [
+                (p.argmax() == run.target) for run, p in zip(runs, posteriors, strict=True) if p.argmax() < len(p) - 1
+            ]
             marked, hits = len(named), sum(named)
         precision.append(hits / marked if marked else np.nan)
         recall.append(hits / faulty)
@@ -175,7 +189,10 @@ def _describe_marks(runs: Sequence[LabelledRun], system: System) -> list[str]:
 
 def measure_transfer(search: Sequence[LabelledRun], team: Sequence[LabelledRun]) -> list[str]:
     """Return accuracy on runs of another kind, and on agents and questions that were both left out."""
-    lines = ["| trained on | used on | first faulty step | among three | place alone, its own kind |", "|---|---|---|---|---|"]
+    lines = [
+        "| trained on | used on | first faulty step | among three | place alone, its own kind |",
+        "|---|---|---|---|---|",
+    ]
     failed = [run for run in search if run.first is not None]
     for kind, rest, target, names in (
         ("search", search, team, ("agents that search", "teams, known to have failed")),
