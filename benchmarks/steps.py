@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-
-from ragfault.analysis.steps.model import chain_hazards
 from training.steps import (
     Array,
     LabelledRun,
@@ -31,6 +29,12 @@ from training.steps import (
     weigh_outcome,
 )
 
+from ragfault.analysis.steps.model import chain_hazards
+
+COLUMNS = (
+    "system", "first faulty step", "less “TRIVIAL”", "among three", "90 % set holds", "members", "steps in it",
+    "steps labelled right", "precision", "recall",
+)  # fmt: skip
 SEEDS, RESAMPLES, FARTHEST = 3, 2000, 9
 NAMES = {"search": "AgentProcessBench, HotpotQA", "team": "Who&When, teams made by an algorithm"}
 
@@ -57,10 +61,8 @@ def predict_by_place(runs: Sequence[LabelledRun], seed: int) -> list[Array]:
                 faulty[cell] += place == run.first
         for n in fold:
             size = len(runs[n].steps)
-            rates = [
-                faulty[min(p, FARTHEST), int(p == size - 1)] / seen[min(p, FARTHEST), int(p == size - 1)]
-                for p in range(size)
-            ]
+            cells = [(min(place, FARTHEST), int(place == size - 1)) for place in range(size)]
+            rates = [faulty[cell] / seen[cell] for cell in cells]
             posteriors[n] = chain_hazards(np.array(rates))
     return posteriors
 
@@ -113,8 +115,8 @@ def interval(runs: Sequence[LabelledRun], top: Array, bottom: Array | None = Non
     sums = np.array([
         [sum(part[n] for n, run in enumerate(runs) if run.group == group) for part in (top, bottom)] for group in groups
     ])  # fmt: skip
-    drawn = np.random.default_rng(0).integers(0, len(groups), (RESAMPLES, len(groups)))
-    ratios = sums[drawn, 0].sum(1) / sums[drawn, 1].sum(1)
+    samples = np.random.default_rng(0).integers(0, len(groups), (RESAMPLES, len(groups)))
+    ratios = sums[samples, 0].sum(1) / sums[samples, 1].sum(1)
     low, high = np.quantile(ratios, [0.025, 0.975])
     return f"{top.sum() / bottom.sum():+.3f} ({low:+.3f} to {high:+.3f})"
 
@@ -131,15 +133,14 @@ def measure(runs: Sequence[LabelledRun], kind: RunKind) -> list[str]:
     trivial = "every step right" if kind == "search" else "place of the step alone"
     base = next(system for system in systems if system.name == trivial)
     base_hits = average([score_first(runs, p) for p in base.posteriors])
-    lines = [
-        f"| system | first faulty step | less “{trivial}” | among three | 90 % set holds | members | steps in it | steps labelled right | precision | recall |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = ["| " + " | ".join(COLUMNS).replace("TRIVIAL", trivial) + " |", "|" + "---|" * len(COLUMNS)]
     for system in systems:
         hits = average([score_first(runs, p) for p in system.posteriors])
         three = average([score_first(runs, p, 3) for p in system.posteriors])
         difference = "" if system is base else interval(runs, hits - base_hits)
         cells = [system.name, f"{hits.mean():.3f}", difference, f"{three.mean():.3f}" if kind == "team" else ""]
+        if system.name == "mark everything":
+            cells[1:] = [""] * 3  # it names no first step
         cells += (
             _describe_sets(runs, system) if system.name not in ("every step right", "mark everything") else [""] * 3
         )
