@@ -21,7 +21,7 @@ COMMANDS = {
     "evaluate": ("ragfault.cli.evaluate", "Judge traces, compute metrics, and write a run."),
     "report": ("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV."),
     "diagnose": ("ragfault.cli.report", "List the problems of single traces of a run."),
-    "steps": ("ragfault.cli.steps", "Name the first faulty step of the traces of an agent."),
+    "steps": ("ragfault.cli.report", "Name the first faulty step of the traces of an agent."),
     "gate": ("ragfault.cli.gate", "Check a run against thresholds: pass, fail, or cannot tell."),
     "ci": ("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request."),
     "compare": ("ragfault.cli.compare", "Compare two runs: each metric worse, better, steady, or cannot tell."),

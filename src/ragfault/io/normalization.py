@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ragfault.io.agents.message_logs import read_agent_log
 from ragfault.io.field_values import (
     FIELD_NORMALIZERS,
     InvalidRecord,
@@ -23,7 +24,6 @@ from ragfault.io.field_values import (
     normalize_flag,
     parse_cell,
 )
-from ragfault.io.formats.agent_logs import read_agent_log
 from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text, find_turns, split_conversation
 from ragfault.io.formats.field_names import is_negated_name
 from ragfault.io.formats.passages import (

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ragfault.io import read_traces
-from ragfault.io.formats.agent_logs import read_agent_log
+from ragfault.io.agents.message_logs import read_agent_log
 
 QUESTION = {"role": "user", "content": "When was Oslo founded?"}
 CALL = {

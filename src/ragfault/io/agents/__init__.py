@@ -1,0 +1,1 @@
+"""Logs of agents as steps of traces."""
