@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,9 @@ from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import Run
-from ragfault.records import Trace
+from ragfault.judges import load_judge
+from ragfault.judges.calibration import CalibrationFigures, CalibrationLine, JudgeCalibration
+from ragfault.records import Chunk, Trace
 from ragfault.server import ServerSettings
 from ragfault.server.alerts.delivery import WEBHOOK_FORMATS, IncidentNotice, NoticeSender, sign_body
 from ragfault.server.api.json_api import render_metrics
@@ -616,3 +619,31 @@ def test_spans_that_are_no_question_are_counted(tmp_path: Path):
         wait_until(lambda: server.ask("/overview.json").json["totals"]["pending"] == 0)
         assert 'ragfault_ingest_total{outcome="not_rag"} 1' in server.ask("/metrics").body.decode()
         assert server.ask("/overview.json").json["totals"]["traces"] == 0
+
+
+@pytest.mark.long
+def test_a_calibration_applies_to_what_the_server_judges(tmp_path: Path):
+    """With --calibration the verdicts kept are those of the calibrated judge, and no card is shown."""
+    judge = load_judge("lexical")
+    figures = CalibrationFigures(calibration_error=0.1, bias=0.0, bias_low=-0.1, bias_high=0.1)
+    lines = tuple(
+        CalibrationLine(
+            unit=unit, n=50, groups=10, base_rate=0.2, slope=1.0, intercept=-1.5, threshold=None,
+            before=figures, after=figures, helps=True,
+        )
+        for unit in ("claim", "answer")
+    )  # fmt: skip
+    path = tmp_path / "calibration.json"
+    path.write_bytes(msgspec.json.encode(JudgeCalibration(judge=judge.fingerprint, date="2031-05-04", lines=lines)))
+    chunk = Chunk(id="a", text="The museum opens at nine. The café on the roof closes at five.")
+    trace = Trace(id="t", query="When does it open?", chunks=(chunk,), answer="It opens at nine, visitors said.")
+    plain, calibrated = (load_judge("lexical", **more).observe([trace])[0] for more in ({}, {"calibration": path}))
+    assert plain.claim != calibrated.claim
+    with run_server(tmp_path / "s", "--metrics", "groundedness", "--calibration", str(path)) as server:
+        server.send([trace])
+        server.settled(1)
+        stored = server.ask("/traces/t.json").json
+        assert [claim["p"] for claim in stored["verdicts"]["claim"]] == [claim.p for claim in calibrated.claim]
+        assert stored["verdicts"]["answer"]["grounded"] == calibrated.answer.grounded
+        assert "calibration=" in json.dumps(stored)
+        assert server.ask("/judge.json").json["card"] is None
