@@ -68,3 +68,15 @@ def test_refresh_tells_by_its_exit_code_whether_the_set_holds(folder, tmp_path, 
     assert code == 1
     assert 'a name changed: "ola brand" → "eva dahl"' in capsys.readouterr().out
     assert len(new.read_text().splitlines()) + len(broken.read_text().splitlines()) == 8
+
+
+def test_a_set_goes_to_beir_and_back(folder, tmp_path):
+    out, beir, again = tmp_path / "set.jsonl", tmp_path / "beir", tmp_path / "again.jsonl"
+    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "8", "--mix", "extractive=1"])
+    command = ["testset", "convert", str(out), str(beir), "--to", "beir"]
+    assert run_command(command) == 2
+    assert run_command([*command, "--corpus", str(folder)]) == 0
+    assert run_command(["testset", "convert", str(beir), str(again)]) == 0
+    before, after = (list(read_traces(path)) for path in (out, again))
+    assert sorted(trace.query for trace in before) == sorted(trace.query for trace in after)
+    assert run_command(["testset", "convert", str(beir), str(again)]) == 2

@@ -152,6 +152,15 @@ class WrittenTestset(VerbDocument, frozen=True):
     """Reasons of a number or a mix other than was asked for."""
 
 
+class WrittenItems(VerbDocument, frozen=True):
+    """An evaluation set that was written in a format."""
+
+    path: str
+    format: str
+    items: int
+    """Number of items written; BEIR leaves out those without gold."""
+
+
 class IssuedToken(VerbDocument, frozen=True):
     """A token of a server."""
 
@@ -240,6 +249,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "export": (WrittenFiles, tuple[TrackedRun, ...]),
     "tune": (TuningResult,),
     "testset make": (WrittenTestset,),
+    "testset convert": (WrittenItems,),
     "testset describe": (TestsetDescription,),
     "testset refresh": (RefreshResult,),
     "lint": (tuple[Pitfall, ...], InputSummary),

@@ -1,0 +1,48 @@
+"""Laws of evaluation sets in the formats of other tools."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.io import read_traces
+from ragfault.testsets import make_testset
+from ragfault.testsets.formats import SET_FORMATS, read_beir, write_testset
+
+
+@pytest.fixture(scope="module")
+def items(corpus):
+    """Return a set with and without gold."""
+    return make_testset(corpus, 20).items
+
+
+@pytest.mark.parametrize("kind", SET_FORMATS)
+def test_a_written_set_is_read_again_with_its_queries_and_references(items, tmp_path, kind):
+    path = tmp_path / ("set.json" if kind == "deepeval" else "set.jsonl")
+    assert write_testset(items, path, kind) == len(items)
+    traces = list(read_traces(path))
+    assert [trace.query for trace in traces] == [item.query for item in items]
+    expected = [item.references[:1] for item in items if item.references]
+    # LangSmith names the reference "outputs", as it names the answer of a run.
+    texts = [(trace.answer,) if kind == "langsmith" else trace.references for trace in traces]
+    assert [text for text, item in zip(texts, items, strict=True) if item.references] == expected
+
+
+def test_beir_grades_the_documents_of_the_gold(items, corpus, tmp_path):
+    with_gold = [item for item in items if item.gold]
+    assert write_testset(items, tmp_path, "beir", corpus) == len(with_gold) < len(items)
+    again = {item.id: set(item.gold.chunks) for item in read_beir(tmp_path)}
+    assert again == {item.id: {span.document for span in item.gold.spans} for item in with_gold}
+    texts = [json.loads(line)["text"] for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
+    assert texts == [document.text for document in corpus]
+
+
+def test_what_cannot_be_written_or_read_is_refused(items, tmp_path):
+    with pytest.raises(UsageError):
+        write_testset(items, tmp_path, "beir")
+    with pytest.raises(UnknownName):
+        write_testset(items, tmp_path / "a.jsonl", "ragtime")
+    with pytest.raises(InputError):
+        read_beir(tmp_path / "nowhere")
