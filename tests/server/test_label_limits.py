@@ -55,6 +55,25 @@ def test_routes_and_cohorts_beyond_the_bound_are_counted_together():
     assert counts["other_cohort"] == 5
 
 
+def test_a_busy_name_takes_the_place_of_a_quiet_one():
+    """A route that comes after a hundred others has figures of its own once it is busy; others keep theirs."""
+    limiter = LabelLimiter(list, lambda *_: None)
+
+    def send(route: str, n: int) -> str | None:
+        return [limiter.limit_route(Trace(id="1", query="q", route=route)).route for _ in range(n)][-1]
+
+    assert send("steady", 500) == "steady"
+    for at in range(MAX_ROUTES - 1):
+        send(f"once {chr(97 + at // 26)}{chr(97 + at % 26)}", 1)
+    assert send("late", 1) == "other"
+    assert send("late", 30) == "late"
+    for at in range(3000):
+        send(f"flood {chr(97 + at // 676 % 26)}{chr(97 + at // 26 % 26)}{chr(97 + at % 26)}", 1)
+    assert (send("steady", 1), send("late", 1)) == ("steady", "late")
+    assert len(limiter._routes._counts) == MAX_ROUTES
+    assert len(limiter._routes._others) <= 10 * MAX_ROUTES + 1
+
+
 @pytest.mark.long
 def test_untemplated_routes_keep_pages_small(tmp_path: Path):
     """Of 1,500 traces with 1,500 routes and releases, the overview, its page and the metrics stay below 1 MB."""

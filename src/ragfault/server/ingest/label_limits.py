@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from ragfault.records import Trace
 
 MAX_ROUTES = 100
-"""Routes with figures of their own: the first that come; later ones are counted together."""
+"""Routes with figures of their own at one time: those with the most traffic; others are counted together."""
 MAX_COHORT_VALUES = 50
 """Values of a cohort field with figures of their own."""
+MIN_TRAFFIC = 20
+"""Traces of a name before it may take the place of one with less than half of its traffic."""
 MAX_LABEL_LENGTH = 120
 """Longest route or cohort value, in characters."""
 OTHER_LABEL = "other"
@@ -36,13 +38,48 @@ def template_route(name: str) -> str:
     return IDENTIFIER.sub("{id}", QUERY_STRING.sub(r"\1", name))[:MAX_LABEL_LENGTH]
 
 
+class TopNames:
+    """The names with the most traffic, at most `size` at one time.
+
+    The first names have a place; a later one takes that of the name with the least traffic once it has more than twice
+    as much. Counts are halved now and then, so that names that went quiet lose their place, and memory is bounded.
+
+    >>> names = TopNames(1)
+    >>> names.admit("first"), names.admit("second")
+    (True, False)
+    >>> [names.admit("second") for _ in range(20)][-1], names.admit("first")
+    (True, False)
+    """
+
+    def __init__(self, size: int, names: Iterable[str] = ()) -> None:
+        self._size, self._counts = size, dict.fromkeys(names, 1)
+        self._others: dict[str, int] = {}
+
+    def admit(self, name: str) -> bool:
+        """Count a trace of a name; return whether the name has a place."""
+        if name in self._counts or len(self._counts) < self._size:
+            self._counts[name] = self._counts.get(name, 0) + 1
+            return True
+        count = self._others.pop(name, 0) + 1
+        least = min(self._counts, key=self._counts.__getitem__)
+        if count >= MIN_TRAFFIC and count > 2 * self._counts[least]:
+            self._others[least] = self._counts.pop(least)
+            self._counts[name] = count
+            return True
+        self._others[name] = count
+        if len(self._others) > 10 * self._size:
+            self._others = {name: count // 2 for name, count in self._others.items() if count > 1}
+            self._counts = {name: (count + 1) // 2 for name, count in self._counts.items()}
+        return False
+
+
 class LabelLimiter:
     """Bounds the routes and cohorts that traces may have; each value beyond them becomes "other" and is counted."""
 
     def __init__(self, list_routes: Callable[[], Iterable[str]], count: Callable[[str, int], None]) -> None:
         self._list_routes, self._count = list_routes, count
-        self._routes: set[str] | None = None
-        self._values: dict[str, set[str]] = {}
+        self._routes: TopNames | None = None
+        self._values: dict[str, TopNames] = {}
         self._lock = threading.Lock()
 
     def limit_route(self, trace: Trace) -> Trace:
@@ -55,12 +92,10 @@ class LabelLimiter:
         route = template_route(trace.route)
         with self._lock:
             if self._routes is None:
-                self._routes = {name for name in self._list_routes() if name}
-            if route not in self._routes and len(self._routes) >= MAX_ROUTES:
+                self._routes = TopNames(MAX_ROUTES, (name for name in self._list_routes() if name))
+            if not self._routes.admit(route):
                 self._count("other_route", 1)
                 route = OTHER_LABEL
-            else:
-                self._routes.add(route)
         if route == trace.route:
             return trace
         return replace(trace, route=route, metadata={"sent_route": trace.route} | trace.metadata)
@@ -74,10 +109,8 @@ class LabelLimiter:
                 continue
             text = str(value)
             with self._lock:
-                known = self._values.setdefault(field, set())
-                if text not in known and len(known) < MAX_COHORT_VALUES and len(text) <= MAX_LABEL_LENGTH:
-                    known.add(text)
-                if text not in known:
+                names = self._values.setdefault(field, TopNames(MAX_COHORT_VALUES))
+                if len(text) > MAX_LABEL_LENGTH or not names.admit(text):
                     changed[field] = OTHER_LABEL
         if not changed:
             return trace
