@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect, pair_runs
+from ragfault.analysis.comparison.regression import check_regression
 from ragfault.analysis.comparison.trade_offs import find_new_refusals
 from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, Gold, Trace, UseVerdict, Verdicts
 from sample_runs import Pair, evaluate_system, system
@@ -47,6 +48,18 @@ def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, an
         assert "100% of the new refusals are right" in result.sentence
         assert not [decision for decision in result.tree if decision.outcome == "fault"]
     assert bisect(new, old).verdict == "fault"
+
+
+@pytest.mark.parametrize("answerable", [False, True])
+def test_a_gate_weighs_right_refusals_and_names_the_gain(tmp_path: Path, answerable: bool):
+    """Completeness does not fail for right refusals of a better grounded candidate; for wrong ones it does."""
+    old = evaluate_system(tmp_path / "old", keyed(system(200, 1, grounding=0.3, retrieval=-1.0), range(40), answerable))
+    new = evaluate_system(tmp_path / "new", refusing(system(200, 2, retrieval=-1.0), range(40), answerable=answerable))
+    report = check_regression(old, new, metrics=["completeness", "groundedness"], max_drop=0.1)
+    [decision] = [row for row in report.decisions if row.change.metric == "completeness"]
+    assert (decision.result == "fail") == answerable
+    assert "groundedness got better: mean" in decision.reason
+    assert f"{0 if answerable else 100}% of the new refusals are right" in decision.reason or answerable
 
 
 def test_right_refusals_alone_are_no_fault_and_no_proof(tmp_path: Path):

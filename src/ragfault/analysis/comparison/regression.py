@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +20,14 @@ from ragfault.analysis.comparison.pipeline_checks import (
 )
 from ragfault.analysis.comparison.records import Comparison, LayerFault, MetricChange
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, stale_gold_share
+from ragfault.analysis.comparison.trade_offs import (
+    COUNTERPARTS,
+    REFUSED_METRICS,
+    RIGHT_SHARE,
+    RefusalShift,
+    find_gain,
+    find_new_refusals,
+)
 from ragfault.analysis.records import GateOutcome, RegressionDecision, RegressionReport
 from ragfault.analysis.score_matrix import match_metrics, metric_name
 from ragfault.errors import UsageError
@@ -54,6 +63,10 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     traces pair, or of the pairs scored in either run are scored in both. The data cannot tell
     for a metric whose gold ids no longer describe the candidate's corpus.
 
+    Of a metric that fails it is said what got better at its expense. Completeness and answer relevance, which a refusal
+    lowers, are decided on the pairs without new refusals where at least half of these are right and groundedness rose,
+    else without those that are right, as `bisect` does; so they pass where a worsening is ruled out there.
+
     A shown rise of errors, empty retrievals, blank or uncited answers fails whichever metrics are named.
 
     `metrics` names them (with parameters, or all of one bare name); by default those of the decision tree that
@@ -65,15 +78,9 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     side = pair_runs(baseline, candidate, anyway=anyway)
     chosen = _select_metrics(side, metrics)
     checks = [name for name in add_pipeline_checks(side) if name not in chosen]
-    full = compare(
-        side,
-        metrics=[*checks, *chosen],
-        margin=max_drop,
-        margins={name: value for key, value in (margins or {}).items() for name in _match_metrics(side, key)},
-        alpha=alpha,
-        power=power,
-        seed=seed,
-    )
+    named = {name: value for key, value in (margins or {}).items() for name in _match_metrics(side, key)}
+    settings = {"margin": max_drop, "margins": named, "alpha": alpha, "power": power, "seed": seed}
+    full = compare(side, metrics=[*checks, *chosen], **settings)
     comparison = replace(full, changes=tuple(c for c in full.changes if c.metric not in checks))
     failures = tuple(
         _decide_failure(fault) for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks
@@ -89,7 +96,10 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
         unpaired=comparison.unpaired,
         alpha=alpha,
         power=power,
-        decisions=(*failures, *(_decide_metric(change, terms) for change in comparison.changes)),
+        decisions=(
+            *failures,
+            *_weigh_gains(side, [_decide_metric(c, terms) for c in comparison.changes], terms, settings),
+        ),
         warnings=(*comparison.warnings, *describe_unshown_rises(full)),
         mismatches=comparison.mismatches,
     )
@@ -152,6 +162,48 @@ def _decide_failure(fault: LayerFault) -> RegressionDecision:
     """Fail a gate for a shown rise of errors, empty retrievals, blank answers or lost citations."""
     [change] = fault.evidence
     return RegressionDecision(change=change, result="fail", reason=describe_fault_fact(fault), bound=None, coverage=1.0)
+
+
+def _weigh_gains(
+    paired: PairedRuns, decisions: Sequence[RegressionDecision], options: _RegressionOptions, settings: dict[str, Any]
+) -> list[RegressionDecision]:
+    """Weigh what got better, and refused rightly, against each metric that fails."""
+    failed = [decision for decision in decisions if decision.result == "fail"]
+    if not failed:
+        return list(decisions)
+    rivals = {name for decision in failed for name in COUNTERPARTS.get(metric_name(decision.change.metric), ())}
+    shared = [measure.name for measure in paired.shared_metrics() if measure.name in rivals]
+    changes = (
+        {change.metric: change for change in compare(paired, metrics=shared, **settings).changes} if shared else {}
+    )
+    shift = find_new_refusals(paired)
+    return [
+        _weigh_gain(paired, decision, find_gain(decision.change, changes), shift, options, settings)
+        if decision.result == "fail"
+        else decision
+        for decision in decisions
+    ]
+
+
+def _weigh_gain(
+    paired: PairedRuns,
+    failed: RegressionDecision,
+    gain: MetricChange | None,
+    shift: RefusalShift,
+    options: _RegressionOptions,
+    settings: dict[str, Any],
+) -> RegressionDecision:
+    """Return the decision on one metric that fails, with what got better, and without right refusals."""
+    rise = "" if gain is None else f"; {gain.metric} got better: {_change_text(gain)}"
+    if metric_name(failed.change.metric) not in REFUSED_METRICS or not shift.accepted.any():
+        return replace(failed, reason=f"{failed.reason}{rise}")
+    without = shift.pairs if gain is not None and shift.right_share >= RIGHT_SHARE else shift.accepted
+    [rest] = compare(paired, metrics=[failed.change.metric], pair_mask=~without, **settings).changes
+    again = _decide_metric(rest, options)
+    if again.result == "fail":
+        return replace(failed, reason=f"{failed.reason}{rise}; {shift.describe()}, which does not explain it")
+    reason = f"{_change_text(failed.change)}{rise}; {shift.describe()}; without these: {again.reason}"
+    return replace(failed, result=again.result, reason=reason, needed=again.needed)
 
 
 def _decide_metric(change: MetricChange, options: _RegressionOptions) -> RegressionDecision:
