@@ -559,7 +559,7 @@ def test_the_verb_beside_a_baseline(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["-m", "groundedness", "--max-drop", "0.1"], "--metrics, --max-drop: there is nothing to hold RUN against"),
+        (["-m", "groundedness", "--max-drop", "0.1"], "--metrics, --max-drop: this needs a baseline"),
         (["--baseline", "old/run", "--margins", "0.04"], "write METRIC=VALUE"),
         (["--baseline", "old/run", "--margins", "groundedness=0"], "above 0"),
         (["--baseline", "old/run", "--max-drop", "0"], "shares between 0 and 1"),
