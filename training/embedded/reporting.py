@@ -7,8 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from training.embedded.examples import Answer
 
+from ragfault.evaluation.agreement.figures import TARGET_PRECISION
+from ragfault.evaluation.agreement.generator_order import MIN_GENERATORS, kendall_tau
+from ragfault.judges.embedded.support import logistic
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.stats import auroc, auroc_within_groups, choose_threshold
+from ragfault.stats.classification import RankedScores
 
 __all__ = ["report"]
 
@@ -32,9 +36,23 @@ def _line(name: str, answers: Sequence[Answer], bad: Array, reported: Array, con
     score, label = reported[content], bad[content]
     inner = auroc_within_groups(score, label, groups)
     f1, balanced = (choose_threshold(score, label, goal) for goal in ("f1", "balanced_accuracy"))
+    ranked = RankedScores(score, label)
+    recall = ranked.recall_at_precision(TARGET_PRECISION, *ranked.class_weights(np.ones((1, len(score)))))[0]
     figures = {
         "AUROC": auroc(score, label), "within": inner and inner.value, "best F1": f1 and f1.value,
-        "best balanced accuracy": balanced and balanced.value,
+        "best balanced accuracy": balanced and balanced.value, "recall at precision 0.80": recall,
+        "order of generators": order(score, label, groups),
     }  # fmt: skip
     listed = "  ".join(f"{key} {value:.3f}" for key, value in figures.items() if value is not None)
     print(f"  {name:18} n {content.sum():6,}  bad {label.mean():.2f}  {listed}", flush=True)
+
+
+def order(score: Array, label: Array, groups: Sequence[str]) -> float | None:
+    """Return Kendall's tau of the generators' order by the mean probability and by people; None for one or two."""
+    names = np.unique(groups)
+    members = [np.array(groups) == name for name in names]
+    if len(names) < MIN_GENERATORS:
+        return None
+    rates = (np.array([[values[member].mean() for member in members]]) for values in (label, logistic(score)))
+    tau = kendall_tau(*rates)[0]
+    return None if np.isnan(tau) else float(tau)
