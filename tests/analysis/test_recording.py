@@ -126,6 +126,20 @@ def test_both_sides_are_looked_at(run):
         assert "baseline" in mismatch.sentence or name in ("html", "json", "reasoning", "joined chunks", "sources")
 
 
+@pytest.mark.parametrize(("anew", "mismatched"), [(5, True), (2, False)], ids=["same answers", "other answers"])
+def test_chunks_that_the_answers_do_not_follow_were_not_read(anew: int, mismatched: bool, run):
+    """Where another chunk is first the answers are as often the same as elsewhere: the record differs, and no layer."""
+
+    def moved(trace: Trace) -> Trace:
+        at = int(trace.id)
+        answer = f"In short: {trace.answer}" if at % anew == 0 else trace.answer
+        return replace(trace, answer=answer, chunks=trace.chunks[::-1] if at % 2 == 0 else trace.chunks)
+
+    pairs = pair_runs(run("baseline", BASELINE), run(f"moved-{anew}", [moved(trace) for trace in BASELINE]))
+    sentences = [mismatch.sentence for mismatch in bisect(pairs).comparison.mismatches]
+    assert any("the answers do not follow them" in sentence for sentence in sentences) == mismatched
+
+
 @pytest.mark.parametrize(("anew", "mismatched"), [(10, True), (1, False)], ids=["same answers", "other answers"])
 def test_lists_in_the_order_of_ids_are_no_worse_ranking(anew: int, mismatched: bool, run):
     """The same chunks by id with the same answers are a record without ranks; with other answers they are compared."""

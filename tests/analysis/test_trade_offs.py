@@ -106,6 +106,20 @@ def test_without_a_key_the_support_of_the_baseline_decides(tmp_path: Path, groun
     assert shift.accepted.tolist() == [right, False, False, False]
 
 
+def test_more_chunks_that_complete_the_answers_are_a_trade_off(tmp_path: Path):
+    """Chunks of less use are over-fetching, and a trade-off where the answers became more complete with them."""
+    old = evaluate_system(tmp_path / "old", system(200, 1, truncation=0.3, retrieval=-1.0))
+    runs = [
+        evaluate_system(tmp_path / f"new-{rate}", system(200, 2, extra=3, truncation=rate, retrieval=-1.0))
+        for rate in (0.0, 0.3)
+    ]
+    fuller, same = (bisect(old, run) for run in runs)
+    assert (fuller.verdict, fuller.faults) == ("no fault", ())
+    assert "a trade-off: completeness rose" in fuller.sentence
+    assert "while context_relevance fell" in fuller.sentence
+    assert [fault.branch for fault in same.faults] == ["6 over-fetching"]
+
+
 def test_fewer_used_chunks_without_more_of_them_are_no_over_fetching(tmp_path: Path):
     """A fall of chunk_utilization is a fault of retrieval where more chunks are retrieved, and undecided elsewhere."""
 

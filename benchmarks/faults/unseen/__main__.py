@@ -158,7 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--system", choices=("shop", "reports"), help="one of the systems alone")
+    parser.add_argument("--system", choices=("handbook", "reports", "shop"), help="one of the systems alone")
     parser.add_argument("--sizes", type=int, nargs="+", default=[200])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--key", action=argparse.BooleanOptionalAction, default=True)

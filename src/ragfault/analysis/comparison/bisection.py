@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.attribution.answer_defects import (
+    COPIES_METRIC,
     add_answer_defects,
     find_defect_faults,
     mark_defects,
@@ -79,6 +80,8 @@ SECOND_LOOK = "again: generation"  # branch name of the check on the traces with
 TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 """Of alpha, for the metrics and checks together, and for the search for a segment; the rest is for what one side
 records less often (0.001 of 0.05), so that all of them together name anything with a chance of at most alpha."""
+LEAST_UNMOVED, UNMOVED_SHARE = 30, 0.2
+"""Pairs with the same chunks, and their share, from which a second fault must show there as well."""
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
 
 
@@ -362,11 +365,9 @@ def _recheck_generation(
         if change.metric == EQUAL_DEPTH or metric_name(change.metric) in GOLD_METRICS:
             old, new = paired.values(change.metric, 0), paired.values(change.metric, 1)
             calm &= ~(new < old - change.margin)
-    relevant = [
-        np.array([sum(level in RELEVANT_LEVELS for level in levels) for levels in paired.chunk_levels(side)])
-        for side in (0, 1)
-    ]
-    calm &= relevant[1][paired.paired_rows(1)] >= relevant[0][paired.paired_rows(0)]
+    relevant = [_count_relevant_texts(paired, side)[paired.paired_rows(side)] for side in (0, 1)]
+    calm &= relevant[1] >= relevant[0]
+    calm &= ~(paired.values(COPIES_METRIC, 1) > paired.values(COPIES_METRIC, 0))
     calm &= _keeps_used_chunks(paired)
     chosen = [
         c.metric for c in comparison.changes if c.layer != "retrieval" or metric_name(c.metric) == "chunk_attribution"
@@ -380,14 +381,44 @@ def _recheck_generation(
     faults = [
         replace(fault, certain=False)
         for fault in placed
-        if fault.layer == "generation" or (fault.layer == "source data" and edited)
+        if (fault.layer == "generation" and _drops_without_retrieval(paired, fault.evidence[0], calm))
+        or (fault.layer == "source data" and edited)
     ]
+    faults.sort(key=_measure_strength, reverse=True)
     if faults:
         why = f"{scope}: {'; '.join(_change_text(fault.evidence[0]) for fault in faults)}"
         return faults, BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="fault", why=why)
     clear = walk.verdict == "no fault"
     outcome: Literal["ruled out", "cannot tell"] = "ruled out" if clear else "cannot tell"
     return [], BranchDecision(branch=SECOND_LOOK, layer="generation", outcome=outcome, why=f"{scope} no drop is shown")
+
+
+def _measure_strength(fault: LayerFault) -> float:
+    """Measure the evidence of a fault: its change in units of the half width of its interval."""
+    difference = fault.evidence[0].difference
+    assert difference is not None
+    return abs(difference.mean) / max(difference.high - difference.low, 1e-9)
+
+
+def _drops_without_retrieval(paired: PairedRuns, change: MetricChange, calm: NDArray[np.bool_]) -> bool:
+    """Return whether a drop is at least half as large where the chunks are the same; true where few pairs tell."""
+    assert change.difference is not None
+    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
+    same = moved[calm & paired.pairing.same_chunks & np.isfinite(moved)]
+    if len(same) < max(LEAST_UNMOVED, UNMOVED_SHARE * change.n):
+        return True
+    return bool(abs(same.mean()) >= 0.5 * abs(change.difference.mean) and same.mean() * change.difference.mean > 0)
+
+
+def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:
+    """Count the relevant chunks of each trace; copies of a text count once."""
+    contents = paired.contents[side]
+    counts = []
+    for places, levels in zip(contents.trace_keys, paired.chunk_levels(side), strict=True):
+        texts = [contents.keys[place].text or contents.keys[place].id for place in places]
+        relevant = {text for text, level in zip(texts, levels, strict=False) if level in RELEVANT_LEVELS}
+        counts.append(len(relevant))
+    return np.array(counts, dtype=np.int64)
 
 
 def _keeps_used_chunks(paired: PairedRuns) -> NDArray[np.bool_]:

@@ -25,6 +25,8 @@ from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Layer, Trace
 
+COPIES_METRIC = "copied_chunks"
+
 
 class AnswerDefect(Struct, frozen=True, kw_only=True):
     """Defect of an answer or of its list of chunks, and the branch of the tree that it belongs to."""
@@ -73,10 +75,7 @@ DEFECTS = (
         regression_metric="completeness",
     ),
     AnswerDefect(
-        metric="copied_chunks",
-        title="lists of chunks hold the same text more than once",
-        branch="1",
-        shows=_holds_copies,
+        metric=COPIES_METRIC, title="lists of chunks hold the same text more than once", branch="1", shows=_holds_copies
     ),
 )
 DEFECT_METRICS = tuple(defect.metric for defect in DEFECTS)
@@ -86,7 +85,7 @@ def add_answer_defects(paired: PairedRuns) -> tuple[str, ...]:
     """Add the defects as metrics of the pairs with an answer on both sides; return those that differ on any pair."""
     if not paired.has_metric(DEFECTS[0].metric):
         for metric, (baseline, candidate) in _measure_defects(paired).items():
-            layer: Layer = "retrieval" if metric == "copied_chunks" else "generation"
+            layer: Layer = "retrieval" if metric == COPIES_METRIC else "generation"
             paired.add_metric(MetricInfo(metric, layer, "lower", 0.0, 1.0), baseline, candidate)
     return tuple(name for name in DEFECT_METRICS if bool(_differing(paired, name).any()))
 
