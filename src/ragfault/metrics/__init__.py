@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from ragfault.errors import UsageError
-from ragfault.metrics import context, crosscut, generation, gold, operation, overlap
+from ragfault.metrics import context, crosscut, generation, gold, operation, overlap, steps
 from ragfault.metrics.aliases import resolve_alias
 from ragfault.metrics.catalog import (
     AnnotatedValue,
@@ -43,6 +43,7 @@ __all__ = [
     "overlap",
     "parse_metric",
     "select_metrics",
+    "steps",
 ]
 
 DEFAULT_METRICS = (
