@@ -23,7 +23,13 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
-PAGES_OF_COMMANDS = {"cache": "llm.md", "metrics": "metrics.md", "schema": "columns.md", "profile": "profiles.md"}
+PAGES_OF_COMMANDS = {
+    "testset": "testsets.md",
+    "cache": "llm.md",
+    "metrics": "metrics.md",
+    "schema": "columns.md",
+    "profile": "profiles.md",
+}
 """Command → its page, where that is not the page of its name."""
 SETTINGS_READERS = {"profiles.md": load_profile, "pipeline.md": read_pipeline_config}
 """Page → what reads the TOML that it shows, where that is not `ragfault.toml`."""
