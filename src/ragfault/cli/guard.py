@@ -1,4 +1,4 @@
-"""Command group `guard`: certify a threshold."""
+"""Command group `guard`: certify a threshold, and replay a policy on past traffic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ragfault.cli.judge import add_label_options, run_with_labels, show_result
-from ragfault.cli.options.output import json_option, print_notice
+from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
 from ragfault.cli.options.settings import calibration_option
 
 EXIT_NO_PROMISE = 3
@@ -17,7 +17,8 @@ EXIT_NO_PROMISE = 3
 @click.group(
     epilog="""\b
 Examples:
-  ragfault guard certify labelled.jsonl --alpha 0.1 --delta 0.1 -o certificate.json"""
+  ragfault guard certify labelled.jsonl --alpha 0.1 --delta 0.1 -o certificate.json
+  ragfault guard replay runs/today policy.toml --labels labels.jsonl"""
 )
 def guard() -> None:
     """Decide which answers are released, with a bound on the share of bad ones among them."""
@@ -99,3 +100,53 @@ def certify(
     if not certificate.promises and out is not None:
         print_notice(f"not written: {out}")
     return 0 if certificate.promises else EXIT_NO_PROMISE
+
+
+@guard.command(
+    epilog="""\b
+Examples:
+  ragfault guard replay runs/today policy.toml
+  ragfault guard replay runs/today policy.toml --labels labels.jsonl --cost-bad 20 --cost-good 1"""
+)
+@click.argument("run", type=click.Path())
+@click.argument("policy", type=click.Path())
+@click.option("--labels", type=click.Path(), help="Labels of `ragfault label` on this run: the risk by people.")
+@click.option("--cost-bad", type=click.FloatRange(0), help="Cost of a bad answer that is released.")
+@click.option("--cost-good", type=click.FloatRange(0), help="Cost of a good answer that is not released.  [default: 1]")
+@json_option
+def replay(
+    run: str, policy: str, labels: str | None, cost_bad: float | None, cost_good: float | None, kind: str | None
+) -> int:
+    """Show what POLICY would have done to the traces of RUN: released share, risk, blocks by rail, cost.
+
+    The verdicts are those of the run. Without labels the risk is the judge's own, and nothing is promised.
+    """
+    from ragfault.guard.replay import replay_run
+    from ragfault.io.runs import Run
+    from ragfault.reports.terminal.guard import render_replay_terminal
+
+    opened = Run.open(run)
+    bad = read_bad_answers(opened, labels) if labels else None
+    costs = None if cost_bad is None else (cost_bad, 1.0 if cost_good is None else cost_good)
+    result = replay_run(opened, policy, labels=bad, costs=costs)
+    if kind == "json":
+        print_json(result)
+    else:
+        click.echo(render_replay_terminal(result, color=supports_color()), nl=False)
+    return 0
+
+
+def read_bad_answers(run: Any, path: str) -> dict[str, bool]:
+    """Read which answers of a run people call bad; those whose claims were not all reviewed are left out."""
+    from ragfault.evaluation.agreement.human_labels import read_labels
+
+    claims = {verdicts.trace: len(verdicts.claim or ()) for verdicts in run.verdicts()}
+    seen: dict[str, dict[tuple[int, int], str]] = {}
+    for label in read_labels(path):
+        for claim in label.verdicts.claim or ():
+            seen.setdefault(label.trace, {})[claim.start, claim.end] = claim.support
+    return {
+        trace: any(support in ("unsupported", "contradicted") for support in supports.values())
+        for trace, supports in seen.items()
+        if trace in claims and len(supports) >= claims[trace]
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragfault.guard.certificate import Certificate, RouteCertificate
+from ragfault.guard.replay import GuardReplay, RailRate, RouteReplay
 from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_text_table, render_rich
 from ragfault.text.number_format import MISSING, format_number, format_percent, format_share
@@ -60,3 +61,41 @@ def _list_cells(part: RouteCertificate) -> tuple[str, ...]:
             format_number(part.bound),
         )
     return (_name_route(part), f"{part.n:,}", f"{part.groups:,}", str(part.bad), *promised)
+
+
+REPLAY_HEADINGS = ("route", "answers:", "released", "bad released", "risk by judge:", "cost:")
+RAIL_HEADINGS = ("rail", "checked:", "blocked", "fixed:", "flagged:", "failed:", "false blocks", "p95 ms:")
+
+
+def render_replay_terminal(replay: GuardReplay, *, width: int | None = None, color: bool = False) -> str:
+    """Render what a policy would have done to a run."""
+    from rich.text import Text
+
+    parts: list[RenderableType] = [
+        Text(f"{format_percent(replay.total.released.mean)} of {replay.total.n:,} answers released", style="bold"),
+        Text(f"judge {clean_text(replay.judge)}", style="dim"),
+        build_text_table(REPLAY_HEADINGS, [_list_replay_cells(part) for part in (replay.total, *replay.routes)]),
+        Text(),
+        build_text_table(RAIL_HEADINGS, [_list_rail_cells(rail) for rail in replay.rails]),
+    ]
+    if replay.withdrawn:
+        parts.append(Text(f"\nThe promise would have been withdrawn: {replay.withdrawn} is not as in the calibration"))
+    elif not replay.promised:
+        parts.append(Text("\nWithout a certificate nothing is promised", style="dim"))
+    if replay.best is not None:
+        least = replay.best
+        shown = f"{format_percent(least.released_share)} released, cost {format_number(least.cost)} an answer"
+        parts.append(Text(f"\nLeast cost on these answers: threshold {format_number(least.threshold)}, {shown}"))
+    return render_rich(parts, width=width, color=color)
+
+
+def _list_replay_cells(part: RouteReplay) -> tuple[str, ...]:
+    route = clean_text(part.route) if part.route else "all traffic"
+    released, risk = format_share(part.released), format_share(part.risk)
+    return (route, f"{part.n:,}", released, risk, format_number(part.expected_risk), format_number(part.cost))
+
+
+def _list_rail_cells(rail: RailRate) -> tuple[str, ...]:
+    counts = (str(rail.fixed), str(rail.flagged), str(rail.failed))
+    blocked, false_blocks = format_share(rail.blocked), format_share(rail.false_blocks)
+    return (rail.rail, f"{rail.checked:,}", blocked, *counts, false_blocks, format_number(rail.latency_p95))

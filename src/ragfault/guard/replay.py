@@ -1,0 +1,218 @@
+"""Replay: what a policy would have done to the traces of a run, with the risk and the cost of what it releases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+
+from ragfault.errors import JudgeError
+from ragfault.guard.policy import GuardPolicy, load_policy
+from ragfault.guard.rails import Outcome
+from ragfault.guard.runtime import Guard, GuardDecision
+from ragfault.io.runs import Run
+from ragfault.judges import load_judge
+from ragfault.protocols import Judge, VerdictKind
+from ragfault.records import Trace, Verdicts
+from ragfault.stats import Interval, mean_interval
+
+RELEASED: tuple[Outcome, ...] = ("pass", "flag", "fix")
+
+
+class RailRate(Struct, frozen=True, kw_only=True):
+    """Decisions of one rail over the traffic."""
+
+    rail: str
+    checked: int
+    blocked: Interval
+    fixed: int
+    flagged: int
+    failed: int
+    latency_p95: float
+    """Milliseconds; 0 for a stored verdict."""
+    false_blocks: Interval | None = None
+    """Share of the answers that it blocks which labels call good; None without labels."""
+
+
+class RouteReplay(Struct, frozen=True, kw_only=True):
+    """What a policy does to one route, or to all traffic."""
+
+    route: str | None
+    n: int
+    released: Interval
+    outcomes: Mapping[str, int]
+    risk: Interval | None = None
+    """Share of bad answers among the released ones that have a label; None without labels."""
+    expected_risk: float | None = None
+    """Mean of the judge's risk over the released answers: an estimate without a promise."""
+    cost: float | None = None
+    """Mean cost of an answer, where costs were given and labels or a judge's risk are known."""
+
+
+class ThresholdCost(Struct, frozen=True):
+    """Cost of releasing up to a threshold of the risk."""
+
+    threshold: float
+    released_share: float
+    cost: float
+    """Mean cost of an answer."""
+
+
+class GuardReplay(Struct, frozen=True, kw_only=True):
+    """Replay of a policy on past traffic."""
+
+    run: str
+    judge: str
+    promised: bool
+    """The policy has a certificate that promises something."""
+    total: RouteReplay
+    routes: tuple[RouteReplay, ...]
+    rails: tuple[RailRate, ...]
+    withdrawn: str = ""
+    """Input for which the promise would have been withdrawn by the end."""
+    best: ThresholdCost | None = None
+    """Threshold of least cost on these answers."""
+
+
+class StoredJudge:
+    """Judge of a run: returns its verdicts, and judges anew where an answer or its chunks were changed."""
+
+    offers: frozenset[VerdictKind]
+
+    def __init__(self, run: Run) -> None:
+        self._traces = {trace.id: trace for trace in run.traces()}
+        self._verdicts = {verdicts.trace: verdicts for verdicts in run.verdicts()}
+        self.fingerprint = run.manifest.judge
+        self.offers = frozenset(("claim", "answer"))
+        self._live: Judge | None = None
+
+    def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
+        """Return the stored verdicts; raise JudgeError for changed traces of a judge that cannot be loaded again."""
+        return [self._observe(trace) for trace in traces]
+
+    def _observe(self, trace: Trace) -> Verdicts:
+        stored = self._traces.get(trace.id)
+        if stored is not None and (stored.answer, stored.chunks) == (trace.answer, trace.chunks):
+            verdicts = self._verdicts.get(trace.id)
+            if verdicts is None:
+                raise JudgeError("the run has no verdicts on it")
+            return verdicts
+        if self._live is None:
+            live = load_judge(self.fingerprint.split("/")[0])
+            if live.fingerprint != self.fingerprint:
+                raise JudgeError(f"a changed answer cannot be judged again by {self.fingerprint}")
+            self._live = live
+        return next(iter(self._live.observe([trace])))
+
+
+def replay_run(
+    run: str | Path | Run,
+    policy: GuardPolicy | str | Path,
+    *,
+    labels: Mapping[str, bool] | None = None,
+    costs: tuple[float, float] | None = None,
+) -> GuardReplay:
+    """Replay a policy on the traces of a run, in their order, with the verdicts that the run has.
+
+    `labels` say of traces whether the answer is bad; `costs` are those of a bad answer that is released and of a good
+    one that is not. Without labels the cost is that expected by the judge's risk. Raises what `Guard` raises.
+    """
+    opened = run if isinstance(run, Run) else Run.open(str(run))
+    settings = policy if isinstance(policy, GuardPolicy) else load_policy(policy)
+    guard = Guard(settings, judge=StoredJudge(opened))
+    decisions = asyncio.run(_decide_all(guard, [trace for trace in opened.traces() if trace.answer is not None]))
+    known = labels or {}
+    routes = sorted({decision.route for decision in decisions}, key=str)
+    return GuardReplay(
+        run=str(opened.path),
+        judge=opened.manifest.judge,
+        promised=guard.certificate is not None and guard.certificate.promises,
+        total=_summarize(None, decisions, known, costs),
+        routes=tuple(
+            _summarize(route, [item for item in decisions if item.route == route], known, costs) for route in routes
+        )
+        if len(routes) > 1
+        else (),
+        rails=tuple(_rate_rail(name, decisions, known) for name in settings.rails),
+        withdrawn=next((decision.withdrawn for decision in reversed(decisions) if decision.withdrawn), ""),
+        best=None if costs is None else choose_threshold_by_cost(decisions, known, costs),
+    )
+
+
+async def _decide_all(guard: Guard, traces: Sequence[Trace]) -> list[GuardDecision]:
+    return [await guard.decide_async(trace) for trace in traces]
+
+
+def _summarize(
+    route: str | None, decisions: Sequence[GuardDecision], labels: Mapping[str, bool], costs: tuple[float, float] | None
+) -> RouteReplay:
+    released = [decision for decision in decisions if decision.outcome in RELEASED]
+    labelled = [labels[decision.trace] for decision in released if decision.trace in labels]
+    risks = [decision.risk for decision in released if decision.risk is not None]
+    return RouteReplay(
+        route=route,
+        n=len(decisions),
+        released=_average([decision.outcome in RELEASED for decision in decisions]),
+        outcomes=dict(Counter(decision.outcome for decision in decisions)),
+        risk=_average(labelled) if labelled else None,
+        expected_risk=float(np.mean(risks)) if risks else None,
+        cost=_measure_cost([(item, item.outcome in RELEASED) for item in decisions], labels, costs),
+    )
+
+
+def _average(values: Sequence[bool]) -> Interval:
+    return mean_interval([float(value) for value in values] or [0.0], bounds=(0.0, 1.0))
+
+
+def _measure_cost(
+    pairs: Sequence[tuple[GuardDecision, bool]], labels: Mapping[str, bool], costs: tuple[float, float] | None
+) -> float | None:
+    """Return the mean cost: of released bad answers and of good ones that are not; None where nothing is known."""
+    if costs is None:
+        return None
+    bad_cost, good_cost = costs
+    values = []
+    for decision, is_released in pairs:
+        p = float(labels[decision.trace]) if decision.trace in labels else None if labels else decision.risk
+        if p is not None:
+            values.append(bad_cost * p if is_released else good_cost * (1 - p))
+    return float(np.mean(values)) if values else None
+
+
+def choose_threshold_by_cost(
+    decisions: Sequence[GuardDecision], labels: Mapping[str, bool], costs: tuple[float, float]
+) -> ThresholdCost | None:
+    """Choose the threshold of least mean cost; of equal ones the strictest. None where no answer has a risk."""
+    rated = [item for item in decisions if item.risk is not None and (not labels or item.trace in labels)]
+    if not rated:
+        return None
+    lowest: ThresholdCost | None = None
+    for threshold in sorted({0.0, *(item.risk or 0.0 for item in rated)}):
+        pairs = [(item, (item.risk or 0.0) <= threshold) for item in rated]
+        cost = _measure_cost(pairs, labels, costs)
+        if cost is not None and (lowest is None or cost < lowest.cost):
+            lowest = ThresholdCost(threshold, sum(released for _, released in pairs) / len(pairs), cost)
+    return lowest
+
+
+def _rate_rail(name: str, decisions: Sequence[GuardDecision], labels: Mapping[str, bool]) -> RailRate:
+    results = [(item, result) for item in decisions for result in item.results if result.rail == name]
+    by_trace: dict[str, set[str]] = {}
+    for item, result in results:
+        by_trace.setdefault(item.trace, set()).add(result.outcome)
+    blocks = [trace for trace, outcomes in by_trace.items() if "block" in outcomes]
+    good = [not labels[trace] for trace in blocks if trace in labels]
+    return RailRate(
+        rail=name,
+        checked=len(by_trace),
+        blocked=_average(["block" in outcomes for outcomes in by_trace.values()]),
+        fixed=sum("fix" in outcomes for outcomes in by_trace.values()),
+        flagged=sum("flag" in outcomes for outcomes in by_trace.values()),
+        failed=sum(result.failed for _, result in results),
+        latency_p95=round(float(np.quantile([result.latency for _, result in results] or [0.0], 0.95)), 2),
+        false_blocks=_average(good) if good else None,
+    )

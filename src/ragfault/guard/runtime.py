@@ -1,0 +1,343 @@
+"""Guard: the rails of a policy applied to requests, with the promise of a certificate while it holds."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.errors import JudgeError, UsageError
+from ragfault.evaluation.agreement.units import BAD_SUPPORT, OWN_THRESHOLD, rate_answer
+from ragfault.guard.backends import BACKENDS
+from ragfault.guard.certificate import Certificate, read_certificate
+from ragfault.guard.policy import GROUNDEDNESS, GuardPolicy, RailSettings, load_policy
+from ragfault.guard.rails import Outcome, Rail, RailCheck, RailResult, Stage, StageDecision, run_stage, run_sync
+from ragfault.guard.scanners import Finding, Scanner, make_scanner
+from ragfault.guard.traffic import TrafficShift, TrafficWatcher, describe_inputs
+from ragfault.judges import DEFAULT_JUDGE, load_judge
+from ragfault.judges.assembly import observe_traces
+from ragfault.protocols import Judge
+from ragfault.records import Trace, Verdicts
+
+STAGES: tuple[Stage, ...] = ("input", "retrieval", "output")
+MASKED_KINDS = frozenset(("secrets", "personal_data", "links", "pattern", "presidio", "hidden"))
+"""Kinds whose fix masks the finding; of the others a fix drops the chunk or cuts the sentence."""
+SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+|\n+")
+
+
+class GuardDecision(Struct, frozen=True, kw_only=True):
+    """Decision on one request: what the user gets, why, and whether a promise covers it."""
+
+    trace: str
+    route: str | None
+    outcome: Outcome
+    """pass and flag: the answer as it is; fix: as fixed; block: the policy's message."""
+    stage: Stage | None
+    """Stage that blocked."""
+    text: str | None
+    """What the user gets; None: no answer was asked about."""
+    reason: str = ""
+    risk: float | None = None
+    threshold: float | None = None
+    promised: bool = False
+    """The certificate covers this answer."""
+    withdrawn: str = ""
+    """Input for which the promise was withdrawn."""
+    results: tuple[RailResult, ...] = ()
+    latency: float = 0.0
+    """Milliseconds."""
+
+    @property
+    def failures(self) -> int:
+        """Return the number of rails that failed, open or closed."""
+        return sum(result.failed for result in self.results)
+
+
+DecisionSink = Callable[[GuardDecision], object]
+
+
+class Guard:
+    """Rails, judge and certificate of a policy, ready to decide; the methods are `async`, `decide` is for plain code.
+
+    A certificate of another judge raises UsageError. `sink` gets every decision; what it raises is ignored.
+
+    >>> from ragfault.guard.policy import parse_policy
+    >>> guard = Guard(parse_policy("[rails.secrets]"))
+    >>> guard.decide(Trace(id="1", query="Which key?", answer="It is AKIA1BCDEFGHIJKLMNO2.")).text
+    'I cannot answer this reliably from the documents.'
+    """
+
+    def __init__(
+        self, policy: GuardPolicy | str | Path, *, judge: str | Judge | None = None, sink: DecisionSink | None = None
+    ) -> None:
+        self.policy = policy if isinstance(policy, GuardPolicy) else load_policy(policy)
+        self.certificate = read_certificate(self.policy.certificate) if self.policy.certificate else None
+        kinds = {settings.kind or name for name, settings in self.policy.rails.items()}
+        needs_judge = GROUNDEDNESS in kinds
+        self.judge = load_judge(judge or DEFAULT_JUDGE) if needs_judge and not isinstance(judge, Judge) else judge
+        self._sink, self._lock = sink, threading.Lock()
+        if needs_judge and self.certificate is not None:
+            _check_judge(self.judge, self.certificate)
+        self._rails = {name: self._make_rail(name, settings) for name, settings in self.policy.rails.items()}
+        self._watchers: dict[str | None, TrafficWatcher] = {
+            part.route: TrafficWatcher(part.inputs)
+            for part in (self.certificate.routes if self.certificate else ())
+            if part.threshold is not None
+        }
+
+    def get_threshold(self, route: str | None) -> float | None:
+        """Return the largest risk that is released on a route; None: the certificate could promise nothing there."""
+        if self.certificate is not None:
+            part = self.certificate.get_route(route)
+            return part.threshold if part else None
+        return OWN_THRESHOLD if self.policy.threshold is None else self.policy.threshold
+
+    def get_shift(self, route: str | None) -> TrafficShift | None:
+        """Return the shift of traffic for which the promise on a route was withdrawn, if any."""
+        watcher = self._get_watcher(route)
+        return watcher.shift if watcher else None
+
+    def decide(self, trace: Trace) -> GuardDecision:
+        """Decide on a complete trace; also within a running event loop."""
+        return run_sync(self.decide_async(trace))
+
+    async def decide_async(self, trace: Trace, stages: Sequence[Stage] = STAGES) -> GuardDecision:
+        """Decide on a trace by the rails of these stages, in order, each on what the earlier ones left of it."""
+        begun = time.perf_counter()
+        policy = self.policy.get_route(trace.route)
+        results: list[RailResult] = []
+        outcome: Outcome = "pass"
+        reasons, current = [], trace
+        for stage in stages:
+            if stage == "output" and trace.answer is None:
+                continue
+            decision = await self.check_stage(current, stage, begun + policy.deadline)
+            results += decision.results
+            if decision.reason:
+                reasons.append(decision.reason)
+            if decision.outcome == "block":
+                return self._finish(trace, "block", stage, policy.message, results, "; ".join(reasons), begun)
+            current = decision.trace
+            outcome = max(outcome, decision.outcome, key=("pass", "flag", "fix").index)
+        return self._finish(trace, outcome, None, current.answer, results, "; ".join(reasons), begun)
+
+    async def check_stage(self, trace: Trace, stage: Stage, deadline: float | None = None) -> StageDecision:
+        """Run the rails of one stage on a trace; `deadline` is a moment of `time.perf_counter`."""
+        policy = self.policy.get_route(trace.route)
+        names = self.policy.rails if policy.rails is None else policy.rails
+        if deadline is None:
+            deadline = time.perf_counter() + policy.deadline
+        rails = [self._rails[name] for name in names]
+        return await run_stage(rails, trace, stage, rule=policy.aggregate, share=policy.share, deadline=deadline)
+
+    async def stream(self, trace: Trace, pieces: AsyncIterator[str]) -> AsyncIterator[str]:
+        """Yield a streamed answer sentence by sentence, each after its check; the first that is held back ends it.
+
+        Query and chunks of the trace are checked before the first sentence. Where something is held back the policy's
+        message comes instead of the rest. The promise of a certificate is about whole answers and covers no stream.
+        """
+        begun, message = time.perf_counter(), self.policy.get_route(trace.route).message
+        current = trace
+        results: list[RailResult] = []
+        for stage in STAGES[:2]:
+            checked = await self.check_stage(replace(current, answer=None), stage)
+            current, results = checked.trace, [*results, *checked.results]
+            if checked.outcome == "block":
+                yield self._finish(trace, "block", stage, message, results, checked.reason, begun).text or ""
+                return
+        passed, reason = "", ""
+        outcome: Outcome = "pass"
+        async for sentence in _join_sentences(pieces):
+            checked = await self.check_stage(replace(current, answer=passed + sentence), "output")
+            text, results = checked.trace.answer or "", [*results, *checked.results]
+            if checked.outcome == "block" or not text.startswith(passed):
+                reason = checked.reason or "a fix would change what was released"
+                yield self._finish(trace, "block", "output", message, results, reason, begun).text or ""
+                return
+            outcome, released, passed = checked.outcome, text[len(passed) :], text
+            yield released
+        unwatched = [replace(result, inputs=None) for result in results]
+        self._finish(trace, outcome, None, passed, unwatched, reason, begun)
+
+    def _finish(
+        self,
+        trace: Trace,
+        outcome: Outcome,
+        stage: Stage | None,
+        text: str | None,
+        results: Sequence[RailResult],
+        reason: str,
+        begun: float,
+    ) -> GuardDecision:
+        """Complete a decision: its promise, and the watch over traffic."""
+        policy = self.policy.get_route(trace.route)
+        inputs = next((result.inputs for result in reversed(results) if result.inputs is not None), None)
+        promised, withdrawn = False, ""
+        watcher = self._get_watcher(trace.route)
+        if inputs is not None and outcome in ("pass", "flag") and watcher is not None:
+            with self._lock:
+                shift = watcher.observe(inputs)
+            threshold = self.get_threshold(trace.route)
+            promised = shift is None and threshold is not None and inputs["risk"] <= threshold
+            if shift is not None:
+                withdrawn = shift.input
+                reason = "; ".join(
+                    filter(None, (reason, f"promise withdrawn: {withdrawn} differ from the calibration"))
+                )
+                outcome = policy.withdrawn
+                if outcome == "block":
+                    stage, text = "output", policy.message
+        decision = GuardDecision(
+            trace=trace.id, route=trace.route, outcome=outcome, stage=stage, text=text, reason=reason,
+            risk=inputs["risk"] if inputs else None, threshold=self.get_threshold(trace.route) if inputs else None,
+            promised=promised, withdrawn=withdrawn, results=tuple(results),
+            latency=1000 * (time.perf_counter() - begun),
+        )  # fmt: skip
+        if self._sink is not None:
+            try:
+                self._sink(decision)
+            except Exception:  # noqa: BLE001 - recording never changes a decision
+                return decision
+        return decision
+
+    def _get_watcher(self, route: str | None) -> TrafficWatcher | None:
+        return self._watchers.get(route, self._watchers.get(None))
+
+    def _make_rail(self, name: str, settings: RailSettings) -> Rail:
+        kind = settings.kind or name
+        if kind == GROUNDEDNESS:
+            check = self._make_groundedness(settings)
+        else:
+            scan = BACKENDS[kind](**settings.options).scan if kind in BACKENDS else make_scanner(kind, settings.options)
+            check = _make_scan(kind, settings.outcome, scan)
+        return Rail(
+            name=name, check=check, stages=self.policy.get_stages(name), timeout=settings.timeout, fail=settings.fail,
+            weight=settings.weight,
+        )  # fmt: skip
+
+    def _make_groundedness(self, settings: RailSettings) -> Callable[[Trace, Stage], RailCheck]:
+        def check(trace: Trace, stage: Stage) -> RailCheck:  # noqa: ARG001 - an answer has one stage
+            verdicts = self._judge_trace(trace)
+            unit = rate_answer(verdicts)
+            if unit is None:
+                raise JudgeError("the judge gave no verdict on the answer")
+            inputs = describe_inputs(trace, verdicts, unit.score)
+            threshold = self.get_threshold(trace.route)
+            if threshold is not None and unit.score <= threshold:
+                return RailCheck("pass", inputs=inputs)
+            limit = "no threshold is certified" if threshold is None else f"above {threshold:.3f}"
+            reason = f"risk {unit.score:.3f}, {limit}"
+            if settings.outcome != "fix":
+                return RailCheck(settings.outcome, reason, inputs=inputs)
+            fixed = cut_unsupported(trace, verdicts)
+            if fixed is None:
+                return RailCheck(
+                    "block", f"{reason}, and nothing is left without the unsupported claims", inputs=inputs
+                )
+            return RailCheck("fix", reason, fixed, inputs=inputs)
+
+        return check
+
+    def _judge_trace(self, trace: Trace) -> Verdicts:
+        if self.judge is None or isinstance(self.judge, str):
+            raise JudgeError("there is no judge")
+        [verdicts] = observe_traces(self.judge, [trace])
+        failure = verdicts.failures.get("*") or verdicts.failures.get("claim") or verdicts.failures.get("answer")
+        if failure:
+            raise JudgeError(failure)
+        return verdicts
+
+
+def _check_judge(judge: Any, certificate: Certificate) -> None:
+    if judge.fingerprint != certificate.judge:
+        raise UsageError(
+            f'the certificate is of the judge "{certificate.judge}", and this one is "{judge.fingerprint}". '
+            "Certify this one with: ragfault guard certify LABELS -o FILE"
+        )
+
+
+def cut_unsupported(trace: Trace, verdicts: Verdicts) -> Trace | None:
+    """Cut the sentences with unsupported or contradicted claims from an answer; None where nothing else is left.
+
+    >>> from ragfault.judges import load_judge
+    >>> from ragfault.records import Chunk
+    >>> chunk = Chunk(id="a", text="The office opens at 7:30 on weekdays.")
+    >>> trace = Trace(id="1", query="When?", chunks=(chunk,), answer="It opens at 7:30. The mayor sings opera.")
+    >>> cut_unsupported(trace, load_judge("lexical").observe([trace])[0]).answer
+    'It opens at 7:30.'
+    """
+    answer = trace.answer or ""
+    bad = [(claim.start, claim.end) for claim in verdicts.claim or () if claim.support in BAD_SUPPORT]
+    pieces, position = [], 0
+    for match in [*SENTENCE_END.finditer(answer), None]:
+        end = match.end() if match else len(answer)
+        if not any(start < end and position < stop for start, stop in bad):
+            pieces.append(answer[position:end])
+        position = end
+    left = "".join(pieces).strip()
+    return replace(trace, answer=left) if left and left != answer.strip() else None
+
+
+def _make_scan(kind: str, outcome: Outcome, scan: Scanner) -> Callable[[Trace, Stage], RailCheck]:
+    """Make the check of a scanner: of the query, the chunks, or the answer."""
+
+    def check(trace: Trace, stage: Stage) -> RailCheck:
+        texts = [("", trace.query if stage == "input" else trace.answer or "")]
+        if stage == "retrieval":
+            texts = [(f" in chunk {chunk.id}", chunk.text) for chunk in trace.chunks or ()]
+        findings = [list(scan(text)) for _, text in texts]
+        if not any(findings):
+            return RailCheck("pass")
+        named = [f"{spotted[0].kind}{place}" for (place, _), spotted in zip(texts, findings, strict=True) if spotted]
+        reason = ", ".join(named[:3])
+        if outcome != "fix":
+            return RailCheck(outcome, reason)
+        fixed = _fix_trace(trace, stage, findings, mask=kind in MASKED_KINDS)
+        return RailCheck("block", f"{reason}: nothing is left") if fixed is None else RailCheck("fix", reason, fixed)
+
+    return check
+
+
+def _fix_trace(trace: Trace, stage: Stage, findings: Sequence[Sequence[Finding]], *, mask: bool) -> Trace | None:
+    """Mask or remove the findings of each text; None where nothing is left of query or answer."""
+    if stage == "retrieval":
+        pairs = zip(trace.chunks or (), findings, strict=True)
+        chunks = [
+            replace(chunk, text=_mask(chunk.text, spotted)) if spotted else chunk
+            for chunk, spotted in pairs
+            if mask or not spotted
+        ]
+        return replace(trace, chunks=tuple(chunks))
+    text = (trace.query if stage == "input" else trace.answer) or ""
+    fixed = _mask(text, findings[0]) if mask else _mask(text, findings[0], "").strip()
+    if not fixed:
+        return None
+    return replace(trace, query=fixed) if stage == "input" else replace(trace, answer=fixed)
+
+
+def _mask(text: str, findings: Sequence[Finding], label: str | None = None) -> str:
+    """Replace spans by their kind in brackets, or by a label; overlapping ones count as the first."""
+    parts, position = [], 0
+    for spotted in sorted(findings):
+        if spotted.start >= position:
+            parts += [text[position : spotted.start], f"[{spotted.kind}]" if label is None else label]
+        position = max(position, spotted.end)
+    return "".join((*parts, text[position:]))
+
+
+async def _join_sentences(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Join the pieces of a stream to whole sentences, with the white space after them."""
+    text = ""
+    async for piece in pieces:
+        text += piece
+        while (match := SENTENCE_END.search(text)) and match.end() < len(text):
+            yield text[: match.end()]
+            text = text[match.end() :]
+    if text:
+        yield text

