@@ -106,16 +106,16 @@ def certify(
     epilog="""\b
 Examples:
   ragfault guard replay runs/today policy.toml
-  ragfault guard replay runs/today policy.toml --labels labels.jsonl --cost-bad 20 --cost-good 1"""
+  ragfault guard replay runs/today policy.toml --labels labels.jsonl --cost-bad 20 --cost-blocked 1"""
 )
 @click.argument("run", type=click.Path())
 @click.argument("policy", type=click.Path())
 @click.option("--labels", type=click.Path(), help="Labels of `ragfault label` on this run: the risk by people.")
 @click.option("--cost-bad", type=click.FloatRange(0), help="Cost of a bad answer that is released.")
-@click.option("--cost-good", type=click.FloatRange(0), help="Cost of a good answer that is not released.  [default: 1]")
+@click.option("--cost-blocked", type=click.FloatRange(0), help="Cost of a good answer that is not released.  [default: 1]")
 @json_option
 def replay(
-    run: str, policy: str, labels: str | None, cost_bad: float | None, cost_good: float | None, kind: str | None
+    run: str, policy: str, labels: str | None, cost_bad: float | None, cost_blocked: float | None, kind: str | None
 ) -> int:
     """Show what POLICY would have done to the traces of RUN: released share, risk, blocks by rail, cost.
 
@@ -127,7 +127,7 @@ def replay(
 
     opened = Run.open(run)
     bad = read_bad_answers(opened, labels) if labels else None
-    costs = None if cost_bad is None else (cost_bad, 1.0 if cost_good is None else cost_good)
+    costs = None if cost_bad is None else (cost_bad, 1.0 if cost_blocked is None else cost_blocked)
     result = replay_run(opened, policy, labels=bad, costs=costs)
     if kind == "json":
         print_json(result)

@@ -1,0 +1,80 @@
+"""Replay: a policy on past traffic decides as it would live, and its risk and cost are those of the labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ragfault.cli import run_command
+from ragfault.evaluation import evaluate
+from ragfault.guard.policy import GuardPolicy, parse_policy
+from ragfault.guard.replay import replay_run
+from ragfault.guard.runtime import Guard
+from ragfault.io.runs import Run
+from ragfault.records import Chunk, Trace
+
+POLICY = "[rails.groundedness]\n[rails.secrets]\noutcome = 'fix'"
+
+
+def make_traces() -> list[Trace]:
+    """Make ten supported and five unsupported answers on two routes, and one with a key."""
+    traces = []
+    for i in range(16):
+        chunk = Chunk(id="a", text=f"The office in room {i} opens at {i % 9 + 1}:30 on weekdays.")
+        answer = "The captain plays the violin in Vienna." if i % 3 == 0 else f"Room {i} opens at {i % 9 + 1}:30."
+        answer = f"{chunk.text} AKIA1BCDEFGHIJKLMNO2" if i == 15 else answer
+        traces.append(
+            Trace(id=f"t{i}", query="When?", chunks=(chunk,), answer=answer, route="web" if i % 2 else "mail")
+        )
+    return traces
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = tmp_path_factory.mktemp("runs") / "run"
+    evaluate(make_traces(), out=path, judge="lexical")
+    return Run.open(str(path))
+
+
+def load(text: str = POLICY) -> GuardPolicy:
+    return parse_policy(text)
+
+
+def test_a_replay_decides_as_the_guard_does_live(run: Run) -> None:
+    live = [Guard(load(), judge="lexical").decide(trace).outcome for trace in make_traces()]
+    replay = replay_run(run, load())
+    assert replay.total.outcomes == {outcome: live.count(outcome) for outcome in set(live)}
+    assert {"pass", "block"} <= set(live)
+    assert not replay.promised
+    assert [part.route for part in replay.routes] == ["mail", "web"]
+    assert sum(part.n for part in replay.routes) == replay.total.n == 16
+
+
+def test_risk_and_false_blocks_come_from_labels(run: Run) -> None:
+    replay = replay_run(run, load("[rails.groundedness]"), labels={"t0": False, "t1": True, "t2": False})
+    assert replay.total.risk is not None
+    assert replay.total.risk.mean == 0.5
+    assert replay.rails[0].false_blocks is not None
+    assert replay.rails[0].false_blocks.mean == 1.0
+    assert replay_run(run, load()).total.risk is None
+
+
+def test_the_best_threshold_costs_no_more_than_the_policy(run: Run) -> None:
+    labels = {f"t{i}": i % 3 == 0 for i in range(15)}
+    replay = replay_run(run, load("threshold = 0.9\n[rails.groundedness]"), labels=labels, costs=(5.0, 1.0))
+    assert replay.best is not None
+    assert replay.total.cost is not None
+    assert replay.best.cost <= replay.total.cost
+
+
+def test_the_command_prints_the_replay_also_as_json(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY)
+    assert run_command(["guard", "replay", str(run.path), str(policy), "--cost-bad", "5"]) == 0
+    assert "Without a certificate nothing is promised" in capsys.readouterr().out
+    assert run_command(["guard", "replay", str(run.path), str(policy), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"]["n"] == 16
