@@ -112,7 +112,9 @@ Examples:
 @click.argument("policy", type=click.Path())
 @click.option("--labels", type=click.Path(), help="Labels of `ragfault label` on this run: the risk by people.")
 @click.option("--cost-bad", type=click.FloatRange(0), help="Cost of a bad answer that is released.")
-@click.option("--cost-blocked", type=click.FloatRange(0), help="Cost of a good answer that is not released.  [default: 1]")
+@click.option(
+    "--cost-blocked", type=click.FloatRange(0), help="Cost of a good answer that is not released.  [default: 1]"
+)
 @json_option
 def replay(
     run: str, policy: str, labels: str | None, cost_bad: float | None, cost_blocked: float | None, kind: str | None

@@ -190,7 +190,7 @@ def certify_answers(
         threshold=threshold,
         released=released,
         released_bad=released_bad,
-        released_share=mean_interval(risks <= threshold, groups, bounds=(0.0, 1.0)),
+        released_share=mean_interval((risks <= threshold).astype(np.float64), groups, bounds=(0.0, 1.0)),
         bound=find_upper_bound(released_bad / effect, released / effect, delta),
         inputs={name: tuple(answer.inputs[name] for answer in let_through) for name in let_through[0].inputs},
     )

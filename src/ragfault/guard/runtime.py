@@ -165,6 +165,11 @@ class Guard:
         unwatched = [replace(result, inputs=None) for result in results]
         self._finish(trace, outcome, None, passed, unwatched, reason, begun)
 
+    def block(self, trace: Trace, stage: Stage, checked: StageDecision, begun: float) -> GuardDecision:
+        """Return the decision that a stage blocks a trace; `begun` is a moment of `time.perf_counter`."""
+        message = self.policy.get_route(trace.route).message
+        return self._finish(trace, "block", stage, message, checked.results, checked.reason, begun)
+
     def _finish(
         self,
         trace: Trace,

@@ -1,0 +1,243 @@
+"""Actions: retrieve, generate and decide, and what is tried before an answer is held back.
+
+Each is a pass over the same two functions: `retrieve` (query → passages) and `generate` (query, passages, feedback →
+answer). A later answer is kept only if it is released, or is of less risk than the one before.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, get_args
+from uuid import uuid4
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.errors import UnknownName
+from ragfault.evaluation.agreement.units import BAD_SUPPORT
+from ragfault.evaluation.online.scorer import to_chunks
+from ragfault.guard.rails import run_in_thread, run_sync
+from ragfault.guard.runtime import STAGES, Guard, GuardDecision, cut_unsupported
+from ragfault.records import Chunk, Citation, Trace, Verdicts
+
+Action = Literal["correct", "widen", "escalate", "cut", "mark", "cite", "ask", "abstain", "disclaim"]
+"""correct: generate again with the failed claims as feedback; widen: retrieve more, then generate; escalate: generate
+with a stronger model; cut or mark: unsupported sentences; cite: name the chunk of each supported claim of what is
+released; ask: ask the user back; abstain: the policy's message; disclaim: release with a warning before it."""
+
+Retrieve = Callable[[str, int], Any]
+"""Query and number of passages → passages, or an awaitable of them."""
+Generate = Callable[[str, Sequence[Chunk], str], Any]
+"""Query, chunks and feedback ("" at first) → answer, or an awaitable of it."""
+
+QUESTION = "I could not find a reliable answer. Could you name more precisely what you are looking for?"
+DISCLAIMER = "This answer could not be verified against the documents.\n\n"
+MARK = " [not verified]"
+
+
+class ActionPass(Struct, frozen=True, kw_only=True):
+    """One pass: what was done, what the guard said of it, and whether it was kept."""
+
+    action: str
+    answer: str | None
+    risk: float | None
+    outcome: str
+    retained: bool
+    latency: float
+    """Milliseconds."""
+
+
+class GuardedAnswer(Struct, frozen=True, kw_only=True):
+    """Answer for the user, the decision on it, and all passes that led to it."""
+
+    text: str
+    decision: GuardDecision
+    passes: tuple[ActionPass, ...]
+    citations: tuple[Citation, ...] = ()
+
+
+class _Attempt(Struct, frozen=True):
+    trace: Trace
+    decision: GuardDecision
+
+
+async def answer_async(
+    guard: Guard,
+    query: str,
+    retrieve: Retrieve,
+    generate: Generate,
+    *,
+    actions: Sequence[Action] = ("correct", "widen", "cut", "abstain"),
+    strong: Generate | None = None,
+    k: int = 5,
+    route: str | None = None,
+) -> GuardedAnswer:
+    """Answer a query: check it, retrieve, check the chunks, generate, decide; then take actions until one is released.
+
+    The actions run once each in their order. Query and chunks are fixed before they reach the generator, so that no
+    text that a rail removed is in its prompt. Raises UnknownName for an unknown action.
+    """
+    for action in actions:
+        if action not in get_args(Action):
+            raise UnknownName("action", action, get_args(Action))
+    passes: list[ActionPass] = []
+    trace = Trace(id=uuid4().hex, query=query, route=route)
+    best = await _attempt(guard, trace, retrieve, generate, k, "", "answer", passes)
+    for action in actions:
+        if best.decision.outcome != "block" or best.decision.stage == "input":
+            break
+        if action == "cite":
+            continue
+        if action in ("correct", "widen", "escalate"):
+            if action == "escalate" and strong is None:
+                continue
+            writer = strong if action == "escalate" and strong is not None else generate
+            again = await _attempt(
+                guard, trace, retrieve, writer, 2 * k if action == "widen" else k, _explain(guard, best), action, passes
+            )
+            best = again if passes[-1].retained else best
+        else:
+            ended = await _end(guard, best, action, passes)
+            if ended is not None:
+                return ended
+    text = best.decision.text or ""
+    citations: tuple[Citation, ...] = ()
+    if "cite" in actions and best.decision.outcome != "block":
+        trace = replace(best.trace, answer=text)
+        verdicts = _judge(guard, trace)
+        citations = cite_sources(trace, verdicts) if verdicts else ()
+    return GuardedAnswer(text=text, decision=best.decision, passes=tuple(passes), citations=citations)
+
+
+def answer(guard: Guard, query: str, retrieve: Retrieve, generate: Generate, **options: Any) -> GuardedAnswer:
+    """Answer a query as `answer_async` does, from plain code.
+
+    >>> from ragfault.guard.policy import parse_policy
+    >>> guard = Guard(parse_policy("[rails.groundedness]"), judge="lexical")
+    >>> chunk = "The harbour office opens at 7:30 on weekdays."
+    >>> guarded = answer(guard, "When does it open?", lambda query, k: [chunk], lambda query, chunks, feedback: chunk)
+    >>> guarded.text, guarded.passes[0].outcome
+    ('The harbour office opens at 7:30 on weekdays.', 'pass')
+    """
+    return run_sync(answer_async(guard, query, retrieve, generate, **options))
+
+
+async def _attempt(
+    guard: Guard,
+    trace: Trace,
+    retrieve: Retrieve,
+    generate: Generate,
+    k: int,
+    feedback: str,
+    action: str,
+    passes: list[ActionPass],
+) -> _Attempt:
+    """Retrieve, generate and decide once, each stage checked before the next one."""
+    begun = time.perf_counter()
+    decision: GuardDecision | None = None
+    for stage in STAGES[:2]:
+        if stage == "retrieval":
+            trace = replace(trace, chunks=to_chunks(await _call(retrieve, trace.query, k)))
+        checked = await guard.check_stage(trace, stage)
+        trace = checked.trace
+        if checked.outcome == "block":
+            decision = guard.block(trace, stage, checked, begun)
+            break
+    if decision is None:
+        trace = replace(trace, answer=str(await _call(generate, trace.query, trace.chunks or (), feedback)))
+        decision = await guard.decide_async(trace, ("output",))
+    risks = [item.risk for item in passes if item.retained and item.risk is not None]
+    better = decision.outcome != "block" or (decision.risk is not None and (not risks or decision.risk < min(risks)))
+    passes.append(
+        ActionPass(
+            action=action, answer=trace.answer, risk=decision.risk, outcome=decision.outcome,
+            retained=better or len(passes) == 0, latency=1000 * (time.perf_counter() - begun),
+        )
+    )  # fmt: skip
+    return _Attempt(trace, decision)
+
+
+async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a plain function in a thread, an async one here."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*arguments)
+    result = await run_in_thread(lambda: function(*arguments))
+    return await result if inspect.isawaitable(result) else result
+
+
+def _explain(guard: Guard, attempt: _Attempt) -> str:
+    """Return the feedback for the next pass: the claims that the chunks do not support, else the reason."""
+    verdicts = _judge(guard, attempt.trace)
+    claims = [claim.claim for claim in verdicts.claim or () if claim.support in BAD_SUPPORT] if verdicts else []
+    if claims:
+        return "The passages do not support: " + " | ".join(claims)
+    return attempt.decision.reason
+
+
+def _judge(guard: Guard, trace: Trace) -> Verdicts | None:
+    judge = guard.judge
+    if judge is None or isinstance(judge, str) or trace.answer is None:
+        return None
+    [verdicts] = judge.observe([trace])
+    return verdicts
+
+
+async def _end(guard: Guard, best: _Attempt, action: Action, passes: list[ActionPass]) -> GuardedAnswer | None:
+    """Take an action on the answer that there is; None where it does not apply, so that the next one is tried."""
+    message = best.decision.text or ""
+    if action in ("abstain", "ask"):
+        return _finish(best, action, QUESTION if action == "ask" else message, passes)
+    verdicts = _judge(guard, best.trace)
+    if verdicts is None or best.decision.stage != "output" or best.decision.failures:
+        return None
+    if action == "cut":
+        trace = cut_unsupported(best.trace, verdicts)
+        if trace is None:
+            return None
+        decision = await guard.decide_async(trace, ("output",))
+        if decision.outcome == "block":
+            return None
+        decision = replace(decision, promised=False, outcome="fix")
+        return _finish(_Attempt(trace, decision), action, decision.text or "", passes)
+    if not _blocked_by_groundedness(guard, best.decision):
+        return None
+    text = mark_unsupported(best.trace, verdicts) if action == "mark" else DISCLAIMER + (best.trace.answer or "")
+    return _finish(best, action, text, passes)
+
+
+def _blocked_by_groundedness(guard: Guard, decision: GuardDecision) -> bool:
+    """Return whether only the judge's risk holds an answer back: only then it may be shown with a warning."""
+    blocking = {result.rail for result in decision.results if result.outcome in ("block", "fix")}
+    kinds = {guard.policy.rails[name].kind or name for name in blocking}
+    return kinds == {"groundedness"}
+
+
+def _finish(attempt: _Attempt, action: str, text: str, passes: list[ActionPass]) -> GuardedAnswer:
+    decision = replace(attempt.decision, text=text, promised=False)
+    passes.append(
+        ActionPass(action=action, answer=text, risk=decision.risk, outcome=decision.outcome, retained=True, latency=0.0)
+    )
+    return GuardedAnswer(text=text, decision=decision, passes=tuple(passes))
+
+
+def mark_unsupported(trace: Trace, verdicts: Verdicts, mark: str = MARK) -> str:
+    """Return the answer with a mark after every claim that the chunks do not support."""
+    text = trace.answer or ""
+    ends = sorted({claim.end for claim in verdicts.claim or () if claim.support in BAD_SUPPORT}, reverse=True)
+    for end in ends:
+        text = text[:end] + mark + text[end:]
+    return text
+
+
+def cite_sources(trace: Trace, verdicts: Verdicts) -> tuple[Citation, ...]:
+    """Return a citation for each supported claim: the chunk of its best evidence, and its words."""
+    texts = {chunk.id: chunk.text for chunk in trace.chunks or ()}
+    supported: Iterable[Any] = (claim for claim in verdicts.claim or () if claim.support not in BAD_SUPPORT)
+    return tuple(
+        Citation(chunk=evidence.chunk, quote=texts[evidence.chunk][evidence.start : evidence.end], claim=claim.claim)
+        for claim in supported
+        for evidence in claim.evidence[:1]
+        if evidence.chunk in texts
+    )

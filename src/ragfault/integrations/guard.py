@@ -1,0 +1,219 @@
+"""ASGI middleware that guards an OpenAI-compatible endpoint: `app = GuardMiddleware(app, guard)`.
+
+Query and passages are checked before the endpoint sees them, its answer before the client does. Passages are those of
+the field `contexts` of the request, which is not passed on, else what `retrieve` returns for the query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from ragfault.evaluation.online.scorer import to_chunks
+from ragfault.guard.rails import run_in_thread
+from ragfault.guard.runtime import STAGES, Guard, GuardDecision
+from ragfault.io.otel.recorded_content import extract_question
+from ragfault.records import Trace
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+GUARDED = "/chat/completions"
+REFUSED = ("/completions", "/responses")
+"""Endpoints that give answers and are not guarded: they are refused."""
+MAX_BODY = 32_000_000
+
+
+class GuardMiddleware:
+    """Middleware around an application with the endpoint /chat/completions.
+
+    A blocked request or answer is a completion with the policy's message and the finish reason "content_filter". The
+    header `x-ragfault-guard` names the decision. What cannot be checked is not passed on: an answer that is no
+    completion becomes status 502, and other endpoints that give answers are refused with 501.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        guard: Guard,
+        *,
+        retrieve: Callable[[str], Iterable[Any]] | None = None,
+        route: Callable[[Mapping[str, Any]], str | None] = lambda body: None,  # noqa: ARG005 - a request has no route
+    ) -> None:
+        self.app, self.guard, self.retrieve, self.route = app, guard, retrieve, route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self.app(scope, receive, send)
+        elif path.endswith(GUARDED):
+            await self._guard(scope, receive, send)
+        elif path.endswith(REFUSED):
+            await _send_json(send, 501, _make_error(f"the guard does not cover {path}"), "refused")
+        else:
+            await self.app(scope, receive, send)
+
+    async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = json.loads(await _read_body(receive))
+            query = extract_question(body["messages"]) or ""
+            contexts = body.pop("contexts", None)
+            if contexts is None and self.retrieve is not None:
+                retrieve = self.retrieve
+                contexts = await run_in_thread(lambda: retrieve(query))
+            chunks = None if contexts is None else to_chunks(contexts)
+            trace = Trace(id=uuid4().hex, query=query, chunks=chunks, route=self.route(body))
+        except Exception as error:  # noqa: BLE001 - what cannot be read is not passed on
+            await _send_json(send, 400, _make_error(f"{type(error).__name__}: {error}"), "refused")
+            return
+        for stage in STAGES[:2]:
+            checked = await self.guard.check_stage(trace, stage)
+            unchanged, trace = trace.query == checked.trace.query, checked.trace
+            if checked.outcome == "block":
+                message = self.guard.policy.get_route(trace.route).message
+                await _send_answer(send, body, message, "content_filter", "block")
+                return
+            if not unchanged and not _replace_query(body, trace.query):
+                await _send_json(send, 400, _make_error("the query cannot be fixed in these messages"), "refused")
+                return
+        forwarded = _forward_body({**body, "stream": False}, scope)
+        await self._answer(trace, body, forwarded, send)
+
+    async def _answer(
+        self, trace: Trace, body: Mapping[str, Any], forwarded: tuple[Scope, Receive], send: Send
+    ) -> None:
+        """Call the application, decide on every choice, and send the completion."""
+        status, headers, content = await _collect_response(self.app, *forwarded)
+        if status != 200:
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": content})
+            return
+        try:
+            completion = json.loads(content)
+            choices = completion["choices"]
+            texts = [choice["message"].get("content") for choice in choices]
+            if not all(isinstance(text, str | None) for text in texts):
+                raise TypeError("the content of a choice is no text")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            await _send_json(send, 502, _make_error(f"no completion: {type(error).__name__}: {error}"), "refused")
+            return
+        decisions: list[GuardDecision] = []
+        for choice, text in zip(choices, texts, strict=True):
+            if text is not None:
+                decision = await self.guard.decide_async(replace(trace, answer=text), ("output",))
+                choice["message"]["content"] = decision.text
+                choice.pop("logprobs", None)
+                if decision.outcome == "block":
+                    choice["finish_reason"] = "content_filter"
+                    choice["message"] = {"role": "assistant", "content": decision.text}
+                decisions.append(decision)
+        outcome = max(
+            (decision.outcome for decision in decisions), key=("pass", "flag", "fix", "block").index, default="pass"
+        )
+        if body.get("stream"):
+            text = choices[0]["message"].get("content") or ""
+            await _send_answer(send, body, text, choices[0].get("finish_reason") or "stop", outcome)
+        else:
+            await _send_json(send, 200, completion, outcome)
+
+
+def _replace_query(body: dict[str, Any], query: str) -> bool:
+    """Replace the last message of the user; False where its content is no plain text."""
+    for message in reversed(body["messages"]):
+        if message.get("role") == "user":
+            if not isinstance(message.get("content"), str):
+                return False
+            message["content"] = query
+            return True
+    return False
+
+
+async def _read_body(receive: Receive) -> bytes:
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionError("the client has gone")
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MAX_BODY:
+            raise ValueError(f"the body has more than {MAX_BODY:,} bytes")
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _forward_body(body: Mapping[str, Any], scope: Scope) -> tuple[Scope, Receive]:
+    """Return the scope and the channel of a request with this body."""
+    data = json.dumps(body).encode()
+    headers = [
+        (name, value)
+        for name, value in scope["headers"]
+        if name.lower() not in (b"content-length", b"accept-encoding", b"transfer-encoding")
+    ]
+    sent = asyncio.Event()
+
+    async def receive() -> Message:
+        if sent.is_set():
+            await asyncio.sleep(3600)
+            return {"type": "http.disconnect"}
+        sent.set()
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    return {**scope, "headers": [*headers, (b"content-length", str(len(data)).encode())]}, receive
+
+
+async def _collect_response(app: Application, scope: Scope, receive: Receive) -> tuple[int, list[Any], bytes]:
+    start: dict[str, Any] = {"status": 502, "headers": []}
+    parts: list[bytes] = []
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            start.update(status=message["status"], headers=list(message.get("headers", ())))
+        elif message["type"] == "http.response.body":
+            parts.append(message.get("body", b""))
+
+    await app(scope, receive, send)
+    return start["status"], start["headers"], b"".join(parts)
+
+
+def _make_error(message: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": "guard_error"}}
+
+
+async def _send_json(send: Send, status: int, body: Any, outcome: str) -> None:
+    data = json.dumps(body).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(data)).encode()),
+        (b"x-ragfault-guard", outcome.encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": data})
+
+
+async def _send_answer(send: Send, body: Mapping[str, Any], text: str, reason: str, outcome: str) -> None:
+    """Send a text as a completion; as events where the client asked for a stream."""
+    shared = {"id": f"guard-{uuid4().hex}", "created": 0, "model": body.get("model", "")}
+    if not body.get("stream"):
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
+        await _send_json(send, 200, {**shared, "object": "chat.completion", "choices": [choice]}, outcome)
+        return
+    headers = [(b"content-type", b"text/event-stream"), (b"x-ragfault-guard", outcome.encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async for event in _list_events(shared, text, reason):
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+    await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+
+async def _list_events(shared: Mapping[str, Any], text: str, reason: str) -> AsyncIterator[bytes]:
+    for delta, finish in (({"role": "assistant", "content": text}, None), ({}, reason)):
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        yield f"data: {json.dumps({**shared, 'object': 'chat.completion.chunk', 'choices': [choice]})}\n\n".encode()
