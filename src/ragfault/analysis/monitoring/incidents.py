@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.compare import MARGIN
 from ragfault.analysis.comparison.records import LayerFault
@@ -238,8 +239,9 @@ def merge_series(parts: Collection[MetricSeries]) -> MetricSeries:
     """Merge the series of several routes into one, without histograms and worst traces."""
     minutes, codes = np.unique(np.concatenate([part.minutes for part in parts]), return_inverse=True)
 
-    def total(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return np.bincount(codes, np.concatenate([getattr(part, name) for part in parts]), len(minutes))
+    def total(name: str) -> NDArray[np.float64]:
+        sums = np.bincount(codes, np.concatenate([getattr(part, name) for part in parts]), len(minutes))
+        return sums.astype(np.float64)
 
     none = np.zeros((len(minutes), 0), np.int64)
     return MetricSeries(minutes, total("n"), total("sum"), total("squares"), none, none, ((),) * len(minutes))

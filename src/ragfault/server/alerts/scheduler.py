@@ -200,7 +200,7 @@ class AlertScheduler(BackgroundThread):
         problems = self._watchdog.find_problems(self._sender.faults, kinds)
         incidents = advance_problems(incidents, problems, now)
         reminded = {(event.rule, event.metric, event.route or "") for event in transitions if event.kind == "reminder"}
-        open_, past, notices = [], [], []
+        open_, past, notices = list[Incident](), list[Incident](), list[IncidentNotice]()
         for incident in incidents:
             silenced = _is_silenced(incident, state)
             announced, kind = next_notice(
