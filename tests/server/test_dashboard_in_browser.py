@@ -34,6 +34,8 @@ PAGES = {
     "traces": "/traces?limit=5",
     "trace": trace_url("v2/harbour-01"),
     "attack": trace_url(HOSTILE),
+    "conversations": "/conversations",
+    "access": "/access",
     "incidents": "/incidents",
     "alerts": "/alerts",
     "clusters": "/clusters",

@@ -132,7 +132,7 @@ def test_the_gravest_alert_stands_first():
 
 
 def test_a_band_is_the_interval_of_the_means():
-    """The 95 % interval of a mean holds 95 % of true means of normal values; of one value there is none."""
+    """The 95 % interval of a mean holds 95 % of true means of normal values; of one value, or equal ones, there is none."""
     rng = np.random.default_rng(1)
     covered = 0
     for _ in range(400):
@@ -144,6 +144,7 @@ def test_a_band_is_the_interval_of_the_means():
         covered += low <= 0.5 <= high
     assert 0.91 * 400 <= covered <= 0.985 * 400
     assert drawing.compute_interval(msgspec.structs.replace(point, n=1)) is None
+    assert drawing.compute_interval(msgspec.structs.replace(point, mean=0.3, squares=5 * 0.3**2)) is None
     assert drawing.compute_interval(msgspec.structs.replace(point, squares=None)) is None
 
 

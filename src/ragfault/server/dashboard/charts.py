@@ -162,10 +162,15 @@ def _draw_band(area: PlotArea, points: Sequence[TrendPoint]) -> Markup | None:
     return tag("polygon", points=path, class_="band")
 
 
+MIN_VARIANCE = 1e-12
+"""Variance below which values are the same: what is left is rounding."""
+
+
 def compute_interval(point: TrendPoint) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean of a point by Student's t, its values taken as independent.
 
-    None for fewer than two values, or where the sum of squares is not known.
+    None for fewer than two values, where all are the same (a few equal values say nothing of how they vary), and where
+    the sum of squares is not known.
 
     >>> point = TrendPoint(minute=0, route=None, n=4, mean=0.5, undefined=0, failed=0, squares=1.5)
     >>> [round(end, 3) for end in compute_interval(point)]
@@ -174,6 +179,8 @@ def compute_interval(point: TrendPoint) -> tuple[float, float] | None:
     if point.mean is None or point.squares is None or point.n < 2:
         return None
     variance = max(0.0, point.squares - point.n * point.mean**2) / (point.n - 1)
+    if variance < MIN_VARIANCE:
+        return None
     half = t_quantile(0.975, point.n - 1) * math.sqrt(variance / point.n)
     return point.mean - half, point.mean + half
 
