@@ -132,7 +132,7 @@ def test_the_gravest_alert_stands_first():
 
 
 def test_a_band_is_the_interval_of_the_means():
-    """The 95 % interval of a mean holds 95 % of true means of normal values; of one value, or equal ones, there is none."""
+    """The 95 % interval of a mean holds 95 % of true means of normal values; one value, or equal ones, have none."""
     rng = np.random.default_rng(1)
     covered = 0
     for _ in range(400):
