@@ -9,7 +9,7 @@ from ragfault.analysis.steps.evidence import choose_layer, explain_move
 from ragfault.analysis.steps.features import Array, compute_features, extract_marked_answer
 from ragfault.analysis.steps.model import OUTCOMES, Outcome, RunKind, load_step_model, select_members
 from ragfault.analysis.steps.moves import Moves, group_moves
-from ragfault.analysis.steps.records import FaultyStep, StepFindings, StepSuspect
+from ragfault.analysis.steps.records import FaultyStep, StepFindings, StepStatus, StepSuspect
 from ragfault.judges.checks.answers import contains_fact
 from ragfault.records import Trace
 from ragfault.text import normalize_answer
@@ -57,7 +57,7 @@ def localize_faulty_step(moves: Moves, outcome: Outcome) -> FaultyStep:
         reason = "whether the run failed is not known: give references, or say that it failed"
     else:
         reason = "the steps that were seen leave it open whether one is faulty"
-    status = "cannot tell" if suspects and allows_none else "fault" if suspects else "no fault"
+    status: StepStatus = "cannot tell" if suspects and allows_none else "fault" if suspects else "no fault"
     return FaultyStep(
         trace=moves.trace.id, status=status, outcome=outcome, suspects=suspects,
         best=_build_suspect(moves, best, features, posterior) if best < len(moves.moves) else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class StepModel(NamedTuple):
     def unpack(arrays: Mapping[str, Array], kind: RunKind) -> StepModel:
         """Unpack the weights of one kind of run from a file of weights."""
         names = ("columns", "mean", "deviation", "weights", "bias", "thresholds", "right_shares")
-        parts = {name: arrays[f"{kind}.{name}"] for name in names}
+        parts: dict[str, Any] = {name: arrays[f"{kind}.{name}"] for name in names}
         return StepModel(
             **{**parts, "bias": float(parts["bias"])},
             trees=TreeEnsemble.unpack(arrays, f"{kind}.trees"),
@@ -106,8 +106,8 @@ def weigh_outcome(posterior: Array, outcome: Outcome, right_shares: Array) -> Ar
     likelihood = right if outcome == "right" else 1 - right
     if outcome == "failed":
         likelihood = np.append(np.ones(len(posterior) - 1), 0.0)
-    weighed: Array = posterior * likelihood
-    return weighed / weighed.sum()
+    weighed: Array = posterior * likelihood / (posterior * likelihood).sum()
+    return weighed
 
 
 def select_members(posterior: Array, threshold: float) -> Array:

@@ -15,6 +15,10 @@ FaultyStepKind = Literal[
 """The kind of a step's fault, as its evidence shows it."""
 
 
+StepStatus = Literal["fault", "no fault", "cannot tell"]
+"""What can be told of the steps of a trace."""
+
+
 class StepSuspect(Struct, frozen=True, kw_only=True):
     """A step that may be the first faulty one."""
 
@@ -35,7 +39,7 @@ class FaultyStep(Struct, frozen=True, kw_only=True):
     """The first faulty step of one trace, or that there is none, or that it cannot be told."""
 
     trace: str
-    status: Literal["fault", "no fault", "cannot tell"]
+    status: StepStatus
     """"fault": the set of steps does not allow for none; "no fault": it allows for nothing else."""
     outcome: Literal["unknown", "right", "differs", "failed"]
     """What is known of the answer: that it states a reference, that it states none, or that the trace failed."""
