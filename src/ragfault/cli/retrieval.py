@@ -224,8 +224,8 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
     for place, chunk in enumerate((first.chunks if first else None) or (), 1):
         click.echo(f"  first chunk {place}: {clean_text(chunk.text)[:PREVIEW_LENGTH]}")
     if summary.bad_count:
-        bad = BadTraces(summary.bad_lines, summary.count, summary.bad_count, summary.bad_kinds)
-        click.echo(clean_text(str(bad)), err=True)
+        bad_traces = BadTraces(summary.bad_lines, summary.count, summary.bad_count, summary.bad_kinds)
+        click.echo(clean_text(str(bad_traces)), err=True)
     if (missing := explain_missing_fields(summary)) is not None:
         click.echo(missing, err=True)
     return 1 if summary.bad_count else 0

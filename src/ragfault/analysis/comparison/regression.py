@@ -79,7 +79,7 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     chosen = _select_metrics(side, metrics)
     checks = [name for name in add_pipeline_checks(side) if name not in chosen]
     named = {name: value for key, value in (margins or {}).items() for name in _match_metrics(side, key)}
-    settings = {"margin": max_drop, "margins": named, "alpha": alpha, "power": power, "seed": seed}
+    settings: dict[str, Any] = {"margin": max_drop, "margins": named, "alpha": alpha, "power": power, "seed": seed}
     full = compare(side, metrics=[*checks, *chosen], **settings)
     comparison = replace(full, changes=tuple(c for c in full.changes if c.metric not in checks))
     failures = tuple(

@@ -231,8 +231,7 @@ class TraceTables(StoreEngine):
             f"{self.SUBSTRING}({self.FIRST_BY_TIME}, 1, {MAX_SHOWN_CHARACTERS}) FROM traces t "
             f"WHERE coalesce(t.conversation, '') != '' GROUP BY t.conversation {before}"
             "ORDER BY max(t.time) DESC, t.conversation LIMIT {limit:UInt64}",
-            limit=limit,
-            **({} if until is None else {"until": until}),
+            **({"limit": limit} if until is None else {"limit": limit, "until": until}),
         )
         return tuple(
             ConversationSummary(id=id, traces=n, first=first, last=last, errors=int(errors), query=query)
