@@ -15,6 +15,7 @@ import pytest
 
 from ragfault.cli import COMMANDS, run_command
 from ragfault.cli.options.settings import load_settings
+from ragfault.guard.policy import load_policy
 from ragfault.judges.domain.profile import load_profile
 from ragfault.records import Trace
 from ragfault.retrieval.pipeline_config import read_pipeline_config
@@ -31,7 +32,7 @@ PAGES_OF_COMMANDS = {
     "profile": "profiles.md",
 }
 """Command → its page, where that is not the page of its name."""
-SETTINGS_READERS = {"profiles.md": load_profile, "pipeline.md": read_pipeline_config}
+SETTINGS_READERS = {"profiles.md": load_profile, "pipeline.md": read_pipeline_config, "guard.md": load_policy}
 """Page → what reads the TOML that it shows, where that is not `ragfault.toml`."""
 
 

@@ -730,7 +730,7 @@ def test_rules_of_ones_own_fire(calm: Run, tmp_path: Path, capsys: pytest.Captur
     [
         (["--by", "rout"], 'Did you mean "route"'),
         (["--window", "30"], "not a length of time"),
-        (["--window", "0m"], "a minute or more"),
+        (["--window", "0m"], "at least one minute"),
         (["--reference", "9d"], "Name a shorter one"),
         (["--rate", "3"], "shares between 0 and 1"),
         (["--against", "nope"], "no run at nope"),
@@ -750,4 +750,4 @@ def test_traces_without_a_time_cannot_be_watched(calm: Run, tmp_path: Path, caps
     pairs = [(replace(t, time=None), v) for t, v in traffic(5)]
     assert "Give each trace its `time`" in run_monitor(capsys, evaluate_pairs(tmp_path, pairs, METRICS).path, code=2)
     other = build_run(tmp_path / "other", traffic(5), judge="another")
-    assert "could be the judges'" in run_monitor(capsys, calm.path, other.path, code=2)
+    assert "could come from the judge" in run_monitor(capsys, calm.path, other.path, code=2)

@@ -405,8 +405,9 @@ def test_labels_that_were_picked_are_noticed(place: Path):
     labels = load_reference_scores(place / "new.jsonl", new)
     best = {f"t{at}": 1.0 for at in order[:40]}
     result = analyze(new, labels=replace(labels, values={"groundedness": best}))
-    assert "Beware: by groundedness the judge has the labelled traces otherwise" in terminal.render_scorecard_terminal(
-        result, width=200
+    assert (
+        "Warning: by groundedness the judge scores labelled traces unlike the rest"
+        in terminal.render_scorecard_terminal(result, width=200)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,8 @@ VERBS = {
         *("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl", "-o", "{out}/tuned"),
         *("--chunkers", "sentences(256)", "--budget", "1s"),
     ),
+    "guard certify": ("{demo}/labelled.jsonl", "--judge", "lexical"),
+    "guard replay": ("{demo}/v2", "{demo}/policy.toml"),
     "testset make": ("{demo}/handbook/documents", "-o", "{out}/set.jsonl", "-n", "20"),
     "testset convert": ("{demo}/handbook/questions.jsonl", "{out}/ragas.jsonl", "--to", "ragas"),
     "testset describe": ("{demo}/handbook/questions.jsonl", "--corpus", "{demo}/handbook/documents"),
@@ -66,6 +69,8 @@ VERBS = {
     "label suggest": ("{demo}/v2", "-n", "5"),
     "serve token": ("ci", "--store", "{out}/store"),
     "serve import": ("{demo}/v2", "--store", "{out}/store"),
+    "serve backup": ("{demo}/store", "-o", "{out}/backup.tar"),
+    "serve restore": ("{demo}/backup.tar", "--store", "{out}/store"),
     "cache stats": ("--cache", "{out}/replies.sqlite"),
     "cache prune": ("--cache", "{out}/replies.sqlite", "--all", "--yes"),
     "cache export": ("{out}/replies.jsonl", "--cache", "{demo}/replies.sqlite"),
@@ -107,7 +112,7 @@ ANSWERS = {
     "judge calibrate": "Calibration to these labels",
     "judge card": "AUROC",
     "judge compare": "alike: relevance of chunks ",
-    "judge repeat": "said the same each time",
+    "judge repeat": "identical each time",
     "label agreement": "alpha",
     "cache stats": "no replies are stored",
     "demo": "traces-v2.jsonl",
@@ -148,6 +153,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run_command(["convert", *trec, "--to-qrels", str(folder / "qrels.txt")]) == 0
     write_labels(folder)
     CacheFile(folder / "replies.sqlite").close()
+    shutil.copy(Path(__file__).parents[2] / "docs" / "labelled.jsonl", folder)
+    (folder / "policy.toml").write_text("[rails.secrets]\n", encoding="utf-8")
+    assert run_command(["serve", "import", str(folder / "v1"), "--store", str(folder / "store")]) == 0
+    assert run_command(["serve", "backup", str(folder / "store"), "-o", str(folder / "backup.tar")]) == 0
     return folder
 
 

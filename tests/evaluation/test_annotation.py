@@ -265,7 +265,7 @@ def test_a_terminal_labels_key_by_key(judged_run: Run, tmp_path: Path):
         os.write(leader, b"m")
         until(leader, "1 said")
         os.write(leader, b"\x03")
-        until(leader, "What was done is kept")
+        until(leader, "Finished work is kept")
         assert process.wait(60) == 130
     os.close(leader)
     assert read_labels(path)[0].verdicts.chunk[0].level == "medium"

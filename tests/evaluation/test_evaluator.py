@@ -181,7 +181,7 @@ def test_ctrl_c_keeps_finished_parts(tmp_path: Path):
     process.send_signal(signal.SIGINT)
     notices = process.communicate(timeout=120)[1]
     assert process.returncode == 130
-    assert "interrupted. What was done is kept" in notices
+    assert "interrupted. Finished work is kept" in notices
     assert "Traceback" not in notices
     assert len(list(parts.glob("*[0-9]"))) >= 2
 

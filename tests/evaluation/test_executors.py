@@ -353,14 +353,14 @@ def commands(node: Any) -> Iterator[str]:
 def test_manifests_call_commands_that_exist(path: Path):
     """Each is YAML, its commands are those of the command line, and Ray's usage statistics are off in every pod."""
     yaml = pytest.importorskip("yaml", reason="PyYAML, which reads manifests, is not installed")
-    manifest = yaml.safe_load(path.read_text())
-    lines = list(commands(manifest))
+    manifests = list(yaml.safe_load_all(path.read_text()))
+    lines = list(commands(manifests))
     assert lines
     for line in lines:
         verb, *rest = shlex.split(line.split(" || ")[0])[1:]
         command = cli.get_command(click.Context(cli), verb)
         command.make_context(verb, rest)
-    if manifest["kind"] == "RayJob":
+    for manifest in (manifest for manifest in manifests if manifest["kind"] == "RayJob"):
         cluster = manifest["spec"]["rayClusterSpec"]
         for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
             [container] = group["template"]["spec"]["containers"]

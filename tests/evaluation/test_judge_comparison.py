@@ -124,7 +124,7 @@ def test_judges_of_the_package_are_compared_by_name(tmp_path: Path, capsys: pyte
     assert command(["judge", "compare", "lexical", "embedded", str(path)]) == 0
     assert "lexical/2 beside embedded/1: 1 trace" in capsys.readouterr().out
     assert command(["judge", "compare", "lexical", "embedded"]) == 2
-    assert "are no two runs" in capsys.readouterr().err
+    assert "are not two runs" in capsys.readouterr().err
     assert command(["judge", "compare", "lexical", "embedded", str(path), "--votes", "3"]) == 2
     assert "for a judge that asks a model" in capsys.readouterr().err
     with pytest.raises(InputError, match="no trace to compare"):

@@ -152,7 +152,7 @@ def test_an_interrupted_run_keeps_what_was_under_way(tmp_path: Path):
         process.send_signal(signal.SIGINT)
         code, message = ended(process)
         assert code == 130, message
-        assert "What was done is kept" in message
+        assert "Finished work is kept" in message
         assert "Traceback" not in message
         assert ended(begun(tmp_path, server, "run")) == (0, "")
         assert settled(server)["paid"] == 2 * TRACES

@@ -117,7 +117,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server on which everything that comes from outside is an attack."""
     folder = tmp_path_factory.mktemp("hostile")
     rules = folder / "rules.toml"
-    rules.write_text(f"[[rule]]\nname = {_toml(HOSTILE)}\nmetric = {_toml(HOSTILE)}\nbelow = 0.9\n", "utf-8")
+    rules.write_text(f'[[rule]]\nname = {_toml(HOSTILE)}\nmetric = "groundedness"\nbelow = 0.9\n', "utf-8")
     fields = ("model", "release", f"metadata.{HOSTILE}")
     server = DashboardServer(folder / "s", rules=rules, token=TOKEN, cohort_fields=fields)
     _attack(server, datetime.fromtimestamp(server.now - 600, UTC))

@@ -424,7 +424,7 @@ def test_settings_that_do_not_hold_together_are_refused(tmp_path: Path, options:
     [
         (("--budget", "5"), "--check llm:MODEL"),
         (("--check", "lexical", "--budget", "5"), "llm:MODEL"),
-        (("--check", "llm:m", "--budget", "much"), "no amount"),
+        (("--check", "llm:m", "--budget", "much"), "not an amount"),
     ],
 )
 def test_an_invalid_command_is_reported(tmp_path: Path, options: tuple[str, ...], message: str, capsys):

@@ -19,7 +19,7 @@ from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online import ScoredTrace
 from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.io.datasets import load_handbook
-from ragfault.metrics import compute_score, select_metrics
+from ragfault.metrics import compute_scores, select_metrics
 from ragfault.server import ServerSettings, create_app
 from ragfault.server.storage import TimelineMark
 from sample_reports import build_hostile_trace
@@ -48,9 +48,7 @@ class DashboardServer:
         ]
         trace, seen = build_hostile_trace()
         trace, seen = replace(trace, time=_time(1, 90)), replace(seen, judge=outcomes[0].verdicts.judge)
-        outcomes.append(
-            ScoredTrace(trace, seen, tuple(compute_score(metric, trace, seen) for metric in select_metrics("default")))
-        )
+        outcomes.append(ScoredTrace(trace, seen, tuple(compute_scores(select_metrics("default"), trace, seen))))
         self.store.append_traces([outcome.trace for outcome in outcomes]).result()
         self.store.add_outcomes(
             outcomes, tuple(map(describe_metric, select_metrics("default"))), ("model", "version")

@@ -21,6 +21,8 @@ from ragfault.analysis.steps import StepFindings
 from ragfault.evaluation.agreement import JudgeComparison, JudgeMeasurement
 from ragfault.evaluation.agreement.annotation import AnnotatorAgreement
 from ragfault.evaluation.agreement.annotation.session import SuggestedTrace
+from ragfault.guard.certificate import Certificate
+from ragfault.guard.replay import GuardReplay
 from ragfault.io import InputSummary
 from ragfault.io.formats.record_shapes import describe_fields
 from ragfault.judges.calibration import JudgeCalibration
@@ -248,6 +250,8 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "convert": (WrittenTraces,),
     "export": (WrittenFiles, tuple[TrackedRun, ...]),
     "tune": (TuningResult,),
+    "guard certify": (Certificate,),
+    "guard replay": (GuardReplay,),
     "testset make": (WrittenTestset,),
     "testset convert": (WrittenItems,),
     "testset describe": (TestsetDescription,),
@@ -265,6 +269,8 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "serve token": (IssuedToken,),
     "serve export": (WrittenTraces,),
     "serve import": (ImportedTraces,),
+    "serve backup": (StoreBackup,),
+    "serve restore": (StoreBackup,),
     "cache stats": (CacheSummary,),
     "cache prune": (CacheRemoval,),
     "cache export": (WrittenReplies,),

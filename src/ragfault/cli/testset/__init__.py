@@ -10,7 +10,12 @@ from ragfault.cli.testset.make import make
 from ragfault.cli.testset.refresh import refresh
 
 
-@click.group()
+@click.group(
+    epilog="""\b
+Examples:
+  ragfault testset make handbook/documents -o set.jsonl -n 100
+  ragfault testset refresh handbook/documents set.jsonl"""
+)
 def testset() -> None:
     """Make evaluation sets from a corpus without a key, describe them, and keep them valid as the corpus changes."""
 

@@ -285,6 +285,7 @@ def join_spans(spans: Sequence[tuple[int, int] | None], chosen: Sequence[bool]) 
     follows = False
     for span, is_chosen in zip(spans, chosen, strict=True):
         if span is None:
+            follows = follows and is_chosen
             continue
         if is_chosen and follows:
             joined[-1] = (joined[-1][0], span[1])
