@@ -342,6 +342,8 @@ MANIFESTS = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
 
 def commands(node: Any) -> Iterator[str]:
     """Return the lines of a manifest that call ragfault."""
+    if isinstance(node, dict) and "args" in node and cli.get_command(click.Context(cli), node["args"][0]):
+        yield shlex.join(["ragfault", *node["args"]])  # the entry point of the image
     if isinstance(node, dict | list):
         for part in node.values() if isinstance(node, dict) else node:
             yield from commands(part)

@@ -126,7 +126,7 @@ def test_judges_of_the_package_are_compared_by_name(tmp_path: Path, capsys: pyte
     assert command(["judge", "compare", "lexical", "embedded"]) == 2
     assert "are not two runs" in capsys.readouterr().err
     assert command(["judge", "compare", "lexical", "embedded", str(path), "--votes", "3"]) == 2
-    assert "for a judge that asks a model" in capsys.readouterr().err
+    assert "for a judge that calls a model" in capsys.readouterr().err
     with pytest.raises(InputError, match="no trace to compare"):
         compare_judges("lexical", "embedded", [])
 
