@@ -130,7 +130,11 @@ def test_every_decision_reaches_the_sink_and_a_broken_sink_changes_none() -> Non
     def fail(decision: GuardDecision) -> None:
         raise OSError
 
-    assert make_guard("[rails.groundedness]", sink=fail).decide(make_trace()).outcome == "pass"
+    guard = make_guard("[rails.groundedness]", sink=fail)
+    with pytest.warns(RuntimeWarning, match=r"the sink .* failed: OSError"):
+        assert guard.decide(make_trace()).outcome == "pass"
+    assert guard.decide(make_trace()).outcome == "pass"
+    assert guard.sink_failures == 2
 
 
 async def stream_text(text: str, size: int = 7) -> AsyncIterator[str]:

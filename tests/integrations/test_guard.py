@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -52,10 +52,13 @@ def post(
     question: str = "When does the office open?",
     *,
     path: str = "/v1/chat/completions",
+    retrieve: Callable[[str], Sequence[str]] | None = None,
     **fields: Any,
 ) -> tuple[int, str, bytes]:
-    """Post a question; return status, decision and body."""
-    body = {"model": "m", "messages": [{"role": "user", "content": question}], "contexts": [GOOD], **fields}
+    """Post a question, with a passage unless `retrieve` gives them; return status, decision and body."""
+    body = {"model": "m", "messages": [{"role": "user", "content": question}], **fields}
+    if retrieve is None:
+        body.setdefault("contexts", [GOOD])
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -64,7 +67,7 @@ def post(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    app = GuardMiddleware(endpoint, Guard(parse_policy(POLICY), judge="lexical"))
+    app = GuardMiddleware(endpoint, Guard(parse_policy(POLICY), judge="lexical"), retrieve=retrieve)
     asyncio.run(app({"type": "http", "method": "POST", "path": path, "headers": []}, receive, send))
     headers = dict(sent[0].get("headers", ()))
     content = b"".join(message.get("body", b"") for message in sent[1:])
@@ -124,6 +127,16 @@ def test_an_answer_that_cannot_be_read_is_not_passed_on(raw: bytes) -> None:
     status, _, content = post(Endpoint(raw=raw))
     assert status == 502
     assert raw not in content
+
+
+def test_a_failed_retrieval_is_502_and_tells_the_client_nothing_of_its_error() -> None:
+    def retrieve(query: str) -> Sequence[str]:
+        raise ConnectionError("password=hunter2 at db.internal")
+
+    endpoint = Endpoint(GOOD)
+    status, outcome, content = post(endpoint, retrieve=retrieve)
+    assert (status, outcome, endpoint.bodies) == (502, "refused", [])
+    assert b"hunter2" not in content
 
 
 def test_errors_of_the_endpoint_reach_the_client() -> None:

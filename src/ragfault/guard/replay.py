@@ -39,7 +39,7 @@ class RailRate(Struct, frozen=True, kw_only=True):
 
 
 class RouteReplay(Struct, frozen=True, kw_only=True):
-    """What a policy does to one route, or to all traffic."""
+    """The outcomes of a policy on one route, or on all traffic."""
 
     route: str | None
     n: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ DecisionSink = Callable[[GuardDecision], object]
 class Guard:
     """Rails, judge and certificate of a policy, ready to decide; the methods are `async`, `decide` is for plain code.
 
-    A certificate of another judge raises UsageError. `sink` gets every decision; what it raises is ignored.
+    A certificate of another judge raises UsageError. `sink` gets every decision; one that it fails to
+    take is counted in `sink_failures`, the first with a warning, and stands.
 
     >>> from ragfault.guard.policy import parse_policy
     >>> guard = Guard(parse_policy("[rails.secrets]"))
@@ -82,6 +84,8 @@ class Guard:
         needs_judge = GROUNDEDNESS in kinds
         self.judge = load_judge(judge or DEFAULT_JUDGE) if needs_judge and not isinstance(judge, Judge) else judge
         self._sink, self._lock = sink, threading.Lock()
+        self.sink_failures = 0
+        """Decisions that the sink failed to take."""
         if needs_judge and self.certificate is not None:
             _check_judge(self.judge, self.certificate)
         self._rails = {name: self._make_rail(name, settings) for name, settings in self.policy.rails.items()}
@@ -207,9 +211,20 @@ class Guard:
         if self._sink is not None:
             try:
                 self._sink(decision)
-            except Exception:  # noqa: BLE001 - recording never changes a decision
-                return decision
+            except Exception as error:  # noqa: BLE001 - recording never changes a decision
+                self._count_sink_failure(error)
         return decision
+
+    def _count_sink_failure(self, error: Exception) -> None:
+        with self._lock:
+            self.sink_failures += 1
+            is_first = self.sink_failures == 1
+        if is_first:
+            warnings.warn(
+                f"the sink of the guard's decisions failed: {type(error).__name__}: {error}. See Guard.sink_failures.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _get_watcher(self, route: str | None) -> TrafficWatcher | None:
         return self._watchers.get(route, self._watchers.get(None))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 from uuid import uuid4
@@ -30,6 +31,7 @@ GUARDED = "/chat/completions"
 REFUSED = ("/completions", "/responses")
 """Endpoints that give answers and are not guarded: they are refused."""
 MAX_BODY = 32_000_000
+logger = logging.getLogger(__name__)
 
 
 class GuardMiddleware:
@@ -37,7 +39,8 @@ class GuardMiddleware:
 
     A blocked request or answer is a completion with the policy's message and the finish reason "content_filter". The
     header `x-ragfault-guard` names the decision. What cannot be checked is not passed on: an answer that is no
-    completion becomes status 502, and other endpoints that give answers are refused with 501.
+    completion, or a failure of `retrieve` or `route` (logged, not told to the client), becomes status 502, and other
+    endpoints that give answers are refused with 501.
     """
 
     def __init__(
@@ -65,14 +68,19 @@ class GuardMiddleware:
         try:
             body = json.loads(await _read_body(receive))
             query = extract_question(body["messages"]) or ""
-            contexts = body.pop("contexts", None)
-            if contexts is None and self.retrieve is not None:
-                retrieve = self.retrieve
-                contexts = await run_in_thread(lambda: retrieve(query))
-            chunks = None if contexts is None else to_chunks(contexts)
-            trace = Trace(id=uuid4().hex, query=query, chunks=chunks, route=self.route(body))
+            given = body.pop("contexts", None)
+            chunks = None if given is None else to_chunks(given)
         except Exception as error:  # noqa: BLE001 - what cannot be read is not passed on
             await _send_json(send, 400, _make_error(f"{type(error).__name__}: {error}"), "refused")
+            return
+        try:
+            if chunks is None and self.retrieve is not None:
+                retrieve = self.retrieve
+                chunks = to_chunks(await run_in_thread(lambda: retrieve(query)))
+            trace = Trace(id=uuid4().hex, query=query, chunks=chunks, route=self.route(body))
+        except Exception:
+            logger.exception("the request is refused: its passages or its route cannot be determined")
+            await _send_json(send, 502, _make_error("the passages cannot be retrieved"), "refused")
             return
         for stage in STAGES[:2]:
             checked = await self.guard.check_stage(trace, stage)

@@ -24,12 +24,12 @@ class Move:
 
     @cached_property
     def text(self) -> str:
-        """What the step wrote."""
+        """The text that the step wrote, empty where it is the result of a tool."""
         return "" if is_result(self.step) else self.step.output or ""
 
     @cached_property
     def query(self) -> str:
-        """What the step asked of its tools."""
+        """The input of the tool calls of the step, one line each; empty where it called none."""
         asked = [part.input for part in self.results if part.input] or ([self.step.input] if self.step.input else [])
         return "\n".join(dict.fromkeys(asked)) if self.is_call else ""
 
@@ -39,7 +39,7 @@ class Move:
 
     @cached_property
     def returned(self) -> str:
-        """What the tools returned, chunks included."""
+        """The output of the tools, chunks included."""
         outputs = [part.output for part in (self.step, *self.results) if is_result(part) and part.output]
         return "\n".join([*outputs, *(f"{chunk.document or ''} {chunk.text}" for chunk in self.chunks)])
 
@@ -49,7 +49,7 @@ class Move:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether anything of the move was recorded but that it happened."""
+        """True where the record has more of the move than that it happened."""
         return bool(self.text or self.query or self.returned or self.errors)
 
     @cached_property
