@@ -137,6 +137,10 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
+    def reply(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Return the correct reply by rule; tests of other requests have a rule of their own."""
+        return reply(messages)
+
     async def start(self, port: int = 0) -> None:
         self._server = await asyncio.start_server(self._client, "127.0.0.1", port, backlog=1024)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -188,7 +192,9 @@ class Server:
 
     async def _paid(self, name: str, fault: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         """Answer a request that is charged, also where the answer does not arrive."""
-        text = {"malformed": "Well, I would say so.", "wrong": '{"chunks": []}'}.get(fault) or reply(body["messages"])
+        text = {"malformed": "Well, I would say so.", "wrong": '{"chunks": []}'}.get(fault) or self.reply(
+            body["messages"]
+        )
         limit = body.get("max_tokens") or body.get("max_completion_tokens") or 100_000
         cut = len(text) // 4 > limit
         text = text[: 4 * limit] if cut else text

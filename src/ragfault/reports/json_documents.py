@@ -32,7 +32,7 @@ from ragfault.judges.llm.judge import CostEstimate
 from ragfault.judges.llm.transport.reply_cache import CacheGroup
 from ragfault.metrics import MetricDefinition
 from ragfault.metrics.aliases import MetricAlias
-from ragfault.records import Layer
+from ragfault.records import Layer, Usage
 from ragfault.reports.terminal.monitoring import describe_drop, summarize_monitor
 from ragfault.reports.terminal.run_history import summarize_history
 from ragfault.reports.wording import combine_verdicts
@@ -152,6 +152,8 @@ class WrittenTestset(VerbDocument, frozen=True):
     """Drafts that were left out."""
     notes: tuple[str, ...]
     """Reasons of a number or a mix other than was asked for."""
+    usage: Usage | None = None
+    """Calls of the language model; null without one."""
 
 
 class WrittenItems(VerbDocument, frozen=True):

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.io.field_values import make_content_id
 from ragfault.records import Document, Gold, Trace
 from ragfault.testsets.filters import DraftFilter
+from ragfault.testsets.model_questions import CALLS_PER_ITEM, ModelWriter
 from ragfault.testsets.passages import CorpusIndex
 from ragfault.testsets.questions import DRAFTERS, Draft
-from ragfault.testsets.records import DEFAULT_MIX, QUESTION_KINDS, QuestionKind, RejectedItem, TestsetResult
+from ragfault.testsets.records import (
+    DEFAULT_MIX,
+    MODEL_KINDS,
+    MODEL_MIX,
+    QUESTION_KINDS,
+    QuestionKind,
+    RejectedItem,
+    TestsetResult,
+)
 from ragfault.testsets.wording import QueryStyle, QueryWriter
 from ragfault.text import normalize_answer
+
+if TYPE_CHECKING:
+    from ragfault.judges.llm.judge import LLMGenerator
 
 MAKER_VERSION = 1
 MAX_REJECTED_RUN = 400
@@ -30,32 +45,42 @@ def make_testset(
     seed: int = 0,
     mix: Mapping[QuestionKind, float] | None = None,
     style: QueryStyle | None = None,
+    own: Sequence[Trace] = (),
+    model: LLMGenerator | None = None,
 ) -> TestsetResult:
     """Make an evaluation set of `n` questions with gold spans, facts and references from the documents of a corpus.
 
-    `mix` is the share of each kind of question (`DEFAULT_MIX`); what a kind lacks is made up by extractive questions,
-    and said in `notes`. `style` is that of the queries (`fit_style` fits it to a log). The same documents, numbers and
-    seed give the same set. The queries read like those of a search log; people have to accept the items
+    `mix` is the share of each kind of question (`DEFAULT_MIX`, with a model `MODEL_MIX`); what a kind lacks is made up
+    by extractive questions, and said in `notes`. `style` is that of the queries (`fit_style` fits it to a log). `own`
+    are questions of people: they come first, count as items, and no made one repeats them. The same documents, numbers
+    and seed give the same set. The queries read like those of a search log; people have to accept the items
     (`metadata.review` is "pending").
 
-    Raises InputError for a corpus without a passage, UsageError for n below 1 or a mix without a share above 0,
-    UnknownName for a kind that does not exist.
+    With a `model` the kinds of `MODEL_KINDS` are worded by it, with at most two calls for each item that is asked for.
+    Where its budget ends, the items so far are returned, and `notes` say so: what was paid for is in its cache.
+
+    Raises InputError for a corpus without a passage, UsageError for n below 1 or a mix without a share above 0 or with
+    a kind that needs a model, UnknownName for a kind that does not exist.
 
     >>> text = "The canal bridge was opened by Ann Lee in 1907. It carries 40 carts an hour across the river Bren."
     >>> result = make_testset([Document(id="bridge.md", text=text)], n=1, mix={"extractive": 1})
     >>> result.items[0].gold.spans[0].document, result.items[0].answerable
     ('bridge.md', True)
     """
-    shares = dict(DEFAULT_MIX if mix is None else mix)
+    shares = dict((DEFAULT_MIX if model is None else MODEL_MIX) if mix is None else mix)
     for kind in shares:
         if kind not in QUESTION_KINDS:
             raise UnknownName("kind of question", kind, QUESTION_KINDS)
     if n < 1 or sum(shares.values()) <= 0 or min(shares.values()) < 0:
         raise UsageError("a set has at least 1 item, and its mix at least one share above 0 and none below.")
+    if model is None and shares.get("abstract"):
+        raise UsageError("abstract questions are written by a language model. Name one with --judge llm:MODEL.")
     index = CorpusIndex(documents)
     if not index.passages:
         raise InputError("the corpus has no passage of twelve words or more to ask about.")
-    return _TestsetMaker(index, n, seed, style or QueryStyle()).make(_plan_counts(shares, n))
+    maker = _TestsetMaker(index, n, seed, style or QueryStyle(), model)
+    maker.add_own(own)
+    return maker.make(_plan_counts(shares, max(0, n - len(maker.items))))
 
 
 def _plan_counts(shares: Mapping[QuestionKind, float], n: int) -> dict[QuestionKind, int]:
@@ -73,7 +98,9 @@ def _plan_counts(shares: Mapping[QuestionKind, float], n: int) -> dict[QuestionK
 class _TestsetMaker:
     """Takes drafts of each kind until its number is reached."""
 
-    def __init__(self, index: CorpusIndex, n: int, seed: int, style: QueryStyle) -> None:
+    def __init__(
+        self, index: CorpusIndex, n: int, seed: int, style: QueryStyle, model: LLMGenerator | None = None
+    ) -> None:
         self.index, self.n, self.seed, self.style = index, n, seed, style
         self.filter = DraftFilter(index)
         self.items: list[Trace] = []
@@ -82,6 +109,20 @@ class _TestsetMaker:
         self.by_document: Counter[str] = Counter()
         self.by_passage: Counter[int] = Counter()
         self.limit = self._compute_limit()
+        self.model_writer = None
+        if model is not None:
+            self.model_writer = ModelWriter(index, model, style, seed, self.filter.reject, self._is_full)
+
+    def _is_full(self, document: str) -> bool:
+        return self.by_document[document] >= self.limit
+
+    def add_own(self, own: Sequence[Trace]) -> None:
+        """Add questions of people as they are, without their answers and chunks."""
+        for trace in own:
+            kind = {} if "kind" in trace.metadata else {"kind": "own"}
+            item = replace(trace, answer=None, chunks=None, metadata=trace.metadata | kind)
+            self.filter.accept(item)
+            self.items.append(item)
 
     def _compute_limit(self) -> int:
         """Return the most items from one document: a fifth of the set, or twice its share of the passages."""
@@ -92,6 +133,8 @@ class _TestsetMaker:
     def make(self, counts: Mapping[QuestionKind, int]) -> TestsetResult:
         """Make the items of all kinds, the rarest first, and fill up with extractive ones."""
         short = 0
+        if self.model_writer is not None:
+            self.model_writer.max_calls = CALLS_PER_ITEM * sum(counts.get(kind, 0) for kind in MODEL_KINDS)
         for kind in reversed(QUESTION_KINDS):
             goal = counts.get(kind, 0) + (short if kind == "extractive" else 0)
             if not goal:
@@ -102,23 +145,40 @@ class _TestsetMaker:
                 short += goal - added
         if len(self.items) < self.n and "extractive" not in counts and short:
             self._add_kind("extractive", short)
-        if len(self.items) < self.n:
-            self.notes.append(
-                f"{len(self.items)} of {self.n} items: all other drafts from {len(self.index.passages):,} passages "
-                "were rejected"
-            )
+        self._note_shortage()
         kinds = Counter(item.metadata["kind"] for item in self.items)
         random.Random(self.seed).shuffle(self.items)
         return TestsetResult(
             items=tuple(self.items),
             rejected=tuple(self.rejected),
             requested=self.n,
-            counts={kind: kinds[kind] for kind in QUESTION_KINDS if kinds[kind]},
+            counts={
+                kind: kinds[kind]
+                for kind in (*QUESTION_KINDS, *sorted(set(kinds) - set(QUESTION_KINDS)))
+                if kinds[kind]
+            },
             notes=tuple(self.notes),
+            usage=None if self.model_writer is None else self.model_writer.model.usage,
         )
+
+    def _note_shortage(self) -> None:
+        """Note why there are fewer items than were asked for, and what became of calls to the model."""
+        writer = self.model_writer
+        if writer is not None and writer.stopped:
+            self.notes.append(f"the model was asked no further: {writer.stopped}")
+        if writer is not None and writer.failures:
+            reason, number = writer.failures.most_common(1)[0]
+            self.notes.append(f"{writer.failures.total()} of {writer.calls} calls failed, {number} with: {reason}")
+        if len(self.items) < self.n:
+            self.notes.append(
+                f"{len(self.items)} of {self.n} items: all other drafts from {len(self.index.passages):,} passages "
+                "were rejected"
+            )
 
     def _add_kind(self, kind: QuestionKind, count: int) -> int:
         """Add items of a kind, at first one for each passage, then more; return how many."""
+        if self.model_writer is not None and kind in MODEL_KINDS:
+            return self._add_written(self.model_writer, kind, count)
         writer = QueryWriter(self.index, self.style, random.Random(f"{self.seed} {kind}"))
         added = 0
         for most in (1, 2, 4, 8):
@@ -132,10 +192,19 @@ class _TestsetMaker:
                 added += misses == 0
         return added
 
+    def _add_written(self, writer: ModelWriter, kind: QuestionKind, count: int) -> int:
+        """Add items of a kind that the model writes; return how many."""
+        before = len(self.items)
+        goal = before + count
+        for draft in writer.draft(kind, count, lambda: goal - len(self.items)):
+            if len(self.items) < goal:
+                self._take(draft)
+        return len(self.items) - before
+
     def _take(self, draft: Draft) -> bool:
         """Check a draft and add it; return whether it was accepted."""
         document = self.index.passages[draft.passages[0]].document
-        reason = self.filter.reject(draft)
+        reason = draft.rejection or self.filter.reject(draft)
         if reason is None and self.by_document[document] >= self.limit:
             reason = f"{document} has {self.limit} items already, a fifth of the set or twice its share of the corpus"
         if reason is not None:
@@ -156,6 +225,8 @@ class _TestsetMaker:
             "document": document,
             "style": self.style.source,
         }
+        if self.model_writer is not None and draft.kind in MODEL_KINDS:
+            provenance["model"] = self.model_writer.model.fingerprint
         heading = self.index.passages[draft.passages[0]].heading
         return Trace(
             id=make_content_id(f"{normalize_answer(draft.query)} {document}", "q-"),

@@ -42,6 +42,8 @@ class Draft(NamedTuple):
     """Positions of the passages that it was made from, the first of which names it."""
     note: str = ""
     """Remark on how it was made, such as the name that was swapped."""
+    rejection: str = ""
+    """Reason of a rejection before the checks."""
 
 
 def clean_fact(text: str) -> str:
@@ -219,6 +221,14 @@ def draft_comparisons(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft
 
 def draft_two_passage(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions that need two passages: what one says of a name that the other describes."""
+    for name, first, second in list_bridges(index, writer.rng):
+        draft = _draft_bridge(index, writer, name, first, second)
+        if draft is not None:
+            yield draft
+
+
+def list_bridges(index: CorpusIndex, rng: random.Random) -> Iterator[tuple[str, Sentence, Sentence]]:
+    """Yield names that a few passages mention, each with sentences of two of them."""
     mentions: dict[str, list[Sentence]] = {}
     for sentence in index.sentences:
         for name in set(re.findall(r"(?<!^)(?<![.!?] )\b[A-Z][\w-]+(?: [A-Z][\w-]+)+", sentence.text)):
@@ -228,15 +238,11 @@ def draft_two_passage(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft
         for name, sentences in mentions.items()
         if 2 <= len({sentence.passage for sentence in sentences}) <= MAX_BRIDGE_PASSAGES
     }
-    for name in _shuffle(sorted(bridges), writer.rng):
-        first, *rest = _shuffle(bridges[name], writer.rng)
+    for name in _shuffle(sorted(bridges), rng):
+        first, *rest = _shuffle(bridges[name], rng)
         others = [sentence for sentence in rest if sentence.passage != first.passage]
-        if not others:
-            continue
-        second = others[0]
-        draft = _draft_bridge(index, writer, name, first, second)
-        if draft is not None:
-            yield draft
+        if others:
+            yield name, first, others[0]
 
 
 def _draft_bridge(

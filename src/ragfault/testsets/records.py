@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from ragfault.records import Trace
+from ragfault.records import Trace, Usage
 
 QuestionKind = Literal[
     "extractive",
@@ -15,6 +15,7 @@ QuestionKind = Literal[
     "table",
     "comparison",
     "two-passage",
+    "abstract",
     "unanswerable",
     "false premise",
     "ambiguous",
@@ -35,11 +36,17 @@ DEFAULT_MIX: dict[QuestionKind, float] = {
 }
 """Shares of the kinds in a set; what a corpus has too little of is made up by extractive questions."""
 
+MODEL_KINDS: tuple[QuestionKind, ...] = ("extractive", "two-passage", "abstract")
+"""Kinds that a language model words, where there is one; "abstract" needs one."""
+MODEL_MIX: dict[QuestionKind, float] = DEFAULT_MIX | {"extractive": 0.4, "two-passage": 0.12, "abstract": 0.12}
+"""Shares of the kinds in a set that a language model words."""
+
 
 class RejectedItem(Struct, frozen=True, kw_only=True):
     """A question that was written and left out."""
 
     query: str
+    """Empty for a passage that no question was written about."""
     kind: QuestionKind
     document: str
     reason: str
@@ -57,3 +64,5 @@ class TestsetResult(Struct, frozen=True, kw_only=True):
     """Kind of question → number of items."""
     notes: tuple[str, ...]
     """Reasons of a number or a mix other than was asked for."""
+    usage: Usage | None = None
+    """Calls of the language model; None without one."""

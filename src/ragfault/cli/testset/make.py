@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
 from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.settings import load_settings
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
+    from ragfault.judges.llm.judge import LLMGenerator
     from ragfault.testsets import TestsetResult
 
 
@@ -19,7 +22,8 @@ if TYPE_CHECKING:
 Examples:
   ragfault testset make handbook/ -o set.jsonl -n 200
   ragfault testset make docs/ -o set.jsonl -n 500 --traces logs.jsonl --rejected rejected.jsonl
-  ragfault testset make docs/ -o set.jsonl --mix extractive=0.8,table=0.2 --seed 7"""
+  ragfault testset make docs/ -o set.jsonl --mix extractive=0.8,table=0.2 --seed 7
+  ragfault testset make docs/ -o set.jsonl --judge llm:gpt-5-mini --budget 2 --questions ours.csv"""
 )
 @click.argument("corpus", type=click.Path())
 @click.option("-o", "--out", required=True, type=click.Path(dir_okay=False), help="The evaluation set, JSON Lines.")
@@ -32,25 +36,42 @@ Examples:
 @click.option(
     "--rejected", type=click.Path(dir_okay=False), metavar="FILE", help="Write what was left out, with reasons."
 )
+@click.option("--questions", type=click.Path(), metavar="FILE", help="Your own questions, which come first in the set.")
+@click.option("--judge", metavar="llm:MODEL", help="Model that words questions and checks them: llm:PROVIDER/MODEL.")
+@add_llm_options
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option
 def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: bool, **given: Any) -> int:
     """Make an evaluation set of questions with gold spans, facts and references from the documents of CORPUS.
 
-    Nothing but CORPUS is needed: no key, no labels, no model. The queries are in the style of search logs. Read the
-    items before you rely on them (`ragfault promote --accept` marks them as reviewed). Exit code 1 where fewer
-    items than were asked for came through the checks; why is said.
+    Nothing but CORPUS is needed: no key, no labels, no model. The queries are in the style of search logs. With --judge
+    llm:MODEL a model words natural questions, with at most two calls for each item; given again, the command goes on
+    where the budget ended, as replies are kept. Read the items before you rely on them (`ragfault promote --accept`
+    marks them as reviewed). Exit code 1 where fewer items than were asked for came through the checks; why is said.
     """
+    from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.documents import read_documents
     from ragfault.testsets import make_testset
+    from ragfault.text.number_format import format_cost
 
     for path in (out, given["rejected"]):
         check_target(path, force)
-    style = _fit_style(given["traces"])
-    result = make_testset(
-        read_documents(corpus, notice=print_notice), count, seed=seed, mix=_parse_mix(given["mix"]), style=style
-    )
+    model = _load_model(given["judge"], {name: given[name] for name in LLM_FLAGS})
+    own = given["questions"]
+    try:
+        result = make_testset(
+            read_documents(corpus, notice=print_notice),
+            count,
+            seed=seed,
+            mix=_parse_mix(given["mix"]),
+            style=_fit_style(given["traces"]),
+            own=[] if own is None else list(read_traces(own, notice=print_notice)),
+            model=model,
+        )
+    finally:
+        if model is not None:
+            model.end()
     write_atomically(Path(out), encode_lines(result.items))
     if given["rejected"]:
         write_atomically(Path(given["rejected"]), encode_lines(result.rejected))
@@ -59,9 +80,24 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     else:
         kinds = ", ".join(f"{name} {number}" for name, number in result.counts.items())
         click.echo(f"{len(result.items):,} items in {out} ({kinds}); {len(result.rejected):,} drafts rejected")
+        if result.usage is not None:
+            cost = format_cost(result.usage.cost)
+            click.echo(f"{result.usage.calls:,} calls ({result.usage.cached:,} more from the cache), {cost}")
         for note in result.notes:
             print_notice(note)
     return 1 if len(result.items) < count else 0
+
+
+def _load_model(judge: str | None, flags: dict[str, Any]) -> LLMGenerator | None:
+    """Load the model that words questions; None without one. Raises UsageError for a judge that is none."""
+    options = resolve_judge_options(judge, flags, load_settings(None).get("llm", {}))
+    if judge is None:
+        return None
+    if judge.partition(":")[0] != "llm":
+        raise UsageError(f"--judge {judge}: questions are worded by a language model. Name one with --judge llm:MODEL.")
+    from ragfault.judges.llm.judge import LLMGenerator
+
+    return LLMGenerator(judge.partition(":")[2], **options)
 
 
 def check_target(path: str | None, force: bool) -> None:
@@ -117,5 +153,6 @@ def _summarize(result: TestsetResult, out: str) -> Any:
         requested=result.requested,
         counts=result.counts,
         rejected=len(result.rejected),
+        usage=result.usage,
         notes=result.notes,
     )

@@ -10,13 +10,13 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.errors import JudgeError, JudgeStopped
+from ragfault.errors import JudgeError, JudgeStopped, RagfaultError
 from ragfault.judges.domain.profile import DomainProfile, load_profile
 from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine, fence_texts
@@ -292,6 +292,15 @@ LINES_SCHEMA: dict[str, Any] = {
 }  # fmt: skip
 
 
+class WritingRequest(NamedTuple):
+    """Request for one JSON object, written about fenced texts."""
+
+    instructions: str
+    parts: tuple[FencedText | PromptLine, ...]
+    schema: dict[str, Any]
+    """Strict JSON schema of the reply."""
+
+
 class LLMGenerator(LLMJudge):
     """Model of a judge as Generator and Reranker: same settings, cache, budget and key.
 
@@ -307,6 +316,25 @@ class LLMGenerator(LLMJudge):
         """Return what the model writes about a fenced text; raises CallFailed, or JudgeStopped at the end."""
         return self._open_session().run(lambda caller: _generate_lines(instructions, text, caller))
 
+    def write(self, requests: Sequence[WritingRequest]) -> list[dict[str, Any] | RagfaultError]:
+        """Return the JSON object that each request asks for, or why there is none; all are sent at once.
+
+        A JudgeStopped among them, such as BudgetExceeded, says that no further call can be made.
+        """
+        session = self._open_session()
+
+        async def work(caller: ModelCaller) -> list[dict[str, Any] | RagfaultError]:
+            async def ask(request: WritingRequest) -> dict[str, Any] | RagfaultError:
+                async with session.admission:
+                    try:
+                        return await _write_object(request, caller)
+                    except (JudgeStopped, JudgeError) as error:
+                        return error
+
+            return list(await asyncio.gather(*map(ask, requests)))
+
+        return session.run(work)
+
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return how much each text helps to answer a query, in [0, 1]. Raises as `generate` does."""
         if not texts:
@@ -317,17 +345,26 @@ class LLMGenerator(LLMJudge):
 
 
 async def _generate_lines(instructions: str, text: str, caller: ModelCaller) -> str:
-    messages = (
-        ModelMessage(role="system", text=f"{instructions}\n\n{OUTPUT_INSTRUCTIONS}"),
-        ModelMessage(role="user", text=fence_texts([FencedText("text", text), PromptLine("Fields: lines")])),
-    )
-    content = hashlib.sha256(msgspec.json.encode(("writing", messages, LINES_SCHEMA))).hexdigest()
-    reply = await caller.ask(ModelCall(kind="writing", messages=messages, schema=LINES_SCHEMA, content=content))
-    payload = parse_json(reply.text, truncated=reply.truncated)
-    lines = payload.get("lines") if isinstance(payload, dict) else None
+    parts = (FencedText("text", text), PromptLine("Fields: lines"))
+    request = WritingRequest(f"{instructions}\n\n{OUTPUT_INSTRUCTIONS}", parts, LINES_SCHEMA)
+    lines = (await _write_object(request, caller)).get("lines")
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise CallFailed("the model replied with something that is no list of lines")
     return "\n".join(" ".join(line.split()) for line in lines)
+
+
+async def _write_object(request: WritingRequest, caller: ModelCaller) -> dict[str, Any]:
+    """Return the JSON object of a reply; raises CallFailed where it is none."""
+    messages = (
+        ModelMessage(role="system", text=request.instructions),
+        ModelMessage(role="user", text=fence_texts(request.parts)),
+    )
+    content = hashlib.sha256(msgspec.json.encode(("writing", messages, request.schema))).hexdigest()
+    reply = await caller.ask(ModelCall(kind="writing", messages=messages, schema=request.schema, content=content))
+    payload = parse_json(reply.text, truncated=reply.truncated)
+    if not isinstance(payload, dict):
+        raise CallFailed("the model replied with something that is no JSON object")
+    return payload
 
 
 def _rebuild_generator(settings: LLMSettings, profile: DomainProfile) -> LLMGenerator:
