@@ -242,7 +242,7 @@ class ModelWriter:
             query, answer = (" ".join(str(entry.get(name) or "").split()) for name in ("question", "answer"))
             quotes = [quote for quote in _read_texts(entry.get("quotes")) if quote.strip()]
             places = self._anchor_quotes(site, quotes)
-            spans = tuple(self._make_span(at, *place) for at, found in places.items() for place in found)
+            spans = tuple(self._make_span(at, *place) for at, ranges in places.items() for place in ranges)
             rejection = ""
             if not query or not answer or len(WORD.findall(query)) > MAX_QUESTION_WORDS:
                 rejection = "no question of at most 60 words with an answer"
