@@ -542,8 +542,8 @@ def test_the_layer_is_named_that_broke(live: Run, tmp_path: Path):
     ):
         known = collect_measures([broken])
         result = monitor(roll_up(observe_runs([broken], ()), known), known, options=MonitorOptions(reference=REFERENCE))
-        mine = next(item for item in result.incidents if item.reference.metric == metric)
-        assert {item.location.fault.layer for item in result.incidents if item.location.fault} == {layer}
+        mine = next(item for item in result.drops if item.reference.metric == metric)
+        assert {item.location.fault.layer for item in result.drops if item.location.fault} == {layer}
         assert abs(mine.detection.onset - ZERO - 500) < 15
         assert mine.difference.high < -0.2
         assert all(int(name[1:]) >= 950 for name in mine.traces)
@@ -555,7 +555,7 @@ def test_calm_traffic_is_left_alone(calm: Run):
     """Where nothing changed nothing is called and no alert fires."""
     known = collect_measures([calm])
     result = monitor(roll_up(observe_runs([calm]), known), known)
-    assert (result.incidents, result.fired) == ((), ())
+    assert (result.drops, result.fired) == ((), ())
     assert {key[1] for key in result.unwatched} <= {"app", "web"}
     assert {line.route for line in result.lines} == {"app", "web"}
 
@@ -589,7 +589,7 @@ def test_longer_lists_are_over_fetching(tmp_path: Path):
     long = evaluate_pairs(tmp_path, pairs, METRICS)
     known = collect_measures([long])
     result = monitor(roll_up(observe_runs([long], ()), known), known)
-    mine = next(item for item in result.incidents if item.reference.metric == "context_relevance")
+    mine = next(item for item in result.drops if item.reference.metric == "context_relevance")
     assert mine.location.fault is not None
     assert mine.location.fault.branch == "6 over-fetching"
     assert {change.metric: change.state for change in mine.location.changes}[EQUAL_DEPTH] == "steady"
@@ -692,7 +692,7 @@ def test_json_holds_all_of_it(live: Run, tmp_path: Path, capsys: pytest.CaptureF
     place = tmp_path / "monitor.json"
     run_monitor(capsys, live.path, "--by", "route", "--window", "30m", "-o", place, code=1)
     result = json.loads(place.read_text())
-    assert result["incidents"][0]["sentence"].startswith("Retrieval broke")
+    assert result["drops"][0]["sentence"].startswith("Retrieval broke")
     assert result["options"]["windows"] == [30]
     assert result["alert_state"]["alerts"]
     assert "exists already" in run_monitor(capsys, live.path, "-o", place, code=2)

@@ -63,7 +63,7 @@ def test_an_agent_finds_the_layer_and_the_traces(place: Path):
         ("metrics", {"name": "groundedness"}),
         ("explain", {"run": "v2", "traces": ["nobody"]}),
     )
-    assert {tool.name for tool in tools} == set(TOOL_NAMES)
+    assert {tool.name for tool in tools} == set(TOOL_NAMES) - {"incidents"}  # no server is named
     assert all(tool.description for tool in tools)
     assert not any(answer.is_error for answer in answers[:-1]), [text(answer) for answer in answers if answer.is_error]
     assert '"v1"' in text(answers[0])
@@ -125,3 +125,15 @@ def test_fields_of_other_names_are_mapped(tmp_path: Path):
     [worst] = tools.worst("run", "groundedness")
     [result] = tools.explain("run", [worst["trace"]])
     assert result["answer"] == "At ten."
+
+
+def test_incidents_of_a_server_are_read_where_one_is_named(place: Path):
+    """The tool `incidents` returns what the server lists, texts truncated; without a server it says how to name one."""
+    card = {"title": "Retrieval broke", "sentence": "x" * 5 * MAX_TEXT_CHARS, "routes": ["search"], "onset": 60.0}
+    view = {"now": 120.0, "open": [card] * 30, "past": [], "next": None}
+    found = McpTools(place, lambda: view).incidents()
+    assert (len(found["open"]), found["past"]) == (10, [])
+    assert found["open"][0]["routes"] == ["search"]
+    assert len(found["open"][0]["sentence"]) == MAX_TEXT_CHARS + 1
+    with pytest.raises(UsageError, match="--server"):
+        McpTools(place).incidents()

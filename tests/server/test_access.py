@@ -209,6 +209,24 @@ def test_wrong_tokens_are_counted_for_each_address(tmp_path: Path):
         assert 2 <= sum(row.action == "sign_in_refused" for row in server.store.read_audit()) <= 10
 
 
+def test_wrong_bearer_tokens_are_counted_as_those_of_sign_in(tmp_path: Path):
+    """An address that guesses bearer tokens is refused, with the right one too; one that repeats a token is not."""
+    server = DashboardServer(tmp_path / "s", token=OWN, trusted_proxies=("127.0.0.1",))
+    with server.serving() as url:
+
+        def read(token: str, address: str) -> int:
+            headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": address}
+            return int(Client(url).ask("/incidents.json", **headers).status)
+
+        assert {read("revoked", "203.0.113.9") for _ in range(15)} == {401}
+        assert read(OWN, "203.0.113.9") == 200
+        assert [read(f"wrong-{at}", "203.0.113.9") for at in range(11)] == [401] * 9 + [429] * 2
+        assert (read(OWN, "203.0.113.9"), read("revoked", "203.0.113.9")) == (200, 401)
+        assert [read(f"wrong-{at}", "198.51.100.7") for at in range(10)] == [401] * 10
+        assert read(OWN, "198.51.100.7") == 429
+        assert read(OWN, "192.0.2.1") == 200
+
+
 def test_a_refund_gives_back_one_request():
     """What succeeded does not count, and nobody gains by it."""
     limiter = RateLimiter(0.001, 2)

@@ -1,4 +1,4 @@
-"""MCP server: a coding agent evaluates, compares, bisects and explains the traces of one folder.
+"""MCP server: a coding agent evaluates, compares, bisects and explains the traces of one folder, and reads incidents.
 
 Texts of traces are untrusted: the agent gets them truncated, as JSON strings in fields of their own or, in a
 table of Markdown, without markup characters.
@@ -27,6 +27,8 @@ MAX_TEXT_CHARS = 1_500
 """A text of a trace is truncated to this many characters."""
 MAX_TRACES = 50
 """At most this many traces in one answer."""
+MAX_INCIDENTS = 10
+"""At most this many open incidents, and as many past ones, in one answer."""
 SCORECARD_TRACES = 3
 """The number of traces in a scorecard."""
 
@@ -49,8 +51,10 @@ class McpTools:
     []
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, fetch_incidents: Callable[[], Any] | None = None) -> None:
         self.folder = Path(folder).resolve()
+        self.fetch_incidents = fetch_incidents
+        """Function that returns `/incidents.json` of a server; None without a server."""
 
     def evaluate(
         self,
@@ -175,6 +179,16 @@ class McpTools:
             summaries.append({"run": folder, "traces": manifest.traces, "judge": manifest.judge, "metrics": names})
         return summaries
 
+    def incidents(self) -> dict[str, Any]:
+        """List the open incidents of live traffic and the latest past ones: what broke, where, since when, and why.
+
+        Each has layer, routes, onset with its interval, size, marks before it, the worst traces, and what to do.
+        """
+        if self.fetch_incidents is None:
+            raise UsageError("no server is named: a person starts ragfault mcp with --server http://127.0.0.1:4318")
+        view = self.fetch_incidents()
+        return {name: [_truncate_texts(each) for each in view[name][:MAX_INCIDENTS]] for name in ("open", "past")}
+
     def _resolve_path(self, path: str) -> Path:
         """Return a path within the folder; raise UsageError for any other."""
         resolved = (self.folder / path).resolve()
@@ -188,14 +202,14 @@ class McpTools:
         return Run.open(self._resolve_path(path))
 
 
-TOOL_NAMES = ("evaluate", "bisect", "compare", "gate", "explain", "worst", "metrics", "runs")
+TOOL_NAMES = ("evaluate", "bisect", "compare", "gate", "explain", "worst", "metrics", "runs", "incidents")
 """The methods that are tools."""
 
 
-def build_server(folder: str | Path) -> MCPServer:
+def build_server(folder: str | Path, fetch_incidents: Callable[[], Any] | None = None) -> MCPServer:
     """Build the MCP server of a folder, to be run over standard input and output.
 
-    Raises MissingExtra if the package mcp is not installed.
+    `fetch_incidents` reads the incidents of a server; the tool `incidents` is there only with it. Raises MissingExtra if the package mcp is not installed.
     """
     try:
         from mcp.server.mcpserver import MCPServer
@@ -203,8 +217,10 @@ def build_server(folder: str | Path) -> MCPServer:
     except ImportError:
         raise MissingExtra("the MCP server", "mcp") from None
     server = MCPServer("ragfault", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
-    tools = McpTools(folder)
+    tools = McpTools(folder, fetch_incidents)
     for name in TOOL_NAMES:
+        if name == "incidents" and fetch_incidents is None:
+            continue
         is_read_only = name != "evaluate"
         hints = ToolAnnotations(read_only_hint=is_read_only, destructive_hint=not is_read_only, open_world_hint=False)
         server.tool(annotations=hints)(_translate_errors(getattr(tools, name)))
@@ -228,3 +244,12 @@ def _translate_errors(tool: Callable[P, T]) -> Callable[P, T]:
 def _truncate(text: str | None) -> str | None:
     """Truncate a text of a trace."""
     return text if text is None or len(text) <= MAX_TEXT_CHARS else f"{text[:MAX_TEXT_CHARS]}…"
+
+
+def _truncate_texts(value: Any) -> Any:
+    """Truncate all texts of a JSON value."""
+    if isinstance(value, dict):
+        return {key: _truncate_texts(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_truncate_texts(part) for part in value]
+    return _truncate(value) if isinstance(value, str) else value

@@ -16,7 +16,7 @@ from ragfault.analysis.clusters.records import Cluster
 from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
 from ragfault.analysis.comparison.records import MetricChange
 from ragfault.analysis.comparison.run_history import MetricHistory
-from ragfault.analysis.monitoring.monitor import DropIncident, MonitorReport
+from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorReport
 from ragfault.analysis.steps import StepFindings
 from ragfault.evaluation.agreement import JudgeComparison, JudgeMeasurement
 from ragfault.evaluation.agreement.annotation import AnnotatorAgreement
@@ -294,7 +294,7 @@ COMPUTED_FIELDS: dict[type, dict[str, tuple[Any, Callable[[Any], Any]]]] = {
         "sentence": (str, summarize_history),
     },
     MonitorReport: {"sentence": (str, summarize_monitor), "fired": (int, lambda report: len(report.fired))},
-    DropIncident: {"sentence": (str, describe_drop)},
+    DetectedDrop: {"sentence": (str, describe_drop)},
 }
 """Record → what its document says beyond its fields: the type, and the function of the record."""
 

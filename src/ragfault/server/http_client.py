@@ -119,6 +119,14 @@ def fetch_backup(url: str, out: Path, token: str | None) -> BackupManifest:
         return save_backup(iter(lambda: answer.read(1 << 20), b""), out)
 
 
+def fetch_incidents(url: str, token: str | None) -> Any:
+    """Return `/incidents.json` of a server. Raises UsageError for an invalid URL, InputError where it cannot be read.
+
+    The token, if any, needs the role `read`.
+    """
+    return msgspec.json.decode(_download(f"{url.rstrip('/')}/incidents.json?limit=10", token))
+
+
 def change_token(url: str, name: str, role: str | None, days: float | None, admin: str | None) -> str | None:
     """Make a token on a server and return it, or revoke it where `role` is None; `admin` is an admin token.
 

@@ -7,6 +7,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from urllib.parse import SplitResult, urlsplit
 
@@ -121,7 +122,9 @@ USES_SETTING = "token_uses"
 USE_SECONDS = 60.0
 """Seconds between two writes of these times."""
 SIGN_IN_RATE, SIGN_IN_BURST = 0.1, 10
-"""Refused sign-ins of one address: so many a second on average, and so many at once."""
+"""Wrong tokens of one address, by sign-in or as bearer: so many a second on average, and so many at once."""
+MAX_TRIED = 10_000
+"""Bearer tokens that are remembered with the address that sent them."""
 MAX_NAME = 80
 """Characters of the name of a token."""
 
@@ -155,6 +158,7 @@ class AccessControl:
         self._is_local = is_loopback(settings.host) and not settings.trusted_proxies
         self.sessions = SessionTable(store, settings.session_hours)
         self._sign_ins = RateLimiter(SIGN_IN_RATE, SIGN_IN_BURST)
+        self._tried: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._uses: dict[str, float] = dict(store.read_setting(USES_SETTING, {}))
         self._uses_saved = time.monotonic()
         self._issue_lock = threading.Lock()
@@ -182,9 +186,9 @@ class AccessControl:
 
     def read_token(self, request: Request, *, cookie: bool = True) -> AccessToken | None:
         """Return the valid token of a request; None without one."""
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self.match_token(given.strip())
+        text = _read_bearer(request)
+        if text is not None:
+            return self.match_token(text)
         session = self.sessions.get_session(request.cookies.get(SESSION_COOKIE, "")) if cookie else None
         return None if session is None else self._match_hash(session.token)
 
@@ -282,6 +286,7 @@ class AccessControl:
         if self.is_open:
             request.state.who = "local"
             return
+        self._check_bearer(request)
         token = self.read_token(request, cookie=request.method == "GET" or getattr(request.state, "form", False))
         if token is None:
             raise HTTPException(401, "a token is needed: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
@@ -289,6 +294,26 @@ class AccessControl:
             raise HTTPException(403, f'the token "{token.name}" is for {token.role}, not for {role}.')
         request.state.who = token.name
         self._note_use(token)
+
+    def _check_bearer(self, request: Request) -> None:
+        """Raise 429 where an address tries too many wrong tokens, then for right ones too.
+
+        A token that the address has sent before costs nothing: a client with a revoked token, which repeats it, keeps
+        no other client of the address out.
+        """
+        text = _read_bearer(request)
+        if not text:
+            return
+        address = client_address(request)
+        key = (address, hash_secret(text))
+        if key not in self._tried:
+            self._sign_ins.check(address)
+            if self._match_hash(key[1]) is not None:
+                self._sign_ins.refund(address)
+            if len(self._tried) >= MAX_TRIED:
+                self._tried.popitem(last=False)
+        self._tried[key] = None
+        self._tried.move_to_end(key)
 
     def make_csrf_token(self, request: Request) -> str:
         """Return the CSRF token for the forms of a session."""
@@ -299,6 +324,12 @@ class AccessControl:
         if not hmac.compare_digest(csrf_token.encode("utf-8", "replace"), self.make_csrf_token(request).encode()):
             raise HTTPException(403, "this form was not made by this server, or long ago. Load the page again.")
         request.state.form = True
+
+
+def _read_bearer(request: Request) -> str | None:
+    """Return the bearer token of a request, which may be empty; None without one."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else None
 
 
 def require_role(role: AccessRole) -> Callable[[Request], Awaitable[None]]:

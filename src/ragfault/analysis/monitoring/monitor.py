@@ -127,7 +127,7 @@ class RollingLine(Struct, frozen=True, kw_only=True):
     highs: tuple[float | None, ...]
 
 
-class DropIncident(Struct, frozen=True, kw_only=True):
+class DetectedDrop(Struct, frozen=True, kw_only=True):
     """Detected drop, with its size, its onset and the layer at fault."""
 
     reference: ReferencePeriod
@@ -150,7 +150,7 @@ class MonitorReport(Struct, frozen=True, kw_only=True):
     promise: str  # for which traffic without a change the rate of false alarms holds, by the length of the reference
     rolling_means: tuple[RollingMean, ...]  # at the end, for each metric, route and window; then for each cohort
     lines: tuple[RollingLine, ...]  # lines of the watched metrics
-    incidents: tuple[DropIncident, ...]  # in order of detection
+    drops: tuple[DetectedDrop, ...]  # in order of detection
     unwatched: tuple[tuple[str, str | None], ...]
     """Metrics and routes with too few values in the reference to be tested."""
     distributions: tuple[MetricDistribution, ...]
@@ -188,7 +188,7 @@ def monitor(
     >>> seen = [Observation(metric="groundedness", trace=str(at), time=6.0 * at, value=0.9 if at < 6000 else 0.7)
     ...         for at in range(9000)]
     >>> report = monitor(roll_up(seen), [MetricInfo("groundedness", "generation")])
-    >>> report.incidents[0].detection.onset, round(report.incidents[0].difference.mean, 2)
+    >>> report.drops[0].detection.onset, round(report.drops[0].difference.mean, 2)
     (600, -0.2)
     """
     asked, known = options or MonitorOptions(), {measure.name: measure for measure in measures}
@@ -200,7 +200,7 @@ def monitor(
     totals = {key: series for key, series in all_.items() if key[2] is None and key[0] in known}
     until = first + _reference_length(asked, last - first)
     references = _measure_references(totals, known, asked, (first, until))
-    breaks, silent = _detect_incidents(totals, known, asked, references, (first, last))
+    breaks, silent = _detect_drops(totals, known, asked, references, (first, last))
     events, state = _replay_alerts(totals, known, asked, breaks, references, (first, last))
     wide = last - max(asked.windows)
     shown = [key for key in all_ if key[2] is None or not key[2].startswith(CHUNK_COHORTS)]
@@ -216,7 +216,7 @@ def monitor(
         lines=tuple(
             _rolling_line(key, totals[key], known, asked.windows[0], (first, last)) for key in select_watched(totals)
         ),
-        incidents=breaks,
+        drops=breaks,
         unwatched=silent,
         distributions=tuple(_describe_distributions(totals, known, wide, last)),
         correlations=compute_correlations(products, wide, last),
@@ -282,33 +282,33 @@ def _measure_references(
     return references
 
 
-def _detect_incidents(
+def _detect_drops(
     series_by_key: Mapping[SeriesKey, MetricSeries],
     measures: Mapping[str, MetricInfo],
     options: MonitorOptions,
     references: Mapping[tuple[str, str | None], ReferencePeriod],
     times: tuple[int, int],
-) -> tuple[tuple[DropIncident, ...], tuple[tuple[str, str | None], ...]]:
-    """Detect every drop; return the incidents and the series that could not be tested."""
-    incidents, silent = [], []
+) -> tuple[tuple[DetectedDrop, ...], tuple[tuple[str, str | None], ...]]:
+    """Detect every drop; return the drops and the series that could not be tested."""
+    drops, silent = [], []
     for key in select_watched(series_by_key):
         period = references.get(key[:2])
         if period is None:
             silent.append(key[:2])
             continue
         for call in detect_drops(series_by_key[key].between(*times), period, rate=options.rate, seed=options.seed):
-            incidents.append(_describe_incident(series_by_key, measures, period, call, times[1]))
-    incidents.sort(key=lambda incident: (incident.detection.detected_at, incident.reference.metric))
-    return tuple(incidents), tuple(silent)
+            drops.append(_describe_drop(series_by_key, measures, period, call, times[1]))
+    drops.sort(key=lambda drop: (drop.detection.detected_at, drop.reference.metric))
+    return tuple(drops), tuple(silent)
 
 
-def _describe_incident(
+def _describe_drop(
     series_by_key: Mapping[SeriesKey, MetricSeries],
     measures: Mapping[str, MetricInfo],
     period: ReferencePeriod,
     detection: DropDetection,
     last: int,
-) -> DropIncident:
+) -> DetectedDrop:
     """Describe a detection by its size and the layer at fault."""
     series = series_by_key[period.metric, period.route, None]
     before, after = (
@@ -319,7 +319,7 @@ def _describe_incident(
     flat = period.remove_season(series)
     gap = window_difference(flat.between(*before), flat.between(*after), measures[period.metric])
     assert gap is not None
-    return DropIncident(
+    return DetectedDrop(
         reference=period,
         detection=detection,
         until=after[1],
@@ -345,7 +345,7 @@ def _replay_alerts(
     series_by_key: Mapping[SeriesKey, MetricSeries],
     measures: Mapping[str, MetricInfo],
     options: MonitorOptions,
-    incidents: Sequence[DropIncident],
+    drops: Sequence[DetectedDrop],
     references: Mapping[tuple[str, str | None], ReferencePeriod],
     times: tuple[int, int],
 ) -> tuple[tuple[AlertTransition, ...], AlertState]:
@@ -355,9 +355,9 @@ def _replay_alerts(
     state, events = AlertState(), list[AlertTransition]()
     for minute in (*range(first + every, last, every), last):
         called = [
-            (incident.reference.metric, incident.reference.route)
-            for incident in incidents
-            if incident.detection.detected_at < minute <= (incident.detection.recovered_at or last)
+            (drop.reference.metric, drop.reference.route)
+            for drop in drops
+            if drop.detection.detected_at < minute <= (drop.detection.recovered_at or last)
         ]
         readings = evaluate_rules(options.rules, series_by_key, measures, minute, called, references)
         state, sent = advance_alerts(state, readings, 60.0 * minute)

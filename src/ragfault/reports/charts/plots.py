@@ -277,9 +277,9 @@ def draw_rolling_mean(monitor: MonitorReport, line: RollingLine, name: str) -> M
         if mark.route in (None, line.route) and first <= mark.minute <= last
     ]
     onsets = [
-        incident.detection.onset
-        for incident in monitor.incidents
-        if (incident.reference.metric, incident.reference.route) == (line.metric, line.route)
+        drop.detection.onset
+        for drop in monitor.drops
+        if (drop.reference.metric, drop.reference.route) == (line.metric, line.route)
     ]
     drops = [
         draw_mark(area, onset, f"a drop began at {format_minute(onset)}", "drop")

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ragfault.analysis.monitoring.monitor import DropIncident, MonitorReport, RollingLine
+from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorReport, RollingLine
 from ragfault.reports.charts import plots, svg
 from ragfault.reports.format import clean_label, format_duration, format_minute
 from ragfault.reports.html.environment import render_page
@@ -44,14 +44,14 @@ def render_monitor_html(monitor: MonitorReport) -> str:
             *(f"{format_minute(mark.minute)}: {mark.text}" for mark in monitor.marks),
         ],
         sections=[
-            ("incidents", "Incidents"),
+            ("drops", "Drops"),
             *((id, title) for id, title, _ in charts),
             ("means", "Rolling means"),
             ("alerts", "Alerts"),
             *((id, title) for id, title, _, _ in tables),
             *drift,
         ],
-        incidents=[_describe_incident(monitor, incident) for incident in monitor.incidents],
+        drops=[_describe_drop(monitor, drop) for drop in monitor.drops],
         chart_sections=charts,
         mean_tables=[_build_mean_table(monitor, route) for route in list_routes(monitor)],
         alert_rows=build_alert_rows(monitor.events),
@@ -61,15 +61,15 @@ def render_monitor_html(monitor: MonitorReport) -> str:
     )
 
 
-def _describe_incident(monitor: MonitorReport, incident: DropIncident) -> tuple[str, str | None, str, list[str]]:
+def _describe_drop(monitor: MonitorReport, drop: DetectedDrop) -> tuple[str, str | None, str, list[str]]:
     """Return the title, the layer to blame, a sentence and advice."""
-    title = format_metric_route(incident.reference.metric, incident.reference.route)
-    fault = incident.location.fault
+    title = format_metric_route(drop.reference.metric, drop.reference.route)
+    fault = drop.location.fault
     return (
         title,
         fault.layer if fault else None,
-        describe_drop(incident),
-        describe_causes_and_remedies(monitor, incident),
+        describe_drop(drop),
+        describe_causes_and_remedies(monitor, drop),
     )
 
 

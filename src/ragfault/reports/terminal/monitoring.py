@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragfault.analysis.monitoring.alerts import AlertTransition
 from ragfault.analysis.monitoring.drift import ScoreDrift, TrafficDrift
-from ragfault.analysis.monitoring.monitor import DropIncident, MonitorMark, MonitorReport, RollingLine
+from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorMark, MonitorReport, RollingLine
 from ragfault.analysis.monitoring.windows import RollingMean
 from ragfault.reports.format import clean_text, clip_text, format_duration, format_minute, join_names
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
@@ -43,7 +43,7 @@ def format_metric_route(metric: str, route: str | None) -> str:
     return clip_text(metric, 80) + (f" at {clip_text(route, 40)}" if route else "")
 
 
-def describe_drop(drop: DropIncident) -> str:
+def describe_drop(drop: DetectedDrop) -> str:
     """Describe a break in a sentence."""
     call, reference, moved = drop.detection, drop.reference, drop.difference
     fault = drop.location.fault
@@ -63,17 +63,17 @@ def describe_drop(drop: DropIncident) -> str:
 def summarize_monitor(monitor: MonitorReport) -> str:
     """Summarize the result of monitoring in a sentence."""
     span = f"{format_duration(monitor.last - monitor.first)} of traffic"
-    if not monitor.incidents:
+    if not monitor.drops:
         return f"No drop is called in {span}; {len(monitor.fired)} alerts fired."
-    names = {format_metric_route(incident.reference.metric, incident.reference.route) for incident in monitor.incidents}
-    layers = dict.fromkeys(incident.location.fault.layer for incident in monitor.incidents if incident.location.fault)
+    names = {format_metric_route(drop.reference.metric, drop.reference.route) for drop in monitor.drops}
+    layers = dict.fromkeys(drop.location.fault.layer for drop in monitor.drops if drop.location.fault)
     blame = f", naming {' and '.join(layers)}" if layers else ""
     return f"{len(names)} metrics dropped in {span}{blame}; {len(monitor.fired)} alerts fired."
 
 
 def describe_monitoring_settings(monitor: MonitorReport) -> str:
     """Describe on what terms it was watched."""
-    reference = monitor.incidents[0].reference if monitor.incidents else None
+    reference = monitor.drops[0].reference if monitor.drops else None
     until = f", the reference until {format_minute(reference.last)}" if reference else ""
     return (
         f"{format_minute(monitor.first)} to {format_minute(monitor.last)} UTC{until}; at most {monitor.options.rate:g} "
@@ -82,7 +82,7 @@ def describe_monitoring_settings(monitor: MonitorReport) -> str:
     )
 
 
-def select_nearby_marks(monitor: MonitorReport, drop: DropIncident) -> list[MonitorMark]:
+def select_nearby_marks(monitor: MonitorReport, drop: DetectedDrop) -> list[MonitorMark]:
     """Select the marks that a break may go back to: from an hour before its earliest beginning to its latest."""
     first, last = drop.detection.earliest - 60, drop.detection.latest
     return [
@@ -90,7 +90,7 @@ def select_nearby_marks(monitor: MonitorReport, drop: DropIncident) -> list[Moni
     ]
 
 
-def describe_causes_and_remedies(monitor: MonitorReport, drop: DropIncident) -> list[str]:
+def describe_causes_and_remedies(monitor: MonitorReport, drop: DetectedDrop) -> list[str]:
     """Describe what to do about a break: suspects, remedies, marks, and the traces that show it."""
     fault = drop.location.fault
     lines = []
@@ -200,7 +200,7 @@ def draw_sparkline(means: Sequence[float | None], cells: int = SPARKLINE_CELLS) 
 def render_monitor_terminal(monitor: MonitorReport, *, width: int | None = None, color: bool = False) -> str:
     """Render for a terminal what broke and the alerts first, then each route's rolling means, cohorts and drift."""
     width = width or shutil.get_terminal_size((110, 24)).columns
-    style = "red" if monitor.incidents or monitor.fired else "green"
+    style = "red" if monitor.drops or monitor.fired else "green"
     parts: list[RenderableType] = [
         build_line((summarize_monitor(monitor), f"bold {style}")),
         build_line((describe_monitoring_settings(monitor), "dim")),
@@ -228,10 +228,10 @@ def _build_table(*heads: str) -> Table:
 
 def _build_drops(monitor: MonitorReport) -> Iterator[RenderableType]:
     last: list[str] = []
-    for incident in monitor.incidents:
-        *advice, shown = describe_causes_and_remedies(monitor, incident)
+    for drop in monitor.drops:
+        *advice, shown = describe_causes_and_remedies(monitor, drop)
         yield build_line()
-        yield build_line(("✗ ", "red"), describe_drop(incident))
+        yield build_line(("✗ ", "red"), describe_drop(drop))
         for text in (*(advice if advice != last else ()), shown):
             yield indent_line(2, (text, "dim"))
         last = advice
