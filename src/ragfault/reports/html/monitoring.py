@@ -65,12 +65,7 @@ def _describe_drop(monitor: MonitorReport, drop: DetectedDrop) -> tuple[str, str
     """Return the title, the layer to blame, a sentence and advice."""
     title = format_metric_route(drop.reference.metric, drop.reference.route)
     fault = drop.location.fault
-    return (
-        title,
-        fault.layer if fault else None,
-        describe_drop(drop),
-        describe_causes_and_remedies(monitor, drop),
-    )
+    return (title, fault.layer if fault else None, describe_drop(drop), describe_causes_and_remedies(monitor, drop))
 
 
 def _build_chart_sections(monitor: MonitorReport) -> Iterator[tuple[str, str, list[tuple[str, Markup]]]]:
