@@ -209,7 +209,8 @@ TOOL_NAMES = ("evaluate", "bisect", "compare", "gate", "explain", "worst", "metr
 def build_server(folder: str | Path, fetch_incidents: Callable[[], Any] | None = None) -> MCPServer:
     """Build the MCP server of a folder, to be run over standard input and output.
 
-    `fetch_incidents` reads the incidents of a server; the tool `incidents` is there only with it. Raises MissingExtra if the package mcp is not installed.
+    `fetch_incidents` reads the incidents of a server; the tool `incidents` is there only with it.
+    Raises MissingExtra if the package mcp is not installed.
     """
     try:
         from mcp.server.mcpserver import MCPServer
