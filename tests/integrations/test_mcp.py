@@ -131,9 +131,9 @@ def test_incidents_of_a_server_are_read_where_one_is_named(place: Path):
     """The tool `incidents` returns what the server lists, texts truncated; without a server it says how to name one."""
     card = {"title": "Retrieval broke", "sentence": "x" * 5 * MAX_TEXT_CHARS, "routes": ["search"], "onset": 60.0}
     view = {"now": 120.0, "open": [card] * 30, "past": [], "next": None}
-    found = McpTools(place, lambda: view).incidents()
-    assert (len(found["open"]), found["past"]) == (10, [])
-    assert found["open"][0]["routes"] == ["search"]
-    assert len(found["open"][0]["sentence"]) == MAX_TEXT_CHARS + 1
+    result = McpTools(place, lambda: view).incidents()
+    assert (len(result["open"]), found["past"]) == (10, [])
+    assert result["open"][0]["routes"] == ["search"]
+    assert len(result["open"][0]["sentence"]) == MAX_TEXT_CHARS + 1
     with pytest.raises(UsageError, match="--server"):
         McpTools(place).incidents()

@@ -187,7 +187,9 @@ class McpTools:
         if self.fetch_incidents is None:
             raise UsageError("no server is named: a person starts ragfault mcp with --server http://127.0.0.1:4318")
         view = self.fetch_incidents()
-        return {name: [_truncate_texts(each) for each in view[name][:MAX_INCIDENTS]] for name in ("open", "past")}
+        return {
+            name: [_truncate_texts(incident) for incident in view[name][:MAX_INCIDENTS]] for name in ("open", "past")
+        }
 
     def _resolve_path(self, path: str) -> Path:
         """Return a path within the folder; raise UsageError for any other."""
