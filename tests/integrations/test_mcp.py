@@ -132,7 +132,7 @@ def test_incidents_of_a_server_are_read_where_one_is_named(place: Path):
     card = {"title": "Retrieval broke", "sentence": "x" * 5 * MAX_TEXT_CHARS, "routes": ["search"], "onset": 60.0}
     view = {"now": 120.0, "open": [card] * 30, "past": [], "next": None}
     result = McpTools(place, lambda: view).incidents()
-    assert (len(result["open"]), found["past"]) == (10, [])
+    assert (len(result["open"]), result["past"]) == (10, [])
     assert result["open"][0]["routes"] == ["search"]
     assert len(result["open"][0]["sentence"]) == MAX_TEXT_CHARS + 1
     with pytest.raises(UsageError, match="--server"):
