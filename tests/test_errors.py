@@ -11,7 +11,7 @@ import click
 import pytest
 
 from ragfault.cli import cli
-from ragfault.errors import FLAGS_SHOWN, UsageError, name_parameters
+from ragfault.errors import FLAGS_SHOWN, SWITCHES, UsageError, name_parameters
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "ragfault"
 FLAG = re.compile(r"(?<![\w-])(?:--[a-z][a-z-]*[a-z]|-[om])(?![\w-])")
@@ -56,21 +56,21 @@ def list_parameters() -> set[str]:
     return names
 
 
-def list_flags(command: click.Command) -> set[str]:
-    """Return the flags of a command and of those below it."""
-    flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+def list_options(command: click.Command) -> Iterator[click.Parameter]:
+    """Yield the parameters of a command and of those below it."""
+    yield from command.params
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             assert inner is not None
-            flags |= list_flags(inner)
-    return flags
+            yield from list_options(inner)
 
 
 def test_every_flag_in_a_message_exists_and_has_a_parameter_of_that_name():
     """No message names a flag that no command has; none of its flags is left in Python, where each is a parameter."""
-    parameters, flags = list_parameters(), list_flags(cli)
+    parameters = list_parameters()
+    flags = {flag for option in list_options(cli) for flag in (*option.opts, *option.secondary_opts)}
     messages = list(list_messages())
     assert len(messages) > 40
     for place, text in messages:
@@ -78,6 +78,13 @@ def test_every_flag_in_a_message_exists_and_has_a_parameter_of_that_name():
         shown = COMMAND.sub("", name_parameters(text))
         assert not FLAG.search(shown), (place, shown)
         assert set(NAMED.findall(shown)) <= parameters, (place, shown)
+
+
+def test_a_flag_that_messages_name_as_a_switch_takes_no_value():
+    """The flags that messages turn to `NAME=True` are those that the command line defines without a value."""
+    valued = {flag for option in list_options(cli) if not getattr(option, "is_flag", False) for flag in option.opts}
+    named = {flag for _, text in list_messages() for flag in FLAG.findall(COMMAND.sub("", text))}
+    assert {flag.lstrip("-") for flag in named - valued} == set(SWITCHES)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ MAX_BAD_LINES_SHOWN = 20
 FLAGS_SHOWN: ContextVar[bool] = ContextVar("FLAGS_SHOWN", default=False)
 """Whether messages name the flags of the command line; else the parameters of Python. The command line sets it."""
 
-_SWITCHES = ("anyway", "force", "skip-bad")  # flags without a value
+SWITCHES = ("anyway", "force", "skip-bad")
+"""Flags without a value that messages name."""
 _RENAMED = {
     "o": "out", "m": "metrics", "threshold": "thresholds", "human-labels": "labels", "ray": "address",
     "otlp-endpoint": "otlp",
@@ -85,7 +86,7 @@ def _name_parameter(match: re.Match[str]) -> str:
         return match[0]  # a command for a shell, as a whole
     flag, value = match[1] or match[2], match[3]
     name = _RENAMED.get(flag, flag.replace("-", "_"))
-    if flag in _SWITCHES:
+    if flag in SWITCHES:
         return f"{name}=True" + (f" {value}" if value else "")
     if flag == "budget" and value and value.endswith(' tokens"'):
         return "budget_tokens=" + value[1:].removesuffix(' tokens"')

@@ -5,15 +5,19 @@ import json
 import lzma
 import re
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support import exported_files
 from tests.support.application_logs import LOGS, QUESTIONS, squad
+from tests.support.exported_files import EXPORTS
 from tests.support.foreign_records import ANSWER, FIRST, QUERY, RECORDS, REFERENCE, SECOND, TABLES
 
 from ragfault.errors import BadTraces, InputError
 from ragfault.io import explain_missing_fields, read_traces, summarize_input
 from ragfault.io.formats.field_names import is_metadata_name, rank_fields
+from ragfault.io.formats.passages import split_passages
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -476,3 +480,63 @@ def test_event_tables_of_trulens_are_spans(tmp_path):
     [trace] = read_traces(put(tmp_path / "t.jsonl", *rows))
     assert (trace.query, trace.answer, [chunk.text for chunk in trace.chunks]) == (QUERY, ANSWER, [FIRST, SECOND])
     assert trace.reference == REFERENCE
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_exported_files_are_read_right_or_refused_with_a_map_that_works(name, tmp_path):
+    """A whole file gives every field of its questions at once, or after the map of its refusal."""
+    file, build, fields = EXPORTS[name]
+    path = tmp_path / file
+    path.write_bytes(build())
+    try:
+        traces = list(read_traces(path))
+    except InputError as refused:
+        traces = list(read_traces(path, map=parse_flags(str(refused))))
+    for trace, question in zip(traces, exported_files.QUESTIONS, strict=True):
+        spoken = [turn for turn in trace.history or () if turn.role != "system"]
+        check_trace(
+            msgspec.structs.replace(trace, history=tuple(spoken) or None),
+            {**dict.fromkeys(question), **{key: question[key] for key in fields}},
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "passages"),
+    [
+        ("### Source 1\nIt leaves at six.\n\n### Source 2\nIt is free.", ["It leaves at six.", "It is free."]),
+        ("**Document 1**\nIt leaves at six.\n**Document 2**\nIt is free.", ["It leaves at six.", "It is free."]),
+        ('<doc id="1">It leaves at six.</doc>\n<doc id="2">It is free.</doc>', ["It leaves at six.", "It is free."]),
+        (
+            "<documents><document><source>a</source><content>It is free.</content></document></documents>",
+            ["It is free."],
+        ),
+        ("[1] It leaves at six.", ["It leaves at six."]),
+        ("[12] It leaves at six.", ["[12] It leaves at six."]),
+        ("Write <source>a</source> first.", ["Write <source>a</source> first."]),
+        ("See\nsource 12 and the map.", ["See\nsource 12 and the map."]),
+    ],
+)
+def test_marks_of_passages(text, passages):
+    """Headings and tags part passages and are none of their text; a mark within a sentence is."""
+    assert split_passages(text) == passages
+
+
+def test_calls_of_an_evaluation_are_records_of_their_own(tmp_path):
+    """Calls below one that asks nothing are joined at the call that asks."""
+    rows = [{"trace_id": "t", "id": "e", "parent_id": None, "inputs": {"model": "m"}, "output": None}]
+    for number, question in enumerate(QUESTIONS):
+        shared = {"trace_id": "t", "parent_id": "e"}
+        rows.append({**shared, "id": f"p{number}", "inputs": {"question": question["query"]}, "output": "At six."})
+        search = {**shared, "id": f"r{number}", "parent_id": f"p{number}", "op_name": "op/retrieve:v1"}
+        rows.append({**search, "inputs": {"query": question["query"]}, "output": question["chunks"]})
+    traces = list(read_traces(put(tmp_path / "t.jsonl", *rows)))
+    assert [trace.query for trace in traces] == [question["query"] for question in QUESTIONS]
+    assert [[chunk.text for chunk in trace.chunks] for trace in traces] == [q["chunks"] for q in QUESTIONS]
+
+
+@pytest.mark.parametrize(("file", "kind"), [("t.xml", "XML"), ("t.yaml", "YAML"), ("t.xlsx", "an Excel workbook")])
+def test_formats_that_are_not_read_are_named(file, kind, tmp_path):
+    """A file in another format is refused with its format and what to save it as."""
+    (tmp_path / file).write_text("<export><question>When?</question></export>")
+    with pytest.raises(InputError, match=f"{kind} is not read: save it as"):
+        list(read_traces(tmp_path / file))

@@ -13,13 +13,13 @@ import msgspec
 from msgspec import Meta, Raw
 
 from ragfault.errors import MAX_BAD_LINES_SHOWN, InputError
+from ragfault.io.datasets.natural_questions import has_places
 from ragfault.io.error_collector import ErrorCollector
 from ragfault.io.field_values import MAX_METADATA_DEPTH, InvalidRecord, get_json_type
 from ragfault.io.formats import record_shapes
 from ragfault.io.formats.conversations import split_turns
 from ragfault.io.formats.field_names import rank_fields
 from ragfault.io.formats.inference import Inference, infer_columns
-from ragfault.io.formats.natural_questions import has_places
 from ragfault.io.formats.passages import SplitMarks, choose_split, split_prompt
 from ragfault.io.formats.paths import get_path
 from ragfault.io.formats.record_shapes import SPAN_SHAPES

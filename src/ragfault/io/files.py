@@ -184,6 +184,22 @@ def _get_stem(path: Path) -> str:
     return path.name.split(".", 1)[0]
 
 
+FOREIGN_FORMATS = {
+    ".xml": "XML",
+    ".yaml": "YAML",
+    ".yml": "YAML",
+    ".xlsx": "an Excel workbook",
+    ".xls": "an Excel workbook",
+    ".ods": "a spreadsheet",
+    ".pkl": "a pickle",
+    ".pickle": "a pickle",
+    ".avro": "Avro",
+    ".db": "a database",
+    ".sqlite": "a database",
+}
+"""Endings of files that hold traces in some tools, and what these files are."""
+
+
 def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
     """Detect the format of an open file by its name, else by its first bytes.
 
@@ -212,6 +228,8 @@ def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
         raise InputError(
             f"{name}: this is no set of traces but a document, as `ragfault tune CORPUS QUESTIONS` takes it"
         )
+    if kind := FOREIGN_FORMATS.get(get_format_suffix(name)):
+        raise InputError(f"{name}: {kind} is not read: save it as JSON Lines (.jsonl), JSON, CSV or Parquet")
     raise InputError(
         f"{name}: neither its name nor its beginning says what it is; "
         f"name it with one of {', '.join(FORMATS_BY_SUFFIX)} (also {', '.join(COMPRESSION_SUFFIXES)})"

@@ -34,7 +34,7 @@ from ragfault.io.formats.passages import (
     split_passages,
     split_prompt,
 )
-from ragfault.io.formats.paths import ABSENT, get_path, get_root, remove_paths
+from ragfault.io.formats.paths import ABSENT, count_spread, get_path, get_root, remove_paths
 from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord
 from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.gold_values import name_gold_texts, normalize_gold
@@ -163,10 +163,10 @@ def _drop_absent_chunks(values: dict[str, Any], columns: ColumnMap) -> None:
     """Join what a path found in many places to one list of chunks, where no column stands beside it."""
     paths = columns.get("chunks", ())
     chunks = values.get("chunks")
-    if not isinstance(chunks, list) or not any("*" in path or "[]" in path for path in paths):
+    if not isinstance(chunks, list) or not any("*" in path or count_spread(path) for path in paths):
         return
     if not any(name.startswith("chunks.") for name in values):
-        for _ in range(max(1, *(path.count("[]") for path in paths))):
+        for _ in range(max(1, *map(count_spread, paths))):
             chunks = [part for chunk in chunks for part in (chunk if isinstance(chunk, list) else [chunk])]
         values["chunks"] = [part for part in chunks if part not in (None, "")]
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.io import files
+from ragfault.io.agents.calls import find_call_keys, join_calls
 from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
@@ -322,6 +323,10 @@ def _join_events(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> I
     """Join the lines of one request, where the first ones are steps of requests."""
     samples = list(islice(payloads, SAMPLE_SIZE))
     records = _parse_samples(samples)
+    calls = None if options.labeled or not records else find_call_keys(records)
+    if calls is not None:
+        options.notify(f"lines of one `{calls.trace}` are the calls of one trace")
+        return join_calls(chain(samples, payloads), calls, _parse_payload)
     key = None if options.labeled or not records else find_event_key(records)
     if key is None:
         return chain(samples, payloads)

@@ -18,6 +18,10 @@ ROLES = {
     "human": "user",
     "customer": "user",
     "client": "user",
+    "enduser": "user",
+    "requester": "user",
+    "visitor": "user",
+    "guest": "user",
     "usr": "user",
     "humanmessage": "user",
     "assistant": "assistant",
@@ -28,6 +32,7 @@ ROLES = {
     "gpt": "assistant",
     "chatbot": "assistant",
     "support": "assistant",
+    "operator": "assistant",
     "aimessage": "assistant",
     "aimessagechunk": "assistant",
     "system": "system",
@@ -76,8 +81,7 @@ def find_turns(value: Any) -> list[dict[str, Any]] | None:
         return _split_transcript(value)
     if isinstance(value, dict):
         inner = next((value[key] for key in ("messages", "turns", "conversation", "contents") if key in value), None)
-        if inner is None and len(value) > 1 and all(isinstance(p, dict) and "role" in p for p in value.values()):
-            inner = list(value.values())  # messages by their ids
+        inner = list_messages_by_id(value) if inner is None else inner
         return find_turns(inner) if isinstance(inner, (list, str)) else None
     if not isinstance(value, (list, tuple)) or not value:
         return None
@@ -93,12 +97,35 @@ def find_turns(value: Any) -> list[dict[str, Any]] | None:
     return _read_turn_objects([dict(_unwrap_turn(part)) for part in value])
 
 
+def list_messages_by_id(value: Any) -> list[dict[str, Any]] | None:
+    """List the messages of an object by their ids, along the last branch where they are a tree; None where it is none.
+
+    >>> root = {"message": {"role": "user", "content": "When?"}, "parent": None}
+    >>> list_messages_by_id({"a": root, "b": {"message": None, "parent": "a"}})
+    [{'role': 'user', 'content': 'When?'}]
+    """
+    if not isinstance(value, dict) or len(value) < 2 or not all(isinstance(node, dict) for node in value.values()):
+        return None
+    messages = {key: node.get("message", node) for key, node in value.items()}
+    spoken = [message for message in messages.values() if message]
+    if not spoken or not all(isinstance(message, dict) and message.keys() & {"role", "author"} for message in spoken):
+        return None
+    order, key = [], next(reversed(value))
+    if all("parent" in node for node in value.values()):
+        while key in value and key not in order:
+            order.append(key)
+            key = value[key]["parent"]
+    return [message for name in (order[::-1] or value) if (message := messages[name])]
+
+
 def _unwrap_turn(turn: dict[str, Any]) -> dict[str, Any]:
     """Unwrap a message that is written as the call that makes it, or as a type with its data."""
     if any(str(key)[:1].isupper() for key in turn):
         turn = _lower_keys(turn)
     if isinstance(named := turn.get("role"), dict):
         turn = {**turn, "role": named.get("label", named.get("name"))}
+    if isinstance(named := turn.get("author"), dict) and isinstance(named.get("role"), str):
+        turn = {**turn, "role": named["role"]}
     if isinstance(inner := turn.get("content"), dict) and "role" in inner:
         turn = {**turn, **inner}
     if returned := [part for key in ("parts", "content") for part in _list_function_results(turn.get(key))]:
@@ -179,6 +206,7 @@ def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | No
             turn.get(key or "")
         )
         chunks = chunks or _list_tool_outputs(turn, None if role == "assistant" else key)
+        chunks = chunks or (_list_results(turn[key]) if role == "tool" and key else None)
         matches.append({"role": role, "text": text, **({} if chunks is None else {"chunks": chunks})})
     return matches or None
 
@@ -199,6 +227,12 @@ def _list_tool_outputs(turn: dict[str, Any], key: str | None) -> list[Any] | Non
     calls = [inner if isinstance(inner := call.get("toolInvocation"), dict) else call for call in calls]
     outputs = [call.get("output", call.get("result")) for call in calls]
     return [item for output in outputs for item in (output if isinstance(output, list) else [output]) if item] or None
+
+
+def _list_results(output: Any) -> list[Any] | None:
+    """List the objects of what a tool returned, unless they are the blocks of one text."""
+    parts = _list_objects(output.get("content") if isinstance(output, dict) else output)
+    return parts if len(parts) > 1 and not any("type" in part for part in parts) else None
 
 
 def has_roles(turns: Sequence[dict[str, Any]]) -> bool:

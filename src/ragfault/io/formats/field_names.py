@@ -69,17 +69,20 @@ def _parse_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-QUERY_WORDS = _parse_words("question query prompt utterance input request ask asked frage pregunta")
+QUERY_WORDS = _parse_words(
+    "question query prompt utterance input request ask asked frage pregunta pergunta domanda vraag"
+)
 CHUNK_WORDS = _parse_words(
     "context contexts chunk chunks passage passages document documents doc docs snippet snippets evidence "
     "node nodes hit hits retrieved retrieval retrieve retriever paragraph paragraphs ctx ctxs excerpt excerpts "
-    "article articles kontext contexto contexte textstellen passaggio passaggi contesto contesti"
+    "article articles kontext kontexte contexto contextos contexte contextes textstelle textstellen fundstelle "
+    "fundstellen extrait extraits passaggio passaggi contesto contesti"
 )
 RETRIEVED_WORDS = _parse_words("retrieved retrieval retriever")
 PASSAGE_ID_WORDS = _parse_words("pid pids docid docids")
 ANSWER_WORDS = _parse_words(
     "answer answers response responses output outputs reply replies completion prediction generation "
-    "generated predicted result antwort respuesta réponse"
+    "generated predicted result antwort antworten respuesta réponse réponses resposta risposta antwoord"
 )
 REPLY_WORDS = ANSWER_WORDS | _parse_words("choices candidates")
 """Words of what a message lies in that a model wrote."""
@@ -94,7 +97,9 @@ REJECTED_WORDS = _parse_words(
 )
 """Words of answers and passages that are none of the system and none of the answer key."""
 REFERENCE_WORDS = _parse_words(
-    "reference references ref gold golden expected ideal truth correct target gt gts groundtruth solution true soll"
+    "reference references ref gold golden expected ideal truth correct target gt gts groundtruth solution true soll "
+    "erwartet erwartete erwarteter erwartetes richtige richtiges korrekte attendu attendue attendus attendues correcte "
+    "esperada esperado correcta correcto correta correto attesa atteso corretta corretto verwacht verwachte"
 )
 HISTORY_WORDS = _parse_words("history messages conversation dialog dialogue transcript turns")
 METADATA_WORDS = _parse_words(
@@ -123,7 +128,7 @@ RECORD_METADATA = _parse_words("metadata meta additional_metadata extra info att
 
 LOWER, UPPER = "a-zß-öø-ÿ", "A-ZÀ-ÖØ-Þ"
 WORD = re.compile(rf"[{UPPER}]+(?![{LOWER}])|[{UPPER}]?[{LOWER}]+|\d+|[^\W\d{UPPER}{LOWER}_]+")
-PLACE = re.compile(r"\[-?\d*\]")
+PLACE = re.compile(r"\[(?:-?\d*|[^\[\]=]+=[^\[\]]*)\]")
 SEPARATORS = re.compile(r"[./:|]|__")
 
 
@@ -185,6 +190,20 @@ def is_metadata_name(name: str) -> bool:
     while words and words[-1].isdecimal():
         words = words[:-1]
     return not words or words[-1] in METADATA_WORDS | PASSAGE_ID_WORDS or words[0] in ("is", "has", "num", "n")
+
+
+def is_filtered(path: str) -> bool:
+    """Tell whether a path takes the items of a list whose key has a value, as in `steps[type=retriever].output`."""
+    return any("=" in place for place in PLACE.findall(path))
+
+
+def strip_places(path: str) -> str:
+    """Strip the places in lists and the marks of numbers from a path.
+
+    >>> strip_places("steps[type=retriever].output[]"), strip_places("context_*")
+    ('steps.output', 'context_')
+    """
+    return PLACE.sub("", path).replace("*", "")
 
 
 @lru_cache(4096)

@@ -12,25 +12,28 @@ from typing import Any, NamedTuple
 
 from ragfault.errors import InputError
 from ragfault.io.field_values import CHUNK_ID_KEYS, CHUNK_SCORE_KEYS, FLAG_WORDS
-from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text, find_turns
+from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, list_columns, overlaps
+from ragfault.io.formats.conversations import ANSWER_KEYS, QUESTION_KEYS, find_text
 from ragfault.io.formats.field_names import (
     PREDICTED_WORDS,
     REJECTED_WORDS,
     WORD_RANK,
+    is_filtered,
     is_metadata_container,
     is_record_metadata,
     join_words,
     rank_fields,
     split_words,
+    strip_places,
 )
-from ragfault.io.formats.leftovers import Column, ColumnMap, RawRecord, check_leftovers, format_map, overlaps
+from ragfault.io.formats.leftovers import check_leftovers, format_map
 from ragfault.io.formats.passages import (
     align_joined,
     classify,
     find_text_key,
-    is_spread_passages,
     split_joined,
     split_passages,
+    unwrap_passage,
 )
 from ragfault.io.formats.paths import ABSENT, get_path, list_numbered, list_paths
 from ragfault.records import Step
@@ -66,7 +69,6 @@ FIELD_KINDS: dict[str, tuple[str, ...]] = {
     "chunks.document": ("codes", "words", "texts"),
 }
 """Field → the kinds of content that it can be read from."""
-NUMBERED = re.compile(r"(.*?[^\d])?(\d{1,3})(\D*)")
 MAIN_FIELDS = ("query", "chunks", "answer", "reference", "history")
 
 
@@ -100,7 +102,9 @@ def infer_columns(
     >>> infer_columns([record], {"query": ("ask",)}, (), "t.jsonl").columns
     {'query': ('ask',), 'chunks': ('docs',), 'answer': ('model_reply',)}
     """
-    columns = _list_columns(samples)
+    columns = list_columns(samples)
+    if not labeled and not known.get("query") and not any(_asks(column) for column in columns):
+        columns = list_columns(samples, enter=True)
     key = None if {"answer", "reference"} & set(given) else _find_answer_key(columns)
     known = _drop_foreign_fields(known, set(given), columns, key)
     inferred, notes = dict(known), []
@@ -164,61 +168,9 @@ def _find_claims(columns: list[Column], taken: Sequence[str], filled: set[str]) 
 CLAIM_KINDS = ("text", "word", "texts", "passages")
 
 
-def _list_columns(samples: Sequence[RawRecord]) -> list[Column]:
-    """List the columns and paths of the samples with their content, numbered columns joined to one."""
-    values: dict[str, list[Any]] = {}
-    for sample in samples:
-        for path, value in list_paths(sample, is_leaf=_is_chunks_object):
-            if not _is_below_container(path, sample):
-                values.setdefault(path, []).append(value)
-                for part in _list_item_paths(path, value):
-                    values.setdefault(part, []).append(get_path(sample, part))
-    for path in [path for path in values if _is_below_passages(path, values)]:
-        del values[path]
-    for pattern, names in _find_numbered(values).items():
-        for path in names:
-            del values[path]
-        lists = [matches for sample in samples if isinstance(matches := get_path(sample, pattern), list)]
-        matches = [[text for text in texts if text] for texts in lists]
-        values[pattern] = [texts for texts in matches if texts]
-    return [
-        Column(path, _choose_kind(content), tuple(value for value in content if classify(value) != "empty"), place)
-        for place, (path, content) in enumerate(values.items())
-    ]
-
-
-def _is_below_passages(path: str, values: dict[str, list[Any]]) -> bool:
-    """Tell whether a path enters a list of passages, which is read as a whole."""
-    ends = [match.start() for match in re.finditer(r"\[0\]", path)]
-    return any(
-        any(
-            (len(value) > 1 or any(field == "chunks" for field, _ in rank_fields(path[:end])))
-            and classify(value) in ("passages", "texts")
-            for value in values.get(path[:end], ())
-            if isinstance(value, list)
-        )
-        for end in ends
-    )
-
-
-def _is_chunks_object(value: Any) -> bool:
-    """Tell whether an object is passages as a whole, whose keys are no columns."""
-    return is_spread_passages(value) and not any(rank_fields(str(key)) for key in value if key in ("query", "answer"))
-
-
-def _is_below_container(path: str, sample: RawRecord) -> bool:
-    """Tell whether a path leads into an object that is metadata as a whole; passages in `metadata` are content."""
-    parts = path.split(".")
-    if path in sample and parts[0] == "attributes":
-        parts = parts[1:]  # a table of spans
-    if not any(is_metadata_container(part) for part in parts[:-1]):
-        return False
-    is_named = any(field == "chunks" for field, _ in rank_fields(path))
-    return not (is_named and is_record_metadata(parts[-2]) and _is_passages(get_path(sample, path)))
-
-
-def _is_passages(value: Any) -> bool:
-    return classify(value) in ("passages", "texts")
+def _asks(column: Column) -> bool:
+    """Tell whether a column is the question, or a conversation that has one, by its name."""
+    return any(field in ("query", "history") for field, _ in rank_fields(strip_places(column.path)))
 
 
 def _drop_foreign_fields(known: ColumnMap, given: set[str], columns: list[Column], key: Column | None) -> ColumnMap:
@@ -228,9 +180,19 @@ def _drop_foreign_fields(known: ColumnMap, given: set[str], columns: list[Column
         is_own = OWN_LAYOUTS.get(column.path)
         if is_own is not None and column.path not in given and not all(map(is_own, column.values)):
             fields.pop(column.path, None)
-        if column is key:
+        if column is key or (column.path not in given and _is_around_answer(column, columns)):
             fields["answer"] = tuple(path for path in fields.get("answer", ()) if path != column.path)
     return {field: paths for field, paths in fields.items() if paths or field in given or not known.get(field)}
+
+
+def _is_around_answer(column: Column, columns: Sequence[Column]) -> bool:
+    """Tell whether a column is an object around the answer, under a name that no reply has, such as `answerText`."""
+    if column.kind != "object" or any(find_text(value, ANSWER_KEYS) for value in column.values):
+        return False
+    return any(
+        other.path.startswith(f"{column.path}.") and other.kind in ("text", "word") and _is_named_answer(other.path)
+        for other in columns
+    )
 
 
 def _are_steps(value: Any) -> bool:
@@ -241,8 +203,13 @@ def _are_steps(value: Any) -> bool:
 def _are_citations(value: Any) -> bool:
     """Tell whether citations name chunks: by ids or numbers, or as objects with an id."""
     parts = value if isinstance(value, list) else [value]
-    names = {"chunk", "document_ids", "sources", *CHUNK_ID_KEYS}
-    return all(not isinstance(part, dict) or bool(part.keys() & names) for part in parts)
+    named = [part for part in parts if isinstance(part, dict) and not part.keys() & {"chunk", *CHUNK_ID_KEYS}]
+    lists = [part.get("document_ids", part.get("sources")) for part in named]
+    return all(isinstance(ids, list) and all(_names_chunk(name) for name in ids) for ids in lists)
+
+
+def _names_chunk(value: Any) -> bool:
+    return bool(value.keys() & {*CHUNK_ID_KEYS}) if isinstance(value, dict) else isinstance(value, (str, int))
 
 
 OWN_LAYOUTS = {"steps": _are_steps, "citations": _are_citations}
@@ -284,47 +251,6 @@ def _find_answer_key(columns: list[Column]) -> Column | None:
     return None
 
 
-def _list_item_paths(path: str, value: Any) -> list[str]:
-    """List the paths of passages that lie within the items of a list, as results of a search call do."""
-    is_list = isinstance(value, list) and any(isinstance(item, dict) for item in value)
-    is_chat = is_list and any(turn["role"] == "user" for turn in find_turns(value) or ())
-    items = value if is_list and not is_chat else []
-    keys = {
-        key: None
-        for item in items
-        if isinstance(item, dict) and not item.keys() & {"role", "speaker", "from", "sender"}
-        for key, part in list_paths(item, 3)
-        if isinstance(part, list) and "[" not in key
-        if key.rpartition(".")[2] not in ("content", "parts", "summary", "sentences", "messages", "choices")
-        if classify(part) in ("passages", "texts")
-    }
-    return [f"{path}[].{key}" for key in keys] if len(items) > 1 else []
-
-
-def _find_numbered(values: dict[str, list[Any]]) -> dict[str, list[str]]:
-    """Find columns that differ in a number alone and hold texts or passages: pattern → columns."""
-    groups: dict[str, list[str]] = {}
-    for path in values:
-        if "[" not in path and (match := NUMBERED.fullmatch(path.rpartition(".")[2])):
-            above = path.rpartition(".")[0]
-            pattern = f"{match[1] or ''}*{match[3]}"
-            groups.setdefault(f"{above}.{pattern}" if above else pattern, []).append(path)
-    return {
-        pattern: names
-        for pattern, names in groups.items()
-        if (len(names) > 1 or any(field == "chunks" for field, _ in rank_fields(pattern.replace("*", ""))))
-        and pattern != "*"
-        and list_numbered(values, pattern)
-    }
-
-
-def _choose_kind(values: Sequence[Any]) -> str:
-    """Choose the kind of a column by the kinds of its values: the richest that is there."""
-    kinds = {classify(value) for value in values} - {"empty"}
-    order = ("conversation", "passages", "texts", "text", "words", "objects", "object", "lists", "word", "codes")
-    return next((kind for kind in order if kind in kinds), next(iter(kinds), "empty"))
-
-
 def _is_conversation(paths: Sequence[str], samples: Sequence[RawRecord]) -> bool:
     return any(classify(get_path(sample, path)) == "conversation" for path in paths for sample in samples)
 
@@ -336,8 +262,15 @@ def _rank_candidates(
     matches = []
     taken = [path for path in taken if not is_record_metadata(path)]
     for column in columns:
-        ranks = dict(rank_fields(column.path.replace("*", "").replace("[]", "")))
-        if field in ("answer", "chunks") and _is_search_result(column) and not ranks.keys() & {"gold", "reference"}:
+        ranks = dict(rank_fields(strip_places(column.path)))
+        is_cited = column.path.rpartition(".")[2] == "references"
+        if is_filtered(column.path):
+            ranks = {"chunks": WORD_RANK}
+        elif (
+            field in ("answer", "chunks", "reference")
+            and _is_search_result(column)
+            and (is_cited or not ranks.keys() & {"gold", "reference"})
+        ):
             ranks = {"chunks": min(ranks.get("chunks", WORD_RANK), WORD_RANK)}
         if field not in ranks or column.kind not in FIELD_KINDS[field] or overlaps(column.path, taken):
             continue
@@ -357,8 +290,12 @@ def _is_search_result(column: Column) -> bool:
         return False
     if set(split_words(column.path)) & REJECTED_WORDS:
         return False
-    items = [item for value in lists for item in value]
-    return all(isinstance(item, dict) and find_text_key(item) and item.keys() & SCORE_KEYS for item in items)
+    items = [unwrap_passage(item) if isinstance(item, dict) else {} for value in lists for item in value]
+    return all(find_text_key(item) and any(map(_is_score_name, item)) for item in items)
+
+
+def _is_score_name(name: str) -> bool:
+    return name in SCORE_KEYS or split_words(name)[-1:] == ("score",)
 
 
 SCORE_KEYS = frozenset((*CHUNK_SCORE_KEYS, "distance"))

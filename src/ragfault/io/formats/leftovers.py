@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 from ragfault.errors import InputError
+from ragfault.io.formats.columns import Column, ColumnMap, RawRecord, overlaps
 from ragfault.io.formats.field_names import (
     REJECTED_WORDS,
+    is_filtered,
     is_metadata_container,
     is_metadata_name,
     join_words,
@@ -19,35 +20,8 @@ from ragfault.io.formats.passages import TEXT_KEY_RANKS, find_text_key
 from ragfault.io.formats.paths import ABSENT, get_path
 from ragfault.io.formats.texts import count_words
 
-ColumnMap = dict[str, tuple[str, ...]]
-RawRecord = dict[str, Any]
 MAX_LISTED = 30
 """Most columns that a message names."""
-
-
-class Column(NamedTuple):
-    """A column, or a path into one, with what the samples hold there."""
-
-    path: str
-    kind: str
-    values: tuple[Any, ...]
-    """The values that are there, in order."""
-    place: int
-
-    @property
-    def depth(self) -> int:
-        return self.path.count(".") + self.path.count("[")
-
-
-def overlaps(path: str, taken: Iterable[str]) -> bool:
-    """Tell whether a path, or one above or below it, is taken."""
-    roots = (".", "[")
-    return any(
-        path == other
-        or (path.startswith(other) and path[len(other)] in roots and not path.startswith(f"{other}[]."))
-        or (other.startswith(path) and other[len(path)] in roots and not other.startswith(f"{path}[]."))
-        for other in taken
-    )
 
 
 def check_leftovers(
@@ -67,7 +41,7 @@ def check_leftovers(
     spare = [
         column
         for column in columns
-        if not overlaps(column.path, taken) and _is_content(column) and not _is_explained(column, filled)
+        if not overlaps(column.path, taken) and _is_content(column) and not _is_explained(column, filled, taken)
     ]
     spare = [column for column in spare if not any(other.path.startswith(f"{column.path}[].") for other in spare)]
     known_texts = _collect_texts(inferred, samples)
@@ -179,13 +153,17 @@ def _find_thread(columns: list[Column]) -> tuple[str, str] | None:
     return None
 
 
-def _is_explained(column: Column, filled: set[str]) -> bool:
+def _is_explained(column: Column, filled: set[str], taken: Sequence[str]) -> bool:
     """Tell whether the name of a column, or of what it lies in, says a field that another column fills.
 
-    Passages are explained by their own name alone: a reply may hold what was retrieved beside what was said.
+    Passages are explained by their own name alone: a reply may hold what was retrieved beside what was said. What holds
+    the question and more, such as a `message` that is an object, explains nothing.
     """
     parts = column.path.split(".")
-    parts = parts[-1:] if column.kind == "passages" and "chunks" not in filled else parts
+    shared = [
+        place for place in range(1, len(parts)) if any(path.startswith(".".join(parts[:place]) + ".") for path in taken)
+    ]
+    parts = parts[-1:] if column.kind == "passages" and "chunks" not in filled else parts[max(shared, default=0) :]
     return any(field in filled for part in parts for field, _ in rank_fields(part)[:1])
 
 
@@ -201,7 +179,7 @@ def _is_content(column: Column) -> bool:
     """Tell whether a column is content by its kind, and no metadata by its name."""
     if column.path.endswith("*"):
         return True
-    parts = column.path.replace("*", "").replace("[]", "").split(".")
+    parts = (column.path if is_filtered(column.path) else column.path.replace("[]", "")).replace("*", "").split(".")
     names = [part.partition("[")[0] for part in parts]
     if any(is_metadata_container(part) or set(split_words(part)) & REJECTED_WORDS for part in names):
         return False

@@ -35,10 +35,19 @@ RULED_SEPARATOR = re.compile(SEPARATORS + r"|\s*\n\s*(?:-{3,}|={3,}|\*{3,}|#{3,}
 """These, and ruled lines, which a passage of Markdown holds, too."""
 SINGLE_NAMES = frozenset(("passage", "chunk", "text", "document", "doc", "paragraph", "snippet", "excerpt", "node"))
 """Last words of names of columns that hold one passage."""
+PASSAGE_NAMES = "passage|document|doc|context|chunk|source|snippet|excerpt"
 NUMBERED_HEADING = re.compile(
-    r"(?:\A|\n)\s*(?:\[\d{1,3}\]|(?:passage|document|doc|context|chunk|source|snippet)\s*#?\s*\[?\d{1,3}\]?\s*[:.)\-])\s*",
+    r"(?:\A|\n)\s*(?:#{1,6}[ \t]*|\*\*)?"
+    rf"(?:\[(\d{{1,3}})\]|(?:{PASSAGE_NAMES})\s*\#?\s*\[?(\d{{1,3}})\]?(?:\*\*)?"
+    r"(?:\s*[:.)\-]|[ \t]*(?=\n)))(?:\*\*)?\s*",
     re.IGNORECASE,
 )
+TAGGED_PASSAGE = re.compile(
+    rf"<({PASSAGE_NAMES}|result|item)\b[^<>\n]*>((?:(?!<\1\b).)*?)</\1>", re.IGNORECASE | re.DOTALL
+)
+TAGGED_TEXT = re.compile(r"<(\w*(?:content|contents|text|body))>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
+TAG = re.compile(r"</?\w[^<>\n]*>")
+"""Passages in tags of their own, the text within one beside what describes it, and any tag."""
 
 
 def find_text_key(passage: dict[str, Any]) -> str | None:
@@ -251,15 +260,28 @@ def split_passages(text: str, marks: SplitMarks = "headings") -> list[str]:
     """
     if marks == "never":
         return [text]
+    if tagged := _split_tags(text):
+        return tagged
     headings = list(NUMBERED_HEADING.finditer(text)) if marks == "headings" else []
     if len(headings) > 1 and not text[: headings[0].start()].strip():
-        parts = NUMBERED_HEADING.split(text)
+        ends = [*(heading.start() for heading in headings[1:]), len(text)]
+        parts = [text[heading.end() : end] for heading, end in zip(headings, ends, strict=True)]
     elif headings and headings[0].start() == 0:
-        parts = [text]
+        is_first = len(headings) == 1 and int(headings[0][1] or headings[0][2]) < 2
+        return [text[headings[0].end() :].strip() or text] if is_first else [text]
     else:
         parts = (RULED_SEPARATOR if marks == "headings" else SEPARATOR).split(text)
     parts = [part.strip() for part in parts if part and part.strip()]
     return parts if len(parts) > 1 else [text]
+
+
+def _split_tags(text: str) -> list[str]:
+    """Split a text that is nothing but passages in tags; empty where it is anything else."""
+    matches = list(TAGGED_PASSAGE.finditer(text)) if "</" in text else []
+    if not matches or TAG.sub("", TAGGED_PASSAGE.sub("", text)).strip():
+        return []
+    texts = [inner[2] if (inner := TAGGED_TEXT.search(match[2])) else match[2] for match in matches]
+    return [bare for part in texts if (bare := part.strip())]
 
 
 JOINING_MARKS = ("|||", "|", ";", ",")
@@ -302,6 +324,11 @@ CONTEXT_MARK = re.compile(
 QUESTION_MARK = re.compile(PROMPT_MARK + r"(?:question|query)\b[^\n:]{0,15}:[ *]*", re.I | re.M)
 ANSWER_MARK = re.compile(PROMPT_MARK + r"(?:answer|response|assistant)\b[^\n:]{0,15}:[ *\n]*\Z", re.I | re.M)
 """Lines of a whole prompt: above what was retrieved, before the question, and where the answer is to begin."""
+TAGGED_CONTEXTS = re.compile(
+    r"<((?:retrieved_)?(?:contexts?|documents|passages|sources|chunks)|search_results)>(.*?)</\1>", re.I | re.S
+)
+TAGGED_QUESTION = re.compile(r"<((?:user_)?(?:question|query))>(.*?)</\1>", re.I | re.S)
+"""The same parts in tags."""
 
 
 def split_prompt(text: str) -> tuple[str, list[str]] | None:
@@ -310,6 +337,10 @@ def split_prompt(text: str) -> tuple[str, list[str]] | None:
     >>> split_prompt("Use this.\\nContext:\\nOslo, 1040\\n---\\nBergen, 1070\\nQuestion: When?\\nAnswer:")
     ('When?', ['Oslo, 1040', 'Bergen, 1070'])
     """
+    tagged, tagged_question = TAGGED_CONTEXTS.search(text), TAGGED_QUESTION.search(text)
+    if tagged and tagged_question and tagged_question[2].strip():
+        contexts = tagged[2].strip()
+        return tagged_question[2].strip(), split_passages(contexts) if contexts else []
     begin, asked = CONTEXT_MARK.search(text), list(QUESTION_MARK.finditer(text))
     if begin is None or not asked or asked[-1].start() <= begin.end():
         return None

@@ -1,4 +1,7 @@
-"""Paths into records: names joined by dots, `[0]`, `[-1]`, `[]` for every item, and `*` for numbered names."""
+"""Paths into records: names joined by dots, `[0]`, `[-1]`, and `*` for numbered names.
+
+`[]` stands for every item of a list, `[type=retriever]` for those whose `type` is that.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ import msgspec
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
 """What a path that leads nowhere gives; None is a value."""
-BRACKETS = re.compile(r"^(.*?)((?:\[(?:-?\d+)?\])+)$", re.DOTALL)
-BRACKET = re.compile(r"\[(-?\d+)?\]")
+PLACE = r"-?\d+|[^\[\]=]+=[^\[\]]*"
+BRACKETS = re.compile(rf"^(.*?)((?:\[(?:{PLACE})?\])+)$", re.DOTALL)
+BRACKET = re.compile(rf"\[({PLACE})?\]")
 MAX_PATH_DEPTH = 10
 """Deepest objects whose keys are columns."""
 MAX_EMBEDDED_BYTES = 2**24
@@ -38,13 +42,16 @@ def get_path(record: Any, path: str) -> Any:
     """Return the value at a path, or `ABSENT`.
 
     A name is taken literally first, dots, brackets and all. `NAME[]` gives a list of what the rest of the path finds
-    in each item, `context_*` one of the values of `context_1`, `context_2` … in the order of their numbers.
+    in each item, `NAME[KEY=VALUE]` one of what it finds in the items that have this value,
+    `context_*` one of the values of `context_1`, `context_2` … in the order of their numbers.
 
     >>> turns = {"messages": [{"content": "Hello"}, {"content": "When?"}]}
     >>> get_path(turns, "messages[-1].content"), get_path(turns, "messages[].content"), get_path(turns, "a.b")
     ('When?', ['Hello', 'When?'], ABSENT)
     >>> get_path({"doc_2": "b", "doc_10": "c", "doc_1": "a"}, "doc_*")
     ['a', 'b', 'c']
+    >>> get_path({"steps": [{"type": "llm"}, {"type": "search", "output": "b"}]}, "steps[type=search].output")
+    ['b']
     """
     record = parse_embedded(record)
     if isinstance(record, dict):
@@ -81,7 +88,12 @@ def _get_items(value: Any, places: list[str], rest: str) -> Any:
         return get_path(value, rest) if rest else value
     if not isinstance(value, (list, tuple)):
         return ABSENT
-    if places[0]:
+    if "=" in places[0]:
+        key, _, expected = places[0].partition("=")
+        value = [item for item in value if get_path(item, key) == expected]
+        if not value:
+            return ABSENT
+    elif places[0]:
         place = int(places[0])
         return _get_items(value[place], places[1:], rest) if -len(value) <= place < len(value) else ABSENT
     matches = [_get_items(item, places[1:], rest) for item in value]
@@ -106,6 +118,15 @@ def _get_numbered(record: dict[str, Any], pattern: str, rest: str) -> Any:
     names = list_numbered(record, pattern)
     values = [get_path(record[name], rest) if rest else record[name] for name in names]
     return [None if value is ABSENT else value for value in values] if names else ABSENT
+
+
+def count_spread(path: str) -> int:
+    """Count the places of a path at which it takes many items.
+
+    >>> count_spread("a[].b[type=c].d[0]")
+    2
+    """
+    return sum(not place or "=" in place for place in BRACKET.findall(path))
 
 
 def get_root(record: dict[str, Any], path: str) -> list[str]:

@@ -16,9 +16,9 @@ import msgspec
 
 from ragfault import records
 from ragfault.errors import InputError, UnknownName
+from ragfault.io.datasets.natural_questions import flatten_natural_questions
 from ragfault.io.field_values import make_content_id
 from ragfault.io.files import iterate_lines, open_bytes
-from ragfault.io.formats.natural_questions import flatten_natural_questions
 from ragfault.records import Chunk, Gold, Latency, TokenCounts, Trace
 
 

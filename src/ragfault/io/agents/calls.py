@@ -1,0 +1,143 @@
+"""Calls in records: the steps of a trace below its record, and the rows of a file that are the calls of traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ragfault.io.field_values import InvalidRecord
+from ragfault.io.formats.conversations import SEARCH_WORDS, has_roles
+from ragfault.io.formats.field_names import join_words, split_words
+from ragfault.io.formats.passages import classify
+from ragfault.io.formats.paths import list_paths
+from ragfault.io.formats.record_lists import MAX_OPEN_EVENTS, is_record
+
+RawRecord = dict[str, Any]
+RETRIEVAL_WORDS = SEARCH_WORDS | {"search"}
+KIND_NAMES = frozenset(("type", "kind", "name", "step", "stage", "tool"))
+"""Last words of keys that tell what a call does."""
+INNER_CALLS = ("spans", "children", "steps", "calls")
+INPUT_WORDS = frozenset(("input", "inputs", "request", "args", "arguments", "kwargs", "query", "metadata"))
+MAX_CALL_DEPTH = 6
+
+
+def list_retrieval_paths(path: str, value: Any, depth: int = 0) -> list[str]:
+    """List the paths of what was retrieved, in a list of the calls of a trace and in the calls within these.
+
+    >>> search = {"type": "retriever", "input": "When?", "output": [{"text": "It leaves at six."}]}
+    >>> list_retrieval_paths("steps", [search, {"type": "llm", "output": "At six."}])
+    ['steps[type=retriever].output']
+    """
+    calls = value if isinstance(value, list) and depth < MAX_CALL_DEPTH else []
+    matches: dict[str, None] = {}
+    is_list = bool(calls) and all(isinstance(call, dict) for call in calls)
+    for call in calls if is_list and not has_roles(calls) else ():
+        kind = next(_iterate_kinds(call), None)
+        if kind is not None and "[0]" not in path:
+            matches |= dict.fromkeys(f"{path}[{kind}].{part}" for part in _iterate_outputs(call))
+        for key in INNER_CALLS:
+            matches |= dict.fromkeys(list_retrieval_paths(f"{path}[].{key}", call.get(key), depth + 1))
+    return list(matches)
+
+
+def _iterate_kinds(call: RawRecord) -> Iterator[str]:
+    """Yield the keys and values that say that a call retrieves."""
+    for key, name in list_paths(call, 2):
+        named = isinstance(name, str) and len(name) < 200 and not set("[]=") & set(name)
+        if named and set(split_words(key)[-1:]) & KIND_NAMES and set(split_words(name)) & RETRIEVAL_WORDS:
+            yield f"{key}={name}"
+
+
+def _iterate_outputs(call: RawRecord) -> Iterator[str]:
+    """Yield the outermost paths of passages that a call returned."""
+    outer: list[str] = []
+    for key, part in list_paths(call, 3):
+        parts = set(key.lower().split("."))
+        if parts & (INPUT_WORDS | set(INNER_CALLS)) or any(key.startswith((f"{f}.", f"{f}[")) for f in outer):
+            continue
+        if isinstance(part, (list, dict)) and "[" not in key and classify(part) in ("passages", "texts"):
+            outer.append(key)
+            yield key
+
+
+class CallKeys(NamedTuple):
+    """Columns of rows that are calls: the trace, the call and the call above it."""
+
+    trace: str
+    call: str
+    parent: str
+
+
+def find_call_keys(samples: Sequence[RawRecord]) -> CallKeys | None:
+    """Find the columns that tell of which trace and below which call a row is; None where rows are no calls of traces.
+
+    >>> row = {"trace_id": "t", "id": "a", "parent_id": None, "inputs": {"question": "When?"}}
+    >>> find_call_keys([row, {**row, "id": "b", "parent_id": "a"}])
+    CallKeys(trace='trace_id', call='id', parent='parent_id')
+    """
+    names = {join_words(key): key for row in samples for key in row}
+    trace = names.get("rootspanid") or names.get("traceid")
+    call = names.get("spanid") or names.get("callid") or names.get("id")
+    parent = names.get("parentid") or names.get("parentspanid") or names.get("spanparents") or names.get("parentcallid")
+    if trace is None or call is None or parent is None:
+        return None
+    keys = CallKeys(trace, call, parent)
+    known = {str(row.get(call)) for row in samples}
+    return keys if any(_get_parent(row, keys) in known for row in samples) else None
+
+
+def _get_parent(row: RawRecord, keys: CallKeys) -> str | None:
+    parent = row.get(keys.parent)
+    parent = parent[0] if isinstance(parent, list) and parent else parent
+    return None if parent in (None, "", []) else str(parent)
+
+
+def join_calls(
+    rows: Iterable[tuple[int, Any]], keys: CallKeys, parse: Callable[[Any], RawRecord]
+) -> Iterator[tuple[int, Any]]:
+    """Join the calls of each trace: one that asks, and is below none that does, becomes the record of those below it.
+
+    >>> root = {"trace_id": "t", "id": "a", "parent_id": None, "inputs": {"question": "When?"}}
+    >>> rows = [(1, root), (2, {"trace_id": "t", "id": "b", "parent_id": "a", "output": ["At six."]})]
+    >>> [(number, row["id"], len(row["spans"])) for number, row in join_calls(rows, CallKeys(*list(root)[:3]), dict)]
+    [(1, 'a', 1)]
+    """
+    waiting: dict[str, list[tuple[int, RawRecord]]] = {}
+    for number, payload in rows:
+        try:
+            row = payload if number == 0 else parse(payload)
+        except InvalidRecord:
+            row = None
+        if not isinstance(row, dict) or row.get(keys.trace) is None:
+            yield number, payload
+            continue
+        name = str(row[keys.trace])
+        waiting[name] = [*waiting.pop(name, ()), (number, row)]
+        if len(waiting) > MAX_OPEN_EVENTS:
+            yield from _join_trace(waiting.pop(next(iter(waiting))), keys)
+    for calls in waiting.values():
+        yield from _join_trace(calls, keys)
+
+
+def _join_trace(calls: list[tuple[int, RawRecord]], keys: CallKeys) -> Iterator[tuple[int, RawRecord]]:
+    """Yield the records of a trace; its calls as they are where none of them asks."""
+    by_id = {str(row.get(keys.call)): row for _, row in calls}
+    asking = {name for name, row in by_id.items() if is_record(row)}
+    tops = {name: _find_top(name, by_id, asking, keys) for name in by_id}
+    for number, row in calls:
+        name = str(row.get(keys.call))
+        if not asking:
+            yield number, row
+        elif tops[name] == name and by_id[name] is row:
+            below = [other for key, other in by_id.items() if tops[key] == name and key != name]
+            yield number, {**row, **({"spans": below} if below else {})}
+
+
+def _find_top(name: str, by_id: dict[str, RawRecord], asking: set[str], keys: CallKeys) -> str | None:
+    """Find the outermost call at or above one that asks; None where none does."""
+    top, seen, here = None, set(), name
+    while here in by_id and here not in seen:
+        seen.add(here)
+        top = here if here in asking else top
+        here = _get_parent(by_id[here], keys) or ""
+    return top

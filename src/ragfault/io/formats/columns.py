@@ -1,0 +1,150 @@
+"""Columns of records: the paths that lead to content, with what the samples hold there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ragfault.io.agents.calls import list_retrieval_paths
+from ragfault.io.formats.conversations import find_turns, list_messages_by_id
+from ragfault.io.formats.field_names import is_metadata_container, is_record_metadata, rank_fields
+from ragfault.io.formats.passages import classify, is_spread_passages
+from ragfault.io.formats.paths import get_path, list_numbered, list_paths
+
+ColumnMap = dict[str, tuple[str, ...]]
+RawRecord = dict[str, Any]
+NUMBERED = re.compile(r"(.*?[^\d])?(\d{1,3})(\D*)")
+
+
+class Column(NamedTuple):
+    """A column, or a path into one, with what the samples hold there."""
+
+    path: str
+    kind: str
+    values: tuple[Any, ...]
+    """The values that are there, in order."""
+    place: int
+
+    @property
+    def depth(self) -> int:
+        return self.path.count(".") + self.path.count("[")
+
+
+def overlaps(path: str, taken: Iterable[str]) -> bool:
+    """Tell whether a path, or one above or below it, is taken."""
+    roots = (".", "[")
+    return any(
+        path == other
+        or (path.startswith(other) and path[len(other)] in roots and not path.startswith(f"{other}[]."))
+        or (other.startswith(path) and other[len(path)] in roots and not other.startswith(f"{path}[]."))
+        for other in taken
+    )
+
+
+def list_columns(samples: Sequence[RawRecord], enter: bool = False) -> list[Column]:
+    """List the columns and paths of the samples with their content, numbered columns joined to one.
+
+    An object that is called metadata is no columns, unless it may be entered to find the question there.
+    """
+    values: dict[str, list[Any]] = {}
+    for sample in samples:
+        for path, value in list_paths(sample, is_leaf=_is_chunks_object):
+            if not _is_below_container(path, sample, enter):
+                values.setdefault(path, []).append(value)
+                for part in (*_list_item_paths(path, value), *list_retrieval_paths(path, value)):
+                    values.setdefault(part, []).append(get_path(sample, part))
+    for path in [path for path in values if _is_below_passages(path, values)]:
+        del values[path]
+    for pattern, names in _find_numbered(values).items():
+        for path in names:
+            del values[path]
+        lists = [matches for sample in samples if isinstance(matches := get_path(sample, pattern), list)]
+        matches = [[text for text in texts if text] for texts in lists]
+        values[pattern] = [texts for texts in matches if texts]
+    return [
+        Column(path, _choose_kind(content), tuple(value for value in content if classify(value) != "empty"), place)
+        for place, (path, content) in enumerate(values.items())
+    ]
+
+
+def _is_below_passages(path: str, values: dict[str, list[Any]]) -> bool:
+    """Tell whether a path enters a list of passages, which is read at once."""
+    ends = [match.start() for match in re.finditer(r"\[0\]", path)]
+    return any(
+        any(
+            (len(value) > 1 or any(field == "chunks" for field, _ in rank_fields(path[:end])))
+            and classify(value) in ("passages", "texts")
+            for value in values.get(path[:end], ())
+            if isinstance(value, list)
+        )
+        for end in ends
+    )
+
+
+def _is_chunks_object(value: Any) -> bool:
+    """Tell whether an object is passages by itself, whose keys are no columns."""
+    if list_messages_by_id(value) is not None:
+        return True
+    return is_spread_passages(value) and not any(rank_fields(str(key)) for key in value if key in ("query", "answer"))
+
+
+def _is_below_container(path: str, sample: RawRecord, enter: bool) -> bool:
+    """Tell whether a path leads into an object that is metadata at once; passages in `metadata` are content."""
+    parts = path.split(".")
+    if path in sample and parts[0] == "attributes":
+        parts = parts[1:]  # a table of spans
+    if not any(is_metadata_container(part) and (not enter or not is_record_metadata(part)) for part in parts[:-1]):
+        return False
+    is_named = any(field == "chunks" for field, _ in rank_fields(path))
+    return not (is_named and is_record_metadata(parts[-2]) and is_passages(get_path(sample, path)))
+
+
+def is_passages(value: Any) -> bool:
+    """Tell whether a value is passages or texts."""
+    return classify(value) in ("passages", "texts")
+
+
+def _is_chat(value: Any) -> bool:
+    """Tell whether a list is a conversation in which a user speaks."""
+    is_list = isinstance(value, list) and any(isinstance(item, dict) for item in value)
+    return is_list and any(turn["role"] == "user" for turn in find_turns(value) or ())
+
+
+def _list_item_paths(path: str, value: Any) -> list[str]:
+    """List the paths of passages that lie within the items of a list, as results of a search call do."""
+    items = value if isinstance(value, list) and not _is_chat(value) else []
+    keys = {
+        key: None
+        for item in items
+        if isinstance(item, dict) and not item.keys() & {"role", "speaker", "from", "sender"}
+        for key, part in list_paths(item, 3)
+        if isinstance(part, list) and "[" not in key
+        if key.rpartition(".")[2] not in ("content", "parts", "summary", "sentences", "messages", "choices")
+        if classify(part) in ("passages", "texts")
+    }
+    return [f"{path}[].{key}" for key in keys] if len(items) > 1 else []
+
+
+def _find_numbered(values: dict[str, list[Any]]) -> dict[str, list[str]]:
+    """Find columns that differ in a number alone and hold texts or passages: pattern → columns."""
+    groups: dict[str, list[str]] = {}
+    for path in values:
+        if "[" not in path and (match := NUMBERED.fullmatch(path.rpartition(".")[2])):
+            above = path.rpartition(".")[0]
+            pattern = f"{match[1] or ''}*{match[3]}"
+            groups.setdefault(f"{above}.{pattern}" if above else pattern, []).append(path)
+    return {
+        pattern: names
+        for pattern, names in groups.items()
+        if (len(names) > 1 or any(field == "chunks" for field, _ in rank_fields(pattern.replace("*", ""))))
+        and pattern != "*"
+        and list_numbered(values, pattern)
+    }
+
+
+def _choose_kind(values: Sequence[Any]) -> str:
+    """Choose the kind of a column by the kinds of its values: the richest that is there."""
+    kinds = {classify(value) for value in values} - {"empty"}
+    order = ("conversation", "passages", "texts", "text", "words", "objects", "object", "lists", "word", "codes")
+    return next((kind for kind in order if kind in kinds), next(iter(kinds), "empty"))
