@@ -205,6 +205,11 @@ def invent(trace: Trace) -> Trace:
     return trace if trace.answer is None else replace(trace, answer=answer)
 
 
+def add_invention(trace: Trace) -> Trace:
+    """Add what no chunk says to the answer."""
+    return replace(trace, answer=f"{trace.answer} {invent(trace).answer}") if trace.answer else trace
+
+
 def is_unknowable(trace: Trace) -> bool:
     """Return whether a query is taken for one of the fifth that the documents do not answer."""
     return crc32(trace.id.encode()) % 5 == 0
@@ -214,8 +219,7 @@ def answer_carelessly(trace: Trace) -> Trace:
     """Answer what cannot be known, and add what no chunk says to a third of the other answers."""
     if is_unknowable(trace):
         return replace(invent(trace), answerable=False, gold=None, reference=None, facts=None)
-    more = among(1 / 3, lambda t: replace(t, answer=f"{t.answer} {invent(t).answer}"))
-    return more(trace) if trace.answer else trace
+    return among(1 / 3, add_invention)(trace)
 
 
 def refuse_the_unknowable(trace: Trace) -> Trace:
@@ -286,6 +290,11 @@ SITUATIONS = {
         words="Source data broke (facts of the answer key left the sources)",
         layer="source data",
         unkeyed_words="state other figures, and without an answer key nothing tells which are right",
+    ),
+    "W11 dates wrong, and answers invent": Situation(
+        change=in_turn(misdate_documents(0.6), among(0.4, add_invention)),
+        exits=(1,),
+        words="the answers are less grounded in the chunks",
     ),
     "nothing": Situation(change=lambda trace: trace, exits=(0,), words="No layer broke"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ragfault.io.runs import Run
 from ragfault.records import Chunk, Latency, Trace
 from ragfault.reports.terminal.comparison import render_comparison_markdown, render_comparison_terminal
 from ragfault.reports.terminal.scorecard import render_scorecard_terminal
-from sample_runs import SYSTEM_METRICS, FixedJudge, evaluate_system, system
+from sample_runs import SYSTEM_METRICS, FixedJudge, Pair, evaluate_system, system
 
 
 @pytest.fixture(scope="module")
@@ -259,11 +260,72 @@ def test_few_traces_give_no_wrong_layer(tmp_path: Path):
             assert "cannot" in comparison.sentence
 
 
-def test_a_second_fault_shows_behind_a_retrieval_fault(baseline: Run, tmp_path: Path):
-    """Where retrieval and generation broke together both are named, the second on traces whose retrieval held."""
-    comparison = bisect(baseline, evaluate_system(tmp_path / "new", system(200, 2, retrieval=0.3, grounding=0.4)))
+@pytest.mark.parametrize(
+    ("faults", "layers"),
+    [
+        ({"retrieval": 0.6, "grounding": 0.2}, ["retrieval", "generation"]),
+        ({"retrieval": 0.2, "grounding": 0.6}, ["generation", "retrieval"]),
+    ],
+    ids=["retrieval", "generation"],
+)
+def test_of_two_faults_that_with_the_stronger_evidence_stands_first(
+    baseline: Run, tmp_path: Path, faults: dict[str, float], layers: list[str]
+):
+    """Where retrieval and generation broke together both are named, generation on traces whose retrieval held."""
+    comparison = bisect(baseline, evaluate_system(tmp_path / "new", system(200, 2, **faults)))
+    assert [fault.layer for fault in comparison.faults] == layers
+    assert {fault.layer: fault.certain for fault in comparison.faults} == {"retrieval": True, "generation": False}
+
+
+def test_a_fault_that_shows_on_no_pair_with_the_same_chunks_stands_behind_retrieval(baseline: Run, tmp_path: Path):
+    """However strong its evidence: where every list holds another chunk, the chunks may be its cause."""
+    traces = system(200, 2, retrieval=0.2, grounding=0.6)
+    moved = [
+        (replace(t, chunks=(*(t.chunks or ()), Chunk(id=f"{t.id}-more", text="Of no use."))), v) for t, v in traces
+    ]
+    comparison = bisect(baseline, evaluate_system(tmp_path / "new", moved))
     assert [fault.layer for fault in comparison.faults] == ["retrieval", "generation"]
-    assert [fault.certain for fault in comparison.faults] == [True, False]
+
+
+def invent_claims(pair: Pair) -> Pair:
+    trace, seen = pair
+    return trace, replace(seen, claim=tuple(replace(claim, support="unsupported") for claim in seen.claim or ()))
+
+
+def use_first(pair: Pair) -> Pair:
+    trace, seen = pair
+    use = seen.use or ()
+    return trace, replace(seen, use=(use[0], *(replace(chunk, used=False) for chunk in use[1:])))
+
+
+def add_chunk(pair: Pair) -> Pair:
+    trace, seen = pair
+    return replace(trace, chunks=(*(trace.chunks or ()), Chunk(id=f"{trace.id}-more", text="Of no use."))), seen
+
+
+def copy_first(pair: Pair) -> Pair:
+    trace, seen = pair
+    first, second, third = trace.chunks or ()
+    return replace(trace, chunks=(first, second, replace(third, text=first.text))), seen
+
+
+@pytest.mark.parametrize("everywhere", [True, False], ids=["everywhere", "there"])
+def test_a_drop_only_where_the_chunks_are_others_is_no_second_fault(tmp_path: Path, everywhere: bool):
+    """Where lists hold other chunks, these may be its cause; a drop also where they are the same is a second fault."""
+    new = system(200, 2, retrieval=0.4)
+    odd = [invent_claims(pair) if everywhere else pair for pair in new[1::2]]
+    even = [invent_claims(add_chunk(pair)) for pair in new[::2]]
+    runs = [evaluate_system(tmp_path / "old", system(200, 1)), evaluate_system(tmp_path / "new", [*even, *odd])]
+    assert sorted(fault.layer for fault in bisect(*runs).faults) == ["generation"] * everywhere + ["retrieval"]
+
+
+@pytest.mark.parametrize(("change", "layers"), [(copy_first, ["retrieval"]), (add_chunk, ["generation", "retrieval"])])
+def test_a_drop_among_new_copies_is_no_second_fault(tmp_path: Path, change: Callable[[Pair], Pair], layers: list[str]):
+    """Where every list holds a text twice, the answers may follow the copies; a chunk that was added is none."""
+    old = [use_first(pair) for pair in system(200, 1)]
+    new = [invent_claims(change(use_first(pair))) for pair in system(200, 2, retrieval=0.4)]
+    runs = [evaluate_system(tmp_path / "old", old), evaluate_system(tmp_path / "new", new)]
+    assert sorted(fault.layer for fault in bisect(*runs).faults) == layers
 
 
 def test_a_longer_list_alone_does_not_lower_relevance_at_equal_depth(baseline: Run, tmp_path: Path):

@@ -6,7 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.situations import Situation, build_pair, change_chunks, demo_traces, drop_figures, in_turn
+from benchmarks.faults.combined import name_layers
+from benchmarks.faults.corpora import handbook_corpus
+from benchmarks.faults.situations import (
+    Change,
+    Situation,
+    add_invention,
+    among,
+    build_pair,
+    change_chunks,
+    demo_traces,
+    drop_figures,
+    in_turn,
+    misdate_documents,
+)
 from benchmarks.faults.unseen import fresh_kinds, second_kinds
 from benchmarks.faults.unseen.corpora import shop_chunks, shop_questions
 from benchmarks.faults.unseen.kinds import KINDS
@@ -94,3 +107,39 @@ def test_facts_that_left_the_sources_are_a_fault_of_the_sources(tmp_path: Path):
         result = bisect(*runs, margin=0.05)
         verdicts.append((result.verdict, [ruling.branch for ruling in result.tree if ruling.outcome == "fault"]))
     assert verdicts == [("fault", ["3 source data"]), ("cannot tell", [])]
+
+
+def shorten(trace: Trace) -> Trace:
+    """Cut the answer after six words."""
+    return replace(trace, answer=" ".join((trace.answer or "").split()[:6]))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("change", "layers"),
+    [
+        (in_turn(misdate_documents(0.6), among(0.4, add_invention)), {"generation", "source data"}),
+        (in_turn(misdate_documents(0.4), shorten), {"generation", "source data"}),
+        (misdate_documents(0.6), {"source data"}),
+        (
+            in_turn(
+                lambda t: change_chunks(t, lambda c: replace(c, text=f"{c.text} Page 7 of 90.")),
+                among(0.4, add_invention),
+            ),
+            {"generation"},
+        ),
+    ],
+    ids=["invented", "cut", "dates alone", "harmless edits"],
+)
+def test_source_data_can_be_a_second_fault(tmp_path: Path, change: Change, layers: set[str]):
+    """Facts that left the texts under the same ids are named beside another fault, and only where they left."""
+    sides = build_pair(demo_traces(), Situation(change=change, exits=(1,), words=""), key=True, n=104)
+    runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
+    assert {fault.layer for fault in bisect(*runs).faults} == layers
+
+
+@pytest.mark.long
+def test_source_data_can_be_a_second_fault_behind_retrieval(tmp_path: Path):
+    """Where a reranker is gone and documents are stale, both are named."""
+    layers = name_layers(handbook_corpus(), ("reranker-removed", "stale-documents"), tmp_path, n=120)
+    assert layers == ["retrieval", "source data"]

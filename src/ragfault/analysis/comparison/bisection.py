@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.attribution.answer_defects import (
-    COPIES_METRIC,
     add_answer_defects,
     find_defect_faults,
     mark_defects,
@@ -24,6 +23,7 @@ from ragfault.analysis.comparison.attribution.edited_sources import (
     place_by_texts,
 )
 from ragfault.analysis.comparison.attribution.example_traces import pick_examples
+from ragfault.analysis.comparison.attribution.second_faults import find_second_faults
 from ragfault.analysis.comparison.attribution.segment_search import search_segments
 from ragfault.analysis.comparison.comparability import (
     describe_blocked,
@@ -34,11 +34,11 @@ from ragfault.analysis.comparison.comparability import (
 from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
 from ragfault.analysis.comparison.decision_tree import (
     EQUAL_DEPTH,
-    GOLD_METRICS,
     STAGES_BY_BRANCH,
     STAGES_BY_LAYER,
     TREE_METRICS,
     TreeWalk,
+    describe_change,
     excludes_drop,
 )
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
@@ -52,14 +52,7 @@ from ragfault.analysis.comparison.pipeline_checks import (
     find_silent_pairs,
     split_checks,
 )
-from ragfault.analysis.comparison.records import (
-    Bisection,
-    BranchDecision,
-    Comparison,
-    LayerFault,
-    MetricChange,
-    RunDifference,
-)
+from ragfault.analysis.comparison.records import Bisection, BranchDecision, Comparison, LayerFault, MetricChange
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
 from ragfault.analysis.comparison.stages.evidence import collect_evidence
 from ragfault.analysis.comparison.stages.paired_traces import read_pairs
@@ -73,15 +66,11 @@ from ragfault.analysis.comparison.trade_offs import (
 )
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import AnyRun, MetricInfo
-from ragfault.rules import RELEVANT_LEVELS
 
 VerdictSentence = tuple[Literal["fault", "no fault", "cannot tell"], str]
-SECOND_LOOK = "again: generation"  # branch name of the check on the traces with unaffected retrieval
 TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 """Of alpha, for the metrics and checks together, and for the search for a segment; the rest is for what one side
 records less often (0.001 of 0.05), so that all of them together name anything with a chance of at most alpha."""
-LEAST_UNMOVED, UNMOVED_SHARE = 30, 0.2
-"""Pairs with the same chunks, and their share, from which a second fault must show there as well."""
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
 
 
@@ -95,9 +84,9 @@ def bisect(
     """Name the layer that broke between two runs, or say that the data cannot tell.
 
     The metrics of the decision tree are compared on the paired traces and corrected among themselves; the
-    branches are walked in order and the first that matches is the first fault. Where retrieval broke,
-    generation is checked again on the traces whose retrieval did not get worse, so that a second fault is
-    not hidden behind the first. Gold ids that no longer describe the candidate's corpus are left out with a
+    branches are walked in order and the first that matches is a fault. Other layers are then checked on the pairs
+    on which it cannot be the cause, so that a second fault is not hidden behind the first; the one with the strongest
+    evidence stands first. Gold ids that no longer describe the candidate's corpus are left out with a
     warning. `options` are those of `compare`: margin, margins, alpha, power, anyway, seed.
 
     Without a `pair_mask` every field is searched for the segment that a drop is confined to. Where the pairs as a
@@ -139,9 +128,9 @@ def bisect(
     if faults:
         placed = place_by_texts(side, faults[0], pair_mask, options)
         faults, tree = [placed], move_decision(tree, faults[0], placed)
-    if faults and faults[0].layer == "retrieval":
-        more, ruling = _recheck_generation(side, comparison, pair_mask, options, differences)
-        faults, tree = [*faults, *more], [*tree, ruling]
+    if faults:
+        faults, rulings = find_second_faults(side, comparison, faults[0], pair_mask, options, differences)
+        tree = [*tree, *rulings]
     if not faults and explained is None and not blocked:
         faults = find_defect_faults(side, defects, full.alpha, pair_mask, options)
         tree = mark_defects(tree, faults)
@@ -238,7 +227,7 @@ def _explain_by_more_chunks(walk: TreeWalk) -> VerdictSentence | None:
     gain = walk.changes.get("completeness")
     if not lost or walk.faults[0].branch[0] != "6" or gain is None or gain.verdict != "better":
         return None
-    return "no fault", f"No layer broke, a trade-off: {_change_text(gain)}, while {_change_text(lost[0])}."
+    return "no fault", f"No layer broke, a trade-off: {describe_change(gain)}, while {describe_change(lost[0])}."
 
 
 def _explain_by_refusals(
@@ -267,9 +256,9 @@ def _explain_by_refusals(
     other = TreeWalk(rest, walk.differences)
     if any(not is_outweighed(change, other.changes) for fault in other.faults for change in fault.evidence):
         return None
-    lost = _change_text(dropped[0])
+    lost = describe_change(dropped[0])
     if without is shift.pairs and gain is not None:
-        text = f"{_change_text(gain)}, while {lost}: {shift.describe()}"
+        text = f"{describe_change(gain)}, while {lost}: {shift.describe()}"
         return "no fault", f"No layer broke, a trade-off: {text}."
     text = f"{lost}, but {shift.describe()}, and they explain the drop"
     return "cannot tell", f"No layer is shown to have broken: {text}."
@@ -293,7 +282,7 @@ def _explain_by_edits(
     lost = [change for fault in walk.faults for change in fault.evidence]
     if not lost or walk.faults[0].branch[0] not in "47" or not is_lost_with_edits(paired, lost[0], pair_mask, options):
         return None
-    return "cannot tell", f"No layer is shown to have broken: {_change_text(lost[0])}, but {edits}."
+    return "cannot tell", f"No layer is shown to have broken: {describe_change(lost[0])}, but {edits}."
 
 
 def _without_faults(tree: Sequence[BranchDecision], explained: VerdictSentence | None) -> list[BranchDecision]:
@@ -349,93 +338,6 @@ def _add_equal_depth(paired: PairedRuns) -> None:
         paired.add_metric(MetricInfo(EQUAL_DEPTH, "retrieval"), left, right)
 
 
-def _recheck_generation(
-    paired: PairedRuns,
-    comparison: Comparison,
-    pair_mask: NDArray[np.bool_] | None,
-    options: Mapping[str, Any],
-    differences: Sequence[RunDifference],
-) -> tuple[list[LayerFault], BranchDecision]:
-    """Find the faults behind one of retrieval, on traces whose retrieval got no worse and lost nothing relevant.
-
-    Source data is named only where texts changed under the same ids: other chunks may contradict the key by themselves.
-    """
-    calm = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask.copy()
-    for change in comparison.changes:
-        if change.metric == EQUAL_DEPTH or metric_name(change.metric) in GOLD_METRICS:
-            old, new = paired.values(change.metric, 0), paired.values(change.metric, 1)
-            calm &= ~(new < old - change.margin)
-    relevant = [_count_relevant_texts(paired, side)[paired.paired_rows(side)] for side in (0, 1)]
-    calm &= relevant[1] >= relevant[0]
-    calm &= ~(paired.values(COPIES_METRIC, 1) > paired.values(COPIES_METRIC, 0))
-    calm &= _keeps_used_chunks(paired)
-    chosen = [
-        c.metric for c in comparison.changes if c.layer != "retrieval" or metric_name(c.metric) == "chunk_attribution"
-    ]
-    scope = f"on {int(calm.sum()):,} pairs whose retrieval did not get worse"
-    if not bool(calm.any()) or not chosen:
-        return [], BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="not measured", why=scope)
-    walk = TreeWalk(compare(paired, metrics=chosen, pair_mask=calm, **options), differences, retrieval_unaffected=True)
-    edited = any(difference.name == "texts" for difference in differences)
-    placed = [place_by_texts(paired, fault, calm, options) for fault in walk.faults]
-    faults = [
-        replace(fault, certain=False)
-        for fault in placed
-        if (fault.layer == "generation" and _drops_without_retrieval(paired, fault.evidence[0], calm))
-        or (fault.layer == "source data" and edited)
-    ]
-    faults.sort(key=_measure_strength, reverse=True)
-    if faults:
-        why = f"{scope}: {'; '.join(_change_text(fault.evidence[0]) for fault in faults)}"
-        return faults, BranchDecision(branch=SECOND_LOOK, layer="generation", outcome="fault", why=why)
-    clear = walk.verdict == "no fault"
-    outcome: Literal["ruled out", "cannot tell"] = "ruled out" if clear else "cannot tell"
-    return [], BranchDecision(branch=SECOND_LOOK, layer="generation", outcome=outcome, why=f"{scope} no drop is shown")
-
-
-def _measure_strength(fault: LayerFault) -> float:
-    """Measure the evidence of a fault: its change in units of the half width of its interval."""
-    difference = fault.evidence[0].difference
-    assert difference is not None
-    return abs(difference.mean) / max(difference.high - difference.low, 1e-9)
-
-
-def _drops_without_retrieval(paired: PairedRuns, change: MetricChange, calm: NDArray[np.bool_]) -> bool:
-    """Return whether a drop is at least half as large where the chunks are the same; true where few pairs tell."""
-    assert change.difference is not None
-    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
-    same = moved[calm & paired.pairing.same_chunks & np.isfinite(moved)]
-    if len(same) < max(LEAST_UNMOVED, UNMOVED_SHARE * change.n):
-        return True
-    return bool(abs(same.mean()) >= 0.5 * abs(change.difference.mean) and same.mean() * change.difference.mean > 0)
-
-
-def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:
-    """Count the relevant chunks of each trace; copies of a text count once."""
-    contents = paired.contents[side]
-    counts = []
-    for places, levels in zip(contents.trace_keys, paired.chunk_levels(side), strict=True):
-        texts = [contents.keys[place].text or contents.keys[place].id for place in places]
-        relevant = {text for text, level in zip(texts, levels, strict=False) if level in RELEVANT_LEVELS}
-        counts.append(len(relevant))
-    return np.array(counts, dtype=np.int64)
-
-
-def _keeps_used_chunks(paired: PairedRuns) -> NDArray[np.bool_]:
-    """Return the pairs on which the candidate retrieved every text that the baseline's answer draws on."""
-    texts = [[key.text or key.id for key in contents.keys] for contents in paired.contents]
-    used = [
-        [place for place, use in enumerate(verdicts.use or ()) if use.used] for verdicts in paired.runs[0].verdicts()
-    ]
-    old, new = paired.contents[0].trace_keys, paired.contents[1].trace_keys
-    rows = zip(paired.paired_rows(0).tolist(), paired.paired_rows(1).tolist(), strict=True)
-    keeps = [
-        {texts[0][old[left][place]] for place in used[left]} <= {texts[1][key] for key in new[right]}
-        for left, right in rows
-    ]
-    return np.array(keeps, dtype=bool)
-
-
 def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison) -> str:
     if faults:
         also = [fault.title for fault in faults[1:]]
@@ -446,7 +348,7 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
             f"not drop by its margin{_describe_gains(comparison)}."
         )
     if walk.undecided is not None:
-        return f"{_change_text(walk.undecided)}, but the data cannot tell whether retrieval moved with it."
+        return f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it."
     least = [c for c in comparison.changes if c.detectable is not None and not excludes_drop(c)]
     if not least:
         few = any(change.n for change in comparison.changes)
@@ -466,9 +368,9 @@ def describe_fault(fault: LayerFault, changes: Mapping[str, MetricChange], unit:
     `unit` names what the changes count: paired traces, or the traces of each of two windows.
     """
     gain = find_gain(fault.evidence[0], changes)
-    more = f", while {_change_text(gain, unit)}" if gain is not None else ""
+    more = f", while {describe_change(gain, unit)}" if gain is not None else ""
     stages = ", ".join(suspect.stage for suspect in fault.suspects)
-    lead = f"{fault.layer.capitalize()} broke ({fault.title}): {_change_text(fault.evidence[0], unit)}"
+    lead = f"{fault.layer.capitalize()} broke ({fault.title}): {describe_change(fault.evidence[0], unit)}"
     return f"{lead}{more}; look at {stages}."
 
 
@@ -476,16 +378,4 @@ def _describe_gains(comparison: Comparison) -> str:
     """Describe the metric that is most clearly better; nothing where none is."""
     gains = [change for change in comparison.changes if change.verdict == "better"]
     best = min(gains, key=lambda change: (change.adjusted or 0.0, -change.n), default=None)
-    return "" if best is None else f"; {_change_text(best)}"
-
-
-def _change_text(change: MetricChange, unit: str = "paired traces") -> str:
-    assert change.difference is not None
-    low, high = change.difference.low, change.difference.high
-    p = change.adjusted if change.adjusted is not None else 1.0
-    word = {"dropped": "fell", "rose": "rose"}.get(change.state, "moved")
-    shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
-    return (
-        f"{change.metric} {word} by {abs(change.difference.mean):.3f} "
-        f"[{min(abs(low), abs(high)):.3f}, {max(abs(low), abs(high)):.3f}] on {change.n:,} {unit} ({shown})"
-    )
+    return "" if best is None else f"; {describe_change(best)}"

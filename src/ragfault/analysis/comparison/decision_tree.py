@@ -261,6 +261,19 @@ def excludes_drop(change: MetricChange) -> bool:
     return change.state == "cannot tell" and change.difference is not None and change.difference.low > -change.margin
 
 
+def describe_change(change: MetricChange, unit: str = "paired traces") -> str:
+    """Describe a change: how far the metric fell or rose, its interval, on how many pairs, and p."""
+    assert change.difference is not None
+    low, high = change.difference.low, change.difference.high
+    p = change.adjusted if change.adjusted is not None else 1.0
+    word = {"dropped": "fell", "rose": "rose"}.get(change.state, "moved")
+    shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
+    return (
+        f"{change.metric} {word} by {abs(change.difference.mean):.3f} "
+        f"[{min(abs(low), abs(high)):.3f}, {max(abs(low), abs(high)):.3f}] on {change.n:,} {unit} ({shown})"
+    )
+
+
 def _rise(difference: RunDifference) -> float:
     return (difference.candidate or 0.0) - (difference.baseline or 0.0)
 

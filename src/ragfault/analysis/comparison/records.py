@@ -270,7 +270,7 @@ class Bisection(PrintedResult, Struct, frozen=True, kw_only=True):
     sentence: str
     """The verdict in one sentence."""
     faults: tuple[LayerFault, ...]
-    """In order of the tree; start with the first."""
+    """In order of evidence; start with the first."""
     tree: tuple[BranchDecision, ...]
     """Every branch in order, with its outcome and reason."""
     comparison: Comparison

@@ -199,7 +199,8 @@ def _weigh(bisection: Bisection, stage: str | None) -> tuple[Outcome, str]:
         if stage in (*STAGES_BY_BRANCH.get(fault.branch, ()), *STAGES_BY_LAYER.get(fault.layer, ())):
             listed = ", ".join(suspect.stage for suspect in fault.suspects)
             return "possible", f"it can cause what is shown, but the evidence points to {listed}"
-    return "not supported", f"what is shown is a fault of {bisection.faults[0].layer}, which {stage} does not cause"
+    layers = " and ".join(dict.fromkeys(fault.layer for fault in bisection.faults))
+    return "not supported", f"what is shown is a fault of {layers}, which {stage} does not cause"
 
 
 def _show(key: str, value: Any) -> str:

@@ -117,7 +117,7 @@ def _place_contradictions(
 
     The sources cannot be the cause of what happens on pairs whose chunks did not change.
     """
-    [change] = _compare_part(paired, [fault.evidence[0].metric], paired.pairing.same_chunks & pair_mask, options)
+    [change] = find_drops(paired, [fault.evidence[0].metric], paired.pairing.same_chunks & pair_mask, options)
     if change is None:
         return fault
     return replace(
@@ -140,8 +140,8 @@ def _place_damages(
     """
     damaged = find_damaged_pairs(paired) & pair_mask
     metric = fault.evidence[0].metric
-    [change] = _compare_part(paired, [metric], damaged, options)
-    if change is None or _compare_part(paired, [metric], pair_mask & ~damaged, options) != [None]:
+    [change] = find_drops(paired, [metric], damaged, options)
+    if change is None or find_drops(paired, [metric], pair_mask & ~damaged, options) != [None]:
         return fault
     return replace(
         fault,
@@ -162,26 +162,50 @@ def _place_lost_facts(
     Facts and the metric of the fault must both be lost where texts changed, and the metric must not be shown to have
     dropped elsewhere: an answer is cut short also where its chunks lost nothing.
     """
-    metric = fault.evidence[0].metric
-    facts = next((info.name for info in paired.shared_metrics() if metric_name(info.name) == "context_recall"), None)
+    metric, facts = fault.evidence[0].metric, _name_facts(paired)
     edited = find_edited_pairs(paired) & pair_mask
     if facts is None or not edited.any():
         return fault
     names = [metric, facts] if metric_name(metric) == "completeness" else [facts, metric]
-    dropped = _compare_part(paired, list(dict.fromkeys(names)), edited, options)
+    dropped = find_drops(paired, list(dict.fromkeys(names)), edited, options)
     if None in dropped:
         return fault
     if metric_name(metric) == "completeness":
         edited &= paired.values(facts, 1) < paired.values(facts, 0)
-    if _compare_part(paired, [metric], pair_mask & ~edited, options) != [None]:
+    if find_drops(paired, [metric], pair_mask & ~edited, options) != [None]:
         return fault
-    return replace(
-        fault,
+    return _blame_lost_facts([change for change in dropped if change is not None], fault.differences)
+
+
+def find_lost_facts(
+    paired: PairedRuns, pair_mask: PairMask, differences: Sequence[RunDifference], options: Mapping[str, Any]
+) -> LayerFault | None:
+    """Return the fault of sources whose texts lost facts of the key under the same chunk ids; None where none is shown.
+
+    Neither the answers nor the ranking can be the cause: only texts are read, and only on pairs on which every chunk
+    of the baseline is retrieved again.
+    """
+    facts, edited = _name_facts(paired), find_edited_pairs(paired) & pair_mask
+    if facts is None or not edited.any():
+        return None
+    [change] = find_drops(paired, [facts], edited, options)
+    return None if change is None else _blame_lost_facts([change], [d for d in differences if d.name == "texts"])
+
+
+def _name_facts(paired: PairedRuns) -> str | None:
+    """Return the metric for the share of the key's facts that the chunks hold, as the runs name it."""
+    return next((info.name for info in paired.shared_metrics() if metric_name(info.name) == "context_recall"), None)
+
+
+def _blame_lost_facts(evidence: Sequence[MetricChange], differences: Sequence[RunDifference]) -> LayerFault:
+    return LayerFault(
         layer="source data",
         branch=SOURCE_BRANCH.name,
         title="facts of the answer key left the sources",
-        evidence=tuple(change for change in dropped if change is not None),
+        evidence=tuple(evidence),
+        suspects=(),
         remedies=SOURCE_BRANCH.remedies,
+        differences=tuple(differences),
     )
 
 
@@ -192,12 +216,12 @@ def is_lost_with_edits(
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
     edited = find_edited_pairs(paired)
     there, elsewhere = (
-        _compare_part(paired, [change.metric], part & everything, options)[0] for part in (edited, ~edited)
+        find_drops(paired, [change.metric], part & everything, options)[0] for part in (edited, ~edited)
     )
     return there is not None and elsewhere is None
 
 
-def _compare_part(
+def find_drops(
     paired: PairedRuns, metrics: list[str], part: PairMask, options: Mapping[str, Any]
 ) -> list[MetricChange | None]:
     """Return the change of each metric on some pairs; None where no drop is shown there."""

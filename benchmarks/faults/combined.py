@@ -1,0 +1,84 @@
+"""Two faults at once: how often bisection names the layers of both, and no third.
+
+    python -m benchmarks.faults.combined [--size 200] [--seeds 3] [--strength medium]
+
+Prints for each pair of faults of different layers how often both layers are named, one of them, and a layer in which
+nothing broke, and which fault stands first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from ragfault.analysis import bisect
+from ragfault.evaluation import evaluate
+
+from .__main__ import JUDGE, LAYERS, METRICS
+from .corpora import Corpus, handbook_corpus, sample
+from .injection import FAULTS, STRENGTHS, Strength, configs, inject
+from .system import answers
+
+__all__ = ["PAIRS", "name_layers"]
+
+PAIRS = (
+    ("stale-documents", "invented-claims"),
+    ("stale-documents", "truncated"),
+    ("stale-documents", "fabricated-quotes"),
+    ("stale-documents", "wandering-preamble"),
+    ("wrong-dates", "altered-numbers"),
+    ("reranker-removed", "stale-documents"),
+    ("wrong-filter", "stale-documents"),
+    ("embedder-rotated", "invented-claims"),
+    ("reranker-removed", "over-refusal"),
+    ("wrong-filter", "truncated"),
+    ("duplicates", "invented-claims"),
+    ("chunks-small", "fabricated-quotes"),
+    ("top-k", "truncated"),
+    ("top-k", "stale-documents"),
+)
+"""Pairs of faults of different layers."""
+
+
+def name_layers(
+    corpus: Corpus, names: tuple[str, str], folder: Path, *, n: int = 200, seed: int = 0, strength: Strength = "medium"
+) -> list[str]:
+    """Return the layers that bisection names for a candidate with both faults, in its order."""
+    questions = sample(corpus, n, seed)
+    base, broken = configs(names[0], strength, seed)
+    sides = [answers(corpus, how, questions) for how in (base, inject(broken, names[1], strength))]
+    runs = [
+        evaluate(side, folder / f"{'-'.join(names)}-{seed}-{at}", metrics=METRICS, judge=JUDGE)
+        for at, side in enumerate(sides)
+    ]
+    return list(dict.fromkeys(fault.layer for fault in bisect(*runs, seed=seed).faults))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--size", type=int, default=200)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--strength", choices=STRENGTHS, default="medium")
+    asked = parser.parse_args()
+    corpus = handbook_corpus()
+    print("| faults | both | one | another layer | named |\n|---|---|---|---|---|")
+    for names in PAIRS:
+        true = {LAYERS[FAULTS[name].layer] for name in names}
+        with tempfile.TemporaryDirectory() as folder:
+            trials = [
+                name_layers(corpus, names, Path(folder), n=asked.size, seed=seed, strength=asked.strength)
+                for seed in range(asked.seeds)
+            ]
+        both, one = sum(true <= set(named) for named in trials), sum(len(true & set(named)) == 1 for named in trials)
+        wrong = sum(bool(set(named) - true) for named in trials)
+        orders = Counter(", ".join(named) or "cannot tell" for named in trials)
+        listed = "; ".join(f"{text} ×{count}" for text, count in orders.most_common())
+        counts = " | ".join(f"{count}/{len(trials)}" for count in (both, one, wrong))
+        print(f"| {' + '.join(names)} | {counts} | {listed} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Second faults: other layers, checked on the pairs on which the first fault cannot be the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault.analysis.comparison.attribution.answer_defects import COPIES_METRIC
+from ragfault.analysis.comparison.attribution.edited_sources import find_drops, find_lost_facts, place_by_texts
+from ragfault.analysis.comparison.compare import compare
+from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH, GOLD_METRICS, TreeWalk, describe_change
+from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.records import BranchDecision, Comparison, LayerFault, MetricChange, RunDifference
+from ragfault.analysis.score_matrix import metric_name
+from ragfault.rules import RELEVANT_LEVELS
+
+SECOND_LOOK = "again: {layer}"  # branch name of the check of a layer behind another fault
+LEAST_UNMOVED, UNMOVED_SHARE = 30, 0.2
+"""Pairs with the same chunks, and their share, from which a second fault must show there as well."""
+
+PairMask = NDArray[np.bool_]
+Outcome = Literal["fault", "ruled out", "cannot tell", "not measured"]
+
+
+def find_second_faults(
+    paired: PairedRuns,
+    comparison: Comparison,
+    first: LayerFault,
+    pair_mask: PairMask | None,
+    options: Mapping[str, Any],
+    differences: Sequence[RunDifference],
+) -> tuple[list[LayerFault], list[BranchDecision]]:
+    """Return the first fault with those of other layers, in the order of their evidence, and what was decided of these.
+
+    Behind retrieval, generation is checked on the pairs whose retrieval did not get worse; behind the source data, on
+    those on which the texts that the baseline's answer draws on are the same. Behind either other layer, the source
+    data are checked by what their texts lost. A fault stands before one of retrieval only where the chunks cannot be
+    its cause: it shows, and more clearly than that of retrieval, on the pairs with the same chunks, or in the texts.
+    """
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    found: list[LayerFault] = []
+    decisions: list[BranchDecision] = []
+    scopes = {"retrieval": "whose retrieval did not get worse", "source data": "with the same texts behind the answer"}
+    if first.layer in scopes:
+        calm = _find_unaffected(paired, comparison, everything)
+        found, decision = _recheck_generation(paired, comparison, calm, scopes[first.layer], options, differences)
+        found = [replace(fault, certain=first.layer != "retrieval") for fault in found]
+        decisions.append(decision)
+    edited = any(difference.name == "texts" for difference in differences)
+    if edited and all(fault.layer != "source data" for fault in (first, *found)):
+        lost = find_lost_facts(paired, everything, differences, options)
+        if lost is not None:
+            found.append(lost)
+            decisions.append(_decide("source data", "fault", describe_change(lost.evidence[0])))
+    found.sort(key=lambda fault: _measure_strength(fault.evidence), reverse=True)
+    strength = _measure_strength(first.evidence)
+    ahead = [fault for fault in found if _exceeds(paired, fault, first, strength, everything, options)]
+    return [*ahead, first, *(fault for fault in found if fault not in ahead)], decisions
+
+
+def _exceeds(
+    paired: PairedRuns,
+    fault: LayerFault,
+    first: LayerFault,
+    strength: float,
+    everything: PairMask,
+    options: Mapping[str, Any],
+) -> bool:
+    """Return whether a fault has stronger evidence than the first one, which is not its cause."""
+    evidence = fault.evidence
+    if first.layer == "retrieval" and all(metric_name(change.metric) != "context_recall" for change in evidence):
+        shown = find_drops(paired, [evidence[0].metric], everything & paired.pairing.same_chunks, options)
+        evidence = tuple(change for change in shown if change is not None)
+    return bool(evidence) and _measure_strength(evidence) > strength
+
+
+def _measure_strength(evidence: Sequence[MetricChange]) -> float:
+    """Measure the strongest evidence of a fault: the size of a change in widths of its interval."""
+    differences = [change.difference for change in evidence if change.difference is not None]
+    return max(abs(change.mean) / max(change.high - change.low, 1e-9) for change in differences)
+
+
+def _decide(layer: str, outcome: Outcome, why: str) -> BranchDecision:
+    return BranchDecision(branch=SECOND_LOOK.format(layer=layer), layer=layer, outcome=outcome, why=why)
+
+
+def _recheck_generation(
+    paired: PairedRuns,
+    comparison: Comparison,
+    part: PairMask,
+    scope: str,
+    options: Mapping[str, Any],
+    differences: Sequence[RunDifference],
+) -> tuple[list[LayerFault], BranchDecision]:
+    """Find the fault of generation, or of the source data, on pairs on which the first fault is not the cause.
+
+    Source data is named only where texts changed under the same ids: other chunks may contradict the key by themselves.
+    """
+    chosen = [
+        c.metric for c in comparison.changes if c.layer != "retrieval" or metric_name(c.metric) == "chunk_attribution"
+    ]
+    scope = f"on {int(part.sum()):,} pairs {scope}"
+    if not bool(part.any()) or not chosen:
+        return [], _decide("generation", "not measured", scope)
+    walk = TreeWalk(compare(paired, metrics=chosen, pair_mask=part, **options), differences, retrieval_unaffected=True)
+    edited = any(difference.name == "texts" for difference in differences)
+    placed = [place_by_texts(paired, fault, part, options) for fault in walk.faults]
+    faults = [
+        fault
+        for fault in placed
+        if (fault.layer == "generation" and _drops_without_retrieval(paired, fault.evidence[0], part))
+        or (fault.layer == "source data" and edited)
+    ]
+    if faults:
+        why = f"{scope}: {'; '.join(describe_change(fault.evidence[0]) for fault in faults)}"
+        return faults, _decide("generation", "fault", why)
+    return [], _decide(
+        "generation", "ruled out" if walk.verdict == "no fault" else "cannot tell", f"{scope} no drop is shown"
+    )
+
+
+def _find_unaffected(paired: PairedRuns, comparison: Comparison, everything: PairMask) -> PairMask:
+    """Return the pairs whose retrieval got no worse, lost nothing that answers draw on, and holds no new copies."""
+    calm = everything.copy()
+    for change in comparison.changes:
+        if change.metric == EQUAL_DEPTH or metric_name(change.metric) in GOLD_METRICS:
+            old, new = paired.values(change.metric, 0), paired.values(change.metric, 1)
+            calm &= ~(new < old - change.margin)
+    relevant = [_count_relevant_texts(paired, side)[paired.paired_rows(side)] for side in (0, 1)]
+    calm &= relevant[1] >= relevant[0]
+    calm &= ~(paired.values(COPIES_METRIC, 1) > paired.values(COPIES_METRIC, 0))
+    calm &= _keeps_used_chunks(paired)
+    return calm
+
+
+def _drops_without_retrieval(paired: PairedRuns, change: MetricChange, calm: NDArray[np.bool_]) -> bool:
+    """Return whether a drop is at least half as large where the chunks are the same; true where few pairs tell."""
+    assert change.difference is not None
+    moved = paired.values(change.metric, 1) - paired.values(change.metric, 0)
+    same = moved[calm & paired.pairing.same_chunks & np.isfinite(moved)]
+    if len(same) < max(LEAST_UNMOVED, UNMOVED_SHARE * change.n):
+        return True
+    return bool(abs(same.mean()) >= 0.5 * abs(change.difference.mean) and same.mean() * change.difference.mean > 0)
+
+
+def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:
+    """Count the relevant chunks of each trace; copies of a text count once."""
+    contents = paired.contents[side]
+    counts = []
+    for places, levels in zip(contents.trace_keys, paired.chunk_levels(side), strict=True):
+        texts = [contents.keys[place].text or contents.keys[place].id for place in places]
+        relevant = {text for text, level in zip(texts, levels, strict=False) if level in RELEVANT_LEVELS}
+        counts.append(len(relevant))
+    return np.array(counts, dtype=np.int64)
+
+
+def _keeps_used_chunks(paired: PairedRuns) -> NDArray[np.bool_]:
+    """Return the pairs on which the candidate retrieved every text that the baseline's answer draws on."""
+    texts = [[key.text or key.id for key in contents.keys] for contents in paired.contents]
+    used = [
+        [place for place, use in enumerate(verdicts.use or ()) if use.used] for verdicts in paired.runs[0].verdicts()
+    ]
+    old, new = paired.contents[0].trace_keys, paired.contents[1].trace_keys
+    rows = zip(paired.paired_rows(0).tolist(), paired.paired_rows(1).tolist(), strict=True)
+    keeps = [
+        {texts[0][old[left][place]] for place in used[left]} <= {texts[1][key] for key in new[right]}
+        for left, right in rows
+    ]
+    return np.array(keeps, dtype=bool)
