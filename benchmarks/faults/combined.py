@@ -72,11 +72,14 @@ def main() -> None:
                 name_layers(corpus, names, Path(folder), n=asked.size, seed=seed, strength=asked.strength)
                 for seed in range(asked.seeds)
             ]
-        both, one = sum(true <= set(named) for named in trials), sum(len(true & set(named)) == 1 for named in trials)
+        complete, partial = (
+            sum(true <= set(named) for named in trials),
+            sum(len(true & set(named)) == 1 for named in trials),
+        )
         wrong = sum(bool(set(named) - true) for named in trials)
-        orders = Counter(", ".join(named) or "cannot tell" for named in trials)
-        listed = "; ".join(f"{text} ×{count}" for text, count in orders.most_common())
-        counts = " | ".join(f"{count}/{len(trials)}" for count in (both, one, wrong))
+        layer_lists = Counter(", ".join(named) or "cannot tell" for named in trials)
+        listed = "; ".join(f"{text} ×{count}" for text, count in layer_lists.most_common())
+        counts = " | ".join(f"{count}/{len(trials)}" for count in (complete, partial, wrong))
         print(f"| {' + '.join(names)} | {counts} | {listed} |", flush=True)
 
 

@@ -42,24 +42,24 @@ def find_second_faults(
     its cause: it shows, and more clearly than that of retrieval, on the pairs with the same chunks, or in the texts.
     """
     everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
-    found: list[LayerFault] = []
+    behind: list[LayerFault] = []
     decisions: list[BranchDecision] = []
     scopes = {"retrieval": "whose retrieval did not get worse", "source data": "with the same texts behind the answer"}
     if first.layer in scopes:
         calm = _find_unaffected(paired, comparison, everything)
-        found, decision = _recheck_generation(paired, comparison, calm, scopes[first.layer], options, differences)
-        found = [replace(fault, certain=first.layer != "retrieval") for fault in found]
+        behind, decision = _recheck_generation(paired, comparison, calm, scopes[first.layer], options, differences)
+        behind = [replace(fault, certain=first.layer != "retrieval") for fault in behind]
         decisions.append(decision)
     edited = any(difference.name == "texts" for difference in differences)
-    if edited and all(fault.layer != "source data" for fault in (first, *found)):
+    if edited and all(fault.layer != "source data" for fault in (first, *behind)):
         lost = find_lost_facts(paired, everything, differences, options)
         if lost is not None:
-            found.append(lost)
+            behind.append(lost)
             decisions.append(_decide("source data", "fault", describe_change(lost.evidence[0])))
-    found.sort(key=lambda fault: _measure_strength(fault.evidence), reverse=True)
+    behind.sort(key=lambda fault: _measure_strength(fault.evidence), reverse=True)
     strength = _measure_strength(first.evidence)
-    ahead = [fault for fault in found if _exceeds(paired, fault, first, strength, everything, options)]
-    return [*ahead, first, *(fault for fault in found if fault not in ahead)], decisions
+    ahead = [fault for fault in behind if _exceeds(paired, fault, first, strength, everything, options)]
+    return [*ahead, first, *(fault for fault in behind if fault not in ahead)], decisions
 
 
 def _exceeds(
