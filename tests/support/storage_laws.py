@@ -401,6 +401,25 @@ def test_an_exported_run_says_whether_gold_was_applied(at: Place, tmp_path: Path
     store.close()
 
 
+@pytest.mark.parametrize("gold", [None, "apply", "ignore"])
+def test_an_export_of_both_uses_of_gold_is_the_run_of_one(at: Place, tmp_path: Path, gold: str | None):
+    """Traces that were scored with gold and without it are exported as if all were scored in one way, which is told."""
+    chunk = Chunk(id="a", text="The harbour opens at six.")
+    traces = [
+        Trace(id=n, query="Who sings?", chunks=(chunk,), answer="At six.", gold=Gold(chunks={"a": 1.0})) for n in "12"
+    ]
+    store = open_store(at(tmp_path / "store"))
+    for trace, mode in zip(traces, ("apply", "ignore"), strict=True):
+        import_run(store, evaluate([trace], tmp_path / mode, judge="lexical", metrics=["context_relevance"], gold=mode))
+    notices: list[str] = []
+    run = export_run(store, TraceSelection(), tmp_path / "out", gold=gold, notice=notices.append)
+    same = evaluate(traces, tmp_path / "all", judge="lexical", metrics=["context_relevance"], gold=gold or "apply")
+    assert run.to_arrow("scores").equals(same.to_arrow("scores"))
+    assert run.manifest.gold == (gold or "apply")
+    assert notices[0].startswith(f"1 trace was scored with gold {'applied' if gold == 'ignore' else 'ignored'}")
+    store.close()
+
+
 def test_an_export_of_a_part_is_that_part(filled_store, tmp_path: Path):
     """A selection is exported as it is found; an empty one is refused; what waits is told."""
     store, outcomes = filled_store

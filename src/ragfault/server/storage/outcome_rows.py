@@ -21,7 +21,7 @@ from ragfault.analysis.monitoring.rollups import (
     roll_up,
     sum_products,
 )
-from ragfault.gold_evidence import apply_gold
+from ragfault.gold_evidence import GoldMode, apply_gold
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Trace
 from ragfault.server.storage.records import TraceOutcome, TraceState
@@ -57,6 +57,8 @@ class OutcomeRow(Struct, frozen=True, kw_only=True):
     """As JSON."""
     values: tuple[tuple[str, float], ...]
     """Metric and value, of those that have one."""
+    gold: GoldMode
+    """Use of gold in the scores."""
     observations: tuple[Observation, ...]
     """An observation whose `time` is None counts as of 1970."""
 
@@ -89,8 +91,12 @@ def classify_outcome(outcome: TraceOutcome) -> TraceState:
     return "failed" if incomplete else "scored"
 
 
-def build_outcome_rows(outcomes: Iterable[TraceOutcome], cohort_fields: Sequence[str] = ()) -> tuple[OutcomeRow, ...]:
+def build_outcome_rows(
+    outcomes: Iterable[TraceOutcome], cohort_fields: Sequence[str] = (), gold: GoldMode = "apply"
+) -> tuple[OutcomeRow, ...]:
     """Return outcomes as rows, each trace once; `cohort_fields` name the fields whose values are cohorts.
+
+    `gold` is the use of gold in the scores.
 
     >>> from ragfault.evaluation.online import score_response
     >>> outcome = score_response("When?", ["At noon."], "At noon.", judge="lexical", metrics=["groundedness"])
@@ -100,11 +106,12 @@ def build_outcome_rows(outcomes: Iterable[TraceOutcome], cohort_fields: Sequence
     first: dict[str, TraceOutcome] = {}
     for outcome in outcomes:
         first.setdefault(outcome.trace.id, outcome)
-    return tuple(_build_outcome_row(outcome, cohort_fields) for outcome in first.values())
+    return tuple(_build_outcome_row(outcome, cohort_fields, gold) for outcome in first.values())
 
 
-def _build_outcome_row(outcome: TraceOutcome, cohort_fields: Sequence[str]) -> OutcomeRow:
+def _build_outcome_row(outcome: TraceOutcome, cohort_fields: Sequence[str], gold: GoldMode) -> OutcomeRow:
     trace = outcome.trace
+    verdicts = apply_gold(trace, outcome.verdicts) if gold == "apply" else outcome.verdicts
     timed = trace if trace.time is not None else msgspec.structs.replace(trace, time=EPOCH)
     return OutcomeRow(
         trace=trace.id,
@@ -115,14 +122,16 @@ def _build_outcome_row(outcome: TraceOutcome, cohort_fields: Sequence[str]) -> O
         verdicts=encode_json(outcome.verdicts).decode(),
         scores=encode_json(outcome.scores).decode(),
         values=tuple((score.metric, score.value) for score in outcome.scores if score.value is not None),
-        observations=tuple(observe_trace(timed, apply_gold(trace, outcome.verdicts), outcome.scores, cohort_fields)),
+        gold=gold,
+        observations=tuple(observe_trace(timed, verdicts, outcome.scores, cohort_fields)),
     )
 
 
 def build_outcome_columns(numbered: Sequence[NumberedRow]) -> dict[str, list[Any]]:
     """Return the columns of the table of outcomes."""
     columns: dict[str, list[Any]] = {
-        name: [getattr(outcome.row, name) for outcome in numbered] for name in ("judge", "state", "verdicts", "scores")
+        name: [getattr(outcome.row, name) for outcome in numbered]
+        for name in ("judge", "state", "verdicts", "scores", "gold")
     }
     columns["number"] = [outcome.number for outcome in numbered]
     columns["scored"] = [time.time()] * len(numbered)

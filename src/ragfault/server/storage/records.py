@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ragfault.errors import UsageError
+from ragfault.gold_evidence import GoldMode
 from ragfault.records import Score, Trace, Verdicts
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class StoredTrace(StoredRecord, frozen=True, kw_only=True):
     scores: tuple[Score, ...] = ()
     scored: float | None = None
     """Time of judging, in seconds since 1970, UTC."""
+    gold: GoldMode | None = None
+    """Use of gold in the scores; None: not judged, or stored before the use of gold was."""
 
 
 class TraceSelection(StoredRecord, frozen=True, kw_only=True):

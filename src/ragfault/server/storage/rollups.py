@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from ragfault.analysis.monitoring.rollups import ProductSums, Rollup, WorstTrace, add_derived
+from ragfault.gold_evidence import GoldMode
 from ragfault.io.runs import MetricInfo
 from ragfault.server.storage.notes import NoteTables, StoredNote
 from ragfault.server.storage.outcome_rows import BIN_COLUMNS, SUM_COLUMNS, NumberedRow, OutcomeRow, build_outcome_rows
@@ -36,14 +37,18 @@ class RollupTables(TraceTables, NoteTables):
     """The tables, or views, of the roll-ups by minute and of all time."""
 
     def add_outcomes(
-        self, outcomes: Sequence[TraceOutcome], measures: Sequence[MetricInfo], cohort_fields: Sequence[str] = ()
+        self,
+        outcomes: Sequence[TraceOutcome],
+        measures: Sequence[MetricInfo],
+        cohort_fields: Sequence[str] = (),
+        gold: GoldMode = "apply",
     ) -> Future[int]:
         """Add verdicts and scores, and count them into the roll-ups; a trace that has an outcome is skipped.
 
-        `measures` describe the metrics, `cohort_fields` name the fields whose values are cohorts. Return the number of
-        added outcomes.
+        `measures` describe the metrics, `cohort_fields` name the fields whose values are cohorts, `gold` is the use of
+        gold in the scores. Return the number of added outcomes.
         """
-        rows = build_outcome_rows(outcomes, cohort_fields)  # on the caller's thread: the writer only writes
+        rows = build_outcome_rows(outcomes, cohort_fields, gold)  # on the caller's thread: the writer only writes
         return self.submit_batch(self._add_outcome_batches, OutcomeBatch(rows, tuple(measures), tuple(cohort_fields)))
 
     def _add_outcome_batches(self, batches: Sequence[OutcomeBatch]) -> list[int]:

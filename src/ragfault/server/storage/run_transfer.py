@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-MODE_TRACES = 500
-"""First traces by which it is found whether gold was applied."""
 TRACE_BATCH = 512
 """Maximum number of traces in memory at once."""
 
@@ -42,13 +40,16 @@ def export_run(
     out: str | Path,
     *,
     force: bool = False,
+    gold: GoldMode | None = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> Run:
     """Write the judged traces of a selection as a run, in order of arrival.
 
     It equals the result of `evaluate` on the same traces with the same judge and metrics. Traces that wait to be judged
-    are left out, with a notice. Raises UsageError where the selection is empty, or was judged by several judges (name
-    one with `TraceSelection.judge`), OutputError if `out` exists, or traces were deleted meanwhile.
+    are left out, with a notice. `gold` is its use in the scores of the run; None is that of the traces, and "apply"
+    where they differ. Scores of traces that were scored the other way are computed anew from their verdicts, with a
+    notice. Raises UsageError where the selection is empty, or was judged by several judges (name one with
+    `TraceSelection.judge`), OutputError if `out` exists, or traces were deleted meanwhile.
 
     >>> import tempfile
     >>> from ragfault.evaluation.online import score_response
@@ -62,10 +63,15 @@ def export_run(
     """
     out = resolve_output(out)
     check_free(out, force=force)
-    survey = _survey_selection(store, selection)
+    survey = _survey_selection(store, selection, gold)
     waiting = store.count_traces(msgspec.structs.replace(selection, judge=None)) - survey.traces
     if waiting > 0:
         notice(f"{waiting:,} traces are left out: they wait to be judged, or were scored by another judge")
+    if survey.other:
+        done = {"apply": "applied", "ignore": "ignored"}
+        before = done["ignore" if survey.gold == "apply" else "apply"]
+        counted = "1 trace was" if survey.other == 1 else f"{survey.other:,} traces were"
+        notice(f"{counted} scored with gold {before}: the scores are computed anew, with gold {done[survey.gold]}")
     with convert_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with convert_write_errors(out), tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
@@ -96,9 +102,11 @@ class _SelectionSurvey(NamedTuple):
     measures: tuple[MetricInfo, ...]
     gold: GoldMode
     fingerprint: str
+    other: int
+    """Traces whose scores use gold in the other way."""
 
 
-def _survey_selection(store: TraceStore, selection: TraceSelection) -> _SelectionSurvey:
+def _survey_selection(store: TraceStore, selection: TraceSelection, gold: GoldMode | None) -> _SelectionSurvey:
     """Collect the judge, the metrics and the traces of a selection in a first pass."""
     judges: Counter[str] = Counter()
     names: dict[str, Score] = {}
@@ -110,8 +118,8 @@ def _survey_selection(store: TraceStore, selection: TraceSelection) -> _Selectio
         names.update((score.metric, score) for score in stored.scores if score.metric not in names)
         digest.add(stored.trace)
         ids.add(stored.trace.id)
-        if digest.count < MODE_TRACES and (mode := _find_gold_mode(stored)) is not None:
-            modes[mode] += 1
+        if (mode := stored.gold or _infer_gold_mode(stored)) is not None:
+            modes[mode] += has_answer_key(stored.trace)
     if not judges:
         raise UsageError("no judged trace is in this selection: there is nothing to export.")
     if len(judges) > 1:
@@ -119,32 +127,28 @@ def _survey_selection(store: TraceStore, selection: TraceSelection) -> _Selectio
         raise UsageError(f"several judges scored these traces: {shown}. Name one with judge=.")
     known = {measure.name: measure for measure in store.read_measures()}
     measures = tuple(known.get(name, MetricInfo(name, score.layer)) for name, score in names.items())
-    if len(modes) > 1:
-        raise UsageError("some of these traces were scored with gold and some without it. Export them apart.")
-    gold: GoldMode = next(iter(modes), "apply")
-    return _SelectionSurvey(digest.count, ids, next(iter(judges)), measures, gold, digest.fingerprint)
+    gold = gold or ("ignore" if set(+modes or modes) == {"ignore"} else "apply")
+    other = modes.total() - modes[gold]
+    return _SelectionSurvey(digest.count, ids, next(iter(judges)), measures, gold, digest.fingerprint, other)
 
 
-def _find_gold_mode(stored: StoredTrace) -> GoldMode | None:
-    """Find whether the scores of a trace are those with its gold applied or ignored; None where it makes none differ.
-
-    An imported run may have been scored either way, and the store keeps scores, not how they were made.
-    """
-    if stored.verdicts is None or not has_answer_key(stored.trace):
+def _infer_gold_mode(stored: StoredTrace) -> GoldMode | None:
+    """Infer the use of gold from the scores of a trace that was stored without it; None where it makes none differ."""
+    if not has_answer_key(stored.trace):
         return None
-    known = get_definitions()
-    metrics = [parse_metric(score.metric) for score in stored.scores if metric_name(score.metric) in known]
     values = {score.metric: score.value for score in stored.scores}
     modes: tuple[GoldMode, ...] = ("apply", "ignore")
-    matching = [
-        mode
-        for mode in modes
-        if all(
-            score.value == values[score.metric]
-            for score in compute_scores(metrics, stored.trace, stored.verdicts, mode)
-        )
-    ]
+    matching = [mode for mode in modes if {s.metric: s.value for s in _compute_anew(stored, mode)} == values]
     return matching[0] if len(matching) == 1 else None
+
+
+def _compute_anew(stored: StoredTrace, gold: GoldMode) -> tuple[Score, ...]:
+    """Compute the scores of a trace anew from its verdicts; those of metrics that are not known here stay."""
+    assert stored.verdicts is not None
+    known = get_definitions()
+    metrics = [parse_metric(score.metric) for score in stored.scores if metric_name(score.metric) in known]
+    scores = {score.metric: score for score in compute_scores(metrics, stored.trace, stored.verdicts, gold)}
+    return tuple(scores.get(score.metric, score) for score in stored.scores)
 
 
 def _write_tables(
@@ -164,7 +168,11 @@ def _iterate_again(store: TraceStore, selection: TraceSelection, survey: _Select
     for stored in store.iterate_judged(selection):
         if stored.trace.id in survey.ids:
             n += 1
-            yield stored
+            is_other = has_answer_key(stored.trace) and (stored.gold or _infer_gold_mode(stored)) not in (
+                None,
+                survey.gold,
+            )
+            yield msgspec.structs.replace(stored, scores=_compute_anew(stored, survey.gold)) if is_other else stored
     if n != survey.traces:
         raise OutputError("some of these traces were deleted during the export. Export them again.")
 
@@ -214,7 +222,7 @@ def import_run(
     taken = repeated = 0
     while part := list(islice(imported_traces, TRACE_BATCH)):
         appended = store.append_traces([imported.trace for imported in part]).result()
-        store.add_outcomes(part, run.manifest.metrics, cohort_fields).result()
+        store.add_outcomes(part, run.manifest.metrics, cohort_fields, run.manifest.gold).result()
         taken, repeated = taken + appended.added, repeated + appended.duplicates
     return AppendResult(taken, repeated)
 

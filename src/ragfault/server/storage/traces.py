@@ -351,13 +351,15 @@ class TraceTables(StoreEngine):
             after = numbers[-1]
 
     def _load_stored(self, numbers: Sequence[int]) -> Iterator[StoredTrace]:
-        query = "SELECT number, state, scored, verdicts, scores FROM outcomes WHERE number IN {among:Array(Int64)}"
+        query = (
+            "SELECT number, state, scored, verdicts, scores, gold FROM outcomes WHERE number IN {among:Array(Int64)}"
+        )
         outcomes = {number: outcome for number, *outcome in self.reader.fetch_among(query, numbers)}
         for number, received, trace in self.load_received(numbers):
             if number not in outcomes:
                 yield StoredTrace(trace=trace, received=received, state="error" if trace.error else "waiting")
                 continue
-            state, scored, verdicts, scores = outcomes[number]
+            state, scored, verdicts, scores, gold = outcomes[number]
             yield StoredTrace(
                 trace=trace,
                 received=received,
@@ -365,6 +367,7 @@ class TraceTables(StoreEngine):
                 verdicts=decode_verdicts(verdicts),
                 scores=decode_scores(scores),
                 scored=scored,
+                gold=gold or None,
             )
 
     def list_pending(self, kind: str, after: int = 0, limit: int = 256) -> Sequence[PendingBody]:

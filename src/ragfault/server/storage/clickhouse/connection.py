@@ -311,6 +311,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             "ALTER TABLE migrations ADD COLUMN IF NOT EXISTS applied Float64",
         ),
     ),
+    Migration("2026-11-22 use of gold", ("ALTER TABLE outcomes ADD COLUMN IF NOT EXISTS gold LowCardinality(String)",)),
 )
 """Migrations by number, from 1."""
 

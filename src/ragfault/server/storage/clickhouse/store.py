@@ -286,16 +286,16 @@ class ClickHouseStore(TraceStore):
     def _restore_batch(self) -> None:
         """Insert the derived rows that the last batch lacks: no other batch can lack any."""
         batch = self._find_last_batch()
-        query = "SELECT number, cohorts, verdicts, scores FROM outcomes WHERE batch = {batch:Int64}"
+        query = "SELECT number, cohorts, verdicts, scores, gold FROM outcomes WHERE batch = {batch:Int64}"
         rows = {row[0]: row[1:] for row in self.writer.fetch_rows(query, batch=batch)}
         if not rows:
             return
         numbered: list[NumberedRow] = []
         query = "SELECT number, received, body FROM traces WHERE number IN {among:Array(Int64)}"
         for number, received, body in self.writer.fetch_among(query, sorted(rows)):
-            cohorts, verdicts, scores = rows[number]
+            cohorts, verdicts, scores, gold = rows[number]
             judged = JudgedTrace(decode_trace(body), decode_verdicts(verdicts), decode_scores(scores))
-            [row] = build_outcome_rows([judged], msgspec.json.decode(cohorts, type=tuple[str, ...]))
+            [row] = build_outcome_rows([judged], msgspec.json.decode(cohorts, type=tuple[str, ...]), gold or "apply")
             numbered.append(NumberedRow(number, received, row))
         numbered.sort(key=lambda outcome: outcome.number)
         self._insert_derived(batch, numbered, self._read_measures(self.writer))

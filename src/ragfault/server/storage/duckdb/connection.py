@@ -206,6 +206,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             "UPDATE migrations SET name = '2026-11-21 tables' WHERE number = 1",
         ),
     ),
+    Migration("2026-11-22 use of gold", ("ALTER TABLE outcomes ADD COLUMN gold VARCHAR",)),
 )
 """Migrations by number, from 1."""
 
