@@ -1,7 +1,6 @@
-"""How much live traffic the server takes: traces a second with scoring on and off, times of pages, bytes, kills.
+"""How much live traffic the server takes: traces a second with scoring on and off, times of pages, bytes.
 
 python -m benchmarks.ingest [--stored 10000 100000] [--light] [--seconds 10] [--clients 4] [--batch 20] [--judge JUDGE]
-python -m benchmarks.ingest --kills 20        (only that: killed during load, is every acknowledged trace there, once?)
 python -m benchmarks.ingest --pages FOLDER    (only the pages, over a store that is there)
 
 A real `ragfault serve` in a process of its own. Each trace has five chunks; by OTLP it is four spans in protobuf.
@@ -12,22 +11,15 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import random
 import shutil
 import tempfile
 import threading
 import time
-from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks.traffic import FORMS, Bodies, Serving, ask, export, fill, serve, serving, traced, traces
-from msgspec.structs import replace
-
-from ragfault.records import Trace
-from ragfault.server.storage import TraceSelection, open_store
+from benchmarks.traffic import FORMS, Bodies, Serving, ask, fill, serving
 
 JSON_PAGES = (
     "/overview.json",
@@ -151,110 +143,6 @@ def pages(folder: Path) -> None:
         print(f"{server.memory:,.0f} MB after all pages")
 
 
-# --- kills -------------------------------------------------------------------------------------------
-
-
-class Acknowledged(NamedTuple):
-    """What was acknowledged before a kill."""
-
-    native: set[str]
-    spans: set[str]
-
-
-def kills(rounds: int) -> bool:
-    """Kill a server during load so many times; return whether every acknowledged trace is stored once."""
-    folder, acknowledged = Path(tempfile.mkdtemp()), Acknowledged(set(), set())
-    bodies, prepared = Bodies("native", 10, "k"), traces("", 10, datetime.now(UTC))
-    print("round  killed after s  native acknowledged  spans acknowledged", flush=True)
-    for turn in range(rounds):
-        server, before = serve(folder, "--judge", "lexical"), (len(acknowledged.native), len(acknowledged.spans))
-        threads = [
-            threading.Thread(target=_natively, args=(server, turn, acknowledged, bodies)),
-            threading.Thread(target=_by_spans, args=(server, turn, acknowledged, prepared)),
-        ]
-        for thread in threads:
-            thread.start()
-        while (len(acknowledged.native), len(acknowledged.spans)) == before:
-            time.sleep(0.01)
-        delay = random.Random(turn).uniform(0.1, 3.0)
-        time.sleep(delay)
-        server.process.kill()
-        for thread in threads:
-            thread.join()
-        server.process.wait()
-        now = len(acknowledged.native) - before[0], len(acknowledged.spans) - before[1]
-        print(f"{turn + 1:5} {delay:15.2f} {now[0]:20,} {now[1]:19,}", flush=True)
-    _settled(folder)
-    intact = _verdict(folder, acknowledged)
-    shutil.rmtree(folder)
-    return intact
-
-
-def _natively(server: Serving, turn: int, acknowledged: Acknowledged, bodies: Bodies) -> None:
-    """Send traces as JSON until the server is gone."""
-    connection, at = server.connection(), 10_000 * turn
-    while True:
-        body, ids = bodies.make(at)
-        try:
-            status, _ = ask(connection, bodies.path, body, bodies.content)
-        except (OSError, http.client.HTTPException):
-            return
-        if status == 200:
-            acknowledged.native.update(ids)
-        at += 1
-
-
-def _by_spans(server: Serving, turn: int, acknowledged: Acknowledged, prepared: list[Trace]) -> None:
-    """Send traces as spans, the children of each in one request and its root in another."""
-    connection, at, (path, content) = server.connection(), 0, FORMS["otlp"]
-    while True:
-        part = [replace(trace, id=f"{turn:04}{at:06}{n:02}") for n, trace in enumerate(prepared)]
-        try:
-            for spans in (("llm", "rewrite", "retrieve"), ("chain",)):
-                if ask(connection, path, export(part, spans), content)[0] != 200:
-                    break
-            else:
-                acknowledged.spans.update(traced(trace.id.encode()).hex() for trace in part)
-        except (OSError, http.client.HTTPException):
-            return
-        at += 1
-
-
-def _settled(folder: Path) -> None:
-    """Let a server join and judge what is left."""
-    with serving(folder, "--judge", "lexical") as server:
-        while True:
-            totals = server.overview()["totals"]
-            if not totals["waiting"] and not totals["held"]:
-                return
-            time.sleep(0.5)
-
-
-def _verdict(folder: Path, acknowledged: Acknowledged) -> bool:
-    """Print how many acknowledged traces are stored, how often, and how complete they are."""
-    store, met, complete, after = open_store(folder), Counter[str](), 0, None
-    try:
-        while True:
-            page = store.list_traces(TraceSelection(limit=1000, after=after))
-            met.update(line.id for line in page.lines)
-            after = page.next
-            if after is None:
-                break
-        for name in acknowledged.spans:
-            entry = store.get_trace(name)
-            complete += entry is not None and len(entry.trace.chunks or ()) == 5 and entry.state == "scored"
-        waiting = store.compute_totals().waiting
-    finally:
-        store.close()
-    lost = {"native": acknowledged.native - met.keys(), "spans": acknowledged.spans - met.keys()}
-    twice = sum(1 for n in met.values() if n > 1)
-    native, spans = len(acknowledged.native), len(acknowledged.spans)
-    print(f"acknowledged: {native:,} native, {spans:,} by spans; stored {met.total():,}")
-    print(f"lost: {len(lost['native'])} native, {len(lost['spans'])} by spans; twice: {twice}; not judged: {waiting}")
-    print(f"whole with five chunks and scores: {complete:,} of {spans:,} by spans")
-    return not (lost["native"] or lost["spans"] or twice or waiting or complete < len(acknowledged.spans))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stored", type=int, nargs="*", default=[10_000, 100_000])
@@ -263,11 +151,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--batch", type=int, default=20, help="traces to a request")
     parser.add_argument("--judge", default="embedded")
-    parser.add_argument("--kills", type=int, help="kill a server during load so many times, and do nothing else")
     parser.add_argument("--pages", type=Path, help="time the pages over this store, and do nothing else")
     given = parser.parse_args()
-    if given.kills:
-        raise SystemExit(0 if kills(given.kills) else 1)
     if given.pages:
         return pages(given.pages)
     if given.seconds:

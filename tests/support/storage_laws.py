@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -79,6 +81,19 @@ def pages(store: TraceStore, selection: TraceSelection) -> list[str]:
         if page.next is None:
             return ids
         selection = replace(selection, after=page.next)
+
+
+def test_a_page_ends_before_a_megabyte(at: Place, tmp_path: Path):
+    """However long ids, texts and errors are, a page is at most 1 MB as JSON, and all pages together list each once."""
+    store = open_store(at(tmp_path))
+    long = "ü" * 400
+    sent = [Trace(id=f"{at}-{'i' * 500}", query=long, answer=long, error=long * 9, model=long) for at in range(600)]
+    store.append_traces(sent).result()
+    page = store.list_traces(TraceSelection(limit=1000))
+    assert 100 < len(page.lines) < 600
+    assert len(msgspec.json.encode(page)) <= 1_000_000
+    assert sorted(pages(store, TraceSelection(limit=1000))) == sorted(trace.id for trace in sent)
+    store.close()
 
 
 # --- once each -------------------------------------------------------------------------------------
@@ -267,7 +282,19 @@ def test_the_worst_are_the_worst(filled_store):
     for name, sign in (("groundedness", 1), ("latency", -1)):
         values = sorted(sign * row.values[name] for row in outcomes if name in row.values)
         assert [row.badness for row in store.read_worst_traces(name, 0, 2**31 - 1, limit=7)] == values[:7]
+        routes = {row.trace.route or "" for row in outcomes}
+        by_route = store.read_worst_by_route({name: sign * math.inf}, 0, 2**31 - 1, limit=3)
+        assert by_route == {
+            (name, route): worst
+            for route in routes
+            if (worst := store.read_worst_traces(name, 0, 2**31 - 1, route=route, limit=3))
+        }
+        fence = values[len(values) // 2] * sign
+        beyond = store.read_worst_by_route({name: fence}, 0, 2**31 - 1, limit=10_000)
+        badness = sorted(row.badness for rows in beyond.values() for row in rows)
+        assert badness == [value for value in values if value < sign * fence]
     assert store.read_worst_traces("nothing", 0, 9) == ()
+    assert store.read_worst_by_route({}, 0, 9) == {}
 
 
 def test_measures_are_those_that_were_met(filled_store):

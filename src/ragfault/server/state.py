@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar, cast
 
@@ -32,8 +33,10 @@ log = logging.getLogger("ragfault.server")
 T = TypeVar("T")
 CACHE_SECONDS = 2.0
 """Seconds for which a cached value is fresh."""
-STALE_SECONDS = 4.0
-"""Seconds for which a stale value is still served while it is recomputed."""
+STALE_SECONDS = 10.0
+"""Seconds for which a stale value is still served while it is recomputed: longer than a page takes to refresh."""
+MAX_CACHED = 200
+"""Cached values; the oldest go first."""
 MAX_CLOCK_STEP = 3600.0
 """Seconds by which the clock may be set while the server runs without retention being held back."""
 ALERTS_SETTING = "alerts"
@@ -57,7 +60,8 @@ class ServerState:
         """Seconds since 1970, UTC; the demo has a clock of its own."""
         self.counters = EventCounters(store, clock)
         """Counts of traces that were dropped, rejected, repeated and taken."""
-        self._cached: dict[str, tuple[float, object]] = {}
+        self._cached: OrderedDict[str, tuple[float, object]] = OrderedDict()
+        self._cache_locks: dict[str, threading.Lock] = {}
         self._refreshing: set[str] = set()
         self._closed = False
         self._lock = threading.Lock()
@@ -97,22 +101,31 @@ class ServerState:
         A value older than `fresh_seconds` is returned for STALE_SECONDS more while a thread recomputes it.
         """
         with self._lock:
-            computed_at, value = self._cached.get(name, (-math.inf, None))
+            lock = self._cache_locks.setdefault(name, threading.Lock())
+        with lock:  # one thread computes a missing value, and those of other names need not wait for it
+            with self._lock:
+                computed_at, value = self._cached.get(name, (-math.inf, None))
             age = time.monotonic() - computed_at
             if age >= fresh_seconds + STALE_SECONDS:
                 value = compute()
-                self._cached[name] = (time.monotonic(), value)
+                self._store_cached(name, value)
             elif age >= fresh_seconds and name not in self._refreshing:
                 self._refreshing.add(name)
                 threading.Thread(target=self._refresh_cached, args=(name, compute), daemon=True).start()
         return cast(T, value)
 
+    def _store_cached(self, name: str, value: object) -> None:
+        with self._lock:
+            self._cached[name] = (time.monotonic(), value)
+            self._cached.move_to_end(name)
+            while len(self._cached) > MAX_CACHED:
+                oldest, _ = self._cached.popitem(last=False)
+                self._cache_locks.pop(oldest, None)
+
     def _refresh_cached(self, name: str, compute: Callable[[], object]) -> None:
         """Recompute a cached value; after an error the next reader computes it."""
         try:
-            value = compute()
-            with self._lock:
-                self._cached[name] = (time.monotonic(), value)
+            self._store_cached(name, compute())
         except Exception:
             if not self._closed:
                 log.exception("what pages show cannot be made anew")

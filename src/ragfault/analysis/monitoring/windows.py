@@ -131,11 +131,12 @@ def _estimate_block_error(series: MetricSeries) -> tuple[float, float]:
     there = series.n > 0
     minutes, n, total = series.minutes[there], series.n[there], series.sum[there]
     for length in BLOCK_MINUTES:
-        blocks, codes = np.unique(minutes // length, return_inverse=True)
-        if len(blocks) >= LEAST_BLOCKS:
-            sums, counts = (np.bincount(codes, values).astype(np.float64)[:, None] for values in (total, n))
-            table = ClusterTable(sums, counts)
-            errors.append((float(table.standard_errors()[0]), len(blocks) - 1.0))
+        blocks = minutes // length
+        starts = np.flatnonzero(np.diff(blocks, prepend=-1))  # minutes are in order
+        if len(starts) < LEAST_BLOCKS:
+            break  # longer blocks are fewer
+        table = ClusterTable(np.add.reduceat(total, starts)[:, None], np.add.reduceat(n, starts)[:, None])
+        errors.append((float(table.standard_errors()[0]), len(starts) - 1.0))
     return max(errors, key=lambda pair: pair[0] * t_quantile(0.975, pair[1]))
 
 

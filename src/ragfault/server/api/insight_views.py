@@ -194,14 +194,21 @@ def _build_distributions(
 ) -> Iterator[MetricDistribution]:
     """Yield the distributions with the worst traces beyond the fence; roll-ups hold no traces."""
     measures = server.measures
-    for key, part in all_series.items():
-        metric, route, _ = key
-        shape = describe_distribution(key, part, measures[metric]) if route in routes else None
-        if shape is None:
-            continue
-        fence, worse = shape.fence, 1.0 if measures[metric].better == "higher" else -1.0
-        worst = () if fence is None else server.store.read_worst_traces(metric, *times, route=route or "")
-        beyond = tuple(trace for trace in worst if fence is not None and worse * (trace.value - fence) < 0)
+    shapes = {
+        key: shape
+        for key, part in all_series.items()
+        if key[1] in routes and (shape := describe_distribution(key, part, measures[key[0]])) is not None
+    }
+    worse = {name: 1.0 if measures[name].better == "higher" else -1.0 for name in {name for name, *_ in shapes}}
+    fences: dict[str, float] = {}  # of each metric the one of the route that leaves out least
+    for (name, *_), shape in shapes.items():
+        if shape.fence is not None:
+            farther = max if worse[name] > 0 else min
+            fences[name] = farther(fences.get(name, shape.fence), shape.fence)
+    all_worst = server.store.read_worst_by_route(fences, *times)
+    for (name, route, _), shape in shapes.items():
+        fence, worst = shape.fence, all_worst.get((name, route or ""), ())
+        beyond = tuple(trace for trace in worst if fence is not None and worse[name] * (trace.value - fence) < 0)
         yield replace(shape, outliers=beyond)
 
 

@@ -277,7 +277,7 @@ def get_drift(
 
 @router.get("/traces.json", **INVALID)
 def get_traces(server: Server, selection: Selection) -> TracePage:
-    """List a page of traces."""
+    """List a page of traces, of at most 1 MB; `after` its `next` lists the next one."""
     return server.store.list_traces(selection)
 
 
@@ -328,10 +328,12 @@ def get_settings(server: Server) -> detail_views.SettingsView:
     return detail_views.load_settings(server)
 
 
-@router.get("/runs.json")
-def get_runs(server: Server) -> tuple[traffic_views.RunEntry, ...]:
-    """List the runs in the folder of the store."""
-    return traffic_views.list_runs(server)
+@router.get("/runs.json", **INVALID)
+def get_runs(
+    server: Server, after: Annotated[str, Query(max_length=400)] = "", limit: Annotated[int, Query(ge=1, le=100)] = 50
+) -> tuple[traffic_views.RunEntry, ...]:
+    """List the runs in the folder of the store by name; `after` the last one of a page lists the next."""
+    return traffic_views.list_runs(server, after, limit)
 
 
 @router.get(

@@ -223,7 +223,10 @@ def load_metric(server: ServerState, name: str, route: str | None = None, window
     )
     distributions = (describe_distribution(key, part, measure) for key, part in build_series(rollups).items())
     trends = _compute_trends(server, until, window, metric=name, route=route)
-    worst = store.read_worst_traces(name, until - window, until, route=route, limit=20)
+    worst = server.get_cached(
+        f"worst {name} {route!r} {window}",
+        lambda: store.read_worst_traces(name, until - window, until, route=route, limit=20),
+    )
     return MetricView(
         now=now,
         measure=measure,
@@ -282,15 +285,19 @@ def load_alerts(server: ServerState, until: float | None = None, limit: int = 4 
     )
 
 
-def list_runs(server: ServerState) -> tuple[RunEntry, ...]:
-    """List the readable runs in the folder of the store by name."""
-    runs = []
+def list_runs(server: ServerState, after: str = "", limit: int | None = None) -> tuple[RunEntry, ...]:
+    """List the readable runs in the folder of the store by name, at most `limit` from after a name on."""
+    runs: list[RunEntry] = []
     for path in sorted(server.settings.runs_folder.glob("*/manifest.json")):
+        if path.parent.name <= after:
+            continue
         try:
             manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
         except (OSError, msgspec.MsgspecError):
             continue
         runs.append(RunEntry(name=path.parent.name, manifest=manifest))
+        if len(runs) == limit:
+            break
     return tuple(runs)
 
 

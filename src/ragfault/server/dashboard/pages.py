@@ -237,14 +237,21 @@ def show_clusters(request: Request) -> Response:
     return render_page(request, "clusters", refresh_seconds=30, view=detail_views.load_clusters(get_server(request)))
 
 
+RUNS_SHOWN = 50
+"""Runs of a page."""
+
+
 @router.get("/runs")
 def show_runs(request: Request) -> Response:
     """Show the exported and imported runs."""
-    server = get_server(request)
+    server, after = get_server(request), request.query_params.get("after", "")
+    runs = traffic_views.list_runs(server, after, RUNS_SHOWN + 1)
     return render_page(
         request,
         "runs",
-        runs=traffic_views.list_runs(server),
+        runs=runs[:RUNS_SHOWN],
+        after=after,
+        next=runs[RUNS_SHOWN - 1].name if len(runs) > RUNS_SHOWN else None,
         folder=str(server.settings.runs_folder),
         routes=server.store.list_routes(),
         asked=request.query_params,

@@ -219,7 +219,7 @@ def _draw_metric_sparkline(server: ServerState, metric: str) -> Any:
     """Draw the last day of a metric over all routes in segments of half an hour."""
     until = math.floor(server.now() / 1800) * 30 + 30
     sums: dict[int, tuple[float, int]] = {}
-    for rollup in server.store.read_rollups(until - DAY_MINUTES, until, metric=metric, grain=30):
+    for rollup in server.store.read_rollups(until - DAY_MINUTES, until, metric=metric, grain=30, bins=False):
         total, n = sums.get(rollup.minute, (0.0, 0))
         sums[rollup.minute] = (total + rollup.sum, n + rollup.n)
     values = [sums.get(minute, (0.0, 0)) for minute in range(until - DAY_MINUTES, until, 30)]

@@ -346,6 +346,9 @@ MAX_SHOWN_CHARACTERS = 300
 MAX_PAGE_LINES = 1000
 """Lines to a page, at most."""
 
+MAX_PAGE_BYTES = 1_000_000 - 1_000
+"""Bytes of the lines of a page as JSON, at most; what encloses them has the rest of a megabyte."""
+
 
 def check_page_limit(selection: TraceSelection) -> None:
     """Raise UsageError for a page of a length that none has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, ClassVar, NamedTuple
 
@@ -183,6 +183,40 @@ class RollupTables(TraceTables, NoteTables):
                 for number, id in self.reader.fetch_among(query, list(values))
             )
         )
+
+    def read_worst_by_route(
+        self, fences: Mapping[str, float], since: int, until: int, limit: int = 5
+    ) -> dict[tuple[str, str], tuple[WorstTrace, ...]]:
+        """Return the traces with the worst values of metrics on each route, the worst first, in one scan.
+
+        Of each metric only values on the worse side of its fence count.
+        """
+        signs = {measure.name: 1 if measure.better == "higher" else -1 for measure in self.read_measures()}
+        beyond, parameters = [], {}
+        for at, (metric, fence) in enumerate(sorted(fences.items())):
+            beyond.append(f"metric = {{metric{at}:String}} AND {signs[metric]} * value < {{fence{at}:Float64}}")
+            parameters |= {f"metric{at}": metric, f"fence{at}": signs[metric] * fence}
+        if not beyond:
+            return {}
+        costs = ", ".join(f"{{metric{at}:String}}" for at, metric in enumerate(sorted(fences)) if signs[metric] < 0)
+        key = f"CASE WHEN metric IN ({costs}) THEN -value ELSE value END" if costs else "value"
+        rows = self.reader.fetch_rows(
+            "SELECT metric, route, number, value FROM (SELECT metric, route, number, value, row_number() OVER "
+            f"(PARTITION BY metric, route ORDER BY {key}, number DESC) AS place FROM scores "
+            f"WHERE (({') OR ('.join(beyond)})) AND time >= {{since:Float64}} AND time < {{until:Float64}}) AS placed "
+            "WHERE place <= {limit:UInt64}",
+            **parameters,
+            since=since * 60.0,
+            until=until * 60.0,
+            limit=limit,
+        )
+        query = "SELECT number, id FROM ids WHERE number IN {among:Array(Int64)}"
+        ids = dict(self.reader.fetch_among(query, list({number for _, _, number, _ in rows})))
+        worst: dict[tuple[str, str], list[WorstTrace]] = {}
+        for metric, route, number, value in rows:
+            if number in ids:
+                worst.setdefault((metric, route), []).append(WorstTrace(signs[metric] * value, ids[number], value))
+        return {place: tuple(sorted(traces)) for place, traces in worst.items()}
 
 
 def _sum_columns(names: Sequence[str]) -> str:

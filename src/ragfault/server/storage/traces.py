@@ -14,6 +14,7 @@ from ragfault.records import Trace
 from ragfault.server.storage.notes import to_columns
 from ragfault.server.storage.outcome_rows import get_trace_time
 from ragfault.server.storage.records import (
+    MAX_PAGE_BYTES,
     MAX_SHOWN_CHARACTERS,
     AppendResult,
     ConversationSummary,
@@ -192,6 +193,7 @@ class TraceTables(StoreEngine):
     def list_traces(self, selection: TraceSelection) -> TracePage:
         """Return a page of a selection; following `next` lists each trace once.
 
+        A page ends early where its lines would be more than MAX_PAGE_BYTES as JSON.
         Raises UsageError for a limit or a page key that is not valid.
         """
         check_page_limit(selection)
@@ -214,8 +216,18 @@ class TraceTables(StoreEngine):
             limit=selection.limit + 1,
         )
         shown = rows[: selection.limit]
-        following = encode_page_key(shown[-1][1], shown[-1][0]) if len(rows) > selection.limit else None
-        return TracePage(lines=self._load_summaries([number for number, _ in shown]), next=following)
+        lines: list[TraceSummary] = []
+        summaries = self._load_summaries([number for number, _ in shown])
+        size, last = 0, None
+        for number, value in shown:
+            line = summaries.get(number)
+            size += 0 if line is None else len(encode_json(line)) + 1
+            if size > MAX_PAGE_BYTES and lines:
+                break
+            lines += () if line is None else (line,)
+            last = (value, number)
+        is_last = last is None or (last[1] == shown[-1][0] and len(rows) <= selection.limit)
+        return TracePage(lines=tuple(lines), next=None if is_last or last is None else encode_page_key(*last))
 
     def count_traces(self, selection: TraceSelection) -> int:
         """Count the traces of a selection, ignoring its limit."""
@@ -290,16 +302,15 @@ class TraceTables(StoreEngine):
             parts.append("t.number IN (SELECT number FROM outcomes WHERE state = {state:String})")
             parameters["state"] = state
 
-    def _load_summaries(self, numbers: Sequence[int]) -> tuple[TraceSummary, ...]:
-        """Return the summaries of traces, in the order of the numbers."""
-        shown = ", ".join(f"{self.SUBSTRING}({name}, 1, {MAX_SHOWN_CHARACTERS})" for name in ("query", "answer"))
+    def _load_summaries(self, numbers: Sequence[int]) -> dict[int, TraceSummary]:
+        """Return the summaries of traces by number."""
+        texts = ("model", "query", "answer", "error")
+        shown = ", ".join(f"{self.SUBSTRING}({name}, 1, {MAX_SHOWN_CHARACTERS})" for name in texts)
         rows = self.reader.fetch_among(
-            f"SELECT number, id, time, route, model, {shown}, error FROM traces WHERE number IN {{among:Array(Int64)}}",
-            numbers,
+            f"SELECT number, id, time, route, {shown} FROM traces WHERE number IN {{among:Array(Int64)}}", numbers
         )
         outcomes = self._load_outcomes(numbers)
-        summaries = {row[0]: build_summary(row, *outcomes.get(row[0], (None, {}))) for row in rows}
-        return tuple(summaries[number] for number in numbers if number in summaries)
+        return {row[0]: build_summary(row, *outcomes.get(row[0], (None, {}))) for row in rows}
 
     @abstractmethod
     def _load_outcomes(self, numbers: Sequence[int]) -> dict[int, tuple[TraceState, dict[str, float]]]:
