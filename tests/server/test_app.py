@@ -356,6 +356,16 @@ def test_every_page_has_a_json_view(server: Server):
     window = 365 * 24 * 60
     metric = server.ask("/metrics/groundedness.json", window=window).json
     assert metric["measure"]["name"] == "groundedness"
+    times = {"since": 60 * (metric["until"] - 90), "until": 60 * (metric["until"] - 30)}
+    fixed = server.ask("/metrics/groundedness.json", **times).json
+    assert (fixed["window"], fixed["until"]) == (60, metric["until"] - 30)
+    inside = [point for point in metric["points"] if fixed["until"] - 60 <= point["minute"] < fixed["until"]]
+    assert sum(point["n"] for point in fixed["points"]) <= sum(point["n"] for point in metric["points"])
+    assert bool(inside) <= bool(fixed["points"])
+    insights = server.ask("/insights.json", **times).json
+    assert (insights["window"], insights["until"]) == (60, metric["until"] - 30)
+    for wrong in ({"since": "1e300"}, {"since": 600, "until": 60}, {"until": "soon"}, {"since": "-1e9"}):
+        assert server.ask("/metrics/groundedness.json", **wrong).status == 422, wrong
     page = server.ask(f"/traces/{TRACES[0].id}.json").json
     assert page["trace"]["query"] == TRACES[0].query
     assert {score["metric"] for score in page["scores"]} == set(METRICS.split(","))

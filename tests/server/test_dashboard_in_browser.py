@@ -138,6 +138,24 @@ def test_without_a_script(chromium: Any, served: tuple[DashboardServer, str]):
         assert "people disagreed" in visit.page.locator("#claim-1").inner_text()
 
 
+def test_a_time_is_chosen_on_a_chart(chromium: Any, served: tuple[DashboardServer, str]):
+    """Dragging over a chart shows that time on the page, and the links to insights and traces keep it."""
+    with Visit(chromium, served[1]) as visit:
+        visit.open("/metrics/groundedness?window=360")
+        box = visit.page.locator("svg.chart .brush").first.bounding_box()
+        visit.page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 50)
+        visit.page.mouse.down()
+        visit.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 60)
+        with visit.page.expect_navigation():
+            visit.page.mouse.up()
+        query = visit.page.url.partition("?")[2]
+        assert query.startswith("since=")
+        for place in ("/insights", "/traces"):
+            assert visit.page.locator(f"nav a[href='{place}?{query}']").count() == 1
+        visit.page.click("text=24 h")
+        assert visit.page.url.endswith("?window=1440")
+
+
 def test_themes(chromium: Any, served: tuple[DashboardServer, str]):
     """The pages follow the reader's theme until the button says otherwise, and remember what it said."""
     light, dark = "rgb(255, 255, 255)", "rgb(21, 24, 28)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -83,7 +84,7 @@ def test_one_process_owns_a_store(tmp_path: Path):
     store = open_store(tmp_path)
     code = "import sys; from ragfault.server.storage import open_store; open_store(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, capture_output=True, text=True)
-    assert "another process owns the store" in done.stderr
+    assert f"another process owns the store {tmp_path} (process {os.getpid()})" in done.stderr
     store.close()
     with pytest.raises(OutputError, match="closed"):
         store.append_traces([Trace(id="a", query="q")]).result()

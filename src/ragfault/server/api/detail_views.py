@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -78,6 +78,8 @@ def compare_windows(
 
 
 NUMBER_FIELDS = ("low", "high", "limit")
+MAX_MINUTE = 2**31
+"""Minutes since 1970 that the store can hold end before this one."""
 NO_ROUTE = "-"
 """Form value for traces without a route."""
 
@@ -103,6 +105,44 @@ def parse_selection(fields: Sequence[tuple[str, str]]) -> TraceSelection:
         return msgspec.convert(selected, TraceSelection, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"this selection cannot be read: {error}.") from None
+
+
+class TimeRange(NamedTuple):
+    """The minutes that a page shows."""
+
+    window: int
+    """Length in minutes."""
+    until: int
+    """The minute after the last one."""
+    is_fixed: bool
+    """True where begin or end was chosen; else it moves on with the time."""
+
+    @property
+    def query(self) -> str:
+        """The parameters of a link that keep it."""
+        if not self.is_fixed:
+            return f"window={self.window}"
+        return f"since={60 * (self.until - self.window)}&until={60 * self.until}"
+
+
+def parse_range(
+    server: ServerState, query: Mapping[str, str], longest: int = 366 * DAY_MINUTES, window: int = DAY_MINUTES
+) -> TimeRange:
+    """Parse the parameters `since` and `until`, or `window` in minutes up to now. Raises UsageError.
+
+    `since` alone reaches up to now, and `until` alone back by `window`.
+    """
+    text = query.get("window") or str(window)
+    since, until = query.get("since"), query.get("until")
+    size = int(text[:20]) if text.isascii() and text.isdigit() else 0
+    if not since and not until:
+        last = server.next_minute
+    else:
+        last = math.ceil(_parse_time(until) / 60) if until else server.next_minute
+        size = last - math.floor(_parse_time(since) / 60) if since else size
+    if not 1 <= size <= longest or not 0 <= last < MAX_MINUTE:
+        raise UsageError(f"a window is 1 to {longest:,} minutes, and ends after it begins; got {size:,}.")
+    return TimeRange(size, last, bool(since or until))
 
 
 def parse_route(text: str | None) -> str | None:

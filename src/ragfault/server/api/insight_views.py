@@ -12,6 +12,7 @@ from ragfault.analysis.monitoring.drift import TrafficDrift, measure_drift
 from ragfault.analysis.monitoring.monitor import CHUNK_COHORTS
 from ragfault.analysis.monitoring.rollups import CHUNK_RELEVANCE, CHUNK_USE
 from ragfault.analysis.monitoring.windows import (
+    DAY_MINUTES,
     MetricCorrelation,
     MetricDistribution,
     MetricSeries,
@@ -86,6 +87,9 @@ def _load_queries(server: ServerState, selection: TraceSelection) -> list[str]:
 TRIAD = ("context_relevance", "groundedness", "answer_relevance")
 """The three metrics of the RAG triad."""
 
+INSIGHT_MINUTES = 30 * DAY_MINUTES
+"""The longest window of the insights."""
+
 MAX_ROUTES = 6
 """Routes that are shown, those with the most traffic."""
 
@@ -105,11 +109,13 @@ class TriadTrend(Struct, frozen=True, kw_only=True):
 
 
 class InsightsView(Struct, frozen=True, kw_only=True):
-    """Insights of a window that ends now: trends, distributions, correlations, chunks and cohorts."""
+    """Insights of a window: trends, distributions, correlations, chunks and cohorts."""
 
     now: float
     window: int
     """Minutes."""
+    until: int
+    """The minute after the last one."""
     route: str | None
     """None: all routes; empty: traces without a route."""
     grain: int
@@ -129,9 +135,10 @@ class InsightsView(Struct, frozen=True, kw_only=True):
     marks: tuple[TimelineMark, ...]
 
 
-def load_insights(server: ServerState, route: str | None, window: int) -> InsightsView:
-    """Load the insights of the last `window` minutes."""
-    now, store, until, measures = server.now(), server.store, server.next_minute, server.measures
+def load_insights(server: ServerState, route: str | None, window: int, until: int | None = None) -> InsightsView:
+    """Load the insights of `window` minutes, up to now or to before the minute `until`."""
+    now, store, measures = server.now(), server.store, server.measures
+    until = server.next_minute if until is None else until
     since, grain = until - window, max(1, window // MAX_POINTS)
     series = build_series(
         row
@@ -143,6 +150,7 @@ def load_insights(server: ServerState, route: str | None, window: int) -> Insigh
     return InsightsView(
         now=now,
         window=window,
+        until=until,
         route=route,
         grain=grain,
         routes=len(routes),
@@ -151,7 +159,7 @@ def load_insights(server: ServerState, route: str | None, window: int) -> Insigh
         correlations=compute_correlations(products, since, until),
         insights=window_insights(_load_chunk_series(server, since, until), since, until),
         cohorts=tuple(_compare_cohorts(server, measures, until, window)),
-        marks=store.read_marks(60.0 * since),
+        marks=store.read_marks(60.0 * since, 60.0 * until),
     )
 
 
@@ -182,8 +190,15 @@ def _build_points(route: str | None, part: MetricSeries) -> Iterator[TrendPoint]
     for at, minute in enumerate(part.minutes.tolist()):
         n = int(part.n[at])
         undefined, failed = part.unscored[at].tolist()
-        mean = float(part.sum[at]) / n if n else None
-        yield TrendPoint(minute=minute, route=route, n=n, mean=mean, undefined=undefined, failed=failed)
+        yield TrendPoint(
+            minute=minute,
+            route=route,
+            n=n,
+            mean=float(part.sum[at]) / n if n else None,
+            undefined=undefined,
+            failed=failed,
+            squares=float(part.squares[at]),
+        )
 
 
 def _build_distributions(

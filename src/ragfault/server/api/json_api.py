@@ -17,7 +17,7 @@ from ragfault.analysis.monitoring.windows import DAY_MINUTES
 from ragfault.io.runs import MetricInfo
 from ragfault.server.api import detail_views, traffic_views
 from ragfault.server.api.access_api import TokenRequest
-from ragfault.server.api.insight_views import DriftView, InsightsView, load_drift, load_insights
+from ragfault.server.api.insight_views import INSIGHT_MINUTES, DriftView, InsightsView, load_drift, load_insights
 from ragfault.server.counters import LATENCY_EDGES, LatencyHistogram
 from ragfault.server.ingest.incoming_traces import SentMark, SentTrace
 from ragfault.server.ingest.label_limits import OTHER_LABEL
@@ -242,10 +242,18 @@ def get_overview(server: Server) -> traffic_views.TrafficOverview:
 
 @router.get("/metrics/{name}.json", **UNKNOWN)
 def get_metric(
-    server: Server, name: NameParam, route: TextParam = None, window: WindowParam = DAY_MINUTES
+    server: Server,
+    name: NameParam,
+    route: TextParam = None,
+    window: WindowParam = DAY_MINUTES,
+    since: TimeParam = "",
+    until: TimeParam = "",
 ) -> traffic_views.MetricView:
-    """Return the trend of one metric."""
-    return traffic_views.load_metric(server, name, detail_views.parse_route(route), window)
+    """Return the trend of one metric, over a window up to now or between two times."""
+    times = detail_views.parse_range(server, {"window": str(window), "since": since, "until": until})
+    return traffic_views.load_metric(
+        server, name, detail_views.parse_route(route), times.window, times.until if times.is_fixed else None
+    )
 
 
 @router.get("/compare.json", **INVALID)
@@ -258,10 +266,17 @@ def get_comparison(
 
 @router.get("/insights.json", **INVALID)
 def get_insights(
-    server: Server, route: TextParam = None, window: Annotated[int, Query(ge=1, le=7 * DAY_MINUTES)] = DAY_MINUTES
+    server: Server,
+    route: TextParam = None,
+    window: Annotated[int, Query(ge=1, le=INSIGHT_MINUTES)] = DAY_MINUTES,
+    since: TimeParam = "",
+    until: TimeParam = "",
 ) -> InsightsView:
-    """Return the triad over time, distributions, and correlations."""
-    return load_insights(server, detail_views.parse_route(route), window)
+    """Return the triad over time, distributions, and correlations, over a window up to now or between two times."""
+    times = detail_views.parse_range(
+        server, {"window": str(window), "since": since, "until": until}, longest=INSIGHT_MINUTES
+    )
+    return load_insights(server, detail_views.parse_route(route), times.window, times.until)
 
 
 @router.get("/drift.json", **UNKNOWN)

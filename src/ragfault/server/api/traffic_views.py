@@ -47,6 +47,8 @@ PAGE_LINES = 50
 """Lines of a page of a list."""
 MAX_TRENDS = 1500
 """Trends of the overview: so many routes are shown as fit."""
+RESOLVED_SHOWN = 3
+"""Past incidents of the overview."""
 MIN_ROUTES = 3
 """Routes that are shown however many metrics there are."""
 MIN_ROUTE_VALUES = 20
@@ -90,6 +92,8 @@ class TrafficOverview(Struct, frozen=True, kw_only=True):
     routes: tuple[str, ...]
     incidents: tuple[Incident, ...]
     """Open incidents, the gravest first."""
+    resolved: tuple[Incident, ...]
+    """Incidents that were resolved within the last day, the latest opened first; at most three."""
     marks: tuple[TimelineMark, ...]
     """Marks of the last day."""
     counts: dict[str, int]
@@ -120,6 +124,8 @@ class MetricView(Struct, frozen=True, kw_only=True):
     now: float
     measure: MetricInfo
     window: int
+    until: int
+    """The minute after the last one."""
     grain: int
     """Minutes per point."""
     points: tuple[TrendPoint, ...]
@@ -182,6 +188,11 @@ def load_overview(server: ServerState) -> TrafficOverview:
         trends=tuple(_add_ppi(server, trend) for trend in trends),
         routes=store.list_routes(),
         incidents=list_open_incidents(server),
+        resolved=tuple(
+            incident
+            for incident in store.read_past_incidents(RESOLVED_SHOWN)
+            if incident.resolved is not None and incident.resolved > now - DAY_MINUTES * 60
+        ),
         marks=store.read_marks(now - DAY_MINUTES * 60),
         counts=_sum_counts(store.read_counts(until - DAY_MINUTES)),
         scoring=server.scoring_workers.summarize(),
@@ -203,12 +214,20 @@ def select_routes(trends: Sequence[MetricTrend], limit: int = MAX_TRENDS) -> lis
     return [trend for trend in trends if trend.route in shown]
 
 
-def load_metric(server: ServerState, name: str, route: str | None = None, window: int = DAY_MINUTES) -> MetricView:
-    """Load the trend of one metric over a window of minutes. Raises UnknownName for an unknown metric."""
+def load_metric(
+    server: ServerState, name: str, route: str | None = None, window: int = DAY_MINUTES, until: int | None = None
+) -> MetricView:
+    """Load the trend of one metric over a window of minutes, up to now or to before the minute `until`.
+
+    Raises UnknownName for an unknown metric.
+    """
     measure = _get_measure(server, name)
-    now, until, store, grain = server.now(), server.next_minute, server.store, max(1, window // 240)
+    is_fixed, until = until is not None, server.next_minute if until is None else until
+    now, store, grain = server.now(), server.store, max(1, window // 240)
     rollups = store.read_rollups(until - window, until, metric=name, route=route, grain=grain)
-    better = {} if server.ppi_estimator is None else server.ppi_estimator.estimate_window(name, window, route)
+    better = (
+        {} if server.ppi_estimator is None or is_fixed else server.ppi_estimator.estimate_window(name, window, route)
+    )
     points = tuple(
         TrendPoint(
             minute=rollup.minute,
@@ -224,19 +243,20 @@ def load_metric(server: ServerState, name: str, route: str | None = None, window
     distributions = (describe_distribution(key, part, measure) for key, part in build_series(rollups).items())
     trends = _compute_trends(server, until, window, metric=name, route=route)
     worst = server.get_cached(
-        f"worst {name} {route!r} {window}",
+        f"worst {name} {route!r} {window} {until if is_fixed else ''}",
         lambda: store.read_worst_traces(name, until - window, until, route=route, limit=20),
     )
     return MetricView(
         now=now,
         measure=measure,
         window=window,
+        until=until,
         grain=grain,
         points=points,
         distributions=tuple(rollup for rollup in distributions if rollup is not None),
         trends=tuple(msgspec.structs.replace(trend, ppi=better.get(trend.route or "")) for trend in trends),
         worst=tuple((rollup.trace, rollup.value) for rollup in worst),
-        marks=store.read_marks(now - window * 60),
+        marks=store.read_marks(60.0 * (until - window), 60.0 * until),
         cohorts=tuple(_compute_trends(server, until, window, metric=name, cohort="*")),
     )
 

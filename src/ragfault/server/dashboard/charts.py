@@ -78,6 +78,21 @@ def draw_trend(
             if mark.time is not None and first <= mark.time.timestamp() / 60 <= last
         ],
         [_draw_line(area, line, points, at) for at, (line, points) in enumerate(list(known.items())[:MAX_LINES])],
+        _draw_brush(area),
+    )
+
+
+def _draw_brush(area: PlotArea) -> Markup:
+    """Draw the field on which a script lets the reader choose a time, with its first and last minute."""
+    return tag(
+        "rect",
+        class_="brush",
+        x=area.left,
+        y=area.top,
+        width=area.width - area.left - area.right,
+        height=area.height - area.top - area.bottom,
+        data_first=area.across[0],
+        data_last=area.across[1],
     )
 
 

@@ -194,7 +194,8 @@ def _format_plain(value: Any) -> str:
 def render_page(request: Request, name: str, status: int = 200, without_json: bool = False, **content: Any) -> Response:
     """Render a page; `content` is for its template, `without_json` hides the link to its JSON view.
 
-    A page with `refresh_seconds` reloads its content at that interval, where scripts run.
+    With a `TimeRange` as `times` the links to other pages keep it. A page with `refresh_seconds`
+    reloads its content at that interval, where scripts run.
     """
     access = request.app.state.access
     around = {
@@ -202,6 +203,7 @@ def render_page(request: Request, name: str, status: int = 200, without_json: bo
         "json_url": None if without_json or name in PAGES_WITHOUT_JSON or status != 200 else _json_url(request),
         "csrf_token": access.make_csrf_token(request),
         "refresh_seconds": None,
+        "times": None,
         "signed_in": SESSION_COOKIE in request.cookies and not access.is_open,
         "root": get_server(request).settings.root_path,
     }

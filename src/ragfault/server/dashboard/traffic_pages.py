@@ -18,7 +18,7 @@ from ragfault.records import Layer
 from ragfault.reports.charts.svg import draw_bins, draw_forest_plot, draw_whisker
 from ragfault.reports.format import LAYER_QUESTIONS
 from ragfault.server.api import detail_views, traffic_views
-from ragfault.server.api.insight_views import MAX_QUERIES, InsightsView, load_drift, load_insights
+from ragfault.server.api.insight_views import INSIGHT_MINUTES, MAX_QUERIES, InsightsView, load_drift, load_insights
 from ragfault.server.api.traffic_views import MetricTrend, TrendPoint
 from ragfault.server.dashboard import charts
 from ragfault.server.dashboard.page_renderer import PageRoute, get_server, render_page
@@ -154,8 +154,8 @@ def _is_worse(trend: MetricTrend) -> bool:
     return ((trend.delta or 0.0) < 0) == (trend.better == "higher")
 
 
-METRIC_WINDOWS = (60, 6 * 60, DAY_MINUTES, 7 * DAY_MINUTES, 30 * DAY_MINUTES)
-"""Windows of the page of a metric in minutes."""
+TIME_PRESETS = (60, 6 * 60, DAY_MINUTES, 7 * DAY_MINUTES, 30 * DAY_MINUTES)
+"""Windows that the time picker offers, in minutes."""
 
 traffic_router = APIRouter(route_class=PageRoute, dependencies=[Depends(require_role("read"))], include_in_schema=False)
 
@@ -232,20 +232,23 @@ def _draw_metric_sparkline(server: ServerState, metric: str) -> Any:
 def show_metric(request: Request, name: str) -> Response:
     """Show the trend of one metric."""
     server, query = get_server(request), request.query_params
-    window = _parse_window(query.get("window") or str(DAY_MINUTES), 1, 366 * DAY_MINUTES)
+    times = detail_views.parse_range(server, query)
     route = query.get("route") or None
-    view = traffic_views.load_metric(server, name, detail_views.parse_route(route), window)
-    until = math.floor(view.now / 60) + 1
+    view = traffic_views.load_metric(
+        server, name, detail_views.parse_route(route), times.window, times.until if times.is_fixed else None
+    )
+    window, until = view.window, view.until
     grain, lines = charts.coarsen_lines(charts.group_by_route(view.points), view.grain)
     return render_page(
         request,
         "metric",
-        refresh_seconds=10,
+        refresh_seconds=None if times.is_fixed else 10,
         view=view,
+        times=times,
         title=LAYER_QUESTIONS[view.measure.layer][0],
         route=route,
         routes=server.store.list_routes(),
-        windows=METRIC_WINDOWS,
+        windows=TIME_PRESETS,
         chart=charts.draw_trend(lines, view.measure, view.marks, (until - window, until)),
         lines=list(lines),
         grain=grain,
@@ -260,20 +263,20 @@ def show_metric(request: Request, name: str) -> Response:
 def show_insights(request: Request) -> Response:
     """Show the triad over time, distributions, correlations and cohorts."""
     server, query = get_server(request), request.query_params
-    window = _parse_window(query.get("window") or str(DAY_MINUTES), 1, METRIC_WINDOWS[3])
+    times = detail_views.parse_range(server, query, INSIGHT_MINUTES)
     route = query.get("route") or None
-    view = load_insights(server, detail_views.parse_route(route), window)
-    until = math.floor(view.now / 60) + 1
+    view = load_insights(server, detail_views.parse_route(route), times.window, times.until)
     measures = server.measures
-    grain, courses = _draw_triad(view, measures, (until - window, until))
+    grain, courses = _draw_triad(view, measures, (view.until - view.window, view.until))
     return render_page(
         request,
         "insights",
-        refresh_seconds=30,
+        refresh_seconds=None if times.is_fixed else 30,
         view=view,
+        times=times,
         route=route,
         routes=server.store.list_routes(),
-        windows=METRIC_WINDOWS[:4],
+        windows=TIME_PRESETS,
         trend_panels=courses,
         grain=grain,
         measures=measures,
@@ -335,7 +338,7 @@ def show_drift(request: Request) -> Response:
         folder=str(server.settings.runs_folder),
         latest=MAX_QUERIES,
         window=window,
-        windows=METRIC_WINDOWS,
+        windows=TIME_PRESETS,
         route=route,
         routes=server.store.list_routes(),
         measures=server.measures,

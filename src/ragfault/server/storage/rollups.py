@@ -192,7 +192,8 @@ class RollupTables(TraceTables, NoteTables):
         Of each metric only values on the worse side of its fence count.
         """
         signs = {measure.name: 1 if measure.better == "higher" else -1 for measure in self.read_measures()}
-        beyond, parameters = [], {}
+        beyond: list[str] = []
+        parameters: dict[str, Any] = {}
         for at, (metric, fence) in enumerate(sorted(fences.items())):
             beyond.append(f"metric = {{metric{at}:String}} AND {signs[metric]} * value < {{fence{at}:Float64}}")
             parameters |= {f"metric{at}": metric, f"fence{at}": signs[metric] * fence}

@@ -58,8 +58,57 @@ function showNearest(event) {
   output.textContent = nearest ? nearest.querySelector("title").textContent : "";
 }
 
+// --- a time chosen on a chart -----------------------------------------------------------------------
+
+// Dragging a mouse over a chart shows that time on the whole page; the form above does the same without a script.
+function openBrush() {
+  let field = null;
+  let begin = 0;
+  const shareAt = (event) => {
+    const box = field.getBoundingClientRect();
+    return Math.min(1, Math.max(0, (event.clientX - box.x) / box.width));
+  };
+  const show = (from, to) => {
+    let shown = field.parentNode.querySelector(".brushed");
+    if (!shown) {
+      shown = field.cloneNode();
+      shown.setAttribute("class", "brushed");
+      field.after(shown);
+    }
+    const [x, width] = [Number(field.getAttribute("x")), Number(field.getAttribute("width"))];
+    shown.setAttribute("x", x + width * Math.min(from, to));
+    shown.setAttribute("width", width * Math.abs(to - from));
+  };
+  for (const hint of document.querySelectorAll(".brush-hint")) hint.hidden = false;
+  document.addEventListener("pointerdown", (event) => {
+    const chart = event.pointerType === "mouse" && event.button === 0 && event.target.closest("svg.chart");
+    field = chart ? chart.querySelector(".brush") : null;
+    if (!field) return;
+    begin = shareAt(event);
+    event.preventDefault();
+  });
+  document.addEventListener("pointermove", (event) => { if (field) show(begin, shareAt(event)); });
+  document.addEventListener("pointerup", (event) => {
+    if (!field) return;
+    const [first, last] = [Number(field.dataset.first), Number(field.dataset.last)];
+    const minutes = [begin, shareAt(event)].sort((a, b) => a - b).map((share) => first + share * (last - first));
+    const [since, until] = [Math.floor(minutes[0]), Math.ceil(minutes[1])];
+    const shown = field.parentNode.querySelector(".brushed");
+    if (shown) shown.remove();
+    const width = field.getBoundingClientRect().width;
+    field = null;
+    if ((minutes[1] - minutes[0]) / (last - first) * width < 5) return;
+    const url = new URL(location.href);
+    url.searchParams.delete("window");
+    url.searchParams.set("since", 60 * since);
+    url.searchParams.set("until", 60 * until);
+    location.assign(url);
+  });
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   openTheme();
+  openBrush();
   document.addEventListener("pointermove", showNearest);
   openKeys();
   document.addEventListener("keydown", onKey);

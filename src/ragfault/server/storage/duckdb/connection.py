@@ -130,8 +130,10 @@ def open_database(path: Path) -> Any:
         return duckdb.connect(str(path), config=dict(CONFIG))
     except duckdb.IOException as error:
         if "lock" in str(error).lower():
+            holder = re.search(r"\(PID (\d+)", str(error))
             raise OutputError(
-                f"another process owns the store {path.parent}. Ask it over HTTP, or end it first."
+                f"another process owns the store {path.parent}{f' (process {holder[1]})' if holder else ''}. "
+                "Ask it over HTTP, or end it first."
             ) from None
         raise OutputError(f"cannot open the store {path.parent}: {str(error).splitlines()[0]}") from None
     except OSError as error:
