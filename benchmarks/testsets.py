@@ -378,9 +378,55 @@ def measure_refresh(folder: Path, seed: int) -> None:
             print(f"| {name} {year} → {later} | {len(spans)} | {shown} |", flush=True)
 
 
+def alter(sentence: str, kind: str) -> str | None:
+    """Return a sentence with another number, or with its first statement denied; None where it has none."""
+    if kind == "number":
+        numbers = list(re.finditer(r"(?<![\w.,-])\d{1,4}(?![\w.,-])", sentence))
+        if len(numbers) != 1:
+            return None
+        match = numbers[0]
+        return f"{sentence[: match.start()]}{int(match.group()) + 3}{sentence[match.end() :]}"
+    match = re.search(r"\b(?:is|are|was|were|must|will|can)\b(?! not| no\b)", sentence)
+    if match is None or re.search(r"\b(?:not|no|never)\b", sentence):
+        return None
+    return f"{sentence[: match.end()]} not{sentence[match.end() :]}"
+
+
+def measure_audit(folder: Path, seed: int) -> None:
+    """Print what an audit names in each newest snapshot, and how many altered copies of its sentences it names."""
+    from datetime import date
+
+    from ragfault.testsets import audit_corpus
+    from ragfault.testsets.passages import CorpusIndex
+
+    print("| repository | passages | contradictions as it is | other number: named | denied: named | seconds |")
+    print("|---|---|---|---|---|---|")
+    for name, years in HISTORIES.items():
+        documents = read_snapshot(folder, name, years[-1])
+        day = date(int(years[-1]), 12, 31)
+        begun = time.process_time()
+        result = audit_corpus(documents, today=day)
+        seconds = time.process_time() - begun
+        sentences = random.Random(seed).sample((index := CorpusIndex(documents)).sentences, len(index.sentences))
+        cells = [str(result.counts.get("contradiction", 0))]
+        for kind in ("number", "denied"):
+            altered = [new for item in sentences if (new := alter(item.text, kind))][:100]
+            extra = Document(id="altered.md", text="\n\n".join(altered))
+            named = {
+                finding.other_text
+                for finding in audit_corpus([*documents, extra], today=day).findings
+                if finding.kind == "contradiction" and finding.other_document == "altered.md"
+            }
+            cells.append(f"{len(named)} of {len(altered)}")
+        print(f"| {name} {years[-1]} | {result.passages:,} | {' | '.join(cells)} | {seconds:.1f} |", flush=True)
+        for finding in result.findings:
+            if finding.kind == "contradiction":
+                print(f"    {finding.text!r} {finding.other_text!r} {finding.reason}")
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rank", "refresh"])
+    parser.add_argument("what", choices=["rank", "refresh", "audit"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--corpus", action="append", choices=list(CORPORA))
     parser.add_argument("-n", type=int, default=500)
@@ -394,6 +440,9 @@ def main() -> None:
     options = arguments()
     if options.what == "refresh":
         measure_refresh(options.data, options.seed)
+        return
+    if options.what == "audit":
+        measure_audit(options.data, options.seed)
         return
     print("| corpus | people's questions | made | seconds | tau | nDCG lost | tau of halves | nDCG lost by halves |")
     print("|---|---|---|---|---|---|---|---|")

@@ -144,6 +144,8 @@ def test_templates_are_yaml(name: str):
         [used] = [step for step in steps if step.get("uses", "").startswith("./")]
         action = yaml.safe_load((TEMPLATES / "github-action/action.yml").read_text("utf-8"))
         assert set(used["with"]) <= set(action["inputs"])
+    elif name == "github-weekly.yml":
+        assert template["jobs"]["testset"]["env"] == {"TESTSET": "set.jsonl", "CORPUS": "docs/"}
     else:
         assert template["ragfault"]["artifacts"]["reports"]["junit"] == "ragfault/junit.xml"
 
@@ -178,3 +180,37 @@ def test_the_steps_run_in_a_shell(name: str, script: str, place: Path, tmp_path:
     assert (tmp_path / "ragfault/comment.md").read_text("utf-8").startswith("### ❌ Retrieval broke")
     if name == "github":
         assert "verdict=### ❌ Retrieval broke" in (tmp_path / "output").read_text("utf-8")
+
+
+def weekly_scripts() -> list[tuple[str, str]]:
+    """Return the steps of each template that audit a corpus and refresh a set, as one script."""
+    weekly = yaml.safe_load((TEMPLATES / "github-weekly.yml").read_text("utf-8"))
+    steps = [step["run"] for step in weekly["jobs"]["testset"]["steps"] if "ragfault testset" in step.get("run", "")]
+    job = yaml.safe_load((TEMPLATES / "gitlab.yml").read_text("utf-8"))["ragfault-testset"]
+    return [("github", "\n".join(steps)), ("gitlab", job["script"][0])]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "script"), weekly_scripts(), ids=["github", "gitlab"])
+def test_the_weekly_steps_fail_where_gold_broke_and_not_for_findings_of_the_audit(
+    name: str, script: str, tmp_path: Path
+):
+    """Both write the findings and the refreshed set; the exit code is that of the refresh."""
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for at, year in enumerate((1901, 1902, 1903)):
+        text = f"# Pier {at}\n\nPier {at} was built by Ola Brand in {year} from granite of the Tarvik quarry.\n"
+        (docs / f"pier{at}.md").write_text(f"{text}\n## Empty\n")
+    items = tmp_path / "set.jsonl"
+    assert run_command(["testset", "make", str(docs), "-o", str(items), "-n", "2", "--mix", "extractive=1"]) == 0
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | {"PATH": path, "TESTSET": "set.jsonl", "CORPUS": "docs/"}
+    for code in (0, 1):
+        done = subprocess.run(
+            ["bash", "-e", "-c", script.replace(" -o ragfault", " --force -o ragfault")],
+            check=False, cwd=tmp_path, env=env, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert (tmp_path / "ragfault/findings.jsonl").read_text()
+        for document in docs.iterdir():
+            document.write_text(document.read_text().replace("Ola Brand", "Eva Dahl"))

@@ -1,6 +1,7 @@
 """Evaluation sets: questions with gold spans made from a corpus, checked, described, and kept valid as it changes."""
 
 from ragfault.testsets.anchors import RefreshResult, SpanChange, refresh_testset
+from ragfault.testsets.audit import AuditFinding, CorpusAudit, audit_corpus
 from ragfault.testsets.description import TestsetDescription, describe_testset
 from ragfault.testsets.make import make_testset
 from ragfault.testsets.records import DEFAULT_MIX, QUESTION_KINDS, RejectedItem, TestsetResult
@@ -9,12 +10,15 @@ from ragfault.testsets.wording import QueryStyle, fit_style
 __all__ = [
     "DEFAULT_MIX",
     "QUESTION_KINDS",
+    "AuditFinding",
+    "CorpusAudit",
     "QueryStyle",
     "RefreshResult",
     "RejectedItem",
     "SpanChange",
     "TestsetDescription",
     "TestsetResult",
+    "audit_corpus",
     "describe_testset",
     "fit_style",
     "make_testset",

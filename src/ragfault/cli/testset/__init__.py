@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ragfault.cli.testset.audit import audit
 from ragfault.cli.testset.convert import convert
 from ragfault.cli.testset.describe import describe
 from ragfault.cli.testset.make import make
@@ -20,5 +21,5 @@ def testset() -> None:
     """Make evaluation sets from a corpus without a key, describe them, and keep them valid as the corpus changes."""
 
 
-for command in (make, describe, refresh, convert):
+for command in (make, describe, refresh, audit, convert):
     testset.add_command(command)

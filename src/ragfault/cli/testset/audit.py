@@ -1,0 +1,77 @@
+"""Command `testset audit`."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.testset.make import check_target, encode_lines
+
+if TYPE_CHECKING:
+    from ragfault.testsets import AuditFinding
+
+MAX_SHOWN = 10
+"""Findings of a kind that are printed; --json and --out have all."""
+MAX_CHARACTERS = 160
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault testset audit docs/
+  ragfault testset audit docs/ set.jsonl -o findings.jsonl --today 2026-01-31"""
+)
+@click.argument("corpus", type=click.Path())
+@click.argument("items", metavar="[SET]", type=click.Path(), required=False)
+@click.option("-o", "--out", type=click.Path(dir_okay=False), help="Write all findings, JSON Lines.")
+@click.option("--today", type=click.DateTime(["%Y-%m-%d"]), help="The day by which dates are stale.  [default: today]")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@json_option
+def audit(
+    corpus: str, items: str | None, out: str | None, today: datetime | None, force: bool, kind: str | None
+) -> int:
+    """Audit the documents of CORPUS: near-duplicates, contradictions, stale dates, orphans, unreachable documents.
+
+    Contradictions are pairs of sentences on one subject that differ in a number, a date, a negation or an opposite;
+    read them, as the two may be about different things. With SET, documents that none of its queries retrieves are
+    named, too. Exit code 0: nothing was noticed; 1: something was.
+    """
+    from ragfault.io import read_traces
+    from ragfault.io.atomic_files import write_atomically
+    from ragfault.io.documents import read_documents
+    from ragfault.testsets import audit_corpus
+
+    check_target(out, force)
+    result = audit_corpus(
+        read_documents(corpus, notice=print_notice),
+        () if items is None else read_traces(items, notice=print_notice),
+        today=today.date() if today else date.today(),
+    )
+    if out is not None:
+        write_atomically(Path(out), encode_lines(result.findings))
+    if kind == "json":
+        print_json(result)
+    else:
+        counts = ", ".join(f"{number:,} × {name}" for name, number in result.counts.items())
+        click.echo(f"{result.documents:,} documents, {result.passages:,} passages: {counts or 'nothing was noticed'}")
+        for name, group in groupby(result.findings, key=lambda finding: finding.kind):
+            _print_findings(name, list(group))
+    return 1 if result.findings else 0
+
+
+def _print_findings(kind: str, findings: list[AuditFinding]) -> None:
+    """Print the first findings of a kind, each with its places."""
+    for finding in findings[:MAX_SHOWN]:
+        other = f" ↔ {finding.other_document}" if finding.other_document else ""
+        click.echo(f"  {kind}  {finding.document}{other}: {finding.reason}")
+        for text in (finding.text, finding.other_text if kind == "contradiction" else None):
+            if text:
+                short = " ".join(text.split())
+                click.echo(f"    {short[:MAX_CHARACTERS]}{'…' if len(short) > MAX_CHARACTERS else ''}")
+    if len(findings) > MAX_SHOWN:
+        click.echo(f"  … and {len(findings) - MAX_SHOWN:,} more; all: --json or --out")
