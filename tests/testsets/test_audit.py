@@ -42,7 +42,7 @@ def test_a_contradiction_in_one_number_negation_or_opposite_is_named(corpus):
         line = next(line for line in corpus[document].text.splitlines() if old in line)
         sentence = next(part for part in line.split(". ") if old in part).strip(".") + "."
         other = Document(id="notice.md", text=f"# Notice\n\nThe harbour committee writes. {sentence.replace(old, new)}")
-        findings = [found for found in audit([*corpus, other]).findings if found.kind == "contradiction"]
+        findings = [finding for finding in audit([*corpus, other]).findings if finding.kind == "contradiction"]
         assert len(findings) == 1
         assert reason in findings[0].reason
         assert {findings[0].document, findings[0].other_document} == {corpus[document].id, "notice.md"}
@@ -58,7 +58,7 @@ def test_statements_on_other_subjects_do_not_contradict():
         "It was built of granite from the old quarry in 1912.",
     )
     documents = [Document(id=f"{at}.md", text=f"# Page {at}\n\n{text} {text}") for at, text in enumerate(texts)]
-    assert not [found for found in audit(documents).findings if found.kind == "contradiction"]
+    assert not [finding for finding in audit(documents).findings if finding.kind == "contradiction"]
 
 
 def test_records_of_one_form_do_not_contradict():
@@ -66,14 +66,14 @@ def test_records_of_one_form_do_not_contradict():
         Document(id=f"{year}.md", text=f"# Report\n\nThe Hallgate Works sold {year * 7 % 900} cranes to the harbours.")
         for year in range(2001, 2009)
     ]
-    assert not [found for found in audit(documents).findings if found.kind == "contradiction"]
+    assert not [finding for finding in audit(documents).findings if finding.kind == "contradiction"]
 
 
 def test_a_copied_document_is_a_near_duplicate(corpus):
     copy = edit(corpus, 2, ("winter storms", "autumn storms"))
-    findings = [found for found in audit([*corpus, copy]).findings if found.kind == "near-duplicate"]
-    assert {found.other_document for found in findings} == {"copy-2.md"}
-    assert {found.document for found in findings} == {corpus[2].id}
+    findings = [finding for finding in audit([*corpus, copy]).findings if finding.kind == "near-duplicate"]
+    assert {finding.other_document for finding in findings} == {"copy-2.md"}
+    assert {finding.document for finding in findings} == {corpus[2].id}
 
 
 def test_dates_are_stale_that_announce_or_state_what_has_passed():
@@ -85,9 +85,9 @@ def test_dates_are_stale_that_announce_or_state_what_has_passed():
         "The permit of the southern quay is valid until 31 December 2026 for all boats.",
     )
     document = Document(id="a.md", text="\n\n".join((stale, expired, *sound)))
-    findings = [found for found in audit([document]).findings if found.kind == "stale date"]
-    assert [found.text for found in findings] == [stale, expired]
-    assert [document.text[found.start :].startswith(found.text) for found in findings] == [True, True]
+    findings = [finding for finding in audit([document]).findings if finding.kind == "stale date"]
+    assert [finding.text for finding in findings] == [stale, expired]
+    assert [document.text[finding.start :].startswith(finding.text) for finding in findings] == [True, True]
 
 
 def test_sections_without_text_and_documents_without_a_link_are_orphans(corpus):
@@ -98,8 +98,11 @@ def test_sections_without_text_and_documents_without_a_link_are_orphans(corpus):
     alone = Document(
         id="docs/alone.md", text="# Alone\n\nThe lonely page says that the bell rings at noon.\n\n## Empty\n"
     )
-    findings = [found for found in audit([*linked, alone]).findings if found.kind == "orphan"]
-    assert [(found.document, found.text) for found in findings] == [("docs/alone.md", "Empty"), ("docs/alone.md", "")]
+    findings = [finding for finding in audit([*linked, alone]).findings if finding.kind == "orphan"]
+    assert [(finding.document, finding.text) for finding in findings] == [
+        ("docs/alone.md", "Empty"),
+        ("docs/alone.md", ""),
+    ]
 
 
 def test_documents_that_no_query_retrieves_are_unreachable(corpus):
@@ -108,9 +111,9 @@ def test_documents_that_no_query_retrieves_are_unreachable(corpus):
     )
     items = [Trace(id=d.id, query=d.text.partition("\n")[0].strip("# ")) for d in corpus]
     findings = audit([*corpus, extra], items).findings
-    assert [found.document for found in findings if found.kind == "unreachable"] == ["moss.md"]
+    assert [finding.document for finding in findings if finding.kind == "unreachable"] == ["moss.md"]
     reached = audit([*corpus, extra], [*items, Trace(id="m", query="rain that sphagnum keeps")]).findings
-    assert not [found for found in reached if found.kind == "unreachable"]
+    assert not [finding for finding in reached if finding.kind == "unreachable"]
 
 
 def test_the_command_exits_with_1_and_names_what_it_noticed(tmp_path, capsys):

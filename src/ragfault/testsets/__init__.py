@@ -1,6 +1,7 @@
 """Evaluation sets: questions with gold spans made from a corpus, checked, described, and kept valid as it changes."""
 
 from ragfault.testsets.anchors import RefreshResult, SpanChange, refresh_testset
+from ragfault.testsets.answerability import score_answerability
 from ragfault.testsets.audit import AuditFinding, CorpusAudit, audit_corpus
 from ragfault.testsets.description import TestsetDescription, describe_testset
 from ragfault.testsets.make import make_testset
@@ -23,4 +24,5 @@ __all__ = [
     "fit_style",
     "make_testset",
     "refresh_testset",
+    "score_answerability",
 ]

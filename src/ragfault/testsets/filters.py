@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ragfault.analysis.clusters.promotion import CaseIndex
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.records import Span, Trace
+from ragfault.testsets.answerability import score_answerability
 from ragfault.testsets.passages import CorpusIndex
 from ragfault.testsets.questions import Draft
 from ragfault.testsets.wording import QUESTION_WORDS
@@ -20,6 +21,11 @@ MIN_COPIED_WORDS = 5
 """A query that repeats so many words of its gold in a row asks nothing of a retriever."""
 SWAP_SHARE = 0.75
 """An unanswerable question may not find a passage with more of its words, by rarity, and the swapped name."""
+
+MIN_ANSWERABILITY, MAX_ANSWERABILITY = 0.19, 0.76
+"""2 % of the pairs with an answer are below, 2 % of those without one above, out of fold (`training.answerability`)."""
+SEARCHED_PASSAGES = 3
+"""Passages, those with most of its words, in which an unanswerable question may not have an answer."""
 
 
 class DraftFilter:
@@ -41,6 +47,15 @@ class DraftFilter:
     def reject(self, draft: Draft) -> str | None:
         """Return the reason why a draft is left out; None where it is accepted."""
         return next((reason for check in self._checks if (reason := check(draft))), None)
+
+    def reject_written(self, draft: Draft) -> str | None:
+        """Return the reason why a question in whole sentences is left out; its gold must look like an answer, too."""
+        reason = self.reject(draft)
+        if reason is None and draft.kind == "extractive":
+            score = score_answerability(draft.query, [self.index.passages[draft.passages[0]].text])[0]
+            if score < MIN_ANSWERABILITY:
+                reason = f"not answerable from its gold: probability {score:.2f}"
+        return reason
 
     def accept(self, item: Trace) -> None:
         """Remember the query of an item, so that no later one is its duplicate."""
@@ -99,7 +114,9 @@ class DraftFilter:
                 for at in scores
                 if scores[at] >= SWAP_SHARE and all(s in self.index.passages[at].stems for s in name)
             ]
-            return "may be answerable: a passage holds the swapped name and most of its words" if holds else None
+            if holds:
+                return "may be answerable: a passage holds the swapped name and most of its words"
+            return self._check_unanswerable(draft.query, scores)
         if draft.kind not in ("extractive", "table", "false premise") or not draft.reference:
             return None
         answer = split_content_words(draft.reference)
@@ -108,6 +125,14 @@ class DraftFilter:
             passage = self.index.passages[at]
             if at not in draft.passages and score > own and answer and all(stem in passage.stems for stem in answer):
                 return f"answered by another passage, too, in {passage.document}"
+        return None
+
+    def _check_unanswerable(self, query: str, scores: Mapping[int, float]) -> str | None:
+        nearest = sorted(scores, key=lambda at: (-scores[at], at))[:SEARCHED_PASSAGES]
+        texts = [self.index.passages[at].text for at in nearest]
+        for at, score in zip(nearest, score_answerability(query, texts), strict=True):
+            if score > MAX_ANSWERABILITY:
+                return f"may be answerable: by {self.index.passages[at].document}, probability {score:.2f}"
         return None
 
     def _check_duplicate(self, draft: Draft) -> str | None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.io.field_values import make_content_id
 from ragfault.records import Document, Gold, Trace
+from ragfault.testsets.answerability import score_answerability
 from ragfault.testsets.filters import DraftFilter
 from ragfault.testsets.model_questions import CALLS_PER_ITEM, ModelWriter
 from ragfault.testsets.passages import CorpusIndex
@@ -111,7 +112,7 @@ class _TestsetMaker:
         self.limit = self._compute_limit()
         self.model_writer = None
         if model is not None:
-            self.model_writer = ModelWriter(index, model, style, seed, self.filter.reject, self._is_full)
+            self.model_writer = ModelWriter(index, model, style, seed, self.filter.reject_written, self._is_full)
 
     def _is_full(self, document: str) -> bool:
         return self.by_document[document] >= self.limit
@@ -227,7 +228,10 @@ class _TestsetMaker:
         }
         if self.model_writer is not None and draft.kind in MODEL_KINDS:
             provenance["model"] = self.model_writer.model.fingerprint
-        heading = self.index.passages[draft.passages[0]].heading
+        passage = self.index.passages[draft.passages[0]]
+        score = {}
+        if draft.answerable and len(draft.passages) == 1 and not passage.is_table:
+            score = {"answerability": round(score_answerability(draft.query, [passage.text])[0], 3)}
         return Trace(
             id=make_content_id(f"{normalize_answer(draft.query)} {document}", "q-"),
             query=draft.query,
@@ -236,7 +240,8 @@ class _TestsetMaker:
             gold=Gold(spans=draft.spans) if draft.spans else None,
             answerable=draft.answerable,
             metadata={"kind": draft.kind, "review": "pending"}
-            | ({"section": heading} if heading else {})
+            | ({"section": passage.heading} if passage.heading else {})
+            | score
             | ({"note": draft.note} if draft.note else {})
             | {"provenance": provenance},
         )

@@ -1,0 +1,212 @@
+"""Train the model of answerability, and measure it on questions about articles that it has not seen.
+
+python -m training.answerability DATA [--write]
+
+DATA holds squad2_paragraphs, squad2_questions, clapnq_dev, wikiqa and trec_dl19. Fitted with LightGBM and scikit-learn,
+used with numpy alone. `--write` writes src/ragfault/testsets/answerability.npz, fitted on all pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import gzip
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from training.embedded.boosting import boost, pack
+
+from ragfault.testsets.answerability import AnswerabilityModel, Array, PassageWords, compute_features
+from ragfault.text import split_content_words
+
+WEIGHTS = Path(__file__).parents[1] / "src/ragfault/testsets/answerability.npz"
+FOLDS, ROUNDS, RIDGE = 8, 200, 0.05
+TREES = {"num_leaves": 15, "learning_rate": 0.03, "min_child_samples": 30, "feature_fraction": 0.3}
+MAX_PAIRS = 600
+"""Pairs that are taken from each of the sets of single sentences and of search results."""
+
+
+class LabelledPair(NamedTuple):
+    """A question and a passage, with the label of people."""
+
+    source: str
+    group: str
+    query: str
+    passage: str
+    answers: bool
+
+
+def read_rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Read a file of the data."""
+    with gzip.open(folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def load_pairs(folder: Path) -> Iterator[LabelledPair]:
+    """Yield all labelled pairs; of questions with sentences as many wrong ones as right ones."""
+    texts = {row["pid"]: row["text"] for row in read_rows(folder, "squad2_paragraphs")}
+    for row in read_rows(folder, "squad2_questions"):
+        group = row["gold_pid"].split("|")[1]
+        yield LabelledPair("squad2", group, row["query"], texts[row["gold_pid"]], row["answerable"])
+    yield from _pair_with_others(read_rows(folder, "squad2_questions"), texts)
+    for row in read_rows(folder, "clapnq_dev"):
+        yield LabelledPair("clapnq", str(row["source_id"] if "source_id" in row else row["contexts"][0][:80]),
+                           row["query"], "\n".join(row["contexts"]), bool(row["answerable"]))  # fmt: skip
+    yield from _balance("wikiqa", read_rows(folder, "wikiqa"), 1)
+    yield from _balance("trec", read_rows(folder, "trec_dl19"), 2)
+
+
+def _pair_with_others(rows: Sequence[dict[str, Any]], texts: dict[str, str]) -> Iterator[LabelledPair]:
+    """Yield questions with their paragraph, and with the other one of its article that has most of their words."""
+    words = {name: set(split_content_words(text)) for name, text in texts.items()}
+    answered = [row for row in rows if row["answerable"]]
+    for row in random.Random(0).sample(answered, MAX_PAIRS // 2):
+        group = row["gold_pid"].split("|")[1]
+        asked = set(split_content_words(row["query"]))
+        others = [name for name in texts if name.split("|")[1] == group and name != row["gold_pid"]]
+        nearest = max(others, key=lambda name: (len(words[name] & asked), name))
+        yield LabelledPair("squad2-other", group, row["query"], texts[row["gold_pid"]], True)
+        yield LabelledPair("squad2-other", group, row["query"], texts[nearest], False)
+
+
+def _balance(source: str, rows: Sequence[dict[str, Any]], threshold: int) -> Iterator[LabelledPair]:
+    rng = random.Random(0)
+    by_query: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_query[row["query"]].append(row)
+    taken = 0
+    for query, own in rng.sample(sorted(by_query.items(), key=lambda item: item[0]), len(by_query)):
+        if taken >= MAX_PAIRS:
+            return
+        right = [row for row in own if row["label"] >= threshold]
+        wrong = [row for row in own if row["label"] < threshold]
+        count = min(len(right), len(wrong), 12)
+        taken += 2 * count
+        for row in (*rng.sample(right, count), *rng.sample(wrong, count)):
+            yield LabelledPair(source, query, query, row["passage"], row["label"] >= threshold)
+
+
+def find_near_pairs(pairs: Sequence[LabelledPair]) -> list[tuple[int, int]]:
+    """Return the places of questions on one passage that differ in one word: one has an answer, the other none."""
+    by_passage: defaultdict[str, list[int]] = defaultdict(list)
+    for at, pair in enumerate(pairs):
+        if pair.source == "squad2":
+            by_passage[pair.passage].append(at)
+    near = []
+    for places in by_passage.values():
+        for right in (at for at in places if pairs[at].answers):
+            for wrong in (at for at in places if not pairs[at].answers):
+                first, other = (pairs[at].query.lower().rstrip("?").split() for at in (right, wrong))
+                if abs(len(first) - len(other)) <= 1 and _count_edits(first, other) == 1:
+                    near.append((right, wrong))
+    return near
+
+
+def _count_edits(first: Sequence[str], other: Sequence[str]) -> int:
+    """Count the words that were replaced, added or left out."""
+    steps = difflib.SequenceMatcher(None, first, other, autojunk=False).get_opcodes()
+    return sum(max(step[2] - step[1], step[4] - step[3]) for step in steps if step[0] != "equal")
+
+
+def fit_arrays(features: Array, answers: Array, sources: Array) -> dict[str, Array]:
+    """Fit both parts of the model, each source with the same weight in all but SQuAD with twice as much."""
+    shares = np.ones(len(sources))
+    for source in set(sources):
+        shares[sources == source] = (2.0 if source == "squad2" else 1.0) / (sources == source).sum()
+    shares *= len(shares) / shares.sum()
+    mean, deviation = features.mean(0), features.std(0) + 1e-9
+    linear = LogisticRegression(C=RIDGE, max_iter=3000).fit((features - mean) / deviation, answers, shares)
+    boosted = boost(features, answers.astype(int), shares, ROUNDS, **TREES)
+    return {
+        "mean": mean, "deviation": deviation, "weights": linear.coef_[0], "bias": linear.intercept_[0],
+        **{f"trees.{name}": part for name, part in pack(boosted).items()},
+    }  # fmt: skip
+
+
+def _name_group(pair: LabelledPair) -> str:
+    """Return what is never split between folds: an article, whatever its pairs, a passage or a question."""
+    return f"{pair.source.partition('-')[0]} {pair.group}"
+
+
+def predict_unseen(pairs: Sequence[LabelledPair], features: Array, answers: Array, sources: Array) -> Array:
+    """Return the probability of each pair by a model that has seen no pair of its article or question."""
+    groups = sorted(set(map(_name_group, pairs)))
+    random.Random(1).shuffle(groups)
+    fold_of = {group: at % FOLDS for at, group in enumerate(groups)}
+    folds = np.array([fold_of[_name_group(pair)] for pair in pairs])
+    scores = np.zeros(len(pairs))
+    for fold in range(FOLDS):
+        train = folds != fold
+        arrays = fit_arrays(features[train], answers[train], sources[train])
+        scores[~train] = AnswerabilityModel.unpack(arrays).predict(features[~train])
+    return scores
+
+
+def report(pairs: Sequence[LabelledPair], scores: Array, name: str) -> None:
+    """Print the AUROC of each source, and how often the right one of two near questions has the higher score."""
+    answers = np.array([pair.answers for pair in pairs])
+    for source in sorted({pair.source for pair in pairs}):
+        own = np.array([pair.source == source for pair in pairs])
+        if 0 < answers[own].sum() < own.sum() and np.ptp(scores[own]) > 0:
+            print(f"{name:12} {source:8} n {own.sum():5}  AUROC {roc_auc_score(answers[own], scores[own]):.3f}")
+    near = find_near_pairs(pairs)
+    if not near:
+        return
+    both = sorted({at for pair in near for at in pair})
+    wins = np.mean([(scores[a] > scores[b]) + 0.5 * (scores[a] == scores[b]) for a, b in near])
+    print(f"{name:12} one word differs: {len(near)} pairs, right one higher {wins:.3f}, "
+          f"AUROC {roc_auc_score(answers[both], scores[both]):.3f}")  # fmt: skip
+
+
+def measure_overlap(pair: LabelledPair) -> float:
+    """Return the share of the words of a question that its passage has."""
+    words = set(split_content_words(pair.query))
+    return len(words & set(split_content_words(pair.passage))) / max(1, len(words))
+
+
+def main() -> None:
+    """Measure the model, then fit it on all pairs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--write", action="store_true", help="write the weights")
+    parser.add_argument("--features", type=Path, help="file that keeps the features between calls")
+    options = parser.parse_args()
+    pairs = list(load_pairs(options.data))
+    if options.features and options.features.exists():
+        features = np.load(options.features)
+    else:
+        prepared: dict[str, PassageWords] = {}
+        features = np.array([
+            compute_features(pair.query, pair.passage, prepared.setdefault(pair.passage, PassageWords(pair.passage)))
+            for pair in pairs
+        ])  # fmt: skip
+        if options.features:
+            np.save(options.features, features)
+    answers = np.array([pair.answers for pair in pairs])
+    sources = np.array([pair.source for pair in pairs])
+    report(pairs, np.array([measure_overlap(pair) for pair in pairs]), "word overlap")
+    scores = predict_unseen(pairs, features, answers, sources)
+    report(pairs, scores, "folds")
+    for share in (0.02, 0.05):
+        low, high = np.quantile(scores[answers], share), np.quantile(scores[~answers], 1 - share)
+        print(f"{share:.0%} of the answered pairs are below {low:.2f}, {share:.0%} of the others above {high:.2f}")
+    for source in ("squad2", "clapnq"):
+        own = np.array([name.startswith(source) for name in sources])
+        model = AnswerabilityModel.unpack(fit_arrays(features[~own], answers[~own], sources[~own]))
+        report(
+            [pair for pair, is_own in zip(pairs, own, strict=True) if is_own], model.predict(features[own]), "transfer"
+        )
+    if options.write:
+        np.savez_compressed(WEIGHTS, **fit_arrays(features, answers, sources))
+        print(f"{WEIGHTS.stat().st_size:,} bytes in {WEIGHTS.name}")
+
+
+if __name__ == "__main__":
+    main()
