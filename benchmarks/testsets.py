@@ -384,8 +384,8 @@ def alter(sentence: str, kind: str) -> str | None:
         numbers = list(re.finditer(r"(?<![\w.,-])\d{1,4}(?![\w.,-])", sentence))
         if len(numbers) != 1:
             return None
-        match = numbers[0]
-        return f"{sentence[: match.start()]}{int(match.group()) + 3}{sentence[match.end() :]}"
+        number = numbers[0]
+        return f"{sentence[: number.start()]}{int(number.group()) + 3}{sentence[number.end() :]}"
     match = re.search(r"\b(?:is|are|was|were|must|will|can)\b(?! not| no\b)", sentence)
     if match is None or re.search(r"\b(?:not|no|never)\b", sentence):
         return None

@@ -204,7 +204,7 @@ def main() -> None:
             [pair for pair, is_own in zip(pairs, own, strict=True) if is_own], model.predict(features[own]), "transfer"
         )
     if options.write:
-        np.savez_compressed(WEIGHTS, **fit_arrays(features, answers, sources))
+        np.savez_compressed(WEIGHTS, allow_pickle=False, **fit_arrays(features, answers, sources))  # type: ignore[arg-type]
         print(f"{WEIGHTS.stat().st_size:,} bytes in {WEIGHTS.name}")
 
 

@@ -108,7 +108,7 @@ def compute_features(query: str, passage: str, prepared: PassageWords | None = N
     weights = np.array([word.rarity for word in words])
     weights = weights / weights.sum()
     nearness = own.measure_nearness(stems)
-    exact = nearness >= 1.0
+    exact: Array = np.greater_equal(nearness, 1.0)
     soft = np.where(nearness >= NEAR, nearness, 0.0)
     totals = 0.5 * (exact @ weights) + 0.5 * (soft @ weights)
     order = np.argsort(-totals, kind="stable")
