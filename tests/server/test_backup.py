@@ -55,7 +55,7 @@ def test_a_backup_of_a_busy_server_is_of_one_moment(
         assert server.store.compute_totals().bytes > 0
     assert not list((tmp_path / "s").glob(".backup*"))
     assert command(["serve", "restore", str(tmp_path / "b.tar"), "--store", str(tmp_path / "r")]) == 0
-    assert "whole and checked" in capsys.readouterr().out
+    assert "checksums verified" in capsys.readouterr().out
     store = open_store(tmp_path / "r")
     ids = {line.id for line in store.list_traces(TraceSelection(limit=1000)).lines}
     sides = {side: {id.partition("-")[2] for id in ids if id.startswith(side)} for side in ("left-", "right-")}

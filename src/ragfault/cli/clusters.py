@@ -59,7 +59,7 @@ Examples:
 )
 @add_output_options("html")
 def clusters(runs: tuple[str, ...], against: str | None, registry: str | None, **given: Any) -> None:
-    """Show what fails alike among the traces of RUNS, under names and ids that stay the same over runs.
+    """Cluster the failures of RUNS, under names and ids that stay the same across runs.
 
     RUNS are given in the order in which they were made. The registry remembers clusters with their history; a resolved
     one that a later run has is open again.

@@ -61,7 +61,7 @@ Examples:
   zcat traces.jsonl.gz | ragfault evaluate - -o runs/today
   ragfault evaluate s3://logs/day.parquet -o s3://runs/day --ray auto
 
-Killed, it goes on where it stopped when the same command is given again. Exit code 3: some scores
+If it is interrupted, the same command resumes it. Exit code 3: some scores
 were lost to failures; the summary says which."""
 )
 @click.argument("traces", nargs=-1, required=True)

@@ -96,7 +96,7 @@ Examples:
 )
 @click.argument("labels", nargs=-1, required=True)
 @click.option("--within", metavar="COLUMNS", help="AUROC also within groups of these columns (a,b).")
-@click.option("--by", metavar="COLUMN", help="A row for each value of this column.")
+@click.option("--by", metavar="COLUMN", help="Column by whose values rows are grouped.")
 @click.option(
     "--threshold",
     default="cv",

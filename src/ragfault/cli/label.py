@@ -128,7 +128,7 @@ Examples:
     "name",
     default="embedded",
     show_default=True,
-    help="Judge that splits answers into claims where there is no run.",
+    help="Judge that splits answers into claims, if no run is given.",
 )
 @add_trace_options
 def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **options: Any) -> None:

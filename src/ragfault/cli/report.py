@@ -156,15 +156,11 @@ Examples:
 @click.argument("run", type=click.Path())
 @click.argument("ids", nargs=-1)
 @click.option(
-    "--worst",
-    type=click.IntRange(1),
-    default=3,
-    show_default=True,
-    help="Number of worst traces, where no IDS are given.",
+    "--worst", type=click.IntRange(1), default=3, show_default=True, help="Number of worst traces, if no IDS are given."
 )
 @json_option
 def diagnose(run: str, ids: tuple[str, ...], worst: int, kind: str | None) -> None:
-    """Show every problem of the traces IDS of RUN, with what mends it; without IDS, of the worst traces."""
+    """Show every problem of the traces IDS of RUN, with its fix; without IDS, of the worst traces."""
     from ragfault.analysis import diagnose_run
     from ragfault.analysis import worst_traces as pick
     from ragfault.io.runs import Run

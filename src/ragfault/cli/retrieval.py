@@ -64,11 +64,11 @@ Examples:
 @click.option("--quiet", is_flag=True, help="No progress.")
 @add_trace_options
 def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, quiet: bool, **given: Any) -> None:
-    """Search for the pipeline that finds best what QUESTIONS ask of CORPUS, and prove its gain.
+    """Search for the pipeline that retrieves best for QUESTIONS from CORPUS, and test its gain.
 
     QUESTIONS are traces with gold: spans of documents, or ids of documents. One half of them chooses, the other
-    measures. OUT gets pipeline.toml, tuning.html, tuning.md and tuning.json; what is computed is kept in OUT/cache, so
-    that the same command goes on where it was stopped.
+    measures. OUT gets pipeline.toml, tuning.html, tuning.md and tuning.json; results are cached in OUT/cache, so that
+    the same command resumes an interrupted search.
     """
     from ragfault.reports.terminal.tuning import render_tuning_terminal
 
@@ -274,7 +274,7 @@ def savings(
     force: bool,
     kind: str | None,
 ) -> None:
-    """Say what better retrieval is worth a month and a year.
+    """Estimate what better retrieval saves per month and per year.
 
     From precision and recall before and after, tokens are taken to fall by 0.3 of the relative gain in precision; from
     two runs they are measured.

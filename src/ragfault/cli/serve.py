@@ -138,10 +138,14 @@ Examples:
     "trusted_proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="A proxy (10.0.0.7, 10.0.0.0/8) whose X-Forwarded-For and -Proto are believed. Repeatable; needs a token.",
+    help="Address or network of a proxy (10.0.0.7, 10.0.0.0/8) whose X-Forwarded headers are trusted. Repeatable; "
+    "needs a token.",
 )
 @click.option(
-    "--root-path", default="", metavar="PATH", help="The path below which a proxy shows the server: /ragfault."
+    "--root-path",
+    default="",
+    metavar="PATH",
+    help="Path prefix under which a proxy serves ragfault, such as /ragfault.",
 )
 @click.option("--request-log", metavar="FILE", help="Where a line of JSON is written for each request; -: the output.")
 @click.option("--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them.")
@@ -260,16 +264,16 @@ Examples:
     show_default=True,
     help="Permission: read, send traces and marks, or everything.",
 )
-@click.option("--expires", metavar="AGE", help="Validity period: 12h, 90d.  [default: until revoked]")
+@click.option("--expires", metavar="AGE", help="Lifetime of the token: 12h, 90d.  [default: until revoked]")
 @click.option("--drop", is_flag=True, help="Revoke the token of this name.")
-@click.option("--token", "admin", envvar="RAGFAULT_TOKEN", help="Admin token, where --store is a server.")
+@click.option("--token", "admin", envvar="RAGFAULT_TOKEN", help="Admin token, if --store is the URL of a server.")
 @json_option
 def token(
     name: str, store: str, role: Any, expires: str | None, drop: bool, admin: str | None, kind: str | None
 ) -> None:
-    """Make a token called NAME and print it: it is shown this once, and kept as a hash.
+    """Create a token called NAME and print it; it is shown only once, and stored as a hash.
 
-    A server that runs is asked by its URL; a store is opened only while none runs on it: one process owns a store.
+    Give the URL of a running server, or a store on which no server runs.
     """
     days = None if expires is None else _parse_days(expires)
     if store.startswith(("http://", "https://")):
@@ -308,13 +312,13 @@ Examples:
   ragfault serve backup watched -o backup.tar"""
 )
 @click.argument("place")
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The file that is written.")
-@click.option("--token", envvar="RAGFAULT_TOKEN", help="An admin token, where a server is asked.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="File for the backup (.tar).")
+@click.option("--token", envvar="RAGFAULT_TOKEN", help="Admin token, if PLACE is the URL of a server.")
 @json_option
 def backup(place: str, out: Path, token: str | None, kind: str | None) -> None:
-    """Copy the store of the server at the URL PLACE while it runs, or that in the folder PLACE while none does.
+    """Back up the store at PLACE: the URL of a running server, or a folder on which no server runs.
 
-    The copy is of one moment, with runs, promoted cases and the audit log, and is checked when it is written.
+    The backup is a consistent snapshot, with runs, promoted cases and the audit log, and its checksums are verified.
     """
     from ragfault.server.http_client import fetch_backup
     from ragfault.server.storage import open_store
@@ -340,7 +344,12 @@ Examples:
   ragfault serve restore backup.tar --store restored"""
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--store", required=True, type=click.Path(path_type=Path), help="A folder without a store.")
+@click.option(
+    "--store",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder for the restored store; it must not hold one yet.",
+)
 @json_option
 def restore(file: Path, store: Path, kind: str | None) -> None:
     """Restore the backup FILE into a folder, after checking every checksum and the rows of every table."""
@@ -356,7 +365,7 @@ def _print_backup(path: Path, manifest: BackupManifest, kind: str | None) -> Non
 
         print_json(StoreBackup(path=str(path), traces=traces, created=manifest.created))
     else:
-        click.echo(f"{traces:,} traces, whole and checked: {path}")
+        click.echo(f"{traces:,} traces, checksums verified: {path}")
 
 
 @serve.command(
@@ -371,10 +380,10 @@ Examples:
 @click.option("--until", help="Only traces older than 30m, 24h, 7d.")
 @click.option("--route")
 @click.option("--model")
-@click.option("--judge", help="Fingerprint of the judge, where several judged the traces.")
+@click.option("--judge", help="Fingerprint of the judge, if several judged the traces.")
 @click.option("--state", type=click.Choice(["scored", "failed", "error"]))
 @click.option("--text", help="Only traces with these words in id, query or answer.")
-@click.option("--token", envvar="RAGFAULT_TOKEN", help="Token with read permission, where the server requires one.")
+@click.option("--token", envvar="RAGFAULT_TOKEN", help="Token with read permission, if the server requires one.")
 @click.option("--force", is_flag=True, help="Replace an existing run.")
 @json_option
 def export(

@@ -89,7 +89,7 @@ def add_trace_options(function: F) -> F:
             type=click.Choice(["last", "each"]),
             help="Traces of a conversation: only its last turn, or each turn.  [default: last]",
         ),
-        click.option("--encoding", help="The encoding of text files that are not UTF-8, such as latin-1."),
+        click.option("--encoding", help="Encoding of text files: utf-16, latin-1, ….  [default: detected, else UTF-8]"),
         click.option("--qrels", type=click.Path(), help="Relevance judgements (qrels) of a TREC run."),
         click.option("--shape", help="Input format (ragas, deepeval, …).  [default: detected]"),
         click.option(

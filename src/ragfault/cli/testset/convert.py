@@ -22,11 +22,9 @@ Examples:
 )
 @click.argument("items", metavar="SET", type=click.Path())
 @click.argument("out", type=click.Path())
-@click.option(
-    "--to", "to", type=click.Choice(FORMATS), default="ragfault", show_default=True, help="The format of OUT."
-)
-@click.option("--corpus", type=click.Path(), help="The documents, which BEIR holds, too.")
-@click.option("--force", is_flag=True, help="Replace what is at OUT.")
+@click.option("--to", "to", type=click.Choice(FORMATS), default="ragfault", show_default=True, help="Format of OUT.")
+@click.option("--corpus", type=click.Path(), help="Corpus to include, for BEIR.")
+@click.option("--force", is_flag=True, help="Replace OUT.")
 @json_option
 def convert(items: str, out: str, to: str, corpus: str | None, force: bool, kind: str | None) -> None:
     """Convert SET (any file that evaluate reads, or a folder of BEIR) to the format of another tool.

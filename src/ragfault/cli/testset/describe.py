@@ -19,7 +19,7 @@ Examples:
   ragfault testset describe set.jsonl --corpus docs/ --json"""
 )
 @click.argument("items", metavar="SET", type=click.Path())
-@click.option("--corpus", type=click.Path(), help="The documents, for the coverage.")
+@click.option("--corpus", type=click.Path(), help="Corpus whose coverage is measured.")
 @json_option
 def describe(items: str, corpus: str | None, kind: str | None) -> None:
     """Describe SET: kinds of questions, coverage, effective size, and the smallest change that it detects."""

@@ -26,9 +26,13 @@ Examples:
   ragfault testset make docs/ -o set.jsonl --judge llm:gpt-5-mini --budget 2 --questions ours.csv"""
 )
 @click.argument("corpus", type=click.Path())
-@click.option("-o", "--out", required=True, type=click.Path(dir_okay=False), help="The evaluation set, JSON Lines.")
+@click.option(
+    "-o", "--out", required=True, type=click.Path(dir_okay=False), help="File for the evaluation set (JSON Lines)."
+)
 @click.option("-n", "count", default=200, show_default=True, type=click.IntRange(1), help="How many questions.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The same seed, the same set.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random choice of passages."
+)
 @click.option("--mix", metavar="KIND=SHARE,…", help="Shares of the kinds of questions.  [default: mostly extractive]")
 @click.option(
     "--traces", type=click.Path(), metavar="LOGS", help="Write queries in the style of those of these traces."

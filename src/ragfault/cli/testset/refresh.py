@@ -29,7 +29,7 @@ Examples:
 @click.argument("items", metavar="SET", type=click.Path())
 @click.option("-o", "--out", type=click.Path(dir_okay=False), help="Write the items that hold, with their new spans.")
 @click.option("--broken", type=click.Path(dir_okay=False), metavar="FILE", help="Write the other items, as they were.")
-@click.option("--old", type=click.Path(), metavar="CORPUS", help="The corpus of the set, for spans without a quote.")
+@click.option("--old", type=click.Path(), metavar="CORPUS", help="Corpus of the set, for spans without a quote.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @json_option
 def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: str | None, **given: Any) -> int:
