@@ -181,7 +181,7 @@ def test_differences_allow_for_minutes_that_move_together(memory: int):
         gap = window_difference(series.between(0, 3 * 1440), series.between(3 * 1440, 4 * 1440), SCORE)
         assert gap is not None
         covered += gap.low <= 0 <= gap.high
-    assert covered >= 22  # by minutes: about half of 30
+    assert covered >= 26  # by minutes: about half of 30
 
 
 def test_values_of_a_minute_that_move_together_widen_the_interval():

@@ -29,8 +29,11 @@ from ragfault.stats.bootstrap import ClusterTable
 DAY_MINUTES = 24 * 60
 WINDOW_MINUTES = (30, 90, DAY_MINUTES)  # the windows of rolling means, in minutes
 BLOCK_MINUTES, LEAST_BLOCKS = (5, 15, 60, 180, 720, 1440), 10  # blocks that differences are judged by, and how many
+LEAST_FREEDOM = 2.0  # degrees of freedom of an error by blocks that move together, at least
+LEAST_SEEN = 0.2  # share of the variance of their mean that blocks which move together show at least
 OUTLIER_FENCE = 1.5  # how many interquartile ranges beyond a quartile a value is an outlier (Tukey 1977)
 
+FloatArray = NDArray[np.float64]
 SeriesKey = tuple[str, str | None, str | None]  # metric, route, cohort
 
 
@@ -121,23 +124,50 @@ def _estimate_moments(series: MetricSeries, measure: MetricInfo) -> tuple[float,
     return n, mean, max(plain, error), max(1.0, (groups if groups > 1 else count) - 1)
 
 
-def _estimate_block_error(series: MetricSeries) -> tuple[float, float]:
-    """Return the largest standard error of the mean by blocks of minutes, and its degrees of freedom.
+def _estimate_block_errors(windows: Sequence[MetricSeries]) -> list[tuple[float, float]]:
+    """Return the largest standard error of the mean of each window by blocks of minutes, and its degrees of freedom.
 
     Minutes near each other move together: the errors of longer blocks hold that, as long as there are ten of them. The
-    largest is that of the widest interval (batch means; Alexopoulos & Seila 1996).
+    largest is that of the widest interval (batch means; Alexopoulos & Seila 1996). Where blocks are alike to the next
+    by more than a standard error, in either window, the error grows by that correlation, its bias removed (Marriott &
+    Pope 1954), as that of first-order autoregression, and the degrees of freedom are of as many independent blocks.
     """
-    errors = [(0.0, 1.0)]
-    there = series.n > 0
-    minutes, n, total = series.minutes[there], series.n[there], series.sum[there]
+    estimates = [[(0.0, 1.0)] for _ in windows]
     for length in BLOCK_MINUTES:
-        blocks = minutes // length
-        starts = np.flatnonzero(np.diff(blocks, prepend=-1))  # minutes are in order
-        if len(starts) < LEAST_BLOCKS:
+        tables = [_sum_blocks(series, length) for series in windows]
+        if all(len(sums) < LEAST_BLOCKS for sums, _ in tables):
             break  # longer blocks are fewer
-        table = ClusterTable(np.add.reduceat(total, starts)[:, None], np.add.reduceat(n, starts)[:, None])
-        errors.append((float(table.standard_errors()[0]), len(starts) - 1.0))
-    return max(errors, key=lambda pair: pair[0] * t_quantile(0.975, pair[1]))
+        alike = max((_correlate_blocks(sums, counts) for sums, counts in tables), default=0.0)
+        for errors, (sums, counts) in zip(estimates, tables, strict=True):
+            if len(sums) < LEAST_BLOCKS:
+                continue
+            error, blocks = float(ClusterTable(sums[:, None], counts[:, None]).standard_errors()[0]), len(sums)
+            errors.append((error, blocks - 1.0))
+            if alike > 0:
+                correlation = min(alike, 1 - 2 * LEAST_FREEDOM / blocks)
+                growth = (1 + correlation) / (1 - correlation)
+                hidden = max(LEAST_SEEN, 1 - (growth - 1) / (blocks - 1))
+                errors.append((error * math.sqrt(growth / hidden), max(LEAST_FREEDOM, blocks / growth - 1)))
+    return [max(errors, key=lambda pair: pair[0] * t_quantile(0.975, pair[1])) for errors in estimates]
+
+
+def _sum_blocks(series: MetricSeries, length: int) -> tuple[FloatArray, FloatArray]:
+    """Return the sums and the counts of the values of each block of minutes that has any."""
+    there = series.n > 0
+    starts = np.flatnonzero(np.diff(series.minutes[there] // length, prepend=-1))  # minutes are in order
+    if not len(starts):
+        return np.zeros(0), np.zeros(0)
+    return np.add.reduceat(series.sum[there], starts), np.add.reduceat(series.n[there], starts)
+
+
+def _correlate_blocks(sums: FloatArray, counts: FloatArray) -> float:
+    """Return the correlation of blocks with the next, its bias removed; 0 within a standard error, or of few blocks."""
+    if len(sums) < LEAST_BLOCKS:
+        return 0.0
+    rest = sums - counts * sums.sum() / counts.sum()
+    total, blocks = float(rest @ rest), len(rest)
+    raw = float(rest[1:] @ rest[:-1]) / total if total > 0 else 0.0
+    return (blocks * raw + 1) / (blocks - 3) if raw * math.sqrt(blocks) > 1 else 0.0
 
 
 def window_mean(series: MetricSeries, measure: MetricInfo, confidence: float = 0.95) -> Interval | None:
@@ -167,8 +197,8 @@ def window_difference(
 ) -> Difference | None:
     """Return the mean of one window less that of another, with Welch's interval (Welch 1947); None where one is empty.
 
-    Minutes may move together: the error of a window is the largest by blocks of minutes of which there are ten, so
-    that a memory longer than a tenth of the window is not seen in full. Degrees of freedom are rounded down.
+    Minutes may move together: the error of a window is the largest by blocks of minutes of which there are ten, and
+    grows by what blocks have in common with the next. Degrees of freedom are rounded down.
 
     >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
     >>> seen = [Observation(metric="m", trace=str(at), time=60.0 * at, value=(at % 2 + (at < 60)) / 2)
@@ -181,8 +211,8 @@ def window_difference(
     n, mean, error, df = _estimate_moments(before, measure)
     m, other, slip, free = _estimate_moments(after, measure)
     (error, df), (slip, free) = (
-        max((own, _estimate_block_error(series)), key=lambda pair: pair[0] * t_quantile(0.975, pair[1]))
-        for own, series in (((error, df), before), ((slip, free), after))
+        max(pair, key=lambda estimate: estimate[0] * t_quantile(0.975, estimate[1]))
+        for pair in zip(((error, df), (slip, free)), _estimate_block_errors((before, after)), strict=True)
     )
     if before.mean is None or after.mean is None:
         return None
