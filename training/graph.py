@@ -1,4 +1,4 @@
-"""Write the graph of the encoder that reads a claim and its evidence together: six layers, two heads, no weights.
+"""Write the graphs of the encoder that reads a claim and its evidence together: six layers, two heads, no weights.
 
     uv pip install onnx
     python training/graph.py
@@ -7,6 +7,9 @@ The graph is MiniLM-L6 (a BERT of 6 layers, 384 wide) in plain ONNX operators. I
 they are given when the graph is loaded (`ragfault.judges.minilm.encoder`). Outputs: `logits` (badness of the first
 text against the second, relevance of the second to the first), `tokens` (badness of each token), `mean` (the mean
 of the first text, an embedding where nothing else is given).
+
+There are two: `encoder.onnx` in 32-bit floats, and `encoder-int8.onnx`, in which the matrices of the layers are 8-bit
+integers with a scale for each column, and what they are multiplied with is quantised by its own range.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm/encoder.onnx"
+TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm"
 LAYERS, WIDTH, HEADS, INNER, WORDS, PLACES = 6, 384, 12, 1536, 30522, 512
 EPSILON = 1e-12
 
@@ -26,16 +29,18 @@ EPSILON = 1e-12
 class Graph:
     """Nodes and initialisers, as they are added."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_quantised: bool) -> None:
+        self.is_quantised = is_quantised
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
 
-    def weight(self, name: str, *shape: int) -> str:
+    def weight(self, name: str, *shape: int, kind: int = TensorProto.FLOAT) -> str:
         """Return a weight that is named here and given at load."""
         tensor = TensorProto()
-        tensor.name, tensor.data_type, tensor.data_location = name, TensorProto.FLOAT, TensorProto.EXTERNAL
+        tensor.name, tensor.data_type, tensor.data_location = name, kind, TensorProto.EXTERNAL
         tensor.dims.extend(shape)
-        for key, value in (("location", "given"), ("offset", "0"), ("length", str(4 * math.prod(shape)))):
+        size = math.prod(shape) * (4 if kind == TensorProto.FLOAT else 1)
+        for key, value in (("location", "given"), ("offset", "0"), ("length", str(size))):
             entry = tensor.external_data.add()
             entry.key, entry.value = key, value
         self.initializers.append(tensor)
@@ -55,6 +60,19 @@ class Graph:
         """Return a matrix and a bias."""
         self.node("MatMul", [taken, self.weight(f"{name}.w", rows, columns)], f"{name}.product")
         return self.node("Add", [f"{name}.product", self.weight(f"{name}.b", columns)], f"{name}.out")
+
+    def matrix(self, taken: str, name: str, rows: int, columns: int) -> str:
+        """Return a matrix and a bias of a layer, quantised in a quantised graph."""
+        if not self.is_quantised:
+            return self.linear(taken, name, rows, columns)
+        at = f"{name}."
+        self.node("DynamicQuantizeLinear", [taken], at + "steps", at + "step", at + "zero")
+        weight = self.weight(at + "w", rows, columns, kind=TensorProto.INT8)
+        self.node("MatMulInteger", [at + "steps", weight, at + "zero"], at + "whole")
+        self.node("Cast", [at + "whole"], at + "float", to=TensorProto.FLOAT)
+        self.node("Mul", [at + "step", self.weight(at + "s", columns)], at + "scale")
+        self.node("Mul", [at + "float", at + "scale"], at + "product")
+        return self.node("Add", [at + "product", self.weight(at + "b", columns)], at + "out")
 
     def norm(self, taken: str, name: str) -> str:
         """Return a layer norm."""
@@ -83,7 +101,7 @@ def embeddings(graph: Graph) -> str:
 def layer(graph: Graph, taken: str, number: int) -> str:
     """Return one layer: attention, then two matrices, each with a way round it."""
     at = f"{number}."
-    graph.node("Reshape", [graph.linear(taken, at + "qkv", WIDTH, 3 * WIDTH), "heads"], at + "apart")
+    graph.node("Reshape", [graph.matrix(taken, at + "qkv", WIDTH, 3 * WIDTH), "heads"], at + "apart")
     graph.node("Transpose", [at + "apart"], at + "turned", perm=[2, 0, 3, 1, 4])
     graph.node("Split", [at + "turned"], at + "q", at + "k", at + "v", axis=0, num_outputs=3)
     query, key, value = (graph.node("Squeeze", [at + item, "axis0"], at + item * 2) for item in "qkv")
@@ -95,10 +113,10 @@ def layer(graph: Graph, taken: str, number: int) -> str:
     graph.node("MatMul", [at + "shares", value], at + "mixed")
     graph.node("Transpose", [at + "mixed"], at + "back", perm=[0, 2, 1, 3])
     graph.node("Reshape", [at + "back", "flat"], at + "context")
-    graph.node("Add", [graph.linear(at + "context", at + "out", WIDTH, WIDTH), taken], at + "first")
+    graph.node("Add", [graph.matrix(at + "context", at + "out", WIDTH, WIDTH), taken], at + "first")
     inner = graph.norm(at + "first", at + "n1")
-    graph.node("Gelu", [graph.linear(inner, at + "up", WIDTH, INNER)], at + "gelu")
-    graph.node("Add", [graph.linear(at + "gelu", at + "down", INNER, WIDTH), inner], at + "second")
+    graph.node("Gelu", [graph.matrix(inner, at + "up", WIDTH, INNER)], at + "gelu")
+    graph.node("Add", [graph.matrix(at + "gelu", at + "down", INNER, WIDTH), inner], at + "second")
     return graph.norm(at + "second", at + "n2")
 
 
@@ -118,9 +136,9 @@ def heads(graph: Graph, taken: str) -> None:
     graph.node("Squeeze", [graph.linear(taken, "token", WIDTH, 1), "axis2"], "tokens")
 
 
-def model() -> ModelProto:
+def model(is_quantised: bool) -> ModelProto:
     """Return the whole graph."""
-    graph = Graph()
+    graph = Graph(is_quantised)
     graph.constant("heads", np.array([0, 0, 3, HEADS, WIDTH // HEADS], np.int64))
     graph.constant("flat", np.array([0, 0, WIDTH], np.int64))
     graph.constant("scale", np.float32((WIDTH // HEADS) ** -0.5))
@@ -139,5 +157,6 @@ def model() -> ModelProto:
 
 
 if __name__ == "__main__":
-    TARGET.write_bytes(model().SerializeToString())
-    print(f"{TARGET}: {TARGET.stat().st_size:,} bytes")
+    for name, quantised in (("encoder.onnx", False), ("encoder-int8.onnx", True)):
+        size = (TARGET / name).write_bytes(model(quantised).SerializeToString())
+        print(f"{TARGET / name}: {size:,} bytes")

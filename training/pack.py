@@ -5,7 +5,7 @@
 CHECKPOINT is the state of the model as torch saves it: `m.` the encoder, `h.` the two logits, `t.` the logit of
 each token. It is read without torch. Matrices become whole steps of one size over the published weights, as coarse
 as keeps the logits within the tolerance on COUNT pairs; vectors and heads stay 16-bit and 32-bit floats. PAIRS is
-JSONL of {"claim", "ev": [...]} and {"q", "p"}; without it, pairs are made from the demo. Needs the extra `nli` and
+JSONL of {"claim", "ev": [...]}; without it, pairs are made from the demo. Needs the extra `nli` and
 the published weights. Prints sizes and errors, and writes src/ragfault/judges/minilm/delta.xz.
 """
 
@@ -31,8 +31,6 @@ from ragfault.judges.lexical.features import parse_statement
 from ragfault.judges.minilm.encoder import (
     MAX_CLAIM_TOKENS,
     MAX_EVIDENCE_TOKENS,
-    MAX_PASSAGE_TOKENS,
-    MAX_QUERY_TOKENS,
     Array,
     MiniLMEncoder,
     TokenPair,
@@ -137,15 +135,12 @@ def rows(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
         read = [json.loads(line) for line in lines]
     result = []
     for first in read[:: max(1, len(read) // count)]:
-        if "claim" in first:
-            result.append(encode_pair(split, first["claim"], first["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
-        else:
-            result.append(encode_pair(split, first["q"], [first["p"]], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS))
+        result.append(encode_pair(split, first["claim"], first["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
     return result
 
 
 def demo(count: int, folder: Path) -> list[TokenPair]:
-    """Return claims and their evidence, queries and their chunks, from the traces of the demo."""
+    """Return claims and their evidence from the traces of the demo."""
     split, table = load_tokenizer(folder), load_idf()
     result = []
     for traces in load_handbook().traces.values():
@@ -155,8 +150,6 @@ def demo(count: int, folder: Path) -> list[TokenPair]:
                 chosen = select_evidence(parse_statement(strip_marks(claim.text), table), index)
                 texts = [get_sentence_text(index, item) for item in chosen]
                 result.append(encode_pair(split, strip_marks(claim.text), texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
-            for chunk in (trace.chunks or ())[:1]:
-                result.append(encode_pair(split, trace.query, [chunk.text], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS))
     return result[:: max(1, len(result) // count)]
 
 
@@ -175,13 +168,13 @@ def main() -> None:
     reached = state_of(chosen.checkpoint)
     added = differences(reached, published)
     pairs = rows(chosen.pairs, chosen.count, folder)
-    true = np.array([item[:2] for item in MiniLMEncoder(reached).run(pairs)])
+    true = np.array([item.bad for item in MiniLMEncoder(reached).run(pairs)])
     matrices = [tensor.ravel() for name, tensor in added.items() if name in published and tensor.ndim == 2]
     size = float(np.sqrt(np.mean(np.concatenate(matrices) ** 2)))
     for step in STEPS:
         tensors = rounded(added, published, step * size)
         content = apply_delta(published, WeightDelta(tensors, step * size, digest, ""))
-        error = np.abs(np.array([item[:2] for item in MiniLMEncoder(content).run(pairs)]) - true)
+        error = np.abs(np.array([item.bad for item in MiniLMEncoder(content).run(pairs)]) - true)
         print(f"step {step:.3f} rms: worst {error.max():.4f}, mean {error.mean():.4f}", flush=True)
         if error.max() <= chosen.tolerance:
             break

@@ -5,7 +5,8 @@
 
 On sources that the model was not trained on (folds 0 and 1; `--answers` of RAGTruth for each, and all of the smaller
 sets), with what the embedded judge says of answers that it has not seen. Prints the AUROC on one fold by what was
-fitted on the other. The relevance of passages is weighed on pairs of fold 0 and on TREC DL 2019.
+fitted on the other, and how the words that the model doubts agree with those that people marked. The relevance of
+passages is weighed on pairs of fold 0 and on TREC DL 2019.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from training.embedded.examples import SETS, rows
 from training.embedded.fitting import BASE_RATES, OTHERS, calibrate, halfway
 from training.embedded.relevance import fold, graded, mined
 
-from ragfault.judges.checks.claims import extract_claims
+from ragfault.judges.checks.claims import Claim, extract_claims, locate_words
 from ragfault.judges.checks.passages import Passage
-from ragfault.judges.embedded.support import TEXT_TYPES
+from ragfault.judges.embedded.support import TEXT_TYPES, WeighedClaims
 from ragfault.judges.embedded.word_vectors import Array
 from ragfault.judges.minilm.calibration import StackedCalibration, build_claim_inputs, summarize_odds
-from ragfault.judges.minilm.judge import MiniLMJudge
+from ragfault.judges.minilm.judge import MiniLMJudge, doubt_words
 from ragfault.stats import auroc, auroc_within_groups
 
 TARGET = Path(__file__).parents[1] / "src/ragfault/judges/minilm/stack.json"
@@ -47,6 +48,8 @@ class JudgedAnswer(NamedTuple):
     """What the embedded judge says of the answer."""
     sides: Array
     marks: Array
+    words: list[tuple[Array, Array]]
+    """Of each claim of RAGTruth, which words the model doubts, and which ones people marked."""
 
 
 def chosen(folder: Path, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -80,6 +83,10 @@ def tell(folder: Path, retained: Path, count: int) -> Iterator[JudgedAnswer]:
             build_claim_inputs(*item) for item in zip(odds[start[at] : start[at + 1]].tolist(), looked[1], strict=True)
         ]
         spans = row.get("spans")
+        words = [] if spans is None else [
+            (doubt_words(looked[0], at, looked[2][at], looked[1][at]), marked(claim, looked[0], at, spans))
+            for at, claim in enumerate(message)
+        ]  # fmt: skip
         if spans is None:
             marks = [row["label"] if len(message) == 1 or not row["label"] else -1] * len(message)
         else:
@@ -89,9 +96,37 @@ def tell(folder: Path, retained: Path, count: int) -> Iterator[JudgedAnswer]:
         yield JudgedAnswer(
             name, fold(row["source_id"]), f"{row.get('task')} {row.get('model')}",
             TEXT_TYPES.index(looked[0].text_type), int(row["label"]), float(full[at]), np.array(both), np.array(marks),
+            words,
         )  # fmt: skip
         if done % 200 == 0:
             print(f"{done:,} answers", flush=True)
+
+
+def marked(claim: Claim, weighed: WeighedClaims, number: int, spans: list[dict[str, Any]]) -> Array:
+    """Return for each word of a claim whether people marked it."""
+    check = weighed.checks[number]
+    located = locate_words(claim.text, check.statement.tokens if check is not None else ())
+    return np.array([
+        word is not None
+        and any(claim.start + word[0] < span["end"] and span["start"] < claim.start + word[1] for span in spans)
+        for word in located
+    ], dtype=bool)  # fmt: skip
+
+
+def report_words(reported: list[JudgedAnswer], of_claims: Array) -> None:
+    """Print how many of the words in doubt people had marked, of the claims that are most improbable.
+
+    As many claims count as improbable as people marked.
+    """
+    words = [pair for item in reported for pair in item.words]
+    inside = np.repeat([bool(item.words) for item in reported], [len(item.marks) for item in reported])
+    odds, marks = of_claims[inside], np.concatenate([item.marks for item in reported])[inside]
+    worst = np.argsort(-odds, kind="stable")[: int(marks.sum())]
+    doubted, people = (np.concatenate([words[at][side] for at in worst]) for side in (0, 1))
+    print(
+        f"words of {len(worst):,} claims: {people.mean():.2f} marked by people; in doubt {doubted.mean():.2f}, "
+        f"of these marked {people[doubted].mean():.2f}; of those marked in doubt {doubted[people].mean():.2f}"
+    )
 
 
 def plain(values: Array, labels: Array, weights: Array, ridge: float) -> tuple[float, ...]:
@@ -177,11 +212,9 @@ def passages(folder: Path) -> tuple[float, ...]:
     chance = random.Random(4)
     pairs = [item for item in (*graded(folder), *mined(folder)) if item.fold == 0 or item.set == "trec_dl19"]
     pairs = [pair for pair in pairs if chance.random() < 0.4]
-    reading, values = MiniLMJudge(threads=2).open_session(), []
-    for pair in pairs:
-        logit = reading.predict_logit(pair.query, Passage("passage", pair.passage))
-        values.append((logit, reading.measure_similarity(pair.query, pair.passage)))
-    result, labels = np.array(values), np.array([pair.relevant for pair in pairs])
+    session = MiniLMJudge(threads=2).open_session()
+    result = np.array([[session.measure_closeness(pair.query, pair.passage)] for pair in pairs])
+    labels = np.array([pair.relevant for pair in pairs])
     sets = np.array([pair.set for pair in pairs])
     weights = np.zeros(len(pairs))
     for name in dict.fromkeys(sets):
@@ -191,13 +224,8 @@ def passages(folder: Path) -> tuple[float, ...]:
     weights /= weights.mean()
     for name in dict.fromkeys(sets):
         content = sets == name
-        never = put(result[content], plain(result[~content], labels[~content], weights[~content], 0.3))
-        reported = (result[content, 0], result[content, 1], never)
-        model, cosine, both = (auroc(item, labels[content]) or 0.0 for item in reported)
-        print(
-            f"{name:16} n {content.sum():5,}  AUROC: model {model:.3f}  cosine {cosine:.3f}  both {both:.3f}",
-            flush=True,
-        )
+        value = auroc(result[content, 0], labels[content]) or float("nan")
+        print(f"{name:16} n {content.sum():5,}  AUROC {value:.3f}", flush=True)
     return plain(result, labels, weights, 0.3)
 
 
@@ -211,6 +239,7 @@ def main() -> None:
     relevance = passages(options.data)
     reported = list(tell(options.data, options.kept, options.answers))
     of_claims, of_answers = report(reported)
+    report_words(reported, of_claims)
     created = fit(reported)
     stack = StackedCalibration(created.claims, created.answers, relevance, **lines(reported, of_claims, of_answers))  # type: ignore[arg-type]
     TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(stack)) + b"\n")

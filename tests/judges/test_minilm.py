@@ -21,7 +21,19 @@ from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.embedded.support import TEXT_TYPES
 from ragfault.judges.lexical.features import parse_statement
 from ragfault.judges.minilm.calibration import Logits, build_claim_inputs, load_calibration, locate_doubtful_span
-from ragfault.judges.minilm.encoder import INSTALL_COMMAND, WEIGHTS_PACKAGE, load_tokenizer, locate_weights, pack_texts
+from ragfault.judges.minilm.encoder import (
+    INSTALL_COMMAND,
+    MAX_CLAIM_TOKENS,
+    MAX_EVIDENCE_TOKENS,
+    WEIGHTS_PACKAGE,
+    MiniLMEncoder,
+    apply_delta,
+    encode_pair,
+    load_base_weights,
+    load_delta,
+    load_tokenizer,
+    locate_weights,
+)
 from ragfault.judges.minilm.judge import MAX_EVIDENCE_CHARS, get_sentence_text, select_evidence
 from ragfault.records import Chunk, Trace
 
@@ -78,9 +90,9 @@ def test_probability():
     """The more speaks against a claim, the less probable, in every shape; the more for a passage, the more relevant."""
     levels = (-90.0, -2.0, 0.0, 2.0, 90.0)
     odds = load_calibration().predict_odds(
-        np.array([build_claim_inputs(level, Logits(level, 0.0, (level,))) for level in levels])
+        np.array([build_claim_inputs(level, Logits(level, (level,))) for level in levels])
     )
-    spoken = [load_calibration().predict_relevance(level, 0.5) for level in levels]
+    spoken = [load_calibration().predict_relevance(level) for level in levels]
     assert spoken == sorted(spoken)
     for shape in TEXT_TYPES:
         content = load_calibration().predict_support(odds, shape).tolist()
@@ -157,17 +169,6 @@ def test_a_tokenizer_that_is_none(tmp_path: Path):
         load_judge("minilm", weights=str(tmp_path)).open_session()
 
 
-@needed
-def test_pieces_fit_and_lose_nothing():
-    """Texts are put together to stretches that fit; one that is too long is cut, and no word is lost."""
-    split = load_tokenizer(locate_weights())
-    texts = ["one two three", "four", " ".join(["five"] * 11), "six"]
-    result = pack_texts(split, texts, 5)
-    assert " ".join(result).split() == " ".join(texts).split()
-    assert all(len(split.encode(text, add_special_tokens=False).ids) <= 5 for text in result)
-    assert result[0] == "one two three four"
-
-
 # --- the model -------------------------------------------------------------------------------------
 
 
@@ -220,6 +221,38 @@ def test_long_passages():
     )
     assert long.value > none.value
     assert long.value > 0.5 * short.value
+
+
+@needed
+def test_quantised_encoder():
+    """Logits of claims in whole numbers are near those in 32 bits, and the same for a row alone or among others."""
+    weights = apply_delta(load_base_weights(locate_weights()), load_delta())
+    split = load_tokenizer(locate_weights())
+    rows = [
+        encode_pair(
+            split, claim.text, [chunk.text for chunk in first.chunks or ()], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS
+        )
+        for first in load_handbook().traces["v2"][:20]
+        for claim in extract_claims(first.answer or "")
+    ]
+    full, quantised = (MiniLMEncoder(weights, quantised=value) for value in (False, True))
+    expected, result = (np.array([item.bad for item in encoder.run(rows)]) for encoder in (full, quantised))
+    assert np.corrcoef(expected, result)[0, 1] > 0.98
+    assert np.abs(expected - result).max() < 1.0
+    assert [quantised.run([row])[0] for row in rows] == quantised.run(rows)
+
+
+@needed
+def test_words_in_doubt():
+    """Of a sentence that is half copied and half invented the invented words are in doubt, by the claim's offsets."""
+    claim = "The harbour office opens at 7:30 on **weekdays** [1] and rents bicycles to tourists."
+    copied = "On Sundays it stays closed all day."
+    first, second = load_judge("minilm").open_session().score_entailment([claim, copied], PASSAGES)
+    words = {word for start, end in first.unsupported_spans for word in claim[start:end].split()}
+    assert first.support == "unsupported"
+    assert {"rents", "bicycles", "tourists"} <= words
+    assert not words & {"harbour", "opens", "7:30"}
+    assert second.unsupported_spans == ()
 
 
 @needed
@@ -279,7 +312,7 @@ def test_pickled():
 @needed
 def test_fingerprint():
     """The fingerprint names weights and thresholds, and making a judge loads nothing heavy."""
-    assert load_judge("minilm").fingerprint.startswith("minilm/1 weights=")
+    assert load_judge("minilm").fingerprint.startswith("minilm/2 weights=")
     assert load_judge("minilm", supported=0.8).fingerprint != load_judge("minilm").fingerprint
     script = (
         "import sys; from ragfault.judges import load_judge; load_judge('minilm').fingerprint\n"

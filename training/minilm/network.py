@@ -18,8 +18,6 @@ from ragfault.judges.minilm.encoder import (
     LAYER_COUNT,
     MAX_CLAIM_TOKENS,
     MAX_EVIDENCE_TOKENS,
-    MAX_PASSAGE_TOKENS,
-    MAX_QUERY_TOKENS,
     START_TOKEN,
     Array,
     TokenPair,
@@ -32,6 +30,8 @@ from ragfault.judges.minilm.encoder import (
 __all__ = ["Batch", "Network", "Row", "batch", "encoded", "packaged", "restore", "state"]
 
 WIDTH = 384
+MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS = 40, 128
+"""Further tokens of a query and of a passage are cut. Relevance is trained along, and not read at run time."""
 KEYS = {"encoder": "m", "heads": "h", "token": "t"}
 """What `training/pack.py` calls the parts."""
 

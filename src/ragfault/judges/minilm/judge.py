@@ -10,6 +10,7 @@ import numpy as np
 
 from ragfault.errors import MissingExtra, UsageError
 from ragfault.judges.assembly import ScorerJudge
+from ragfault.judges.checks.claims import locate_words
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, detect_identifier_mismatch
@@ -28,8 +29,6 @@ from ragfault.judges.minilm.calibration import (
 from ragfault.judges.minilm.encoder import (
     MAX_CLAIM_TOKENS,
     MAX_EVIDENCE_TOKENS,
-    MAX_PASSAGE_TOKENS,
-    MAX_QUERY_TOKENS,
     TokenPair,
     encode_pair,
     encode_text,
@@ -39,7 +38,6 @@ from ragfault.judges.minilm.encoder import (
     load_encoder,
     load_tokenizer,
     locate_weights,
-    pack_texts,
 )
 from ragfault.judges.scorer import Entailment, EntailmentGroup, RelevanceScore
 
@@ -129,11 +127,22 @@ def _score_candidate(
     return float(gain / (LENGTH_OFFSET + len(sentence.content)) ** LENGTH_EXPONENT)
 
 
-VERSION = 1
-MAX_STRETCHES = 2
-"""The number of stretches of a long passage that are read with the query: those that share most with it."""
+VERSION = 2
+MAX_STRETCH_TOKENS = 64
+"""A longer passage is compared with the query in stretches of this many tokens; the nearest decides."""
 PROBABILITY_DIGITS = 4
 """Probabilities are rounded, so that processors with another order of additions agree."""
+
+
+def doubt_words(weighed: WeighedClaims, number: int, row: TokenPair, logits: Logits) -> Array:
+    """Return for each word of a claim whether the model doubts it: one of its tokens is more doubtful than not."""
+    check = weighed.checks[number]
+    words = check.statement.tokens if check is not None else ()
+    doubted = [span for span, value in zip(row.spans, logits.tokens, strict=True) if value > 0]
+    located = locate_words(weighed.texts[number], words)
+    return np.array(
+        [span is not None and any(a < span[1] and span[0] < b for a, b in doubted) for span in located], dtype=bool
+    )
 
 
 class MiniLMSession:
@@ -147,22 +156,19 @@ class MiniLMSession:
         self.embedded = EmbeddedSession(query, thresholds)
         self._logits: dict[tuple[int, ...], Logits] = {}
         self._weighed_odds: dict[tuple[str, ...], tuple[WeighedClaims, Array]] = {}
-        self._indexes: dict[tuple[Passage, ...], SentenceIndex] = {}
-        self._embeddings: dict[str, Array] = {}
+        self._embeddings: dict[str, tuple[Array, Array]] = {}
 
     def score_relevance(self, query: str, passages: Sequence[Passage]) -> list[RelevanceScore]:
         weighted_query = WeightedQuery(query, self._rarity)
         embedded_scores = self.embedded.score_relevance(query, passages)
         if weighted_query.is_task or not weighted_query.total_weight:
             return embedded_scores
-        self._run_model([row for passage in passages for row in self._build_query_rows(weighted_query, passage)])
         scores = []
         for passage, embedded_score in zip(passages, embedded_scores, strict=True):
             if not passage.text.strip():
                 scores.append(embedded_score)
                 continue
-            logit = self.predict_logit(query, passage)
-            value = load_calibration().predict_relevance(logit, self.measure_similarity(query, passage.text))
+            value = load_calibration().predict_relevance(self.measure_closeness(query, passage.text))
             scores.append(
                 self._check_relevance(weighted_query, passage, round(value, PROBABILITY_DIGITS), embedded_score)
             )
@@ -190,7 +196,13 @@ class MiniLMSession:
             supported = load_calibration().predict_support(odds, weighed.text_type)
             probabilities = supported.round(PROBABILITY_DIGITS).tolist()
         return [
-            mark_words(self._decide_claim(weighed, number, p, row, claim_logits), claims[number], weighed, number)
+            mark_words(
+                self._decide_claim(weighed, number, p, row, claim_logits),
+                claims[number],
+                weighed,
+                number,
+                doubt_words(weighed, number, row, claim_logits),
+            )
             for number, (p, row, claim_logits) in enumerate(zip(probabilities, rows, logits, strict=True))
         ]
 
@@ -215,9 +227,13 @@ class MiniLMSession:
         return self.embedded.bound_groundedness(round(p, PROBABILITY_DIGITS), weighed, entailments)
 
     def measure_similarity(self, left: str, right: str) -> float:
-        first, second = self._embed_text(left), self._embed_text(right)
-        norm = float(np.linalg.norm(first) * np.linalg.norm(second))
-        return round(min(1.0, max(0.0, float(first @ second) / norm)), PROBABILITY_DIGITS) if norm else 0.0
+        means = [lengths @ vectors for vectors, lengths in map(self._embed_text, (left, right))]
+        return round(min(1.0, max(0.0, _measure_cosine(*means))), PROBABILITY_DIGITS)
+
+    def measure_closeness(self, query: str, text: str) -> float:
+        """Return the cosine of a query with the stretch of a text that is nearest to it."""
+        vectors, lengths = self._embed_text(query)
+        return max((_measure_cosine(lengths @ vectors, row) for row in self._embed_text(text)[0]), default=0.0)
 
     def _decide_claim(
         self, weighed: WeighedClaims, number: int, p: float, row: TokenPair, logits: Logits
@@ -238,22 +254,10 @@ class MiniLMSession:
             return entailment
         return entailment._replace(reason=f"the chunks do not say “{span}”")
 
-    def predict_logit(self, query: str, passage: Passage) -> float:
-        rows = self._build_query_rows(WeightedQuery(query, self._rarity), passage)
-        logits = self._run_model(rows)
-        return max((logits[row.ids].relevant for row in rows), default=0.0)
-
-    def _build_query_rows(self, weighted_query: WeightedQuery, passage: Passage) -> list[TokenPair]:
-        stretches = self._select_stretches(weighted_query, self._get_index((passage,))) if passage.text.strip() else []
-        return [
-            encode_pair(self._tokenizer, weighted_query.text, [text], MAX_QUERY_TOKENS, MAX_PASSAGE_TOKENS)
-            for text in stretches
-        ]
-
     def _check_relevance(
         self, weighted_query: WeightedQuery, passage: Passage, value: float, embedded_score: RelevanceScore
     ) -> RelevanceScore:
-        """Apply the exact checks to a relevance of the model."""
+        """Apply the exact checks to a relevance by the vectors."""
         mismatch = detect_identifier_mismatch(weighted_query, passage.text)
         if mismatch:
             return RelevanceScore(min(value * 0.4, 0.2), mismatch, is_other_subject=True)
@@ -266,38 +270,24 @@ class MiniLMSession:
         ]
         return encode_pair(self._tokenizer, claim, texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS)
 
-    def _select_stretches(self, weighted_query: WeightedQuery, index: SentenceIndex) -> list[str]:
-        """Return the stretches of a passage that share most with a query, in order."""
-        texts = (get_sentence_text(index, position, None) for position in range(len(index.sentences)))
-        stretches = pack_texts(self._tokenizer, texts, MAX_PASSAGE_TOKENS - 1)
-        if len(stretches) <= MAX_STRETCHES:
-            return stretches
-        shared = [
-            SentenceIndex([Passage("", text)]).postings.keys() & weighted_query.weights.keys() for text in stretches
-        ]
-        weights = [sum(weighted_query.weights[word] for word in sorted(words)) for words in shared]
-        best = sorted(range(len(stretches)), key=lambda position: (-weights[position], position))[:MAX_STRETCHES]
-        return [stretches[position] for position in sorted(best)]
-
     def _run_model(self, rows: Sequence[TokenPair]) -> dict[tuple[int, ...], Logits]:
         """Return the logits of some rows; no row runs twice in a session."""
         fresh = list({row.ids: row for row in rows if row.ids not in self._logits}.values())
         self._logits |= {row.ids: logits for row, logits in zip(fresh, self._model.run(fresh), strict=True)}
         return self._logits
 
-    def _embed_text(self, text: str) -> Array:
+    def _embed_text(self, text: str) -> tuple[Array, Array]:
+        """Return the vector of each stretch of a text, and its number of tokens."""
         if text not in self._embeddings:
-            rows = encode_text(self._tokenizer, text)
-            means = load_embedder(self._folder, self._threads).embed(rows)
-            self._embeddings[text] = np.asarray(
-                np.array([row.first_length for row in rows], np.float32) @ means, np.float32
-            )
+            rows = encode_text(self._tokenizer, text, MAX_STRETCH_TOKENS)
+            vectors = load_embedder(self._folder, self._threads, quantised=True).embed(rows)
+            self._embeddings[text] = vectors, np.array([row.first_length for row in rows], np.float32)
         return self._embeddings[text]
 
-    def _get_index(self, passages: tuple[Passage, ...]) -> SentenceIndex:
-        if passages not in self._indexes:
-            self._indexes[passages] = SentenceIndex(passages)
-        return self._indexes[passages]
+
+def _measure_cosine(left: Array, right: Array) -> float:
+    norm = float(np.linalg.norm(left) * np.linalg.norm(right))
+    return float(left @ right) / norm if norm else 0.0
 
 
 class MiniLMJudge(ScorerJudge):
