@@ -10,8 +10,8 @@ them, spread over all, and is compared with `lexical` on just those.
 Each judge has a process of its own, one thread and, where the system can, one core; the first trace is judged
 before the clock starts, and neither it nor loading counts. Five rounds in which the judges take turns; seconds are
 those of the processor, medians of five. Peak memory is that of the whole process, loading and traces included. For
-comparison `cross-encoder`: the model of minilm alone, in 32-bit floats, on each claim with its evidence and nothing
-else, neither relevance nor words.
+comparison `cross-encoder`: the model of minilm alone, on each claim with its evidence and nothing else, neither
+relevance nor words.
 """
 
 from __future__ import annotations
