@@ -276,6 +276,19 @@ def test_rollups_come_merged(filled_store):
     assert len(merge_by_key(rollups)) == len(rollups)
 
 
+def test_products_merge_to_those_of_the_window(filled_store):
+    """Products over a long grain are the sums of those by minute, one for each pair and route."""
+    store, _ = filled_store
+    by_minute, merged = (store.read_products(0, 2**31 - 1, grain=grain) for grain in (1, 2**31 - 1))
+    keys = {(row.first, row.second, row.route) for row in by_minute}
+    assert len(merged) == len(keys) > 0
+    for row in merged:
+        parts = [
+            part for part in by_minute if (part.first, part.second, part.route) == (row.first, row.second, row.route)
+        ]
+        assert (row.n, row.xy) == (sum(part.n for part in parts), pytest.approx(sum(part.xy for part in parts)))
+
+
 def test_the_worst_are_the_worst(filled_store):
     """The worst traces of a metric are those of the least values, or the greatest where lower is better."""
     store, outcomes = filled_store

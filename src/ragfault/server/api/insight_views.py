@@ -146,7 +146,8 @@ def load_insights(server: ServerState, route: str | None, window: int, until: in
         for row in store.read_rollups(since, until, metric=name, route=route, grain=grain)
     )
     routes = _rank_routes(series)
-    products = (row for row in store.read_products(since, until) if route is None or (row.route or "") == route)
+    pairs = store.read_products(since, until, grain=window)  # correlations are of the window as a whole
+    products = (row for row in pairs if route is None or (row.route or "") == route)
     return InsightsView(
         now=now,
         window=window,

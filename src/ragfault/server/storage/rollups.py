@@ -147,14 +147,16 @@ class RollupTables(TraceTables, NoteTables):
         )
         return tuple(_build_rollup((metric, route, "", 0, *sums)) for metric, route, *sums in rows)
 
-    def read_products(self, since: int, until: int) -> tuple[ProductSums, ...]:
-        """Return the sums of products of pairs of metrics, by minute."""
+    def read_products(self, since: int, until: int, grain: int = 1) -> tuple[ProductSums, ...]:
+        """Return the sums of products of pairs of metrics, merged over `grain` minutes."""
         rows = self.reader.fetch_rows(
-            "SELECT first, second, route, minute, sum(n), sum(x), sum(y), sum(xx), sum(yy), sum(xy) FROM products "
+            "SELECT first, second, route, minute - (minute - {since:Int64}) % {grain:Int64} AS stretch, "
+            "sum(n), sum(x), sum(y), sum(xx), sum(yy), sum(xy) FROM products "
             "WHERE minute >= {since:Int64} AND minute < {until:Int64} "
-            "GROUP BY first, second, route, minute ORDER BY first, second, route, minute",
+            "GROUP BY first, second, route, stretch ORDER BY first, second, route, stretch",
             since=since,
             until=until,
+            grain=grain,
         )
         names = ProductSums.__struct_fields__
         return tuple(ProductSums(**{**dict(zip(names, row, strict=True)), "route": row[2] or None}) for row in rows)
