@@ -119,10 +119,14 @@ def measure_features(statement: ClaimStatement, alignment: ClaimAlignment, index
         if best_contents
         else frozenset()
     )
-    pairs = list(pairwise(word for word in tokens if word not in STOP_WORDS))
-    new_pairs = sum(
-        not any(first in content and second in content for content in best_contents) for first, second in pairs
-    )
+    pairs = list(pairwise([word for word in tokens if word not in STOP_WORDS]))
+    new_pairs = 0
+    for first, second in pairs:
+        for content in best_contents:
+            if first in content and second in content:
+                break
+        else:
+            new_pairs += 1
     digits = [word for word in weights if word[0].isdigit()]
     return [
         absent,
@@ -145,7 +149,7 @@ def measure_features(statement: ClaimStatement, alignment: ClaimAlignment, index
 
 def _measure_unseen(grams: list[tuple[str, ...]], known: Container[tuple[str, ...]], default: float) -> float:
     """Return the share of n-grams that no passage has; `default` if there are none."""
-    return sum(gram not in known for gram in grams) / len(grams) if grams else default
+    return (len(grams) - sum(map(known.__contains__, grams))) / len(grams) if grams else default
 
 
 def _is_negated(tokens: tuple[str, ...]) -> bool:
