@@ -15,10 +15,10 @@ from ragfault.judges import DEFAULT_JUDGE, load_judge
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.embedded.arrays import PassageArrays, detect_foreign
-from ragfault.judges.embedded.features import FEATURE_NAMES, STYLE_FEATURES, measure_runs
+from ragfault.judges.embedded.features import FEATURE_NAMES, measure_runs
 from ragfault.judges.embedded.judge import FOREIGN_REASON, UNSURE_RANGE
 from ragfault.judges.embedded.network import STATE_SIZE, SupportNetwork, TreeEnsemble, WordStates
-from ragfault.judges.embedded.support import TEXT_TYPES, classify_text, load_support_model, summarize_answer
+from ragfault.judges.embedded.support import TEXT_TYPES, classify_text, combine_claims, load_support_model
 from ragfault.judges.embedded.word_vectors import load_arrays, load_vectors
 from ragfault.records import Chunk, Trace
 from ragfault.text import split_words
@@ -112,16 +112,21 @@ def test_runs_are_counted(hits: list[bool]):
     assert measure_runs(np.array(hits, bool)).tolist() == expected
 
 
-def test_the_sum_of_an_answer_knows_no_length():
-    """The same claim said twice or ten times over is the same answer; no feature of style is summed up."""
-    features = np.random.default_rng(1).random((1, len(FEATURE_NAMES)))
-    many = summarize_answer(np.full(10, 0.3), np.repeat(features, 10, axis=0))
-    more = summarize_answer(np.full(20, 0.3), np.repeat(features, 20, axis=0))
-    assert many == pytest.approx(more)
-    assert set(STYLE_FEATURES) <= set(FEATURE_NAMES)
-    styled = np.array([name in STYLE_FEATURES for name in FEATURE_NAMES])
-    changed = np.where(styled, features + 5, features)
-    assert summarize_answer(np.array([0.3]), features) == pytest.approx(summarize_answer(np.array([0.3]), changed))
+def test_length_alone_hardly_counts():
+    """More claims never make an answer better, and beyond the worst five not worse either."""
+    odds = np.array([-1.0, -2.0, -3.0, -3.5, -3.5])
+    assert combine_claims(odds[:1]) == pytest.approx(-1.0)
+    assert combine_claims(odds[:1]) < combine_claims(odds[:2]) < combine_claims(odds)
+    assert combine_claims(np.append(odds, np.full(200, -3.5))) == pytest.approx(combine_claims(odds))
+
+
+def test_monotone_trees_rise_with_words_that_are_missing():
+    """A claim of which more words are in no passage is never better supported, by the trees that hold to it."""
+    inputs = np.random.default_rng(1).random((20, len(FEATURE_NAMES) + 2))
+    missing = inputs.copy()
+    missing[:, FEATURE_NAMES.index("lost")] += 0.5
+    trees = load_support_model().monotone_trees
+    assert (trees(missing) >= trees(inputs)).all()
 
 
 def test_vectors_are_integers():

@@ -14,7 +14,10 @@ from ragfault.judges.embedded.word_vectors import Array
 __all__ = ["bag", "bagged", "boost", "pack"]
 
 CLAIMS = {"num_leaves": 31, "learning_rate": 0.05, "min_child_samples": 40, "feature_fraction": 0.6}
-ANSWERS = {"num_leaves": 15, "learning_rate": 0.04, "min_child_samples": 30, "feature_fraction": 0.3}
+MONOTONE = {
+    "num_leaves": 15, "learning_rate": 0.05, "min_child_samples": 60, "feature_fraction": 0.4, "lambda_l2": 5,
+    "bagging_fraction": 0.6,
+}  # fmt: skip
 COMMON = {
     "objective": "binary", "lambda_l2": 2, "bagging_fraction": 0.8, "bagging_freq": 1, "num_threads": 1,
     "verbose": -1, "seed": 0, "deterministic": True,
@@ -29,8 +32,8 @@ def boost(rows: Array, labels: Array, weights: Array | None, rounds: int, **opti
     return lightgbm.train({**COMMON, **options}, lightgbm.Dataset(rows, labels, weight=weights), rounds)
 
 
-def pack(model: lightgbm.Booster) -> dict[str, Array]:
-    """Return the trees as one table of nodes (see `ragfault.judges.embedded.network`)."""
+def pack(model: lightgbm.Booster, columns: Array | None = None) -> dict[str, Array]:
+    """Return the trees as one table of nodes (see `ragfault.judges.embedded.network`); `columns` are their features."""
     roots: list[int] = []
     nodes: list[list[float]] = []
 
@@ -51,6 +54,8 @@ def pack(model: lightgbm.Booster) -> dict[str, Array]:
         roots.append(root)
         depth = max(depth, deep)
     feature, threshold, left, right, value = np.array(nodes).T
+    if columns is not None:
+        feature = columns[feature.astype(int)]
     return {
         "roots": np.array(roots, np.int32),
         "feature": feature.astype(np.int16),

@@ -11,12 +11,13 @@ from sklearn.linear_model import LogisticRegression
 from training.embedded import boosting, network
 from training.embedded.examples import FOLDS, Answer
 
-from ragfault.judges.embedded.support import summarize_answer
+from ragfault.judges.embedded.features import FEATURE_COLUMNS, FEATURE_NAMES
+from ragfault.judges.embedded.support import combine_claims, combine_parts
 from ragfault.judges.embedded.word_vectors import Array
 
 __all__ = [
-    "ANSWER_ROUNDS",
     "BASE_RATES",
+    "MONOTONE_COLUMNS",
     "Data",
     "Parts",
     "apply",
@@ -32,7 +33,24 @@ __all__ = [
 
 OTHERS = 3.0
 """How much more a claim of the smaller sets counts."""
-CLAIM_ROUNDS, ANSWER_ROUNDS = 250, 200
+CLAIM_ROUNDS, MONOTONE_ROUNDS = 250, 200
+RISING = """
+lost_kinds lost lost_total lost_most lost_second exact hard hard_most hard_total hard3 lost_run apart apart_best
+numbers_lost numbers_away names_lost names_away denial absent no clash field nowhere
+"""
+"""Features of which more never speaks for a claim."""
+FALLING = """
+soft soft_least covered covered2 covered3 joint close close3 close_least close3_least meaning meaning_most
+meaning3 pairs triples quads run run_share half
+"""
+FREE = "words kinds total reverse numbers names denies best_denies opinion weight common rare"
+"""Features without a direction that vary little between kinds of text; the others tell the sets apart."""
+DIRECTIONS = {
+    **dict.fromkeys(RISING.split(), 1), **dict.fromkeys(FALLING.split(), -1),
+    **dict.fromkeys(FREE.split(), 0),
+}  # fmt: skip
+MONOTONE_COLUMNS = np.array([*(FEATURE_COLUMNS[name] for name in DIRECTIONS), len(FEATURE_NAMES) + 1])
+"""The columns of the monotone trees: these features, and the lexical log-odds, which follow features and bag."""
 BASE_RATES = {"answer": 0.12, "claim": 0.3, "dialogue": 0.3, "record": 0.15, "summary": 0.08}
 """Type of text → the share of bad claims as if which their probabilities are calibrated: what people mark in answers of
 RAG systems; single claims and turns of dialogues come from sets that were balanced by hand, and are given more.
@@ -97,19 +115,35 @@ class Parts(NamedTuple):
 
     bag: dict[str, Array]
     trees: lightgbm.Booster
+    monotone: lightgbm.Booster
     network: network.Network
 
 
-def fit(data: Data, chosen: Array, inner: Array) -> Parts:
-    """Fit the parts on the chosen claims; `inner` is what a bag says of them that has not seen them."""
+def fit(data: Data, chosen: Array, inner: Array, every: int = 1) -> Parts:
+    """Fit the parts on the chosen claims; `inner` is what a bag says of them that has not seen them.
+
+    The network is trained on one in `every` of the larger sets.
+    """
     known = chosen & (data.claims.marks >= 0)
-    labels = data.claims.marks
-    counts = weights(data)[data.owner]
-    trees = boosting.boost(
-        np.c_[data.features, inner][known], labels[known], counts[known], CLAIM_ROUNDS, **boosting.CLAIMS
-    )
+    labels, counts = data.claims.marks[known], weights(data)[data.owner][known]
+    trees = boosting.boost(np.c_[data.features, inner][known], labels, counts, CLAIM_ROUNDS, **boosting.CLAIMS)
+    monotone = fit_monotone(data, known)
     at = np.flatnonzero(known)
-    return Parts(bag_of(data, known), trees, network.train(data.claims.pick(at)))
+    at = at[(counts > 1) | (np.arange(len(at)) % every == 0)]
+    return Parts(bag_of(data, known), trees, monotone, network.train(data.claims.pick(at)))
+
+
+def fit_monotone(data: Data, known: Array) -> lightgbm.Booster:
+    """Fit the monotone trees on some claims; the lexical log-odds rise."""
+    return boosting.boost(
+        _monotone_inputs(data)[known], data.claims.marks[known], weights(data)[data.owner][known], MONOTONE_ROUNDS,
+        monotone_constraints=[*DIRECTIONS.values(), 1], **boosting.MONOTONE,
+    )  # fmt: skip
+
+
+def _monotone_inputs(data: Data) -> Array:
+    inputs: Array = np.c_[data.features[:, MONOTONE_COLUMNS[:-1]], data.lexical_odds]
+    return inputs
 
 
 def bag_of(data: Data, known: Array) -> dict[str, Array]:
@@ -129,16 +163,19 @@ def bag_out(data: Data) -> Array:
 
 
 def apply(parts: Parts, data: Data, at: Array) -> Array:
-    """Return the log-odds that claims are bad: the mean of trees and network."""
+    """Return the log-odds that claims are bad, by all parts."""
     reported = boosting.bagged(parts.bag, *data.bag, len(data.owner))
-    trees = parts.trees.predict(np.c_[data.features, reported][at], raw_score=True)
-    return (trees + network.predict(parts.network, data.claims.pick(at))) / 2
+    odds = (
+        parts.trees.predict(np.c_[data.features, reported][at], raw_score=True),
+        parts.monotone.predict(_monotone_inputs(data)[at], raw_score=True),
+        network.predict(parts.network, data.claims.pick(at)), data.lexical_odds[at],
+    )  # fmt: skip
+    return combine_parts(np.array(odds).T, data.features[at, FEATURE_COLUMNS["keyed"]])
 
 
-def score_answers(data: Data, odds: Array, *, style: bool = False) -> Array:
-    """Return the features of each answer, summed up over its claims (see `summarize_answer`)."""
-    parts = [slice(*pair) for pair in pairwise(data.start)]
-    return np.array([summarize_answer(odds[part], data.features[part], style=style) for part in parts])
+def score_answers(data: Data, odds: Array) -> Array:
+    """Return the log-odds of each answer, combined from those of its claims."""
+    return np.array([combine_claims(odds[slice(*pair)]) for pair in pairwise(data.start)])
 
 
 def weights(data: Data) -> Array:

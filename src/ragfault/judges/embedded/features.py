@@ -34,8 +34,6 @@ FEATURE_NAMES = tuple(FEATURE_LIST.split())
 FEATURE_COLUMNS = {name: number for number, name in enumerate(FEATURE_NAMES)}
 ColumnsByName = dict[str, Array]
 """Feature → one number for each claim."""
-STYLE_FEATURES = ("words", "kinds", "place", "place_share", "last", "claims", "hedge", "opinion", "quote", "colon")
-"""Features of the author rather than the content: length and style."""
 
 
 class NgramMatches:

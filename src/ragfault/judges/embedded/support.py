@@ -12,7 +12,7 @@ import numpy as np
 
 from ragfault.judges.checks.queries import TASK_QUERY
 from ragfault.judges.embedded.arrays import PassageArrays, PassageBatch, detect_foreign, encode_claims, match_claims
-from ragfault.judges.embedded.features import FEATURE_COLUMNS, STYLE_FEATURES, NgramMatches, compute_features
+from ragfault.judges.embedded.features import FEATURE_COLUMNS, NgramMatches, compute_features
 from ragfault.judges.embedded.network import SupportNetwork, TreeEnsemble, WordStates, encode_words
 from ragfault.judges.embedded.word_vectors import Array, load_arrays, load_vectors
 from ragfault.judges.lexical.entailment import ClaimCheck, check_claim, compute_odds
@@ -60,11 +60,11 @@ RECORD_SHARE = 0.25
 """Passages of which a larger share is records are structured data."""
 MISSING_ODDS = 4.0
 """The lexical log-odds of a claim that nothing can be compared with."""
-LEXICAL_WEIGHT = 0.3
-"""The weight of the lexical log-odds of the worst claim beside the log-odds of the answer: what words alone say carries
-over to other data better than what is learned."""
-CONTENT_COLUMNS = np.array([at for name, at in FEATURE_COLUMNS.items() if name not in STYLE_FEATURES])
-ALL_COLUMNS = np.arange(len(FEATURE_COLUMNS))
+TEXT_WEIGHTS, RECORD_WEIGHTS = np.array([0.3, 0.2, 0.3, 0.5]), np.array([0.45, 0.0, 0.45, 0.3])
+"""The weights of trees, monotone trees, network and lexical log-odds for a claim, beside texts and beside records;
+chosen by answers of tasks and sets that were left out of training."""
+WORST_COUNT = 5
+"""An answer is judged by so many of its worst claims, so that a long one is not doubted for its length."""
 
 
 def logistic(odds: Array) -> Array:
@@ -73,19 +73,20 @@ def logistic(odds: Array) -> Array:
     return p
 
 
-def summarize_answer(odds: Array, features: Array, *, style: bool = False) -> Array:
-    """Summarize an answer in a row: worst claims, mean, range of all features; length and style only with `style`."""
-    p = logistic(odds).round(5)
-    worst = np.zeros(3)
-    ranked = np.sort(p)[::-1][:3]
-    worst[: len(ranked)] = ranked
-    count = len(p)
-    statistics = [*worst, np.add.reduce(p) / count, np.count_nonzero(p > 0.15) / count]
-    if style:
-        statistics += [p.sum(), 1 - np.prod(1 - np.minimum(p, 0.999)), (p > 0.3).sum(), len(p)]
-    columns = features[:, ALL_COLUMNS if style else CONTENT_COLUMNS]
-    ranges = np.maximum.reduce(columns), np.add.reduce(columns) / count, np.minimum.reduce(columns)
-    return np.concatenate([statistics, *ranges])
+def combine_parts(parts: Array, record_shares: Array) -> Array:
+    """Combine the log-odds of the parts (claims × parts), beside passages of which such shares are records."""
+    is_record = record_shares[:, None] > RECORD_SHARE
+    odds: Array = (parts * np.where(is_record, RECORD_WEIGHTS, TEXT_WEIGHTS)).sum(1)
+    return odds
+
+
+def combine_claims(odds: Array) -> float:
+    """Combine the log-odds that claims are unsupported to those of their answer: the sum of the odds of the worst.
+
+    >>> round(combine_claims(np.array([1.0])), 2), round(combine_claims(np.array([1.0, 1.0, -5.0])), 2)
+    (1.0, 1.69)
+    """
+    return float(np.logaddexp.reduce(np.sort(odds)[-WORST_COUNT:]))
 
 
 class ClaimFeatures(NamedTuple):
@@ -102,7 +103,7 @@ class ClaimFeatures(NamedTuple):
     group_numbers: Array
     """The group that each claim is compared with."""
     lexical_odds: Array
-    """The log-odds of the lexical judge that each claim is unsupported; 0 beside records."""
+    """The log-odds of the lexical judge that each claim is unsupported."""
 
 
 def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: str) -> ClaimFeatures:
@@ -121,11 +122,7 @@ def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], quer
     match_states = 3 - matches.is_near[stem].astype(int) - matches.is_present[stem] - best
     all_checks = tuple(chain.from_iterable(checks))
     lexical_odds = [
-        0.0
-        if passages.record_share > RECORD_SHARE
-        else MISSING_ODDS
-        if check is None
-        else compute_odds(check, passages.index)
+        MISSING_ODDS if check is None else compute_odds(check, passages.index)
         for claim_checks, (_, passages) in zip(checks, groups, strict=True)
         for check in claim_checks
     ]
@@ -142,7 +139,8 @@ class SupportModel(NamedTuple):
 
     network: SupportNetwork
     claim_trees: TreeEnsemble
-    answer_trees: TreeEnsemble
+    monotone_trees: TreeEnsemble
+    """Trees over what varies little between kinds of text; more of a feature never speaks once for and once against."""
     word_codes: Array
     """Each word in each match state with a weight: four times its row, plus the state."""
     word_weights: Array
@@ -154,28 +152,22 @@ class SupportModel(NamedTuple):
     answer_calibration: Array
 
     def predict_odds(self, claim_features: ClaimFeatures) -> tuple[Array, Array]:
-        """Return the log-odds that each claim is unsupported, the mean of trees and network, and those of each word."""
+        """Return the log-odds that each claim is unsupported, by all parts, and those of each word by the network."""
         claim, rows, state = claim_features.stem_matches
         codes = rows * 4 + state
         positions = np.minimum(np.searchsorted(self.word_codes, codes), len(self.word_codes) - 1)
-        word_odds = np.where(self.word_codes[positions] == codes, self.word_weights[positions], 0.0)
-        bag = np.bincount(claim, word_odds, len(claim_features.features)) + self.bias
-        trees = self.claim_trees(np.concatenate([claim_features.features, bag[:, None]], axis=1))
+        bag_odds = np.where(self.word_codes[positions] == codes, self.word_weights[positions], 0.0)
+        bag = np.bincount(claim, bag_odds, len(claim_features.features)) + self.bias
+        lexical_odds = claim_features.lexical_odds
+        inputs = np.concatenate([claim_features.features, bag[:, None], lexical_odds[:, None]], axis=1)
         network_odds, word_odds = self.network(claim_features.word_states, claim_features.features)
-        odds: Array = ((trees + network_odds) / 2).round(4)
-        return odds, word_odds
+        parts = np.array([self.claim_trees(inputs), self.monotone_trees(inputs), network_odds, lexical_odds]).T
+        return combine_parts(parts, claim_features.features[:, FEATURE_COLUMNS["keyed"]]).round(4), word_odds
 
     def predict_support(self, odds: Array, text_type: TextType) -> Array:
         """Return the calibrated probability that each claim is supported."""
         slope, intercept = self.claim_calibration[TEXT_TYPES.index(text_type)]
         return logistic(-(slope * odds + intercept)).round(4)
-
-    def predict_answer_odds(self, answers: Sequence[tuple[Array, Array, Array]]) -> list[float]:
-        """Return the log-odds that some claim of each answer is unsupported, from odds, features and lexical odds."""
-        trees = self.answer_trees(np.array([summarize_answer(odds, features) for odds, features, _ in answers]))
-        worst = np.array([lexical_odds.max() for _, _, lexical_odds in answers])
-        odds: list[float] = (trees + LEXICAL_WEIGHT * worst).tolist()
-        return odds
 
     def predict_groundedness(self, answer_odds: float, text_type: TextType) -> float:
         """Return the calibrated probability that all claims of an answer are supported."""
@@ -190,7 +182,7 @@ def load_support_model() -> SupportModel:
     network = {key: part for key, part in packed.items() if key.startswith("network.")}
     return SupportModel(
         SupportNetwork.unpack(network, load_vectors()),
-        TreeEnsemble.unpack(packed, "claims"), TreeEnsemble.unpack(packed, "answers"),
+        TreeEnsemble.unpack(packed, "claims"), TreeEnsemble.unpack(packed, "monotone"),
         packed["bag.codes"].astype(np.int64), packed["bag.weights"].astype(float) * float(packed["bag.scale"]),
         float(packed["bag.bias"]), packed["claim_line"], packed["claim_threshold"], packed["answer_line"],
     )  # fmt: skip
@@ -223,15 +215,12 @@ def weigh_claims(groups: Sequence[tuple[Sequence[str], PassageArrays]], query: s
     foreign = _detect_foreign_claims(features, [passages for _, passages in groups])
     ends = np.cumsum([len(claims) for claims, _ in groups]).tolist()
     parts = [slice(end - len(claims), end) for end, (claims, _) in zip(ends, groups, strict=True)]
-    answer_odds = load_support_model().predict_answer_odds(
-        [(odds[part], features.features[part], features.lexical_odds[part]) for part in parts]
-    )
     return [
         WeighedClaims(
-            claims, passages, features.features[part], features.checks[part], odds[part], some_odds,
+            claims, passages, features.features[part], features.checks[part], odds[part], combine_claims(odds[part]),
             words_by_claim[part], classify_text(query, claims, passages.record_share), foreign[part],
         )
-        for (claims, passages), part, some_odds in zip(groups, parts, answer_odds, strict=True)
+        for (claims, passages), part in zip(groups, parts, strict=True)
     ]  # fmt: skip
 
 
