@@ -17,6 +17,7 @@ from ragfault.judges.llm.prompts.untrusted_text import (
     detect_injections,
     fold_text,
     list_mixed_words,
+    match_patterns,
     scan_text,
 )
 from ragfault.records import Chunk, Trace
@@ -217,11 +218,15 @@ def test_hard_texts(part: str):
     assert all(item.place == "query" and 0 < len(item.text) <= 200 for item in injections)
 
 
-def test_what_a_pattern_begins_with():
-    """A text that a pattern is found in holds the letters that it is said to begin with, so that none is missed."""
+def test_patterns_are_found_where_a_plain_search_finds_them():
+    """Looking a pattern up by the words that it begins with misses no match, and adds none."""
     attacks = (Path(__file__).parents[1] / "support" / "attacks.toml").read_text(encoding="utf-8")
     for text in [*HARMLESS, ORDER, *attacks.split("[[attack]]")]:
         folded = fold_text(text).text
-        for item in INJECTION_PATTERNS:
-            if item.regex.search(folded) and item.prefixes:
-                assert any(word in folded for word in item.prefixes), item.regex.pattern
+        found = {pattern.regex.pattern for pattern, _ in match_patterns(folded)}
+        searched = {
+            pattern.regex.pattern
+            for pattern in INJECTION_PATTERNS
+            if any(pattern._replace(starts_word=False).list_matches(folded, ()))
+        }
+        assert found == searched

@@ -150,3 +150,15 @@ def marker(folder: Path, **config: Any) -> Path:
     graph.node("Concat", ["known deep", "strange deep"], "each", axis=2)
     score = {"architectures": ["TinyForTokenClassification"], "num_labels": 2, **config}
     return save(folder, graph.model("each", ["rows", "length", 2]), score)
+
+
+def alarm(folder: Path, word: str, **config: Any) -> Path:
+    """Build a classifier of single texts that is sure of its label unsafe where a text holds a word."""
+    graph = Graph()
+    graph.mark("alarming", "input_ids", vocabulary().index(word))
+    graph.node("ReduceMax", ["alarming", graph.constant(np.array([1]))], "any", keepdims=1)
+    graph.line("any", 20.0, -10.0, "unsafe")
+    graph.line("any", 0.0, 0.0, "safe")
+    graph.node("Concat", ["safe", "unsafe"], "all", axis=1)
+    names = {"architectures": ["TinyForSequenceClassification"], "id2label": {"0": "safe", "1": "unsafe"}}
+    return save(folder, graph.model("all", ["rows", 2]), {**names, **config})

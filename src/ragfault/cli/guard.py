@@ -53,7 +53,7 @@ Exit code 3: nothing can be promised; nothing is written."""
     type=click.FloatRange(0, 1, min_open=True),
     metavar="SHARE",
     help="Share of the answers from which thresholds are tested; choose it before seeing labels.  [default: the "
-    "smaller of 0.5 and 5 alpha]",
+    "most promising share up to 0.5]",
 )
 @click.option(
     "--route",

@@ -1,4 +1,4 @@
-"""Back-ends that classify a text elsewhere: a moderation endpoint, a chat model that answers "safe" or "unsafe".
+"""Back-ends that classify a text: moderation endpoints, chat models that answer "safe" or "unsafe", ONNX models.
 
 Each is a record of its address and settings with one method, `scan`. Keys are read from the environment alone. An
 answer of another shape, or with an error, raises: the rail then fails as its policy says.
@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from ragfault.errors import JudgeError
+from ragfault.guard.onnx_classifier import OnnxClassifier
 from ragfault.guard.scanners import Finding
 
 MAX_REPLY = 1_000_000
@@ -113,6 +114,7 @@ BACKENDS: dict[str, Any] = {
     "azure": AzureContentSafety,
     "chat": ChatClassifier,
     "presidio": PresidioAnalyzer,
+    "onnx": OnnxClassifier,
 }
 """Kind → record of the back-end."""
 

@@ -4,8 +4,10 @@ Learn-then-test (Angelopoulos et al. 2021) with a fixed sequence: answers are or
 not know the labels. From `start` of them on, in steps of a hundredth, each more permissive threshold is tested by the
 exact binomial test of "risk > alpha" (Clopper & Pearson 1934) at level delta, and the sequence ends at its first
 failure. A bad threshold is certified only if the first bad one passes its test, so the whole sequence errs with chance
-delta at most. This assumes that labelled answers were drawn from the traffic that will be released, independently up
-to groups, and that the risk does not fall back below alpha beyond the threshold where it first exceeds it.
+delta at most. The start is at most half of the answers, and may depend on the risks and on the labels of the riskier
+half: the first test reads those of the other half alone. This assumes that labelled answers were drawn from the traffic
+that will be released, independently up to groups, and that the risk does not fall back below alpha beyond the threshold
+where it first exceeds it.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from ragfault.stats import Interval, clustered_standard_error, mean_interval, st
 from ragfault.stats.distributions import incomplete_beta
 
 MAX_START = 0.5
-START_PER_ALPHA = 5.0
+START_GRID = 25
+"""Starts that are compared."""
 GRID_STEP = 0.01
 """Share of the answers from one threshold to the next."""
 
@@ -147,18 +150,19 @@ def certify_answers(
 ) -> RouteCertificate:
     """Certify the largest threshold with P(bad | released) ≤ alpha at confidence 1 − delta.
 
-    `start` is the share of the answers with which the sequence of tests begins. Answers of one group are not
-    independent: counts are divided by the design effect, the squared ratio of the clustered to the plain standard
-    error of the share of bad answers, where it is above 1. Raises UsageError for alpha or delta outside (0, 1).
+    `start` is the share of the answers with which the sequence of tests begins; by default it is chosen
+    (`choose_start`). Answers of one group are not independent: counts are divided by the design effect, the squared
+    ratio of the clustered to the plain standard error of the share of bad answers, where it is above 1. Raises
+    UsageError for alpha or delta outside (0, 1).
 
     >>> answers = [RatedAnswer(i / 100, i >= 80, str(i), {"risk": i / 100}) for i in range(100)]
     >>> part = certify_answers(answers)
     >>> part.threshold, part.released, part.released_bad
     (0.83, 84, 4)
     """
-    start = min(MAX_START, START_PER_ALPHA * alpha) if start is None else start
-    if not (0 < alpha < 1 and 0 < delta < 1 and 0 < start <= 1):
-        raise UsageError(f"alpha, delta and start are between 0 and 1, got {alpha:g}, {delta:g} and {start:g}.")
+    if not (0 < alpha < 1 and 0 < delta < 1 and (start is None or 0 < start <= 1)):
+        shown = "" if start is None else f", start {start:g}"
+        raise UsageError(f"alpha, delta and start are between 0 and 1, got alpha {alpha:g}, delta {delta:g}{shown}.")
     n = len(answers)
     labels = np.array([answer.bad for answer in answers], dtype=np.float64)
     groups = [answer.group for answer in answers]
@@ -175,7 +179,8 @@ def certify_answers(
     risks = np.array([answer.risk for answer in answers])
     order = np.argsort(risks, kind="stable")
     counts, bads = _accumulate(risks[order], labels[order])
-    first = int(np.searchsorted(counts, max(needed, math.ceil(start * n))))
+    least = choose_start(risks[order], labels[order], effect, alpha, delta) if start is None else math.ceil(start * n)
+    first = int(np.searchsorted(counts, max(needed, least)))
     sizes = np.arange(counts[first], n + 1e-6, max(1.0, GRID_STEP * n))
     steps = np.unique(np.searchsorted(counts, np.minimum(sizes, n)))
     last = _test_sequence(counts[steps], bads[steps], effect, alpha, delta)
@@ -194,6 +199,35 @@ def certify_answers(
         bound=find_upper_bound(released_bad / effect, released / effect, delta),
         inputs={name: tuple(answer.inputs[name] for answer in let_through) for name in let_through[0].inputs},
     )
+
+
+def choose_start(risks: Any, labels: Any, effect: float, alpha: float, delta: float) -> int:
+    """Choose how many answers the first test reads, so that most are released: their number times the chance to pass.
+
+    Answers are in the order of their risk. The risks of the safer half are scaled to the share of bad ones among the
+    riskier half; labels of the safer half are not read, so that its test remains exact.
+
+    >>> risks = np.arange(400) / 400
+    >>> choose_start(risks, risks > 0.97, 1.0, 0.1, 0.1), choose_start(risks, risks > 0.3, 1.0, 0.1, 0.1)
+    (200, 22)
+    """
+    half = int(MAX_START * len(risks))
+    scale = float(np.mean(labels[half:])) / max(float(np.mean(risks[half:])), 1e-9)
+    expected = np.minimum(scale * np.cumsum(risks[:half]) / np.arange(1, half + 1), 1.0)
+    least = min(half, math.ceil(count_needed(alpha, delta) * effect))
+    sizes = np.unique(np.linspace(least, half, START_GRID).astype(int))
+    return int(
+        max(sizes, key=lambda size: size * _compute_power(size / effect, float(expected[size - 1]), alpha, delta))
+    )
+
+
+def _compute_power(n: float, share: float, alpha: float, delta: float) -> float:
+    """Compute the chance that n answers, of which this share is bad, pass the test of more than alpha."""
+    low, high = -1, math.ceil(n)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if binomial_tail(middle, n, alpha) <= delta else (low, middle)
+    return 0.0 if low < 0 else 1.0 if share <= 0 else binomial_tail(low, n, share)
 
 
 def _accumulate(risks: Any, labels: Any) -> tuple[Any, Any]:
@@ -291,7 +325,7 @@ def rate_labeled_answers(judged: JudgedSource) -> list[RatedAnswer]:
     for item, verdicts in zip(judged.labeled.labeled, judged.judged.verdicts, strict=False):
         bad, unit = _read_label(item, verdicts), rate_answer(verdicts)
         if bad is not None and unit is not None:
-            inputs = describe_inputs(item.trace, verdicts, unit.score)
+            inputs = describe_inputs(item.trace, len(verdicts.claim or ()), unit.score)
             answers.append(RatedAnswer(unit.score, bad, item.group, inputs, item.trace.route))
     return answers
 

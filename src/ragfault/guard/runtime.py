@@ -247,7 +247,7 @@ class Guard:
             unit = rate_answer(verdicts)
             if unit is None:
                 raise JudgeError("the judge gave no verdict on the answer")
-            inputs = describe_inputs(trace, verdicts, unit.score)
+            inputs = describe_inputs(trace, len(verdicts.claim or ()), unit.score)
             threshold = self.get_threshold(trace.route)
             if threshold is not None and unit.score <= threshold:
                 return RailCheck("pass", inputs=inputs)

@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from ragfault.records import Trace, Verdicts
+from ragfault.records import Trace
 from ragfault.stats.bootstrap import FloatArray
 
 NOTICE_LEVEL = 0.05
 """Largest chance that a promise is ever withdrawn though traffic still looks like the calibration."""
 MAX_RANKED = 20_000
 """Values of an input that are kept to rank the next one among; of longer traffic the first ones."""
-RAMPS = (0.35, 0.6, 1.6, 2.5, 5.0, 10.0)
+RAMPS = np.array((0.35, 0.6, 1.6, 2.5, 5.0, 10.0))
 """Exponents of the bets on one side; below 1 on values near that end, above 1 away from the other."""
 START_NORM = 2.1097428
 """Sum of 1 / (k · ln² k) over k ≥ 2."""
@@ -38,18 +38,18 @@ class TrafficShift(Struct, frozen=True):
     """Value of the martingale of this input; at most 1 on average while nothing has changed."""
 
 
-def describe_inputs(trace: Trace, verdicts: Verdicts, risk: float) -> dict[str, float]:
-    """Describe an answer by the inputs that a certificate watches.
+def describe_inputs(trace: Trace, claims: int, risk: float) -> dict[str, float]:
+    """Describe an answer of so many claims by the inputs that a certificate watches.
 
-    >>> inputs = describe_inputs(Trace(id="1", query="When?", answer="At ten."), Verdicts(trace="1"), 0.1)
+    >>> inputs = describe_inputs(Trace(id="1", query="When?", answer="At ten."), 1, 0.1)
     >>> inputs["answer_words"], inputs["claims"], inputs["risk"]
-    (2.0, 0.0, 0.1)
+    (2.0, 1.0, 0.1)
     """
     chunks = trace.chunks or ()
     return {
         "risk": float(risk),
         "answer_words": float(len((trace.answer or "").split())),
-        "claims": float(len(verdicts.claim or ())),
+        "claims": float(claims),
         "chunks": float(len(chunks)),
         "chunk_words": float(sum(len(chunk.text.split()) for chunk in chunks)),
         "query_words": float(len(trace.query.split())),
@@ -72,7 +72,7 @@ class TrafficWatcher:
         self.shift: TrafficShift | None = None
         self.released = 0
         self._ranked = {name: sorted(values) for name, values in calibration.items()}
-        self._bets = {name: np.zeros(4 * len(RAMPS) + 3) for name in calibration}
+        self._bets = np.zeros((len(calibration), 4 * len(RAMPS) + 3))
         self._limit = len(self._ranked) / level
         self._rng = np.random.default_rng(seed)
 
@@ -82,13 +82,12 @@ class TrafficWatcher:
             return self.shift
         weight = 1 / (START_NORM * (self.released + 2) * math.log(self.released + 2) ** 2)
         self.released += 1
-        for name, ranked in self._ranked.items():
-            bets = self._bets[name]
-            bets += weight
-            bets *= _bet(self._rank(ranked, inputs[name]))
-            evidence = float(bets.mean())
-            if evidence >= self._limit and self.shift is None:
-                self.shift = TrafficShift(name, self.released, evidence)
+        ranks = [self._rank(ranked, inputs[name]) for name, ranked in self._ranked.items()]
+        self._bets = (self._bets + weight) * _bet(np.array(ranks))
+        evidence = self._bets.mean(axis=1)
+        for name, value in zip(self._ranked, evidence.tolist(), strict=True):
+            if value >= self._limit and self.shift is None:
+                self.shift = TrafficShift(name, self.released, value)
         return self.shift
 
     def _rank(self, ranked: list[float], value: float) -> float:
@@ -101,11 +100,10 @@ class TrafficWatcher:
         return min(max(place / size, 1e-9), 1 - 1e-9)
 
 
-def _bet(p: float) -> FloatArray:
-    """Return the densities of all bets at a rank: powers at either end, alone or with a flat one, both ends, middle."""
-    ramps = np.array(RAMPS)
-    sides = np.concatenate([ramps * p ** (ramps - 1), ramps * (1 - p) ** (ramps - 1)])
-    ends = 1 / (math.pi * math.sqrt(p * (1 - p)))
+def _bet(ranks: FloatArray) -> FloatArray:
+    """Return the densities of all bets [ranks x bets]: powers at either end, alone or with a flat one, both, middle."""
+    p = ranks[:, None]
+    sides = np.concatenate([RAMPS * p ** (RAMPS - 1), RAMPS * (1 - p) ** (RAMPS - 1)], axis=1)
+    ends = 1 / (math.pi * np.sqrt(p * (1 - p)))
     middle = 6 * p * (1 - p)
-    narrow = 30 * (p * (1 - p)) ** 2
-    return np.concatenate([sides, (1 + sides) / 2, [ends, middle, narrow]])
+    return np.concatenate([sides, (1 + sides) / 2, ends, middle, middle**2 * 5 / 6], axis=1)

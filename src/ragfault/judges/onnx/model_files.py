@@ -94,11 +94,11 @@ def load_model_config(address: str) -> OnnxModelConfig:
     """
     location, _, settings = address.partition("?")
     settings_by_name = _parse_settings(settings)
-    graph, folder = _locate_files(location)
-    config = _read_json(folder / "config.json")
-    tokenizer = _check_file(folder / "tokenizer.json")
+    graph, folder = locate_files(location)
+    config = read_json(folder / "config.json")
+    tokenizer = check_file(folder / "tokenizer.json")
     kind: ModelKind = "tokens" if _has_architecture(config, "TokenClassification") else "pair"
-    labels = _read_labels(config, settings_by_name.get("labels"))
+    labels = read_labels(config, settings_by_name.get("labels"))
     is_single = len(labels) == 1
     task = settings_by_name.get("serves") or ("relevance" if is_single else "entailment")
     if task not in {"entailment", "relevance"} or (kind == "tokens" and task == "relevance"):
@@ -112,7 +112,7 @@ def load_model_config(address: str) -> OnnxModelConfig:
         task="relevance" if task == "relevance" else "entailment", label_count=len(labels),
         support_label=support_label, contradiction_label=contradiction_label,
         max_tokens=_read_max_tokens(location, config, kind, settings_by_name.get("room")),
-        pad_token=_read_pad_token(config), digest=_digest_files(graph, tokenizer),
+        pad_token=read_pad_token(config), digest=_digest_files(graph, tokenizer),
     )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def _parse_settings(text: str) -> dict[str, str]:
 # --- files -----------------------------------------------------------------------------------------
 
 
-def _locate_files(location: str) -> tuple[Path, Path]:
+def locate_files(location: str) -> tuple[Path, Path]:
     """Return the graph, and the folder of its configuration."""
     if not location:
         raise UsageError("onnx: say which model: onnx:FOLDER, onnx:FILE.onnx or onnx:OWNER/NAME.")
@@ -165,7 +165,7 @@ def _locate_cached(name: str) -> Path:
     return folder
 
 
-def _check_file(path: Path) -> Path:
+def check_file(path: Path) -> Path:
     """Return the path of a file that exists and is not too large."""
     if not path.is_file():
         raise UsageError(
@@ -180,10 +180,10 @@ def _check_file(path: Path) -> Path:
     return path
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file."""
     try:
-        value = json.loads(_check_file(path).read_bytes())
+        value = json.loads(check_file(path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -199,7 +199,7 @@ def _format_name(location: str, graph: Path, folder: Path) -> str:
     return "-".join(name.split())
 
 
-def _read_pad_token(config: dict[str, Any]) -> int:
+def read_pad_token(config: dict[str, Any]) -> int:
     """Return the padding token; 0 if the configuration has no valid one."""
     token = config.get("pad_token_id")
     return token if isinstance(token, int) and token >= 0 else 0
@@ -224,7 +224,7 @@ def _has_architecture(config: dict[str, Any], word: str) -> bool:
     return isinstance(names, list) and any(isinstance(name, str) and name.endswith(word) for name in names)
 
 
-def _read_labels(config: dict[str, Any], setting: str | None) -> list[str]:
+def read_labels(config: dict[str, Any], setting: str | None) -> list[str]:
     """Return the labels in order."""
     if setting is not None:
         return [label.strip() for label in setting.split(",")]

@@ -126,7 +126,7 @@ class OnnxModel:
         self.tokenizer = open_tokenizer(config.tokenizer)
         self._pair_tokenizer = open_tokenizer(config.tokenizer)
         self._pair_tokenizer.enable_truncation(config.max_tokens, strategy="only_first")
-        self._session = _open_session(config, threads)
+        self._session = open_session(config.graph, threads)
         self._inputs = {model_input.name: model_input.type for model_input in self._session.get_inputs()}
         unknown_inputs = [
             name for name, kind in self._inputs.items() if name not in INPUT_NAMES or kind not in INTEGER_TYPES
@@ -213,7 +213,8 @@ def open_tokenizer(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def _open_session(config: OnnxModelConfig, threads: int) -> Any:
+def open_session(graph: Path, threads: int) -> Any:
+    """Open the graph of a model; UsageError if it is none."""
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
@@ -221,9 +222,9 @@ def _open_session(config: OnnxModelConfig, threads: int) -> Any:
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 4
     try:
-        return onnxruntime.InferenceSession(str(config.graph), settings, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(str(graph), settings, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 - the errors of onnxruntime share no narrower class
-        raise UsageError(f"{config.graph} cannot be loaded as ONNX: {_format_error(error)}") from None
+        raise UsageError(f"{graph} cannot be loaded as ONNX: {_format_error(error)}") from None
 
 
 def _format_error(error: Exception) -> str:
