@@ -218,15 +218,15 @@ def test_hard_texts(part: str):
     assert all(item.place == "query" and 0 < len(item.text) <= 200 for item in injections)
 
 
-def test_patterns_are_found_where_a_plain_search_finds_them():
+def test_patterns_match_where_a_plain_search_matches():
     """Looking a pattern up by the words that it begins with misses no match, and adds none."""
     attacks = (Path(__file__).parents[1] / "support" / "attacks.toml").read_text(encoding="utf-8")
     for text in [*HARMLESS, ORDER, *attacks.split("[[attack]]")]:
         folded = fold_text(text).text
-        found = {pattern.regex.pattern for pattern, _ in match_patterns(folded)}
+        matched = {pattern.regex.pattern for pattern, _ in match_patterns(folded)}
         searched = {
             pattern.regex.pattern
             for pattern in INJECTION_PATTERNS
             if any(pattern._replace(starts_word=False).list_matches(folded, ()))
         }
-        assert found == searched
+        assert matched == searched

@@ -210,13 +210,13 @@ class InjectionPattern(NamedTuple):
         `starts` are the offsets where a match may begin, in order; they are read where the pattern starts a word.
         """
         position = 0
-        while (match := self._find(text, starts, position)) is not None:
+        while (match := self._search_next(text, starts, position)) is not None:
             is_order = not (self.excepted and _is_exception(text, match))
             if is_order:
                 yield match
             position = max(match.end(), match.start() + 1) if is_order else match.start() + 1
 
-    def _find(self, text: str, starts: Sequence[int], position: int) -> re.Match[str] | None:
+    def _search_next(self, text: str, starts: Sequence[int], position: int) -> re.Match[str] | None:
         if not self.starts_word:
             return self.regex.search(text, position)
         left = range(bisect_left(starts, position), len(starts))
@@ -242,12 +242,12 @@ def _derive_prefixes(pattern: str) -> tuple[str, ...]:
     for alternative in _split_alternatives(pattern):
         bare = alternative.removeprefix(WORD_BOUNDARY)
         group = _read_group(bare)
-        found = _derive_prefixes(group) if group is not None else ()
+        heads = _derive_prefixes(group) if group is not None else ()
         if group is None and (head := LITERAL_HEAD.match(bare)):
-            found = (head.group(),)
-        if not found:
+            heads = (head.group(),)
+        if not heads:
             return ()
-        prefixes += found
+        prefixes += heads
     return tuple(prefixes)
 
 
@@ -260,17 +260,17 @@ def _read_group(pattern: str) -> str | None:
 
 
 def _split_alternatives(pattern: str) -> list[str]:
-    """Split a pattern at the bars outside of any group.
+    """Split a pattern at the signs of alternatives outside of any group.
 
     >>> _split_alternatives(r"a(?:b|c)|[|]\\||d")
     ['a(?:b|c)', '[|]\\\\|', 'd']
     """
-    bars = [place for depth, place in _measure_depths(pattern) if depth == 0 and pattern[place] == "|"]
-    return [pattern[start + 1 : end] for start, end in pairwise([-1, *bars, len(pattern)])]
+    places = [place for depth, place in _measure_depths(pattern) if depth == 0 and pattern[place] == "|"]
+    return [pattern[start + 1 : end] for start, end in pairwise([-1, *places, len(pattern)])]
 
 
 def _measure_depths(pattern: str) -> Iterator[tuple[int, int]]:
-    """Yield the depth of groups after each bracket and bar of a pattern, and its place."""
+    """Yield the depth of groups after each bracket and sign of alternatives, and its place."""
     depth = 0
     for match in re.finditer(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()|]", pattern, re.DOTALL):
         depth += {"(": 1, ")": -1}.get(match.group(), 0)
