@@ -31,11 +31,10 @@ class OnnxClassifier(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Labels of the model that are findings."""
     threshold: float = 0.5
     """Probability from which a label counts."""
-    threads: int = 1
 
     def __post_init__(self) -> None:
         """Load the model, so that a missing one is noticed before the first request."""
-        known = load_classifier_model(self.model, self.threads).labels
+        known = load_classifier_model(self.model).labels
         if not self.flagged:
             raise UsageError(f"flagged names labels of {self.model}: {', '.join(known)}.")
         for label in self.flagged:
@@ -44,7 +43,7 @@ class OnnxClassifier(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def scan(self, text: str) -> list[Finding]:
         """Return the windows with a flagged label."""
-        model = load_classifier_model(self.model, self.threads)
+        model = load_classifier_model(self.model)
         return [
             Finding(start, end, label, float(shares[model.labels.index(label)]))
             for start, end, shares in model.classify(text)
@@ -91,7 +90,7 @@ class ClassifierModel(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def load_classifier_model(location: str, threads: int) -> ClassifierModel:
+def load_classifier_model(location: str) -> ClassifierModel:
     """Load a model, once in each process; UsageError where files are missing or it reads other inputs."""
     from ragfault.judges.onnx.model_files import check_file, locate_files, read_json, read_labels
 
@@ -101,7 +100,7 @@ def load_classifier_model(location: str, threads: int) -> ClassifierModel:
         raise UsageError("a classifier in ONNX needs the extra nli: pip install 'ragfault[nli]'.") from None
     graph, folder = locate_files(location)
     config = read_json(folder / "config.json")
-    session, tokenizer = open_session(graph, threads), open_tokenizer(check_file(folder / "tokenizer.json"))
+    session, tokenizer = open_session(graph, 1), open_tokenizer(check_file(folder / "tokenizer.json"))
     for model_input in session.get_inputs():
         if model_input.name not in ("input_ids", "attention_mask", "token_type_ids") or (
             model_input.type not in INPUT_TYPES
