@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragfault.io.datasets import load_handbook
+from ragfault.judges.llm.prompts.injection_patterns import INJECTION_PATTERNS, match_patterns
 from ragfault.judges.llm.prompts.untrusted_text import (
-    INJECTION_PATTERNS,
     MAX_INJECTIONS,
     detect_injections,
     fold_text,
     list_mixed_words,
-    match_patterns,
     scan_text,
 )
 from ragfault.records import Chunk, Trace
