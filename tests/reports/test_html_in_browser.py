@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from browser import axe
+from ragfault import compare
+from ragfault.reports.html.pages import render_comparison_html
 from ragfault.reports.html.report import write_run_html
 from sample_reports import HOSTILE, build_fair_trace, build_mixed_run, build_run
 
@@ -253,6 +255,21 @@ def test_numbers_before_metadata(chromium: Any, report: Path) -> None:
     with Visit(chromium, report, viewport={"width": 420, "height": 900}) as visit:
         first, facts = (visit.page.locator(place).first.bounding_box() for place in (".big", "#about dl"))
         assert first["y"] < 600 < facts["y"]
+
+
+@pytest.mark.browser
+def test_compared_metrics_fit_a_telephone(chromium: Any, tmp_path: Path) -> None:
+    """On a telephone no cell of the table of changes lies outside the page, and the page does not scroll sideways."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    comparison = compare(build_mixed_run(tmp_path / "a"), build_mixed_run(tmp_path / "b"))
+    place = tmp_path / "compare.html"
+    place.write_text(str(render_comparison_html(comparison)), "utf-8")
+    with Visit(chromium, place, viewport={"width": 420, "height": 900}) as visit:
+        cells = "[...document.querySelectorAll('.changes tbody :is(th, td)')]"
+        assert visit.page.evaluate(f"{cells}.length") > 0
+        assert visit.page.evaluate(f"{cells}.filter(e => e.getBoundingClientRect().right > innerWidth).length") == 0
+        assert visit.page.evaluate("document.documentElement.scrollWidth") == 420
 
 
 @pytest.mark.browser
