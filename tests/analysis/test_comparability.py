@@ -183,6 +183,15 @@ def test_traces_without_a_partner_are_counted_in_the_verdict(tmp_path: Path, sha
     assert gate(new, baseline=old, max_drop=0.3).exit_code == (3 if verdict == "cannot tell" else 0)
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(0.6, "cannot tell"), (0.95, "no fault")])
+def test_missing_traces_exclude_no_fault(tmp_path: Path, share: float, verdict: str):
+    """A candidate without a tenth of the baseline's traces may lack those that failed."""
+    pairs = system(N, 1)
+    old = evaluate_system(tmp_path / "old", pairs)
+    new = evaluate_system(tmp_path / "new", pairs[: int(share * N)])
+    assert bisect(old, new, margin=0.3).verdict == verdict
+
+
 def test_a_copy_under_a_new_id_is_no_renaming(baseline: Run, tmp_path: Path):
     """Where the old chunk is still retrieved, one with the same text beside it is a copy."""
 

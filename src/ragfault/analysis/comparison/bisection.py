@@ -30,6 +30,7 @@ from ragfault.analysis.comparison.comparability import (
     describe_uneven_loss,
     describe_unpaired_traces,
     drop_spoiled_differences,
+    hides_a_fault,
 )
 from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
 from ragfault.analysis.comparison.decision_tree import (
@@ -204,7 +205,7 @@ def _decide_verdict(
         return "cannot tell", f"{describe_blocked(comparison, full.mismatches)}{counts}"
     if walk.verdict == "no fault" and loss[0]:
         return "cannot tell", f"The data cannot tell: {loss[0]}.{counts}"
-    if walk.verdict == "no fault" and full.by is None and full.unpaired[1] > full.pairs:
+    if walk.verdict == "no fault" and full.by is None and hides_a_fault(full):
         return "cannot tell", f"The data cannot tell: nothing is shown on {full.pairs:,} paired traces.{counts}"
     excuse = f" {loss[1]}." if walk.verdict == "no fault" and loss[1] else ""
     return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{excuse}{counts}"

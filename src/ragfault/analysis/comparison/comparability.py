@@ -51,6 +51,7 @@ SENTENCE_ENDS = (".", "!", "?", ":", ")", "”", '"')
 CONTAINED_SHARE = 0.2  # of the chunks under new ids, so many within old texts mean that the corpus was re-chunked
 LEAST_QUERIES = 5  # fewer distinct queries show no habit of a logger
 MAX_TEXTS = 400  # texts looked at to tell clipping from other changes
+MISSING_SHARE = 0.1  # of the traces of the baseline; with more of them missing "no fault" is not said
 UNPAIRED_SHARE = 0.05  # of the traces of a run; more without a partner are said in the verdict
 MAX_NET_LOSS = 0.02  # share of the pairs; more scores lost in the candidate than gained exclude "no fault"
 ASYMMETRY_ALPHA = 0.001  # for citations, which a system may leave out where there are none; see TREE_SHARE
@@ -316,6 +317,16 @@ def describe_unpaired_traces(comparison: Comparison) -> str | None:
         if count > UNPAIRED_SHARE * total:
             texts.append(f"{count:,} of {total:,} traces of the {side}")
     return f"{' and '.join(texts)} have no partner and are not compared" if texts else None
+
+
+def hides_a_fault(comparison: Comparison) -> bool:
+    """Return whether the traces without a partner may hold a fault that the pairs do not show.
+
+    So it is where the candidate has more of them than pairs, and where over a tenth of the baseline's traces are
+    missing from it: they may be those that failed.
+    """
+    missing, extra = comparison.unpaired
+    return extra > comparison.pairs or missing > MISSING_SHARE * (missing + comparison.pairs)
 
 
 def describe_blocked(comparison: Comparison, mismatches: Sequence[PairMismatch]) -> str:
