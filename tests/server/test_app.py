@@ -656,4 +656,6 @@ def test_a_calibration_applies_to_what_the_server_judges(tmp_path: Path):
         assert [claim["p"] for claim in stored["verdicts"]["claim"]] == [claim.p for claim in calibrated.claim]
         assert stored["verdicts"]["answer"]["grounded"] == calibrated.answer.grounded
         assert "calibration=" in json.dumps(stored)
-        assert server.ask("/judge.json").json["card"] is None
+        judge = server.ask("/judge.json").json
+        assert (judge["card"], judge["calibration"]["source"]) == (None, [])
+        assert "Calibrated to labels on" in server.ask("/judge").body.decode()

@@ -36,7 +36,7 @@ from ragfault.records import Layer, Usage
 from ragfault.reports.terminal.monitoring import describe_drop, summarize_monitor
 from ragfault.reports.terminal.run_history import summarize_history
 from ragfault.reports.wording import combine_verdicts
-from ragfault.testsets import RefreshResult, TestsetDescription
+from ragfault.testsets import CorpusAudit, RefreshResult, TestsetDescription
 from ragfault.tuning import TuningResult
 from ragfault.tuning.pitfalls import Pitfall
 from ragfault.tuning.relevance import RelevanceComparison
@@ -258,6 +258,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "testset convert": (WrittenItems,),
     "testset describe": (TestsetDescription,),
     "testset refresh": (RefreshResult,),
+    "testset audit": (CorpusAudit,),
     "lint": (tuple[Pitfall, ...], InputSummary),
     "savings": (Savings,),
     "relevance": (RelevanceDocument,),

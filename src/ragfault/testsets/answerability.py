@@ -113,7 +113,7 @@ def compute_features(query: str, passage: str, prepared: PassageWords | None = N
     totals = 0.5 * (exact @ weights) + 0.5 * (soft @ weights)
     order = np.argsort(-totals, kind="stable")
     best, second = int(order[0]), int(order[1] if len(order) > 1 else order[0])
-    anywhere = exact.any(0)
+    anywhere: Array = np.asarray(exact.any(0))
     missing = [at for at in range(len(words)) if not anywhere[at]]
     least = [int(at) for at in np.argsort(nearness[best] - 1e-3 * weights, kind="stable")]
     low = words[least[0]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, SEVERITIES, AlertRule, load_rules
 from ragfault.analysis.monitoring.alerts import Alert
@@ -22,6 +22,7 @@ from ragfault.analysis.monitoring.windows import DAY_MINUTES, build_series
 from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation.agreement.human_labels import HumanLabel
 from ragfault.io.runs import Run
+from ragfault.judges.calibration import JudgeCalibration, read_calibration
 from ragfault.judges.cards import JudgeCard, list_cards, load_card
 from ragfault.server.api import traffic_views
 from ragfault.server.api.verdict_view import compare_labels
@@ -283,6 +284,8 @@ class JudgeView(Struct, frozen=True, kw_only=True):
     profile: str
     card: JudgeCard | None
     """None where it was never measured, and where it is calibrated: the card is of the judge as it comes."""
+    calibration: JudgeCalibration | None = None
+    """Calibration that is applied to its verdicts."""
     labels: int
     agreement: tuple[VerdictAgreement, ...]
 
@@ -291,10 +294,12 @@ def load_judge_view(server: ServerState) -> JudgeView:
     """Load the card of the server's judge and its agreement with labels."""
     name = server.settings.judge.partition(":")[0]
     labels = server.store.read_labels()
+    path = server.settings.calibration
     return JudgeView(
         judge=server.settings.judge,
         profile=server.settings.profile,
-        card=load_card(name) if name in list_cards() and server.settings.calibration is None else None,
+        card=load_card(name) if name in list_cards() and path is None else None,
+        calibration=None if path is None else replace(read_calibration(path), source=()),
         labels=len(labels),
         agreement=tuple(_measure_agreement(server, labels)),
     )
