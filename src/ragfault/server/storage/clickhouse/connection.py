@@ -144,14 +144,16 @@ class ClickHouseConnection:
             return
         names = list(columns)
         with self._translate_errors():
-            self._client.insert(
+            context = self._client.create_insert_context(
                 table,
-                list(columns.values()),
-                column_names=names,
+                names,
                 column_type_names=self._column_types(table, names),
                 column_oriented=True,
                 settings={"insert_deduplicate": 1, "insert_deduplication_token": token or uuid.uuid4().hex},
             )
+            # the client sends blocks of 2 MB, of which a server may take all but the first for repetitions of the token
+            context.req_block_size = len(columns[names[0]])
+            self._client.insert(data=list(columns.values()), context=context)
 
     def execute(self, statement: str, **parameters: Any) -> None:
         """Run a statement that finds nothing."""
