@@ -224,6 +224,9 @@ def fold_text(text: str) -> FoldedText:
     plain = text.translate(LINE_SEPARATORS)
     if list_mixed_words(plain):
         plain = MIXED_SCRIPT.sub(lambda match: match.group().translate(LOOKALIKES), plain)
+    folds = {ord(character): _fold_character(character) for character in set(plain) if character >= "\x80"}
+    if all(len(fold) == 1 for fold in folds.values()):
+        return FoldedText(plain.translate(folds).lower(), None)
     parts: list[str] = []
     offsets: list[int] = []
     for offset, character in enumerate(plain):
