@@ -82,6 +82,7 @@ def test_dates_are_stale_that_announce_or_state_what_has_passed():
     sound = (
         "The new pier of Merrow will open to ferries in March 2031.",
         "The old pier of Ulvik was opened to the ferries in March 1924.",
+        "Tickets of the old tariff remained valid until 31 March 2024, and no ferry takes them.",
         "The permit of the southern quay is valid until 31 December 2026 for all boats.",
     )
     document = Document(id="a.md", text="\n\n".join((stale, expired, *sound)))

@@ -71,8 +71,11 @@ STATE = re.compile(
     r"\b(?:as of|last (?:updated|reviewed|modified|checked)(?: on| in)?:?|currently,? \(?(?:in )?)\s*$", re.IGNORECASE
 )
 END = re.compile(
-    r"\b(?:valid (?:until|through|to)|expires?(?: on| in)?|(?:apply|applications?|register) (?:by|until))\s*$", re.I
+    r"(?<!was )(?<!were )(?<!been )(?<!remained )\b"
+    r"(?:valid (?:until|through|to)|expires?(?: on| in)?|(?:apply|applications?|register) (?:by|until))\s*$",
+    re.I,
 )
+"""Words right before the day on which something ends; in the past tense the text tells of it, and is right."""
 LINK = re.compile(r"\]\((?!\w+:|#)([^)\s#]+)[^)]*\)|href=[\"'](?!\w+:|#)([^\"'#]+)")
 HEADING = re.compile(r"^(#{1,6})[ \t]+(\S.*?)[ \t]*#*$", re.MULTILINE)
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
