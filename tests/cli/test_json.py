@@ -18,6 +18,7 @@ from ragfault.reports.json_documents import DOCUMENTS, build_document_schema
 WITHOUT_DOCUMENT = {
     "label ask": "it asks, and a person answers",
     "serve start": "it runs until it is ended",
+    "guard proxy": "it runs until it is ended",
     "mcp": "it speaks a protocol of its own",
     "schema": "it prints JSON as it is",
 }

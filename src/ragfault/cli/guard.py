@@ -1,4 +1,4 @@
-"""Command group `guard`: certify a threshold, and replay a policy on past traffic."""
+"""Command group `guard`: certify a threshold, replay a policy on past traffic, and apply it to an endpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ EXIT_NO_PROMISE = 3
     epilog="""\b
 Examples:
   ragfault guard certify labelled.jsonl --alpha 0.1 --delta 0.1 -o certificate.json
-  ragfault guard replay runs/today policy.toml --labels labels.jsonl"""
+  ragfault guard replay runs/today policy.toml --labels labels.jsonl
+  ragfault guard proxy policy.toml --endpoint http://127.0.0.1:11434/v1"""
 )
 def guard() -> None:
     """Decide which answers are released, with a bound on the share of bad ones among them."""
@@ -136,6 +137,45 @@ def replay(
     else:
         click.echo(render_replay_terminal(result, color=supports_color()), nl=False)
     return 0
+
+
+@guard.command(
+    epilog="""\b
+Examples:
+  ragfault guard proxy policy.toml --endpoint http://127.0.0.1:11434/v1
+  ragfault guard proxy policy.toml --endpoint https://api.openai.com/v1 --decisions decisions.jsonl"""
+)
+@click.argument("policy", type=click.Path())
+@click.option("--endpoint", required=True, metavar="URL", help="Address of an OpenAI-compatible endpoint.")
+@click.option("--judge", "judge_name", help="Judge of groundedness.  [default: embedded]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=4319, show_default=True, help="Port; 0: a free one.")
+@click.option("--decisions", type=click.Path(dir_okay=False), help="Append every decision, JSON Lines.")
+def proxy(policy: str, endpoint: str, judge_name: str | None, host: str, port: int, decisions: str | None) -> None:
+    """Guard an OpenAI-compatible ENDPOINT by POLICY: clients call the proxy in its place, with their own keys.
+
+    Passages are sent in the field `contexts` of a request. A blocked answer is a completion with the policy's message
+    and the finish reason content_filter. Ends with Ctrl-C.
+    """
+    import socket
+
+    from ragfault.errors import MissingExtra, OutputError
+    from ragfault.guard.runtime import Guard
+    from ragfault.integrations.guard_proxy import append_decisions, guard_endpoint
+
+    try:
+        import uvicorn
+    except ImportError:
+        raise MissingExtra("ragfault guard proxy", "server") from None
+    sink = None if decisions is None else append_decisions(decisions)
+    app: Any = guard_endpoint(Guard(policy, judge=judge_name, sink=sink), endpoint)
+    try:
+        listening = socket.create_server((host, port))
+    except OSError as error:
+        raise OutputError(f"port {port} of {host} cannot be used: {error.strerror or error}") from None
+    print_notice(f"guarding {endpoint} on http://{host}:{listening.getsockname()[1]}; Ctrl-C ends it")
+    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", proxy_headers=False)
+    uvicorn.Server(config).run(sockets=[listening])
 
 
 def read_bad_answers(run: Any, path: str) -> dict[str, bool]:

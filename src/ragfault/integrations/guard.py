@@ -60,18 +60,18 @@ class GuardMiddleware:
         elif path.endswith(GUARDED):
             await self._guard(scope, receive, send)
         elif path.endswith(REFUSED):
-            await _send_json(send, 501, _make_error(f"the guard does not cover {path}"), "refused")
+            await send_refusal(send, 501, f"the guard does not cover {path}")
         else:
             await self.app(scope, receive, send)
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            body = json.loads(await _read_body(receive))
+            body = json.loads(await read_body(receive))
             query = extract_question(body["messages"]) or ""
             given = body.pop("contexts", None)
             chunks = None if given is None else to_chunks(given)
         except Exception as error:  # noqa: BLE001 - what cannot be read is not passed on
-            await _send_json(send, 400, _make_error(f"{type(error).__name__}: {error}"), "refused")
+            await send_refusal(send, 400, f"{type(error).__name__}: {error}")
             return
         try:
             if chunks is None and self.retrieve is not None:
@@ -80,7 +80,7 @@ class GuardMiddleware:
             trace = Trace(id=uuid4().hex, query=query, chunks=chunks, route=self.route(body))
         except Exception:
             logger.exception("the request is refused: its passages or its route cannot be determined")
-            await _send_json(send, 502, _make_error("the passages cannot be retrieved"), "refused")
+            await send_refusal(send, 502, "the passages cannot be retrieved")
             return
         for stage in STAGES[:2]:
             checked = await self.guard.check_stage(trace, stage)
@@ -90,7 +90,7 @@ class GuardMiddleware:
                 await _send_answer(send, body, message, "content_filter", "block")
                 return
             if not unchanged and not _replace_query(body, trace.query):
-                await _send_json(send, 400, _make_error("the query cannot be fixed in these messages"), "refused")
+                await send_refusal(send, 400, "the query cannot be fixed in these messages")
                 return
         forwarded = _forward_body({**body, "stream": False}, scope)
         await self._answer(trace, body, forwarded, send)
@@ -111,7 +111,7 @@ class GuardMiddleware:
             if not all(isinstance(text, str | None) for text in texts):
                 raise TypeError("the content of a choice is no text")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            await _send_json(send, 502, _make_error(f"no completion: {type(error).__name__}: {error}"), "refused")
+            await send_refusal(send, 502, f"no completion: {type(error).__name__}: {error}")
             return
         decisions: list[GuardDecision] = []
         for choice, text in zip(choices, texts, strict=True):
@@ -144,7 +144,8 @@ def _replace_query(body: dict[str, Any], query: str) -> bool:
     return False
 
 
-async def _read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive) -> bytes:
+    """Read the body of a request; ValueError beyond MAX_BODY bytes, ConnectionError where the client has gone."""
     parts, size = [], 0
     while True:
         message = await receive()
@@ -219,6 +220,11 @@ async def _send_answer(send: Send, body: Mapping[str, Any], text: str, reason: s
     async for event in _list_events(shared, text, reason):
         await send({"type": "http.response.body", "body": event, "more_body": True})
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+
+async def send_refusal(send: Send, status: int, message: str) -> None:
+    """Send an error that the guard gives in place of the endpoint."""
+    await _send_json(send, status, _make_error(message), "refused")
 
 
 async def _list_events(shared: Mapping[str, Any], text: str, reason: str) -> AsyncIterator[bytes]:
