@@ -157,25 +157,15 @@ def proxy(policy: str, endpoint: str, judge_name: str | None, host: str, port: i
     Passages are sent in the field `contexts` of a request. A blocked answer is a completion with the policy's message
     and the finish reason content_filter. Ends with Ctrl-C.
     """
-    import socket
-
-    from ragfault.errors import MissingExtra, OutputError
     from ragfault.guard.runtime import Guard
     from ragfault.integrations.guard_proxy import append_decisions, guard_endpoint
+    from ragfault.server.app import serve_application
 
-    try:
-        import uvicorn
-    except ImportError:
-        raise MissingExtra("ragfault guard proxy", "server") from None
     sink = None if decisions is None else append_decisions(decisions)
-    app: Any = guard_endpoint(Guard(policy, judge=judge_name, sink=sink), endpoint)
-    try:
-        listening = socket.create_server((host, port))
-    except OSError as error:
-        raise OutputError(f"port {port} of {host} cannot be used: {error.strerror or error}") from None
-    print_notice(f"guarding {endpoint} on http://{host}:{listening.getsockname()[1]}; Ctrl-C ends it")
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", proxy_headers=False)
-    uvicorn.Server(config).run(sockets=[listening])
+    app = guard_endpoint(Guard(policy, judge=judge_name, sink=sink), endpoint)
+    serve_application(
+        app, host, port, lambda address: print_notice(f"guarding {endpoint} on {address}; Ctrl-C ends it")
+    )
 
 
 def read_bad_answers(run: Any, path: str) -> dict[str, bool]:

@@ -105,6 +105,22 @@ SHUTDOWN_SECONDS = 20
 """Seconds for which requests in progress may finish at shutdown."""
 
 
+def serve_application(app: Any, host: str, port: int, announce: Callable[[str], None]) -> None:
+    """Serve an ASGI application until a signal; `announce` gets its address.
+
+    Raises MissingExtra, and OutputError where the port is taken.
+    """
+    try:
+        import uvicorn
+    except ImportError:
+        raise MissingExtra("a proxy", "server") from None
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
+    listening = _bind_socket(config)
+    listening.listen()
+    announce(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
 def run_server(settings: ServerSettings, announce: Callable[[str], None] = lambda _: None) -> None:
     """Serve until a signal; then finish requests in progress, store scores, and close the store.
 
