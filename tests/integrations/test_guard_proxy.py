@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -158,6 +159,9 @@ def test_the_command_serves_clients_over_http(tmp_path: Path, endpoint: Endpoint
             address = process.stderr.readline().split(" on ")[1].split(";")[0]
             body = {"messages": [{"role": "user", "content": "When?"}], "contexts": [PASSAGE], "model": "small"}
             request = Request(f"{address}/v1/chat/completions", json.dumps(body).encode())
+            foreign = Request(request.full_url, request.data, {"Host": "evil.example"})
+            with pytest.raises(HTTPError, match="403"):
+                urlopen(foreign, timeout=30)
             with urlopen(request, timeout=30) as response:
                 assert response.headers["x-ragfault-guard"] == "block"
                 assert json.load(response)["choices"][0]["message"]["content"] == "Ask us."

@@ -150,7 +150,7 @@ Examples:
 @click.option("--judge", "judge_name", help="Judge of groundedness.  [default: embedded]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=4319, show_default=True, help="Port; 0: a free one.")
-@click.option("--decisions", type=click.Path(dir_okay=False), help="Append every decision, JSON Lines.")
+@click.option("--decisions", type=click.Path(dir_okay=False), help="Append every decision with its text, JSON Lines.")
 def proxy(policy: str, endpoint: str, judge_name: str | None, host: str, port: int, decisions: str | None) -> None:
     """Guard an OpenAI-compatible ENDPOINT by POLICY: clients call the proxy in its place, with their own keys.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -19,7 +19,7 @@ from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.guard.rails import run_in_thread
 from ragfault.guard.runtime import STAGES, Guard, GuardDecision
 from ragfault.io.otel.recorded_content import extract_question
-from ragfault.records import Trace
+from ragfault.records import Chunk, Trace
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -38,9 +38,10 @@ class GuardMiddleware:
     """Middleware around an application with the endpoint /chat/completions.
 
     A blocked request or answer is a completion with the policy's message and the finish reason "content_filter". The
-    header `x-ragfault-guard` names the decision. What cannot be checked is not passed on: an answer that is no
-    completion, or a failure of `retrieve` or `route` (logged, not told to the client), becomes status 502, and other
-    endpoints that give answers are refused with 501.
+    header `x-ragfault-guard` names the decision. A passage that a rail drops or masks is replaced in the messages, and
+    the request is blocked where it does not stand there word for word. What cannot be checked is not passed on: an
+    answer that is no completion, or a failure of `retrieve` or `route` (logged, not told to the client), becomes status
+    502, and other endpoints that give answers are refused with 501.
     """
 
     def __init__(
@@ -84,15 +85,17 @@ class GuardMiddleware:
             return
         for stage in STAGES[:2]:
             checked = await self.guard.check_stage(trace, stage)
-            unchanged, trace = trace.query == checked.trace.query, checked.trace
-            if checked.outcome == "block":
+            before, trace = trace, checked.trace
+            if checked.outcome == "block" or not _replace_chunks(body, before.chunks or (), trace.chunks or ()):
                 message = self.guard.policy.get_route(trace.route).message
                 await _send_answer(send, body, message, "content_filter", "block")
                 return
-            if not unchanged and not _replace_query(body, trace.query):
+            if before.query != trace.query and not _replace_query(body, trace.query):
                 await send_refusal(send, 400, "the query cannot be fixed in these messages")
                 return
-        forwarded = _forward_body({**body, "stream": False}, scope)
+        # options of streams are refused by endpoints where no stream is asked for
+        passed = {name: value for name, value in body.items() if name != "stream_options"}
+        forwarded = _forward_body({**passed, "stream": False}, scope)
         await self._answer(trace, body, forwarded, send)
 
     async def _answer(
@@ -142,6 +145,29 @@ def _replace_query(body: dict[str, Any], query: str) -> bool:
             message["content"] = query
             return True
     return False
+
+
+def _replace_chunks(body: dict[str, Any], before: Sequence[Chunk], after: Sequence[Chunk]) -> bool:
+    """Replace the chunks that rails dropped or masked in the messages; False where one of them stands in none."""
+    left = {chunk.text for chunk in after}
+    known = {chunk.text for chunk in before}
+    for chunk in before:
+        if chunk.text in left or not chunk.text.strip():
+            continue
+        masked = [fixed.text for fixed in after if fixed.id == chunk.id and fixed.text not in known]
+        if not _replace_text(body["messages"], chunk.text.strip(), masked[0].strip() if len(masked) == 1 else ""):
+            return False
+    return True
+
+
+def _replace_text(messages: Sequence[dict[str, Any]], old: str, new: str) -> bool:
+    """Replace a text wherever it stands in the texts of messages; return whether it did."""
+    parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
+    replaced = False
+    for holder, key in (*((message, "content") for message in messages), *((part, "text") for part in parts)):
+        if isinstance(holder.get(key), str) and old in holder[key]:
+            holder[key], replaced = holder[key].replace(old, new), True
+    return replaced
 
 
 async def read_body(receive: Receive) -> bytes:

@@ -77,14 +77,14 @@ class EndpointApplication:
         if not is_chat and not (scope["method"] == "GET" and path.rstrip("/").endswith(PASSED_PATHS)):
             await send_refusal(send, 404, f"the proxy passes on chat completions and the list of models, not {path}")
             return
-        body = await read_body(receive)
+        body = await read_body(receive) if is_chat else None
         headers = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in scope["headers"]
             if name.decode("latin-1").lower() in PASSED_REQUEST
         }
         url = self._origin + (path if self._path and path.startswith(f"{self._path}/") else self._path + path)
-        request = urllib.request.Request(url, body if is_chat else None, headers, method=scope["method"])
+        request = urllib.request.Request(url, body, headers, method=scope["method"])
         try:
             status, returned, content = await run_in_thread(lambda: self._call(request))
         except (OSError, ValueError) as error:

@@ -108,13 +108,16 @@ SHUTDOWN_SECONDS = 20
 def serve_application(app: Any, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve an ASGI application until a signal; `announce` gets its address.
 
+    Pages of other servers are refused, as by the server itself.
+
     Raises MissingExtra, and OutputError where the port is taken.
     """
     try:
         import uvicorn
     except ImportError:
         raise MissingExtra("a proxy", "server") from None
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
+    secured = SecurityMiddleware(app, is_loopback(host))
+    config = uvicorn.Config(secured, host=host, port=port, log_level="warning", access_log=False, lifespan="off")
     listening = _bind_socket(config)
     listening.listen()
     announce(f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}")
