@@ -12,8 +12,9 @@ import pytest
 
 from ragfault.errors import UsageError
 from ragfault.guard.certificate import Certificate, RouteCertificate
+from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.policy import DEFAULT_MESSAGE, parse_policy
-from ragfault.guard.runtime import Guard, GuardDecision
+from ragfault.guard.runtime import Guard
 from ragfault.judges import load_judge
 from ragfault.records import Chunk, Trace
 

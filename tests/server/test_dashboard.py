@@ -38,6 +38,8 @@ PAGES = (
     "/access",
     "/alerts",
     "/clusters",
+    "/guard",
+    "/guard?window=360&route=website",
     "/runs",
     "/judge",
     "/settings",

@@ -170,15 +170,11 @@ def proxy(policy: str, endpoint: str, judge_name: str | None, host: str, port: i
 
 def read_bad_answers(run: Any, path: str) -> dict[str, bool]:
     """Read which answers of a run people call bad; those whose claims were not all reviewed are left out."""
-    from ragfault.evaluation.agreement.human_labels import read_labels
+    from ragfault.evaluation.agreement.human_labels import HumanLabel, rate_labelled_answer, read_labels
 
     claims = {verdicts.trace: len(verdicts.claim or ()) for verdicts in run.verdicts()}
-    seen: dict[str, dict[tuple[int, int], str]] = {}
+    labels: dict[str, list[HumanLabel]] = {}
     for label in read_labels(path):
-        for claim in label.verdicts.claim or ():
-            seen.setdefault(label.trace, {})[claim.start, claim.end] = claim.support
-    return {
-        trace: any(support in ("unsupported", "contradicted") for support in supports.values())
-        for trace, supports in seen.items()
-        if trace in claims and len(supports) >= claims[trace]
-    }
+        labels.setdefault(label.trace, []).append(label)
+    ratings = {id: rate_labelled_answer(mine, claims[id]) for id, mine in labels.items() if id in claims}
+    return {id: rating for id, rating in ratings.items() if rating is not None}

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from ragfault.errors import UnknownName
 from ragfault.evaluation.agreement.units import BAD_SUPPORT
 from ragfault.evaluation.online.scorer import to_chunks
-from ragfault.guard.rails import run_in_thread, run_sync
-from ragfault.guard.runtime import STAGES, Guard, GuardDecision, cut_unsupported
+from ragfault.guard.decisions import GuardDecision
+from ragfault.guard.rails import RailResult, run_in_thread, run_sync
+from ragfault.guard.runtime import STAGES, Guard, cut_unsupported
 from ragfault.records import Chunk, Citation, Trace, Verdicts
 
 Action = Literal["correct", "widen", "escalate", "cut", "mark", "cite", "ask", "abstain", "disclaim"]
@@ -137,17 +138,19 @@ async def _attempt(
     """Retrieve, generate and decide once, each stage checked before the next one."""
     begun = time.perf_counter()
     decision: GuardDecision | None = None
+    results: list[RailResult] = []
     for stage in STAGES[:2]:
         if stage == "retrieval":
             trace = replace(trace, chunks=to_chunks(await _call(retrieve, trace.query, k)))
         checked = await guard.check_stage(trace, stage)
         trace = checked.trace
         if checked.outcome == "block":
-            decision = guard.block(trace, stage, checked, begun)
+            decision = guard.block(trace, stage, checked, begun, results)
             break
+        results += checked.results
     if decision is None:
         trace = replace(trace, answer=str(await _call(generate, trace.query, trace.chunks or (), feedback)))
-        decision = await guard.decide_async(trace, ("output",))
+        decision = await guard.decide_async(trace, ("output",), results)
     risks = [item.risk for item in passes if item.retained and item.risk is not None]
     better = decision.outcome != "block" or (decision.risk is not None and (not risks or decision.risk < min(risks)))
     passes.append(
@@ -188,7 +191,7 @@ async def _end(guard: Guard, best: _Attempt, action: Action, passes: list[Action
     """Take an action on the answer that there is; None where it does not apply, so that the next one is tried."""
     message = best.decision.text or ""
     if action in ("abstain", "ask"):
-        return _finish(best, action, QUESTION if action == "ask" else message, passes)
+        return _finish(guard, best, action, QUESTION if action == "ask" else message, passes)
     verdicts = _judge(guard, best.trace)
     if verdicts is None or best.decision.stage != "output" or best.decision.failures:
         return None
@@ -200,11 +203,11 @@ async def _end(guard: Guard, best: _Attempt, action: Action, passes: list[Action
         if decision.outcome == "block":
             return None
         decision = replace(decision, promised=False, outcome="fix")
-        return _finish(_Attempt(trace, decision), action, decision.text or "", passes)
+        return _finish(guard, _Attempt(trace, decision), action, decision.text or "", passes)
     if not _blocked_by_groundedness(guard, best.decision):
         return None
     text = mark_unsupported(best.trace, verdicts) if action == "mark" else DISCLAIMER + (best.trace.answer or "")
-    return _finish(best, action, text, passes)
+    return _finish(guard, best, action, text, passes)
 
 
 def _blocked_by_groundedness(guard: Guard, decision: GuardDecision) -> bool:
@@ -214,8 +217,10 @@ def _blocked_by_groundedness(guard: Guard, decision: GuardDecision) -> bool:
     return kinds == {"groundedness"}
 
 
-def _finish(attempt: _Attempt, action: str, text: str, passes: list[ActionPass]) -> GuardedAnswer:
-    decision = replace(attempt.decision, text=text, promised=False)
+def _finish(guard: Guard, attempt: _Attempt, action: str, text: str, passes: list[ActionPass]) -> GuardedAnswer:
+    """End the request by an action, which is recorded as a decision of its own."""
+    decision = replace(attempt.decision, text=text, promised=False, action=action)
+    guard.record(decision)
     passes.append(
         ActionPass(action=action, answer=text, risk=decision.risk, outcome=decision.outcome, retained=True, latency=0.0)
     )

@@ -7,6 +7,7 @@ whatever the other rails say, or open, which counts it as passed; either way the
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import threading
 import time
@@ -193,7 +194,8 @@ async def run_in_thread(function: Callable[[], T]) -> T:
         except RuntimeError:
             return  # the loop has ended: nobody waits for the result
 
-    threading.Thread(target=work, daemon=True, name="ragfault-rail").start()
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), daemon=True, name="ragfault-rail").start()
     return await future
 
 
@@ -211,7 +213,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         except BaseException as error:  # noqa: BLE001 - raised again by the caller
             outcome.append((None, error))
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True)
     thread.start()
     thread.join()
     value, error = outcome[0]

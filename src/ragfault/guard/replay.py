@@ -11,31 +11,18 @@ import numpy as np
 from msgspec import Struct
 
 from ragfault.errors import JudgeError
+from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.policy import GuardPolicy, load_policy
 from ragfault.guard.rails import Outcome
-from ragfault.guard.runtime import Guard, GuardDecision
+from ragfault.guard.rates import GuardedRequest, RailRate, average, rate_rail
+from ragfault.guard.runtime import Guard
 from ragfault.io.runs import Run
 from ragfault.judges import load_judge
 from ragfault.protocols import Judge, VerdictKind
 from ragfault.records import Trace, Verdicts
-from ragfault.stats import Interval, mean_interval
+from ragfault.stats import Interval
 
 RELEASED: tuple[Outcome, ...] = ("pass", "flag", "fix")
-
-
-class RailRate(Struct, frozen=True, kw_only=True):
-    """Decisions of one rail over the traffic."""
-
-    rail: str
-    checked: int
-    blocked: Interval
-    fixed: int
-    flagged: int
-    failed: int
-    latency_p95: float
-    """Milliseconds; 0 for a stored verdict."""
-    false_blocks: Interval | None = None
-    """Share of the answers that it blocks which labels call good; None without labels."""
 
 
 class RouteReplay(Struct, frozen=True, kw_only=True):
@@ -126,6 +113,7 @@ def replay_run(
     guard = Guard(settings, judge=StoredJudge(opened))
     decisions = asyncio.run(_decide_all(guard, [trace for trace in opened.traces() if trace.answer is not None]))
     known = labels or {}
+    requests = [GuardedRequest(decision.trace, decision.route, (decision,)) for decision in decisions]
     routes = sorted({decision.route for decision in decisions}, key=str)
     return GuardReplay(
         run=str(opened.path),
@@ -137,7 +125,7 @@ def replay_run(
         )
         if len(routes) > 1
         else (),
-        rails=tuple(_rate_rail(name, decisions, known) for name in settings.rails),
+        rails=tuple(rate_rail(name, requests, known) for name in settings.rails),
         withdrawn=next((decision.withdrawn for decision in reversed(decisions) if decision.withdrawn), ""),
         best=None if costs is None else choose_threshold_by_cost(decisions, known, costs),
     )
@@ -156,16 +144,12 @@ def _summarize(
     return RouteReplay(
         route=route,
         n=len(decisions),
-        released=_average([decision.outcome in RELEASED for decision in decisions]),
+        released=average([decision.outcome in RELEASED for decision in decisions]),
         outcomes=dict(Counter(decision.outcome for decision in decisions)),
-        risk=_average(labelled) if labelled else None,
+        risk=average(labelled) if labelled else None,
         expected_risk=float(np.mean(risks)) if risks else None,
         cost=_measure_cost([(item, item.outcome in RELEASED) for item in decisions], labels, costs),
     )
-
-
-def _average(values: Sequence[bool]) -> Interval:
-    return mean_interval([float(value) for value in values] or [0.0], bounds=(0.0, 1.0))
 
 
 def _measure_cost(
@@ -197,22 +181,3 @@ def choose_threshold_by_cost(
         if cost is not None and (lowest is None or cost < lowest.cost):
             lowest = ThresholdCost(threshold, sum(released for _, released in pairs) / len(pairs), cost)
     return lowest
-
-
-def _rate_rail(name: str, decisions: Sequence[GuardDecision], labels: Mapping[str, bool]) -> RailRate:
-    results = [(item, result) for item in decisions for result in item.results if result.rail == name]
-    by_trace: dict[str, set[str]] = {}
-    for item, result in results:
-        by_trace.setdefault(item.trace, set()).add(result.outcome)
-    blocks = [trace for trace, outcomes in by_trace.items() if "block" in outcomes]
-    good = [not labels[trace] for trace in blocks if trace in labels]
-    return RailRate(
-        rail=name,
-        checked=len(by_trace),
-        blocked=_average(["block" in outcomes for outcomes in by_trace.values()]),
-        fixed=sum("fix" in outcomes for outcomes in by_trace.values()),
-        flagged=sum("flag" in outcomes for outcomes in by_trace.values()),
-        failed=sum(result.failed for _, result in results),
-        latency_p95=round(float(np.quantile([result.latency for _, result in results] or [0.0], 0.95)), 2),
-        false_blocks=_average(good) if good else None,
-    )

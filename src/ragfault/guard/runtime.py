@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import JudgeError, UsageError
+from ragfault.evaluation.agreement.human_labels import fingerprint_answer
 from ragfault.evaluation.agreement.units import BAD_SUPPORT, OWN_THRESHOLD, rate_answer
 from ragfault.guard.backends import BACKENDS
 from ragfault.guard.certificate import Certificate, read_certificate
+from ragfault.guard.decisions import SEVERITIES, DecisionSink, GuardDecision, emit_decision
 from ragfault.guard.policy import GROUNDEDNESS, GuardPolicy, RailSettings, load_policy
 from ragfault.guard.rails import Outcome, Rail, RailCheck, RailResult, Stage, StageDecision, run_stage, run_sync
 from ragfault.guard.scanners import Finding, Scanner, make_scanner
@@ -32,42 +33,12 @@ MASKED_KINDS = frozenset(("secrets", "personal_data", "links", "pattern", "presi
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+|\n+")
 
 
-class GuardDecision(Struct, frozen=True, kw_only=True):
-    """Decision on one request: what the user gets, why, and whether a promise covers it."""
-
-    trace: str
-    route: str | None
-    outcome: Outcome
-    """pass and flag: the answer as it is; fix: as fixed; block: the policy's message."""
-    stage: Stage | None
-    """Stage that blocked."""
-    text: str | None
-    """What the user gets; None: no answer was asked about."""
-    reason: str = ""
-    risk: float | None = None
-    threshold: float | None = None
-    promised: bool = False
-    """The certificate covers this answer."""
-    withdrawn: str = ""
-    """Input for which the promise was withdrawn."""
-    results: tuple[RailResult, ...] = ()
-    latency: float = 0.0
-    """Milliseconds."""
-
-    @property
-    def failures(self) -> int:
-        """Return the number of rails that failed, open or closed."""
-        return sum(result.failed for result in self.results)
-
-
-DecisionSink = Callable[[GuardDecision], object]
-
-
 class Guard:
     """Rails, judge and certificate of a policy, ready to decide; the methods are `async`, `decide` is for plain code.
 
     A certificate of another judge raises UsageError. `sink` gets every decision; one that it fails to
-    take is counted in `sink_failures`, the first with a warning, and stands.
+    take is counted in `sink_failures`, the first with a warning, and stands. Where a span of OpenTelemetry is active,
+    each decision is also an event of it.
 
     >>> from ragfault.guard.policy import parse_policy
     >>> guard = Guard(parse_policy("[rails.secrets]"))
@@ -111,11 +82,16 @@ class Guard:
         """Decide on a complete trace; also within a running event loop."""
         return run_sync(self.decide_async(trace))
 
-    async def decide_async(self, trace: Trace, stages: Sequence[Stage] = STAGES) -> GuardDecision:
-        """Decide on a trace by the rails of these stages, in order, each on what the earlier ones left of it."""
+    async def decide_async(
+        self, trace: Trace, stages: Sequence[Stage] = STAGES, earlier: Sequence[RailResult] = ()
+    ) -> GuardDecision:
+        """Decide on a trace by the rails of these stages, in order, each on what the previous ones left of it.
+
+        `earlier` are results of stages that were checked before, which the decision records.
+        """
         begun = time.perf_counter()
         policy = self.policy.get_route(trace.route)
-        results: list[RailResult] = []
+        results = list(earlier)
         outcome: Outcome = "pass"
         reasons, current = [], trace
         for stage in stages:
@@ -128,7 +104,7 @@ class Guard:
             if decision.outcome == "block":
                 return self._finish(trace, "block", stage, policy.message, results, "; ".join(reasons), begun)
             current = decision.trace
-            outcome = max(outcome, decision.outcome, key=("pass", "flag", "fix").index)
+            outcome = max(outcome, decision.outcome, key=SEVERITIES.index)
         return self._finish(trace, outcome, None, current.answer, results, "; ".join(reasons), begun)
 
     async def check_stage(self, trace: Trace, stage: Stage, deadline: float | None = None) -> StageDecision:
@@ -169,10 +145,15 @@ class Guard:
         unwatched = [replace(result, inputs=None) for result in results]
         self._finish(trace, outcome, None, passed, unwatched, reason, begun)
 
-    def block(self, trace: Trace, stage: Stage, checked: StageDecision, begun: float) -> GuardDecision:
-        """Return the decision that a stage blocks a trace; `begun` is a moment of `time.perf_counter`."""
+    def block(
+        self, trace: Trace, stage: Stage, checked: StageDecision, begun: float, earlier: Sequence[RailResult] = ()
+    ) -> GuardDecision:
+        """Return the decision that a stage blocks a trace; `begun` is a moment of `time.perf_counter`.
+
+        `earlier` are results of stages that were checked before.
+        """
         message = self.policy.get_route(trace.route).message
-        return self._finish(trace, "block", stage, message, checked.results, checked.reason, begun)
+        return self._finish(trace, "block", stage, message, [*earlier, *checked.results], checked.reason, begun)
 
     def _finish(
         self,
@@ -206,14 +187,20 @@ class Guard:
             trace=trace.id, route=trace.route, outcome=outcome, stage=stage, text=text, reason=reason,
             risk=inputs["risk"] if inputs else None, threshold=self.get_threshold(trace.route) if inputs else None,
             promised=promised, withdrawn=withdrawn, results=tuple(results),
+            answer=None if trace.answer is None else fingerprint_answer(trace),
             latency=1000 * (time.perf_counter() - begun),
         )  # fmt: skip
-        if self._sink is not None:
+        self.record(decision)
+        return decision
+
+    def record(self, decision: GuardDecision) -> None:
+        """Give a decision to the active span of OpenTelemetry and to the sink; neither can change it."""
+        for receive in (emit_decision, self._sink):
             try:
-                self._sink(decision)
+                if receive is not None:
+                    receive(decision)
             except Exception as error:  # noqa: BLE001 - recording never changes a decision
                 self._count_sink_failure(error)
-        return decision
 
     def _count_sink_failure(self, error: Exception) -> None:
         with self._lock:

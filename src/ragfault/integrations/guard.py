@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 from uuid import uuid4
@@ -16,8 +17,9 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from ragfault.evaluation.online.scorer import to_chunks
-from ragfault.guard.rails import run_in_thread
-from ragfault.guard.runtime import STAGES, Guard, GuardDecision
+from ragfault.guard.decisions import SEVERITIES, GuardDecision
+from ragfault.guard.rails import RailResult, run_in_thread
+from ragfault.guard.runtime import STAGES, Guard
 from ragfault.io.otel.recorded_content import extract_question
 from ragfault.records import Chunk, Trace
 
@@ -83,23 +85,31 @@ class GuardMiddleware:
             logger.exception("the request is refused: its passages or its route cannot be determined")
             await send_refusal(send, 502, "the passages cannot be retrieved")
             return
+        begun = time.perf_counter()
+        results: list[RailResult] = []
         for stage in STAGES[:2]:
             checked = await self.guard.check_stage(trace, stage)
             before, trace = trace, checked.trace
             if checked.outcome == "block" or not _replace_chunks(body, before.chunks or (), trace.chunks or ()):
-                message = self.guard.policy.get_route(trace.route).message
-                await _send_answer(send, body, message, "content_filter", "block")
+                decision = self.guard.block(before, stage, checked, begun, results)
+                await _send_answer(send, body, decision.text or "", "content_filter", "block")
                 return
+            results += checked.results
             if before.query != trace.query and not _replace_query(body, trace.query):
                 await send_refusal(send, 400, "the query cannot be fixed in these messages")
                 return
         # options of streams are refused by endpoints where no stream is asked for
         passed = {name: value for name, value in body.items() if name != "stream_options"}
         forwarded = _forward_body({**passed, "stream": False}, scope)
-        await self._answer(trace, body, forwarded, send)
+        await self._answer(trace, results, body, forwarded, send)
 
     async def _answer(
-        self, trace: Trace, body: Mapping[str, Any], forwarded: tuple[Scope, Receive], send: Send
+        self,
+        trace: Trace,
+        results: Sequence[RailResult],
+        body: Mapping[str, Any],
+        forwarded: tuple[Scope, Receive],
+        send: Send,
     ) -> None:
         """Call the application, decide on every choice, and send the completion."""
         status, headers, content = await _collect_response(self.app, *forwarded)
@@ -119,16 +129,14 @@ class GuardMiddleware:
         decisions: list[GuardDecision] = []
         for choice, text in zip(choices, texts, strict=True):
             if text is not None:
-                decision = await self.guard.decide_async(replace(trace, answer=text), ("output",))
+                decision = await self.guard.decide_async(replace(trace, answer=text), ("output",), results)
                 choice["message"]["content"] = decision.text
                 choice.pop("logprobs", None)
                 if decision.outcome == "block":
                     choice["finish_reason"] = "content_filter"
                     choice["message"] = {"role": "assistant", "content": decision.text}
                 decisions.append(decision)
-        outcome = max(
-            (decision.outcome for decision in decisions), key=("pass", "flag", "fix", "block").index, default="pass"
-        )
+        outcome = max((decision.outcome for decision in decisions), key=SEVERITIES.index, default="pass")
         if body.get("stream"):
             text = choices[0]["message"].get("content") or ""
             await _send_answer(send, body, text, choices[0].get("finish_reason") or "stop", outcome)

@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ragfault.errors import UsageError
+from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.rails import run_in_thread
-from ragfault.guard.runtime import Guard, GuardDecision
+from ragfault.guard.runtime import Guard
 from ragfault.integrations.guard import GuardMiddleware, Receive, Scope, Send, read_body, send_refusal
 
 PASSED_REQUEST = frozenset(("authorization", "content-type", "accept", "user-agent", "openai-organization",

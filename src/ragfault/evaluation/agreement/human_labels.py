@@ -129,6 +129,17 @@ def fingerprint_answer(trace: Trace) -> str:
     return make_content_id(trace.answer or "", "a-")
 
 
+def rate_labelled_answer(labels: Iterable[HumanLabel], claims: int) -> bool | None:
+    """Return whether labels call an answer of so many claims bad; None where they do not cover all of them.
+
+    Of several labels of one claim the last one counts.
+    """
+    supports = {(claim.start, claim.end): claim.support for label in labels for claim in label.verdicts.claim or ()}
+    if not supports or len(supports) < claims:
+        return None
+    return any(support in ("unsupported", "contradicted") for support in supports.values())
+
+
 def read_labels(path: str | Path) -> list[HumanLabel]:
     """Read the labels of a file, in order (JSON Lines, plain or compressed).
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ragfault.io.field_values import InvalidRecord, make_json_safe
+from ragfault.io.otel.guard_events import GUARD_EVENT, MAX_DECISIONS, parse_guard_attributes
 from ragfault.io.otel.recorded_content import (
     extract_answer,
     extract_question,
@@ -62,7 +63,7 @@ def get_trace_attribute(tree: SpanTree, names: Sequence[str]) -> Any:
 
 
 def collect_metadata(tree: SpanTree, events: Sequence[SpanEvent]) -> dict[str, Any]:
-    """Collect user, tags, release, service, environment, prompt, the system's own metadata and ratings."""
+    """Collect user, tags, release, service, environment, prompt, own metadata, ratings and guard decisions."""
     metadata: dict[str, Any] = {}
     for key, names in METADATA_ATTRIBUTES.items():
         safe = get_trace_attribute(tree, names)
@@ -76,6 +77,9 @@ def collect_metadata(tree: SpanTree, events: Sequence[SpanEvent]) -> dict[str, A
     ratings = [_parse_rating(event) for event in rated if event.name == EVALUATION_EVENT]
     if ratings:
         metadata["evaluations"] = ratings
+    guarded = sorted((event for event in rated if event.name == GUARD_EVENT), key=lambda event: event.time)
+    if guarded:
+        metadata["guard_decisions"] = [parse_guard_attributes(event.attributes) for event in guarded[-MAX_DECISIONS:]]
     try:
         safe = make_json_safe(metadata)
     except InvalidRecord:

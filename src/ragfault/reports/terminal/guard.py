@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragfault.guard.certificate import Certificate, RouteCertificate
-from ragfault.guard.replay import GuardReplay, RailRate, RouteReplay
+from ragfault.guard.rates import RailRate
+from ragfault.guard.replay import GuardReplay, RouteReplay
 from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_text_table, render_rich
 from ragfault.text.number_format import MISSING, format_number, format_percent, format_share
@@ -64,7 +65,7 @@ def _list_cells(part: RouteCertificate) -> tuple[str, ...]:
 
 
 REPLAY_HEADINGS = ("route", "answers:", "released", "bad released", "risk by judge:", "cost:")
-RAIL_HEADINGS = ("rail", "checked:", "blocked", "fixed:", "flagged:", "failed:", "false blocks", "p95 ms:")
+RAIL_HEADINGS = ("rail", "checked:", "blocked", "fixed", "flagged:", "failed:", "false blocks", "p95 ms:")
 
 
 def render_replay_terminal(replay: GuardReplay, *, width: int | None = None, color: bool = False) -> str:
@@ -96,6 +97,6 @@ def _list_replay_cells(part: RouteReplay) -> tuple[str, ...]:
 
 
 def _list_rail_cells(rail: RailRate) -> tuple[str, ...]:
-    counts = (str(rail.fixed), str(rail.flagged), str(rail.failed))
-    blocked, false_blocks = format_share(rail.blocked), format_share(rail.false_blocks)
-    return (rail.rail, f"{rail.checked:,}", blocked, *counts, false_blocks, format_number(rail.latency_p95))
+    counts = (str(rail.flagged), str(rail.failed))
+    blocked, fixed, false_blocks = map(format_share, (rail.blocked, rail.fixed, rail.false_blocks))
+    return (rail.rail, f"{rail.checked:,}", blocked, fixed, *counts, false_blocks, format_number(rail.latency_p95))

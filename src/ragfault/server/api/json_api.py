@@ -17,6 +17,7 @@ from ragfault.analysis.monitoring.windows import DAY_MINUTES
 from ragfault.io.runs import MetricInfo
 from ragfault.server.api import detail_views, traffic_views
 from ragfault.server.api.access_api import TokenRequest
+from ragfault.server.api.guard_views import GuardView, load_guard
 from ragfault.server.api.insight_views import INSIGHT_MINUTES, DriftView, InsightsView, load_drift, load_insights
 from ragfault.server.counters import LATENCY_EDGES, LatencyHistogram
 from ragfault.server.ingest.incoming_traces import SentMark, SentTrace
@@ -277,6 +278,19 @@ def get_insights(
         server, {"window": str(window), "since": since, "until": until}, longest=INSIGHT_MINUTES
     )
     return load_insights(server, detail_views.parse_route(route), times.window, times.until)
+
+
+@router.get("/guard.json", **INVALID)
+def get_guard(
+    server: Server,
+    route: TextParam = None,
+    window: WindowParam = DAY_MINUTES,
+    since: TimeParam = "",
+    until: TimeParam = "",
+) -> GuardView:
+    """Return how often guards block, fix and abstain, by rail and route, up to now or between two times."""
+    times = detail_views.parse_range(server, {"window": str(window), "since": since, "until": until})
+    return load_guard(server, detail_views.parse_route(route), times.window, times.until, times.is_fixed)
 
 
 @router.get("/drift.json", **UNKNOWN)

@@ -33,6 +33,7 @@ NAVIGATION = (
     ("/conversations", "Conversations"),
     ("/incidents", "Incidents"),
     ("/clusters", "Clusters"),
+    ("/guard", "Guard"),
     ("/runs", "Runs"),
     ("/drift", "Drift"),
     ("/judge", "Judge"),

@@ -18,6 +18,7 @@ from ragfault.records import Layer
 from ragfault.reports.charts.svg import draw_bins, draw_forest_plot, draw_whisker
 from ragfault.reports.format import LAYER_QUESTIONS
 from ragfault.server.api import detail_views, traffic_views
+from ragfault.server.api.guard_views import load_guard
 from ragfault.server.api.insight_views import INSIGHT_MINUTES, MAX_QUERIES, InsightsView, load_drift, load_insights
 from ragfault.server.api.traffic_views import MetricTrend, TrendPoint
 from ragfault.server.dashboard import charts
@@ -283,6 +284,24 @@ def show_insights(request: Request) -> Response:
         cohorts=_group_cohorts(view.cohorts),
         histogram=draw_bins,
         whisker=draw_whisker,
+    )
+
+
+@traffic_router.get("/guard")
+def show_guard(request: Request) -> Response:
+    """Show how often guards block, fix and abstain, by rail and route."""
+    server, query = get_server(request), request.query_params
+    times = detail_views.parse_range(server, query)
+    route = query.get("route") or None
+    return render_page(
+        request,
+        "guard",
+        refresh_seconds=None if times.is_fixed else 30,
+        view=load_guard(server, detail_views.parse_route(route), times.window, times.until, times.is_fixed),
+        times=times,
+        route=route,
+        routes=server.store.list_routes(),
+        windows=TIME_PRESETS,
     )
 
 

@@ -361,6 +361,19 @@ class TraceTables(StoreEngine):
                 return
             after = numbers[-1]
 
+    def iterate_bodies(self, selection: TraceSelection, text: str, limit: int) -> Iterator[str]:
+        """Iterate over the traces, as JSON, that contain a text among the `limit` latest ones of a selection."""
+        where, parameters = self._build_conditions(selection)
+        rows = self.reader.fetch_rows(
+            f"SELECT number FROM traces t WHERE {where} ORDER BY time DESC, number DESC LIMIT {{limit:UInt64}}",
+            **parameters,
+            limit=min(limit, MAX_RESPONSE_ROWS),
+        )
+        query = "SELECT body FROM traces WHERE number IN {among:Array(Int64)} AND "
+        matches = self.TEXT_MATCH.replace("{column}", "body")
+        for (body,) in self.reader.fetch_among(query + matches, [number for (number,) in rows], text=text):
+            yield body
+
     def _load_stored(self, numbers: Sequence[int]) -> Iterator[StoredTrace]:
         query = (
             "SELECT number, state, scored, verdicts, scores, gold FROM outcomes WHERE number IN {among:Array(Int64)}"

@@ -1,0 +1,102 @@
+"""View of the decisions of guards on live traffic: rates by rail and route, with what human labels say of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.evaluation.agreement.human_labels import HumanLabel, rate_labelled_answer
+from ragfault.guard.decisions import GUARD_FIELD, parse_decisions
+from ragfault.guard.rates import GuardedRequest, GuardRates, compute_guard_rates
+from ragfault.io.otel.guard_events import MAX_DECISIONS
+from ragfault.server.state import ServerState
+from ragfault.server.storage import TraceSelection
+
+MAX_REQUESTS = 20_000
+"""Latest traces of the window that are read."""
+MAX_LABELS = 1_000
+"""Held-back answers with a label that are compared with it."""
+FRESH_SECONDS = 20.0
+"""Seconds for which computed rates are shown again."""
+
+
+class GuardView(Struct, frozen=True, kw_only=True):
+    """Decisions of guards within a window."""
+
+    now: float
+    window: int
+    """Minutes."""
+    until: int
+    """The minute after the last one."""
+    route: str | None
+    """None: all routes; empty: traces without a route."""
+    traces: int
+    """Traces of the window, with a decision or without."""
+    checked: int
+    """Latest traces of them, whose decisions are counted."""
+    rates: GuardRates
+
+
+class _Metadata(Struct, frozen=True):
+    guard_decisions: list[Any] = []
+
+
+class _GuardedBody(Struct, frozen=True):
+    """The part of a stored trace that holds its decisions."""
+
+    id: str
+    route: str | None = None
+    metadata: _Metadata = _Metadata()
+
+
+def load_guard(server: ServerState, route: str | None, window: int, until: int, is_fixed: bool = False) -> GuardView:
+    """Load the rates of a window of minutes that ends before the minute `until`; one of a fixed time is not renewed."""
+    selection = TraceSelection(since=60.0 * (until - window), until=60.0 * until, route=route)
+
+    def compute() -> tuple[int, GuardRates]:
+        total = server.store.count_traces(selection)
+        requests = _load_requests(server, selection)
+        return total, compute_guard_rates(requests, _load_labels(server, requests))
+
+    name = f"guard {route!r} {window} {until if is_fixed else ''}"
+    total, rates = server.get_cached(name, compute, FRESH_SECONDS)
+    return GuardView(
+        now=server.now(), window=window, until=until, route=route, traces=total, checked=min(total, MAX_REQUESTS),
+        rates=rates,
+    )  # fmt: skip
+
+
+def _load_requests(server: ServerState, selection: TraceSelection) -> list[GuardedRequest]:
+    """Load the requests with a decision among the latest traces of a selection."""
+    decoder = msgspec.json.Decoder(_GuardedBody)
+    requests = []
+    for body in server.store.iterate_bodies(selection, f'"{GUARD_FIELD}":[', MAX_REQUESTS):
+        try:
+            record = decoder.decode(body)
+        except msgspec.MsgspecError:
+            continue  # metadata of that name that is no list of decisions
+        decisions = parse_decisions(record.metadata.guard_decisions[:MAX_DECISIONS])
+        if decisions:
+            requests.append(GuardedRequest(record.id, record.route, decisions))
+    return requests
+
+
+def _load_labels(server: ServerState, requests: Sequence[GuardedRequest]) -> dict[str, bool]:
+    """Return of held-back answers whether labels call them bad, where all claims of that very answer were reviewed."""
+    labels: dict[str, list[HumanLabel]] = {}
+    for label in server.store.read_labels():
+        labels.setdefault(label.trace, []).append(label)
+    bad: dict[str, bool] = {}
+    for request in requests:
+        answers = {decision.answer for decision in request.decisions if decision.outcome == "block"} - {None}
+        mine = [label for label in labels.get(request.id, ()) if label.answer in answers]
+        stored = server.store.get_trace(request.id) if mine and len(bad) < MAX_LABELS else None
+        if stored is None or stored.verdicts is None or stored.verdicts.claim is None:
+            continue
+        rating = rate_labelled_answer(mine, len(stored.verdicts.claim))
+        if rating is not None:
+            bad[request.id] = rating
+    return bad
