@@ -155,6 +155,15 @@ def entries(source: Labelled, results: Measurements, fitted: bool, command: str)
         )
 
 
+def print_unsure(result: JudgeMeasurement) -> None:
+    """Print of each kind of unit how often the judge is unsure, and its accuracy where it is sure and where not."""
+    for agreement in result.views:
+        figures = [agreement.figure(name) for name in ("unsure", "accuracy_sure", "accuracy_unsure")]
+        values = [figure.value for figure in figures if figure is not None and figure.value is not None]
+        if len(values) == len(figures):
+            print(f"  {agreement.unit}: unsure {values[0]:.3f}, accuracy {values[1]:.3f} sure, {values[2]:.3f} unsure")
+
+
 def _round(value: Any) -> Any:
     """Return a figure and the ends of its interval to four digits."""
     parts = tuple(value) if isinstance(value, BootstrapEstimate) else msgspec.structs.astuple(value)
@@ -310,6 +319,7 @@ def main() -> None:
             if not speed and results.judge.speed.rate:
                 speed = f"{results.judge.speed.rate:.0f} answers of {source.name} a second on one core"
             print(f"{source.name}: {results.judge.traces:,} traces, {time.perf_counter() - start:.0f} s", flush=True)
+            print_unsure(results.judge)
     card = JudgeCard(
         judge=given.judge,
         fingerprint=load_judge(given.judge).fingerprint,

@@ -26,9 +26,9 @@ from training.embedded.relevance import fold, graded, mined
 
 from ragfault.judges.checks.claims import Claim, extract_claims, locate_words
 from ragfault.judges.checks.passages import Passage
-from ragfault.judges.embedded.support import TEXT_TYPES, WeighedClaims
+from ragfault.judges.embedded.support import TEXT_TYPES, WeighedClaims, combine_claims
 from ragfault.judges.embedded.word_vectors import Array
-from ragfault.judges.minilm.calibration import StackedCalibration, build_claim_inputs, summarize_odds
+from ragfault.judges.minilm.calibration import StackedCalibration, build_claim_inputs
 from ragfault.judges.minilm.judge import MiniLMJudge, doubt_words
 from ragfault.stats import auroc, auroc_within_groups
 
@@ -143,31 +143,15 @@ def put(values: Array, weights: tuple[float, ...]) -> Array:
     return reported
 
 
-class Fitted(NamedTuple):
-    """The weights of claims and answers."""
-
-    claims: tuple[float, ...]
-    answers: tuple[float, ...]
-
-
-def fit(reported: list[JudgedAnswer]) -> Fitted:
-    """Fit claims, then answers."""
+def fit(reported: list[JudgedAnswer]) -> tuple[float, ...]:
+    """Fit the weights of a claim's numbers."""
     values, marks = (
         np.concatenate([item.sides for item in reported]),
         np.concatenate([item.marks for item in reported]),
     )
     counts = np.array([1.0 if item.set == "ragtruth" else OTHERS for item in reported])
-    sizes = [len(item.marks) for item in reported]
     known = marks >= 0
-    of_claims = plain(values[known], marks[known], np.repeat(counts, sizes)[known], 1.0)
-    return Fitted(
-        of_claims, plain(answers(reported, of_claims), np.array([item.bad for item in reported]), counts, 0.3)
-    )
-
-
-def answers(reported: list[JudgedAnswer], of_claims: tuple[float, ...]) -> Array:
-    """Return the features of each answer."""
-    return np.array([[item.answer_score, *summarize_odds(put(item.sides, of_claims))] for item in reported])
+    return plain(values[known], marks[known], np.repeat(counts, [len(item.marks) for item in reported])[known], 1.0)
 
 
 def report(reported: list[JudgedAnswer]) -> tuple[Array, Array]:
@@ -176,11 +160,10 @@ def report(reported: list[JudgedAnswer]) -> tuple[Array, Array]:
     of_claims: list[Array] = [np.zeros(0)] * len(reported)
     of_answers = np.zeros(len(reported))
     for first in FOLDS:
-        created = fit([item for item in reported if item.fold != first])
-        content = [item for item in reported if item.fold == first]
-        of_answers[folds == first] = put(answers(content, created.claims), created.answers)
+        weights = fit([item for item in reported if item.fold != first])
         for at in np.flatnonzero(folds == first):
-            of_claims[at] = put(reported[at].sides, created.claims)
+            of_claims[at] = put(reported[at].sides, weights)
+            of_answers[at] = combine_claims(of_claims[at])
     bad, sets = np.array([item.bad for item in reported]), np.array([item.set for item in reported])
     full = np.array([item.answer_score for item in reported])
     for name in dict.fromkeys(sets):
@@ -240,8 +223,7 @@ def main() -> None:
     reported = list(tell(options.data, options.kept, options.answers))
     of_claims, of_answers = report(reported)
     report_words(reported, of_claims)
-    created = fit(reported)
-    stack = StackedCalibration(created.claims, created.answers, relevance, **lines(reported, of_claims, of_answers))  # type: ignore[arg-type]
+    stack = StackedCalibration(fit(reported), relevance, **lines(reported, of_claims, of_answers))  # type: ignore[arg-type]
     TARGET.write_bytes(msgspec.json.format(msgspec.json.encode(stack)) + b"\n")
     print(TARGET.read_text(encoding="utf-8"))
 

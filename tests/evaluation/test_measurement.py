@@ -344,12 +344,12 @@ def test_figures_that_need_two_classes_say_which_is_absent():
 
 
 def test_an_answer_is_unsure_by_its_own_probability():
-    """An answer is unsure between one third and two thirds of its own probability, and accuracy is split by that."""
+    """An answer is unsure between 0.36 and 0.64 of its own probability, and accuracy is split by that."""
     pairs = [
-        label_trace("a", 0.45, 0, (0.9, 0.45)),
-        label_trace("b", 0.1, 1, (0.45, 0.1)),
-        label_trace("c", 0.9, 0, (0.9, 0.95)),
-        label_trace("d", 0.55, 0, (0.55, 0.9)),
+        label_trace("a", 0.37, 0, (0.9, 0.45)),
+        label_trace("b", 0.35, 1, (0.45, 0.1)),
+        label_trace("c", 0.65, 0, (0.9, 0.95)),
+        label_trace("d", 0.63, 0, (0.55, 0.9)),
     ]
     result = values(measure_recorded(pairs))
     assert result["unsure"] == 0.5

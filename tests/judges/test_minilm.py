@@ -96,7 +96,7 @@ def test_probability():
     assert spoken == sorted(spoken)
     for shape in TEXT_TYPES:
         content = load_calibration().predict_support(odds, shape).tolist()
-        full = [load_calibration().predict_groundedness(level, odds[[at]], shape) for at, level in enumerate(levels)]
+        full = [load_calibration().predict_groundedness(odds[[at]], shape) for at in range(len(levels))]
         assert content == sorted(content, reverse=True)
         assert full == sorted(full, reverse=True)
         assert all(0 <= value <= 1 for value in content + full + spoken)

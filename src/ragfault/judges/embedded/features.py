@@ -51,6 +51,15 @@ class NgramMatches:
             is_known = is_known[:-1] & (self.tokens[size - 1 :] >= 0)
             is_one_claim = self.claim_numbers[: len(code)] == self.claim_numbers[size - 1 :]
             self.matched[size - 2, : len(code)] = is_known & is_one_claim & _mark_members(code, batch.get_ngrams(size))
+        sizes = claims.word_counts
+        self.starts: Array = sizes.cumsum() - sizes
+        """[N] The first word of each claim."""
+        counts = sizes - [[1], [2], [3]]
+        match_counts: Array = np.add.reduceat(self.matched, self.starts, axis=1, dtype=float)
+        self.match_counts = match_counts
+        """[3 × N] The number of n-grams of two, three and four words that claim and passages share."""
+        self.shares: Array = np.where(counts > 0, match_counts / np.maximum(counts, 1), -1.0)
+        """[3 × N] The same as a share of the claim's n-grams; -1 for a claim without any."""
 
 
 def _number_words(claims: ClaimWords, batch: PassageBatch) -> Array:
@@ -194,15 +203,12 @@ def _compute_sentence_columns(claims: ClaimWords, matches: ClaimMatches, batch: 
 
 
 def _compute_ngram_columns(ngrams: NgramMatches) -> ColumnsByName:
-    """Compute the share of a claim's n-grams in the passages; -1 for a claim without any."""
-    sizes = ngrams.word_counts
-    starts = sizes.cumsum() - sizes
-    match_counts, ngram_counts = (np.add.reduceat(ngrams.matched, starts, axis=1, dtype=float), sizes - [[1], [2], [3]])
-    pairs, triples, quads = np.where(ngram_counts > 0, match_counts / np.maximum(ngram_counts, 1), -1.0)
-    longest = np.maximum.reduceat(measure_runs(ngrams.matched[1]), starts)
-    has_word = np.logical_or.reduceat(ngrams.tokens >= 0, starts)
-    run = np.where(longest > 0, longest + 2, np.where(match_counts[0] > 0, 2, has_word))
-    return {"pairs": pairs, "triples": triples, "quads": quads, "run": run, "run_share": run / sizes}
+    """Compute the share of a claim's n-grams in the passages, and its longest run of words there."""
+    pairs, triples, quads = ngrams.shares
+    longest = np.maximum.reduceat(measure_runs(ngrams.matched[1]), ngrams.starts)
+    has_word = np.logical_or.reduceat(ngrams.tokens >= 0, ngrams.starts)
+    run = np.where(longest > 0, longest + 2, np.where(ngrams.match_counts[0] > 0, 2, has_word))
+    return {"pairs": pairs, "triples": triples, "quads": quads, "run": run, "run_share": run / ngrams.word_counts}
 
 
 def _compute_adjacency_columns(claims: ClaimWords, matches: ClaimMatches) -> ColumnsByName:

@@ -16,6 +16,7 @@ from ragfault.judges.embedded.features import FEATURE_COLUMNS, NgramMatches, com
 from ragfault.judges.embedded.network import SupportNetwork, TreeEnsemble, WordStates, encode_words
 from ragfault.judges.embedded.word_vectors import Array, load_arrays, load_vectors
 from ragfault.judges.lexical.entailment import ClaimCheck, check_claim, compute_odds
+from ragfault.judges.lexical.features import ClaimCounts
 from ragfault.text import split_words
 
 TextType = Literal["answer", "claim", "dialogue", "record", "summary"]
@@ -121,13 +122,19 @@ def extract_features(groups: Sequence[tuple[Sequence[str], PassageArrays]], quer
     best = matches.in_best[0, claim, stem]
     match_states = 3 - matches.is_near[stem].astype(int) - matches.is_present[stem] - best
     all_checks = tuple(chain.from_iterable(checks))
+    features = compute_features(claim_words, matches, batch, ngrams, query_words, all_checks)
+    opinions = features[:, FEATURE_COLUMNS["opinion"]].tolist()
+    counts = [
+        ClaimCounts(1 - pairs if pairs >= 0 else None, 1 - triples if triples >= 0 else None, int(opinion))
+        for pairs, triples, opinion in zip(*ngrams.shares[:2].tolist(), opinions, strict=True)
+    ]
+    indexes = [passages.index for claims, passages in groups for _ in claims]
     lexical_odds = [
-        MISSING_ODDS if check is None else compute_odds(check, passages.index)
-        for claim_checks, (_, passages) in zip(checks, groups, strict=True)
-        for check in claim_checks
+        MISSING_ODDS if check is None else compute_odds(check, index, claim_counts)
+        for check, index, claim_counts in zip(all_checks, indexes, counts, strict=True)
     ]
     return ClaimFeatures(
-        compute_features(claim_words, matches, batch, ngrams, query_words, all_checks),
+        features,
         encode_words(claim_words, matches, batch, ngrams, query_words),
         (claim, claim_words.stem_rows[stem], match_states), all_checks, claim_words.group_numbers,
         np.array(lexical_odds).round(4),

@@ -16,11 +16,18 @@ from ragfault.text import STOP_WORDS, split_words
 Array = np.ndarray[Any, Any]
 
 
+class WordRows(dict[str, int]):
+    """Rows by word; a number or word that is not in the table has the row of all such."""
+
+    def __missing__(self, word: str) -> int:
+        return len(self) if word[0].isdigit() else len(self) + 1
+
+
 class WordVectors(NamedTuple):
     """A table of vectors: a row for each known stem, then one for each stop word, for numbers and for the unknown."""
 
-    rows: dict[str, int]
-    """Stem or stop word → its row."""
+    rows: WordRows
+    """Stem or stop word → its row; other words → `number_row` or `unknown_row`."""
     table: Array
     """Integers from -127 to 127: products are exact on every machine. A zero row is a word without meaning."""
     norms: Array
@@ -36,21 +43,9 @@ class WordVectors(NamedTuple):
     blank_row: int
     """The row of no word at all."""
 
-    def get_row(self, word: str) -> int:
-        """Return the row of a word in normal form (see `ragfault.text.normalization`)."""
-        row = self.rows.get(word)
-        if row is not None:
-            return row
-        return self.number_row if word[0].isdigit() else self.unknown_row
-
     def get_rows(self, words: Sequence[str]) -> Array:
-        get, unknown = self.rows.get, self.unknown_row
-        rows = [get(word, unknown) for word in words]
-        if unknown in rows:
-            for position, row in enumerate(rows):
-                if row == unknown and words[position][0].isdigit():
-                    rows[position] = self.number_row
-        return np.array(rows, np.int64)
+        """Return the rows of words in normal form (see `ragfault.text.normalization`)."""
+        return np.fromiter(map(self.rows.__getitem__, words), np.int64, len(words))
 
     def get_vectors(self, rows: Array) -> Array:
         """Return the vectors of some rows, in single precision."""
@@ -92,7 +87,7 @@ def load_vectors() -> WordVectors:
     table[: len(stems)] = packed["table"]
     norms = np.sqrt((table.astype(float) ** 2).sum(1)).astype(np.float32)
     norms[norms == 0] = 1.0
-    rows = {word: row for row, word in enumerate(words)}
+    rows = WordRows((word, row) for row, word in enumerate(words))
     rarities = np.zeros(len(table), np.float32)
     rarity = load_idf()
     rarities[: len(words)] = [rarity(word) for word in words]

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from operator import mul
 from typing import NamedTuple
 
 from ragfault.judges.assembly import ScorerJudge
@@ -16,8 +17,10 @@ from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, score_relevance
 from ragfault.judges.lexical.features import (
     ClaimAlignment,
+    ClaimCounts,
     ClaimStatement,
     align_statement,
+    count_claim,
     detect_field_conflict,
     extract_names,
     measure_features,
@@ -93,10 +96,11 @@ def check_claim(
     )
 
 
-def measure_claim(check: ClaimCheck, index: SentenceIndex) -> tuple[float, ...]:
-    """Return the features of a claim, in the order of `FEATURE_NAMES`."""
+def measure_claim(check: ClaimCheck, index: SentenceIndex, counts: ClaimCounts | None = None) -> tuple[float, ...]:
+    """Return the features of a claim, in the order of `FEATURE_NAMES`; without `counts` it is counted here."""
     flags = (check.contradiction is not None, check.field_conflict is not None, check.missing_name is not None)
-    return (*measure_features(check.statement, check.alignment, index), *map(float, flags))
+    counts = counts or count_claim(check.statement, index)
+    return (*measure_features(check.statement, check.alignment, index, counts), *map(float, flags))
 
 
 def judge_claim(
@@ -180,9 +184,9 @@ def _choose_support(
     return _grade_probability(check.statement, check.alignment, index, p, thresholds, max_missing)
 
 
-def compute_odds(check: ClaimCheck, index: SentenceIndex) -> float:
+def compute_odds(check: ClaimCheck, index: SentenceIndex, counts: ClaimCounts | None = None) -> float:
     """Compute the log-odds that a claim is unsupported, from its words alone."""
-    return BIAS + sum(weight * value for weight, value in zip(WEIGHTS, measure_claim(check, index), strict=True))
+    return BIAS + sum(map(mul, WEIGHTS, measure_claim(check, index, counts)))
 
 
 def _grade_probability(

@@ -105,7 +105,29 @@ def _has_equal_quantities(text: str, order: list[int], index: SentenceIndex) -> 
     return bool(literals) and literals.keys() <= source_forms
 
 
-def measure_features(statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex) -> list[float]:
+class ClaimCounts(NamedTuple):
+    """The numbers of a claim that another judge may know already."""
+
+    unseen_bigrams: float | None
+    """The share of its pairs of neighbours that no passage has; None if it has none."""
+    unseen_trigrams: float | None
+    opinions: int
+    """The number of its words of opinion."""
+
+
+def count_claim(statement: ClaimStatement, index: SentenceIndex) -> ClaimCounts:
+    """Count the unseen n-grams and the words of opinion of a claim."""
+    tokens = statement.tokens
+    return ClaimCounts(
+        _measure_unseen(list(pairwise(tokens)), index.bigrams),
+        _measure_unseen(list(zip(tokens, tokens[1:], tokens[2:], strict=False)), index.trigrams),
+        len(OPINION_WORDS.findall(statement.text.lower())),
+    )
+
+
+def measure_features(
+    statement: ClaimStatement, alignment: ClaimAlignment, index: SentenceIndex, counts: ClaimCounts
+) -> list[float]:
     """Return the features of a claim that come from words."""
     weights, tokens, missing = statement.weights, statement.tokens, alignment.missing
     total = alignment.total_weight or 1.0
@@ -133,23 +155,23 @@ def measure_features(statement: ClaimStatement, alignment: ClaimAlignment, index
         max(missing_weights, default=0.0) / 10,
         1.0 - alignment.coverage,
         1.0 - sum(weights[word] for word in weights.keys() & best_words) / total,
-        _measure_unseen(list(pairwise(tokens)), index.bigrams, absent),
-        _measure_unseen(list(zip(tokens, tokens[1:], tokens[2:], strict=False)), index.trigrams, absent),
+        absent if counts.unseen_bigrams is None else counts.unseen_bigrams,
+        absent if counts.unseen_trigrams is None else counts.unseen_trigrams,
         min(sum(word in missing for word in digits), 3) / 3,
         min(len(missing & statement.names), 3) / 3,
         float(
             _is_negated(tokens)
             != bool(alignment.best_sentences and index.sentences[alignment.best_sentences[0]].negated)
         ),
-        min(len(OPINION_WORDS.findall(statement.text.lower())), 4) / 4,
+        min(counts.opinions, 4) / 4,
         new_pairs / max(1, len(pairs)),
         min(len(weights), 30) / 30,
     ]
 
 
-def _measure_unseen(grams: list[tuple[str, ...]], known: Container[tuple[str, ...]], default: float) -> float:
-    """Return the share of n-grams that no passage has; `default` if there are none."""
-    return (len(grams) - sum(map(known.__contains__, grams))) / len(grams) if grams else default
+def _measure_unseen(grams: list[tuple[str, ...]], known: Container[tuple[str, ...]]) -> float | None:
+    """Return the share of n-grams that no passage has; None if there are none."""
+    return (len(grams) - sum(map(known.__contains__, grams))) / len(grams) if grams else None
 
 
 def _is_negated(tokens: tuple[str, ...]) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ragfault.judges.embedded.support import TEXT_TYPES, TextType, logistic
+from ragfault.judges.embedded.support import TEXT_TYPES, TextType, combine_claims, logistic
 from ragfault.judges.embedded.word_vectors import Array
 
 MAX_TOKEN_GAP = 3
@@ -32,8 +32,6 @@ class StackedCalibration(msgspec.Struct, frozen=True):
 
     claims: tuple[float, ...]
     """For the odds of the embedded judge, those of the model, and those of its worst and its mean token."""
-    answers: tuple[float, ...]
-    """For the odds of the embedded judge, and the numbers of `summarize_odds`."""
     relevance: tuple[float, float]
     """For the cosine of query and passage."""
     claim_lines: tuple[tuple[float, float], ...]
@@ -49,12 +47,10 @@ class StackedCalibration(msgspec.Struct, frozen=True):
         slope, intercept = self.claim_lines[TEXT_TYPES.index(text_type)]
         return logistic(-(slope * odds + intercept))
 
-    def predict_groundedness(self, answer_odds: float, odds: Array, text_type: TextType) -> float:
-        stacked_odds = float(
-            np.array([answer_odds, *summarize_odds(odds)]) @ np.array(self.answers[:-1]) + self.answers[-1]
-        )
+    def predict_groundedness(self, odds: Array, text_type: TextType) -> float:
+        """Return the probability that all claims of an answer are supported, from the log-odds that each is not."""
         slope, intercept = self.answer_lines[TEXT_TYPES.index(text_type)]
-        return float(logistic(-(slope * np.array(stacked_odds) + intercept)))
+        return float(logistic(-(slope * np.array(combine_claims(odds)) + intercept)))
 
     def predict_relevance(self, cosine: float) -> float:
         slope, intercept = self.relevance
@@ -80,16 +76,6 @@ def build_claim_inputs(odds: float, logits: Logits) -> tuple[float, ...]:
     """Return the numbers of the embedded judge and the model for a claim."""
     tokens = logits.tokens or (logits.bad,)
     return odds, logits.bad, max(tokens), sum(tokens) / len(tokens)
-
-
-def summarize_odds(odds: Array) -> list[float]:
-    """Summarize the claims of an answer: the worst log-odds, the second probability, mean and share of bad claims.
-
-    >>> [round(value, 3) for value in summarize_odds(np.array([0.0, -2.0]))]
-    [0.0, 0.119, 0.31, 0.5]
-    """
-    p = np.sort(logistic(odds))[::-1]
-    return [float(odds.max()), float(p[1]) if len(p) > 1 else 0.0, float(p.mean()), float((p > 0.15).mean())]
 
 
 def locate_doubtful_span(claim: str, spans: Sequence[tuple[int, int]], tokens: Sequence[float]) -> str | None:

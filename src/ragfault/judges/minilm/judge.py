@@ -190,7 +190,7 @@ class MiniLMSession:
         )
         self._weighed_odds.setdefault(tuple(claims), (weighed, odds))
         if len(odds) == 1:  # then what is said of the answer as a whole is better informed
-            grounded = load_calibration().predict_groundedness(weighed.answer_odds, odds, weighed.text_type)
+            grounded = load_calibration().predict_groundedness(odds, weighed.text_type)
             probabilities = [round(grounded, PROBABILITY_DIGITS)]
         else:
             supported = load_calibration().predict_support(odds, weighed.text_type)
@@ -223,7 +223,7 @@ class MiniLMSession:
         if weighing is None:
             return get_lowest_probability(entailments)
         weighed, odds = weighing
-        p = load_calibration().predict_groundedness(weighed.answer_odds, odds, weighed.text_type)
+        p = load_calibration().predict_groundedness(odds, weighed.text_type)
         return self.embedded.bound_groundedness(round(p, PROBABILITY_DIGITS), weighed, entailments)
 
     def measure_similarity(self, left: str, right: str) -> float:
