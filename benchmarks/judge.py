@@ -4,8 +4,9 @@
 
 Groundedness: AUROC and best F1 of "some claim is not supported" against people's labels, on the sources
 of RAGTruth's training file that the weights were not fitted on; also within task × generator, where
-style gives nothing away. Elsewhere AUROC alone, on sets that the weights have not seen. Last, what becomes of
-the small talk and the inventions of the fault bench, and how far answers keep to their query.
+style gives nothing away. Elsewhere AUROC alone, on sets that the weights have not seen. Then missing context
+by what the chunks hold. Last, what becomes of the small talk and the inventions of the fault bench, and how far
+answers keep to their query.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import random
 import time
 import zlib
 from collections import Counter, defaultdict
@@ -125,6 +127,46 @@ def relevance(folder: Path) -> None:
         )
 
 
+def missing_context(folder: Path) -> None:
+    """Count queries on which something is missed, where the chunks hold the answer and where they do not.
+
+    By chunks of another query, and by chunks that are near and hold no answer. `embedded` misses the same.
+    """
+    chance = random.Random(0)
+    texts = {row["pid"]: row["text"] for row in rows(folder, "squad2_paragraphs")}
+    asked = chance.sample([row for row in rows(folder, "squad2_questions") if row["gold_pid"] in texts], 800)
+    sets = {
+        "SQuAD 2.0": [(row["query"], [texts[row["gold_pid"]]], row["answerable"]) for row in asked],
+        "CLAPnq": [(row["query"], row["contexts"], row["answerable"]) for row in rows(folder, "clapnq_dev")],
+        "MTRAG": [
+            (row["query"], row["contexts"] + row["near_contexts"], not row["label"])
+            for row in rows(folder, "multi_turn_dev")
+        ],
+        "RAGTruth QA": [
+            (row["query"], row["contexts"], True)
+            for row in {row["source_id"]: row for row in rows(folder, "ragtruth_train") if row["task"] == "QA"}.values()
+        ][::3],
+    }
+    for name, cases in sets.items():
+        holds = [(query, chunks) for query, chunks, answerable in cases if answerable]
+        near = [(query, chunks) for query, chunks, answerable in cases if not answerable]
+        other = [(query, chance.choice(holds)[1]) for query, _ in holds]
+        parts = {"hold the answer": holds, "near": near, "of another query": other}
+        print(f"{name}: misses something, " + ", ".join(
+            f"{part} {share_missed(pairs):.2f} of {len(pairs)}" for part, pairs in parts.items() if pairs
+        ))  # fmt: skip
+
+
+def share_missed(pairs: Sequence[tuple[str, list[str]]]) -> float:
+    """Return the share of queries of which the judge misses something in the chunks."""
+    traces = [
+        Trace(id=str(at), query=query, chunks=tuple(Chunk(id=str(n), text=text) for n, text in enumerate(chunks)))
+        for at, (query, chunks) in enumerate(pairs)
+        if chunks
+    ]
+    return sum(bool(item.missing) for item in load_judge("lexical").observe(traces)) / len(traces)
+
+
 def measure_answer_focus(folder: Path) -> None:
     """Measure the focus of answers to questions, by length."""
     shares: defaultdict[str, list[float]] = defaultdict(list)
@@ -163,6 +205,7 @@ def main() -> None:
     ragtruth(data)
     others(data)
     relevance(data)
+    missing_context(data)
     measure_answer_focus(data)
     spoken(data)
 

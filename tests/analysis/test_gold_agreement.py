@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragfault import evaluate
-from ragfault.analysis import analyze, compare, diagnose_run, pair_runs
+from ragfault.analysis import analyze, compare, diagnose_run, pair_runs, suggest_remedies
 from ragfault.errors import RunError, UnknownName
 from ragfault.evaluation import rescore
 from ragfault.gold_evidence import match_answer, measure_coverage
@@ -111,6 +111,28 @@ def test_a_run_with_gold_says_how_its_judge_agrees_with_it(demo):
     text = " ".join(render_scorecard_terminal(findings).split())
     assert "chunk relevance: AUROC" in text
     assert "to act on without gold: missing context" in text
+
+
+def test_missing_context_that_is_mostly_wrong_is_no_reason_to_change_anything(demo):
+    """The remedies of a run that ignores its gold leave it out, as its traces do not; with gold applied it stands."""
+    ignored, applied = (analyze(demo[name]) for name in ("v1 ignored", "v1"))
+    assert any(p.kind == "missing_context" for item in diagnose_run(demo["v1 ignored"]) for p in item.problems)
+    assert "missing_context" not in {remedy.kind for remedy in ignored.remedies}
+    has_it = any(p.kind == "missing_context" for item in diagnose_run(demo["v1"]) for p in item.problems)
+    assert ("missing_context" in {remedy.kind for remedy in applied.remedies}) == has_it
+
+
+@pytest.mark.parametrize(("lacking", "is_named"), [(2, False), (8, True)])
+def test_missing_context_by_words_needs_more_traces_than_false_alarms_explain(tmp_path, lacking, is_named):
+    """Without gold it is a remedy where eight traces of ten have it, and none where two have."""
+    chunks = (Chunk(id="a", text="The ferry to the island leaves at seven."),)
+    queries = ["When does the Wyvern of Brandtberg leave?"] * lacking + ["When does the ferry leave?"] * (10 - lacking)
+    traces = [Trace(id=str(at), query=query, chunks=chunks) for at, query in enumerate(queries)]
+    run = evaluate(traces, tmp_path / "run", judge="lexical", metrics=["missing_context"])
+    assert sum(row.value > 0 for row in run.scores()) == lacking
+    remedies = {remedy.kind for remedy in suggest_remedies(run)}
+    assert ("missing_context" in remedies) == is_named
+    assert {remedy.kind for remedy in analyze(run).remedies} == remedies
 
 
 def test_runs_of_different_use_of_gold_are_not_compared_silently(demo):
