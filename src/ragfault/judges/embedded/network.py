@@ -13,7 +13,7 @@ from ragfault.judges.embedded.word_vectors import Array, WordVectors
 from ragfault.text import NEGATIONS
 
 ALL_LEAVES, LOWEST_BIT = np.uint32(0xFFFFFFFF), np.uint32(1)
-BLOCK_ROWS = 4
+BLOCK_ROWS = 8
 """Rows evaluated at a time, few enough for the processor's cache."""
 
 
