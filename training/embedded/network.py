@@ -13,7 +13,7 @@ from torch.nn import functional
 from ragfault.judges.embedded.network import STATE_SIZE
 from ragfault.judges.embedded.word_vectors import Array, load_vectors
 
-__all__ = ["Claims", "arrays", "predict", "train"]
+__all__ = ["Claims", "arrays", "predict", "predict_words", "train"]
 
 HIDDEN, OWN, SHARED = 64, 32, 32
 EPOCHS, BATCH = 4, 128
@@ -134,13 +134,29 @@ def train(claims: Claims, seed: int = 0, epochs: int = EPOCHS) -> Network:
 
 def predict(network: Network, claims: Claims) -> Array:
     """Return the log-odds that each claim is bad."""
+    result = np.zeros(len(claims.rows))
+    for at, odds, _ in _run(network, claims):
+        result[at] = odds
+    return result
+
+
+def predict_words(network: Network, claims: Claims) -> list[Array]:
+    """Return the log-odds that each word of each claim is bad; a long claim is cut."""
+    result: list[Array] = [np.zeros(0)] * len(claims.rows)
+    for at, _, words in _run(network, claims):
+        for number, row in zip(at.tolist(), words, strict=True):
+            result[number] = row[: len(claims.rows[number])]
+    return result
+
+
+def _run(network: Network, claims: Claims) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield some claims of like length, their log-odds, and those of their words."""
     order = np.argsort([len(rows) for rows in claims.rows], kind="stable")
-    result = np.zeros(len(order))
     with torch.inference_mode():
         for start in range(0, len(order), 256):
             at = order[start : start + 256]
-            result[at] = network(*_batch(claims, at)[:5])[0].numpy()
-    return result
+            odds, words = network(*_batch(claims, at)[:5])
+            yield at, odds.numpy(), words.numpy()
 
 
 def arrays(network: Network, known: Array) -> dict[str, Array]:

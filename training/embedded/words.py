@@ -1,0 +1,88 @@
+"""Say how well the words that the embedded judge doubts agree with those that people marked.
+
+    python -m training.embedded.words DATA kept.npz [--thin 3]
+
+Of the answers of RAGTruth whose source is in the first fold. The network is trained on one in `--thin` of the claims of
+the other folds; which claims are unsupported comes from what all parts say of claims that they have not seen
+(`python -m training.embedded DATA --keep kept.npz`): as many of the most improbable ones as people marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from training.embedded import network
+from training.embedded.examples import Answer, answers
+from training.embedded.fitting import Data, arrange
+
+from ragfault.judges.embedded.judge import MIN_WORD_ODDS
+from ragfault.judges.embedded.word_vectors import Array
+
+FOLD = 0
+
+
+def main() -> None:
+    """Train, doubt, compare."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.embedded.words",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("kept", type=Path)
+    parser.add_argument("--thin", type=int, default=3)
+    options = parser.parse_args()
+    data = arrange([item for item in answers(options.data, ("ragtruth_train",)) if item.seen is not None])
+    odds = load_odds(options.kept, data)
+    print(f"{len(data.owner):,} claims", flush=True)
+    trained = network.train(data.claims.pick(np.flatnonzero(data.fold != FOLD)[:: options.thin]))
+    tested = np.flatnonzero((data.fold == FOLD) & ~np.isnan(odds))
+    marks = data.claims.marks[tested]
+    worst = tested[np.argsort(-odds[tested], kind="stable")[: int(marks.sum())]]
+    doubted = [row > MIN_WORD_ODDS for row in network.predict_words(trained, data.claims.pick(worst))]
+    specific, missing = zip(
+        *(list_missing(data, at, len(row)) for at, row in zip(worst, doubted, strict=True)), strict=True
+    )
+    people = np.concatenate([
+        np.zeros(len(row), bool) if data.claims.tokens[at] is None else data.claims.tokens[at][: len(row)] > 0.5  # type: ignore[index]
+        for at, row in zip(worst, doubted, strict=True)
+    ])  # fmt: skip
+    print(f"{len(worst):,} claims, {len(people):,} words, of which people marked {people.mean():.2f}")
+    for name, chosen in (
+        ("words in doubt", np.concatenate(doubted) | np.concatenate(specific)),
+        ("words that no chunk has", np.concatenate(missing)),
+    ):
+        print(f"{name}: {chosen.mean():.2f}; marked of these {people[chosen].mean():.2f}, "
+              f"of those marked {chosen[people].mean():.2f}")  # fmt: skip
+
+
+def load_odds(retained: Path, data: Data) -> Array:
+    """Return what parts that have not seen a claim say of it; nan for invented ones."""
+    with np.load(retained) as packed:
+        place = {name: at for at, name in enumerate(packed["ids"].tolist()) if name.startswith("ragtruth ")}
+        start, odds = packed["start"], packed["odds"]
+    result = np.full(len(data.owner), np.nan)
+    for number, answer in enumerate(data.answers):
+        at = place.get(f"{answer.set} {answer.id}")
+        first, end = data.start[number : number + 2]
+        if at is not None and start[at + 1] - start[at] == end - first:
+            result[first:end] = odds[start[at] : start[at + 1]]
+    return result
+
+
+def list_missing(data: Data, claim: int, count: int) -> tuple[Array, Array]:
+    """Return which words of a claim are names and numbers that no chunk has, and which are words that none has."""
+    answer: Answer = data.answers[data.owner[claim]]
+    check = answer.seen.checks[claim - data.start[data.owner[claim]]] if answer.seen is not None else None
+    if check is None:
+        return np.zeros(count, bool), np.zeros(count, bool)
+    statement, absent = check.statement, check.alignment.missing
+    missing = np.array([word in absent for word in statement.tokens[:count]])
+    specific = np.array([word in statement.names or word[0].isdigit() for word in statement.tokens[:count]])
+    return missing & specific, missing
+
+
+if __name__ == "__main__":
+    main()
