@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from ragfault.errors import OutputError
+from ragfault.io import read_traces
 from ragfault.io.datasets import Handbook, load_handbook, write_handbook
+from ragfault.io.datasets.agent import SimulatedAgent, write_agent_traces
 from ragfault.records import Trace
 
 TRAINING = Path(__file__).parents[2] / "training"
@@ -171,3 +173,24 @@ def test_a_file_in_the_way_is_an_output_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be written"):
         write_handbook(tmp_path / "file")
+
+
+def test_the_simulated_agent_gives_the_same_traces_for_the_same_seed_and_others_for_another():
+    first, again, other = (SimulatedAgent(seed).answer_all() for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_every_trace_of_the_agent_has_a_question_of_the_handbook_and_ends_with_its_answer():
+    traces = SimulatedAgent(0).answer_all()
+    assert {trace.id for trace in traces} == {question.id for question in load_handbook().questions}
+    assert all(trace.steps[-1].output == trace.answer for trace in traces)
+    assert all(len(trace.history) == 2 * (trace.turn - 1) for trace in traces)
+
+
+def test_the_traces_of_two_versions_of_the_agent_are_written_and_not_overwritten(tmp_path):
+    paths = write_agent_traces(tmp_path)
+    assert [path.name for path in paths] == ["agent-v1.jsonl", "agent-v2.jsonl"]
+    assert all(trace.steps for trace in read_traces(paths[1]))
+    with pytest.raises(OutputError, match="already"):
+        write_agent_traces(tmp_path)

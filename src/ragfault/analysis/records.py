@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from ragfault.analysis.comparison.records import MetricChange, PairMismatch, PrintedResult
 from ragfault.analysis.correction import CardCorrection, LabelProvenance
+from ragfault.analysis.steps.records import FaultyStep
 from ragfault.analysis.thresholds import Threshold
 from ragfault.io.runs import Manifest
 from ragfault.records import Evidence, Layer
@@ -240,6 +241,8 @@ class Diagnosis(PrintedResult, FindingRecord, frozen=True):
     """What the answer key says of the answer; None without a key or an answer."""
     key_agreement: float | None = None
     """The share of the answer key that the answer states, in [0, 1]; None where that is not known."""
+    faulty_step: FaultyStep | None = None
+    """The first faulty step, where the trace records steps and single traces are diagnosed; else None."""
 
 
 class ProblemExample(FindingRecord, frozen=True):

@@ -28,6 +28,7 @@ from ragfault.analysis.scorecard import (
     pair_tradeoffs,
     quality_level,
 )
+from ragfault.analysis.steps import localize_recorded_step
 from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import AnyRun, Run, open_run
 from ragfault.records import Trace, Verdicts
@@ -75,12 +76,13 @@ def diagnose(
         return tuple(diagnose_run(source, ids))
     if verdicts is None:
         raise UsageError("a single trace is diagnosed from its verdicts: give diagnose(trace, verdicts), or a run.")
-    return diagnose_trace(source, verdicts)
+    return replace(diagnose_trace(source, verdicts), faulty_step=localize_recorded_step(source))
 
 
 def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
     """Diagnose every trace (of `ids`) in order, with its triad and quality level where the run has them.
 
+    The first faulty step is located where `ids` are given: it takes some milliseconds a trace.
     Raises UnknownName for an id that no trace has.
     """
     run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
@@ -92,6 +94,8 @@ def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None)
         triads = {row.trace: row.value for row in reversed(rows) if row.value is not None}
     for trace, verdicts in run.evidence(ids):
         diagnosis = diagnose_trace(trace, verdicts)
+        if ids is not None:
+            diagnosis = replace(diagnosis, faulty_step=localize_recorded_step(trace))
         triad = triads.get(trace.id)
         yield (diagnosis if triad is None else replace(diagnosis, triad=triad, quality=quality_level(triad).name))
 

@@ -104,22 +104,37 @@ def _require_traces(traces: Iterator[Trace], out: str, side: BadLineWriter) -> I
         )
 
 
-@click.command(epilog="\b\nExample:\n  ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1")
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault demo handbook && ragfault evaluate handbook/traces-v1.jsonl -o runs/v1
+  ragfault demo agent --agent && ragfault steps agent/agent-v2.jsonl"""
+)
 @click.argument("folder", type=click.Path(file_okay=False), default="handbook")
+@click.option("--agent", is_flag=True, help="Write the traces of two versions of an agent, with their steps.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @json_option
-def demo(folder: str, force: bool, kind: str | None) -> None:
-    """Write the demo into FOLDER: a handbook, questions about it, and the traces of two versions of a system."""
-    from ragfault.io.datasets import write_handbook
+def demo(folder: str, agent: bool, force: bool, kind: str | None) -> None:
+    """Write the demo into FOLDER: a handbook, questions about it, and the traces of two versions of a system.
 
-    written = write_handbook(folder, force=force)
+    With --agent, the traces of two versions of a simulated agent that answers the same questions.
+    """
+    if agent:
+        from ragfault.io.datasets.agent import write_agent_traces
+
+        written = write_agent_traces(folder, force=force)
+    else:
+        from ragfault.io.datasets import write_handbook
+
+        written = write_handbook(folder, force=force)
     if kind == "json":
         _print_files(written)
         return
     for path in written:
         if path.suffix == ".jsonl":
             click.echo(path)
-    click.echo(f"\n{len(written)} files. Next: ragfault evaluate {folder}/traces-v1.jsonl -o runs/v1")
+    first = f"{folder}/{'agent' if agent else 'traces'}-v1.jsonl"
+    click.echo(f"\n{len(written)} files. Next: ragfault evaluate {first} -o runs/v1")
 
 
 @click.command(

@@ -167,11 +167,9 @@ def diagnose(run: str, ids: tuple[str, ...], worst: int, kind: str | None) -> No
     from ragfault.reports.terminal import scorecard
 
     opened = Run.open(run)
-    if ids:
-        by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(opened, ids)}
-        shown = [by_id[name] for name in dict.fromkeys(ids)]
-    else:
-        shown = list(pick(opened, worst))
+    chosen = dict.fromkeys(ids or (diagnosis.trace for diagnosis in pick(opened, worst)))
+    by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(opened, tuple(chosen))}
+    shown = [by_id[name] for name in chosen]
     if kind == "json":
         print_json(shown)
         return

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ragfault.analysis.steps import FaultyStep, StepFindings, StepSuspect
+from ragfault.analysis.steps import FaultyStep, StepFindings
 from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
+from ragfault.reports.wording import format_step_suspect
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,7 +30,7 @@ def render_steps_terminal(findings: StepFindings, *, worst: int, width: int | No
         parts.append(build_line("most probable faults: ", kinds))
     ranked = sorted(
         (finding for finding in findings.traces if finding.suspects),
-        key=lambda finding: (finding.status != "fault", finding.none_probability),
+        key=lambda finding: (finding.status != "fault", finding.none_probability or 0.0),
     )
     for finding in ranked[:worst]:
         parts += [build_line(""), *_describe_trace(finding)]
@@ -57,14 +58,7 @@ def _describe_trace(finding: FaultyStep) -> list[RenderableType]:
     lines: list[RenderableType] = [
         build_line(
             (clean_text(finding.trace), "bold"), "  ", (finding.status, STATUS_STYLES[finding.status]),
-            f"  {finding.step_count} steps{known}; no faulty step: {finding.none_probability:.0%}",
+            f"  {finding.step_count} steps{known}; no faulty step: {finding.none_probability or 0.0:.0%}",
         )
     ]  # fmt: skip
-    return [*lines, *(indent_line(2, _describe_suspect(suspect)) for suspect in finding.suspects)]
-
-
-def _describe_suspect(suspect: StepSuspect) -> str:
-    who = ", ".join(filter(None, (suspect.kind, suspect.agent)))
-    seen = "; ".join(suspect.evidence) or "nothing specific was seen; its place and form are those of faulty steps"
-    name = f"step {suspect.step}" + (f" ({who})" if who else "")
-    return clean_text(f"{name}  {suspect.probability:.0%}  {suspect.layer}, {suspect.fault.replace('_', ' ')}: {seen}")
+    return [*lines, *(indent_line(2, format_step_suspect(suspect)) for suspect in finding.suspects)]

@@ -22,6 +22,7 @@ from ragfault.analysis.comparison.records import Suspect
 from ragfault.analysis.languages import describe_foreign
 from ragfault.analysis.records import HealthAlert
 from ragfault.analysis.scorecard import HEALTH_ALERTS
+from ragfault.analysis.steps import FaultyStep, StepSuspect
 from ragfault.io.runs import Manifest
 from ragfault.judges.cards import JudgeCard, lookup_card
 from ragfault.records import Usage
@@ -441,3 +442,25 @@ def combine_verdicts(parts: Iterable[Bisection]) -> str:
     """Combine the verdict over several bisections: a fault where any has one, else "cannot tell" where any cannot."""
     kinds = {part.verdict for part in parts}
     return next((kind for kind in ("fault", "cannot tell") if kind in kinds), "no fault")
+
+
+def describe_faulty_step(finding: FaultyStep) -> str:
+    """Describe the first faulty step of one trace in a sentence, or that it cannot be told."""
+    if finding.status == "no fault":
+        return "no step is faulty"
+    if finding.status == "cannot tell" or not finding.suspects:
+        first = next(iter(finding.suspects), None)
+        suspected = f"; most suspected: {format_step_suspect(first)}" if first is not None else ""
+        return f"cannot tell ({clean_text(finding.reason or 'no step stands out')}){suspected}"
+    if len(finding.suspects) == 1:
+        return format_step_suspect(finding.suspects[0])
+    others = ", ".join(clean_text(suspect.step) for suspect in finding.suspects[1:])
+    return f"{format_step_suspect(finding.suspects[0])}; it may also be step {others}"
+
+
+def format_step_suspect(suspect: StepSuspect) -> str:
+    """Format a suspected step: its kind, its probability, its layer and what was seen."""
+    who = ", ".join(filter(None, (suspect.kind, suspect.agent)))
+    seen = "; ".join(suspect.evidence) or "nothing specific was seen; its place and form are those of faulty steps"
+    name = f"step {suspect.step}" + (f" ({who})" if who else "")
+    return clean_text(f"{name}  {suspect.probability:.0%}  {suspect.layer}, {suspect.fault.replace('_', ' ')}: {seen}")

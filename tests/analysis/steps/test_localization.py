@@ -108,3 +108,9 @@ def test_the_packaged_weights_predict_probabilities():
         rows = np.zeros((3, int(model.columns.max()) + 1))
         hazards = model.predict_hazards(rows)
         assert ((hazards > 0) & (hazards < 1)).all()
+
+
+def test_a_flood_of_steps_is_not_judged():
+    steps = [Step(id=str(n), kind="plan", output=f"search({n})") for n in range(5000)]
+    finding = localize(Trace(id="t", query=QUERY, steps=tuple(steps)))
+    assert (finding.status, finding.none_probability, finding.suspects) == ("cannot tell", None, ())

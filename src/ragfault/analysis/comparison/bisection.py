@@ -25,6 +25,16 @@ from ragfault.analysis.comparison.attribution.edited_sources import (
 from ragfault.analysis.comparison.attribution.example_traces import pick_examples
 from ragfault.analysis.comparison.attribution.second_faults import find_second_faults
 from ragfault.analysis.comparison.attribution.segment_search import search_segments
+from ragfault.analysis.comparison.attribution.step_faults import (
+    add_step_checks,
+    decide_step_checks,
+    describe_step_changes,
+    find_step_faults,
+    has_unexplained_rise,
+    is_cause,
+    is_step_metric,
+    trace_to_steps,
+)
 from ragfault.analysis.comparison.comparability import (
     describe_blocked,
     describe_uneven_loss,
@@ -104,10 +114,12 @@ def bisect(
     gone = stale_gold_share(old, new)
     _add_equal_depth(side)
     names = _tree_metrics(side, use_gold_ids=gone is None)
-    added = [*add_pipeline_checks(side), *add_answer_defects(side)]
+    added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
     defects, full = split_defects(compare(side, metrics=[*added, *names], pair_mask=pair_mask, **options))
     broken = find_pipeline_faults(side, full)
     checks, comparison = split_checks(full)
+    on_steps = tuple(change for change in comparison.changes if is_step_metric(change.metric))
+    comparison = replace(comparison, changes=tuple(c for c in comparison.changes if c not in on_steps))
     silent, every = find_silent_pairs(side, broken), pair_mask
     if silent.any():
         pair_mask = ~silent if pair_mask is None else pair_mask & ~silent
@@ -124,7 +136,7 @@ def bisect(
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
     if edits and explained is None and not blocked:
         explained = _explain_by_edits(side, walk, edits, pair_mask, options)
-    tree = [*decide_checks(full), *_without_faults(walk.decisions, explained)]
+    tree = [*decide_checks(full), *decide_step_checks(full), *_without_faults(walk.decisions, explained)]
     faults = walk.faults if explained is None else []
     if faults:
         placed = place_by_texts(side, faults[0], pair_mask, options)
@@ -135,10 +147,17 @@ def bisect(
     if not faults and explained is None and not blocked:
         faults = find_defect_faults(side, defects, full.alpha, pair_mask, options)
         tree = mark_defects(tree, faults)
-    shown = (*_describe_faults(side, broken, every), *_describe_faults(side, faults, pair_mask))
-    shared = replace(full, changes=(*comparison.changes, *checks, *defects), warnings=warnings)
+    shown = (
+        *trace_to_steps(side, [*_describe_faults(side, broken, every)], every),
+        *_order_by_cause(
+            [*_describe_faults(side, find_step_faults(full), pair_mask)],
+            trace_to_steps(side, [*_describe_faults(side, faults, pair_mask)], pair_mask),
+        ),
+    )
+    shared = replace(full, changes=(*comparison.changes, *checks, *on_steps, *defects), warnings=warnings)
     loss = _describe_loss(side, comparison, pair_mask)
-    verdict, sentence = explained or _doubt_edits(_decide_verdict(shown, walk, comparison, shared, loss), edits)
+    decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, loss)
+    verdict, sentence = _add_steps(_doubt_edits(decided, edits), shown, full)
     result = Bisection(
         verdict=verdict,
         sentence=sentence,
@@ -149,6 +168,23 @@ def bisect(
         needed=walk.needed if verdict == "cannot tell" else None,
     )
     return _add_segments(side, result, options) if has_all_pairs and explained is None else result
+
+
+def _order_by_cause(on_steps: Sequence[LayerFault], faults: Sequence[LayerFault]) -> list[LayerFault]:
+    """Order the faults of steps and layers: failures of steps first, what may follow from a layer's fault last."""
+    causes = [fault for fault in on_steps if is_cause(fault)]
+    return [*causes, *faults, *(fault for fault in on_steps if fault not in causes)]
+
+
+def _add_steps(decided: VerdictSentence, faults: Sequence[LayerFault], full: Comparison) -> VerdictSentence:
+    """Add where among the steps the faults begin; more first faulty steps of a kind exclude "no fault"."""
+    verdict, sentence = decided
+    texts = [fault.step_evidence for fault in faults if fault.step_evidence and fault.step_evidence not in sentence]
+    changes = describe_step_changes(full, is_named=any(fault.step for fault in faults))
+    added = "".join(f" {text[0].upper()}{text[1:]}." for text in (*texts, *changes))
+    if verdict == "no fault" and has_unexplained_rise(full):
+        return "cannot tell", f"No layer is shown to have broken, but the data cannot tell.{added}"
+    return verdict, f"{sentence}{added}"
 
 
 def _describe_faults(
@@ -193,11 +229,8 @@ def _decide_verdict(
     alone = describe_unpaired_traces(full) if full.by is None else None
     asides += [alone] if alone else []
     counts = "".join(f" {text[0].upper()}{text[1:]}." for text in (*asides, *describe_unshown_rises(full, ["error"])))
-    if faults and faults[0].evidence[0].metric in CHECK_METRICS:
-        also = "; ".join(
-            describe_fault_fact(fault) if fault.evidence[0].metric in CHECK_METRICS else fault.title
-            for fault in faults[1:]
-        )
+    if faults and _is_fact(faults[0]):
+        also = "; ".join(describe_fault_fact(fault) if _is_fact(fault) else fault.title for fault in faults[1:])
         return "fault", f"{describe_fault_fact(faults[0])}.{f' Also: {also}.' if also else ''}{counts}"
     if faults:
         return "fault", f"{_verdict_text(faults, walk, comparison)}{counts}"
@@ -209,6 +242,11 @@ def _decide_verdict(
         return "cannot tell", f"The data cannot tell: nothing is shown on {full.pairs:,} paired traces.{counts}"
     excuse = f" {loss[1]}." if walk.verdict == "no fault" and loss[1] else ""
     return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{excuse}{counts}"
+
+
+def _is_fact(fault: LayerFault) -> bool:
+    """Return whether a fault is a share of traces: one of a check of the pipeline or of the operation of a step."""
+    return fault.evidence[0].metric in CHECK_METRICS or is_step_metric(fault.evidence[0].metric)
 
 
 def _describe_loss(paired: PairedRuns, comparison: Comparison, pair_mask: NDArray[np.bool_] | None) -> tuple[str, str]:

@@ -268,6 +268,10 @@ class PairedRuns:
         """Return whether a metric was added to those of the runs."""
         return metric in self._extra_metrics
 
+    def list_added_metrics(self) -> list[str]:
+        """List the metrics that were added to those of the runs."""
+        return list(self._extra_metrics)
+
     def add_metric(self, measure: MetricInfo, baseline: NDArray[np.float64], candidate: NDArray[np.float64]) -> None:
         """Add a metric by its values on the pairs, NaN where it has none."""
         self._extra_metrics[measure.name] = (measure, (baseline, candidate))

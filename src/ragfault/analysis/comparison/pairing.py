@@ -53,6 +53,7 @@ class RunContents(Struct, frozen=True, eq=False, kw_only=True):
     answered: Mask  # an answer is recorded, if a blank one
     blank: Mask  # the answer is absent, empty or white space
     errors: Mask
+    has_steps: Mask
     gold: list[Gold | None]
     keys: tuple[ChunkKey, ...]  # the distinct chunks of the run
     trace_keys: list[tuple[int, ...]]  # the places in `keys` of the chunks of a trace
@@ -121,7 +122,7 @@ def read_contents(run: Run) -> RunContents:
         if trace.error is not None:
             failed = next((step for step in reversed(trace.steps or ()) if step.error is not None), None)
             failed_steps[(failed.kind or failed.name or "unnamed") if failed else ""] += 1
-    flags = ("answered", "blank", "errors")
+    flags = ("answered", "blank", "errors", "has_steps")
     names = (
         "queries",
         "chunks",
@@ -164,6 +165,7 @@ def _fingerprint_trace(trace: Trace, keys: list[ChunkKey]) -> dict[str, int]:
         "answered": trace.answer is not None,
         "blank": trace.answer is None or not trace.answer.strip(),
         "errors": trace.error is not None,
+        "has_steps": bool(trace.steps),
     }
 
 

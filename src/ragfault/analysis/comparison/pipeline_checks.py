@@ -188,9 +188,11 @@ def find_silent_pairs(paired: PairedRuns, faults: Sequence[LayerFault]) -> Mask:
 
 
 def describe_fault_fact(fault: LayerFault) -> str:
-    """Describe a fault of the pipeline: the share of traces that show it, before and after."""
+    """Describe a fault of the pipeline or of a step: the share of traces that show it, before and after."""
     change = fault.evidence[0]
-    check = next(check for check in CHECKS if check.metric == change.metric)
+    check = next((check for check in CHECKS if check.metric == change.metric), None)
+    if check is None:
+        return fault.step_evidence or fault.title
     stage = fault.title.removeprefix(check.title)
     p = format_p_value(change.adjusted)
     return (

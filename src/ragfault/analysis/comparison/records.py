@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ragfault.analysis.correction import LabelProvenance
 from ragfault.io.runs import Manifest
-from ragfault.records import Layer
+from ragfault.records import Layer, StepKind
 from ragfault.stats import Difference, PpiDifference, QuantileChange, RatioInterval
 
 ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
@@ -223,6 +223,10 @@ class LayerFault(Struct, frozen=True, kw_only=True):
     examples: tuple[ExampleTrace, ...] = ()
     certain: bool = True
     """False where it shows only on the traces with unaffected retrieval."""
+    step: StepKind | None = None
+    """The kind of step at which it begins, where traces record steps and the pairs tell."""
+    step_evidence: str | None = None
+    """How that shows, in words."""
 
 
 class BrokenSegment(Struct, frozen=True, kw_only=True):

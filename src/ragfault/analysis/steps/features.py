@@ -109,6 +109,18 @@ class _Walk:
         for move in self.moves:
             self.stated.append(self.stated[-1] | move.text_words)
         self.texts = [move.text_words for move in self.moves]
+        self.context, self.context_ends = self.trace.query.lower(), list[int]()
+        for move in self.moves:
+            self.context_ends.append(len(self.context))
+            self.context += f" {move.returned} {move.text}".lower()
+        self.overlaps: dict[tuple[int, int], float] = {}
+
+    def overlap(self, first: int, second: int) -> float:
+        """Return how far the queries of two moves are the same, each pair computed once."""
+        pair = (min(first, second), max(first, second))
+        if pair not in self.overlaps:
+            self.overlaps[pair] = _overlap(self.moves[first], self.moves[second])
+        return self.overlaps[pair]
 
     def measure(self, number: int) -> list[float]:
         move = self.moves[number]
@@ -130,13 +142,13 @@ class _Walk:
         }  # fmt: skip
 
     def _measure_errors(self, number: int, move: Move) -> dict[str, float]:
-        later = self.moves[number + 1 :]
+        later = range(number + 1, len(self.moves))
         return {
             "error": bool(move.errors),
             "unexecuted": bool(move.errors) and not move.returned.strip() and not move.chunks,
             "error_before": number > 0 and bool(self.moves[number - 1].errors),
             "errors_before": sum(bool(other.errors) for other in self.moves[:number]),
-            "repeated_later": max((_overlap(move, other) for other in later), default=0.0),
+            "repeated_later": max((self.overlap(number, other) for other in later), default=0.0),
         }
 
     def _measure_results(self, number: int, move: Move) -> dict[str, float]:
@@ -154,7 +166,7 @@ class _Walk:
         }  # fmt: skip
 
     def _measure_query(self, number: int, move: Move) -> dict[str, float]:
-        earlier = [_overlap(other, move) for other in self.moves[:number]]
+        earlier = [self.overlap(other, number) for other in range(number)]
         known = self.question | self.read[number]
         return {
             "query_repeat": max(earlier, default=0.0), "query_question": measure_share(self.question, move.query_words),
@@ -165,9 +177,7 @@ class _Walk:
     def _measure_text(self, number: int, move: Move) -> dict[str, float]:
         text, known = move.text, self.question | self.read[number] | self.stated[number]
         names = extract_entities(text[:4000])
-        context = " ".join([self.trace.query, *(other.returned + " " + other.text for other in self.moves[:number])])
-        lowered = context.lower()
-        novel = [name for name in names if name.lower() not in lowered]
+        novel = [name for name in names if self.context.find(name.lower(), 0, self.context_ends[number]) < 0]
         numbers = [word for word in move.text_words if word[0].isdigit()]
         previous = self.moves[number - 1].text_words | self.moves[number - 1].returned_words if number else frozenset()
         return {
@@ -229,9 +239,7 @@ class _Walk:
             "question_length": len(self.question), "question_names": len(extract_entities(query)),
             "searches": sum(other.is_call for other in self.moves),
             "repeats_so_far": sum(
-                _overlap(first, second) >= REPEATED
-                for place, second in enumerate(self.moves[: number + 1])
-                for first in self.moves[:place]
+                self.overlap(first, second) >= REPEATED for second in range(number + 1) for first in range(second)
             ),
             "read_before": bool(self.seen[number]),
         }  # fmt: skip

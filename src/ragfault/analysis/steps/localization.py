@@ -15,6 +15,8 @@ from ragfault.records import Trace
 from ragfault.text import normalize_answer
 
 SHOWN_EVIDENCE = 3
+MAX_MOVES = 100
+"""Steps that decide something, above which a trace is not judged: the work for one trace is bounded."""
 
 
 def localize_faulty_steps(traces: Iterable[Trace], *, failed: bool = False) -> StepFindings:
@@ -33,17 +35,30 @@ def localize_faulty_steps(traces: Iterable[Trace], *, failed: bool = False) -> S
     findings: list[FaultyStep] = []
     without = 0
     for trace in traces:
-        moves = group_moves(trace)
-        if not any(move.is_recorded for move in moves.moves):
+        finding = localize_recorded_step(trace, failed=failed)
+        if finding is None:
             without += 1
-            continue
-        findings.append(localize_faulty_step(moves, "failed" if failed else detect_outcome(trace)))
+        else:
+            findings.append(finding)
     counts = Counter(finding.best.fault for finding in findings if finding.best is not None)
     return StepFindings(traces=tuple(findings), without_steps=without, faults=dict(counts.most_common()))
 
 
+def localize_recorded_step(trace: Trace, *, failed: bool = False) -> FaultyStep | None:
+    """Locate the first faulty step of one trace; None where it records no step that could be judged."""
+    moves = group_moves(trace)
+    if not any(move.is_recorded for move in moves.moves):
+        return None
+    return localize_faulty_step(moves, "failed" if failed else detect_outcome(trace))
+
+
 def localize_faulty_step(moves: Moves, outcome: Outcome) -> FaultyStep:
     """Locate the first faulty step of one trace, given what is known of its answer."""
+    if len(moves.moves) > MAX_MOVES:
+        return FaultyStep(
+            trace=moves.trace.id, status="cannot tell", outcome=outcome, none_probability=None,
+            step_count=len(moves.moves), reason=f"the trace has more than {MAX_MOVES} steps that could be faulty",
+        )  # fmt: skip
     kind = detect_run_kind(moves)
     known: Outcome = "failed" if kind == "team" else outcome  # the model of teams was trained on failed runs alone
     model, features = load_step_model(kind), compute_features(moves)

@@ -14,6 +14,8 @@ from ragfault.text import split_content_words
 RESULT_KINDS = ("tool", "memory", "retrieve", "rerank", "read")
 CALLER_KINDS = ("plan", None)
 """Kinds of steps whose tool calls follow as steps of their own."""
+MAX_CHARACTERS = 20_000
+"""Characters of what a move wrote, asked and read that are looked at."""
 
 
 class Move:
@@ -25,13 +27,13 @@ class Move:
     @cached_property
     def text(self) -> str:
         """The text that the step wrote, empty where it is the result of a tool."""
-        return "" if is_result(self.step) else self.step.output or ""
+        return "" if is_result(self.step) else (self.step.output or "")[:MAX_CHARACTERS]
 
     @cached_property
     def query(self) -> str:
         """The input of the tool calls of the step, one line each; empty where it called none."""
         asked = [part.input for part in self.results if part.input] or ([self.step.input] if self.step.input else [])
-        return "\n".join(dict.fromkeys(asked)) if self.is_call else ""
+        return "\n".join(dict.fromkeys(asked))[:MAX_CHARACTERS] if self.is_call else ""
 
     @cached_property
     def is_call(self) -> bool:
@@ -41,7 +43,8 @@ class Move:
     def returned(self) -> str:
         """The output of the tools, chunks included."""
         outputs = [part.output for part in (self.step, *self.results) if is_result(part) and part.output]
-        return "\n".join([*outputs, *(f"{chunk.document or ''} {chunk.text}" for chunk in self.chunks)])
+        texts = (f"{chunk.document or ''} {chunk.text[:MAX_CHARACTERS]}" for chunk in self.chunks)
+        return "\n".join([*outputs, *texts])[:MAX_CHARACTERS]
 
     @cached_property
     def errors(self) -> list[str]:

@@ -47,8 +47,8 @@ class FaultyStep(Struct, frozen=True, kw_only=True):
     """The most probable first faulty step where one is more probable than none; None: none is."""
     suspects: tuple[StepSuspect, ...] = ()
     """The steps of the set that holds the first faulty step, or that there is none, with 90 % confidence."""
-    none_probability: float
-    """The probability that no step is faulty, in [0, 1]."""
+    none_probability: float | None
+    """The probability that no step is faulty, in [0, 1]; None where there are too many steps to tell."""
     step_count: int
     """The number of steps that could be faulty."""
     reason: str | None = None

@@ -72,15 +72,23 @@ def write_handbook(folder: str | PathLike[str], *, force: bool = False) -> list[
         root / "documents" / file.name if file.name.endswith(".md") else root / file.name: file
         for file in _list_files()
     }
-    if not force:
-        _refuse_to_overwrite(list(goals))
-    try:
-        (root / "documents").mkdir(parents=True, exist_ok=True)
-        for path, file in goals.items():
-            path.write_bytes(_read_text(file).encode())
-    except OSError as error:
-        raise OutputError(f"the handbook cannot be written to {root}: {error}. Name a folder that can.") from error
+    write_files({path: _read_text(file).encode() for path, file in goals.items()}, force=force)
     return list(goals)
+
+
+def write_files(bodies: Mapping[Path, bytes], *, force: bool = False) -> None:
+    """Write files, and the folders around them; none where one exists and `force` is not set.
+
+    Raises OutputError where a file exists, or cannot be written.
+    """
+    if not force:
+        _refuse_to_overwrite(list(bodies))
+    try:
+        for path, body in bodies.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(body)
+    except OSError as error:
+        raise OutputError(f"the demo cannot be written to {path.parent}: {error}. Name a folder that can.") from error
 
 
 def _refuse_to_overwrite(paths: list[Path]) -> None:

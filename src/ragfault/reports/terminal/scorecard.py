@@ -36,6 +36,7 @@ from ragfault.reports.run_verdict import (
 )
 from ragfault.reports.wording import (
     describe_alert,
+    describe_faulty_step,
     describe_gold_agreement,
     describe_judge_trust,
     describe_judge_usage,
@@ -450,6 +451,8 @@ def _build_trace_title(diagnosis: Diagnosis) -> RenderableType:
 
 def _build_diagnosis(diagnosis: Diagnosis) -> list[RenderableType]:
     parts: list[RenderableType] = [_build_trace_title(diagnosis)]
+    if diagnosis.faulty_step is not None:
+        parts.append(indent_line(4, ("first faulty step: ", "yellow"), describe_faulty_step(diagnosis.faulty_step)))
     if not diagnosis.problems:
         return [*parts, indent_line(4, f"no problem among {diagnosis.checked:,} things looked at")]
     counts = [(title, count) for title, count, _ in summarize_problems(diagnosis)]

@@ -9,10 +9,12 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
+from ragfault.analysis.steps import localize_recorded_step
 from ragfault.errors import UnknownName
 from ragfault.reports.format import LAYER_QUESTIONS
 from ragfault.reports.html.pages import render_bisection_html
 from ragfault.reports.html.report import render_run_html
+from ragfault.reports.wording import describe_faulty_step
 from ragfault.server.api import detail_views, traffic_views, verdict_view
 from ragfault.server.api.detail_views import open_run
 from ragfault.server.dashboard import charts
@@ -158,6 +160,7 @@ def show_trace(request: Request, id: str) -> Response:
     stored = traffic_views.load_trace(server, request.query_params.get("id", id) if id == "-" else id)
     trace = stored.trace
     labels = server.store.read_labels(trace.id)
+    faulty_step = localize_recorded_step(trace)
     return render_page(
         request,
         "trace",
@@ -177,6 +180,8 @@ def show_trace(request: Request, id: str) -> Response:
             for citation in trace.citations or ()
         ],
         steps=charts.list_steps(trace),
+        faulty_step=faulty_step,
+        faulty_step_text=faulty_step and describe_faulty_step(faulty_step),
         checks=() if server.store.spot_checks is None else server.store.spot_checks.read_trace_checks(trace.id),
         place=lambda chunk: verdict_view.locate_chunk(trace, chunk),
         label_states=verdict_view.compare_labels(stored, labels),

@@ -1,0 +1,71 @@
+"""The kind of step that broke between two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ragfault.analysis import bisect
+from ragfault.analysis.comparison.attribution.step_faults import is_step_metric
+from ragfault.evaluation import evaluate
+from ragfault.io.datasets.agent import ForgetfulAgent, SimulatedAgent
+from ragfault.io.runs import Run
+from ragfault.records import Step, Trace
+
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def baseline(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return evaluate(SimulatedAgent(0).answer_all(), tmp_path_factory.mktemp("base") / "old", judge="lexical")
+
+
+def score(traces: list[Trace], place: Path) -> Run:
+    return evaluate(traces, place, judge="lexical")
+
+
+def alter(change: Callable[[Step], Step], share: float = 0.5) -> list[Trace]:
+    """Return the traces of the same agent with other chances, the steps of some of them changed."""
+    traces = SimulatedAgent(1).answer_all()
+    return [
+        replace(trace, steps=tuple(map(change, trace.steps))) if at < share * len(traces) else trace
+        for at, trace in enumerate(traces)
+    ]
+
+
+def test_a_failing_kind_of_step_is_named_with_its_share_before_and_after(baseline: Run, tmp_path: Path):
+    fail = lambda step: replace(step, output=None, error="timeout") if step.kind == "memory" else step  # noqa: E731
+    bisection = bisect(baseline, score(alter(fail), tmp_path / "new"))
+    assert bisection.verdict == "fault"
+    assert bisection.faults[0].step == "memory"
+    assert bisection.sentence.startswith("Memory steps fail on 50 % of traces (0 % before; p")
+
+
+def test_a_fault_of_a_layer_is_traced_to_the_step_at_which_the_pairs_first_differ(baseline: Run, tmp_path: Path):
+    bisection = bisect(baseline, score(ForgetfulAgent(1).answer_all(), tmp_path / "new"))
+    assert (bisection.verdict, bisection.faults[0].layer, bisection.faults[0].step) == ("fault", "retrieval", "rewrite")
+    assert "the first step that differs is a rewrite step" in bisection.sentence
+
+
+def test_other_chances_of_the_same_agent_are_no_fault_of_a_step(baseline: Run, tmp_path: Path):
+    bisection = bisect(baseline, score(SimulatedAgent(1).answer_all(), tmp_path / "new"))
+    assert bisection.verdict != "fault"
+    assert not any(is_step_metric(c.metric) and c.verdict == "worse" for c in bisection.comparison.changes)
+
+
+def test_a_kind_of_step_that_one_run_never_takes_is_not_tested(baseline: Run, tmp_path: Path):
+    def add(trace: Trace) -> Trace:
+        return replace(trace, steps=(*trace.steps, Step(id="x", kind="route", error="no route")))
+
+    new = score([add(trace) for trace in SimulatedAgent(0).answer_all()], tmp_path / "new")
+    assert bisect(baseline, new).verdict != "fault"
+
+
+def test_runs_without_steps_have_no_metric_of_steps(tmp_path: Path):
+    traces = [replace(trace, steps=None) for trace in SimulatedAgent(0).answer_all()]
+    runs = [score(traces, tmp_path / name) for name in ("a", "b")]
+    assert not any(is_step_metric(change.metric) for change in bisect(*runs).comparison.changes)
