@@ -15,7 +15,6 @@ from ragfault.io.datasets.agent import ForgetfulAgent, SimulatedAgent
 from ragfault.io.runs import Run
 from ragfault.records import Step, Trace
 
-
 pytestmark = pytest.mark.long
 
 

@@ -33,6 +33,7 @@ from ragfault.analysis.comparison.attribution.step_faults import (
     has_unexplained_rise,
     is_cause,
     is_step_metric,
+    split_step_checks,
     trace_to_steps,
 )
 from ragfault.analysis.comparison.comparability import (
@@ -118,8 +119,7 @@ def bisect(
     defects, full = split_defects(compare(side, metrics=[*added, *names], pair_mask=pair_mask, **options))
     broken = find_pipeline_faults(side, full)
     checks, comparison = split_checks(full)
-    on_steps = tuple(change for change in comparison.changes if is_step_metric(change.metric))
-    comparison = replace(comparison, changes=tuple(c for c in comparison.changes if c not in on_steps))
+    on_steps, comparison = split_step_checks(comparison)
     silent, every = find_silent_pairs(side, broken), pair_mask
     if silent.any():
         pair_mask = ~silent if pair_mask is None else pair_mask & ~silent
@@ -130,9 +130,8 @@ def bisect(
         warnings += (f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans",)
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
-    explained = None
-    if not blocked:
-        explained = _explain_by_more_chunks(walk) or _explain_by_refusals(side, walk, names, pair_mask, options)
+    explained = None if blocked else _explain_by_more_chunks(walk)
+    explained = explained if explained or blocked else _explain_by_refusals(side, walk, names, pair_mask, options)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
     if edits and explained is None and not blocked:
         explained = _explain_by_edits(side, walk, edits, pair_mask, options)
@@ -147,26 +146,17 @@ def bisect(
     if not faults and explained is None and not blocked:
         faults = find_defect_faults(side, defects, full.alpha, pair_mask, options)
         tree = mark_defects(tree, faults)
-    shown = (
-        *trace_to_steps(side, [*_describe_faults(side, broken, every)], every),
-        *_order_by_cause(
-            [*_describe_faults(side, find_step_faults(full), pair_mask)],
-            trace_to_steps(side, [*_describe_faults(side, faults, pair_mask)], pair_mask),
-        ),
-    )
+    broken = trace_to_steps(side, broken, every)
+    faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
+    shown = (*_describe_faults(side, broken, every), *_describe_faults(side, faults, pair_mask))
     shared = replace(full, changes=(*comparison.changes, *checks, *on_steps, *defects), warnings=warnings)
     loss = _describe_loss(side, comparison, pair_mask)
     decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, loss)
     verdict, sentence = _add_steps(_doubt_edits(decided, edits), shown, full)
     result = Bisection(
-        verdict=verdict,
-        sentence=sentence,
-        faults=shown,
-        tree=tuple(tree),
-        comparison=shared,
-        differences=differences,
+        verdict=verdict, sentence=sentence, faults=shown, tree=tuple(tree), comparison=shared, differences=differences,
         needed=walk.needed if verdict == "cannot tell" else None,
-    )
+    )  # fmt: skip
     return _add_segments(side, result, options) if has_all_pairs and explained is None else result
 
 

@@ -14,12 +14,12 @@ MAX_CHARACTERS = 10_000
 """Characters of a text that are compared."""
 
 
-def find_first_difference(old: Trace, new: Trace) -> Step | None:
+def find_first_difference(old: Trace, new: Trace, same_chunks: float = SAME_CHUNKS) -> Step | None:
     """Find the first step of the new trace that did something else than in the old one; None: no step did.
 
     What a plan thinks is not compared, but the calls that it makes: another tool or another input is the plan's. A
     step that is only there in one trace is the plan's too, where one was made before it. Other words for the same and
-    near ties are no difference.
+    near ties are no difference: two lists are the same from a Jaccard index of `same_chunks` on.
 
     >>> old = Trace(id="1", query="?", steps=(Step(id="1", kind="rewrite", output="ferry to Texel"),))
     >>> new = Trace(id="1", query="?", steps=(Step(id="1", kind="rewrite", output="boats"),))
@@ -34,10 +34,11 @@ def find_first_difference(old: Trace, new: Trace) -> Step | None:
             return find_caller(right, place)
         before, after = left[place], right[place]
         if (before.kind, before.name, before.agent) != (after.kind, after.name, after.agent):
-            return find_caller(right if is_result(after) else left, place)
+            planned = next((step for step in (before, after) if step.kind in ("plan", "route")), None)
+            return planned or find_caller(right if is_result(after) else left, place)
         if before.input and after.input and not have_same_words(before.input, after.input):
             return find_caller(right, place)
-        if not _gave_the_same(before, after):
+        if not _gave_the_same(before, after, same_chunks):
             return after
     return None
 
@@ -68,12 +69,12 @@ def _list_exact(text: str, words: frozenset[str]) -> set[str]:
     return {word for word in words if word[0].isdigit()} | {name.lower() for name in extract_entities(text)}
 
 
-def _gave_the_same(before: Step, after: Step) -> bool:
+def _gave_the_same(before: Step, after: Step, same_chunks: float) -> bool:
     if (before.error is None) != (after.error is None):
         return False
     if before.chunks is not None and after.chunks is not None:
         chunks, others = set(before.chunks), set(after.chunks)
-        return len(chunks & others) >= SAME_CHUNKS * len(chunks | others)
+        return len(chunks & others) >= same_chunks * len(chunks | others)
     if before.kind in ("plan", None) or before.output is None or after.output is None:
         return before.kind in ("plan", None) or bool(before.output) == bool(after.output)
     return have_same_words(before.output, after.output)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.comparison.pipeline_checks import is_shown_rise
 from ragfault.analysis.comparison.records import BranchDecision, Comparison, FaultLayer, LayerFault, MetricChange
-from ragfault.analysis.steps.differences import find_first_difference, list_kinds_in_order
+from ragfault.analysis.steps.differences import SAME_CHUNKS, find_first_difference, list_kinds_in_order
 from ragfault.analysis.steps.localization import localize_faulty_steps
 from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.io.runs import MetricInfo
@@ -132,6 +132,13 @@ def _measure_steps(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
     return values
 
 
+def split_step_checks(comparison: Comparison) -> tuple[tuple[MetricChange, ...], Comparison]:
+    """Return the changes of the metrics of steps, and the comparison without them."""
+    checks = tuple(change for change in comparison.changes if is_step_metric(change.metric))
+    others = tuple(change for change in comparison.changes if not is_step_metric(change.metric))
+    return checks, replace(comparison, changes=others)
+
+
 def find_step_faults(comparison: Comparison) -> list[LayerFault]:
     """Return a fault for each fault of the operation of a kind of step that is shown to have risen."""
     faults = []
@@ -228,10 +235,14 @@ def trace_to_steps(paired: PairedRuns, faults: Sequence[LayerFault], pair_mask: 
         return list(faults)
     old, new = _read_sides(paired, places)
     order = list_kinds_in_order([*old, *new])
-    firsts = [find_first_difference(left, right) for left, right in zip(old, new, strict=True)]
-    ranks = np.full(len(paired.pairing), -1)
-    ranks[places] = [len(order) if first is None else order.index(first.kind) for first in firsts]
-    return [_trace_fault(paired, fault, ranks, order) for fault in faults]
+    traced = []
+    for fault in faults:
+        same = 1.0 if fault.layer == "retrieval" else SAME_CHUNKS  # one chunk less can be all that retrieval lost
+        firsts = [find_first_difference(left, right, same) for left, right in zip(old, new, strict=True)]
+        ranks = np.full(len(paired.pairing), -1)
+        ranks[places] = [len(order) if first is None else order.index(first.kind) for first in firsts]
+        traced.append(_trace_fault(paired, fault, ranks, order))
+    return traced
 
 
 def _trace_fault(
@@ -262,5 +273,7 @@ def _trace_fault(
 
 
 def _is_shown_drop(drops: Values, part: Mask, clusters: NDArray[np.int64] | None) -> bool:
+    if bool((drops[part] > 0).all()):
+        return True  # the spread of equal values is not known, but their sign is the same on every pair
     rows = None if clusters is None else clusters[part]
     return paired_difference(np.zeros(int(part.sum())), drops[part], rows).low > 0
