@@ -10,8 +10,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -85,31 +85,21 @@ class GuardMiddleware:
             logger.exception("the request is refused: its passages or its route cannot be determined")
             await send_refusal(send, 502, "the passages cannot be retrieved")
             return
-        begun = time.perf_counter()
-        results: list[RailResult] = []
-        for stage in STAGES[:2]:
-            checked = await self.guard.check_stage(trace, stage)
-            before, trace = trace, checked.trace
-            if checked.outcome == "block" or not _replace_chunks(body, before.chunks or (), trace.chunks or ()):
-                decision = self.guard.block(before, stage, checked, begun, results)
-                await _send_answer(send, body, decision.text or "", "content_filter", "block")
-                return
-            results += checked.results
-            if before.query != trace.query and not _replace_query(body, trace.query):
-                await send_refusal(send, 400, "the query cannot be fixed in these messages")
-                return
+        try:
+            checked = await check_request(self.guard, trace, body)
+        except ValueError as error:
+            await send_refusal(send, 400, str(error))
+            return
+        if isinstance(checked, GuardDecision):
+            await _send_answer(send, body, checked.text or "", "content_filter", "block")
+            return
         # options of streams are refused by endpoints where no stream is asked for
         passed = {name: value for name, value in body.items() if name != "stream_options"}
         forwarded = _forward_body({**passed, "stream": False}, scope)
-        await self._answer(trace, results, body, forwarded, send)
+        await self._answer(checked, body, forwarded, send)
 
     async def _answer(
-        self,
-        trace: Trace,
-        results: Sequence[RailResult],
-        body: Mapping[str, Any],
-        forwarded: tuple[Scope, Receive],
-        send: Send,
+        self, checked: CheckedRequest, body: Mapping[str, Any], forwarded: tuple[Scope, Receive], send: Send
     ) -> None:
         """Call the application, decide on every choice, and send the completion."""
         status, headers, content = await _collect_response(self.app, *forwarded)
@@ -119,29 +109,88 @@ class GuardMiddleware:
             return
         try:
             completion = json.loads(content)
-            choices = completion["choices"]
-            texts = [choice["message"].get("content") for choice in choices]
-            if not all(isinstance(text, str | None) for text in texts):
-                raise TypeError("the content of a choice is no text")
+            decisions = await decide_choices(self.guard, checked, completion)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             await send_refusal(send, 502, f"no completion: {type(error).__name__}: {error}")
             return
-        decisions: list[GuardDecision] = []
-        for choice, text in zip(choices, texts, strict=True):
-            if text is not None:
-                decision = await self.guard.decide_async(replace(trace, answer=text), ("output",), results)
-                choice["message"]["content"] = decision.text
-                choice.pop("logprobs", None)
-                if decision.outcome == "block":
-                    choice["finish_reason"] = "content_filter"
-                    choice["message"] = {"role": "assistant", "content": decision.text}
-                decisions.append(decision)
         outcome = max((decision.outcome for decision in decisions), key=SEVERITIES.index, default="pass")
+        choices = completion["choices"]
         if body.get("stream"):
             text = choices[0]["message"].get("content") or ""
             await _send_answer(send, body, text, choices[0].get("finish_reason") or "stop", outcome)
         else:
             await _send_json(send, 200, completion, outcome)
+
+
+class CheckedRequest(NamedTuple):
+    """A request whose query and passages may reach the endpoint."""
+
+    trace: Trace
+    """Query and passages as rails left them."""
+    results: tuple[RailResult, ...]
+
+
+async def check_request(guard: Guard, trace: Trace, body: dict[str, Any]) -> CheckedRequest | GuardDecision:
+    """Check query and passages, and replace in the messages what rails fixed; return a decision where they block.
+
+    A passage that does not stand in the messages word for word cannot be replaced: then the request is blocked. Raises
+    ValueError where the query was fixed and is no plain text in the messages.
+    """
+    begun = time.perf_counter()
+    results: list[RailResult] = []
+    for stage in STAGES[:2]:
+        checked = await guard.check_stage(trace, stage)
+        before, trace = trace, checked.trace
+        if checked.outcome == "block" or not _replace_chunks(body, before.chunks or (), trace.chunks or ()):
+            return guard.block(before, stage, checked, begun, results)
+        results += checked.results
+        if before.query != trace.query and not _replace_query(body, trace.query):
+            raise ValueError("the query cannot be fixed in these messages")
+    return CheckedRequest(trace, tuple(results))
+
+
+async def decide_choices(guard: Guard, checked: CheckedRequest, completion: dict[str, Any]) -> list[GuardDecision]:
+    """Decide on every choice of a completion, and put what the user gets in its place.
+
+    Raises TypeError, KeyError or AttributeError for what is no completion.
+    """
+    choices = completion["choices"]
+    texts = [choice["message"].get("content") for choice in choices]
+    if not all(isinstance(text, str | None) for text in texts):
+        raise TypeError("the content of a choice is no text")
+    decisions: list[GuardDecision] = []
+    for choice, text in zip(choices, texts, strict=True):
+        if text is None:
+            continue
+        decision = await guard.decide_async(replace(checked.trace, answer=text), ("output",), checked.results)
+        choice["message"]["content"] = decision.text
+        choice.pop("logprobs", None)
+        if decision.outcome == "block":
+            choice["finish_reason"] = "content_filter"
+            choice["message"] = {"role": "assistant", "content": decision.text}
+        decisions.append(decision)
+    return decisions
+
+
+def make_completion(model: str, text: str, reason: str) -> dict[str, Any]:
+    """Make a completion of one choice."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
+    return {
+        "id": f"guard-{uuid4().hex}",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [choice],
+    }
+
+
+def list_chunk_events(model: str, text: str, reason: str) -> list[dict[str, Any]]:
+    """List the events of a stream of one text: the text, then the end."""
+    shared = {"id": f"guard-{uuid4().hex}", "object": "chat.completion.chunk", "created": 0, "model": model}
+    return [
+        {**shared, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        for delta, finish in (({"role": "assistant", "content": text}, None), ({}, reason))
+    ]
 
 
 def _replace_query(body: dict[str, Any], query: str) -> bool:
@@ -244,24 +293,17 @@ async def _send_json(send: Send, status: int, body: Any, outcome: str) -> None:
 
 async def _send_answer(send: Send, body: Mapping[str, Any], text: str, reason: str, outcome: str) -> None:
     """Send a text as a completion; as events where the client asked for a stream."""
-    shared = {"id": f"guard-{uuid4().hex}", "created": 0, "model": body.get("model", "")}
+    model = body.get("model", "")
     if not body.get("stream"):
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
-        await _send_json(send, 200, {**shared, "object": "chat.completion", "choices": [choice]}, outcome)
+        await _send_json(send, 200, make_completion(model, text, reason), outcome)
         return
     headers = [(b"content-type", b"text/event-stream"), (b"x-ragfault-guard", outcome.encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    async for event in _list_events(shared, text, reason):
-        await send({"type": "http.response.body", "body": event, "more_body": True})
+    for event in list_chunk_events(model, text, reason):
+        await send({"type": "http.response.body", "body": f"data: {json.dumps(event)}\n\n".encode(), "more_body": True})
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 
 
 async def send_refusal(send: Send, status: int, message: str) -> None:
     """Send an error that the guard gives in place of the endpoint."""
     await _send_json(send, status, _make_error(message), "refused")
-
-
-async def _list_events(shared: Mapping[str, Any], text: str, reason: str) -> AsyncIterator[bytes]:
-    for delta, finish in (({"role": "assistant", "content": text}, None), ({}, reason)):
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        yield f"data: {json.dumps({**shared, 'object': 'chat.completion.chunk', 'choices': [choice]})}\n\n".encode()
