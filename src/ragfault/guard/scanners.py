@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from ragfault.errors import UsageError
 from ragfault.guard.ngrams import ClassifierName, load_classifier, score_sentences
+from ragfault.guard.personal_data import Finding, make_personal_data
 from ragfault.judges.llm.prompts.untrusted_text import detect_hidden, list_mixed_words, scan_text
-from ragfault.text.redaction import SENSITIVE_KINDS, detect_sensitive
-
-
-class Finding(NamedTuple):
-    """Span of a text that a scanner reports."""
-
-    start: int
-    end: int
-    kind: str
-    score: float = 1.0
-
+from ragfault.text.redaction import detect_sensitive
 
 Scanner = Callable[[str], Sequence[Finding]]
 """Function of a text that lists its findings."""
@@ -106,51 +97,6 @@ def _make_toxicity(threshold: float | None = None) -> Scanner:
 
 def _make_secrets() -> Scanner:
     return lambda text: [Finding(finding.start, finding.end, "key") for finding in detect_sensitive(text, ("key",))]
-
-
-PERSONAL_PATTERNS = {
-    "iban": re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,4})?\b"),
-    "ip_address": re.compile(
-        r"(?<![\w.:])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}|"
-        r"(?:[0-9a-fA-F]{1,4}:){5,7}[0-9a-fA-F]{1,4})(?![\w:]|\.\d)"
-    ),
-    "ssn": re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}(?![\d-])"),
-}
-"""Patterns of personal data beside those of redaction; an IBAN must also pass its check digits."""
-
-
-def passes_iban_check(value: str) -> bool:
-    """Return whether the check digits of an IBAN are right (ISO 7064, modulo 97).
-
-    >>> passes_iban_check("GB82 WEST 1234 5698 7654 32"), passes_iban_check("GB83 WEST 1234 5698 7654 32")
-    (True, False)
-    """
-    digits = value.replace(" ", "")
-    return int("".join(str(int(c, 36)) for c in digits[4:] + digits[:4])) % 97 == 1
-
-
-def _make_personal_data(kinds: Sequence[str] | None = None) -> Scanner:
-    known = (*[kind for kind in SENSITIVE_KINDS if kind != "key"], *PERSONAL_PATTERNS)
-    chosen = known if kinds is None else tuple(kinds)
-    for kind in chosen:
-        if kind not in known:
-            from ragfault.errors import UnknownName
-
-            raise UnknownName("kind of personal data", kind, known)
-
-    def scan(text: str) -> list[Finding]:
-        sensitive = [kind for kind in SENSITIVE_KINDS if kind in chosen]
-        findings = [Finding(finding.start, finding.end, finding.kind) for finding in detect_sensitive(text, sensitive)]
-        for kind, pattern in PERSONAL_PATTERNS.items():
-            if kind in chosen:
-                findings += [
-                    Finding(*match.span(), kind)
-                    for match in pattern.finditer(text)
-                    if kind != "iban" or passes_iban_check(match.group())
-                ]
-        return sorted(findings)
-
-    return scan
 
 
 # --- shape -----------------------------------------------------------------------------------------------------
@@ -321,7 +267,7 @@ SCANNERS: dict[str, tuple[Callable[..., Scanner], tuple[str, ...]]] = {
     "jailbreak": (_make_jailbreak, ("threshold",)),
     "toxicity": (_make_toxicity, ("threshold",)),
     "secrets": (_make_secrets, ()),
-    "personal_data": (_make_personal_data, ("kinds",)),
+    "personal_data": (make_personal_data, ("kinds",)),
     "code": (_make_code, ()),
     "hidden": (_make_hidden, ()),
     "links": (_make_links, ("allowed",)),

@@ -163,7 +163,7 @@ def guard_chain(
     as they do. The input is a text or has a question, query or input. Plain, async and batched calls are guarded, and
     a stream gives the answer at once, when it is decided on.
     """
-    made = guard if isinstance(guard, Guard) else Guard(guard)
+    guarded_by = guard if isinstance(guard, Guard) else Guard(guard)
 
     async def guard_async(asked: Any, config: RunnableConfig) -> str:
         def write(runnable: Runnable[dict[str, str], Any]) -> Any:
@@ -180,7 +180,7 @@ def guard_chain(
             return await retriever.ainvoke(query, config, **options)
 
         guarded = await answer_async(
-            made, _get_question(asked), retrieve, write(generator), actions=actions,
+            guarded_by, _get_question(asked), retrieve, write(generator), actions=actions,
             strong=None if strong is None else write(strong), k=k, route=route,
         )  # fmt: skip
         return guarded.text

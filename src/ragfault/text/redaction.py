@@ -117,7 +117,7 @@ def _detect_emails(text: str) -> Iterator[SensitiveSpan]:
 
 DIGIT_SEPARATOR = "[ \u00a0\u202f.\u2010\u2011\u2013-]"
 """Characters between groups of digits."""
-DIGIT_RUN = re.compile(rf"(?<![\w~])(?<![0-9][.+/-])[2-6][0-9]{{2,}}(?:{DIGIT_SEPARATOR}?[0-9]+)*+(?![\w~])")
+DIGIT_RUN = re.compile(rf"(?<![\w~])(?<![0-9][.+/-])[2-6][0-9]{{2,}}(?:{DIGIT_SEPARATOR}{{0,2}}[0-9]+)*+(?![\w~])")
 DIGIT_GROUP = re.compile(r"[0-9]+")
 CARD_GROUPINGS = {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3)}
 """Digit groups of printed card numbers."""
@@ -185,7 +185,7 @@ NO_DIGIT_BEFORE = r"(?<![0-9][ \u00a0])"
 PHONE_END = r"(?![\w~])(?![./-][0-9])"
 PHONE_PATTERNS = (
     re.compile(
-        rf"{PHONE_START}(?:\+|{NO_DIGIT_BEFORE}00(?=[1-9][0-9]{{0,2}}{PHONE_SEPARATOR}))[ (]{{0,2}}[1-9]"
+        rf"{PHONE_START}(?:\+|{NO_DIGIT_BEFORE}00[ ]?(?=[1-9][0-9]{{0,2}}{PHONE_SEPARATOR}))[ (]{{0,2}}[1-9]"
         rf"(?:{PHONE_SEPARATOR}{{0,2}}(?:\(0?\))?[()]?[ ]?[0-9]){{7,14}}{PHONE_END}"
     ),
     re.compile(
