@@ -42,7 +42,7 @@ def test_a_value_is_a_span_of_its_kind(text: str, kind: str, value: str) -> None
         "GB83 WEST 1234 5698 7654 32",
         "we meet at the corner, dot the i and look at it",
         "look at example.org",
-        "078 05 1120 units",
+        "178 05 1120 units",
         "@ann on the board",
         "GB82 WEST 1234 5698 7654 329",
         "XX82 WEST 1234 5698 7654 32",
