@@ -107,19 +107,22 @@ def certify(
     epilog="""\b
 Examples:
   ragfault guard replay runs/today policy.toml
-  ragfault guard replay runs/today policy.toml --labels labels.jsonl --cost-bad 20 --cost-blocked 1"""
+  ragfault guard replay runs/today policy.toml --labels labels.jsonl --cost 20 1"""
 )
 @click.argument("run", type=click.Path())
 @click.argument("policy", type=click.Path())
 @click.option("--labels", type=click.Path(), help="Labels of `ragfault label` on this run: the risk by people.")
-@click.option("--cost-bad", type=click.FloatRange(0), help="Cost of a bad answer that is released.")
 @click.option(
-    "--cost-blocked", type=click.FloatRange(0), help="Cost of a good answer that is not released.  [default: 1]"
+    "--cost",
+    "costs",
+    type=click.FloatRange(0),
+    nargs=2,
+    metavar="FALSE_RELEASE FALSE_BLOCK",
+    help="Costs of a bad answer that is released and of a good one that is held back: choose the thresholds of least "
+    "cost on one half of the answers, and state their cost on the other.",
 )
 @json_option
-def replay(
-    run: str, policy: str, labels: str | None, cost_bad: float | None, cost_blocked: float | None, kind: str | None
-) -> int:
+def replay(run: str, policy: str, labels: str | None, costs: tuple[float, float] | None, kind: str | None) -> int:
     """Show what POLICY would have done to the traces of RUN: released share, risk, blocks by rail, cost.
 
     The verdicts are those of the run. Without labels the risk is the judge's own, and nothing is promised.
@@ -130,7 +133,6 @@ def replay(
 
     opened = Run.open(run)
     bad = read_bad_answers(opened, labels) if labels else None
-    costs = None if cost_bad is None else (cost_bad, 1.0 if cost_blocked is None else cost_blocked)
     result = replay_run(opened, policy, labels=bad, costs=costs)
     if kind == "json":
         print_json(result)

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from ragfault.errors import JudgeError
+from ragfault.guard.cost_tuning import CostTuning, tune_thresholds
 from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.policy import GuardPolicy, load_policy
 from ragfault.guard.rails import Outcome
@@ -40,15 +41,6 @@ class RouteReplay(Struct, frozen=True, kw_only=True):
     """Mean cost of an answer, where costs were given and labels or a judge's risk are known."""
 
 
-class ThresholdCost(Struct, frozen=True):
-    """Cost of releasing up to a threshold of the risk."""
-
-    threshold: float
-    released_share: float
-    cost: float
-    """Mean cost of an answer."""
-
-
 class GuardReplay(Struct, frozen=True, kw_only=True):
     """Replay of a policy on past traffic."""
 
@@ -61,8 +53,8 @@ class GuardReplay(Struct, frozen=True, kw_only=True):
     rails: tuple[RailRate, ...]
     withdrawn: str = ""
     """Input for which the promise would have been withdrawn by the end."""
-    best: ThresholdCost | None = None
-    """Threshold of least cost on these answers."""
+    tuned: CostTuning | None = None
+    """Thresholds of least cost, where costs were given."""
 
 
 class StoredJudge:
@@ -106,12 +98,19 @@ def replay_run(
     """Replay a policy on the traces of a run, in their order, with the verdicts that the run has.
 
     `labels` say of traces whether the answer is bad; `costs` are those of a bad answer that is released and of a good
-    one that is not. Without labels the cost is that expected by the judge's risk. Raises what `Guard` raises.
+    one that is not. Without labels the cost is that expected by the judge's risk. Raises what `Guard` raises, and with
+    costs what `tune_thresholds` does.
     """
     opened = run if isinstance(run, Run) else Run.open(str(run))
     settings = policy if isinstance(policy, GuardPolicy) else load_policy(policy)
-    guard = Guard(settings, judge=StoredJudge(opened))
-    decisions = asyncio.run(_decide_all(guard, [trace for trace in opened.traces() if trace.answer is not None]))
+    judge = StoredJudge(opened)
+    guard = Guard(settings, judge=judge)
+    traces = [trace for trace in opened.traces() if trace.answer is not None]
+
+    def decide(changed: GuardPolicy) -> list[GuardDecision]:
+        return asyncio.run(_decide_all(guard if changed is settings else Guard(changed, judge=judge), traces))
+
+    decisions = decide(settings)
     known = labels or {}
     requests = [GuardedRequest(decision.trace, decision.route, (decision,)) for decision in decisions]
     routes = sorted({decision.route for decision in decisions}, key=str)
@@ -127,7 +126,11 @@ def replay_run(
         else (),
         rails=tuple(rate_rail(name, requests, known) for name in settings.rails),
         withdrawn=next((decision.withdrawn for decision in reversed(decisions) if decision.withdrawn), ""),
-        best=None if costs is None else choose_threshold_by_cost(decisions, known, costs),
+        tuned=None
+        if costs is None
+        else tune_thresholds(
+            settings, traces, lambda policy: decisions if policy is settings else decide(policy), costs, labels
+        ),
     )
 
 
@@ -165,19 +168,3 @@ def _measure_cost(
         if p is not None:
             values.append(bad_cost * p if is_released else good_cost * (1 - p))
     return float(np.mean(values)) if values else None
-
-
-def choose_threshold_by_cost(
-    decisions: Sequence[GuardDecision], labels: Mapping[str, bool], costs: tuple[float, float]
-) -> ThresholdCost | None:
-    """Choose the threshold of least mean cost; of equal ones the strictest. None where no answer has a risk."""
-    rated = [item for item in decisions if item.risk is not None and (not labels or item.trace in labels)]
-    if not rated:
-        return None
-    lowest: ThresholdCost | None = None
-    for threshold in sorted({0.0, *(item.risk or 0.0 for item in rated)}):
-        pairs = [(item, (item.risk or 0.0) <= threshold) for item in rated]
-        cost = _measure_cost(pairs, labels, costs)
-        if cost is not None and (lowest is None or cost < lowest.cost):
-            lowest = ThresholdCost(threshold, sum(released for _, released in pairs) / len(pairs), cost)
-    return lowest

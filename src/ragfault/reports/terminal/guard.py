@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragfault.guard.certificate import Certificate, RouteCertificate
+from ragfault.guard.cost_tuning import CostTuning
 from ragfault.guard.rates import RailRate
 from ragfault.guard.replay import GuardReplay, RouteReplay
 from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_text_table, render_rich
+from ragfault.stats import Interval
 from ragfault.text.number_format import MISSING, format_number, format_percent, format_share
 
 if TYPE_CHECKING:
@@ -83,11 +85,50 @@ def render_replay_terminal(replay: GuardReplay, *, width: int | None = None, col
         parts.append(Text(f"\nThe promise would have been withdrawn: {replay.withdrawn} is not as in the calibration"))
     elif not replay.promised:
         parts.append(Text("\nWithout a certificate nothing is promised", style="dim"))
-    if replay.best is not None:
-        least = replay.best
-        shown = f"{format_percent(least.released_share)} released, cost {format_number(least.cost)} an answer"
-        parts.append(Text(f"\nLeast cost on these answers: threshold {format_number(least.threshold)}, {shown}"))
+    if replay.tuned is not None:
+        parts += _describe_tuning(replay.tuned)
     return render_rich(parts, width=width, color=color)
+
+
+TUNING_HEADINGS = ("rail", "threshold by cost:", "threshold of the policy:")
+
+
+def _describe_tuning(tuning: CostTuning) -> list[RenderableType]:
+    """Describe the thresholds of least cost, and what they cost on the answers that they were not chosen on."""
+    from rich.text import Text
+
+    rows = [
+        (
+            clean_text(item.rail),
+            "holds nothing back" if item.threshold is None else format_number(item.threshold),
+            "by route" if item.policy is None else format_number(item.policy),
+        )
+        for item in tuning.thresholds
+    ]
+    known = "labels" if tuning.by_labels else "the judge's own risk, which says little of the threshold for that risk"
+    release, block = format_number(tuning.false_release), format_number(tuning.false_block)
+    costs = f"{release} a bad answer released, {block} a good one held back"
+    verdict = (
+        "less than the policy"
+        if tuning.saved.low > 0
+        else "more than the policy"
+        if tuning.saved.high < 0
+        else "no difference from the policy can be told"
+    )
+    lines = (
+        f"chosen on {tuning.chosen_on:,} answers, cost stated on {tuning.cost.n:,} others, bad ones by {known}",
+        f"cost of an answer {_format_interval(tuning.cost)}: {verdict} with {_format_interval(tuning.policy_cost)}",
+        f"released {format_share(tuning.released)}. A threshold by cost promises nothing",
+    )
+    return [
+        Text(f"\nThresholds by cost: {costs}", style="bold"),
+        build_text_table(TUNING_HEADINGS, rows),
+        *(Text(line) for line in lines),
+    ]
+
+
+def _format_interval(interval: Interval) -> str:
+    return f"{format_number(interval.mean)} [{format_number(interval.low)}, {format_number(interval.high)}]"
 
 
 def _list_replay_cells(part: RouteReplay) -> tuple[str, ...]:
