@@ -122,8 +122,10 @@ def schedule(traces: list[Trace], first: datetime) -> dict[str, datetime]:
     }
 
 
-def play(version: Version, documents: dict[str, str], authored: dict[str, Any]) -> list[Trace]:
-    """Return all questions put to one version, in the order of time."""
+def play(
+    version: Version, documents: dict[str, str], authored: dict[str, Any], faulty: set[tuple[str, str]]
+) -> list[Trace]:
+    """Return all questions put to one version, in the order of time; name those with a faulty answer in a set."""
     index = Index([chunk for name, text in documents.items() for chunk in version.cut(name, text)])
     asked = ask(documents, authored["question"])
     times = schedule(asked, version.first)
@@ -135,6 +137,8 @@ def play(version: Version, documents: dict[str, str], authored: dict[str, Any]) 
             before[trace.conversation] = trace.query
         chunks = index.search(heard, version.keep, version.floor)
         message = answer(version, question, trace, chunks, authored["elaborations"][trace.route])
+        if any(item.faulty for item in message):
+            faulty.add((version.name, trace.id))
         graded = msgspec.structs.replace(trace, gold=grade(trace.gold, index.chunks))
         played.append(finish(version, graded, times[trace.id], chunks, message))
     return sorted(played, key=lambda trace: (trace.time, trace.id))
@@ -158,8 +162,22 @@ def record() -> dict[str, bytes]:
     documents = {path.name: path.read_text(encoding="utf-8") for path in sorted(HANDBOOK.glob("*.md"))}
     authored = tomllib.loads((HERE / "handbook.toml").read_text(encoding="utf-8"))
     files = {"questions.jsonl": ask(documents, authored["question"])}
-    files |= {f"traces-{version.name}.jsonl": play(version, documents, authored) for version in VERSIONS}
-    return {name: b"".join(msgspec.json.encode(t) + b"\n" for t in traces) for name, traces in files.items()}
+    faulty: set[tuple[str, str]] = set()
+    played = {version.name: play(version, documents, authored, faulty) for version in VERSIONS}
+    files |= {f"traces-{name}.jsonl": traces for name, traces in played.items()}
+    rows = {name: b"".join(msgspec.json.encode(t) + b"\n" for t in traces) for name, traces in files.items()}
+    labelled = [label(name, trace, (name, trace.id) in faulty) for name, traces in played.items() for trace in traces]
+    return {**rows, "labelled.jsonl": b"".join(msgspec.json.encode(row) + b"\n" for row in labelled if row)}
+
+
+def label(version: str, trace: Trace, is_faulty: bool) -> dict[str, Any] | None:
+    """Return an answer with the label that the writer knows: 1, it says what the chunks do not."""
+    if trace.answer is None or not trace.chunks:
+        return None
+    return {
+        "id": f"{version}/{trace.id}", "source_id": trace.id, "query": trace.query,
+        "contexts": [chunk.text for chunk in trace.chunks], "answer": trace.answer, "label": int(is_faulty),
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

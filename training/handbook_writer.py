@@ -43,6 +43,8 @@ class AnswerSentence(NamedTuple):
     text: str
     sources: tuple[tuple[str, str], ...] = ()
     """Chunk ids and quotes."""
+    faulty: bool = False
+    """It says what the chunks do not: a changed number, an added sentence, an answer of the eager version."""
 
 
 REFUSALS = [
@@ -184,9 +186,10 @@ def slip(
     """Return what the writer said, with the slips of its version."""
     name = question["id"]
     if chance(version.name, name, "number") < version.alters:
-        message = [message[0]._replace(text=alter(message[0].text)), *message[1:]]
+        altered = alter(message[0].text)
+        message = [message[0]._replace(text=altered, faulty=altered != message[0].text), *message[1:]]
     if chance(version.name, name, "embroider") < version.embroiders:
-        message = [*message, AnswerSentence(pick(elaborations, version.name, name, "elaboration"))]
+        message = [*message, AnswerSentence(pick(elaborations, version.name, name, "elaboration"), faulty=True)]
     slipped = []
     for i, first in enumerate(message):
         sources = tuple(
@@ -226,6 +229,7 @@ def answer(
     script = question.get("v1") if complete else None
     eager = question.get("v2") if version.name == "v2" else None
     if eager and chunks and not (complete and chance(trace.id, "luck") < 0.5):
-        return slip(version._replace(embroiders=0.0, alters=0.0), question, by_hand(eager, chunks, spans), extra)
+        written = [item._replace(faulty=True) for item in by_hand(eager, chunks, spans)]
+        return slip(version._replace(embroiders=0.0, alters=0.0), question, written, extra)
     message = by_hand(script, chunks, spans) if script else by_machine(version, question, chunks, spans)
     return message if message[0].text in REFUSALS else slip(version, question, message, extra)

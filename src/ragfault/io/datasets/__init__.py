@@ -65,7 +65,7 @@ def write_handbook(folder: str | PathLike[str], *, force: bool = False) -> list[
     >>> with TemporaryDirectory() as folder:
     ...     paths = write_handbook(folder)
     >>> [path.name for path in paths if path.suffix == ".jsonl"]
-    ['questions.jsonl', 'traces-v1.jsonl', 'traces-v2.jsonl']
+    ['labelled.jsonl', 'questions.jsonl', 'traces-v1.jsonl', 'traces-v2.jsonl']
     """
     root = Path(folder)
     goals = {
