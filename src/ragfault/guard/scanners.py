@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from ragfault.errors import UsageError
 from ragfault.guard.ngrams import ClassifierName, load_classifier, score_sentences
-from ragfault.guard.personal_data import Finding, make_personal_data
 from ragfault.judges.llm.prompts.untrusted_text import detect_hidden, list_mixed_words, scan_text
+from ragfault.text.personal_data import Finding, make_personal_data
 from ragfault.text.redaction import detect_sensitive
 
 Scanner = Callable[[str], Sequence[Finding]]

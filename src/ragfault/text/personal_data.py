@@ -1,4 +1,4 @@
-"""Scanner of personal data: e-mail, phone, card, IBAN, IP address and US social security number, in linear time."""
+"""Detection of personal data: e-mail, phone, card, IBAN, IP address and US social security number, in linear time."""
 
 from __future__ import annotations
 
