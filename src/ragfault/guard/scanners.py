@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from ragfault.errors import UsageError
 from ragfault.guard.ngrams import ClassifierName, load_classifier, score_sentences
 from ragfault.judges.llm.prompts.untrusted_text import detect_hidden, list_mixed_words, scan_text
-from ragfault.text.personal_data import Finding, make_personal_data
+from ragfault.text.personal_data import PERSONAL_KINDS, Finding, detect_personal_data
 from ragfault.text.redaction import detect_sensitive
 
 Scanner = Callable[[str], Sequence[Finding]]
@@ -97,6 +97,16 @@ def _make_toxicity(threshold: float | None = None) -> Scanner:
 
 def _make_secrets() -> Scanner:
     return lambda text: [Finding(finding.start, finding.end, "key") for finding in detect_sensitive(text, ("key",))]
+
+
+def _make_personal_data(kinds: Sequence[str] | None = None) -> Scanner:
+    from ragfault.errors import UnknownName
+
+    chosen = PERSONAL_KINDS if kinds is None else tuple(kinds)
+    for kind in chosen:
+        if kind not in PERSONAL_KINDS:
+            raise UnknownName("kind of personal data", kind, PERSONAL_KINDS)
+    return lambda text: detect_personal_data(text, chosen)
 
 
 # --- shape -----------------------------------------------------------------------------------------------------
@@ -267,7 +277,7 @@ SCANNERS: dict[str, tuple[Callable[..., Scanner], tuple[str, ...]]] = {
     "jailbreak": (_make_jailbreak, ("threshold",)),
     "toxicity": (_make_toxicity, ("threshold",)),
     "secrets": (_make_secrets, ()),
-    "personal_data": (make_personal_data, ("kinds",)),
+    "personal_data": (_make_personal_data, ("kinds",)),
     "code": (_make_code, ()),
     "hidden": (_make_hidden, ()),
     "links": (_make_links, ("allowed",)),

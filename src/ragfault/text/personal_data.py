@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from ipaddress import IPv6Address
 from typing import NamedTuple
 
-from ragfault.errors import UnknownName
 from ragfault.text.redaction import SENSITIVE_KINDS, detect_sensitive
 
 
@@ -126,36 +125,27 @@ DETECTORS: dict[str, Callable[[str], Iterator[Finding]]] = {
     "iban": _detect_ibans, "ip_address": _detect_ip_addresses, "ssn": _detect_ssns, "email": _detect_emails,
 }  # fmt: skip
 """Detectors beside those of redaction."""
-PRIORITY = ("iban", "card", "ssn", "email", "ip_address", "phone")
+PERSONAL_KINDS = ("iban", "card", "ssn", "email", "ip_address", "phone")
 """Kinds; of two spans that overlap the earlier kind counts."""
 
 
-def make_personal_data(kinds: Sequence[str] | None = None) -> Callable[[str], list[Finding]]:
-    """Make the scanner of some kinds of personal data, all without `kinds`. Raises UnknownName for an unknown kind.
+def detect_personal_data(text: str, kinds: Sequence[str] = PERSONAL_KINDS) -> list[Finding]:
+    """Detect personal data of some kinds, in order, without overlaps.
 
-    >>> scan = make_personal_data()
-    >>> [finding.kind for finding in scan("ann (at) example.org pays from gb82-west-1234-5698-7654-32")]
+    >>> [item.kind for item in detect_personal_data("ann (at) example.org pays from gb82-west-1234-5698-7654-32")]
     ['email', 'iban']
     """
-    chosen = PRIORITY if kinds is None else tuple(kinds)
-    for kind in chosen:
-        if kind not in PRIORITY:
-            raise UnknownName("kind of personal data", kind, PRIORITY)
-
-    def scan(text: str) -> list[Finding]:
-        # all kinds are looked for, so that a part of an account number never counts as a phone number
-        sensitive = [kind for kind in SENSITIVE_KINDS if kind != "key"]
-        findings = [Finding(span.start, span.end, span.kind) for span in detect_sensitive(text, sensitive)]
-        for detect in DETECTORS.values():
-            findings += detect(text)
-        return sorted(item for item in _resolve_overlaps(findings) if item.kind in chosen)
-
-    return scan
+    # all kinds are looked for, so that a part of an account number never counts as a phone number
+    sensitive = [kind for kind in SENSITIVE_KINDS if kind != "key"]
+    findings = [Finding(span.start, span.end, span.kind) for span in detect_sensitive(text, sensitive)]
+    for detect in DETECTORS.values():
+        findings += detect(text)
+    return sorted(item for item in _resolve_overlaps(findings) if item.kind in kinds)
 
 
 def _resolve_overlaps(findings: Sequence[Finding]) -> list[Finding]:
     resolved: list[Finding] = []
-    for finding in sorted(findings, key=lambda item: (PRIORITY.index(item.kind), item.start, -item.end)):
+    for finding in sorted(findings, key=lambda item: (PERSONAL_KINDS.index(item.kind), item.start, -item.end)):
         if all(finding.end <= other.start or other.end <= finding.start for other in resolved):
             resolved.append(finding)
     return resolved
