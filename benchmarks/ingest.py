@@ -1,6 +1,7 @@
 """How much live traffic the server takes: traces a second with scoring on and off, times of pages, bytes.
 
-python -m benchmarks.ingest [--stored 10000 100000] [--light] [--seconds 10] [--clients 4] [--batch 20] [--judge JUDGE]
+python -m benchmarks.ingest [--stored 10000 100000] [--light] [--days 30] [--seconds 10] [--clients 4] [--batch 20]
+                            [--judge JUDGE]
 python -m benchmarks.ingest --pages FOLDER    (only the pages, over a store that is there)
 
 A real `ragfault serve` in a process of its own. Each trace has five chunks; by OTLP it is four spans in protobuf.
@@ -21,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from benchmarks.traffic import FORMS, Bodies, Serving, ask, fill, serving
 
+MONTH = 30 * 24 * 60
 JSON_PAGES = (
     "/overview.json",
     "/traces.json",
@@ -31,10 +33,29 @@ JSON_PAGES = (
     "/traces.json?text=nowhere-to-be-found",
     "/traces/s-17.json",
     "/metrics/groundedness.json",
+    f"/metrics/groundedness.json?window={MONTH}",
+    "/insights.json",
+    f"/insights.json?window={MONTH}",
+    "/incidents.json",
     "/alerts.json",
     "/metrics",
 )
-HTML_PAGES = ("/", "/metrics/groundedness", "/traces", "/traces?text=harbour", "/traces/s-17", "/alerts", "/clusters")
+HTML_PAGES = (
+    "/",
+    "/metrics/groundedness",
+    f"/metrics/groundedness?window={MONTH}",
+    "/insights",
+    f"/insights?window={MONTH}",
+    "/traces",
+    "/traces?route=shop",
+    "/traces?sort=groundedness&order=ascending",
+    "/traces?text=harbour",
+    "/traces/s-17",
+    "/conversations",
+    "/incidents",
+    "/alerts",
+    "/clusters",
+)
 ANEW = {"/", "/overview.json"}
 """Pages whose figures are kept for two seconds: asked for so seldom that each is made anew."""
 
@@ -114,11 +135,11 @@ def _row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, 
 # --- how long pages take -----------------------------------------------------------------------------
 
 
-def stored(count: int, light: bool) -> None:
+def stored(count: int, light: bool, days: float | None = None) -> None:
     """Print how long each page takes with so many traces, bytes a trace, and memory."""
     folder = Path(tempfile.mkdtemp())
     begin = time.monotonic()
-    fill(folder, count, light)
+    fill(folder, count, light, days)
     print(f"\n{count:,} traces, written in {time.monotonic() - begin:,.0f} s", flush=True)
     pages(folder)
     shutil.rmtree(folder)
@@ -147,6 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stored", type=int, nargs="*", default=[10_000, 100_000])
     parser.add_argument("--light", action="store_true", help="copies in the full store lack bodies and verdicts")
+    parser.add_argument("--days", type=float, help="the full store covers so many days, instead of ten traces a second")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--batch", type=int, default=20, help="traces to a request")
@@ -158,7 +180,7 @@ def main() -> None:
     if given.seconds:
         ingest(given.seconds, given.clients, given.batch, given.judge)
     for count in given.stored:
-        stored(count, given.light)
+        stored(count, given.light, given.days)
     return None
 
 

@@ -26,19 +26,21 @@ from ragfault.evaluation.online.scorer import ScoredTrace, TraceScorer
 from ragfault.io.datasets import load_handbook
 from ragfault.records import Trace
 from ragfault.server.storage import open_store
+from ragfault.server.storage.duckdb.connection import HOURLY_SUMS
+from ragfault.server.storage.duckdb.store import SORTED_ROWS, DuckDBStore
 
 ROUTES = ("search", "help", "shop", "staff")
 CHUNKS = 5
 GENERATED = 10_000
 """Traces of a full store that are really made; the others are copies in SQL, with ids and times of their own."""
 STEP = 17
-"""Minutes that they take."""
+"""Minutes that they take, if nothing else is said."""
 JSON = "application/json"
 FORMS = {"native": ("/v1/ragfault/traces", JSON), "otlp": ("/v1/traces", "application/x-protobuf")}
 
 
-def traces(prefix: str, count: int, begin: datetime) -> list[Trace]:
-    """Return traces of the demo under names of their own, each with five chunks, ten a second."""
+def traces(prefix: str, count: int, begin: datetime, gap: float = 0.1) -> list[Trace]:
+    """Return traces of the demo under names of their own, each with five chunks, `gap` seconds apart."""
     source = load_handbook().traces["v1"]
     spare = [chunk for trace in source for chunk in trace.chunks or ()]
     generated = []
@@ -49,7 +51,7 @@ def traces(prefix: str, count: int, begin: datetime) -> list[Trace]:
             if len(chunks) >= CHUNKS:
                 break
             chunks.setdefault(chunk.id, chunk)
-        moment = begin + timedelta(seconds=at / 10)
+        moment = begin + timedelta(seconds=at * gap)
         generated.append(
             msgspec.structs.replace(
                 like, id=f"{prefix}{at}", time=moment, route=ROUTES[at % 4], chunks=tuple(chunks.values())
@@ -136,18 +138,20 @@ def _attribute(attributes: Any, name: str, value: str) -> None:
 # --- a full store ----------------------------------------------------------------------------------
 
 
-def fill(place: Path, count: int, light: bool = False) -> None:
-    """Put so many judged traces into a store, ten a second up to now; the demo's own outcomes stand for theirs.
+def fill(place: Path, count: int, light: bool = False, days: float | None = None) -> None:
+    """Put so many judged traces into a store; the demo's own outcomes stand for theirs.
 
-    `light`: copies lack the long texts that only the page of the one trace reads, which is many times faster.
+    They are spread over so many days up to now, or come ten a second. `light`: copies lack the long texts that only
+    the page of the one trace reads, and scores in lists, which is many times faster.
     """
     scoring = TraceScorer("lexical")
     measures = tuple(map(describe_metric, scoring.metrics))
     size = min(GENERATED, count)
-    begin = datetime.now(UTC) - timedelta(minutes=STEP * count / GENERATED)
+    step = STEP if days is None else max(1, round(1440 * days * size / count))
+    begin = datetime.now(UTC) - timedelta(minutes=step * count / size)
     known = [scoring(trace) for trace in traces("k", 200, begin)]
     store = open_store(place)
-    sent = traces("s-", size, begin)
+    sent = traces("s-", size, begin, 0.1 if days is None else 60 * step / size)
     for first in range(0, size, 1000):
         part = sent[first : first + 1000]
         store.append_traces(part)
@@ -157,7 +161,7 @@ def fill(place: Path, count: int, light: bool = False) -> None:
     store.compact().result()
     store.close()
     if count > size:
-        copy(place, count // size, light)
+        copy(place, count // size, light, step)
 
 
 def _like(trace: Trace, known: ScoredTrace) -> ScoredTrace:
@@ -166,7 +170,7 @@ def _like(trace: Trace, known: ScoredTrace) -> ScoredTrace:
     return ScoredTrace(trace, verdicts, tuple(msgspec.structs.replace(item, trace=trace.id) for item in known.scores))
 
 
-def copy(place: Path, times: int, light: bool) -> None:
+def copy(place: Path, times: int, light: bool, step: int = STEP) -> None:
     """Copy what a store holds in SQL, so many times less one: later by whole minutes, under other ids."""
     import duckdb
 
@@ -175,11 +179,11 @@ def copy(place: Path, times: int, light: bool) -> None:
     assert row is not None
     rollup = [name for (name, *_) in con.execute("DESCRIBE rollups").fetchall() if name != "minute"]
     products = [name for (name, *_) in con.execute("DESCRIBE products").fetchall() if name != "minute"]
-    outcome = "judge, scored, state, '{}', '[]'" if light else "* EXCLUDE (number)"
+    outcome = "judge, scored, state, '{}', '[]', gold" if light else "* EXCLUDE (number)"
     con.execute("BEGIN")
     for at in range(1, times):
         body = "'{}'" if light else f"""replace(body, '"id":"s-', '"id":"{at}s-')"""
-        number, seconds, low = row[0] * at, 60.0 * STEP * at, f"number <= {row[0]}"
+        number, seconds, low = row[0] * at, 60.0 * step * at, f"number <= {row[0]}"
         for statement in (
             f"INSERT INTO traces SELECT number + {number}, '{at}' || id, received, time + {seconds}, route, model, "
             f"conversation, query, answer, error, {body} FROM traces WHERE {low}",
@@ -193,12 +197,26 @@ def copy(place: Path, times: int, light: bool) -> None:
             con.execute("BEGIN")
     for table, names in (("rollups", rollup), ("products", products)):
         con.execute(
-            f"INSERT INTO {table} BY NAME SELECT {', '.join(names)}, minute + {STEP} * step AS minute FROM {table}, "
-            f"range(1, {times}) all_(step) ORDER BY minute"
+            f"INSERT INTO {table} BY NAME SELECT {', '.join(names)}, minute + {step} * copy AS minute FROM {table}, "
+            f"range(1, {times}) all_(copy) ORDER BY minute"
         )
+    con.execute("DELETE FROM hours")
+    con.execute(
+        f"INSERT INTO hours SELECT metric, route, cohort, {HOURLY_SUMS} FROM rollups GROUP BY ALL ORDER BY 4, 1"
+    )
+    con.execute("DELETE FROM product_hours")
+    con.execute(
+        "INSERT INTO product_hours SELECT first, second, route, minute - minute % 60, sum(n), sum(x), sum(y), sum(xx), "
+        "sum(yy), sum(xy) FROM products GROUP BY ALL"
+    )
     con.execute("COMMIT")
     con.execute("CHECKPOINT")
     con.close()
+    store = open_store(place)
+    assert isinstance(store, DuckDBStore)
+    while store.unsorted_scores >= SORTED_ROWS:
+        store.compact().result()
+    store.close()
 
 
 # --- a server --------------------------------------------------------------------------------------

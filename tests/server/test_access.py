@@ -20,6 +20,7 @@ from dashboard_server import Client, DashboardServer
 from ragfault.cli import run_command as command
 from ragfault.errors import OutputError, UsageError
 from ragfault.server import ServerSettings, create_app, issue_token
+from ragfault.server.audit_log import AUDIT_FILE
 from ragfault.server.request_limits import RateLimiter
 from ragfault.server.security import SESSION_COOKIE
 from ragfault.server.sessions import SessionTable, hash_secret
@@ -225,6 +226,20 @@ def test_wrong_bearer_tokens_are_counted_as_those_of_sign_in(tmp_path: Path):
         assert [read(f"wrong-{at}", "198.51.100.7") for at in range(10)] == [401] * 10
         assert read(OWN, "198.51.100.7") == 429
         assert read(OWN, "192.0.2.1") == 200
+
+
+def test_wrong_bearer_tokens_are_in_the_audit_log(tmp_path: Path):
+    """One that is repeated is there once, at most a few of many are there, and none is there as text."""
+    server = DashboardServer(tmp_path / "s", token=OWN)
+    with server.serving() as url:
+        for token in ["revoked"] * 9 + [f"wrong-{at}" for at in range(9)] + ["revoked"]:
+            Client(url).ask("/incidents.json", Authorization=f"Bearer {token}")
+        rows = [row for row in server.store.read_audit() if row.action == "token_refused"]
+        assert 2 <= len(rows) <= 9
+        assert {(row.who, row.target, row.address) for row in rows} == {("unknown", "/incidents.json", "127.0.0.1")}
+        text = (server.app.state.server.settings.data_folder / AUDIT_FILE).read_text("utf-8")
+        assert text.count("token_refused") == len(rows)
+        assert not any(word in text for word in ("revoked", "wrong-"))
 
 
 def test_a_refund_gives_back_one_request():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count as counting
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from ragfault.analysis.monitoring.rollups import Rollup, merge_by_key
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.io.datasets import load_handbook
-from ragfault.server.storage import TraceStore, open_store
+from ragfault.server.storage import TraceSelection, TraceStore, open_store
+from ragfault.server.storage.duckdb.connection import MIGRATIONS
 from ragfault.server.storage.outcome_rows import build_outcome_rows
 
 pytest.importorskip("duckdb", reason="the store needs the extra `server`")
@@ -57,6 +60,83 @@ def test_what_was_ever_counted_is_the_sum_of_all_roll_ups(tmp_path: Path):
     assert store.read_total_rollups() == sums
     assert sum(row.n for row in sums) == before
     store.close()
+
+
+def sum_by_hour(rollups: Iterable[Rollup]) -> list[Rollup]:
+    """Return roll-ups merged by hour."""
+    return list(merge_by_key(replace(row, minute=row.minute - row.minute % 60) for row in rollups))
+
+
+def test_roll_ups_by_hour_are_the_sums_of_those_by_minute(tmp_path: Path):
+    """Before and after tidying, also where an hour that was summed gets more; their counts are those of the values."""
+    store, outcomes = open_store(tmp_path), judged()
+    end = END // 60 * 60
+    for at in range(0, len(outcomes), 10):
+        part = outcomes[at::3] if at < 20 else outcomes
+        store.append_traces([row.trace for row in part]).result()
+        store.add_outcomes(part, MEASURES, ("model",)).result()
+        for _ in range(2):
+            for cohort in ("", "*", None):
+                minutes = store.read_rollups(0, END, cohort=cohort)
+                assert list(store.read_rollups(0, end, cohort=cohort, grain=60)) == sum_by_hour(minutes) != []
+            products = [replace(row, minute=0) for row in store.read_products(0, END, END)]
+            assert list(store.read_products(0, end, end)) == products != []
+            store.compact().result()
+    counts = store.reader.fetch_rows("SELECT metric, count(*), sum(value) FROM scores GROUP BY metric ORDER BY metric")
+    scored = {metric: (n, pytest.approx(total, abs=1e-4)) for metric, n, total in counts}
+    totals = {row.metric: (row.n, row.sum) for row in store.read_rollups(0, end, cohort="", grain=end, route="a")}
+    others = {row.metric: (row.n, row.sum) for row in store.read_rollups(0, end, cohort="", grain=end, route="b")}
+    assert {
+        name: (n + others[name][0], total + others[name][1]) for name, (n, total) in totals.items() if name in scored
+    } == scored
+    store.close()
+
+
+def test_sorting_scores_changes_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Lists, searches and the worst traces are the same before and after, also with what comes later."""
+    monkeypatch.setattr("ragfault.server.storage.duckdb.store.SORTED_ROWS", 20)
+    store, outcomes = open_store(tmp_path), judged()
+
+    def read() -> list:
+        pages = [
+            store.list_traces(TraceSelection(sort="groundedness", order="ascending")),
+            store.list_traces(TraceSelection(metric="groundedness", high=0.9, route="a")),
+            store.list_traces(TraceSelection()),
+        ]
+        return [*pages, store.read_worst_traces("groundedness", 0, END), store.unsorted_scores >= 20]
+
+    for part in (outcomes[:10], outcomes[10:24], outcomes[24:]):
+        store.append_traces([row.trace for row in part]).result()
+        store.add_outcomes(part, MEASURES).result()
+        *before, waits = read()
+        rows = sorted(store.reader.fetch_rows("SELECT * FROM scores"))
+        for _ in range(3):
+            store.compact().result()
+        assert [*before, False] == read()
+        assert sorted(store.reader.fetch_rows("SELECT * FROM scores")) == rows
+        assert waits == (part != outcomes[24:])
+    store.close()
+
+
+def test_a_store_from_before_roll_ups_by_hour_gets_them(tmp_path: Path):
+    """The migration sums what there is, once."""
+    duckdb, outcomes = pytest.importorskip("duckdb"), judged()
+    store = open_store(tmp_path)
+    store.append_traces([row.trace for row in outcomes]).result()
+    store.add_outcomes(outcomes, MEASURES).result()
+    store.compact().result()
+    before = store.read_rollups(0, END // 60 * 60, grain=60)
+    store.close()
+    number = 1 + next(at for at, entry in enumerate(MIGRATIONS) if entry.name == "2026-11-22 roll-ups by hour")
+    with duckdb.connect(str(tmp_path / "ragfault.duckdb")) as con:
+        con.execute("DROP VIEW all_hours")
+        for table in ("hours", "product_hours", "sorted_scores"):
+            con.execute(f"DROP TABLE {table}")
+        con.execute(f"DELETE FROM migrations WHERE number >= {number}")
+    for _ in range(2):
+        store = open_store(tmp_path)
+        assert store.read_rollups(0, END // 60 * 60, grain=60) == before != ()
+        store.close()
 
 
 def test_a_trace_without_a_time_is_counted_when_it_came(tmp_path: Path):

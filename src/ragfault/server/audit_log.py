@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -27,7 +28,9 @@ MAX_FILE_BYTES = 50_000_000
 OLD_FILES = 4
 """Renamed files of a log that stay."""
 REFUSALS_PER_SECOND = 1.0
-"""Refused sign-ins that are recorded, on average: more would let strangers fill the log."""
+"""Refused sign-ins and tokens that are recorded, on average: more would let strangers fill the log."""
+REPEATS_PER_SECOND = 1 / 3600
+"""Refusals of one wrong token from one address that are recorded: a client that repeats it stands there each hour."""
 MAX_TEXT = 300
 """Characters of a target or detail, and of a user agent in the log of requests."""
 
@@ -39,10 +42,14 @@ class AuditLog:
         self._store = store
         self._file = _open_log(path)
         self._refusals = RateLimiter(REFUSALS_PER_SECOND)
+        self._repeats = RateLimiter(REPEATS_PER_SECOND, 1)
         store.delete_audit(time.time() - 86400 * AUDIT_DAYS)
 
     def record(self, request: Request, action: str, target: str = "", detail: str = "", who: str = "") -> None:
         """Record an action of the client of a request, and wait until it is stored."""
+        self._add(request, action, target, detail, who).result()
+
+    def _add(self, request: Request, action: str, target: str = "", detail: str = "", who: str = "") -> Future[None]:
         entry = AuditRecord(
             time=time.time(),
             who=who or getattr(request.state, "who", "") or "unknown",
@@ -52,12 +59,22 @@ class AuditLog:
             address=client_address(request),
         )
         self._write_line(entry)
-        self._store.add_audit(entry).result()
+        return self._store.add_audit(entry)
 
     def record_refusal(self, request: Request) -> None:
         """Record a refused sign-in, unless too many came at once."""
         if not self._refusals.take("all"):
             self.record(request, "sign_in_refused")
+
+    def record_wrong_token(self, request: Request, digest: str) -> None:
+        """Record a refused bearer token by its hash, once an hour for each address, without waiting for the store."""
+        client = f"{client_address(request)} {digest}"
+        if self._repeats.take(client):
+            return
+        if self._refusals.take("all"):
+            self._repeats.refund(client)
+        else:
+            self._add(request, "token_refused", request.url.path)
 
     def _write_line(self, entry: AuditRecord) -> None:
         line = {**msgspec.to_builtins(entry), "time": _format_moment(entry.time)}

@@ -289,6 +289,8 @@ class AccessControl:
         self._check_bearer(request)
         token = self.read_token(request, cookie=request.method == "GET" or getattr(request.state, "form", False))
         if token is None:
+            if text := _read_bearer(request):
+                request.app.state.audit.record_wrong_token(request, hash_secret(text))
             raise HTTPException(401, "a token is needed: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
         if role not in ROLE_GRANTS[token.role]:
             raise HTTPException(403, f'the token "{token.name}" is for {token.role}, not for {role}.')

@@ -166,9 +166,10 @@ class IncidentBuilder:
     def _describe_fault(self, incident: Incident, route: str | None, location: FaultLocation) -> Incident:
         fault = location.fault
         assert fault is not None
-        changes = {change.metric: change for change in location.changes}
+        changes = {change.metric: self._count_since(change, incident, route) for change in location.changes}
+        fault = replace(fault, evidence=tuple(changes.get(own.metric, own) for own in fault.evidence))
         change = next((c for c in _shown_changes(fault, location) if c.metric in self._measures), fault.evidence[0])
-        unit = "traces of the shorter window"
+        unit = "traces since the onset"
         by_name = {name if name == EQUAL_DEPTH else metric_name(name): change for name, change in changes.items()}
         return replace(
             incident,
@@ -180,6 +181,17 @@ class IncidentBuilder:
             suspects=tuple(suspect.stage for suspect in fault.suspects),
             remedies=fault.remedies,
         )
+
+    def _count_since(self, change: MetricChange, incident: Incident, route: str | None) -> MetricChange:
+        """Return a change with the number of its values since the onset, whichever of its windows has fewer."""
+        name = change.metric
+        if (name, route, None) not in self._series and name == EQUAL_DEPTH:
+            names = (key[0] for key in self._series if metric_name(key[0]) == "context_relevance")
+            name = next(names, name)
+        series = self._series.get((name, route, None))
+        if series is None:
+            return change
+        return replace(change, n=series.between(incident.interval.minute, self._until).value_count)
 
     def _describe_unnamed(self, incident: Incident, alert: Alert) -> Incident:
         """Describe an incident whose layer the tree does not name: the change of its metric, otherwise the limit."""

@@ -131,7 +131,8 @@ def parse_range(
 ) -> TimeRange:
     """Parse the parameters `since` and `until`, or `window` in minutes up to now. Raises UsageError.
 
-    `since` alone reaches up to now, and `until` alone back by `window`.
+    `since` alone reaches up to now, and `until` alone back by `window`. A window of two days or more begins and ends at
+    full hours.
     """
     text = query.get("window") or str(window)
     since, until = query.get("since"), query.get("until")
@@ -141,8 +142,12 @@ def parse_range(
     else:
         last = math.ceil(_parse_time(until) / 60) if until else server.next_minute
         size = last - math.floor(_parse_time(since) / 60) if since else size
-    if not 1 <= size <= longest or not 0 <= last < MAX_MINUTE:
+    most = longest + 60 if since else longest  # the links of a long window begin and end at full hours
+    if not 1 <= size <= most or not 0 <= last < MAX_MINUTE:
         raise UsageError(f"a window is 1 to {longest:,} minutes, and ends after it begins; got {size:,}.")
+    if size >= traffic_views.LONG_WINDOW:  # no minute that was chosen is left out
+        first, last = last - size, traffic_views.align_end(last, size)
+        size = traffic_views.align_end(last - first, size) if since or until else size
     return TimeRange(size, last, bool(since or until))
 
 

@@ -28,7 +28,7 @@ from ragfault.analysis.records import ChunkInsight
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo
 from ragfault.server.api.detail_views import get_latest_judge, open_run
-from ragfault.server.api.traffic_views import WINDOW_SEGMENTS, TrendPoint, fit_grain
+from ragfault.server.api.traffic_views import WINDOW_SEGMENTS, TrendPoint, align_end, choose_grain, fit_grain
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark, TraceSelection
 
@@ -47,7 +47,9 @@ class DriftView(Struct, frozen=True, kw_only=True):
 
     now: float
     window: int
-    """Minutes, up to now."""
+    """Minutes."""
+    until: int
+    """The minute after the last one."""
     route: str | None
     """None: all routes; empty: traces without a route."""
     run: str
@@ -56,18 +58,21 @@ class DriftView(Struct, frozen=True, kw_only=True):
     drift: TrafficDrift
 
 
-def load_drift(server: ServerState, run: str, route: str | None, window: int) -> DriftView:
-    """Compare the traffic of the last `window` minutes with a run of the store.
+def load_drift(server: ServerState, run: str, route: str | None, window: int, until: int | None = None) -> DriftView:
+    """Compare the traffic of `window` minutes, up to now or to before the minute `until`, with a run of the store.
 
     Raises UnknownName for an unknown run, UsageError where the two share no metric with a value.
     """
-    now, opened_run, until, measures = server.now(), open_run(server, run), server.next_minute, server.measures
-    grain = max(1, window // DRIFT_POINTS)
-    live = build_series(server.store.read_rollups(until - window, until, route=route, grain=grain))
-    queries = _load_queries(server, TraceSelection(since=60.0 * (until - window), route=route, limit=MAX_QUERIES))
+    now, opened_run, measures = server.now(), open_run(server, run), server.measures
+    until = align_end(server.next_minute, window) if until is None else until
+    since, grain = until - window, choose_grain(window, DRIFT_POINTS)
+    live = build_series(server.store.read_rollups(since, until, route=route, grain=grain))
+    selection = TraceSelection(since=60.0 * since, until=60.0 * until, route=route, limit=MAX_QUERIES)
+    queries = _load_queries(server, selection)
     return DriftView(
         now=now,
         window=window,
+        until=until,
         route=route,
         run=run,
         judges=(opened_run.manifest.judge, get_latest_judge(server)),
@@ -138,8 +143,8 @@ class InsightsView(Struct, frozen=True, kw_only=True):
 def load_insights(server: ServerState, route: str | None, window: int, until: int | None = None) -> InsightsView:
     """Load the insights of `window` minutes, up to now or to before the minute `until`."""
     now, store, measures = server.now(), server.store, server.measures
-    until = server.next_minute if until is None else until
-    since, grain = until - window, max(1, window // MAX_POINTS)
+    until = align_end(server.next_minute, window) if until is None else until
+    since, grain = until - window, choose_grain(window, MAX_POINTS)
     series = build_series(
         row
         for name in _select_metrics(measures)
@@ -230,7 +235,7 @@ def _build_distributions(
 
 def _load_chunk_series(server: ServerState, since: int, until: int) -> dict[SeriesKey, MetricSeries]:
     """Load relevance, usage and depth of chunks by position."""
-    grain = max(1, (until - since) // WINDOW_SEGMENTS)
+    grain = choose_grain(until - since, WINDOW_SEGMENTS)
     rollups = (
         rollup
         for name in (CHUNK_RELEVANCE, CHUNK_USE, "depth")

@@ -299,9 +299,12 @@ def get_drift(
     run: Annotated[str, Query(max_length=400)],
     route: TextParam = None,
     window: WindowParam = DAY_MINUTES,
+    since: TimeParam = "",
+    until: TimeParam = "",
 ) -> DriftView:
-    """Measure how far live traffic has moved from a run of the store."""
-    return load_drift(server, run, detail_views.parse_route(route), window)
+    """Measure how far live traffic has moved from a run of the store, over a window up to now or between two times."""
+    times = detail_views.parse_range(server, {"window": str(window), "since": since, "until": until})
+    return load_drift(server, run, detail_views.parse_route(route), times.window, times.until)
 
 
 @router.get("/traces.json", **INVALID)

@@ -56,6 +56,8 @@ MIN_ROUTE_VALUES = 20
 TRIAD_METRICS = ("context_relevance", "groundedness", "answer_relevance")
 WINDOW_SEGMENTS = 12
 """Segments of a window, whose means give the interval of the overall mean."""
+LONG_WINDOW = 2 * DAY_MINUTES
+"""Minutes from which on a window consists of full hours, which are read from roll-ups by hour."""
 
 
 class MetricTrend(Struct, frozen=True, kw_only=True):
@@ -222,8 +224,8 @@ def load_metric(
     Raises UnknownName for an unknown metric.
     """
     measure = _get_measure(server, name)
-    is_fixed, until = until is not None, server.next_minute if until is None else until
-    now, store, grain = server.now(), server.store, max(1, window // 240)
+    is_fixed, until = until is not None, align_end(server.next_minute, window) if until is None else until
+    now, store, grain = server.now(), server.store, choose_grain(window, 240)
     rollups = store.read_rollups(until - window, until, metric=name, route=route, grain=grain)
     better = (
         {} if server.ppi_estimator is None or is_fixed else server.ppi_estimator.estimate_window(name, window, route)
@@ -358,8 +360,33 @@ def _compute_trends(
 
 
 def fit_grain(window: int) -> int:
-    """Return the longest segment that divides a window into WINDOW_SEGMENTS or more."""
-    return next(size for size in range(max(1, window // WINDOW_SEGMENTS), 0, -1) if window % size == 0)
+    """Return the longest segment that divides a window into WINDOW_SEGMENTS or more, of full hours in a long one.
+
+    >>> fit_grain(90), fit_grain(1440), fit_grain(53 * 60)
+    (6, 120, 60)
+    """
+    unit = 60 if window >= LONG_WINDOW and window % 60 == 0 else 1
+    window //= unit
+    return unit * next(size for size in range(max(1, window // WINDOW_SEGMENTS), 0, -1) if window % size == 0)
+
+
+def choose_grain(window: int, points: int) -> int:
+    """Return the minutes of each of about `points` segments of a window, full hours in a long one.
+
+    >>> choose_grain(1440, 240), choose_grain(7 * 1440, 240), choose_grain(30 * 1440, 240)
+    (6, 60, 180)
+    """
+    grain = max(1, window // points)
+    return grain if window < LONG_WINDOW else align_end(grain, window)
+
+
+def align_end(minute: int, window: int) -> int:
+    """Return the end of a window: the next full hour where the window is long.
+
+    >>> align_end(121, 60), align_end(121, 10_080)
+    (121, 180)
+    """
+    return minute if window < LONG_WINDOW else -(-minute // 60) * 60
 
 
 def _add_ppi(server: ServerState, trend: MetricTrend) -> MetricTrend:

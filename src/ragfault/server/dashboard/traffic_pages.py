@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, RollingMean
 from ragfault.analysis.scorecard import HEALTH_PARTS
-from ragfault.errors import UsageError
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Layer
 from ragfault.reports.charts.svg import draw_bins, draw_forest_plot, draw_whisker
@@ -345,9 +344,9 @@ def _group_cohorts(cohorts: Iterable[RollingMean]) -> dict[str, dict[str, dict[s
 def show_drift(request: Request) -> Response:
     """Show the drift of live traffic from a run."""
     server, query = get_server(request), request.query_params
-    window = _parse_window(query.get("window") or str(DAY_MINUTES), 1, 366 * DAY_MINUTES)
+    times = detail_views.parse_range(server, query)
     run, route = query.get("run"), query.get("route") or None
-    drift = load_drift(server, run, detail_views.parse_route(route), window) if run else None
+    drift = load_drift(server, run, detail_views.parse_route(route), times.window, times.until) if run else None
     return render_page(
         request,
         "drift",
@@ -356,19 +355,13 @@ def show_drift(request: Request) -> Response:
         runs=[line.name for line in traffic_views.list_runs(server)],
         folder=str(server.settings.runs_folder),
         latest=MAX_QUERIES,
-        window=window,
+        times=times,
         windows=TIME_PRESETS,
         route=route,
         routes=server.store.list_routes(),
         measures=server.measures,
         whisker=draw_whisker,
     )
-
-
-def _parse_window(text: str, low: int, high: int) -> int:
-    if not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
-        raise UsageError(f'a window is {low} to {high:,} minutes, got "{text[:40]}".')
-    return int(text)
 
 
 @traffic_router.get("/compare")

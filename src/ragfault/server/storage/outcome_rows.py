@@ -164,19 +164,21 @@ def build_rollups(
     return roll_up(observations, add_derived(measures)), sum_products(observations, METRIC_PAIRS)
 
 
-def build_rollup_columns(rollups: Sequence[Rollup]) -> dict[str, list[Any]]:
-    """Return the columns of a table of roll-ups."""
+def build_rollup_columns(rollups: Sequence[Rollup], grain: int = 1) -> dict[str, list[Any]]:
+    """Return the columns of a table of roll-ups; their minutes are those in which segments of `grain` minutes begin."""
     columns: dict[str, list[Any]] = {
         name: [getattr(rollup, name) for rollup in rollups]
-        for name in ("metric", "minute", "n", "squares", "undefined", "failed")
+        for name in ("metric", "n", "squares", "undefined", "failed")
     }
+    columns["minute"] = [rollup.minute - rollup.minute % grain for rollup in rollups]
     columns["route"] = [rollup.route or "" for rollup in rollups]
     columns["cohort"] = [rollup.cohort or "" for rollup in rollups]
     columns["total"] = [rollup.sum for rollup in rollups]
     return columns | {name: [rollup.bins[at] for rollup in rollups] for at, name in enumerate(BIN_COLUMNS)}
 
 
-def build_product_columns(products: Sequence[ProductSums]) -> dict[str, list[Any]]:
-    """Return the columns of the table of sums of products."""
+def build_product_columns(products: Sequence[ProductSums], grain: int = 1) -> dict[str, list[Any]]:
+    """Return the columns of a table of sums of products; for `grain` see `build_rollup_columns`."""
     columns = {name: [getattr(product, name) for product in products] for name in ProductSums.__struct_fields__}
+    columns["minute"] = [product.minute - product.minute % grain for product in products]
     return columns | {"route": [product.route or "" for product in products]}

@@ -33,8 +33,9 @@ class RollupTables(TraceTables, NoteTables):
     """The outcomes of a store, and the roll-ups that they are summed into."""
 
     ROLLUPS: ClassVar[str] = "rollups"
+    HOURS: ClassVar[str] = "hours"
     TOTALS: ClassVar[str] = "sums"
-    """The tables, or views, of the roll-ups by minute and of all time."""
+    """The tables, or views, of the roll-ups by minute, by hour and of all time."""
 
     def add_outcomes(
         self,
@@ -118,6 +119,7 @@ class RollupTables(TraceTables, NoteTables):
     ) -> tuple[Rollup, ...]:
         """Return the roll-ups from minute `since` to before `until`, merged over `grain` minutes, by key.
 
+        Where begin, end and grain are whole hours, roll-ups by hour are read, which are the sums of those by minute.
         `cohort`: an empty text for whole routes, None for everything, "*" for cohorts alone. The `worst` of the
         roll-ups are empty: see `read_worst_traces`. Without `bins` the histograms are empty, which is faster.
         """
@@ -130,10 +132,11 @@ class RollupTables(TraceTables, NoteTables):
             if value is not None:
                 parts.append(f"{name} = {{{name}:String}}")
                 parameters[name] = value
+        table = self.ROLLUPS if since % 60 or until % 60 or grain % 60 else self.HOURS
         names = SUM_COLUMNS if bins else SUM_COLUMNS[: -len(BIN_COLUMNS)]
         rows = self.reader.fetch_rows(
             "SELECT metric, route, cohort, minute - (minute - {since:Int64}) % {grain:Int64} AS stretch, "
-            f"{_sum_columns(names)} FROM {self.ROLLUPS} WHERE {' AND '.join(parts)} "
+            f"{_sum_columns(names)} FROM {table} WHERE {' AND '.join(parts)} "
             "GROUP BY metric, route, cohort, stretch ORDER BY metric, route, cohort, stretch",
             **parameters,
         )
@@ -148,10 +151,11 @@ class RollupTables(TraceTables, NoteTables):
         return tuple(_build_rollup((metric, route, "", 0, *sums)) for metric, route, *sums in rows)
 
     def read_products(self, since: int, until: int, grain: int = 1) -> tuple[ProductSums, ...]:
-        """Return the sums of products of pairs of metrics, merged over `grain` minutes."""
+        """Return the sums of products of pairs of metrics, merged over `grain` minutes; for whole hours see above."""
+        table = "products" if since % 60 or until % 60 or grain % 60 else "product_hours"
         rows = self.reader.fetch_rows(
             "SELECT first, second, route, minute - (minute - {since:Int64}) % {grain:Int64} AS stretch, "
-            "sum(n), sum(x), sum(y), sum(xx), sum(yy), sum(xy) FROM products "
+            f"sum(n), sum(x), sum(y), sum(xx), sum(yy), sum(xy) FROM {table} "
             "WHERE minute >= {since:Int64} AND minute < {until:Int64} "
             "GROUP BY first, second, route, stretch ORDER BY first, second, route, stretch",
             since=since,

@@ -314,6 +314,21 @@ MIGRATIONS: tuple[Migration, ...] = (
         ),
     ),
     Migration("2026-11-22 use of gold", ("ALTER TABLE outcomes ADD COLUMN IF NOT EXISTS gold LowCardinality(String)",)),
+    Migration(
+        "2026-11-22 roll-ups by hour",
+        (
+            "CREATE TABLE IF NOT EXISTS hours AS rollups "
+            f"ENGINE = SummingMergeTree ORDER BY (minute, metric, route, cohort) {_DEDUPLICATION}",
+            "TRUNCATE TABLE hours",
+            f"INSERT INTO hours SELECT metric, route, cohort, minute - minute % 60, {', '.join(SUM_COLUMNS)} "
+            "FROM rollups",
+            "CREATE TABLE IF NOT EXISTS product_hours AS products "
+            f"ENGINE = SummingMergeTree ORDER BY (minute, first, second, route) {_DEDUPLICATION}",
+            "TRUNCATE TABLE product_hours",
+            "INSERT INTO product_hours SELECT first, second, route, minute - minute % 60, n, x, y, xx, yy, xy "
+            "FROM products",
+        ),
+    ),
 )
 """Migrations by number, from 1."""
 

@@ -276,9 +276,11 @@ class ClickHouseStore(TraceStore):
         rollups, products = build_rollups(numbered, measures)
         self.writer.insert("scores", _add_times(numbered, build_value_columns(numbered)), token)
         self.writer.insert("rollups", build_rollup_columns(rollups), token)
+        self.writer.insert("hours", build_rollup_columns(rollups, 60), token)
         totals = build_rollup_columns([rollup for rollup in rollups if rollup.cohort is None])
         self.writer.insert("sums", {name: totals[name] for name in ("metric", "route", *SUM_COLUMNS)}, token)
         self.writer.insert("products", build_product_columns(products), token)
+        self.writer.insert("product_hours", build_product_columns(products, 60), token)
 
     def _find_last_batch(self) -> int:
         return int(self.writer.fetch_value("SELECT max(batch) FROM outcomes"))

@@ -162,6 +162,9 @@ _ROLLUP_COLUMNS = (
     + _declare_sums("INTEGER")
 )
 
+HOURLY_SUMS = "minute - minute % 60 AS minute, " + ", ".join(f"sum({name}) AS {name}" for name in SUM_COLUMNS)
+"""The columns of roll-ups by hour, made of those by minute."""
+
 _TOTAL_NAMES = ", ".join(("metric", "route", *SUM_COLUMNS))
 
 MIGRATIONS: tuple[Migration, ...] = (
@@ -209,6 +212,26 @@ MIGRATIONS: tuple[Migration, ...] = (
         ),
     ),
     Migration("2026-11-22 use of gold", ("ALTER TABLE outcomes ADD COLUMN gold VARCHAR",)),
+    Migration(
+        "2026-11-22 roll-ups by hour",
+        (
+            "CREATE TABLE hours (metric VARCHAR NOT NULL, route VARCHAR NOT NULL, cohort VARCHAR NOT NULL, "
+            f"minute INTEGER NOT NULL, {_declare_sums('BIGINT')})",
+            f"INSERT INTO hours SELECT metric, route, cohort, {HOURLY_SUMS} FROM rollups "
+            "GROUP BY metric, route, cohort, minute - minute % 60 ORDER BY minute - minute % 60, metric",
+            "CREATE VIEW all_hours AS SELECT * FROM hours UNION ALL "
+            "SELECT * REPLACE (minute - minute % 60 AS minute) FROM deltas",
+        ),
+    ),
+    Migration(
+        "2026-11-22 products by hour",
+        (
+            "CREATE TABLE product_hours AS SELECT first, second, route, minute - minute % 60 AS minute, "
+            "sum(n)::BIGINT AS n, sum(x) AS x, sum(y) AS y, sum(xx) AS xx, sum(yy) AS yy, sum(xy) AS xy FROM products "
+            "GROUP BY first, second, route, minute - minute % 60",
+        ),
+    ),
+    Migration("2026-11-22 scores sorted by metric", ("CREATE TABLE sorted_scores (last BIGINT NOT NULL)",)),
 )
 """Migrations by number, from 1."""
 

@@ -14,6 +14,7 @@ from ragfault.errors import InputError, OutputError
 from ragfault.io.error_collector import IdSet
 from ragfault.server.storage.duckdb.connection import (
     CONFIG,
+    HOURLY_SUMS,
     MIGRATIONS,
     DuckDBConnection,
     adopt_first_schema,
@@ -35,7 +36,14 @@ from ragfault.server.storage.records import SpotCheckSample, TraceState
 from ragfault.server.storage.rollups import OutcomeBatch
 from ragfault.server.storage.spot_checks import SpotCheckStore
 from ragfault.server.storage.store import TraceStore
-from ragfault.server.storage.store_engine import DatabaseConnection, WriteQueue, WriteRequest, migrate, run_requests
+from ragfault.server.storage.store_engine import (
+    DatabaseConnection,
+    WriteQueue,
+    WriteRequest,
+    decode_scores,
+    migrate,
+    run_requests,
+)
 
 COVERED_DRAWS = (
     "WITH cut AS (SELECT floor(d.received / 86400) AS day, min(d.number) AS first FROM draws d WHERE d.taken "
@@ -130,6 +138,12 @@ ID_BATCH = 10_000
 COUNT_MINUTES = 10
 """Latest minutes whose counts are merged; older ones were before."""
 
+SORTED_ROWS = 1_000_000
+"""Scores that are sorted at once, some row groups of DuckDB."""
+
+LAST_SORTED = "SELECT coalesce(max(last), 0) FROM sorted_scores"
+"""The query of the highest number of a trace whose scores are sorted."""
+
 KEY_COLUMNS = "metric, route, cohort, minute"
 
 COPY_NAME = "backup_copy"
@@ -165,6 +179,7 @@ class DuckDBStore(TraceStore):
 
     TEXT_MATCH = "contains(lower({column}), lower({text:String}))"
     ROLLUPS = "all_rollups"
+    HOURS = "all_hours"
     TOTALS = "all_sums"
 
     def __init__(self, folder: Path) -> None:
@@ -245,15 +260,11 @@ class DuckDBStore(TraceStore):
         self.writer.execute("DELETE FROM pending WHERE number IN {numbers:Array(Int64)}", numbers=list(numbers))
 
     def _load_outcomes(self, numbers: Sequence[int]) -> dict[int, tuple[TraceState, dict[str, float]]]:
-        query = "SELECT number, state FROM outcomes WHERE number IN {among:Array(Int64)}"
-        outcomes: dict[int, tuple[TraceState, dict[str, float]]] = {
-            number: (state, {}) for number, state in self.reader.fetch_among(query, numbers)
+        query = "SELECT number, state, scores FROM outcomes WHERE number IN {among:Array(Int64)}"
+        return {
+            number: (state, {score.metric: score.value for score in decode_scores(scores) if score.value is not None})
+            for number, state, scores in self.reader.fetch_among(query, numbers)
         }
-        query = "SELECT number, metric, value FROM scores WHERE number IN {among:Array(Int64)}"
-        for number, metric, value in self.reader.fetch_among(query, numbers):
-            if number in outcomes:
-                outcomes[number][1][metric] = value
-        return outcomes
 
     def _delete_older(self, bound: float) -> int:
         deleted = int(
@@ -281,10 +292,15 @@ class DuckDBStore(TraceStore):
         self.writer.insert("scores", build_value_columns(numbered))
         rollups, products = build_rollups(numbered, batch.measures)
         self.writer.insert("deltas", build_rollup_columns(rollups))
-        self.writer.insert("products", build_product_columns(products))
+        for table, columns in (
+            ("products", build_product_columns(products)),
+            ("product_hours", build_product_columns(products, 60)),
+        ):
+            self.writer.insert(table, columns)
 
     def compact(self) -> Future[None]:
-        """Merge the added roll-ups into those by minute and those of all time."""
+        """Merge the added roll-ups into those by minute, by hour and of all time, and sort scores by metric."""
+        self.submit(self._sort_scores)
         return self.submit(self._compact)
 
     def _compact(self, con: DatabaseConnection) -> None:
@@ -297,6 +313,19 @@ class DuckDBStore(TraceStore):
         con.execute(f"CREATE TEMP TABLE summed AS SELECT metric, route, {sums} FROM all_sums GROUP BY metric, route")
         con.execute("DELETE FROM rollups WHERE minute IN (SELECT minute FROM touched)")
         con.execute("INSERT INTO rollups SELECT * FROM merged ORDER BY minute, metric, route, cohort")
+        con.execute("DELETE FROM hours WHERE minute IN (SELECT minute - minute % 60 FROM touched)")
+        con.execute(
+            f"INSERT INTO hours SELECT metric, route, cohort, {HOURLY_SUMS} FROM rollups "
+            "WHERE minute - minute % 60 IN (SELECT minute - minute % 60 FROM touched) "
+            "GROUP BY metric, route, cohort, minute - minute % 60 ORDER BY minute - minute % 60, metric"
+        )
+        con.execute(
+            "CREATE TEMP TABLE hourly AS SELECT first, second, route, minute, sum(n)::BIGINT AS n, sum(x) AS x, "
+            "sum(y) AS y, sum(xx) AS xx, sum(yy) AS yy, sum(xy) AS xy FROM product_hours "
+            "WHERE minute IN (SELECT minute - minute % 60 FROM touched) GROUP BY first, second, route, minute"
+        )
+        con.execute("DELETE FROM product_hours WHERE minute IN (SELECT minute FROM hourly)")
+        con.execute("INSERT INTO product_hours SELECT * FROM hourly")
         con.execute("DELETE FROM sums")
         con.execute("INSERT INTO sums SELECT * FROM summed")
         con.execute("DELETE FROM deltas")
@@ -306,8 +335,32 @@ class DuckDBStore(TraceStore):
         )
         con.execute("DELETE FROM counts WHERE minute >= (SELECT min(minute) FROM counted)")
         con.execute("INSERT INTO counts SELECT name, minute, n FROM counted")
-        for table in ("summed", "merged", "touched", "counted"):
+        for table in ("summed", "merged", "touched", "hourly", "counted"):
             con.execute(f"DROP TABLE {table}")
+
+    @property
+    def unsorted_scores(self) -> int:
+        """The number of scores that are in the order of their arrival."""
+        last = self.reader.fetch_value(LAST_SORTED)
+        return int(self.reader.fetch_value("SELECT count(*) FROM scores WHERE number > {last:Int64}", last=last))
+
+    def _sort_scores(self, con: DatabaseConnection) -> None:
+        """Sort the newest scores by metric once there are SORTED_ROWS: a query of one metric skips the others."""
+        rows = self.unsorted_scores
+        if rows < SORTED_ROWS:
+            return
+        last = con.fetch_value(LAST_SORTED)
+        newer = "FROM scores WHERE number > {last:Int64}"
+        end = con.fetch_value(f"SELECT max(number) {newer}", last=last)
+        if rows > 2 * SORTED_ROWS:  # a store from before scores were sorted: a part each time
+            share = SORTED_ROWS / rows
+            end = con.fetch_value(f"SELECT quantile_disc(number, {share:.9f}) {newer}", last=last)
+        part = f"{newer} AND number <= {{end:Int64}}"
+        con.execute(f"CREATE TEMP TABLE unsorted AS SELECT * {part}", last=last, end=end)
+        con.execute(f"DELETE {part}", last=last, end=end)
+        con.execute("INSERT INTO scores SELECT * FROM unsorted ORDER BY metric, time")
+        con.execute("DROP TABLE unsorted")
+        con.insert("sorted_scores", {"last": [end]})
 
     def _add_notes(self, con: DatabaseConnection, notes: Sequence[StoredNote]) -> None:
         for note in notes:
