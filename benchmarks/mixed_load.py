@@ -42,6 +42,7 @@ PAGES = (
     "/traces?text=harbour",
     "/metrics/groundedness",
     "/insights",
+    "/versions",
     "/incidents",
     "/alerts",
     "/metrics",

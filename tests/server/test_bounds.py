@@ -22,7 +22,8 @@ from ragfault.server import ServerSettings, create_app
 PAGES = (
     "/", "/overview.json", "/metrics", "/metrics/groundedness", "/metrics/groundedness.json", "/insights",
     "/insights.json", "/traces", "/traces.json", "/traces.json?limit=500", "/incidents", "/incidents.json", "/alerts",
-    "/alerts.json", "/compare", "/drift", "/runs", "/settings", "/settings.json",
+    "/alerts.json", "/compare", "/drift", "/runs", "/settings", "/settings.json", "/versions",
+    "/versions.json", "/labels.json", "/clusters.json",
 )  # fmt: skip
 TRACES, ROUTES = 10_000, 1500
 

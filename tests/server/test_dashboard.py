@@ -16,9 +16,11 @@ pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
 from dashboard_server import BEGAN, Client, DashboardServer
+from ragfault.errors import UnknownName
 from ragfault.evaluation.agreement.human_labels import fingerprint_answer
 from ragfault.records import Chunk, Step, Trace
 from ragfault.server import issue_token
+from ragfault.server.api.detail_views import load_clusters
 from ragfault.server.dashboard.page_renderer import local_path, trace_url
 from ragfault.server.security import CONTENT_SECURITY_POLICY
 from sample_reports import HOSTILE
@@ -29,6 +31,8 @@ PAGES = (
     "/metrics/latency?window=360&route=website",
     "/insights",
     "/insights?window=360&route=website",
+    "/versions",
+    "/versions?field=model&window=10080",
     "/drift",
     "/compare",
     "/traces",
@@ -250,6 +254,15 @@ def test_clusters_are_detected_changed_and_promoted(watched: tuple[DashboardServ
     server, _ = watched
     assert client.send("/clusters", hours="24").status == 303
     text = client.ask("/clusters").text
+    state = watched[0].app.state.server
+    full, listed, after = load_clusters(state).clusters, [], ""
+    while after is not None:
+        page = load_clusters(state, after, 1)
+        listed, after = [*listed, *page.clusters.clusters], page.next
+    assert tuple(listed) == full.clusters != ()
+    assert page.clusters.ungrouped == full.ungrouped
+    with pytest.raises(UnknownName):
+        load_clusters(state, "c-nothing")
     id_ = re.findall(r'<article class="card cluster" id="(c-[^"]+)"', text)[0]
     assert client.send(f"/clusters/{id_}", action="assign", to="<b>ann</b>").status == 303
     assert client.send(f"/clusters/{id_}", action="resolve").status == 303

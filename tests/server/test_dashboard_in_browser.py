@@ -27,6 +27,7 @@ PLACES = ["target-size", "scrollable-region-focusable"]
 PAGES = {
     "overview": "/",
     "insights": "/insights?window=360",
+    "versions": "/versions?field=model&window=360",
     "drift": "/drift?run=before&window=60",
     "no drift": "/drift",
     "metric": "/metrics/groundedness?window=360",

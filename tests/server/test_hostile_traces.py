@@ -47,6 +47,7 @@ PAGES = {
     "route": f"/metrics/groundedness?route={ROUTE}",
     "insights": "/insights",
     "insights of a route": f"/insights?route={ROUTE}",
+    "versions": "/versions",
     "drift": f"/drift?run={quote(FOLDER, safe='')}",
     "compare": f"/compare?route={ROUTE}&since=0&until=60&since2=60&until2=120",
     "traces": "/traces?limit=20",

@@ -12,8 +12,10 @@ pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
 from dashboard_server import BEGAN, DashboardServer
 from ragfault.errors import UnknownName, UsageError
-from ragfault.server.api.insight_views import TRIAD, load_drift, load_insights
-from ragfault.server.api.traffic_views import MetricTrend
+from ragfault.evaluation.agreement.human_labels import HumanLabel, HumanVerdicts
+from ragfault.server.api.detail_views import parse_range
+from ragfault.server.api.insight_views import TRIAD, load_drift, load_insights, load_versions
+from ragfault.server.api.traffic_views import LONG_WINDOW, MetricTrend
 from ragfault.server.dashboard.page_renderer import _build_environment
 from ragfault.server.scoring.ppi_estimates import PpiEstimate
 from ragfault.server.storage import TraceSelection, export_run
@@ -97,3 +99,70 @@ def test_a_ppi_estimate_has_its_interval():
     )  # fmt: skip
     assert show(lost).strip() == ""
     assert "not corrected: &lt;b&gt;no price" in show(lost, True)
+
+
+def test_versions_stand_side_by_side(watched: DashboardServer):
+    """Each metric has the mean of each version over its own traces, and the difference of the last two."""
+    server = watched.app.state.server
+    view = load_versions(server, "model", DAY)
+    assert view.field == "model"
+    assert len(view.versions) == 2
+    end = server.next_minute
+    for at, version in enumerate(view.versions):
+        for row in view.rows:
+            rows = server.store.read_rollups(end - DAY, end, metric=row.metric, cohort=f"model={version}", grain=DAY)
+            mean = row.means[at]
+            assert (0 if mean is None else mean.n) == sum(part.n for part in rows)
+            if mean is not None:
+                assert mean.interval.mean == pytest.approx(rows[0].sum / rows[0].n)
+    both = [row for row in view.rows if row.difference is not None]
+    assert both
+    for row in both:
+        first, second = (mean.interval.mean for mean in row.means[-2:])
+        assert row.difference.mean == pytest.approx(second - first)
+    assert not load_versions(server, "nothing", DAY).versions
+
+
+def test_drift_is_of_the_chosen_time(watched: DashboardServer):
+    """Up to now or between two times; values of other times do not count."""
+    server = watched.app.state.server
+    first, end = int(BEGAN.timestamp() // 60), server.next_minute
+    parts = [
+        load_drift(server, "before", None, 60, first + 60),
+        load_drift(server, "before", None, end - first - 60, end),
+        load_drift(server, "before", None, end - first),
+    ]
+    live = [{row.metric: row.difference.n for row in part.drift.scores} for part in parts]
+    assert parts[0].until == first + 60
+    evaluated = live[0]["groundedness"] + live[1]["groundedness"] - live[2]["groundedness"]  # counted in each
+    assert 2 * evaluated == live[0]["groundedness"]  # the hour beside the run of it
+
+
+def test_a_long_window_has_full_hours(watched: DashboardServer):
+    """It contains every minute that was chosen; its links choose the same one."""
+    server = watched.app.state.server
+    for size in (LONG_WINDOW, 7 * DAY + 17):
+        until = server.next_minute
+        chosen = {"since": str(60 * (until - size)), "until": str(60 * until)}
+        times = parse_range(server, chosen)
+        assert (times.until % 60, times.window % 60) == (0, 0)
+        assert until - size - 60 < times.until - times.window <= until - size
+        assert times.until >= until
+        assert parse_range(server, dict(pair.split("=") for pair in times.query.split("&"))) == times
+    assert parse_range(server, {"window": str(7 * DAY)}).window == 7 * DAY
+    assert parse_range(server, {}).until == server.next_minute
+
+
+def test_labels_are_listed_in_pages(watched: DashboardServer):
+    """Following `next` lists each label once, in the order in which they came."""
+    store = watched.app.state.server.store
+    labels = [HumanLabel(trace=f"t{at % 3}", verdicts=HumanVerdicts(), by=str(at)) for at in range(7)]
+    for label in labels:
+        store.add_label(label).result()
+    listed, page = [], store.list_labels(limit=3)
+    while page.next is not None:
+        listed += page.labels
+        page = store.list_labels(page.next, limit=3)
+    assert [*listed, *page.labels] == labels
+    assert store.count_labels() == 7
+    assert [label.by for label in store.read_labels("t0", limit=2)] == ["3", "6"]

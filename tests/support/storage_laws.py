@@ -276,6 +276,25 @@ def test_rollups_come_merged(filled_store):
     assert len(merge_by_key(rollups)) == len(rollups)
 
 
+def test_rollups_by_hour_are_sums_of_those_by_minute(filled_store):
+    """Whole hours are read from tables of their own, which say the same as minutes do; so are sums of products."""
+    store, _ = filled_store
+    end = 2**31 // 60 * 60
+    for cohort in ("", "*", None):
+        minutes = [
+            replace(row, minute=row.minute - row.minute % 60) for row in store.read_rollups(0, end, cohort=cohort)
+        ]
+        assert list(map(_plain, store.read_rollups(0, end, cohort=cohort, grain=60))) == list(
+            map(_plain, merge_by_key(minutes))
+        )
+    hours, minutes = (store.read_products(0, last, end) for last in (end, end - 1))
+    assert hours
+    assert [(row.first, row.second, row.route, row.n) for row in hours] == [
+        (row.first, row.second, row.route, row.n) for row in minutes
+    ]
+    assert [row.xy for row in hours] == pytest.approx([row.xy for row in minutes])
+
+
 def test_products_merge_to_those_of_the_window(filled_store):
     """Products over a long grain are the sums of those by minute, one for each pair and route."""
     store, _ = filled_store

@@ -32,7 +32,7 @@ from ragfault.stats.intervals import wilson_interval
 from ragfault.text.number_format import format_number
 
 if TYPE_CHECKING:
-    from ragfault.analysis.clusters import ClusterRegistry, ClusterReport
+    from ragfault.analysis.clusters import Cluster, ClusterReport
 
 
 VIEWS_SETTING = "views"
@@ -43,6 +43,12 @@ CLUSTERS_SETTING = "clusters"
 
 MAX_LABELED_TRACES = 500
 """Latest labelled traces that the page of the judge covers."""
+
+MAX_LABELS = 5000
+"""Latest labels among which these are."""
+
+MAX_MEMBERS = 200
+"""Traces of a cluster that its views list."""
 
 
 class WindowComparison(Struct, frozen=True, kw_only=True):
@@ -234,32 +240,55 @@ class ClustersView(Struct, frozen=True, kw_only=True):
     since: float | None = None
     """Start of the clustered traffic."""
     clusters: Any = None
-    """A `ragfault.analysis.clusters.ClusterReport`."""
-    registry: Any = None
-    """A `ragfault.analysis.clusters.ClusterRegistry`."""
+    """A `ragfault.analysis.clusters.ClusterReport` with a page of its clusters, and at most 200 members of each."""
+    next: str | None = None
+    """`after` of the next page of clusters; None on the last page."""
     promoted: int = 0
     """Cases in the evaluation set of the store."""
 
 
-def load_clusters(server: ServerState) -> ClustersView:
-    """Load the latest clusters."""
+def load_clusters(server: ServerState, after: str = "", limit: int = traffic_views.PAGE_LINES) -> ClustersView:
+    """Load a page of the latest clusters: `limit` of them, behind the one with the id `after`.
+
+    Failures that are in no cluster are on the last page. Raises UnknownName for an id that is of no cluster.
+    """
     missing = "pip install 'ragfault[cluster]'" if find_spec("sklearn") is None else None
     saved: Mapping[str, Any] = server.store.read_setting(CLUSTERS_SETTING, {})
     path = server.settings.data_folder / "promoted.jsonl"
     promoted = path.read_bytes().count(b"\n") if path.is_file() else 0
     if not saved:
         return ClustersView(install_hint=missing, promoted=promoted)
-    clusters, registry = _decode_clusters(saved)
+    report = _decode_clusters(saved)
+    ids = [cluster.id for cluster in report.clusters]
+    if after and after not in ids:
+        raise UnknownName("cluster", after, ids, hint="The clusters may have been made anew.")
+    first = ids.index(after) + 1 if after else 0
+    page, is_last = report.clusters[first : first + limit], first + limit >= len(ids)
+    shown = replace(
+        report,
+        clusters=tuple(map(_bound_cluster, page)),
+        ungrouped=_bound_cluster(report.ungrouped) if is_last and report.ungrouped is not None else None,
+        gone=report.gone[: traffic_views.PAGE_LINES],
+    )
     times = {name: saved[name] for name in ("time", "since")}
-    return ClustersView(install_hint=missing, clusters=clusters, registry=registry, promoted=promoted, **times)
+    return ClustersView(
+        install_hint=missing, clusters=shown, next=None if is_last else page[-1].id, promoted=promoted, **times
+    )
 
 
-def _decode_clusters(saved: Mapping[str, Any]) -> tuple[ClusterReport, ClusterRegistry]:
+def _bound_cluster(cluster: Cluster) -> Cluster:
+    """Return a cluster without what only recognises it, and with MAX_MEMBERS members."""
+    return replace(
+        cluster, members=cluster.members[:MAX_MEMBERS], failure_keys=(), centroid=(), terms={}, words=cluster.words[:50]
+    )
+
+
+def _decode_clusters(saved: Mapping[str, Any]) -> ClusterReport:
     from ragfault.analysis.clusters import ClusterRegistry, ClusterReport
     from ragfault.analysis.clusters.registry import apply_registry
 
     registry = msgspec.convert(saved["registry"], ClusterRegistry)
-    return apply_registry(msgspec.convert(saved["found"], ClusterReport), registry), registry
+    return apply_registry(msgspec.convert(saved["found"], ClusterReport), registry)
 
 
 def list_trace_clusters(server: ServerState, trace: str) -> list[tuple[str, str]]:
@@ -267,8 +296,7 @@ def list_trace_clusters(server: ServerState, trace: str) -> list[tuple[str, str]
     saved: Mapping[str, Any] = server.store.read_setting(CLUSTERS_SETTING, {})
     if not saved:
         return []
-    clusters, _ = _decode_clusters(saved)
-    return [(cluster.id, cluster.name) for cluster in clusters.clusters if trace in cluster.members]
+    return [(cluster.id, cluster.name) for cluster in _decode_clusters(saved).clusters if trace in cluster.members]
 
 
 class VerdictAgreement(Struct, frozen=True, kw_only=True):
@@ -298,14 +326,14 @@ class JudgeView(Struct, frozen=True, kw_only=True):
 def load_judge_view(server: ServerState) -> JudgeView:
     """Load the card of the server's judge and its agreement with labels."""
     name = server.settings.judge.partition(":")[0]
-    labels = server.store.read_labels()
+    labels = server.store.read_labels(limit=MAX_LABELS)
     path = server.settings.calibration
     return JudgeView(
         judge=server.settings.judge,
         profile=server.settings.profile,
         card=load_card(name) if name in list_cards() and path is None else None,
         calibration=None if path is None else replace(read_calibration(path), source=()),
-        labels=len(labels),
+        labels=server.store.count_labels(),
         agreement=tuple(_measure_agreement(server, labels)),
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,15 +24,19 @@ from ragfault.analysis.monitoring.windows import (
     compute_correlations,
     describe_distribution,
     rolling_means,
+    window_difference,
     window_insights,
+    window_mean,
 )
 from ragfault.analysis.records import ChunkInsight
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo
+from ragfault.records import Layer
 from ragfault.server.api.detail_views import get_latest_judge, open_run
 from ragfault.server.api.traffic_views import WINDOW_SEGMENTS, TrendPoint, align_end, choose_grain, fit_grain
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark, TraceSelection
+from ragfault.stats import Difference, Interval
 
 MAX_QUERIES = 1000
 """Latest live queries of the window whose words are compared."""
@@ -103,6 +109,118 @@ MAX_POINTS = 120
 
 MAX_COHORTS = 20
 """Cohorts shown per field, those with the most traffic."""
+
+
+MAX_VERSIONS = 4
+"""Versions that stand side by side, those with the most traffic."""
+
+
+class VersionMean(Struct, frozen=True, kw_only=True):
+    """Mean of one metric over the traces of one version."""
+
+    n: int
+    interval: Interval
+
+
+class VersionRow(Struct, frozen=True, kw_only=True):
+    """Means of one metric by version."""
+
+    metric: str
+    layer: Layer
+    better: Literal["higher", "lower"]
+    means: tuple[VersionMean | None, ...]
+    """In the order of the versions; None where a version has no value."""
+    difference: Difference | None
+    """The last version less the one before, with Welch's interval; None where one of them has no value."""
+
+
+class VersionsView(Struct, frozen=True, kw_only=True):
+    """Versions of the system side by side, such as the releases or prompt versions of a window."""
+
+    now: float
+    window: int
+    """Minutes."""
+    until: int
+    """The minute after the last one."""
+    field: str
+    """The cohort field whose values are versions."""
+    fields: tuple[str, ...]
+    """Cohort fields of the window with two or more values."""
+    versions: tuple[str, ...]
+    """In the order of their first value within the window; at most four, those with the most traffic."""
+    first_minutes: tuple[int, ...]
+    last_minutes: tuple[int, ...]
+    """Segments of the window in which each has its first and its last value."""
+    total: int
+    """The number of versions of the window."""
+    rows: tuple[VersionRow, ...]
+
+
+VERSION_FIELDS = ("release", "prompt_version")
+"""Fields that are shown where none is chosen, the first one with two values."""
+
+
+def load_versions(server: ServerState, field: str, window: int, until: int | None = None) -> VersionsView:
+    """Load the means of all metrics for the values of a cohort field, over all routes; "" chooses a field."""
+    now, measures = server.now(), server.measures
+    until = align_end(server.next_minute, window) if until is None else until
+    grain = choose_grain(window, MAX_POINTS)
+    rollups = server.store.read_rollups(until - window, until, cohort="*", grain=grain, bins=False)
+    parts = build_series(row for row in rollups if not (row.cohort or "").startswith(CHUNK_COHORTS) and row.n)
+    sizes: dict[str, dict[str, int]] = {}
+    for (_, _, cohort), series in parts.items():
+        name, _, value = (cohort or "").partition("=")
+        values = sizes.setdefault(name, {})
+        values[value] = max(values.get(value, 0), series.value_count)
+    fields = tuple(sorted(name for name, values in sizes.items() if len(values) > 1))
+    field = field or next((name for name in (*VERSION_FIELDS, *fields) if name in fields), VERSION_FIELDS[0])
+    sizes_here = sizes.get(field, {})
+    shown = sorted(sizes_here, key=lambda value: (-sizes_here[value], value))[:MAX_VERSIONS]
+    times = {value: _find_times(parts, f"{field}={value}") for value in shown}
+    versions = sorted(shown, key=lambda value: (times[value], value))
+    return VersionsView(
+        now=now,
+        window=window,
+        until=until,
+        field=field,
+        fields=fields,
+        versions=tuple(versions),
+        first_minutes=tuple(times[value][0] for value in versions),
+        last_minutes=tuple(times[value][1] for value in versions),
+        total=len(sizes_here),
+        rows=tuple(_build_version_rows(parts, measures, [f"{field}={value}" for value in versions])),
+    )
+
+
+def _find_times(parts: Mapping[SeriesKey, MetricSeries], cohort: str) -> tuple[int, int]:
+    """Return the first and the last segment in which a cohort has a value."""
+    minutes = [series.minutes for (_, _, there), series in parts.items() if there == cohort]
+    return min(int(part[0]) for part in minutes), max(int(part[-1]) for part in minutes)
+
+
+def _build_version_rows(
+    parts: Mapping[SeriesKey, MetricSeries], measures: Mapping[str, MetricInfo], cohorts: Sequence[str]
+) -> Iterator[VersionRow]:
+    for name, measure in measures.items():
+        series = [parts.get((name, None, cohort)) for cohort in cohorts]
+        means = tuple(None if part is None else _mean_version(part, measure) for part in series)
+        if not any(means):
+            continue
+        last = series[-2:]
+        both = [part for part in last if part is not None and part.value_count]
+        gap = window_difference(both[0], both[1], measure) if len(last) == len(both) == 2 else None
+        yield VersionRow(
+            metric=name,
+            layer=measure.layer,
+            better=measure.better,
+            means=means,
+            difference=gap if gap is not None and math.isfinite(gap.low) and math.isfinite(gap.high) else None,
+        )
+
+
+def _mean_version(series: MetricSeries, measure: MetricInfo) -> VersionMean | None:
+    interval = window_mean(series, measure)
+    return None if interval is None else VersionMean(n=series.value_count, interval=interval)
 
 
 class TriadTrend(Struct, frozen=True, kw_only=True):

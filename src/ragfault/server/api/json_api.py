@@ -18,7 +18,15 @@ from ragfault.io.runs import MetricInfo
 from ragfault.server.api import detail_views, traffic_views
 from ragfault.server.api.access_api import TokenRequest
 from ragfault.server.api.guard_views import GuardView, load_guard
-from ragfault.server.api.insight_views import INSIGHT_MINUTES, DriftView, InsightsView, load_drift, load_insights
+from ragfault.server.api.insight_views import (
+    INSIGHT_MINUTES,
+    DriftView,
+    InsightsView,
+    VersionsView,
+    load_drift,
+    load_insights,
+    load_versions,
+)
 from ragfault.server.counters import LATENCY_EDGES, LatencyHistogram
 from ragfault.server.ingest.incoming_traces import SentMark, SentTrace
 from ragfault.server.ingest.label_limits import OTHER_LABEL
@@ -26,7 +34,7 @@ from ragfault.server.json_routes import JsonRoute, Server, build_openapi, proble
 from ragfault.server.request_limits import RETRY_AFTER
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
-from ragfault.server.storage import ConversationSummary, StoredTrace, TracePage, TraceSelection, TraceState
+from ragfault.server.storage import ConversationSummary, LabelPage, StoredTrace, TracePage, TraceSelection, TraceState
 
 MAX_SERIES = 320
 """Histograms that Prometheus gets: of so many routes as fit, and the others together."""
@@ -293,6 +301,21 @@ def get_guard(
     return load_guard(server, detail_views.parse_route(route), times.window, times.until, times.is_fixed)
 
 
+@router.get("/versions.json", **INVALID)
+def get_versions(
+    server: Server,
+    field: Annotated[str, Query(max_length=200)] = "",
+    window: Annotated[int, Query(ge=1, le=INSIGHT_MINUTES)] = DAY_MINUTES,
+    since: TimeParam = "",
+    until: TimeParam = "",
+) -> VersionsView:
+    """Compare the versions of a window: means of all metrics by the values of a cohort field such as release."""
+    times = detail_views.parse_range(
+        server, {"window": str(window), "since": since, "until": until}, longest=INSIGHT_MINUTES
+    )
+    return load_versions(server, field, times.window, times.until)
+
+
 @router.get("/drift.json", **UNKNOWN)
 def get_drift(
     server: Server,
@@ -342,10 +365,18 @@ def get_conversations(
     return server.store.list_conversations(until, limit)
 
 
-@router.get("/clusters.json")
-def get_clusters(server: Server) -> detail_views.ClustersView:
-    """Return the latest clusters of failing traces."""
-    return detail_views.load_clusters(server)
+@router.get("/clusters.json", **UNKNOWN)
+def get_clusters(
+    server: Server, after: Annotated[str, Query(max_length=200)] = "", limit: Annotated[int, Query(ge=1, le=100)] = 50
+) -> detail_views.ClustersView:
+    """Return a page of the latest clusters of failing traces; `after` its `next` returns the next one."""
+    return detail_views.load_clusters(server, after, limit)
+
+
+@router.get("/labels.json", **INVALID)
+def get_labels(server: Server, after: Annotated[int, Query(ge=0, lt=2**62)] = 0, limit: LimitParam = 50) -> LabelPage:
+    """List a page of human labels in the order of arrival; `after` its `next` lists the next one."""
+    return server.store.list_labels(after, limit)
 
 
 @router.get("/judge.json")

@@ -29,6 +29,7 @@ from ragfault.version import __version__
 NAVIGATION = (
     ("/", "Overview"),
     ("/insights", "Insights"),
+    ("/versions", "Versions"),
     ("/traces", "Traces"),
     ("/conversations", "Conversations"),
     ("/incidents", "Incidents"),

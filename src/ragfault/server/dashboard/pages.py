@@ -94,7 +94,6 @@ def show_traces(request: Request) -> Response:
         saved_views=msgspec.convert(
             server.store.read_setting(detail_views.VIEWS_SETTING, {}), dict[str, TraceSelection]
         ),
-        labels=len(server.store.read_labels()),
     )
 
 
@@ -159,8 +158,8 @@ def show_trace(request: Request, id: str) -> Response:
     server = get_server(request)
     stored = traffic_views.load_trace(server, request.query_params.get("id", id) if id == "-" else id)
     trace = stored.trace
-    labels = server.store.read_labels(trace.id)
     faulty_step = localize_recorded_step(trace)
+    labels = server.store.read_labels(trace.id, MAX_TRACE_LABELS)
     return render_page(
         request,
         "trace",
@@ -192,6 +191,8 @@ def show_trace(request: Request, id: str) -> Response:
     )
 
 
+MAX_TRACE_LABELS = 500
+"""Latest labels of one trace that its page compares with the verdicts."""
 MAX_SHOWN_ALERTS = 100
 """Alerts in the table of the page."""
 PAST_INCIDENTS = 10
@@ -239,7 +240,13 @@ def show_alerts(request: Request) -> Response:
 @router.get("/clusters")
 def show_clusters(request: Request) -> Response:
     """Show the latest clusters of failing traces."""
-    return render_page(request, "clusters", refresh_seconds=30, view=detail_views.load_clusters(get_server(request)))
+    after = request.query_params.get("after", "")
+    view = detail_views.load_clusters(get_server(request), after, CLUSTERS_SHOWN)
+    return render_page(request, "clusters", refresh_seconds=30, view=view, is_first=not after)
+
+
+CLUSTERS_SHOWN = 20
+"""Clusters of a page."""
 
 
 RUNS_SHOWN = 50

@@ -18,7 +18,14 @@ from ragfault.reports.charts.svg import draw_bins, draw_forest_plot, draw_whiske
 from ragfault.reports.format import LAYER_QUESTIONS
 from ragfault.server.api import detail_views, traffic_views
 from ragfault.server.api.guard_views import load_guard
-from ragfault.server.api.insight_views import INSIGHT_MINUTES, MAX_QUERIES, InsightsView, load_drift, load_insights
+from ragfault.server.api.insight_views import (
+    INSIGHT_MINUTES,
+    MAX_QUERIES,
+    InsightsView,
+    load_drift,
+    load_insights,
+    load_versions,
+)
 from ragfault.server.api.traffic_views import MetricTrend, TrendPoint
 from ragfault.server.dashboard import charts
 from ragfault.server.dashboard.page_renderer import PageRoute, get_server, render_page
@@ -338,6 +345,25 @@ def _group_cohorts(cohorts: Iterable[RollingMean]) -> dict[str, dict[str, dict[s
         field, _, value = (cohort.cohort or "").partition("=")
         groups.setdefault(field, {}).setdefault(value, {})[cohort.metric] = cohort
     return dict(sorted(groups.items()))
+
+
+@traffic_router.get("/versions")
+def show_versions(request: Request) -> Response:
+    """Show the versions of a window side by side."""
+    server, query = get_server(request), request.query_params
+    times = detail_views.parse_range(server, query, INSIGHT_MINUTES)
+    view = load_versions(server, query.get("field", ""), times.window, times.until)
+    return render_page(
+        request,
+        "versions",
+        refresh_seconds=None if times.is_fixed else 30,
+        view=view,
+        times=times,
+        windows=TIME_PRESETS,
+        layers=[
+            (LAYER_QUESTIONS[layer][0], [row for row in view.rows if row.layer == layer]) for layer in LAYER_QUESTIONS
+        ],
+    )
 
 
 @traffic_router.get("/drift")

@@ -18,6 +18,7 @@ from ragfault.server.storage.records import (
     AuditRecord,
     BrowserSession,
     EventCount,
+    LabelPage,
     TimelineMark,
     TraceComment,
 )
@@ -27,7 +28,7 @@ NoteKind = Literal[
     "metric", "mark", "event", "label", "comment", "setting", "token", "session", "audit", "owner", "incident"
 ]
 
-NoteOrder = Literal["number", "name", "time, name", "time DESC, number DESC"]
+NoteOrder = Literal["number", "number DESC", "name", "time, name", "time DESC, number DESC"]
 
 
 LATEST_FIRST: NoteOrder = "time DESC, number DESC"
@@ -150,10 +151,26 @@ class NoteTables(StoreEngine):
         """Add a human label of a trace."""
         return self._append_note("label", label.trace, label)
 
-    def read_labels(self, trace: str | None = None) -> tuple[HumanLabel, ...]:
-        """Return human labels in the order of arrival."""
-        bodies = self._read_bodies(self.reader, "label", name=trace, order="number")
-        return tuple(msgspec.json.decode(body, type=HumanLabel) for body in bodies)
+    def read_labels(self, trace: str | None = None, limit: int = 2**31) -> tuple[HumanLabel, ...]:
+        """Return human labels in the order of arrival: the latest ones, at most so many."""
+        bodies = self._read_bodies(self.reader, "label", name=trace, order="number DESC", limit=limit)
+        return tuple(msgspec.json.decode(body, type=HumanLabel) for body in reversed(bodies))
+
+    def count_labels(self) -> int:
+        """Count the human labels."""
+        query = f"SELECT count(*) FROM {self.NOTES} WHERE kind = 'label' AND body != ''"
+        return int(self.reader.fetch_value(query))
+
+    def list_labels(self, after: int = 0, limit: int = 50) -> LabelPage:
+        """Return a page of the human labels in the order of arrival; following `next` lists each once."""
+        rows = self.reader.fetch_rows(
+            f"SELECT number, body FROM {self.NOTES} WHERE kind = 'label' AND body != '' AND number > {{after:Int64}} "
+            "ORDER BY number LIMIT {limit:UInt64}",
+            after=after,
+            limit=limit + 1,
+        )
+        labels = tuple(msgspec.json.decode(body, type=HumanLabel) for _, body in rows[:limit])
+        return LabelPage(labels=labels, next=rows[limit - 1][0] if len(rows) > limit else None)
 
     def add_comment(self, comment: TraceComment) -> Future[None]:
         """Add a comment on a trace."""

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ragfault.errors import UsageError
+from ragfault.evaluation.agreement.human_labels import HumanLabel
 from ragfault.gold_evidence import GoldMode
 from ragfault.records import Score, Trace, Verdicts
 
@@ -160,6 +161,14 @@ class TracePage(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
     lines: tuple[TraceSummary, ...]
     next: str | None = None
     """Cursor of the next page, for `TraceSelection.after`; None on the last page."""
+
+
+class LabelPage(StoredRecord, frozen=True, kw_only=True, omit_defaults=False):
+    """A page of human labels."""
+
+    labels: tuple[HumanLabel, ...]
+    next: int | None = None
+    """`after` of the next page; None on the last page."""
 
 
 class TimelineMark(StoredRecord, frozen=True, kw_only=True):
