@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -89,6 +91,27 @@ def test_a_database_that_goes_and_comes_back_is_waited_for(tmp_path: Path):
         assert server.send(more).json["taken"] == len(more)
         server.settled(len(TRACES) + 6)
         assert server.end() == 0
+
+
+@pytest.mark.long
+def test_of_two_servers_on_one_database_the_second_ends_and_says_why(tmp_path: Path):
+    """It writes nothing; once the first is killed another takes over at once, with all that was acknowledged."""
+    options = ("--metrics", METRICS, "--folder", str(tmp_path / "files"))
+    with serve_clickhouse(tmp_path / "engine") as port:
+        place = f"clickhouse://{USER}:{quote(PASSWORD, safe='')}@127.0.0.1:{port}/d"
+        first = Server(place, *options)
+        assert first.send(TRACES[:20]).json["taken"] == 20
+        second = [sys.executable, "-m", "ragfault", "serve", "--store", place, "--port", "0", *options]
+        ended = subprocess.run(second, capture_output=True, text=True, timeout=90, check=False)
+        assert ended.returncode not in (0, 1)
+        assert f"another process owns the store clickhouse://127.0.0.1:{port}/d: {first.process.pid} on" in ended.stderr
+        assert PASSWORD not in ended.stderr
+        assert first.send(TRACES[20:]).json["taken"] == len(TRACES) - 20
+        first.process.kill()
+        first.end()
+        with run_server(place, *options) as server:
+            server.settled(len(TRACES))
+            assert sorted(list_ids(server)) == sorted(trace.id for trace in TRACES)
 
 
 @pytest.mark.long
