@@ -46,7 +46,10 @@ def test_a_fault_on_one_route_is_one_incident_and_one_notice(traffic: LiveTraffi
     assert incident.remedies
     assert incident.traces
     assert all(trace.startswith("b-") and int(trace.split("-")[1]) >= 80 for trace in incident.traces)
-    assert [(cohort.cohort, cohort.state) for cohort in incident.cohorts] == [("release=7", "affected")]
+    assert [(cohort.cohort, cohort.state) for cohort in sorted(incident.cohorts, key=lambda cohort: cohort.cohort)] == [
+        ("release=6", "unaffected"),
+        ("release=7", "affected"),
+    ]
 
 
 def test_a_fault_on_all_routes_is_one_incident(traffic: LiveTraffic):

@@ -88,7 +88,14 @@ class LiveTraffic:
     def _make_trace(self, route: str | None, minute: int, at: int, means: dict[str, float]) -> ScoredTrace:
         moment = datetime.fromtimestamp(BEGIN + 60 * minute + 7 * at, UTC)
         id = f"{route}-{minute}-{at}"
-        trace = Trace(id=id, query="When?", answer="Now.", route=route, time=moment, metadata={"release": "7"})
+        trace = Trace(
+            id=id,
+            query="When?",
+            answer="Now.",
+            route=route,
+            time=moment,
+            metadata={"release": "6" if route in ("c", "d") else "7"},
+        )
         values = {name: min(1.0, max(0.0, self._random.gauss(mean, 0.15))) for name, mean in means.items()}
         scores = tuple(
             Score(trace=id, metric=name, layer=self._layers[name], status="scored", value=value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -242,7 +243,10 @@ class IncidentBuilder:
         )
 
     def _compare_cohorts(self, incident: Incident, share: float) -> tuple[CohortChange, ...]:
-        """Compare each cohort before and since the onset; a cohort is of all routes, so that its change is diluted."""
+        """Compare each cohort before and since the onset; a cohort is of all routes, so that its change is diluted.
+
+        The only value of a field since the onset is left out: it tells nobody apart.
+        """
         size, onset = incident.size, incident.interval.minute
         if size is None:
             return ()
@@ -259,6 +263,8 @@ class IncidentBuilder:
             changes.append(
                 CohortChange(cohort=cohort, state=state, n=part.value_count, since=part.mean, difference=difference)
             )
+        values = Counter(change.cohort.partition("=")[0] for change in changes)
+        changes = [change for change in changes if values[change.cohort.partition("=")[0]] > 1]
         return tuple(sorted(changes, key=lambda change: -change.n)[:MAX_COHORTS])
 
 
