@@ -1,7 +1,7 @@
 """Metrics of steps."""
 
 from ragfault.metrics import compute_score, parse_metric
-from ragfault.records import Chunk, ChunkVerdict, Step, Trace, UseVerdict, Verdicts
+from ragfault.records import Chunk, ChunkVerdict, ClaimVerdict, ConversationTurn, Step, Trace, UseVerdict, Verdicts
 
 
 def compute(name: str, *steps: Step, verdicts: Verdicts | None = None, **fields):
@@ -44,5 +44,58 @@ def test_a_step_is_used_if_one_of_its_chunks_is():
 
 
 def test_a_trace_without_steps_has_none_of_these_metrics():
-    for name in ("step_error", "swallowed_error", "redundant_steps", "retrieval_gain", "step_use"):
+    names = ("step_error", "swallowed_error", "redundant_steps", "retrieval_gain", "step_use")
+    for name in (*names, "tool_correctness", "rewrite_fidelity", "hop_support"):
         assert compute(name) is None
+
+
+def test_tools_are_compared_with_those_expected_else_with_the_catalogue():
+    calls = [Step(id=name, kind="tool", name=name) for name in ("search", "fares", "wether")]
+    assert compute("tool_correctness", *calls, metadata={"expected_tools": ["fares"]}) == 1
+    assert compute("tool_correctness(strict=True)", *calls, metadata={"expected_tools": ["fares"]}) == 1 / 3
+    assert compute("tool_correctness", *calls, metadata={"tools": [{"name": "search"}, {"name": "fares"}]}) == 2 / 3
+    assert compute("tool_correctness", *calls) is None
+
+
+def rewrite(text: str, query: str = "When does the ferry to Texel leave on 5 May?", **fields):
+    trace = Trace(id="t", query=query, steps=(Step(id="1", kind="rewrite", output=text),), **fields)
+    return compute_score(parse_metric("rewrite_fidelity"), trace, Verdicts(trace="t")).value
+
+
+def test_a_rewrite_that_loses_a_name_or_a_number_loses_as_many_constraints():
+    assert rewrite("ferry Texel departure 5 May") == 1
+    assert rewrite("ferry departure 5 May") < 1
+    assert rewrite("ferry departure") == 0
+
+
+def test_a_rewrite_may_add_what_the_history_says_and_not_what_it_invents():
+    history = (ConversationTurn(role="user", text="When does the ferry to Texel leave?"),)
+    assert rewrite("ferry to Texel on Sunday", query="And on Sunday?", history=history) == 1
+    assert rewrite("ferry to Vlieland on Sunday", query="And on Sunday?", history=history) == 0.5
+
+
+def test_a_rewrite_that_drops_a_negation_is_unfaithful():
+    assert rewrite("ferries with cars on Sunday", query="Which ferries take no cars on Sunday?") == 0.5
+    assert rewrite("ferries without cars on Sunday", query="Which ferries take no cars on Sunday?") == 1
+
+
+def test_a_hop_is_supported_by_what_was_read_before_it_and_not_by_what_was_read_after():
+    chunks = (Chunk(id="a", text="Teso runs the ferry to Texel."), Chunk(id="b", text="Teso was founded in 1907."))
+    first, second = (Step(id=n, kind="retrieve", chunks=(n,)) for n in "ab")
+    owner = Step(id="1", kind="read", output="Teso runs the Texel ferry.")
+    year = Step(id="2", kind="generate", output="Teso was founded in 1907.")
+    assert compute("hop_support", first, owner, second, year, chunks=chunks) == 1
+    assert compute("hop_support", first, owner, year, second, chunks=chunks) == 0.5
+    assert (
+        compute("hop_support", first, Step(id="3", kind="generate", output="Sorry, I cannot say."), chunks=chunks)
+        is None
+    )
+
+
+def test_a_claim_of_an_earlier_turn_is_grounded_in_the_conversation_but_not_against_the_chunks():
+    history = (ConversationTurn(role="assistant", text="The ferry leaves at 09:30 from the north quay."),)
+    for support, value in (("unsupported", 1), ("contradicted", 0), ("supported", 1)):
+        claim = ClaimVerdict(claim="The ferry leaves at 09:30.", start=0, end=9, support=support)
+        verdicts = Verdicts(trace="t", claim=(claim,))
+        assert compute("turn_groundedness", verdicts=verdicts, answer=claim.claim, history=history) == value
+    assert compute("turn_groundedness", verdicts=verdicts, answer=claim.claim) is None

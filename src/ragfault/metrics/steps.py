@@ -5,13 +5,25 @@ from __future__ import annotations
 import math
 import re
 
-from ragfault.metrics.catalog import MetricResult, Undefined, metric
-from ragfault.records import Step, Trace, Verdicts
-from ragfault.text import split_content_words
+from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
+from ragfault.records import ClaimVerdict, Step, Trace, Verdicts
+from ragfault.text import extract_entities, split_content_words, split_sentences
 
 MIN_RELEVANCE = 0.5
 REPEATED = 0.9
 """Jaccard index of the words of two texts from which on one nearly repeats the other."""
+CALL_KINDS = ("tool", "memory", "retrieve", "rerank")
+MAX_CHARACTERS = 10_000
+"""Characters of one text that are looked at."""
+MIN_CLAIM_WORDS, MIN_COVERAGE, STATED = 3, 0.5, 0.8
+"""Words of a claim; share of them that was read where it is supported, and that a turn has where it is stated there."""
+DATE_WORDS = re.compile(
+    r"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)days?|january|february|march|april|june|july|august|september|"
+    r"october|november|december|today|tomorrow|yesterday)\b",
+    re.IGNORECASE,
+)
+NEGATION = re.compile(r"\b(?:not|no|never|without|except|neither)\b|n['’]t\b", re.IGNORECASE)
+REFUSAL = re.compile(r"\b(?:cannot|can't|could not|unable|does not say|do not know|don't know|sorry)\b", re.IGNORECASE)
 FAILURE_WORDS = re.compile(r"\b(errors?|fail\w*|unavailable|could not|couldn't|unable|timed? ?out)\b", re.IGNORECASE)
 
 
@@ -125,3 +137,159 @@ def step_use(trace: Trace, verdicts: Verdicts) -> MetricResult:
         return Undefined("the judge offers no use verdicts")
     used = {verdict.chunk for verdict in verdicts.use if verdict.used}
     return sum(not used.isdisjoint(step.chunks or ()) for step in steps) / len(steps)
+
+
+@metric(layer="retrieval", fields="steps metadata", source="by the names of tools")
+def tool_correctness(trace: Trace, verdicts: Verdicts, *, strict: bool = False) -> MetricResult:
+    """Share of the expected tools that were called.
+
+    Expected tools are named in `metadata.expected_tools`. With `strict=True`: expected tools that were called / tools
+    expected or called. Where only a catalogue of tools is given (`metadata.tools`): calls that name one of its tools /
+    calls. In [0, 1]. Undefined without either, and by the catalogue without a call.
+
+    >>> steps = (Step(id="1", kind="tool", name="weather"), Step(id="2", kind="retrieve", name="search"))
+    >>> trace = Trace(id="1", query="q", steps=steps, metadata={"expected_tools": ["search", "fares"]})
+    >>> tool_correctness(trace, Verdicts(trace="1")), tool_correctness(trace, Verdicts(trace="1"), strict=True)
+    (0.5, 0.3333333333333333)
+    """
+    if not trace.steps:
+        return Undefined("no steps")
+    calls = [step.name for step in trace.steps if step.kind in CALL_KINDS and step.name]
+    expected, known = (_read_names(trace.metadata.get(key)) for key in ("expected_tools", "tools"))
+    if expected:
+        union = expected | set(calls) if strict else expected
+        return len(expected & set(calls)) / len(union)
+    if known and calls:
+        return AnnotatedValue(sum(name in known for name in calls) / len(calls), "by the catalogue of tools")
+    return Undefined("no call of a tool" if known else "no expected tools and no catalogue of tools in the metadata")
+
+
+def _read_names(value: object) -> set[str]:
+    """Read names of tools: texts, or records with a name."""
+    items = value if isinstance(value, list | tuple) else []
+    names = (item.get("name") if isinstance(item, dict) else item for item in items)
+    return {name for name in names if isinstance(name, str)}
+
+
+@metric(layer="retrieval", fields="query history steps", source="constraints by words, both ways")
+def rewrite_fidelity(trace: Trace, verdicts: Verdicts) -> MetricResult:
+    """Share of the constraints of query and rewrite that the rewrite keeps, or has from what came before.
+
+    Constraints are names, numbers, negations, days and months. Of those in the query it is right to keep them; of those
+    that only the rewrite has, to have them from the history or an earlier step, so that a follow-up may be completed
+    and nothing is invented. Right ones / all, over the last rewrite. In [0, 1]. Undefined without a rewrite that
+    records its output, and where neither text has a constraint.
+
+    >>> from ragfault.records import ConversationTurn
+    >>> history = (ConversationTurn(role="user", text="When does the ferry to Texel leave on Sunday?"),)
+    >>> step = Step(id="1", kind="rewrite", output="ferry to Texel on Monday, not by car")
+    >>> trace = Trace(id="1", query="And without a car?", history=history, steps=(step,))
+    >>> round(rewrite_fidelity(trace, Verdicts(trace="1")), 2)
+    0.67
+    """
+    steps = trace.steps or ()
+    place = next((at for at in reversed(range(len(steps))) if steps[at].kind == "rewrite" and steps[at].output), None)
+    if place is None:
+        return Undefined("no rewrite records its output" if steps else "no steps")
+    asked, rewritten = _list_constraints(trace.query), _list_constraints(steps[place].output or "")
+    if not asked | rewritten:
+        return Undefined("neither query nor rewrite has a name, number, negation or date")
+    before = [*(turn.text for turn in trace.history or ()), *(step.output or "" for step in steps[:place])]
+    known = {constraint for text in before for constraint in _list_constraints(text)}
+    right = (asked & rewritten) | ((rewritten - asked) & known)
+    return len(right) / len(asked | rewritten)
+
+
+def _list_constraints(text: str) -> set[str]:
+    """List the names, numbers, negations, days and months of a text; a negation is one whatever its word."""
+    text = text[:MAX_CHARACTERS]
+    numbers = {word for word in split_content_words(text) if word[0].isdigit()}
+    dates = {match.lower()[:3] for match in DATE_WORDS.findall(text)}
+    negation = {"not"} if NEGATION.search(text) else set()
+    names = {name.lower() for name in extract_entities(text) if not DATE_WORDS.fullmatch(name)}
+    return numbers | dates | negation | names
+
+
+@metric(layer="generation", fields="query history steps chunks", source="attribution by words, hop by hop")
+def hop_support(trace: Trace, verdicts: Verdicts) -> MetricResult:
+    """Share of the hops of a chain that what had been read until then supports.
+
+    A hop is a step that reads or generates; its claims are its sentences, refusals left out. It is supported if each
+    claim has at least half of its words, and all of its numbers, in the chunks and outputs of tools before it, the
+    query or the history. Supported hops / hops. In [0, 1]. Undefined without a hop that claims anything, and where no
+    step records what it returned.
+
+    >>> from ragfault.records import Chunk
+    >>> chunk = Chunk(id="a", text="The ferry leaves at 09:30 in winter.")
+    >>> first = Step(id="1", kind="read", output="The ferry leaves at 09:30.")
+    >>> search = Step(id="2", kind="retrieve", chunks=("a",))
+    >>> steps = (first, search, Step(id="3", kind="read", output=first.output))
+    >>> trace = Trace(id="1", query="When?", chunks=(chunk,), steps=steps)
+    >>> hop_support(trace, Verdicts(trace="1"))
+    0.5
+    """
+    texts = {chunk.id: chunk.text for chunk in trace.chunks or ()}
+    known = set(split_content_words(" ".join([trace.query, *(turn.text for turn in trace.history or ())])))
+    supported, records = list[bool](), False
+    for step in trace.steps or ():
+        if step.kind in ("read", "generate") and step.output:
+            claims = _list_claims(step.output)
+            supported += [all(_is_covered(claim, known) for claim in claims)] if claims else []
+        if step.kind in CALL_KINDS:
+            returned = [step.output or "", *(texts.get(name, "") for name in step.chunks or ())]
+            known |= set(split_content_words(" ".join(returned)))
+            records |= any(returned)
+    if not records:
+        return Undefined("no step records what it returned" if trace.steps else "no steps")
+    if not supported:
+        return Undefined("no step that reads or generates claims anything")
+    return sum(supported) / len(supported)
+
+
+def _list_claims(text: str) -> list[set[str]]:
+    """List the content words of the sentences of a text that state something: three words or more, no refusal."""
+    text = text[:MAX_CHARACTERS]
+    sentences = [text[start:end] for start, end in split_sentences(text)]
+    claims = [set(split_content_words(sentence)) for sentence in sentences if not REFUSAL.search(sentence)]
+    return [claim for claim in claims if len(claim) >= MIN_CLAIM_WORDS]
+
+
+def _is_covered(claim: set[str], known: set[str]) -> bool:
+    numbers = {word for word in claim if word[0].isdigit()}
+    return numbers <= known and len(claim & known) >= MIN_COVERAGE * len(claim)
+
+
+@metric(layer="generation", verdicts="claim", fields="history chunks answer", source="groundedness, history in view")
+def turn_groundedness(trace: Trace, verdicts: Verdicts) -> MetricResult:
+    """Share of the claims of a turn that the chunks support or an earlier turn of the conversation states.
+
+    Claims that are supported or inferred, or that have all of their numbers and four fifths of their words in one
+    earlier turn / claims. A claim that the chunks contradict stays unsupported. In [0, 1]. Undefined without history, an answer or
+    claims.
+
+    >>> from ragfault.records import ConversationTurn
+    >>> history = (ConversationTurn(role="assistant", text="The ferry leaves at 09:30."),)
+    >>> texts = ("The ferry leaves at 09:30.", "It returns at 17:00.")
+    >>> trace = Trace(id="1", query="And back?", history=history, answer=" ".join(texts))
+    >>> claims = tuple(ClaimVerdict(claim=text, start=0, end=1, support="unsupported") for text in texts)
+    >>> turn_groundedness(trace, Verdicts(trace="1", claim=claims))
+    0.5
+    """
+    if not trace.history:
+        return Undefined("no history")
+    if verdicts.claim is None:
+        return Undefined("the judge offers no claim verdicts")
+    if not trace.answer or not verdicts.claim:
+        return Undefined("no claims" if trace.answer else "no answer")
+    turns = [set(split_content_words(turn.text)) for turn in trace.history]
+    return sum(_is_known(claim, turns) for claim in verdicts.claim) / len(verdicts.claim)
+
+
+def _is_known(claim: ClaimVerdict, turns: list[set[str]]) -> bool:
+    """Tell whether the chunks support a claim, or an earlier turn states it and the chunks do not contradict it."""
+    if claim.support in ("supported", "inferred"):
+        return True
+    words = set(split_content_words(claim.claim))
+    numbers = {word for word in words if word[0].isdigit()}
+    stated = (numbers <= turn and len(words & turn) >= STATED * len(words) for turn in turns)
+    return bool(words) and claim.support != "contradicted" and any(stated)
