@@ -264,8 +264,8 @@ def turn_groundedness(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Share of the claims of a turn that the chunks support or an earlier turn of the conversation states.
 
     Claims that are supported or inferred, or that have all of their numbers and four fifths of their words in one
-    earlier turn / claims. A claim that the chunks contradict stays unsupported. In [0, 1]. Undefined without history, an answer or
-    claims.
+    earlier turn / claims. A claim that the chunks contradict stays unsupported. In [0, 1]. Undefined without history,
+    an answer or claims.
 
     >>> from ragfault.records import ConversationTurn
     >>> history = (ConversationTurn(role="assistant", text="The ferry leaves at 09:30."),)
