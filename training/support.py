@@ -2,6 +2,8 @@
 
     python training/support.py DATA_FOLDER
     python training/support.py DATA_FOLDER --transfer    (no weights: each task by weights that never saw it)
+    python training/support.py DATA_FOLDER --transfer parts.npz    (and the embedded judge with these weights as its
+        part, of what `python -m training.embedded DATA_FOLDER --transfer --keep parts.npz` left)
 
 A logistic regression of few weights on the claims of RAGTruth's training answers, those sources left out
 that benchmarks/judge.py measures on. A claim is bad where it touches a span that people marked.
@@ -21,6 +23,7 @@ import numpy as np
 from ragfault.judges.checks.claims import extract_claims, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
+from ragfault.judges.embedded.support import MISSING_ODDS, combine_claims, combine_parts
 from ragfault.judges.lexical.entailment import check_claim, measure_claim
 from ragfault.judges.lexical.features import FEATURE_NAMES
 from ragfault.judges.lexical.weights import BIAS, WEIGHTS
@@ -39,8 +42,9 @@ TRANSFER_EVERY = 4
 Array = np.ndarray[Any, Any]
 
 
-def examples(folder: Path, every: int = EVERY) -> tuple[Array, Array, list[dict[str, Any]]]:
-    """Return features and labels of claims, and the answer of each."""
+def examples(folder: Path, every: int = EVERY) -> tuple[Array, Array, list[dict[str, Any]], Array]:
+    """Return features and labels of claims, and of each the answer and which of its claims it is."""
+    places: list[int] = []
     rows: list[tuple[float, ...]] = []
     labels: list[int] = []
     owners: list[dict[str, Any]] = []
@@ -50,19 +54,20 @@ def examples(folder: Path, every: int = EVERY) -> tuple[Array, Array, list[dict[
             if mark % 5 == 0 or mark // 5 % every:
                 continue
             index = SentenceIndex([Passage(str(place), text) for place, text in enumerate(record["contexts"])])
-            for claim in extract_claims(record["answer"]):
+            for place, claim in enumerate(extract_claims(record["answer"])):
                 seen = check_claim(strip_marks(claim.text), index, load_idf())
                 if seen is not None:
                     rows.append(measure_claim(seen, index))
                     spans = record["spans"]
                     labels.append(any(claim.start < span["end"] and span["start"] < claim.end for span in spans))
                     owners.append(record)
-    return np.array(rows), np.array(labels, float), owners
+                    places.append(place)
+    return np.array(rows), np.array(labels, float), owners, np.array(places)
 
 
-def transfer(folder: Path) -> None:
-    """Print how the worst claim ranks the answers of each task, by weights fitted on the other tasks, and packaged."""
-    rows, labels, owners = examples(folder, TRANSFER_EVERY)
+def transfer(folder: Path, retained: Path | None) -> None:
+    """Print how each task is ranked by weights fitted on the others, by those packaged, and by the embedded judge."""
+    rows, labels, owners, places = examples(folder, TRANSFER_EVERY)
     tasks = np.array([record["task"] for record in owners])
     x = np.c_[rows, np.ones(len(rows))]
     for task in np.unique(tasks):
@@ -70,11 +75,38 @@ def transfer(folder: Path) -> None:
         ids = np.array([owners[at]["id"] for at in inside])
         starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
         bad = np.array([owners[inside[at]]["label"] for at in starts])
-        figures = [
-            auroc(np.maximum.reduceat(x[inside] @ weights, starts), bad)
-            for weights in (fit(rows[tasks != task], labels[tasks != task]), np.array([*WEIGHTS, BIAS]))
-        ]
-        print(f"{task:10} n {len(bad):5,}  AUROC never seen {figures[0]:.3f}  packaged {figures[1]:.3f}")
+        fitted = x[inside] @ fit(rows[tasks != task], labels[tasks != task])
+        packaged = x[inside] @ np.array([*WEIGHTS, BIAS])
+        scores = {
+            name: np.maximum.reduceat(odds, starts) for name, odds in (("never seen", fitted), ("packaged", packaged))
+        }
+        if retained:
+            ends = np.append(starts[1:], len(inside))
+            spans = [(str(ids[a]), places[inside[a:b]], fitted[a:b]) for a, b in zip(starts, ends, strict=True)]
+            scores["embedded, never seen"] = score_embedded(retained, spans)
+        known = ~np.isnan(scores.get("embedded, never seen", packaged[starts]))
+        listed = "  ".join(f"{name} {auroc(score[known], bad[known]):.3f}" for name, score in scores.items())
+        print(f"{task:10} n {known.sum():5,}  AUROC {listed}")
+
+
+def score_embedded(retained: Path, spans: list[tuple[str, Array, Array]]) -> Array:
+    """Return the log-odds of answers by the embedded judge with these log-odds of their claims for its words' part.
+
+    A span has the id of an answer, which of its claims are known, and their log-odds; nan for an unknown answer.
+    """
+    with np.load(retained) as packed:
+        at = {name: place for place, name in enumerate(packed["ids"].tolist()) if name.startswith("ragtruth ")}
+        start, parts, keyed = packed["start"], packed["parts"], packed["keyed"]
+    result = np.full(len(spans), np.nan)
+    for number, (name, places, odds) in enumerate(spans):
+        place = at.get(f"ragtruth {name}")
+        if place is not None:
+            inside = slice(start[place], start[place + 1])
+            own = parts[inside].copy()
+            own[:, 3] = MISSING_ODDS
+            own[places, 3] = odds
+            result[number] = combine_claims(combine_parts(own, keyed[inside]))
+    return result
 
 
 def fit(rows: Array, labels: Array) -> Array:
@@ -98,7 +130,7 @@ def fit(rows: Array, labels: Array) -> Array:
 
 def main(folder: Path) -> None:
     """Fit and write."""
-    rows, labels, _ = examples(folder)
+    rows, labels, *_ = examples(folder)
     *weights, bias = fit(rows, labels).round(2)
     lines = [f"    {weight:g},  # {name}" for name, weight in zip(FEATURE_NAMES, weights, strict=True)]
     head = '"""The weights of the features, fitted by training/support.py; positive speaks against support."""'
@@ -107,4 +139,7 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    (transfer if "--transfer" in sys.argv else main)(Path(sys.argv[1]))
+    if "--transfer" in sys.argv:
+        transfer(Path(sys.argv[1]), Path(sys.argv[3]) if len(sys.argv) > 3 else None)
+    else:
+        main(Path(sys.argv[1]))

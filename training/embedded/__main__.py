@@ -4,6 +4,7 @@
     python -m training.embedded DATA             (the weights)
     python -m training.embedded DATA --keep kept.npz     (and what the parts say of what they have not seen)
     python -m training.embedded DATA --transfer          (no weights: each task and set by a judge that never saw it)
+    python -m training.embedded DATA --transfer --keep parts.npz     (and what its parts say, for training/support.py)
 
 Needs the dependency group `train`. Answers of one source are in one of five folds. Whatever feeds another part
 is predicted for claims and answers that its maker has not seen.
@@ -22,6 +23,7 @@ from training.embedded.fitting import (
     MONOTONE_COLUMNS,
     Data,
     apply,
+    apply_each,
     arrange,
     bag_out,
     calibrate,
@@ -32,7 +34,8 @@ from training.embedded.fitting import (
 )  # fmt: skip
 from training.embedded.reporting import report
 
-from ragfault.judges.embedded.support import TEXT_TYPES
+from ragfault.judges.embedded.features import FEATURE_COLUMNS
+from ragfault.judges.embedded.support import TEXT_TYPES, combine_parts
 from ragfault.judges.embedded.word_vectors import Array, load_vectors
 
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/support.npz"
@@ -48,8 +51,10 @@ def crossed(data: Data, inner: Array) -> Array:
     return odds
 
 
-def transfer(data: Data, inner: Array, every: int) -> None:
+def transfer(data: Data, inner: Array, every: int, retained: Path | None) -> None:
     """Judge each task and set by models that were fitted on the others, and by words alone."""
+    parts = np.zeros((len(data.owner), 4))
+    keyed = data.features[:, FEATURE_COLUMNS["keyed"]]
     worst = np.maximum.reduceat(data.lexical_odds, data.start[:-1])
     kinds = np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in data.answers])
     tasks = np.array([answer.task for answer in data.answers])
@@ -58,10 +63,14 @@ def transfer(data: Data, inner: Array, every: int) -> None:
         content = kinds == kind
         at = np.flatnonzero(content[data.owner])
         odds = np.zeros(len(data.owner))
-        odds[at] = apply(fit(data, other[data.owner], inner, every), data, at)
+        parts[at] = apply_each(fit(data, other[data.owner], inner, every), data, at)
+        odds[at] = combine_parts(parts[at], keyed[at])
         some = [answer for answer, inside in zip(data.answers, content, strict=True) if inside]
         report(some, score_answers(data, odds)[content], f"{kind}, never seen")
         report(some, worst[content], f"{kind}, lexical")
+    if retained:
+        ids = np.array([f"{answer.set} {answer.id}" for answer in data.answers])
+        np.savez_compressed(retained, ids=ids, start=data.start, parts=parts, keyed=keyed)
 
 
 def lines(data: Data, odds: Array, reported: Array) -> dict[str, Array]:
@@ -117,7 +126,7 @@ def main() -> None:
     print(f"{len(data.answers):,} answers, {len(data.owner):,} claims", flush=True)
     inner = bag_out(data)
     if options.transfer:
-        transfer(data, inner, options.thin)
+        transfer(data, inner, options.thin, options.keep)
         return
     odds = crossed(data, inner)
     reported = score_answers(data, odds)

@@ -21,6 +21,7 @@ __all__ = [
     "Data",
     "Parts",
     "apply",
+    "apply_each",
     "arrange",
     "bag_out",
     "calibrate",
@@ -163,14 +164,19 @@ def bag_out(data: Data) -> Array:
 
 
 def apply(parts: Parts, data: Data, at: Array) -> Array:
-    """Return the log-odds that claims are bad, by all parts."""
+    """Return the log-odds that claims are bad, by all parts together."""
+    return combine_parts(apply_each(parts, data, at), data.features[at, FEATURE_COLUMNS["keyed"]])
+
+
+def apply_each(parts: Parts, data: Data, at: Array) -> Array:
+    """Return the log-odds that claims are bad by each part (claims × parts): trees, monotone trees, network, words."""
     reported = boosting.bagged(parts.bag, *data.bag, len(data.owner))
     odds = (
         parts.trees.predict(np.c_[data.features, reported][at], raw_score=True),
         parts.monotone.predict(_monotone_inputs(data)[at], raw_score=True),
         network.predict(parts.network, data.claims.pick(at)), data.lexical_odds[at],
     )  # fmt: skip
-    return combine_parts(np.array(odds).T, data.features[at, FEATURE_COLUMNS["keyed"]])
+    return np.array(odds).T
 
 
 def score_answers(data: Data, odds: Array) -> Array:
