@@ -256,8 +256,8 @@ class EmbeddedSession:
 
 
 MIN_WORD_ODDS = -1.5
-"""From these log-odds on a word of an unsupported claim is marked: in RAGTruth 46 % of such words of claims that are
-called unsupported were marked by people, and 55 % of those that people marked are."""
+"""From these log-odds on a word of an unsupported claim is marked: in RAGTruth people marked 46 % of such words of the
+claims that are most improbable, and half of those that people marked are (`training/embedded/words.py`)."""
 
 
 def mark_words(entailment: Entailment, claim: str, weighed: WeighedClaims, number: int, doubted: Array) -> Entailment:
