@@ -46,11 +46,11 @@ _WORD = r"[^\s(`](?:[^\s`]*[^\s`.,;)])?"  # a word of a command, without the pun
 _SHELL_COMMAND = rf"\b(?:ragfault [a-z]+|pip install|hf download)(?: {_WORD})+"
 _MAPS = re.compile(r"--map (?:'[^']*'|\S+=\S+)(?: --map (?:'[^']*'|\S+=\S+))*(?<![.,;:)])")
 _FLAG = re.compile(
-    _SHELL_COMMAND + r"|(?<![\w-])(?:-([om])|--(?!ragfault)([a-z][a-z-]*[a-z]))(?![\w-])"
+    _SHELL_COMMAND + r"|(?<![\w/-])(?<!file )(?<!run at )(?:-([om])|--(?!ragfault)([a-z][a-z-]*[a-z]))(?![\w/-]|\.\w)"
     r"(?: (\"[^\"]+\"|[A-Z,]{3,}|\d+|\w+:[^\s.,;)]+))?"
 )
 _COMMAND = re.compile(
-    r"\bragfault (evaluate|bisect) ([^\s-]\S*)(?: -o)? ([^\s.,;)-][^\s.,;)]*)(?= ?[.,;)]|$)", re.MULTILINE
+    rf"\bragfault (evaluate|bisect) ([^\s-]\S*) (?:-o |(?!-))((?>{_WORD}))(?= ?[.,;)]|$)", re.MULTILINE
 )
 
 
@@ -63,6 +63,8 @@ def name_parameters(message: str) -> str:
     'Read it with: map={"query": "q", "chunks": "docs[].text"}'
     >>> name_parameters("no run at v2. Make one with: ragfault evaluate TRACES -o v2")
     'no run at v2. Make one with: ragfault.evaluate("TRACES", "v2")'
+    >>> name_parameters("there is no file --top.jsonl; make a run with: ragfault evaluate TRACES -o --v1.2")
+    'there is no file --top.jsonl; make a run with: ragfault.evaluate("TRACES", "--v1.2")'
     >>> name_parameters("Score one like the other: ragfault rescore a -o b --gold apply, or compare with --anyway.")
     'Score one like the other: ragfault rescore a -o b --gold apply, or compare with anyway=True.'
     """

@@ -27,7 +27,7 @@ def demo(tmp_path_factory) -> dict[str, Run]:
     write_handbook(folder)
     runs = {}
     for version in ("v1", "v2"):
-        runs[version] = evaluate(folder / f"traces-{version}.jsonl", folder / version, judge="lexical")
+        runs[version] = evaluate(folder / f"traces-{version}.jsonl", folder / version)
         runs[f"{version} ignored"] = rescore(runs[version], folder / f"{version}-ignored", gold="ignore")
     return runs
 

@@ -120,8 +120,8 @@ def test_the_judge_is_hidden_unless_it_is_asked_for():
     """Blind by default: the card does not say what the judge made of the item."""
     trace, seen = pairs()[0]
     claim = list(list_items(trace, seen, ["claim"]))[1]
-    assert "the judge says" not in render_item(claim, "")
-    assert "the judge says: unsupported" in render_item(claim, "", judge=True)
+    assert "verdict of the judge" not in render_item(claim, "")
+    assert "verdict of the judge: unsupported" in render_item(claim, "", judge=True)
 
 
 def test_traces_cannot_steer_the_terminal():
@@ -222,7 +222,7 @@ def test_keys_that_are_piped_in_label(judged_run: Run, tmp_path: Path):
 def test_the_end_shows_the_agreement(judged_run: Run, tmp_path: Path):
     """Where nothing is left the command says so; a limit ends after so many traces, in the order of the file."""
     shown = piped([str(judged_run.path), "--limit", "1", "--order", "file", "--only", "refusal"], "n", tmp_path)
-    assert "All is said." in shown
+    assert "Every item is labelled." in shown
     assert [item.trace for item in read_labels(tmp_path / "labels.jsonl")] == ["q1"]
 
 
@@ -233,7 +233,7 @@ def test_traces_that_were_never_judged_are_labelled(tmp_path: Path):
     shown = piped(["traces.jsonl", "--judge", "lexical"], "hsn", tmp_path)
     words = resolve_labels(read_labels(tmp_path / "labels.jsonl"))["1"].values
     assert set(words.values()) == {"high", "supported", False}
-    assert "the judge says" not in shown
+    assert "verdict of the judge" not in shown
 
 
 @pytest.mark.long
@@ -257,13 +257,13 @@ def test_a_terminal_labels_key_by_key(judged_run: Run, tmp_path: Path):
         os.close(follower)
         assert "How relevant is this chunk" in until(leader, "q quit")
         os.write(leader, b"h")
-        assert "1 said" in until(leader, "1 said")
+        assert "1 label written" in until(leader, "1 label written")
         assert len(read_labels(path)) == 1
         os.write(leader, b"\x7f")
-        until(leader, "0 said")
+        until(leader, "0 labels written")
         assert path.read_bytes() == b""
         os.write(leader, b"m")
-        until(leader, "1 said")
+        until(leader, "1 label written")
         os.write(leader, b"\x03")
         until(leader, "Finished work is kept")
         assert process.wait(60) == 130
@@ -353,7 +353,7 @@ def test_two_sittings_end_in_their_agreement(judged_run: Run, tmp_path: Path, ca
     arguments = [str(judged_run.path), "--only", "claim"]
     piped([*arguments, "--by", "ann"], "sususu", tmp_path)
     shown = piped([*arguments, "--by", "ben"], "sususs", tmp_path)
-    assert "They differ on 1 item" in shown
+    assert "They disagree on 1 item" in shown
     assert command(["label", "agreement", str(tmp_path / "labels.jsonl"), "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)
     assert (result["shared"], result["accuracy"][0]) == (6, pytest.approx(5 / 6))

@@ -353,14 +353,14 @@ def test_a_card_of_another_judge_is_not_replaced(tmp_path: Path, capsys: pytest.
     assert command(["judge", "measure", labels, "--judge", "embedded", "-q", "--card", str(page)]) == 0
     assert page.read_text(encoding="utf-8").startswith("# The judge embedded")
     assert command(["judge", "card", str(place)]) == 0
-    assert "Measured against people" in capsys.readouterr().out
+    assert "Measured against human labels" in capsys.readouterr().out
 
 
 def test_how_far_a_judge_can_be_trusted_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With a card the figures of its largest set, without one that it was never measured; nothing without a judge."""
     monkeypatch.chdir(tmp_path)
     known = describe_judge_trust(load_judge("embedded").fingerprint)
-    assert known.startswith("embedded/1: measured against people on ")
+    assert known.startswith("embedded/1: measured against human labels on ")
     assert "balanced accuracy 0." in known
-    assert "never measured against people (ragfault judge measure" in describe_judge_trust("mine/1 model=x")
+    assert "never measured against human labels (ragfault judge measure" in describe_judge_trust("mine/1 model=x")
     assert describe_judge_trust("") is None

@@ -4,8 +4,12 @@ import bz2
 import json
 import lzma
 import re
+import shutil
+from pathlib import Path
 
 import msgspec
+import pyarrow
+import pyarrow.ipc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +17,7 @@ from tests.support import exported_files
 from tests.support.application_logs import LOGS, QUESTIONS, squad
 from tests.support.exported_files import EXPORTS
 from tests.support.foreign_records import ANSWER, FIRST, QUERY, RECORDS, REFERENCE, SECOND, TABLES
+from tests.support.stored_files import STORED
 
 from ragfault.errors import BadTraces, InputError
 from ragfault.io import explain_missing_fields, read_traces, summarize_input
@@ -482,10 +487,10 @@ def test_event_tables_of_trulens_are_spans(tmp_path):
     assert trace.reference == REFERENCE
 
 
-@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize("name", EXPORTS | STORED)
 def test_exported_files_are_read_right_or_refused_with_a_map_that_works(name, tmp_path):
     """A whole file gives every field of its questions at once, or after the map of its refusal."""
-    file, build, fields = EXPORTS[name]
+    file, build, fields = (EXPORTS | STORED)[name]
     path = tmp_path / file
     path.write_bytes(build())
     try:
@@ -540,3 +545,31 @@ def test_formats_that_are_not_read_are_named(file, kind, tmp_path):
     (tmp_path / file).write_text("<export><question>When?</question></export>")
     with pytest.raises(InputError, match=f"{kind} is not read: save it as"):
         list(read_traces(tmp_path / file))
+
+
+def test_an_archive_is_refused_and_its_folder_read(tmp_path):
+    """A zip is refused with what to do, and the folder that it unpacks to gives a trace for each of its files."""
+    unpacked = tmp_path / "export"
+    unpacked.mkdir()
+    for number, question in enumerate(exported_files.QUESTIONS):
+        record = {"question": question["query"], "contexts": question["chunks"], "answer": question["answer"]}
+        (unpacked / f"{number}.json").write_text(json.dumps(record, indent=2), "utf-8")
+    (unpacked / "README.txt").write_text("One file a trace.")
+    archive = Path(shutil.make_archive(str(tmp_path / "export"), "zip", unpacked))
+    with pytest.raises(InputError, match="an archive is not read: unpack it"):
+        list(read_traces(archive))
+    traces = list(read_traces(unpacked))
+    assert [trace.answer for trace in traces] == [question["answer"] for question in exported_files.QUESTIONS]
+
+
+def test_a_data_set_that_was_saved_is_read(tmp_path):
+    """A folder of Arrow streams is read without the descriptions beside them."""
+    table = pyarrow.table({"question": [QUERY, f"{QUERY} 2"], "contexts": [[FIRST], [SECOND]], "answer": [ANSWER] * 2})
+    with pyarrow.ipc.new_stream(tmp_path / "data-00000-of-00001.arrow", table.schema) as writer:
+        writer.write_table(table)
+    for name in ("dataset_info.json", "state.json"):
+        (tmp_path / name).write_text('{"description": "Ferries.", "_data_files": []}')
+    assert [trace.chunks[0].text for trace in read_traces(tmp_path)] == [FIRST, SECOND]
+    (tmp_path / "data-00000-of-00001.arrow").write_bytes(b"ARROW1 and nothing else")
+    with pytest.raises(InputError, match="cannot be read as Arrow"):
+        list(read_traces(tmp_path))

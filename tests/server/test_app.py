@@ -449,6 +449,12 @@ def test_an_export_over_http_is_the_run_of_evaluate(server: Server, tmp_path: Pa
     for name in ("traces", "verdicts", "scores"):
         assert live.to_arrow(name).equals(run.to_arrow(name))
     assert live.manifest.judge == run.manifest.judge
+    run = evaluate(TRACES, tmp_path / "alone", judge="lexical", metrics=METRICS.split(","), gold="ignore")
+    assert command(["serve", "export", server.url, "-o", str(tmp_path / "ignored"), "--gold", "ignore"]) == 0
+    ignored = Run.open(tmp_path / "ignored")
+    assert (ignored.manifest.gold, ignored.to_arrow("scores")) == ("ignore", run.to_arrow("scores"))
+    assert not ignored.to_arrow("scores").equals(live.to_arrow("scores"))
+    assert "scores are computed anew, with gold ignored" in capsys.readouterr().err
     assert command(["serve", "export", server.url, "-o", str(tmp_path / "no"), "--route", "nowhere"]) == 2
     assert "nothing to export" in capsys.readouterr().err
     assert command(["serve", "export", "ftp://x", "-o", str(tmp_path / "no")]) == 2

@@ -44,7 +44,7 @@ def add_label_options(function: F) -> F:
             click.option(
                 "--task",
                 type=click.Choice(["answer", "support", "relevance"]),
-                help="Unit that people labelled: answers, claims, or chunks.  [default: inferred from the columns]",
+                help="Unit of the labels: answers, claims, or chunks.  [default: inferred from the columns]",
             ),
             click.option(
                 "--positive",
@@ -132,7 +132,7 @@ def measure(
 ) -> None:
     """Measure how far a judge agrees with people.
 
-    LABELS are files of traces as for evaluate, each with what people said of it in a column beside: `label`,
+    LABELS are files of traces as for evaluate, each with its human label in a column: `label`,
     `hallucinated`, `grade`, … or the one of --map label=COLUMN; marked stretches of the answer in `spans`.
     Traces without a label are counted and left out.
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, supports_color
+from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import InputError, UnknownName
+from ragfault.text.number_format import format_count
 
 if TYPE_CHECKING:
     from ragfault.evaluation.agreement.annotation import AnnotationItem, AnnotationSession
@@ -93,7 +94,7 @@ Examples:
   ragfault label agreement labels.jsonl""",
 )
 def label() -> None:
-    """Label traces in the terminal, one keystroke a verdict; see how far people agree.
+    """Label traces in the terminal, one key press per verdict; measure the agreement of annotators.
 
     `ragfault label RUN` is short for `ragfault label ask RUN`.
     """
@@ -108,7 +109,7 @@ Examples:
 )
 @click.argument("traces", nargs=-1, required=True, metavar="TRACES | RUN")
 @click.option("-o", "--out", type=click.Path(), default=DEFAULT_LABEL_FILE, show_default=True, help="File of labels.")
-@click.option("--by", help="Name of the labeller.  [default: the user name]")
+@click.option("--by", help="Name of the annotator.  [default: the user name]")
 @click.option("--only", help="Kinds to label: chunk, claim, citation, fact, refusal (a,b).  [default: all]")
 @click.option("--limit", type=click.IntRange(1), help="So many traces.")
 @click.option(
@@ -132,13 +133,13 @@ Examples:
 )
 @add_trace_options
 def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **options: Any) -> None:
-    """Ask of each item of TRACES, or of the traces of a RUN, what it is: a key for a word.
+    """Label each item of TRACES, or of the traces of a RUN, by one key press.
 
     Chunks: h high, m medium, l low, n none. Claims: s supported, i inferred, u unsupported, c contradicted. Citations,
-    expected facts and refusals: y yes, n no. Space skips, b goes back, z takes the last word back, v shows texts in
-    full, q ends. Each word is on the disk before the next item is shown; the same command goes on where it was left.
+    expected facts and refusals: y yes, n no. Space skips, b goes back, z undoes the last label, v shows texts in full,
+    q ends. Each label is written before the next item is shown; the same command resumes where it ended.
 
-    Two people label the same traces with --by NAME each; how far they agree is shown at the end.
+    Two annotators label the same traces with --by NAME each; their agreement is shown at the end.
     """
     from ragfault.evaluation.agreement.annotation import AnnotationSession, read_suggestions
 
@@ -228,7 +229,7 @@ def _run_session(session: AnnotationSession, read: Callable[[], str | None], jud
         label_value = session.value
         if isinstance(label_value, bool):
             label_value = "yes" if label_value else "no"
-        state = f"{item.kind} · trace {item.trace.id} · {session.label_count:,} said"
+        state = f"{item.kind} · trace {item.trace.id} · {format_count(session.label_count, 'label')} written"
         terms = {"judge": judge, "full": full, "explained": explained, "color": supports_color()}
         _show_card(render_item(item, state, answer=None if label_value is None else str(label_value), **terms))
         key = _next_command(read)
@@ -265,13 +266,13 @@ def _show_card(text: str) -> None:
 
 
 def _finish_session(session: AnnotationSession, left: bool) -> None:
-    """Say what was written, and how far people agree where there are several."""
+    """Print the count of labels, and the agreement of annotators where there are several."""
     from ragfault.evaluation.agreement.annotation import measure_annotators
     from ragfault.evaluation.agreement.human_labels import read_labels
     from ragfault.reports.terminal.annotation import render_raters_terminal
 
-    word = f"{session.label_count:,} label{'' if session.label_count == 1 else 's'} written to {session.path}"
-    click.echo(f"{word}. {'Run the same command again to resume.' if left else 'All is said.'}")
+    written = f"{format_count(session.label_count, 'label')} written to {session.path}"
+    click.echo(f"{written}. {'Run the same command again to resume.' if left else 'Every item is labelled.'}")
     if not session.path.exists() or not session.path.stat().st_size:
         return
     agreements = [rater_pair for rater_pair in measure_annotators(read_labels(session.path)) if rater_pair.shared]
@@ -288,9 +289,9 @@ Examples:
 @click.argument("labels", nargs=-1, required=True, type=click.Path())
 @json_option
 def agreement(labels: tuple[str, ...], kind: str | None) -> None:
-    """Measure how far the people who made LABELS agree: the share alike, Cohen's kappa, Krippendorff's alpha.
+    """Measure the agreement of the annotators in LABELS: share alike, Cohen's kappa, Krippendorff's alpha.
 
-    No judge can agree with people more than they do with each other.
+    No judge can agree with annotators more than they do with each other.
     """
     from ragfault.evaluation.agreement.annotation import measure_annotators
     from ragfault.evaluation.agreement.human_labels import read_labels
@@ -333,11 +334,14 @@ def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force
     from ragfault.io.runs import Run
     from ragfault.reports.output import write_report_file
 
-    suggestions = pick(Run.open(run), count, metric, seed)
+    opened = Run.open(run)
+    suggestions = pick(opened, count, metric, seed)
     text = "".join(msgspec.json.encode(suggestion).decode() + "\n" for suggestion in suggestions)
     if out is not None:
-        click.echo(f"written: {write_report_file(out, text, force=force)}", err=True)
+        print_notice(f"written: {write_report_file(out, text, force=force)}")
     if kind == "json":
         print_json(suggestions)
-    elif out is None:
+        return
+    if out is None:
         click.echo(text, nl=False)
+    print_notice(f"{len(suggestions):,} of {format_count(opened.manifest.traces, 'trace')} picked to label")

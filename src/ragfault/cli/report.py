@@ -20,6 +20,7 @@ from ragfault.cli.options.output import (
 )
 from ragfault.cli.options.runs import human_labels_option, load_run_labels
 from ragfault.cli.options.settings import add_config_option, add_trace_options, load_settings, pick_trace_options
+from ragfault.text.number_format import format_count
 
 if TYPE_CHECKING:
     from ragfault.analysis import Threshold
@@ -173,6 +174,10 @@ def diagnose(run: str, ids: tuple[str, ...], worst: int, kind: str | None) -> No
     if kind == "json":
         print_json(shown)
         return
+    if not ids:
+        count = f"of {format_count(opened.manifest.traces, 'trace')}"
+        none = "with a problem that is not excused by the answer key"
+        click.echo(f"Worst {len(shown):,} {count}" if shown else f"None {count} {none}.")
     click.echo(scorecard.render_diagnoses_terminal(shown, color=supports_color()), nl=False)
 
 

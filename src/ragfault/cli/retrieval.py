@@ -80,10 +80,7 @@ def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, q
     if kind == "json":
         print_json(result)
         return
-    screen = sys.stdout.isatty()
-    click.echo(
-        render_tuning_terminal(result, width=None if screen else 140, color=screen and supports_color()), nl=False
-    )
+    click.echo(render_tuning_terminal(result, color=supports_color()), nl=False)
     click.echo(f"\nwritten: {', '.join(str(place / name) for name in OUTPUT_FILES)}")
 
 
@@ -197,7 +194,7 @@ def lint(target: str, index: str | None, kind: str | None, **options: Any) -> in
         print_json(pitfalls)
         return 1 if bad else 0
     names = f": {', '.join(pitfall.name for pitfall in bad)}" if bad else ""
-    click.echo(f"{len(bad)} of {len(pitfalls)} pitfalls found{names}\n")
+    click.echo(f"{len(bad)} of {len(pitfalls)} pitfalls detected{names}\n")
     for pitfall in pitfalls:
         click.echo(f"{'✗' if pitfall.detected else '·'} {pitfall.name}: {clean_text(pitfall.evidence)}")
         if pitfall.detected:

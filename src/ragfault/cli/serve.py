@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
-from ragfault.cli.options.output import json_option, print_json
+from ragfault.cli.options.output import json_option, print_json, print_notice
 from ragfault.cli.options.settings import calibration_option, load_settings
 from ragfault.errors import UsageError
 
@@ -383,6 +383,11 @@ Examples:
 @click.option("--judge", help="Fingerprint of the judge, if several judged the traces.")
 @click.option("--state", type=click.Choice(["scored", "failed", "error"]))
 @click.option("--text", help="Only traces with these words in id, query or answer.")
+@click.option(
+    "--gold",
+    type=click.Choice(["apply", "ignore"]),
+    help="Use of gold in the scores, as for evaluate.  [default: that of the traces]",
+)
 @click.option("--token", envvar="RAGFAULT_TOKEN", help="Token with read permission, if the server requires one.")
 @click.option("--force", is_flag=True, help="Replace an existing run.")
 @json_option
@@ -406,7 +411,7 @@ def export(
         name: now - _parse_days(text) * 86400 for name, text in (("since", since), ("until", until)) if text is not None
     }
     asked = {name: value for name, value in picked.items() if value is not None} | ages
-    run = fetch_run(url, asked, out, token=token, force=force)
+    run = fetch_run(url, asked, out, token=token, force=force, notice=print_notice)
     if kind == "json":
         from ragfault.reports.json_documents import WrittenTraces
 

@@ -14,18 +14,19 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
 from ragfault.errors import InputError
 from ragfault.io.formats.tables import describe_memory_table, is_memory_table
 from ragfault.io.remote_paths import RemotePath, is_remote
+from ragfault.records import Trace
 
 MAX_LINE = 64 * 2**20
 """Maximum length of a line in bytes; a longer one is a bad line."""
 
-FileFormat = Literal["json", "csv", "tsv", "parquet", "trec"]
+FileFormat = Literal["json", "csv", "tsv", "parquet", "arrow", "trec"]
 InputPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 FORMATS_BY_SUFFIX: dict[str, FileFormat] = {
@@ -36,6 +37,8 @@ FORMATS_BY_SUFFIX: dict[str, FileFormat] = {
     ".tsv": "tsv",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
     ".trec": "trec",
     ".run": "trec",
 }
@@ -51,6 +54,9 @@ BAD_LINES_FILE = re.compile(r"\.bad(-\d+)?\.jsonl$")
 TREC_LINE = re.compile(rb"\S+[ \t]+Q0[ \t]+\S+[ \t]+\S+[ \t]+\S+([ \t]+\S+)?\s*")
 
 QREL_LINE = re.compile(rb"\S+[ \t]+\S+[ \t]+\S+[ \t]+-?\d+")
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".7z", ".rar")
+DATASET_FILES = frozenset(("dataset_info.json", "state.json", "dataset_dict.json"))
+"""Files that Hugging Face saves beside the tables of a data set."""
 TEXT_SUFFIXES = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".rst")
 
 
@@ -78,6 +84,36 @@ def describe_input(where: object) -> tuple[str, ...]:
     if isinstance(where, Sequence) and all(isinstance(item, str | Path) for item in where):
         return tuple(map(str, where))
     return (describe_memory_table(where) if is_memory_table(where) else "traces in memory",)
+
+
+def iterate_inputs(where: Any) -> Iterator[Any]:
+    """Yield the paths or records of an input that is no frame; one record stands for itself.
+
+    Raises `InputError` for anything else.
+
+    >>> list(iterate_inputs({"query": "When?"}))
+    [{'query': 'When?'}]
+    """
+    given = [where] if isinstance(where, (Mapping, Trace, str, os.PathLike)) else where
+    if not isinstance(given, Iterable):
+        raise InputError(f"{INPUTS}, not from {describe_type(where)}")
+    for item in given:
+        if not isinstance(item, (Mapping, Trace, str, os.PathLike)):
+            raise InputError(f"{INPUTS}, not from {describe_type(item)}")
+        yield item
+
+
+INPUTS = "traces are read from a path, from records (dicts or Trace) or from a frame of pandas, polars or Arrow"
+
+
+def describe_type(value: object) -> str:
+    """Describe a value of a kind that cannot be read, by its type.
+
+    >>> describe_type(3), describe_type([])
+    ('an int', 'a list')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def expand_paths(where: InputPaths) -> list[str]:
@@ -161,6 +197,7 @@ def _walk_folder(folder: Path) -> Iterator[Path]:
                 get_format_suffix(name) in FORMATS_BY_SUFFIX
                 and not name.startswith(".")
                 and not BAD_LINES_FILE.search(name)
+                and not (name in DATASET_FILES and DATASET_FILES & set(names) > {name})
             )
             if known and (above / name).is_file():
                 yield above / name
@@ -208,6 +245,8 @@ def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
     head = _peek_head(body)
     if head.startswith(b"PAR1"):
         return "parquet"
+    if head.startswith(b"ARROW1"):
+        return "arrow"
     promised = FORMATS_BY_SUFFIX.get(get_format_suffix(name))
     if promised:
         return promised
@@ -219,19 +258,25 @@ def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
     names = {cell.strip().strip(b'"').lower() for cell in re.split(rb"[,\t]", first)}
     if names & {b"query", b"question", b"user_input", b"input"}:
         return "tsv" if b"\t" in first else "csv"
+    raise InputError(f"{name}: {_describe_unread(name, first)}")
+
+
+def _describe_unread(name: str, first: bytes) -> str:
+    """Describe a file of no format that is read, and what to do with it."""
+    suffix = get_format_suffix(name)
     if QREL_LINE.fullmatch(first.strip()):
-        raise InputError(
-            f"{name}: this is no set of traces but judgements of relevance (qrels): a TREC run is scored against them "
+        return (
+            "this is no set of traces but judgements of relevance (qrels): a TREC run is scored against them "
             "with `ragfault rank RUN QRELS`, and evaluated with `ragfault evaluate RUN --qrels QRELS`"
         )
-    if get_format_suffix(name) in TEXT_SUFFIXES:
-        raise InputError(
-            f"{name}: this is no set of traces but a document, as `ragfault tune CORPUS QUESTIONS` takes it"
-        )
-    if kind := FOREIGN_FORMATS.get(get_format_suffix(name)):
-        raise InputError(f"{name}: {kind} is not read: save it as JSON Lines (.jsonl), JSON, CSV or Parquet")
-    raise InputError(
-        f"{name}: neither its name nor its beginning says what it is; "
+    if suffix in TEXT_SUFFIXES:
+        return "this is no set of traces but a document, as `ragfault tune CORPUS QUESTIONS` takes it"
+    if suffix in ARCHIVE_SUFFIXES:
+        return "an archive is not read: unpack it, and name its folder or a file of it"
+    if kind := FOREIGN_FORMATS.get(suffix):
+        return f"{kind} is not read: save it as JSON Lines (.jsonl), JSON, CSV or Parquet"
+    return (
+        "neither its name nor its beginning says what it is; "
         f"name it with one of {', '.join(FORMATS_BY_SUFFIX)} (also {', '.join(COMPRESSION_SUFFIXES)})"
     )
 

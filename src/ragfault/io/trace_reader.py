@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
@@ -19,15 +20,17 @@ from ragfault.io.agents.calls import find_call_keys, join_calls
 from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
-from ragfault.io.files import MAX_LINE, InputPaths
+from ragfault.io.files import MAX_LINE, InputPaths, describe_type, iterate_inputs
 from ragfault.io.formats import json_stream, record_shapes, tables
 from ragfault.io.formats.record_lists import (
     expand_document,
     find_event_key,
     find_row_groups,
+    has_typed_values,
     is_record_line,
     join_events,
     join_rows,
+    unwrap_rows,
 )
 from ragfault.io.otel.exported_spans import read_parquet_span_rows
 from ragfault.io.otel.span_buffer import SpanFileReader, contains_spans
@@ -53,7 +56,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
 
     `where` is a path, `-` for standard input, a directory, a glob, or a list of these; or in memory: a frame of pandas
     or polars, a dataset of Hugging Face, a table of Arrow, or records as dicts. Files are JSON Lines
-    (plain, gzip, Zstandard), a JSON array, CSV, TSV, Parquet, or a TREC run (with `qrels`).
+    (plain, gzip, Zstandard), a JSON array, CSV, TSV, Parquet, Arrow, or a TREC run (with `qrels`).
 
     `map` says which foreign column is which field (a dict, or the path of a TOML file); without it the shape is
     recognised from the first record and reported to `notice`, or forced by `shape`. Without a map, columns that no
@@ -94,44 +97,17 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
         id_from,
     )
     if tables.is_memory_table(where):
-        return _read_memory_table(where, plan, ErrorCollector(on_bad, locations))
+        name, rows = tables.describe_memory_table(where), tables.read_memory_rows(where)
+        span_rows = partial(tables.read_memory_span_rows, where)
+        return _read_memory(name, rows, span_rows, plan, ErrorCollector(on_bad, locations))
     if not isinstance(where, (str, os.PathLike)):
         where = list(iterate_inputs(where))
         if where and all(isinstance(item, (Mapping, Trace)) for item in where):
-            return _read_memory_records(where, plan, ErrorCollector(on_bad, locations))
+            rows = ((number, row if isinstance(row, Trace) else dict(row)) for number, row in enumerate(where, 1))
+            return _read_memory("records in memory", rows, None, plan, ErrorCollector(on_bad, locations))
     return _read_files(
         files.expand_paths(cast(InputPaths, where)), plan, ErrorCollector(on_bad, locations), shape == "trec", qrels
     )
-
-
-def iterate_inputs(where: Any) -> Iterator[Any]:
-    """Yield the paths or records of an input that is no frame; one record stands for itself.
-
-    Raises `InputError` for anything else.
-
-    >>> list(iterate_inputs({"query": "When?"}))
-    [{'query': 'When?'}]
-    """
-    given = [where] if isinstance(where, (Mapping, Trace, str, os.PathLike)) else where
-    if not isinstance(given, Iterable):
-        raise InputError(f"{INPUTS}, not from {describe_type(where)}")
-    for item in given:
-        if not isinstance(item, (Mapping, Trace, str, os.PathLike)):
-            raise InputError(f"{INPUTS}, not from {describe_type(item)}")
-        yield item
-
-
-INPUTS = "traces are read from a path, from records (dicts or Trace) or from a frame of pandas, polars or Arrow"
-
-
-def describe_type(value: object) -> str:
-    """Describe a value of a kind that cannot be read, by its type.
-
-    >>> describe_type(3), describe_type([])
-    ('an int', 'a list')
-    """
-    name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def iterate_traces(source: Iterable[Mapping[str, Any] | Trace] | tables.TableLike) -> Iterator[Trace]:
@@ -156,28 +132,18 @@ def iterate_traces(source: Iterable[Mapping[str, Any] | Trace] | tables.TableLik
         yield item
 
 
-def _read_memory_table(table: Any, options: ReadOptions, collector: ErrorCollector) -> Iterator[Trace]:
-    name = tables.describe_memory_table(table)
-    payloads, joined = _detect_spans(tables.read_memory_rows(table), options)
-    if joined:
-        spans = SpanFileReader(options, collector)
-        yield from spans.read_file(name, tables.read_memory_span_rows(table))
-        yield from spans.read_remaining()
-    else:
-        yield from _decode_traces(name, payloads, options, collector)
-    options.check_columns()
-    collector.raise_errors([name])
-
-
-def _read_memory_records(
-    records: list[Mapping[str, Any] | Trace], options: ReadOptions, collector: ErrorCollector
+def _read_memory(
+    name: str,
+    rows: Iterator[tuple[int, Any]],
+    list_span_rows: Callable[[], Iterator[tuple[int, Any]]] | None,
+    options: ReadOptions,
+    collector: ErrorCollector,
 ) -> Iterator[Trace]:
-    name = "records in memory"
-    rows = ((number, row if isinstance(row, Trace) else dict(row)) for number, row in enumerate(records, 1))
+    """Read rows in memory; where they are spans, as `list_span_rows` lists them."""
     payloads, joined = _detect_spans(rows, options)
     if joined:
         spans = SpanFileReader(options, collector)
-        yield from spans.read_file(name, payloads)
+        yield from spans.read_file(name, list_span_rows() if list_span_rows else payloads)
         yield from spans.read_remaining()
     else:
         yield from _decode_traces(name, payloads, options, collector)
@@ -240,11 +206,13 @@ def _iterate_payloads(
     """Yield line or row numbers with the payload there; a table first yields its column names as row 0."""
     if file_format == "parquet":
         yield from tables.read_parquet_rows(name)
+    elif file_format == "arrow":
+        yield from tables.read_arrow_rows(name)
     elif file_format in ("csv", "tsv"):
         yield from tables.read_csv_rows(stream.body, name, file_format == "tsv", options.max_line, options.notify)
     else:
         yield from _iterate_objects(stream, options)
-    if stream.read_error and file_format != "parquet":
+    if stream.read_error and file_format not in ("parquet", "arrow"):
         yield -1, InvalidRecord(stream.read_error)
 
 
@@ -264,6 +232,8 @@ def _iterate_objects(stream: files.InputStream, options: ReadOptions) -> Iterato
             yield number, LineTooLong(text, options.max_line)
         elif stream.read_error and not text.endswith(b"\n"):
             return
+        elif text.lstrip().startswith((b"#", b"//")):
+            options.notify("lines that begin with # or // are taken for comments")
         elif not text.isspace():
             yield number, text
 
@@ -291,7 +261,7 @@ def _decode_traces(
 ) -> Iterator[Trace]:
     decoder = TraceDecoder(name, options)
     last = 0
-    payloads = _join_events(_expand_documents(payloads, options), options)
+    payloads = _join_events(_expand_documents(_unwrap_values(payloads, options), options), options)
     samples = list(islice(payloads, SAMPLE_SIZE))
     if samples and samples[0][0] == 0:
         decoder.read_header(samples[0][1])
@@ -319,19 +289,33 @@ def _decode_traces(
                 yield named
 
 
+def _peek_records(payloads: Iterator[tuple[int, Any]]) -> tuple[list[dict[str, Any]], Iterator[tuple[int, Any]]]:
+    """Return the first records, and the same payloads."""
+    samples = list(islice(payloads, SAMPLE_SIZE))
+    return _parse_samples(samples), chain(samples, payloads)
+
+
+def _unwrap_values(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> Iterator[tuple[int, Any]]:
+    """Take values out of the objects that name their types, where the first records have such."""
+    records, payloads = _peek_records(payloads)
+    if not any(map(has_typed_values, records)):
+        return payloads
+    options.notify("values are taken out of objects that name their types")
+    return unwrap_rows(payloads, _parse_payload)
+
+
 def _join_events(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> Iterator[tuple[int, Any]]:
     """Join the lines of one request, where the first ones are steps of requests."""
-    samples = list(islice(payloads, SAMPLE_SIZE))
-    records = _parse_samples(samples)
-    calls = None if options.labeled or not records else find_call_keys(records)
-    if calls is not None:
+    records, payloads = _peek_records(payloads)
+    if options.labeled or not records:
+        return payloads
+    if (calls := find_call_keys(records)) is not None:
         options.notify(f"lines of one `{calls.trace}` are the calls of one trace")
-        return join_calls(chain(samples, payloads), calls, _parse_payload)
-    key = None if options.labeled or not records else find_event_key(records)
-    if key is None:
-        return chain(samples, payloads)
-    options.notify(f"lines of one `{key}` are the steps of one trace")
-    return join_events(chain(samples, payloads), key, _parse_payload)
+        return join_calls(payloads, calls, _parse_payload)
+    if (key := find_event_key(records)) is not None:
+        options.notify(f"lines of one `{key}` are the steps of one trace")
+        return join_events(payloads, key, _parse_payload)
+    return payloads
 
 
 def _parse_payload(payload: Any) -> dict[str, Any]:

@@ -17,9 +17,9 @@ import msgspec
 
 from ragfault.errors import InputError, OutputError, UnknownName
 from ragfault.io.atomic_files import convert_write_errors, replace_on_success
-from ragfault.io.files import FORMATS_BY_SUFFIX, get_format_suffix
+from ragfault.io.files import FORMATS_BY_SUFFIX, get_format_suffix, iterate_inputs
 from ragfault.io.formats.tables import TableLike, escape_formula
-from ragfault.io.trace_reader import iterate_inputs, iterate_traces
+from ragfault.io.trace_reader import iterate_traces
 from ragfault.records import Trace
 
 ExportRow = dict[str, Any]
@@ -202,7 +202,7 @@ def _choose_output_format(name: str, shape: str) -> str:
         raise UnknownName(
             "format",
             f"{get_format_suffix(name) or name}",
-            list(FORMATS_BY_SUFFIX),
+            [suffix for suffix, kind in FORMATS_BY_SUFFIX.items() if kind != "arrow"],
             f"The ending of {name} tells the format.",
         )
     return form

@@ -100,14 +100,14 @@ def describe_judge_trust(fingerprint: str) -> str | None:
     """Describe how far a judge agrees with people, by its card; None where there was no judge.
 
     >>> describe_judge_trust("mine/1")
-    'mine/1: never measured against people (ragfault judge measure LABELS --card .ragfault/cards/NAME.json)'
+    'mine/1: never measured against human labels (ragfault judge measure LABELS --card .ragfault/cards/NAME.json)'
     """
     name = clean_text(fingerprint).split(" ")[0]
     if name.split("/")[0] in ("", "none"):
         return None
     card = lookup_card(fingerprint)
     if card is None or not card.measured:
-        return f"{name}: never measured against people ({MEASURE_COMMAND})"
+        return f"{name}: never measured against human labels ({MEASURE_COMMAND})"
     return f"{name}: {_describe_measurements(card)}"
 
 
@@ -123,7 +123,7 @@ def _describe_measurements(card: JudgeCard) -> str:
     more = len(card.measured) - 1
     rest = f"; {more:,} more set{'' if more == 1 else 's'} on its card" if more else ""
     units = f"{best.n:,} {best.level}{'' if best.n == 1 else 's'} of {clip_text(best.set, 60)}"
-    return f"measured against people on {units}: {figures or 'no figures'}{rest}"
+    return f"measured against human labels on {units}: {figures or 'no figures'}{rest}"
 
 
 def describe_gold_agreement(findings: Findings) -> list[str]:

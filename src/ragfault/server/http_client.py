@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
@@ -20,6 +20,7 @@ from ragfault.errors import InputError, UsageError
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.runs import Run
 from ragfault.io.runs.run import RUN_FILES, check_free, publish_run, resolve_output
+from ragfault.reports.format import clean_text
 from ragfault.server.storage.backup import BackupManifest, check_output, save_backup
 from ragfault.text.retry_after import parse_retry_after
 from ragfault.version import __version__
@@ -85,12 +86,18 @@ DOWNLOAD_TIMEOUT = 600
 
 
 def fetch_run(
-    url: str, parameters: Mapping[str, Any], out: str | Path, *, token: str | None = None, force: bool = False
+    url: str,
+    parameters: Mapping[str, Any],
+    out: str | Path,
+    *,
+    token: str | None = None,
+    force: bool = False,
+    notice: Callable[[str], object] = lambda _: None,
 ) -> Run:
     """Download the judged traces of a selection from a server, and write them as a run.
 
-    `parameters` are those of the server's `/traces.json`. Raises UsageError for an invalid URL, InputError where the
-    server refuses or cannot be reached, OutputError where the target exists.
+    `parameters` are those of the server's `/export.zip`; its notices are passed on, line by line. Raises UsageError for
+    an invalid URL, InputError where the server refuses or cannot be reached, OutputError where the target exists.
     """
     out = resolve_output(out)
     check_free(out, force=force)
@@ -101,10 +108,13 @@ def fetch_run(
             draft = Path(folder, "run")
             draft.mkdir()
             with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+                notices = archive.comment.decode(errors="replace").splitlines()
                 for name in sorted(RUN_FILES & set(archive.namelist())):
                     (draft / name).write_bytes(archive.read(name))
             Run.open(draft).verify_checksums()
             publish_run(draft, out, force=force)
+    for line in notices:
+        notice(clean_text(line))
     return Run.open(out)
 
 

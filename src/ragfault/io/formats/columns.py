@@ -15,6 +15,8 @@ from ragfault.io.formats.paths import get_path, list_numbered, list_paths
 ColumnMap = dict[str, tuple[str, ...]]
 RawRecord = dict[str, Any]
 NUMBERED = re.compile(r"(.*?[^\d])?(\d{1,3})(\D*)")
+PLACE_STEP = re.compile(r"(.+[./])(\d{1,3})([./]\D+)")
+"""A path with a place between names: `hits.0.text`."""
 
 
 class Column(NamedTuple):
@@ -130,10 +132,12 @@ def _find_numbered(values: dict[str, list[Any]]) -> dict[str, list[str]]:
     """Find columns that differ in a number alone and hold texts or passages: pattern → columns."""
     groups: dict[str, list[str]] = {}
     for path in values:
-        if "[" not in path and (match := NUMBERED.fullmatch(path.rpartition(".")[2])):
-            above = path.rpartition(".")[0]
-            pattern = f"{match[1] or ''}*{match[3]}"
-            groups.setdefault(f"{above}.{pattern}" if above else pattern, []).append(path)
+        above, dot, name = path.rpartition(".")
+        match = NUMBERED.fullmatch(name)
+        if match is None and (match := PLACE_STEP.fullmatch(path)):
+            above = dot = ""
+        if match and "[" not in path:
+            groups.setdefault(f"{above}{dot}{match[1] or ''}*{match[3]}", []).append(path)
     return {
         pattern: names
         for pattern, names in groups.items()

@@ -128,6 +128,8 @@ RECORD_METADATA = _parse_words("metadata meta additional_metadata extra info att
 
 LOWER, UPPER = "a-zß-öø-ÿ", "A-ZÀ-ÖØ-Þ"
 WORD = re.compile(rf"[{UPPER}]+(?![{LOWER}])|[{UPPER}]?[{LOWER}]+|\d+|[^\W\d{UPPER}{LOWER}_]+")
+PLACE_ABOVE = re.compile(r"[./]\*?[./][^./]+$")
+"""The end of a path whose last name stands below a place, such as `hits.*.content`."""
 PLACE = re.compile(r"\[(?:-?\d*|[^\[\]=]+=[^\[\]]*)\]")
 SEPARATORS = re.compile(r"[./:|]|__")
 
@@ -215,10 +217,10 @@ def rank_fields(path: str) -> tuple[tuple[str, int], ...]:
     >>> rank_fields("zzz")
     ()
     """
-    parts = [part for part in SEPARATORS.split(PLACE.sub("", path)) if part] or [path]
+    parts = [part for part in SEPARATORS.split(PLACE.sub("", path)) if part not in ("", "*")] or [path]
     words, above = split_words(parts[-1]), {word for part in parts[:-1] for word in split_words(part)}
     last, both = join_words(parts[-1]), join_words("_".join(parts[-2:]))
-    if len(parts) > 1 and last in PLAIN_WORDS and last != "content":
+    if len(parts) > 1 and last in PLAIN_WORDS and (last != "content" or PLACE_ABOVE.search(path)):
         words, last = split_words(parts[-2]), join_words(parts[-2])  # `input.value`: the object says what it is
         above = {word for part in parts[:-2] for word in split_words(part)}
     matches: dict[str, int] = {}

@@ -16,6 +16,16 @@ RawRecord = dict[str, Any]
 MAX_DEPTH = 5
 """Deepest list of records within a document."""
 PLURALS = {"queries": "query", "questions": "question", "inputs": "input", "prompts": "prompt"}
+TABLE_KEYS = (
+    ("columns", "data"), ("columns", "rows"), ("columns", "values"), ("header", "rows"), ("headers", "rows"),
+)  # fmt: skip
+"""Keys of the names of the columns of a table, and of its rows."""
+ATTRIBUTE_TYPES = frozenset(("S", "N", "B", "BOOL", "NULL", "L", "M", "SS", "NS", "BS"))
+"""Types of DynamoDB."""
+EXTENDED_TYPES = frozenset(
+    ("$oid", "$date", "$numberInt", "$numberLong", "$numberDouble", "$numberDecimal", "$symbol", "$uuid")
+)
+"""Types of the extended JSON of MongoDB."""
 ROW_NAMES = frozenset(
     ("rank", "position", "pid", "docid", "passageid", "chunkid", "documentid", "contextid", "nodeid", "docrank")
 )
@@ -114,8 +124,10 @@ def _expand_list(rows: list[Any], query_paths: Sequence[str], depth: int) -> lis
 
 def _read_cells(value: RawRecord) -> list[RawRecord] | None:
     """Read a table that is written as the names of its columns beside lists of cells."""
-    for names_key, rows_key in (("columns", "data"), ("columns", "rows"), ("header", "rows"), ("headers", "rows")):
+    for names_key, rows_key in TABLE_KEYS:
         names, rows = value.get(names_key), value.get(rows_key)
+        if isinstance(names, list):
+            names = [name.get("name") if isinstance(name, dict) else name for name in names]
         if not (isinstance(names, list) and isinstance(rows, list) and all(isinstance(n, str) for n in names)):
             continue
         if rows and all(isinstance(row, list) and len(row) == len(names) for row in rows):
@@ -161,6 +173,71 @@ def _read_objects_by_id(value: RawRecord) -> list[RawRecord] | None:
 def _is_field_name(key: str) -> bool:
     """Tell whether a key names a field or a text, so that it is no id."""
     return bool(rank_fields(str(key))) or join_words(str(key)) in TEXT_KEY_RANKS
+
+
+MAX_TYPED_DEPTH = 3
+"""Deepest object in which a typed value is looked for."""
+
+
+def has_typed_values(record: RawRecord, depth: int = MAX_TYPED_DEPTH) -> bool:
+    """Tell whether values stand below the name of their type, as MongoDB and DynamoDB write them.
+
+    >>> has_typed_values({"_id": {"$oid": "65f0"}, "q": "When?"}), has_typed_values({"q": {"S": "When?"}})
+    (True, True)
+    """
+    if _is_item(record):
+        return True
+    parts = [part for part in record.values() if isinstance(part, dict)]
+    return any(_is_extended(part) or (depth > 0 and has_typed_values(part, depth - 1)) for part in parts)
+
+
+def unwrap_typed_values(value: Any) -> Any:
+    """Return a record with its values in place of objects that name their type.
+
+    >>> unwrap_typed_values({"q": {"S": "When?"}, "docs": {"L": [{"M": {"text": {"S": "In 1040."}, "n": {"N": "2"}}}]}})
+    {'q': 'When?', 'docs': [{'text': 'In 1040.', 'n': 2.0}]}
+    >>> unwrap_typed_values({"_id": {"$oid": "65f0"}, "hits": [{"score": {"$numberDouble": "0.5"}}]})
+    {'_id': '65f0', 'hits': [{'score': 0.5}]}
+    """
+    if isinstance(value, list):
+        return [unwrap_typed_values(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if _is_item(value):
+        return {key: _unwrap_attribute(part) for key, part in value.items()}
+    if _is_extended(value):
+        [(kind, inner)] = value.items()
+        return _to_number(inner) if kind.startswith("$number") else unwrap_typed_values(inner)
+    return {key: unwrap_typed_values(part) for key, part in value.items()}
+
+
+def unwrap_rows(rows: Iterable[tuple[int, Any]], parse: Callable[[Any], RawRecord]) -> Iterator[tuple[int, Any]]:
+    """Yield rows with their values in place of objects that name their type; an invalid one as it is."""
+    for number, payload in rows:
+        try:
+            yield number, payload if number == 0 else unwrap_typed_values(parse(payload))
+        except InvalidRecord:
+            yield number, payload
+
+
+def _is_item(value: RawRecord) -> bool:
+    """Tell whether each value of an object stands below the letter of its type."""
+    return bool(value) and all(
+        isinstance(part, dict) and len(part) == 1 and part.keys() <= ATTRIBUTE_TYPES for part in value.values()
+    )
+
+
+def _is_extended(value: RawRecord) -> bool:
+    return len(value) == 1 and next(iter(value)) in EXTENDED_TYPES
+
+
+def _unwrap_attribute(value: Any) -> Any:
+    [(kind, inner)] = value.items()
+    if kind == "M":
+        return {key: _unwrap_attribute(part) for key, part in inner.items()}
+    if kind == "L":
+        return [_unwrap_attribute(part) for part in inner]
+    return None if kind == "NULL" else _to_number(inner) if kind == "N" else inner
 
 
 class RowGroups(NamedTuple):

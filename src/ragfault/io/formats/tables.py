@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from ragfault.errors import InputError
 from ragfault.io.field_values import InvalidRecord
-from ragfault.io.remote_paths import open_for_arrow
+from ragfault.io.remote_paths import open_for_arrow, parse_path
 from ragfault.records import Trace
 
 FORMULA_START = re.compile(r"'*([=+\-@\t\r]|\Z)")
@@ -46,6 +46,10 @@ MAX_HEADER_WORDS = 9
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "the sign |"}
 
 
+SEPARATOR_LINE = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=([^\w"\r\n])"?\r?\n')
+"""A first line by which a spreadsheet is told what separates the cells."""
+
+
 def find_delimiter(head: bytes, expected: str) -> str:
     """Find what separates the cells of the first line, outside of quotes; the expected one where it is there.
 
@@ -69,10 +73,15 @@ def read_csv_rows(
     """
     header: list[str] | None = None
     expected = "\t" if tab_separated else ","
-    delimiter = find_delimiter(body.peek(2**16), expected)
+    head = body.peek(2**16)
+    named = SEPARATOR_LINE.match(head)
+    if named is not None:
+        body.readline()
+    delimiter = find_delimiter(head, expected) if named is None else named[1].decode()
     if delimiter != expected:
-        notify(f"{name}: cells are separated by {DELIMITERS[delimiter]}")
-    for line, row in _iterate_csv_cells(body, delimiter, limit):
+        notify(f"{name}: cells are separated by {DELIMITERS.get(delimiter, f'the sign {delimiter}')}")
+    for place, row in _iterate_csv_cells(body, delimiter, limit):
+        line = place + (named is not None)
         if isinstance(row, InvalidRecord):
             yield line, row
         elif not row:
@@ -178,6 +187,33 @@ def read_parquet_rows(name: str, from_group: int = 0, skip: int = 0) -> Iterator
                     yield row, record
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{name} cannot be read as Parquet: {error}") from None
+
+
+def read_arrow_rows(name: str) -> Iterator[tuple[int, Any]]:
+    """Yield the column names of an Arrow file or stream (Feather) as row 0, then each row by its number.
+
+    Raises `InputError` where the file is neither or breaks off.
+    """
+    import pyarrow as pa
+
+    if name == "-":
+        raise InputError("Arrow cannot be read from standard input: name the file")
+    try:
+        with parse_path(name).open("rb") as source:
+            try:
+                reader: Any = pa.ipc.open_file(source)
+                batches: Iterable[Any] = (reader.get_batch(place) for place in range(reader.num_record_batches))
+            except pa.ArrowInvalid:
+                source.seek(0)
+                batches = reader = pa.ipc.open_stream(source)
+            yield 0, reader.schema.names
+            row = 0
+            for batch in batches:
+                for record in _iterate_batch_records(batch, _is_trace_schema(reader.schema)):
+                    row += 1
+                    yield row, record
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{name} cannot be read as Arrow: {error}") from None
 
 
 def _skip_rows(batches: Iterator[Any], skip: int) -> Iterator[Any]:

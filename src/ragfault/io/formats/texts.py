@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 import tokenize
+from itertools import accumulate
 from typing import Any
 
 from ragfault.io.formats.paths import parse_embedded
@@ -15,6 +15,11 @@ CODE = re.compile(
     r"(?i:true|false|yes|no|none|null|nan|n/a|pass|fail|test|train|dev)"
 )
 """Texts that are numbers, ids, times, names of files or flags."""
+
+
+POSTGRES_ITEM = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s",{}\\]+', re.DOTALL)
+POSTGRES_ARRAY = re.compile(rf"\{{(?:{POSTGRES_ITEM.pattern})(?:,(?:{POSTGRES_ITEM.pattern}))*\}}", re.DOTALL)
+"""An array of texts as PostgreSQL prints it."""
 
 
 def count_words(text: str) -> int:
@@ -33,39 +38,70 @@ def is_code(text: str) -> bool:
 
 
 def parse_list_text(text: str) -> Any:
-    """Parse a list or object as JSON, Python, NumPy or LangChain print it; return any other text unchanged.
+    """Parse a list or object as JSON, Python, NumPy, LangChain or PostgreSQL print it; return any other text unchanged.
 
     >>> parse_list_text("['In 1040.' 'No.']"), parse_list_text("[Document(page_content='In 1040.')]")
     (['In 1040.', 'No.'], [{'page_content': 'In 1040.'}])
+    >>> parse_list_text("[{'text': 'In 1040.'}\\n {'text': 'No.'}]"), parse_list_text('{"In 1040.",No}')
+    ([{'text': 'In 1040.'}, {'text': 'No.'}], ['In 1040.', 'No'])
     """
     bare = text.strip()
-    if bare[:1] not in "[{(" or not bare or bare[-1] not in "]})":
+    if not bare or (bare[0] not in "[{(" and not bare.startswith("array(")) or bare[-1] not in "]})":
         return text
     matches = parse_embedded(bare)
     if matches is not bare and not isinstance(matches, str):
         return matches
     if len(bare) > 2**20:
         return text
+    if '"' in bare and POSTGRES_ARRAY.fullmatch(bare):
+        items = [item for item in POSTGRES_ITEM.findall(bare[1:-1]) if item != "NULL"]
+        return [re.sub(r"\\(.)", r"\1", item[1:-1], flags=re.DOTALL) if item[0] == '"' else item for item in items]
     try:
-        texts = _list_adjacent_texts(bare)
-        return texts if texts else _read_literal(ast.parse(bare, mode="eval").body)
+        return _read_literal(ast.parse(_separate_items(bare), mode="eval").body)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, tokenize.TokenError):
         return text
 
 
-def _list_adjacent_texts(bare: str) -> list[str]:
-    """List the texts of a printed array, which stand side by side without commas."""
-    tokens = [t for t in tokenize.generate_tokens(io.StringIO(bare).readline) if t.string.strip()]
-    inner = tokens[1:-1]
-    if len(inner) > 1 and bare[0] == "[" and all(token.type == tokenize.STRING for token in inner):
-        return [str(ast.literal_eval(token.string)) for token in inner]
-    return []
+def _separate_items(bare: str) -> str:
+    """Put commas between the items of a printed array, which stand side by side without any."""
+    lines = bare.splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, lines))]
+    tokens = [t for t in tokenize.generate_tokens(iter(lines).__next__) if t.string.strip()]
+    depth, before = 0, ""
+    places: list[int] = []
+    for token in tokens if bare[0] == "[" else ():
+        opens, closes = token.string in ("[", "{", "("), token.string in ("]", "}", ")")
+        if depth == 1 and token.string == ",":
+            return bare
+        if (
+            depth == 1
+            and before not in ("[", "")
+            and not closes
+            and not (token.string == "(" and before.isidentifier())
+        ):
+            places.append(starts[token.start[0] - 1] + token.start[1])
+        depth += opens - closes
+        before = token.string
+    for place in reversed(places):
+        bare = f"{bare[:place]},{bare[place:]}"
+    return bare
 
 
 def _read_literal(node: ast.expr) -> Any:
     """Evaluate a literal, and a call by keywords as an object of these."""
     if isinstance(node, (ast.List, ast.Tuple)):
         return [_read_literal(part) for part in node.elts]
+    if isinstance(node, ast.Set):
+        raise ValueError("a set has no order")
+    if isinstance(node, ast.Constant) and node.value is Ellipsis:
+        raise ValueError("items are left out")
+    if (
+        isinstance(node, ast.Call)
+        and len(node.args) == 1
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "array"
+    ):
+        return _read_literal(node.args[0])
     if isinstance(node, ast.Dict):
         return {
             ast.literal_eval(key): _read_literal(part)

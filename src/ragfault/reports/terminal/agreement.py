@@ -59,7 +59,7 @@ SLICE_HEADINGS = {
 """The same as heads of columns."""
 
 
-METRIC_HEADINGS = ("metric", "layer", "n", "judge", "people", "judge less people", "correlation")
+METRIC_HEADINGS = ("metric", "layer", "n", "judge", "labels", "judge less labels", "correlation")
 """The heads of the columns of the metrics."""
 
 
@@ -86,7 +86,7 @@ def render_agreement_terminal(measurement: JudgeMeasurement, *, width: int | Non
     return render_rich(parts, width=width, color=color)
 
 
-ORDER_HEADINGS = ("generator", "n", "bad by people", "mean score", "place by people", "by the judge")
+ORDER_HEADINGS = ("generator", "n", "labelled bad", "mean score", "rank by labels", "rank by judge")
 """The heads of the columns of an order of generators."""
 
 
@@ -128,15 +128,18 @@ def render_calibration_terminal(calibration: JudgeCalibration, *, width: int | N
     for line in calibration.lines:
         title = (
             f"\n{format_count(line.n, line.unit)} in {format_count(line.groups, 'group')}, "
-            f"{format_percent(line.base_rate)} bad by people"
+            f"{format_percent(line.base_rate)} labelled bad"
         )
         parts += [Text(title, style="bold cyan"), build_text_table(CALIBRATION_HEADINGS, _list_calibration_rows(line))]
         parts.append(Text(("applied: " if line.helps else "not applied: ") + line.reason))
         if line.helps:
-            threshold = "" if line.threshold is None else f"; called bad from {line.threshold:.3f} on"
+            threshold = "" if line.threshold is None else f"; bad from a probability of {line.threshold:.3f}"
             parts.append(Text(f"log-odds of bad × {line.slope:.3f} {line.intercept:+.3f}{threshold}", style="dim"))
     parts.append(
-        Text("\nFigures are of held-out folds, whole groups in five; bias is the judge less people", style="dim")
+        Text(
+            "\nFigures are of five held-out folds by groups; bias is the judge's mean less that of the labels",
+            style="dim",
+        )
     )
     return render_rich(parts, width=width, color=color)
 
@@ -161,7 +164,7 @@ def summarize_agreement(measurement: JudgeMeasurement) -> str:
     units = f"{format_count(overall.n, overall.unit)} of {format_count(measurement.traces, 'trace')}"
     units = format_count(overall.n, overall.unit) if overall.unit == "answer" else units
     positives = f"{overall.positives:,} {get_positive_name(measurement)} ({clip_text(measurement.positive, 80)})"
-    return f"{name} against people: {units}, {positives}"
+    return f"{name} against human labels: {units}, {positives}"
 
 
 def get_positive_name(measurement: JudgeMeasurement) -> str:
@@ -186,7 +189,7 @@ def describe_measurement(measurement: JudgeMeasurement) -> list[str]:
     if left:
         lines.append(f"left out: {left}")
     lines += [f"failed on {count:,}: {clip_text(why, 120)}" for why, count in list(measurement.failures.items())[:3]]
-    return lines + [clean_text(note) for note in measurement.notes]
+    return lines
 
 
 def _describe_f1_threshold(measurement: JudgeMeasurement) -> str:
@@ -198,8 +201,8 @@ def _describe_f1_threshold(measurement: JudgeMeasurement) -> str:
 
 
 def list_closing_notes(measurement: JudgeMeasurement) -> list[str]:
-    """List the marked stretches, the speed, and how intervals are made."""
-    lines = []
+    """List the notes, the marked stretches, the speed, and how intervals are made."""
+    lines = [clean_text(note) for note in measurement.notes]
     if measurement.span_agreement is not None:
         spans = {figure.name: format_interval(figure, 3) for figure in measurement.span_agreement.figures}
         lines.append(

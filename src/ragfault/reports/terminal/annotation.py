@@ -44,7 +44,7 @@ CHOICE_HELP: dict[str, str] = {
 """Meanings of the labels."""
 
 COMMAND_KEYS = {"space": "skip", "b": "back", "z": "undo", "v": "texts in full", "?": "help", "q": "quit"}
-"""The keys beside those of the words."""
+"""Keys beside those of the labels."""
 
 CHUNK_PREVIEW, CHUNK_LIMIT = 240, 1600
 """Characters of a chunk that holds no evidence, and of one that does, unless they are shown in full."""
@@ -63,7 +63,7 @@ def render_item(
     width: int | None = None,
     color: bool = False,
 ) -> str:
-    """Render one item with all that is needed to judge it; what the judge says stays hidden unless asked for.
+    """Render one item with all that is needed to judge it; the judge's verdict stays hidden unless asked for.
 
     Chunks are shown without the answer, as they are to be judged. Evidence that the judge found is marked. Texts of
     the trace cannot steer the terminal.
@@ -83,9 +83,9 @@ def render_item(
         parts += [Text(f"    {name}: {CHOICE_HELP[name]}", style="dim") for name in instructions]
     parts.append(Text("  " + "   ".join(f"{key} {name}" for key, name in COMMAND_KEYS.items()), style="dim"))
     if judge:
-        parts.append(Text(f"  the judge says: {describe_verdict(item) or 'nothing'}", style="magenta"))
+        parts.append(Text(f"  verdict of the judge: {describe_verdict(item) or 'none'}", style="magenta"))
     if answer is not None:
-        parts.append(Text(f"  you said: {answer}", style="yellow"))
+        parts.append(Text(f"  your label: {answer}", style="yellow"))
     width = width or shutil.get_terminal_size((100, 24)).columns
     return render_rich(parts, width=width, color=color)
 
@@ -176,22 +176,22 @@ def _clean_with_spaces(text: str) -> str:
 def render_raters_terminal(
     raters: Sequence[AnnotatorAgreement], *, width: int | None = None, color: bool = False
 ) -> str:
-    """Render how far people agree, kind by kind, and on what they differ."""
+    """Render the agreement of annotators, kind by kind, and the items on which they differ."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in ("", "people", "labelled", "by two or more", "alike", "kappa", "alpha"):
+    for name in ("", "annotators", "labelled", "by two or more", "agreement", "kappa", "alpha"):
         table.add_column(name)
     for rater in raters:
-        people = ", ".join(clip_text(name or "nobody named", 20) for name in rater.annotators)
+        annotators = ", ".join(clip_text(name or "unnamed", 20) for name in rater.annotators)
         cells = [format_interval(rater.accuracy), format_interval(rater.kappa), format_interval(rater.alpha)]
         shared = f"{rater.shared:,}" if rater.reason is None else f"0: {rater.reason}"
-        table.add_row(rater.kind, people, f"{rater.items:,}", shared, *cells)
-    parts: list[RenderableType] = [Text("Agreement between people", style="bold"), table]
+        table.add_row(rater.kind, annotators, f"{rater.items:,}", shared, *cells)
+    parts: list[RenderableType] = [Text("Agreement between annotators", style="bold"), table]
     disputes = [(rater.kind, dispute) for rater in raters for dispute in rater.disputes]
     if disputes:
-        parts.append(Text(f"\nThey differ on {format_count(len(disputes), 'item')}", style="bold cyan"))
+        parts.append(Text(f"\nThey disagree on {format_count(len(disputes), 'item')}", style="bold cyan"))
     for kind, dispute in disputes[:10]:
         labels = ", ".join(
             f"{clip_text(name, 20)}: {_format_label(word)}" for name, word in sorted(dispute.values.items())
@@ -201,7 +201,7 @@ def render_raters_terminal(
 
 
 def _format_item_key(key: Sequence[str | int]) -> str:
-    """Format what a word is on, without its part."""
+    """Format the item of a label, without its part."""
     return clip_text(" ".join(str(part) for part in key[1:] if part not in ("level", "refused")), 40)
 
 

@@ -60,13 +60,14 @@ def render_comparison_terminal(
 ) -> str:
     """Render the changes by layer as text for a terminal, with the traces that made a metric worse.
 
-    Several comparisons are those of segments, one after the other. Texts of traces are printed without control
-    characters and escape sequences.
+    Several comparisons are those of segments: first a line for each, then one after the other. Texts of traces are
+    printed without control characters and escape sequences.
     """
     width = width or shutil.get_terminal_size((100, 24)).columns
-    parts: list[RenderableType] = []
-    for part in [comparison] if isinstance(comparison, Comparison) else comparison:
-        parts += _build_page(part, width)
+    pages = [comparison] if isinstance(comparison, Comparison) else comparison
+    parts: list[RenderableType] = [_build_segment_line(part) for part in pages if part.by is not None]
+    for part in pages:
+        parts += [build_line(), *_build_page(part, width)] if part.by is not None else _build_page(part, width)
     return render_rich(parts, width=width, color=color)
 
 
@@ -122,6 +123,12 @@ def _build_page(comparison: Comparison, width: int) -> list[RenderableType]:
             indent_line(2, (clean_text(change.metric), "bold"), f"   {summarize_movers(change)}") for change in lost
         ]
     return [*parts, build_line((f"\n{describe_test_terms(comparison)}", "dim")), build_line("")]
+
+
+def _build_segment_line(comparison: Comparison) -> Text:
+    """Build the line of a segment at the head of several."""
+    name = f"{clean_text(comparison.by or '')} {format_segment(comparison.segment)}"
+    return build_line((name, "bold"), f": {summarize_comparison(comparison)}")
 
 
 def build_ppi_notes(comparison: Comparison) -> list[RenderableType]:

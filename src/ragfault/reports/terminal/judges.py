@@ -53,7 +53,7 @@ def render_card_markdown(card: JudgeCard) -> str:
     """Render the card as a Markdown page."""
     lines = [f"# The judge {escape_markdown(card.judge)}", "", escape_markdown(card.summary), ""]
     lines += [f"- **{name}:** {escape_markdown(text)}" for name, text in _list_facts(card)]
-    lines += ["", "## Measured against people", "", *build_figure_lines(card), "", "## Known weaknesses", ""]
+    lines += ["", "## Measured against human labels", "", *build_figure_lines(card), "", "## Known weaknesses", ""]
     lines += [f"- {escape_markdown(text)}" for text in card.weaknesses]
     return "\n".join(lines) + "\n"
 
@@ -77,7 +77,7 @@ def render_card_terminal(card: JudgeCard, *, width: int | None = None, color: bo
 
     width = width or shutil.get_terminal_size((100, 24)).columns
     parts: list[Text | Padding] = [Text.assemble((clean_text(card.judge), "bold"), f"   {clean_text(card.summary)}")]
-    parts.append(Text("\nMeasured against people", "bold cyan"))
+    parts.append(Text("\nMeasured against human labels", "bold cyan"))
     parts += [piece for entry in card.measured for piece in _build_measurement(entry)]
     parts += [Padding(Text(line, "dim"), (0, 0, 0, 2)) for line in _list_notes(card)]
     parts.append(Text("\nKnown weaknesses", "bold cyan"))

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from ragfault.analysis.monitoring.incidents import IncidentKind
 from ragfault.analysis.monitoring.rollups import Rollup, bin_edges, merge_by_key
 from ragfault.analysis.monitoring.windows import DAY_MINUTES
+from ragfault.gold_evidence import GoldMode
 from ragfault.io.runs import MetricInfo
 from ragfault.server.api import detail_views, traffic_views
 from ragfault.server.api.access_api import TokenRequest
@@ -404,7 +405,12 @@ def get_runs(
     responses={**problem_responses(422), 200: {"content": {"application/zip": {}}}},
     response_class=Response,
 )
-def get_export(request: Request, server: Server, selection: Selection) -> Response:
-    """Export the judged traces of a selection as a run in a ZIP file."""
+def get_export(
+    request: Request, server: Server, selection: Selection, gold: GoldMode | SkipJsonSchema[None] = None
+) -> Response:
+    """Export the judged traces of a selection as a run in a ZIP file, whose comment holds the notices.
+
+    `gold` is its use in the scores; by default that of the traces.
+    """
     request.app.state.audit.record(request, "traces_downloaded", request.url.query)
-    return Response(traffic_views.export_zip(server, selection), media_type="application/zip")
+    return Response(traffic_views.export_zip(server, selection, gold), media_type="application/zip")

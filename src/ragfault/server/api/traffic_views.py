@@ -26,6 +26,7 @@ from ragfault.analysis.monitoring.windows import (
     rolling_means,
 )
 from ragfault.errors import UnknownName
+from ragfault.gold_evidence import GoldMode
 from ragfault.io.runs import Manifest, MetricInfo
 from ragfault.records import Layer
 from ragfault.server.scoring.ppi_estimates import PpiEstimate
@@ -323,12 +324,17 @@ def list_runs(server: ServerState, after: str = "", limit: int | None = None) ->
     return tuple(runs)
 
 
-def export_zip(server: ServerState, selection: TraceSelection) -> bytes:
-    """Export the judged traces of a selection as a run in a ZIP file. Raises what `export_run` raises."""
+def export_zip(server: ServerState, selection: TraceSelection, gold: GoldMode | None = None) -> bytes:
+    """Export the judged traces of a selection as a run in a ZIP file, whose comment holds the notices, one a line.
+
+    Raises what `export_run` raises.
+    """
+    notices: list[str] = []
     with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
-        run = export_run(server.store, selection, Path(folder, "run"))
+        run = export_run(server.store, selection, Path(folder, "run"), gold=gold, notice=notices.append)
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w") as archive:
+            archive.comment = "\n".join(notices).encode()
             for path in sorted(run.path.iterdir()):
                 archive.write(path, path.name)
         return file.getvalue()
