@@ -159,6 +159,12 @@ class RagHealth(FindingRecord, frozen=True):
     """Share of traces with 3 to 5 relevant chunks."""
     alerts: tuple[HealthAlert, ...] = ()
 
+    @property
+    def figures(self) -> dict[str, Interval]:
+        """Return the figures that are there, by name."""
+        named = {name: getattr(self, name) for name in self.__struct_fields__ if name != "alerts"}
+        return {name: interval for name, interval in named.items() if interval is not None}
+
 
 class QualityCount(FindingRecord, frozen=True):
     """Quality level by triad, and its number of traces."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import click
 
-from ragfault.cli.judge import add_label_options, run_with_labels, show_result
+from ragfault.cli.judge import add_label_options, add_result_options, derive_from_labels
 from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
 from ragfault.cli.options.settings import calibration_option
-
-EXIT_NO_PROMISE = 3
-"""Exit code where nothing can be promised."""
 
 
 @click.group(
@@ -65,20 +63,8 @@ Exit code 3: nothing can be promised; nothing is written."""
 )
 @add_label_options
 @calibration_option
-@click.option("-o", "--out", type=click.Path(), help="Write the certificate as JSON to this file.")
-@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
-@json_option
-@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
-def certify(
-    labels: tuple[str, ...],
-    name: str | None,
-    out: str | None,
-    force: bool,
-    quiet: bool,
-    skip_bad: bool,
-    kind: str | None,
-    **options: Any,
-) -> int:
+@add_result_options("certificate")
+def certify(labels: tuple[str, ...], **options: Any) -> int:
     """Certify the largest threshold of the judge's risk with P(bad | released) ≤ alpha.
 
     LABELS are read as by `judge measure`: traces with a label of the answer. They must be drawn at random from the
@@ -86,21 +72,9 @@ def certify(
     inputs of the released answers, against which traffic is watched.
     """
     from ragfault.guard.certificate import certify as work
-    from ragfault.reports.output import check_output_path
     from ragfault.reports.terminal.guard import render_certificate_terminal
 
-    if out is not None:
-        check_output_path(out, force=force)
-    certificate = run_with_labels(work, labels, name, out, options, quiet=quiet, skip_bad=skip_bad)
-    written = out if certificate.promises else None
-    show_result(
-        certificate,
-        (render_certificate_terminal, None),
-        {"out": written, "html": None, "force": force, "quiet": quiet, "kind": kind},
-    )
-    if not certificate.promises and out is not None:
-        print_notice(f"not written: {out}")
-    return 0 if certificate.promises else EXIT_NO_PROMISE
+    return derive_from_labels(work, render_certificate_terminal, attrgetter("promises"), labels, options)
 
 
 @guard.command(

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -80,8 +81,48 @@ def add_label_options(function: F) -> F:
     return function
 
 
-EXIT_NO_HELP = 3
-"""The exit code where the labels do not show that a calibration helps."""
+EXIT_NOT_SHOWN = 3
+"""Exit code where the labels do not show what was asked of them: nothing is written."""
+
+
+def add_result_options(what: str) -> Callable[[F], F]:
+    """Add the options that say where a result of labels goes."""
+
+    def add(function: F) -> F:
+        for option in reversed(
+            (
+                click.option("-o", "--out", type=click.Path(), help=f"Write the {what} as JSON to this file."),
+                click.option("--force", is_flag=True, help="Replace an existing file OUT."),
+                json_option,
+                click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table."),
+            )
+        ):
+            function = option(function)
+        return function
+
+    return add
+
+
+def derive_from_labels(
+    work: Callable[..., Any],
+    render: Callable[..., str],
+    is_shown: Callable[[Any], bool],
+    labels: tuple[str, ...],
+    options: dict[str, Any],
+) -> int:
+    """Derive a result from labels and print it; write it where they show that it holds. Return the exit code."""
+    from ragfault.reports.output import check_output_path
+
+    shown = {name: options.pop(name) for name in ("out", "force", "quiet", "kind")}
+    out = shown["out"]
+    if out is not None:
+        check_output_path(out, force=shown["force"])
+    result = run_with_labels(work, labels, out, options, quiet=shown["quiet"])
+    holds = is_shown(result)
+    show_result(result, (render, None), {**shown, "out": out if holds else None, "html": None})
+    if not holds and out is not None:
+        print_notice(f"not written: {out}")
+    return 0 if holds else EXIT_NOT_SHOWN
 
 
 @judge.command(
@@ -106,7 +147,7 @@ Examples:
 )
 @add_label_options
 @calibration_option
-@click.option("-o", "--out", type=click.Path(), help="Write the measurement as JSON to this file.")
+@add_result_options("measurement")
 @click.option("--html", type=click.Path(), help="Write figures and charts to this HTML page.")
 @click.option(
     "--card",
@@ -115,18 +156,13 @@ Examples:
     help="Add the figures to the card of the judge, as JSON or Markdown by suffix. Reports show the card "
     "in .ragfault/judges/cards.",
 )
-@click.option("--force", is_flag=True, help="Replace existing files OUT and HTML.")
-@json_option
-@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
 def measure(
     labels: tuple[str, ...],
-    name: str | None,
     out: str | None,
     html: str | None,
     cards: str | None,
     force: bool,
     quiet: bool,
-    skip_bad: bool,
     kind: str | None,
     **options: Any,
 ) -> None:
@@ -145,7 +181,7 @@ def measure(
     for place in (out, html):
         if place is not None:
             check_output_path(place, force=force)
-    measurement = run_with_labels(work, labels, name, out, options, quiet=quiet, skip_bad=skip_bad)
+    measurement = run_with_labels(work, labels, out, options, quiet=quiet)
     from ragfault.reports.terminal.agreement import render_agreement_terminal
 
     renderers = (render_agreement_terminal, _render_measurement_html)
@@ -155,16 +191,10 @@ def measure(
 
 
 def run_with_labels(
-    work: Callable[..., Any],
-    labels: tuple[str, ...],
-    name: str | None,
-    out: str | None,
-    options: dict[str, Any],
-    *,
-    quiet: bool,
-    skip_bad: bool,
+    work: Callable[..., Any], labels: tuple[str, ...], out: str | None, options: dict[str, Any], *, quiet: bool
 ) -> Any:
     """Measure or calibrate a judge on labels, as the options of `add_label_options` ask for it."""
+    name, skip_bad = options.pop("name"), options.pop("skip_bad")
     asked = {flag: options.pop(flag) for flag in LLM_FLAGS}
     reading = pick_trace_options(options)
     with show_progress(quiet) as progress, _handle_bad_lines(skip_bad, out) as on_bad:
@@ -192,41 +222,17 @@ Exit code 3: the labels do not show that a calibration helps; nothing is written
 )
 @click.argument("labels", nargs=-1, required=True)
 @add_label_options
-@click.option("-o", "--out", type=click.Path(), help="Write the calibration as JSON to this file.")
-@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
-@json_option
-@click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table.")
-def calibrate(
-    labels: tuple[str, ...],
-    name: str | None,
-    out: str | None,
-    force: bool,
-    quiet: bool,
-    skip_bad: bool,
-    kind: str | None,
-    **options: Any,
-) -> int:
+@add_result_options("calibration")
+def calibrate(labels: tuple[str, ...], **options: Any) -> int:
     """Calibrate the probabilities of a judge to your own labels, for --calibration of evaluate, gate and serve.
 
     LABELS are read as by `judge measure`; a run that a stronger judge made of the same traces serves as well. Printed
     is what the calibration changes on labels that it was not fitted on: five folds of whole groups.
     """
     from ragfault.evaluation.agreement import calibrate_judge
-    from ragfault.reports.output import check_output_path
     from ragfault.reports.terminal.agreement import render_calibration_terminal
 
-    if out is not None:
-        check_output_path(out, force=force)
-    calibration = run_with_labels(calibrate_judge, labels, name, out, options, quiet=quiet, skip_bad=skip_bad)
-    written = out if calibration.helps else None
-    show_result(
-        calibration,
-        (render_calibration_terminal, None),
-        {"out": written, "html": None, "force": force, "quiet": quiet, "kind": kind},
-    )
-    if not calibration.helps and out is not None:
-        print_notice(f"not written: {out}")
-    return 0 if calibration.helps else EXIT_NO_HELP
+    return derive_from_labels(calibrate_judge, render_calibration_terminal, attrgetter("helps"), labels, options)
 
 
 def _write_card(measurement: Any, path: Path, force: bool) -> Path:

@@ -13,7 +13,7 @@ where it first exceeds it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,12 @@ import numpy as np
 from msgspec import Struct
 
 from ragfault.errors import InputError, UsageError
-from ragfault.evaluation.agreement.judge_measurement import JudgedSource, judge_labels, to_texts
-from ragfault.evaluation.agreement.judge_runner import ignore_progress
-from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, LabeledTrace, LabelOptions
+from ragfault.evaluation.agreement.judge_measurement import JudgedSource, judge_labels
+from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, LabeledTrace
 from ragfault.evaluation.agreement.units import rate_answer
 from ragfault.guard.traffic import describe_inputs
-from ragfault.io.error_collector import OnBad
 from ragfault.io.files import describe_input
 from ragfault.io.runs import Run
-from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
 from ragfault.stats import Interval, clustered_standard_error, mean_interval, standard_error
 from ragfault.stats.distributions import incomplete_beta
@@ -260,40 +257,23 @@ def measure_design_effect(labels: Any, groups: Sequence[str]) -> float:
     return float(max(1.0, (clustered_standard_error(labels, groups) / plain) ** 2))
 
 
-def certify(  # noqa: PLR0913 - the options of one verb
+def certify(
     source: LabeledSource | Iterable[Trace],
     *,
     alpha: float = 0.1,
     delta: float = 0.1,
     start: float | None = None,
     routes: Sequence[str] = (),
-    run: str | Path | Run | None = None,
-    judge: str | Judge | None = None,
-    profile: str | Path = "general",
-    calibration: str | Path | None = None,
-    options: Mapping[str, Any] | None = None,
-    task: Any = None,
-    positive: str | float | Sequence[str | float] = (),
-    group: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    workers: int = 1,
-    on_bad: OnBad = "raise",
-    progress: Callable[[int, int], None] = ignore_progress,
-    notice: Callable[[str], object] = ignore_progress,
-    **reading: Any,
+    **judging: Any,
 ) -> Certificate:
     """Certify a judge's threshold on labelled answers, read as by `ragfault.evaluation.agreement.measure_judge`.
 
+    `judging` are the options of `judge_labels`: run, judge, profile, calibration, positive, group, map …
     With `routes` each of them gets a threshold of its own and an equal share of delta, so that all promises hold
     jointly; otherwise one threshold holds for all traffic in the mix of the labels. Raises what `measure_judge` raises;
     UsageError where no label of an answer is read, or a route has none.
     """
-    judged = judge_labels(
-        source, run=run, judge=judge, profile=profile, calibration=calibration, options=options, workers=workers,
-        labels=LabelOptions(task, to_texts(positive), group, limit, seed), columns=(),
-        on_bad=on_bad, progress=progress, notice=notice, reading=reading,
-    )  # fmt: skip
+    judged = judge_labels(source, **judging)
     answers = rate_labeled_answers(judged)
     if not answers:
         raise UsageError("these labels say of no answer whether it is bad. Label answers, or all claims of an answer.")

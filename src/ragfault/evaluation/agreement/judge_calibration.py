@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from ragfault.errors import JudgeError, UsageError
 from ragfault.evaluation.agreement.figures import assign_folds
-from ragfault.evaluation.agreement.judge_measurement import JudgedSource, judge_labels, to_texts
-from ragfault.evaluation.agreement.judge_runner import ignore_progress
-from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, LabelOptions
+from ragfault.evaluation.agreement.judge_measurement import JudgedSource, judge_labels
+from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource
 from ragfault.evaluation.agreement.measurement import LabelTask
 from ragfault.evaluation.agreement.units import (
     BAD_SUPPORT,
@@ -25,7 +24,6 @@ from ragfault.evaluation.agreement.units import (
     iterate_answers,
     iterate_claims,
 )
-from ragfault.io.error_collector import OnBad
 from ragfault.io.files import describe_input
 from ragfault.io.runs import Run
 from ragfault.judges.calibration import (
@@ -35,8 +33,6 @@ from ragfault.judges.calibration import (
     calibrate_probability,
     compute_log_odds,
 )
-from ragfault.judges.domain.profile import DomainProfile
-from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
 from ragfault.stats import Interval, calibration_error, mean_interval
 from ragfault.stats.bootstrap import FloatArray
@@ -63,25 +59,17 @@ class UnitScores(NamedTuple):
     called: Bools
 
 
-def calibrate_judge(  # noqa: PLR0913 - the options of one verb
+def calibrate_judge(
     source: LabeledSource | Iterable[Trace],
     *,
     run: str | Path | Run | None = None,
-    judge: str | Judge | None = None,
-    profile: str | Path | DomainProfile = "general",
-    options: Mapping[str, Any] | None = None,
     task: Literal["answer", "support"] | None = None,
-    positive: str | float | Sequence[str | float] = (),
-    group: str | None = None,
-    limit: int | None = None,
     seed: int = 0,
-    workers: int = 1,
-    on_bad: OnBad = "raise",
-    progress: Callable[[int, int], None] = ignore_progress,
-    notice: Callable[[str], object] = ignore_progress,
-    **reading: Any,
+    **judging: Any,
 ) -> JudgeCalibration:
     """Calibrate the probabilities of a judge to human labels of claims and answers, read as by `measure_judge`.
+
+    `judging` are the further options of `judge_labels`: judge, profile, positive, group, map …
 
     For each of both a slope and an intercept of the log-odds are fitted, drawn towards 1 and 0, so that few labels
     change little; for claims also the threshold at which as many are called bad as people mark. Each line holds its
@@ -104,12 +92,8 @@ def calibrate_judge(  # noqa: PLR0913 - the options of one verb
     looked: Any = source
     if isinstance(source, str | Path) and run is None and (Path(source) / "manifest.json").is_file():
         looked, chosen_task = _read_reference(Run.open(source)), "support"
-        reading = {**reading, "map": {"claims": "claims"}}
-    judged = judge_labels(
-        looked, run=run, judge=judge, profile=profile, calibration=None, options=options, workers=workers,
-        labels=LabelOptions(chosen_task, to_texts(positive), group, limit, seed), columns=(),
-        on_bad=on_bad, progress=progress, notice=notice, reading=reading,
-    )  # fmt: skip
+        judging = {**judging, "map": {"claims": "claims"}}
+    judged = judge_labels(looked, run=run, task=chosen_task, seed=seed, **judging)
     if judged.labeled.task == "relevance":
         raise UsageError("these are labels of chunks; claims and answers are calibrated. Name the labels with --task.")
     if any(claim.p is None for verdicts in judged.judged.verdicts for claim in verdicts.claim or ()):

@@ -379,9 +379,9 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     columns = _split_columns(within)
     threshold_name = _check_threshold(threshold)
     source_labels = judge_labels(
-        source, run=run, judge=judge, profile=profile, calibration=calibration, options=options, workers=workers,
-        labels=LabelOptions(task, to_texts(positive), group, limit, seed), columns=[*columns, *([by] if by else [])],
-        on_bad=on_bad, progress=progress, notice=notice, reading=reading,
+        source, run=run, judge=judge, profile=profile, calibration=calibration, options=options, task=task,
+        positive=positive, group=group, limit=limit, seed=seed, columns=[*columns, *([by] if by else [])],
+        workers=workers, on_bad=on_bad, progress=progress, notice=notice, **reading,
     )  # fmt: skip
     measurement_options = MeasurementOptions(
         source_labels.judge, describe_input(source), threshold_name, columns, by, IntervalOptions(resamples, seed)
@@ -401,20 +401,28 @@ class JudgedSource(NamedTuple):
 def judge_labels(  # noqa: PLR0913 - the options of one verb
     source: LabeledSource | Iterable[Trace],
     *,
-    run: str | Path | Run | None,
-    judge: str | Judge | None,
-    profile: str | Path | DomainProfile,
-    calibration: str | Path | JudgeCalibration | None,
-    options: Mapping[str, Any] | None,
-    labels: LabelOptions,
-    columns: Sequence[str],
-    workers: int,
-    on_bad: OnBad,
-    progress: Callable[[int, int], None],
-    notice: Callable[[str], object],
-    reading: Mapping[str, Any],
+    run: str | Path | Run | None = None,
+    judge: str | Judge | None = None,
+    profile: str | Path | DomainProfile = "general",
+    calibration: str | Path | JudgeCalibration | None = None,
+    options: Mapping[str, Any] | None = None,
+    task: LabelTask | None = None,
+    positive: str | float | Sequence[str | float] = (),
+    group: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    columns: Sequence[str] = (),
+    workers: int = 1,
+    on_bad: OnBad = "raise",
+    progress: Callable[[int, int], None] = ignore_progress,
+    notice: Callable[[str], object] = ignore_progress,
+    **reading: Any,
 ) -> JudgedSource:
-    """Load labels and let a judge look at their traces; raises what `measure_judge` raises."""
+    """Load labels and let a judge look at their traces, as `measure_judge` describes it; raises what that raises.
+
+    `columns` must be there.
+    """
+    labels = LabelOptions(task, to_texts(positive), group, limit, seed)
     _check_options(labels, workers)
     run_labels = None if run is None else load_run_labels(run, cast("str | Path", source), labels.task)
     judge = wrap_judge(_resolve_judge(judge, profile, options, run_labels), calibration)

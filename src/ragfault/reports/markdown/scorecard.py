@@ -177,14 +177,8 @@ def _build_tradeoffs(findings: Findings) -> list[str]:
 
 def _build_rag_health(findings: Findings) -> list[str]:
     rag = findings.rag
-    figures = (
-        ("context_relevance", rag.context_relevance),
-        ("chunk_utilization", rag.chunk_utilization),
-        ("context_ranking", rag.context_ranking),
-        ("missing_context_rate", rag.missing_context_rate),
-        ("optimal_context_rate", rag.optimal_context_rate),
-    )
-    rows = [(format_code(name), format_interval(interval), f"{interval.n:,}") for name, interval in figures if interval]
+    figures = rag.figures.items()
+    rows = [(format_code(name), format_interval(interval), f"{interval.n:,}") for name, interval in figures]
     alerts = [f"- **{alert.name}**: {describe_alert(alert)}" for alert in rag.alerts]
     lines = build_markdown_table(("Figure", "Mean", "Traces:"), rows) if rows else []
     return _build_section("RAG health", [*lines, *([""] if alerts else []), *alerts])

@@ -373,22 +373,13 @@ def _build_tradeoffs(findings: Findings) -> list[RenderableType]:
 
 
 def _build_rag_health(findings: Findings) -> list[RenderableType]:
-    rag = findings.rag
-    figures = (
-        ("context_relevance", rag.context_relevance),
-        ("chunk_utilization", rag.chunk_utilization),
-        ("context_ranking", rag.context_ranking),
-        ("missing_context_rate", rag.missing_context_rate),
-        ("optimal_context_rate", rag.optimal_context_rate),
-    )
-    known = [(name, interval) for name, interval in figures if interval is not None]
-    if not known:
+    if not findings.rag.figures:
         return []
     table = _build_table(("", "left"), ("", "left"), ("", "left"))
     table.show_header = False
-    for name, interval in known:
+    for name, interval in findings.rag.figures.items():
         table.add_row(name, format_interval(interval), f"{interval.n:,} traces")
-    return [build_line(("\nRAG health", "bold cyan")), table, *map(_build_alert, rag.alerts)]
+    return [build_line(("\nRAG health", "bold cyan")), table, *map(_build_alert, findings.rag.alerts)]
 
 
 def _build_alert(alert: HealthAlert) -> Text:

@@ -50,6 +50,13 @@ def select_scores(scored: ScoredTrace) -> Iterator[Score]:
     return (score for score in scored.scores if score.status != "undefined")
 
 
+def _describe_source(resource: Any, scope: Any, service: str) -> Any:
+    """Write the service of a resource and the version of ragfault into a scope; return the scope."""
+    _set_attributes(resource, {"service.name": service})
+    scope.scope.name, scope.scope.version = "ragfault", __version__
+    return scope
+
+
 def encode_logs(outcomes: Iterable[ScoredTrace], measures: MeasuresByMetric, now: int) -> bytes:
     """Encode an `ExportLogsServiceRequest` with one event per score, on the span that wrote the answer.
 
@@ -60,9 +67,7 @@ def encode_logs(outcomes: Iterable[ScoredTrace], measures: MeasuresByMetric, now
     request = ExportLogsServiceRequest()
     for service, group in _group_by_service(outcomes).items():
         part = request.resource_logs.add()
-        _set_attributes(part.resource, {"service.name": service})
-        scope = part.scope_logs.add()
-        scope.scope.name, scope.scope.version = "ragfault", __version__
+        scope = _describe_source(part.resource, part.scope_logs.add(), service)
         for scored in group:
             origin = read_origin(scored.trace)
             for score in select_scores(scored):
@@ -91,9 +96,7 @@ def encode_spans(outcomes: Iterable[ScoredTrace], now: int) -> bytes:
     request = ExportTraceServiceRequest()
     for service, group in _group_by_service(outcomes).items():
         part = request.resource_spans.add()
-        _set_attributes(part.resource, {"service.name": service})
-        scope = part.scope_spans.add()
-        scope.scope.name, scope.scope.version = "ragfault", __version__
+        scope = _describe_source(part.resource, part.scope_spans.add(), service)
         for scored in group:
             origin = read_origin(scored.trace)
             if origin is not None:
