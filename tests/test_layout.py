@@ -197,3 +197,10 @@ def test_inner_modules_have_no_list_of_exports():
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
     ]
     assert lists == []
+
+
+def test_no_pattern_repeats_a_group_possessively():
+    """Python before 3.11.5 takes what such a group began to match and did not: `(?>(?:…)*)` says the same."""
+    for path in PACKAGE.rglob("*.py"):
+        repeated = re.search(r"\)(?:[*+?]|\{[0-9,]+\})\+", path.read_text(encoding="utf-8"))
+        assert repeated is None, f"{path}: {repeated}"

@@ -79,7 +79,7 @@ WORD_PATTERN = re.compile(
     r"|[\u3040-\u30ff\u3400-\u9fff]"  # scripts written without spaces: sign by sign
     r"|[^\W\d_\u3040-\u30ff\u3400-\u9fff]+(?:'[^\W\d_]+)*"
 )
-ASCII_WORD_PATTERN = re.compile(r"[A-Za-z]++(?:'[A-Za-z]++)*+|\d++(?:[.,:/]\d++)*+", re.ASCII)
+ASCII_WORD_PATTERN = re.compile(r"[A-Za-z]++(?:'[A-Za-z]++)*|\d++(?:[.,:/]\d++)*", re.ASCII)
 """A faster pattern for ASCII texts."""
 GROUPED_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 STEM_CACHE_SIZE = 1 << 16

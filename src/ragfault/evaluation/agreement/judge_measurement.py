@@ -40,6 +40,8 @@ from ragfault.evaluation.agreement.labeled_trace_loader import (
     check_columns,
     get_value,
     load_labeled_traces,
+    split_columns,
+    to_texts,
 )
 from ragfault.evaluation.agreement.measurement import (
     GeneratorOrder,
@@ -376,7 +378,7 @@ def measure_judge(  # noqa: PLR0913 - the options of one verb
     >>> result.task, result.overall.n, result.overall.positives, result.overall.figure("auroc").value
     ('answer', 2, 1, 1.0)
     """
-    columns = _split_columns(within)
+    columns = split_columns(within)
     threshold_name = _check_threshold(threshold)
     source_labels = judge_labels(
         source, run=run, judge=judge, profile=profile, calibration=calibration, options=options, task=task,
@@ -465,12 +467,6 @@ def _label_map(run_labels: RunLabels | None) -> dict[str, Any]:
     return {"map": {"claims": "claims"} if run_labels.task == "support" else {"grades": "grades"}}
 
 
-def _split_columns(within: str | Sequence[str]) -> tuple[str, ...]:
-    """Split column names given as a list or separated by commas."""
-    names = within.split(",") if isinstance(within, str) else within
-    return tuple(name.strip() for name in names if name.strip())
-
-
 def _check_options(labels: LabelOptions, workers: int) -> None:
     """Raise UsageError for invalid options."""
     if labels.task is not None and labels.task not in TASKS:
@@ -493,12 +489,6 @@ def _check_threshold(threshold: str | float) -> str:
     if not 0 <= number <= 1:
         raise UsageError(f"the threshold {text} is not a score: give a number from 0 to 1, cv, or own.")
     return f"{number:g}"
-
-
-def to_texts(positive: str | float | Sequence[str | float]) -> tuple[str, ...]:
-    """Return the labels of bad units as texts."""
-    listed = [positive] if isinstance(positive, (str, int, float)) else positive
-    return tuple(str(value) for value in listed)
 
 
 def _summarize_labels(labeled: LabeledTraces) -> str:

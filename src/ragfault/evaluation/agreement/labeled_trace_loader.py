@@ -91,6 +91,18 @@ def _list_columns(traces: Sequence[Trace]) -> dict[str, None]:
     )
 
 
+def to_texts(positive: str | float | Sequence[str | float]) -> tuple[str, ...]:
+    """Return the labels of bad units as texts."""
+    listed = [positive] if isinstance(positive, (str, int, float)) else positive
+    return tuple(str(value) for value in listed)
+
+
+def split_columns(within: str | Sequence[str]) -> tuple[str, ...]:
+    """Split column names given as a list or separated by commas."""
+    names = within.split(",") if isinstance(within, str) else within
+    return tuple(name.strip() for name in names if name.strip())
+
+
 def check_columns(columns: Sequence[str], traces: Sequence[Trace]) -> None:
     """Raise UnknownName for a column that no trace has."""
     for name in columns:

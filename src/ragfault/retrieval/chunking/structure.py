@@ -17,7 +17,7 @@ HEADING_PATTERN = re.compile(r"(#{1,6})(?:[ \t]|$)")
 TABLE_RULE = re.compile(r"(?=[^-]*-)(?=[^|]*\|)[\s|:-]+")
 """The line between the head of a Markdown table and its rows."""
 LIST_ITEM = re.compile(r"(?:[-*+•]|\d{1,4}[.)])[ \t]")
-JSON_SYNTAX = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{},]', re.DOTALL)
+JSON_SYNTAX = re.compile(r'"(?>(?:[^"\\]|\\.)*)"?|[\[\]{},]', re.DOTALL)
 MAX_DEPTH = 6
 """Number of levels of headings, or of JSON, that are distinguished."""
 
