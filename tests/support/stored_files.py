@@ -256,13 +256,13 @@ def opensearch():
             {"_index": "help", "_id": f"d{n}", "_score": 1.5, "_source": {"passage_text": text, "lang": "en"}}
             for n, text in enumerate(q["chunks"])
         ]
-        found = {"total": {"value": len(hits), "relation": "eq"}, "max_score": 1.5, "hits": hits}
+        listed = {"total": {"value": len(hits), "relation": "eq"}, "max_score": 1.5, "hits": hits}
         rag = {"answer": q["answer"], "message_id": f"m{number}"}
         request = {
             "query": {"neural": {"passage_embedding": {"query_text": q["query"], "k": 5}}},
             "ext": {"generative_qa_parameters": {"llm_model": "m", "llm_question": q["query"], "context_size": 5}},
         }
-        response = {"took": 9, "timed_out": False, "hits": found, "ext": {"retrieval_augmented_generation": rag}}
+        response = {"took": 9, "timed_out": False, "hits": listed, "ext": {"retrieval_augmented_generation": rag}}
         return {"request": request, "response": response}
 
     return write_lines(build).encode()

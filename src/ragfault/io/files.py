@@ -258,10 +258,10 @@ def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
     names = {cell.strip().strip(b'"').lower() for cell in re.split(rb"[,\t]", first)}
     if names & {b"query", b"question", b"user_input", b"input"}:
         return "tsv" if b"\t" in first else "csv"
-    raise InputError(f"{name}: {_describe_unread(name, first)}")
+    raise InputError(f"{name}: {_describe_foreign(name, first)}")
 
 
-def _describe_unread(name: str, first: bytes) -> str:
+def _describe_foreign(name: str, first: bytes) -> str:
     """Describe a file of no format that is read, and what to do with it."""
     suffix = get_format_suffix(name)
     if QREL_LINE.fullmatch(first.strip()):
