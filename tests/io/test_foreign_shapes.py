@@ -573,3 +573,18 @@ def test_a_data_set_that_was_saved_is_read(tmp_path):
     (tmp_path / "data-00000-of-00001.arrow").write_bytes(b"ARROW1 and nothing else")
     with pytest.raises(InputError, match="cannot be read as Arrow"):
         list(read_traces(tmp_path))
+
+
+@pytest.mark.parametrize("cell", ["['It leaves at six.' 'It is free.' ... 'No.']", "[{'text': 'It leaves at six.'"])
+def test_a_printed_list_that_is_not_complete_is_a_fault(cell, tmp_path):
+    """A list of which items were left out, or whose end was, is no passage."""
+    path = put(tmp_path / "t.jsonl", {"question": QUERY, "contexts": cell, "answer": ANSWER})
+    with pytest.raises(BadTraces, match="a printed list that cannot be read"):
+        list(read_traces(path))
+
+
+def test_numbered_answers_are_not_chosen_among(tmp_path):
+    """The answers of two systems in columns by their places are refused with what to say."""
+    path = put(tmp_path / "t.jsonl", {"question": QUERY, "model.1.answer": ANSWER, "model.2.answer": "At nine."})
+    with pytest.raises(InputError, match="may each be the answer"):
+        list(read_traces(path))

@@ -101,6 +101,7 @@ def test_the_page_computes_what_the_command_does(tmp_path: Path):
                 assert shown == sides, (id, case)
             assert page.inner_text("#result [data-out=saved-after]") == figures["saved"][1]
             assert page.locator("#fell").is_visible() == (case["precision"][1] < case["precision"][0])
+            assert page.locator("#exhausted").is_visible() == (savings.tokens == 0)
         page.fill("#precision-before", "0")
         assert page.locator("#problem").is_visible()
         assert noise == [page_file.as_uri()]
@@ -119,6 +120,14 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert figure in text
     assert run_command(["savings", *given, "--html", str(page)]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_a_gain_beyond_the_rule_of_thumb_is_warned_of(capsys: pytest.CaptureFixture[str]):
+    """Where the rule leaves no token, nobody is told without a warning that queries become free."""
+    terms = ["--recall", "0.5", "0.9", "--cost", "0.05", "--queries", "1000"]
+    for after, warned in (("0.8", False), ("0.95", True)):
+        assert run_command(["savings", "--precision", "0.2", after, *terms]) == 0
+        assert ("no token would be left" in capsys.readouterr().out) == warned
 
 
 def test_a_price_is_looked_up_or_asked_for(tmp_path: Path):

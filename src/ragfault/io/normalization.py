@@ -16,6 +16,7 @@ import msgspec
 from ragfault.io.agents.message_logs import read_agent_log
 from ragfault.io.field_values import (
     FIELD_NORMALIZERS,
+    UNREADABLE_LIST,
     InvalidRecord,
     as_chunk_object,
     as_list,
@@ -73,7 +74,8 @@ def normalize_record(
         values = {name: value for name, value in values.items() if value is not None}
     if split != "headings" and isinstance(values.get("chunks"), str):
         chunks = parse_list_text(values["chunks"])
-        values["chunks"] = split_passages(chunks, split) if isinstance(chunks, str) else chunks
+        is_text = isinstance(chunks, str) and not UNREADABLE_LIST.match(chunks)
+        values["chunks"] = split_passages(chunks, split) if is_text else chunks
     has_content = values.get("answer") is not None or any(has_path(record, p) for p in columns.get("query", ()))
     if values.get("query") is None and empty_query and has_content:
         values["query"] = ""

@@ -114,7 +114,7 @@ def compute_savings(
 
 
 def _count_hours(queries: float, latency: float) -> float:
-    return round(queries * latency / MS_PER_HOUR, 2)
+    return round(queries * latency / MS_PER_HOUR, 6)
 
 
 def _compute_f1(precision: float, recall: float) -> float:

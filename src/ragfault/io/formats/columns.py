@@ -128,13 +128,18 @@ def _list_item_paths(path: str, value: Any) -> list[str]:
     return [f"{path}[].{key}" for key in keys] if len(items) > 1 else []
 
 
+def is_named_chunks(path: str) -> bool:
+    """Tell whether the name of a path says that chunks are there."""
+    return any(field == "chunks" for field, _ in rank_fields(path)[:1])
+
+
 def _find_numbered(values: dict[str, list[Any]]) -> dict[str, list[str]]:
     """Find columns that differ in a number alone and hold texts or passages: pattern → columns."""
     groups: dict[str, list[str]] = {}
     for path in values:
         above, dot, name = path.rpartition(".")
         match = NUMBERED.fullmatch(name)
-        if match is None and (match := PLACE_STEP.fullmatch(path)):
+        if match is None and (match := PLACE_STEP.fullmatch(path)) and is_named_chunks(match[1]):
             above = dot = ""
         if match and "[" not in path:
             groups.setdefault(f"{above}{dot}{match[1] or ''}*{match[3]}", []).append(path)

@@ -195,7 +195,7 @@ def unwrap_typed_values(value: Any) -> Any:
     """Return a record with its values in place of objects that name their type.
 
     >>> unwrap_typed_values({"q": {"S": "When?"}, "docs": {"L": [{"M": {"text": {"S": "In 1040."}, "n": {"N": "2"}}}]}})
-    {'q': 'When?', 'docs': [{'text': 'In 1040.', 'n': 2.0}]}
+    {'q': 'When?', 'docs': [{'text': 'In 1040.', 'n': 2}]}
     >>> unwrap_typed_values({"_id": {"$oid": "65f0"}, "hits": [{"score": {"$numberDouble": "0.5"}}]})
     {'_id': '65f0', 'hits': [{'score': 0.5}]}
     """
@@ -207,7 +207,7 @@ def unwrap_typed_values(value: Any) -> Any:
         return {key: _unwrap_attribute(part) for key, part in value.items()}
     if _is_extended(value):
         [(kind, inner)] = value.items()
-        return _to_number(inner) if kind.startswith("$number") else unwrap_typed_values(inner)
+        return _parse_number(inner) if kind.startswith("$number") else unwrap_typed_values(inner)
     return {key: unwrap_typed_values(part) for key, part in value.items()}
 
 
@@ -237,7 +237,15 @@ def _unwrap_attribute(value: Any) -> Any:
         return {key: _unwrap_attribute(part) for key, part in inner.items()}
     if kind == "L":
         return [_unwrap_attribute(part) for part in inner]
-    return None if kind == "NULL" else _to_number(inner) if kind == "N" else inner
+    return None if kind == "NULL" else _parse_number(inner) if kind == "N" else inner
+
+
+def _parse_number(text: Any) -> Any:
+    """Parse a number that is written as text; anything else is returned unchanged."""
+    number = _to_number(text)
+    if number is None:
+        return text
+    return int(text) if str(text).removeprefix("-").isdecimal() else number
 
 
 class RowGroups(NamedTuple):

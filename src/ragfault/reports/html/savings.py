@@ -39,6 +39,7 @@ def render_savings_html(savings: Savings) -> str:
         saved=format_cost(savings.saved),
         yearly=format_cost(savings.yearly),
         fell=any(after < before for before, after in (savings.precision, savings.recall)),
+        exhausted=savings.tokens == 0 and not savings.is_measured,
         pairs=[(name, label, greatest, getattr(savings, name)) for name, label, greatest in PAIRED_INPUTS],
         singles=[(name, label, values.get(name)) for name, label in SINGLE_INPUTS],
         rows=_build_rows(savings),

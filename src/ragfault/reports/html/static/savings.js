@@ -36,6 +36,7 @@ function compute() {
   const valid = shares && [queries, cost, given ?? 0, ...latency.map((ms) => ms ?? 0)].every((value) => value >= 0);
   document.getElementById("problem").hidden = valid;
   document.getElementById("fell").hidden = !(p[1] < p[0] || r[1] < r[0]);
+  document.getElementById("exhausted").hidden = !valid || given !== null || 1 - 0.3 * (p[1] - p[0]) / p[0] > 0;
   if (!valid) return;
   const quality = [0, 1].map((at) => 2 * p[at] * r[at] / (p[at] + r[at] + 1e-6));
   const gain = 100 * (quality[1] - quality[0]) / quality[0];
@@ -51,7 +52,7 @@ function compute() {
   write("irrelevant-after", dollars(before * tokens * (1 - p[1])));
   write("saved-after", dollars(before - after));
   write("yearly-after", dollars(12 * (before - after)));
-  latency.forEach((ms, at) => write("waiting-" + SIDES[at], ms === null ? "–" : plain(Math.round(queries * ms / 36000) / 100)));
+  latency.forEach((ms, at) => write("waiting-" + SIDES[at], ms === null ? "–" : plain(queries * ms / 3600000)));
 }
 
 for (const field of document.querySelectorAll(".inputs input")) field.addEventListener("input", compute);
