@@ -117,9 +117,7 @@ def _detect_emails(text: str) -> Iterator[SensitiveSpan]:
 
 DIGIT_SEPARATOR = "[ \u00a0\u202f.\u2010\u2011\u2013-]"
 """Characters between groups of digits."""
-DIGIT_RUN = re.compile(
-    rf"(?<![\w~])(?<![0-9][.+/-])[2-6][0-9]{{2,}}(?>(?:{DIGIT_SEPARATOR}{{0,2}}[0-9]+)*)(?![\w~])"
-)
+DIGIT_RUN = re.compile(rf"(?<![\w~])(?<![0-9][.+/-])[2-6][0-9]{{2,}}(?>(?:{DIGIT_SEPARATOR}{{0,2}}[0-9]+)*)(?![\w~])")
 DIGIT_GROUP = re.compile(r"[0-9]+")
 CARD_GROUPINGS = {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3)}
 """Digit groups of printed card numbers."""
