@@ -14,6 +14,7 @@ from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
     from ragfault.judges.llm.judge import LLMGenerator
+    from ragfault.records import Trace
     from ragfault.testsets import TestsetResult
 
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Examples:
   ragfault testset make handbook/ -o set.jsonl -n 200
   ragfault testset make docs/ -o set.jsonl -n 500 --traces logs.jsonl --rejected rejected.jsonl
+  ragfault testset make docs/ -o set.jsonl -n 300 --from runs/today
   ragfault testset make docs/ -o set.jsonl --mix extractive=0.8,table=0.2 --seed 7
   ragfault testset make docs/ -o set.jsonl --judge llm:gpt-5-mini --budget 2 --questions ours.csv"""
 )
@@ -41,6 +43,14 @@ Examples:
     "--rejected", type=click.Path(dir_okay=False), metavar="FILE", help="Write what was left out, with reasons."
 )
 @click.option("--questions", type=click.Path(), metavar="FILE", help="Your own questions, which come first in the set.")
+@click.option(
+    "--from",
+    "mined",
+    type=click.Path(),
+    metavar="RUN|LOG",
+    help="Take up to half of the set from the queries of these traces, sampled by topic, length and route; the others "
+    "are in their style. They have no gold.",
+)
 @click.option("--judge", metavar="llm:MODEL", help="Model that words questions and checks them: llm:PROVIDER/MODEL.")
 @add_llm_options
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
@@ -56,21 +66,26 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.documents import read_documents
-    from ragfault.testsets import make_testset
+    from ragfault.testsets import fit_style, make_testset
     from ragfault.text.number_format import format_cost
 
     for path in (out, given["rejected"]):
         check_target(path, force)
     model = _load_model(given["judge"], {name: given[name] for name in LLM_FLAGS})
-    own = given["questions"]
+    own = [] if given["questions"] is None else list(read_traces(given["questions"], notice=print_notice))
+    style = _fit_style(given["traces"])
+    if given["mined"]:
+        logged = _read_logged(given["mined"])
+        own += _mine(logged, count // 2, seed)
+        style = style or fit_style(logged)
     try:
         result = make_testset(
             read_documents(corpus, notice=print_notice),
             count,
             seed=seed,
             mix=_parse_mix(given["mix"]),
-            style=_fit_style(given["traces"]),
-            own=[] if own is None else list(read_traces(own, notice=print_notice)),
+            style=style,
+            own=own,
             model=model,
         )
     finally:
@@ -146,6 +161,27 @@ def _fit_style(traces: str | None) -> Any:
     if style is None:
         print_notice(f"{traces} holds fewer than 20 distinct queries: the default style is used")
     return style
+
+
+def _read_logged(path: str) -> list[Trace]:
+    """Read the traces of a run or of a log."""
+    from ragfault.io import read_traces
+    from ragfault.io.runs import Run
+
+    if Path(path, "manifest.json").is_file():
+        return list(Run.open(path).traces())
+    return list(read_traces(path, notice=print_notice))
+
+
+def _mine(traces: list[Trace], count: int, seed: int) -> tuple[Trace, ...]:
+    """Draw a sample of the queries of traces, and say how many are distinct."""
+    from ragfault.testsets.mining import mine_queries
+
+    mined = mine_queries(traces, max(1, count), seed=seed)
+    print_notice(
+        f"{len(mined.items)} queries mined, of {mined.distinct:,} distinct in {mined.traces:,} traces, without gold"
+    )
+    return mined.items
 
 
 def _summarize(result: TestsetResult, out: str) -> Any:
