@@ -59,6 +59,10 @@ VERBS = {
     "testset make": ("{demo}/handbook/documents", "-o", "{out}/set.jsonl", "-n", "20"),
     "testset convert": ("{demo}/handbook/questions.jsonl", "{out}/ragas.jsonl", "--to", "ragas"),
     "testset describe": ("{demo}/handbook/questions.jsonl", "--corpus", "{demo}/handbook/documents"),
+    "testset pool": (
+        *("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl", "-o", "{out}/pool.jsonl"),
+        *("--depth", "2"),
+    ),
     "testset refresh": ("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl"),
     "testset audit": ("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl"),
     "lint": ("{demo}/v2",),

@@ -37,6 +37,7 @@ from ragfault.reports.terminal.monitoring import describe_drop, summarize_monito
 from ragfault.reports.terminal.run_history import summarize_history
 from ragfault.reports.wording import combine_verdicts
 from ragfault.testsets import CorpusAudit, RefreshResult, TestsetDescription
+from ragfault.testsets.pooling import PoolEstimate
 from ragfault.tuning import TuningResult
 from ragfault.tuning.pitfalls import Pitfall
 from ragfault.tuning.relevance import RelevanceComparison
@@ -138,6 +139,16 @@ class RelevanceDocument(VerbDocument, frozen=True):
     """For each chunk the greatest value less the least."""
     documents: tuple[tuple[str, tuple[float, ...]], ...]
     """Each document with its best chunk's relevance by each judge."""
+
+
+class WrittenPool(VerbDocument, frozen=True):
+    """A pool of passages in a file."""
+
+    path: str
+    items: int
+    passages: int
+    """Passages of all items."""
+    retrievers: tuple[str, ...]
 
 
 class WrittenTestset(VerbDocument, frozen=True):
@@ -255,6 +266,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "guard certify": (Certificate,),
     "guard replay": (GuardReplay,),
     "testset make": (WrittenTestset,),
+    "testset pool": (WrittenPool, PoolEstimate),
     "testset convert": (WrittenItems,),
     "testset describe": (TestsetDescription,),
     "testset refresh": (RefreshResult,),
