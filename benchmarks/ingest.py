@@ -55,6 +55,8 @@ HTML_PAGES = (
     "/incidents",
     "/alerts",
     "/clusters",
+    "/versions",
+    f"/versions?window={MONTH}",
 )
 ANEW = {"/", "/overview.json"}
 """Pages whose figures are kept for two seconds: asked for so seldom that each is made anew."""
@@ -135,18 +137,18 @@ def _row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, 
 # --- how long pages take -----------------------------------------------------------------------------
 
 
-def stored(count: int, light: bool, days: float | None = None) -> None:
+def stored(count: int, light: bool, looks: int, days: float | None = None) -> None:
     """Print how long each page takes with so many traces, bytes a trace, and memory."""
     folder = Path(tempfile.mkdtemp())
     begin = time.monotonic()
     fill(folder, count, light, days)
     print(f"\n{count:,} traces, written in {time.monotonic() - begin:,.0f} s", flush=True)
-    pages(folder)
+    pages(folder, looks)
     shutil.rmtree(folder)
 
 
-def pages(folder: Path) -> None:
-    """Print how long each page of an existing store takes."""
+def pages(folder: Path, looks: int) -> None:
+    """Print how long each page of an existing store takes, and how much processor of the server."""
     begin = time.monotonic()
     with serving(folder, "--workers", "0") as server:
         print(f"opened in {time.monotonic() - begin:.1f} s, {server.memory:,.0f} MB", flush=True)
@@ -154,13 +156,16 @@ def pages(folder: Path) -> None:
         print(f"{totals['traces']:,} traces, {totals['bytes'] / totals['traces']:,.0f} bytes a trace")
         connection = server.connection()
         for page in (*JSON_PAGES, *HTML_PAGES):
-            took = []
-            for _ in range(10 if page in ANEW else 30):
+            took, before = [], server.spent()[0]
+            for _ in range(min(10, looks) if page in ANEW else looks):
                 time.sleep(2.1 if page in ANEW else 0)
                 status, spent = ask(connection, page)
                 took.append(spent)
             p50, p95, p99 = np.percentile(took, [50, 95, 99])
-            print(f"{page:60} {status} p50 {p50:7.1f}  p95 {p95:7.1f}  p99 {p99:7.1f} ms", flush=True)
+            cost = 1000 * (server.spent()[0] - before) / len(took)
+            print(
+                f"{page:60} {status} p50 {p50:7.1f}  p95 {p95:7.1f}  p99 {p99:7.1f} ms  cpu {cost:6.1f} ms", flush=True
+            )
         print(f"{server.memory:,.0f} MB after all pages")
 
 
@@ -169,6 +174,7 @@ def main() -> None:
     parser.add_argument("--stored", type=int, nargs="*", default=[10_000, 100_000])
     parser.add_argument("--light", action="store_true", help="copies in the full store lack bodies and verdicts")
     parser.add_argument("--days", type=float, help="the full store covers so many days, instead of ten traces a second")
+    parser.add_argument("--looks", type=int, default=30, help="how often each page is looked at")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--batch", type=int, default=20, help="traces to a request")
@@ -176,11 +182,11 @@ def main() -> None:
     parser.add_argument("--pages", type=Path, help="time the pages over this store, and do nothing else")
     given = parser.parse_args()
     if given.pages:
-        return pages(given.pages)
+        return pages(given.pages, given.looks)
     if given.seconds:
         ingest(given.seconds, given.clients, given.batch, given.judge)
     for count in given.stored:
-        stored(count, given.light, given.days)
+        stored(count, given.light, given.looks, given.days)
     return None
 
 

@@ -259,9 +259,17 @@ class InsightsView(Struct, frozen=True, kw_only=True):
 
 
 def load_insights(server: ServerState, route: str | None, window: int, until: int | None = None) -> InsightsView:
-    """Load the insights of `window` minutes, up to now or to before the minute `until`."""
+    """Load the insights of `window` minutes, up to now, which are seconds old at most, or to before minute `until`."""
+    if until is not None:
+        return _compute_insights(server, route, window, until)
+    return server.get_cached(
+        f"insights {route!r} {window}",
+        lambda: _compute_insights(server, route, window, align_end(server.next_minute, window)),
+    )
+
+
+def _compute_insights(server: ServerState, route: str | None, window: int, until: int) -> InsightsView:
     now, store, measures = server.now(), server.store, server.measures
-    until = align_end(server.next_minute, window) if until is None else until
     since, grain = until - window, choose_grain(window, MAX_POINTS)
     series = build_series(
         row

@@ -286,7 +286,8 @@ def get_insights(
     times = detail_views.parse_range(
         server, {"window": str(window), "since": since, "until": until}, longest=INSIGHT_MINUTES
     )
-    return load_insights(server, detail_views.parse_route(route), times.window, times.until)
+    until_minute = times.until if times.is_fixed else None
+    return load_insights(server, detail_views.parse_route(route), times.window, until_minute)
 
 
 @router.get("/guard.json", **INVALID)

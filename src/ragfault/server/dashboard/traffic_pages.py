@@ -272,7 +272,8 @@ def show_insights(request: Request) -> Response:
     server, query = get_server(request), request.query_params
     times = detail_views.parse_range(server, query, INSIGHT_MINUTES)
     route = query.get("route") or None
-    view = load_insights(server, detail_views.parse_route(route), times.window, times.until)
+    until = times.until if times.is_fixed else None
+    view = load_insights(server, detail_views.parse_route(route), times.window, until)
     measures = server.measures
     grain, courses = _draw_triad(view, measures, (view.until - view.window, view.until))
     return render_page(

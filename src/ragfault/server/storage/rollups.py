@@ -193,29 +193,28 @@ class RollupTables(TraceTables, NoteTables):
     def read_worst_by_route(
         self, fences: Mapping[str, float], since: int, until: int, limit: int = 5
     ) -> dict[tuple[str, str], tuple[WorstTrace, ...]]:
-        """Return the traces with the worst values of metrics on each route, the worst first, in one scan.
+        """Return the traces with the worst values of metrics on each route, the worst first.
 
         Of each metric only values on the worse side of its fence count.
         """
         signs = {measure.name: 1 if measure.better == "higher" else -1 for measure in self.read_measures()}
-        beyond: list[str] = []
-        parameters: dict[str, Any] = {}
+        parts: list[str] = []  # one for each metric, so that the engine skips the values of all others
+        parameters: dict[str, Any] = {"since": since * 60.0, "until": until * 60.0, "limit": limit}
         for at, (metric, fence) in enumerate(sorted(fences.items())):
-            beyond.append(f"metric = {{metric{at}:String}} AND {signs[metric]} * value < {{fence{at}:Float64}}")
-            parameters |= {f"metric{at}": metric, f"fence{at}": signs[metric] * fence}
-        if not beyond:
+            worse, order = ("<", "ASC") if signs[metric] > 0 else (">", "DESC")
+            parts.append(
+                "SELECT metric, route, number, value, row_number() OVER "
+                f"(PARTITION BY route ORDER BY value {order}, number DESC) AS place FROM scores "
+                f"WHERE metric = {{metric{at}:String}} AND value {worse} {{fence{at}:Float64}} "
+                "AND time >= {since:Float64} AND time < {until:Float64}"
+            )
+            parameters |= {f"metric{at}": metric, f"fence{at}": fence}
+        if not parts:
             return {}
-        costs = ", ".join(f"{{metric{at}:String}}" for at, metric in enumerate(sorted(fences)) if signs[metric] < 0)
-        key = f"CASE WHEN metric IN ({costs}) THEN -value ELSE value END" if costs else "value"
         rows = self.reader.fetch_rows(
-            "SELECT metric, route, number, value FROM (SELECT metric, route, number, value, row_number() OVER "
-            f"(PARTITION BY metric, route ORDER BY {key}, number DESC) AS place FROM scores "
-            f"WHERE (({') OR ('.join(beyond)})) AND time >= {{since:Float64}} AND time < {{until:Float64}}) AS placed "
+            f"SELECT metric, route, number, value FROM ({' UNION ALL '.join(parts)}) AS placed "
             "WHERE place <= {limit:UInt64}",
             **parameters,
-            since=since * 60.0,
-            until=until * 60.0,
-            limit=limit,
         )
         query = "SELECT number, id FROM ids WHERE number IN {among:Array(Int64)}"
         ids = dict(self.reader.fetch_among(query, list({number for _, _, number, _ in rows})))
