@@ -3,6 +3,7 @@
 python -m benchmarks.ingest [--stored 10000 100000] [--light] [--days 30] [--seconds 10] [--clients 4] [--batch 20]
                             [--judge JUDGE]
 python -m benchmarks.ingest --pages FOLDER    (only the pages, over a store that is there)
+python -m benchmarks.ingest --anew FOLDER     (their processor without caches)
 
 A real `ragfault serve` in a process of its own. Each trace has five chunks; by OTLP it is four spans in protobuf.
 Clients send bodies that were made before, one after the other.
@@ -169,6 +170,24 @@ def pages(folder: Path, looks: int) -> None:
         print(f"{server.memory:,.0f} MB after all pages")
 
 
+def anew(folder: Path, looks: int) -> None:
+    """Print the least processor that each page of an existing store takes where nothing is cached, in this process."""
+    from fastapi.testclient import TestClient
+
+    from ragfault.server import ServerSettings, create_app
+
+    app = create_app(ServerSettings(store=folder, workers=0, judge="lexical"))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        for page in (*JSON_PAGES, *HTML_PAGES):
+            spent = []
+            for _ in range(looks):
+                app.state.server._cached.clear()
+                before = time.process_time()
+                client.get(page).raise_for_status()
+                spent.append(time.process_time() - before)
+            print(f"{page:60} {1000 * min(spent):7.1f} ms of processor", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stored", type=int, nargs="*", default=[10_000, 100_000])
@@ -180,7 +199,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=20, help="traces to a request")
     parser.add_argument("--judge", default="embedded")
     parser.add_argument("--pages", type=Path, help="time the pages over this store, and do nothing else")
+    parser.add_argument("--anew", type=Path, help="the processor of the pages over this store without caches")
     given = parser.parse_args()
+    if given.anew:
+        return anew(given.anew, given.looks)
     if given.pages:
         return pages(given.pages, given.looks)
     if given.seconds:
