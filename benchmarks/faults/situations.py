@@ -34,11 +34,17 @@ from .injection import pair
 __all__ = ["SITUATIONS", "Situation", "build_pair", "demo_traces", "expect"]
 
 EXIT_CODES = {"no fault": 0, "fault": 1, "cannot tell": 3}
-HISTORY_CODES = {"recovered": 0, "no fault": 0, "worse": 1, "cannot tell": 3}
+HISTORY_CODES = {"recovered": 0, "no fault": 0, "fault": 1, "cannot tell": 3}
 SEGMENT_PAIRS, ROUTES = 500, 8
 
 FIGURE = re.compile(r"(?<![\d.,])\d+")  # the whole part of a number
 AMOUNT = re.compile(r"£?\d[\d.,:]*\d|\d")
+
+WORD = re.compile(r"[^\W\d_]{2,}")
+WORDINGS = (
+    ("must", "has to"), ("may", "can"), ("each", "every"), ("pays", "is charged"), ("before", "ahead of"),
+    ("at least", "no fewer than"), ("boat", "vessel"), ("is due", "has to be paid"), ("within", "inside"),
+)  # fmt: skip
 
 Change = Callable[[Trace], Trace]
 
@@ -210,6 +216,23 @@ def add_invention(trace: Trace) -> Trace:
     return replace(trace, answer=f"{trace.answer} {invent(trace).answer}") if trace.answer else trace
 
 
+def translate(trace: Trace) -> Trace:
+    """Answer in a language of no common words with that of the chunks: each word is spelled backwards."""
+    return replace(trace, answer=trace.answer and WORD.sub(lambda match: match[0][::-1], trace.answer))
+
+
+def reword(trace: Trace) -> Trace:
+    """Answer with the same facts in other words, as a model at another temperature does."""
+
+    def apply(text: str) -> str:
+        for at, (old, new) in enumerate(WORDINGS):
+            text = re.sub(rf"\b{old}\b", new, text) if crc32(f"{trace.id}-{at}".encode()) % 10 < 7 else text
+        return f"{text} I hope this helps." if crc32(trace.id.encode()) % 3 else text
+
+    known = replace(trace, metadata={**(trace.metadata or {}), "temperature": 0.9})
+    return replace(known, answer=known.answer and apply(known.answer))
+
+
 def is_unknowable(trace: Trace) -> bool:
     """Return whether a query is taken for one of the fifth that the documents do not answer."""
     return crc32(trace.id.encode()) % 5 == 0
@@ -296,13 +319,18 @@ SITUATIONS = {
         exits=(1,),
         words="the answers are less grounded in the chunks",
     ),
+    "answers translated": Situation(
+        change=among(0.4, translate), exits=(3,), words="answers of the candidate are in another language"
+    ),
+    "another temperature": Situation(change=reword, exits=(0, 3), words=""),
     "nothing": Situation(change=lambda trace: trace, exits=(0,), words="No layer broke"),
 }
 """Name → situation; the first word is the row of the table that it belongs to."""
 CHAINS = {
     "W12 a bad release, repaired": Situation(
         change=among(0.4, invent), exits=(0,), words="Worse at run-2 (generation: the answers are less grounded"
-    )
+    ),
+    "clipped in one release": Situation(change=clip, exits=(3,), words="No metric of the tree is shown to have broken"),
 }
 """Name → what is wrong with the third of five releases."""
 SEGMENTS = {

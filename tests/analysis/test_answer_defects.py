@@ -90,3 +90,14 @@ def test_copies_of_chunks_are_a_fault_of_retrieval(tmp_path: Path):
 def test_an_ending_without_content_may_go(tmp_path: Path):
     """Answers that are the beginning of the answer before are no fault where they are as complete."""
     assert not compare(tmp_path, thank, keep, share=1.0).faults
+
+
+def test_an_answer_that_stayed_has_no_new_defect(tmp_path: Path):
+    """Where the chunks state other units beside the same answers, no unit of an answer is called another one."""
+
+    def update(trace: Trace) -> Trace:
+        chunks = tuple(replace(chunk, text=chunk.text.replace(" kg", " lb")) for chunk in trace.chunks or ())
+        return replace(trace, chunks=chunks)
+
+    result = compare(tmp_path, keep, update)
+    assert "unit_mismatch" not in {change.metric for change in result.comparison.changes}

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, demo_traces, expect
+from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, demo_traces, expect, invent
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect, compare, gate, pair_runs
+from ragfault.errors import RunError
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Gold, Span, Trace
@@ -238,3 +239,19 @@ def test_each_situation_has_its_verdict(demo: list[Trace], tmp_path: Path, name:
     assert situation.words in bisection.sentence
     if situation.layer is not None:
         assert bisection.faults[0].layer == situation.layer
+
+
+@pytest.mark.parametrize(
+    "other", [{"judge": "embedded"}, {"judge": "lexical", "gold": "ignore"}], ids=["judge", "gold"]
+)
+def test_scores_that_were_made_otherwise_are_no_fault(demo: list[Trace], tmp_path: Path, other: dict[str, str]):
+    """Another judge, or another use of gold, is refused; where it is asked for, no metric of verdicts is tested."""
+    baseline = evaluate(demo, tmp_path / "old", judge="lexical")
+    candidate = evaluate([invent(trace) for trace in demo], tmp_path / "new", **other)
+    with pytest.raises(RunError, match="anyway"):
+        bisect(baseline, candidate)
+    result = bisect(baseline, candidate, anyway=True)
+    assert result.verdict == "cannot tell"
+    assert result.comparison.mismatches[-1].kind == "judges"
+    assert "groundedness" in result.comparison.mismatches[-1].left_out
+    assert "groundedness" not in {change.metric for change in result.comparison.changes}

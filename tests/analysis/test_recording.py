@@ -75,6 +75,7 @@ RECORDS = {
             chunks=tuple(replace(c, text=re.sub(r"\d", "*", c.text)) for c in t.chunks),
         )
     ),
+    "another language": change(lambda t: replace(t, answer=re.sub(r"[A-Za-z]+", lambda m: m[0][::-1], t.answer))),
     "other chunks read": change(lambda trace: replace(reworded(trace), chunks=trace.chunks[1:])),
 }
 HAPPENED = {
@@ -84,6 +85,7 @@ HAPPENED = {
     "none retrieved": change(lambda trace: replace(trace, chunks=())),
     "chunks of a copy": change(lambda trace: replace(trace, chunks=trace.chunks[1:])),
     "sources of others": change(lambda trace: replace(trace, answer=f"{trace.answer}\n\nSources:\n[1] a-guide.md")),
+    "one phrase": change(lambda trace: replace(trace, answer="Unable to answer based on given passages.")),
     "masked answers": change(lambda trace: replace(trace, answer=re.sub(r"\d", "*", trace.answer))),
     "another wording": change(lambda trace: replace(trace, answer=trace.answer.replace("sunrise", "dawn"))),
 }

@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.situations import clip, demo_traces
 from msgspec.structs import replace
 
 from ragfault.analysis import RunHistory, history
 from ragfault.cli import run_command
 from ragfault.errors import UsageError
+from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.reports.html.pages import render_history_html
 from ragfault.reports.json_documents import encode_document
@@ -163,3 +165,14 @@ def test_repeated_queries_do_not_count_twice(tmp_path: Path):
                 copies.append((replace(trace, id=name), replace(seen, trace=name)))
         runs.append(evaluate_system(tmp_path / f"r{at}", copies, WATCHED))
     assert all(not entry.shifts for entry in history(runs).metrics)
+
+
+def test_a_release_whose_record_differs_broke_nothing(tmp_path: Path):
+    """Where chunk texts are clipped from the third run on, no metric that reads them is followed over that step."""
+    good = demo_traces()
+    sides = [good, good, [clip(trace) for trace in good], [clip(trace) for trace in good]]
+    runs = [evaluate(side, tmp_path / f"r{at}", judge="lexical") for at, side in enumerate(sides, 1)]
+    result = history(runs, margin=0.05)
+    assert result.verdict == "cannot tell"
+    assert not result.breaks
+    assert any("r3 is not comparable with the run before" in text for text in result.warnings)

@@ -114,9 +114,12 @@ def bisect(
     old, new = side.profiles if pair_mask is None else side.profiles_of(pair_mask)
     gone = stale_gold_share(old, new)
     _add_equal_depth(side)
-    names = _tree_metrics(side, use_gold_ids=gone is None)
+    scoring = side.find_scoring_mismatch()
+    names = _tree_metrics(side, use_gold_ids=gone is None, without=() if scoring is None else scoring.left_out)
     added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
     defects, full = split_defects(compare(side, metrics=[*added, *names], pair_mask=pair_mask, **options))
+    if scoring is not None:
+        full = replace(full, mismatches=(*full.mismatches, scoring))
     broken = find_pipeline_faults(side, full)
     checks, comparison = split_checks(full)
     on_steps, comparison = split_step_checks(comparison)
@@ -340,11 +343,13 @@ def bisect_segments(
     return bisections
 
 
-def _tree_metrics(paired: PairedRuns, use_gold_ids: bool) -> list[str]:
-    """Select the tree's metrics that both runs have; one of each name, without those of stale gold."""
+def _tree_metrics(paired: PairedRuns, use_gold_ids: bool, without: Sequence[str] = ()) -> list[str]:
+    """Select the tree's metrics that both runs have; one of each name, without those of stale gold and some others."""
     chosen: dict[str, str] = {}
     for measure in paired.shared_metrics():
         name = metric_name(measure.name)
+        if measure.name in without:
+            continue
         if measure.name == EQUAL_DEPTH or (name in TREE_METRICS and (use_gold_ids or name not in GOLD_ID_METRICS)):
             chosen.setdefault(measure.name if measure.name == EQUAL_DEPTH else name, measure.name)
     return list(chosen.values())

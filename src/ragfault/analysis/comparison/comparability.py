@@ -156,6 +156,12 @@ def read_fields(metric: str) -> frozenset[str]:
     return frozenset({*fields, EVERYTHING})
 
 
+def rests_on_verdicts(metric: str) -> bool:
+    """Return whether a metric rests on verdicts of a judge, as one that is not in the catalogue may."""
+    definition = get_definitions().get(metric_name(metric).split(" ", 1)[0])
+    return definition is None or bool(definition.verdicts)
+
+
 # --- fields that one side does not record ------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from ragfault.analysis.comparison.comparability import (
     find_mismatches,
     left_out_pairs,
     read_fields,
+    rests_on_verdicts,
 )
 from ragfault.analysis.comparison.pairing import RunContents, TracePairing, pair_traces, read_contents
 from ragfault.analysis.comparison.recording import find_recording_mismatches
@@ -354,6 +355,34 @@ class PairedRuns:
                     out = out | (contents.errors[rows] & (contents.chunk_counts[rows] <= 0))
             self._left_out[metric] = out
         return self._left_out[metric]
+
+    def find_scoring_mismatch(self) -> PairMismatch | None:
+        """Return the mismatch of runs whose verdicts were not made or applied alike; None where they were.
+
+        Such runs are compared only where it is asked for.
+        """
+        old, new = (run.manifest for run in self.runs)
+        if old.judge != new.judge:
+            text = f"the baseline was judged by {old.judge}, the candidate by {new.judge}"
+        elif old.gold != new.gold and any(run.has_gold() for run in self.runs):
+            text = f"metrics of the baseline {old.gold} gold, those of the candidate {new.gold} it"
+        else:
+            return None
+        names = tuple(m.name for m in self.shared_metrics() if rests_on_verdicts(m.name))
+        return PairMismatch(kind="judges", pairs=len(self.pairing), share=1.0, sentence=text, left_out=names)
+
+    def find_incomparable(self, metric: str) -> NDArray[np.bool_]:
+        """Return the pairs on which the stored values of a metric cannot be compared as they are."""
+        if rests_on_verdicts(metric) and self.find_scoring_mismatch() is not None:
+            return np.ones(len(self.pairing), dtype=bool)
+        out = self.left_out(metric)
+        for side, matrix in enumerate(self.matrices):
+            at = matrix.column_index(metric)
+            if at is not None:
+                stored = matrix.values[self.paired_rows(side), at]
+                values = self._stored_values(metric, side)
+                out = out | ((stored != values) & ~(np.isnan(stored) & np.isnan(values)))
+        return out
 
     def mismatches(self, pair_mask: NDArray[np.bool_], metrics: Sequence[str]) -> tuple[PairMismatch, ...]:
         """Return the mismatches on some of the pairs, with those of the metrics that are left out."""

@@ -9,6 +9,7 @@ import html
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -16,10 +17,12 @@ import numpy as np
 
 from ragfault.analysis.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, MAX_TEXTS, LocatedMismatch
 from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, load_texts, normalize_space
+from ragfault.analysis.languages import ENGLISH_JUDGES
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Trace
 from ragfault.rules import quote_matches
-from ragfault.text import split_content_words
+from ragfault.text import split_content_words, split_words
+from ragfault.text.normalization import ENGLISH_WORDS, MIN_ENGLISH_SHARE
 
 LEAST_PAIRS = 5  # fewer pairs show no habit of a logger
 MARKUP_SHARE = 0.1  # of the pairs; answers of a model that is asked twice seldom differ in markup alone
@@ -39,6 +42,8 @@ MASKED_SHARE = 0.9  # of the chunk texts that differ under one id
 MAX_MASKED = 60  # characters that one mask stands for
 SORTED_SHARES = (0.98, 0.5)  # of the lists of the side in the order of ids, at least; of the other side, at most
 LEAST_SORTED = 3  # a list of two is in the order of its ids by chance
+FOREIGN_SHARE = 0.02  # of the pairs; fewer answers in another language hardly move a mean
+UNKNOWN_SHARE = 0.3  # of the words of an answer in another language; names and numbers are the same in both
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
 REASONING_PATTERN = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 MARK_PATTERN = re.compile(r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|[*_`]{1,3}|\|")
@@ -80,6 +85,7 @@ def find_recording_mismatches(
     return (
         *_find_masked_texts(runs, contents, pairing, pairs),
         *_find_cut_answers(pairs, size),
+        *_find_other_language(runs, pairs, size),
         *_find_markup(pairs, size),
         *_find_other_cuts(pairs, size),
         *(
@@ -147,6 +153,50 @@ def _is_beginning(part: str, longer: str) -> bool:
     """Return whether a text begins another that goes on, an ellipsis at its end apart."""
     stem = part.rstrip().removesuffix("…").removesuffix("...")
     return len(longer.rstrip()) > len(part.rstrip()) and longer.startswith(stem)
+
+
+def _find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side whose answers are in a language that its judge does not know, where the other side's are English.
+
+    Such an answer holds hardly a common English word, and words that neither its chunks nor the other answer hold. One
+    text in place of several answers is a phrase such as "Unable to answer", which may be English without such words.
+    """
+    judge = runs[1].manifest.judge.split(" ", maxsplit=1)[0]
+    if judge.split("/")[0] not in ENGLISH_JUDGES:
+        return []
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        foreign = [pair for pair in pairs if _is_in_other_language(pair, side)]
+        replaced = Counter(text for text, _ in {(pair.answers[side], pair.answers[1 - side]) for pair in foreign})
+        places = [pair.place for pair in foreign if replaced[pair.answers[side]] == 1]
+        if len(places) >= max(LEAST_PAIRS, FOREIGN_SHARE * size):
+            mask = _mark(places, size)
+            other = "baseline" if side else "candidate"
+            text = (
+                f"answers of the {name} are in another language than the chunks and the {other}'s answers on "
+                f"{{share}} of pairs, and {judge} knows English only"
+            )
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+    return []
+
+
+def _is_in_other_language(pair: AnswerPair, side: int) -> bool:
+    """Return whether the words of an answer are neither English nor those it was given, and the other answer's are.
+
+    >>> chunk = ("The fee is due before the end of March.",)
+    >>> german, english = "Die Gebühr wird bis Ende März bezahlt.", "It is due before the end of March."
+    >>> pair = AnswerPair(0, (english, german), (chunk, chunk), (english, german), (False, False))
+    >>> _is_in_other_language(pair, 1), _is_in_other_language(pair, 0)
+    (True, False)
+    """
+    words, other = (
+        [word for word in split_words(pair.answers[at]) if not word[0].isdigit()] for at in (side, 1 - side)
+    )
+    if len(words) < LEAST_WORDS or not ENGLISH_WORDS.intersection(other):
+        return False
+    if sum(word in ENGLISH_WORDS for word in words) >= MIN_ENGLISH_SHARE * len(words):
+        return False
+    known = {*other, *(word for texts in pair.chunks for text in texts for word in split_words(text))}
+    return sum(word not in known for word in words) >= UNKNOWN_SHARE * len(words)
 
 
 def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:

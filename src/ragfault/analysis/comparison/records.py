@@ -16,9 +16,9 @@ ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
 """State of a metric: dropped or rose by a corrected test, steady by an equivalence test."""
 
 
-MismatchKind = Literal["queries", "labels", "ids", "texts", "fields"]
-"""Kind of a mismatch: other queries, edited labels, renamed ids, texts that are clipped, in other markup or not those
-that were read, or a field one side does not record."""
+MismatchKind = Literal["queries", "labels", "ids", "texts", "fields", "judges"]
+"""Kind of a mismatch: other queries, edited labels, renamed ids, texts that are clipped, in other markup, in another
+language or not those that were read, a field one side does not record, or scores of other judges or uses of gold."""
 
 
 class PairMismatch(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ragfault.analysis.comparison.bisection import bisect
 from ragfault.analysis.comparison.compare import ALPHA
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
-from ragfault.analysis.comparison.paired_runs import check_comparable, pair_runs
+from ragfault.analysis.comparison.paired_runs import PairedRuns, check_comparable, pair_runs
 from ragfault.analysis.comparison.pairing import cluster_traces
 from ragfault.analysis.comparison.records import Bisection, PrintedResult
 from ragfault.analysis.languages import list_language_warnings
@@ -156,7 +156,8 @@ def history(
     that are in all of them; there can be several (`stats.detect_mean_shifts`). A metric of the decision tree that got
     worse has recovered at a later run where it is shown to have risen, no drop from its level before the break is
     shown any more, and at most a quarter of the drop is left. `metrics` (by their full text) selects whose level is
-    followed; `options` are those of `bisect`.
+    followed; `options` are those of `bisect`. A trace on which a mismatch of two runs concerns a metric does not count
+    for the level of that metric.
 
     Raises UsageError for fewer than three runs (two are bisected), RunError where the judges differ or no
     trace is in all.
@@ -180,11 +181,17 @@ def _follow_runs(
     first = next(sides)
     queries = runs[0].to_arrow("traces", ["query", "conversation"]).take(rows[0])
     clusters = cluster_traces(queries, first.contents[0].chunks[rows[0]])
-    bisections = [bisect(side, alpha=share, seed=seed, **options) for side in chain([first], sides)]
+    bisections, left_out = [], dict[str, NDArray[np.bool_]]()
+    for side, (old, _) in zip(chain([first], sides), pairs, strict=True):
+        bisections.append(bisect(side, alpha=share, seed=seed, **options))
+        _mark_incomparable(side, rows[old], left_out)
     *steps, overall = [
         _shorten(result, labels[old], labels[new]) for result, (old, new) in zip(bisections, pairs, strict=True)
     ]
-    metric_histories = _follow_metrics(runs, rows, metrics, clusters, alpha / 2, seed)
+    for result, (_, new) in zip(bisections, pairs[:-1], strict=False):
+        named = [mismatch.sentence for mismatch in result.comparison.mismatches if mismatch.blocks]
+        warnings += [f"{labels[new]} is not comparable with the run before: {'; '.join(named)}"] if named else []
+    metric_histories = _follow_metrics(runs, rows, metrics, left_out, clusters, alpha / 2, seed)
     return RunHistory(
         runs=labels,
         traces=len(rows[0]),
@@ -195,6 +202,17 @@ def _follow_runs(
         breaks=_find_breaks(labels, metric_histories, steps, bisections),
         warnings=tuple(dict.fromkeys(warnings)),
     )
+
+
+def _mark_incomparable(side: PairedRuns, rows: NDArray[np.int64], left_out: dict[str, NDArray[np.bool_]]) -> None:
+    """Mark the traces of all runs, rows of the baseline, on which a metric cannot be followed over a step."""
+    places = np.full(side.runs[0].manifest.traces, -1)
+    places[side.pairing.baseline] = np.arange(len(side.pairing))
+    at = places[rows]
+    for name in side.matrices[0].metric_names:
+        if name in side.matrices[1].metric_names:
+            marked = side.find_incomparable(name)[at] & (at >= 0)
+            left_out[name] = left_out[name] | marked if name in left_out else marked
 
 
 def _name_runs(runs: Sequence[Run]) -> tuple[str, ...]:
@@ -225,6 +243,7 @@ def _follow_metrics(
     runs: Sequence[Run],
     rows: Sequence[NDArray[np.int64]],
     metrics: Sequence[str] | None,
+    left_out: Mapping[str, NDArray[np.bool_]],
     clusters: NDArray[np.int64] | None,
     alpha: float,
     seed: int,
@@ -233,7 +252,10 @@ def _follow_metrics(
     names = [set(matrix.metric_names) for matrix in matrices]
     shared = [m for m in matrices[-1].measures if all(m.name in there for there in names)]
     chosen = [m for m in shared if metrics is None or m.name in metrics]
-    tables = [(measure, _values_by_run(measure, matrices, rows)) for measure in chosen]
+    tables = [
+        (measure, np.where(left_out[measure.name][:, None], np.nan, _values_by_run(measure, matrices, rows)))
+        for measure in chosen
+    ]
     tables = [(measure, table) for measure, table in tables if np.isfinite(table).all(axis=1).sum() > 1]
     labels = _name_runs(runs)
     detected = detect_mean_shifts([table for _, table in tables], clusters, alpha=alpha, seed=seed)

@@ -198,7 +198,9 @@ def window_difference(
     """Return the mean of one window less that of another, with Welch's interval (Welch 1947); None where one is empty.
 
     Minutes may move together: the error of a window is the largest by blocks of minutes of which there are ten, and
-    grows by what blocks have in common with the next. Degrees of freedom are rounded down.
+    grows by what blocks have in common with the next. The error of a window with at most half as many values as the
+    other is at least that of the other, for as many values: a short window does not show noise that outlasts it.
+    Degrees of freedom are rounded down.
 
     >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
     >>> seen = [Observation(metric="m", trace=str(at), time=60.0 * at, value=(at % 2 + (at < 60)) / 2)
@@ -216,6 +218,10 @@ def window_difference(
     )
     if before.mean is None or after.mean is None:
         return None
+    if 2 * after.n.sum() <= before.n.sum():
+        slip, free = _widen_error((slip, free), (error, df), before, after)
+    elif 2 * before.n.sum() <= after.n.sum():
+        error, df = _widen_error((error, df), (slip, free), after, before)
     both = error**2 + slip**2
     if not math.isfinite(both):
         return Difference(
@@ -228,6 +234,14 @@ def window_difference(
     ends = max(-reach, min(gap, other - mean - half)), min(reach, max(gap, other - mean + half))
     groups = int((before.n > 0).sum() + (after.n > 0).sum())
     return Difference(gap, *ends, math.sqrt(both), max(1.0, df), other - mean, int(n + m), groups, "t")
+
+
+def _widen_error(
+    own: tuple[float, float], longer: tuple[float, float], long: MetricSeries, short: MetricSeries
+) -> tuple[float, float]:
+    """Return the error of a short window and its degrees of freedom, at least those that a longer one implies."""
+    implied = longer[0] * math.sqrt(long.n.sum() / short.n.sum()), longer[1]
+    return max(own, implied, key=lambda estimate: estimate[0] * t_quantile(0.975, estimate[1]))
 
 
 class RollingMean(Struct, frozen=True, kw_only=True):

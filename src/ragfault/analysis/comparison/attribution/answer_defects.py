@@ -97,7 +97,7 @@ def _differing(paired: PairedRuns, metric: str) -> NDArray[np.bool_]:
 
 
 def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return the values of each defect on both sides; the same answer to the same chunks has the same."""
+    """Return the values of each defect on both sides; none is told of an answer that is the same on both."""
     rows = [paired.paired_rows(side) for side in (0, 1)]
     blank = paired.contents[0].blank[rows[0]] | paired.contents[1].blank[rows[1]]
     places = np.flatnonzero(~blank & ~(paired.pairing.same_answers & paired.pairing.same_chunks))
@@ -109,9 +109,10 @@ def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float6
     measured = {}
     for defect in DEFECTS:
         undefined = blank | (~paired.pairing.same_chunks if defect.same_chunks else False)
+        told = np.ones(len(blank), dtype=bool) if defect.metric == COPIES_METRIC else ~paired.pairing.same_answers
         values = np.where(undefined, math.nan, np.zeros((2, len(blank))))
         for place, old, new in zip(places.tolist(), *sides, strict=True):
-            if not undefined[place]:
+            if told[place] and not undefined[place]:
                 values[0, place], values[1, place] = defect.shows(old, new), defect.shows(new, old)
         measured[defect.metric] = (values[0], values[1])
     return measured
