@@ -244,7 +244,7 @@ def test_each_situation_has_its_verdict(demo: list[Trace], tmp_path: Path, name:
 @pytest.mark.parametrize(
     "other", [{"judge": "embedded"}, {"judge": "lexical", "gold": "ignore"}], ids=["judge", "gold"]
 )
-def test_scores_that_were_made_otherwise_are_no_fault(demo: list[Trace], tmp_path: Path, other: dict[str, str]):
+def test_scores_of_another_judge_or_use_of_gold_are_no_fault(demo: list[Trace], tmp_path: Path, other: dict[str, str]):
     """Another judge, or another use of gold, is refused; where it is asked for, no metric of verdicts is tested."""
     baseline = evaluate(demo, tmp_path / "old", judge="lexical")
     candidate = evaluate([invent(trace) for trace in demo], tmp_path / "new", **other)

@@ -109,10 +109,10 @@ def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float6
     measured = {}
     for defect in DEFECTS:
         undefined = blank | (~paired.pairing.same_chunks if defect.same_chunks else False)
-        told = np.ones(len(blank), dtype=bool) if defect.metric == COPIES_METRIC else ~paired.pairing.same_answers
+        differing = np.ones(len(blank), dtype=bool) if defect.metric == COPIES_METRIC else ~paired.pairing.same_answers
         values = np.where(undefined, math.nan, np.zeros((2, len(blank))))
         for place, old, new in zip(places.tolist(), *sides, strict=True):
-            if told[place] and not undefined[place]:
+            if differing[place] and not undefined[place]:
                 values[0, place], values[1, place] = defect.shows(old, new), defect.shows(new, old)
         measured[defect.metric] = (values[0], values[1])
     return measured
