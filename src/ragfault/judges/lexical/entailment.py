@@ -186,7 +186,8 @@ def _choose_support(
 
 def compute_odds(check: ClaimCheck, index: SentenceIndex, counts: ClaimCounts | None = None) -> float:
     """Compute the log-odds that a claim is unsupported, from its words alone."""
-    return BIAS + sum(map(mul, WEIGHTS, measure_claim(check, index, counts)))
+    odds: float = BIAS + sum(map(mul, WEIGHTS, measure_claim(check, index, counts)))
+    return odds
 
 
 def _grade_probability(
