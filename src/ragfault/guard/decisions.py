@@ -108,7 +108,7 @@ def _drop_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in fields.items()
-        if value is not None and value is not False and value not in ("", []) and name != "weight"
+        if value is not None and value is not False and value not in ("", [], ()) and name != "weight"
     }
 
 
@@ -117,7 +117,7 @@ def attach_decisions(trace: Trace, decisions: Sequence[GuardDecision]) -> Trace:
 
     >>> decided = attach_decisions(Trace(id="1", query="When?"), [GuardDecision(trace="1", outcome="flag")])
     >>> decided.metadata, read_decisions(decided)[0].outcome
-    ({'guard_decisions': [{'trace': '1', 'outcome': 'flag'}]}, 'flag')
+    ({'guard_decisions': [{'trace': '1', 'outcome': 'flag', 'latency': 0.0}]}, 'flag')
     """
     earlier = trace.metadata.get(GUARD_FIELD)
     records = [*(earlier if isinstance(earlier, list) else ()), *map(describe_decision, decisions)]

@@ -161,7 +161,7 @@ def estimate_unseen(tables: Sequence[Mapping[int, int]], retrievers: int) -> flo
     6.75
     """
     once, twice = (sum(table.get(count, 0) for table in tables) for count in (1, 2))
-    return (retrievers - 1) / retrievers * once * (once - 1) / (2 * (twice + 1))
+    return (retrievers - 1) / retrievers * once * max(0, once - 1) / (2 * (twice + 1))
 
 
 def _add_gold(
