@@ -114,11 +114,11 @@ def test_versions_stand_side_by_side(watched: DashboardServer):
             mean = row.means[at]
             assert (0 if mean is None else mean.n) == sum(part.n for part in rows)
             if mean is not None:
-                assert mean.interval.mean == pytest.approx(rows[0].sum / rows[0].n)
+                assert mean.mean == pytest.approx(rows[0].sum / rows[0].n)
     both = [row for row in view.rows if row.difference is not None]
     assert both
     for row in both:
-        first, second = (mean.interval.mean for mean in row.means[-2:])
+        first, second = (mean.mean for mean in row.means[-2:])
         assert row.difference.mean == pytest.approx(second - first)
     assert not load_versions(server, "nothing", DAY).versions
 

@@ -36,7 +36,7 @@ from ragfault.server.api.detail_views import get_latest_judge, open_run
 from ragfault.server.api.traffic_views import WINDOW_SEGMENTS, TrendPoint, align_end, choose_grain, fit_grain
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TimelineMark, TraceSelection
-from ragfault.stats import Difference, Interval
+from ragfault.stats import Difference
 
 MAX_QUERIES = 1000
 """Latest live queries of the window whose words are compared."""
@@ -119,7 +119,10 @@ class VersionMean(Struct, frozen=True, kw_only=True):
     """Mean of one metric over the traces of one version."""
 
     n: int
-    interval: Interval
+    mean: float
+    low: float | None
+    high: float | None
+    """Limits of the 95 % interval of the mean; None where the values say nothing of it."""
 
 
 class VersionRow(Struct, frozen=True, kw_only=True):
@@ -220,7 +223,10 @@ def _build_version_rows(
 
 def _mean_version(series: MetricSeries, measure: MetricInfo) -> VersionMean | None:
     interval = window_mean(series, measure)
-    return None if interval is None else VersionMean(n=series.value_count, interval=interval)
+    if interval is None:
+        return None
+    low, high = (end if math.isfinite(end) else None for end in (interval.low, interval.high))
+    return VersionMean(n=series.value_count, mean=interval.mean, low=low, high=high)
 
 
 class TriadTrend(Struct, frozen=True, kw_only=True):
