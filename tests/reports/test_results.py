@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import ragfault
 from ragfault.analysis import build_scorecard, suggest_remedies
+from ragfault.analysis.steps import FaultyStep, StepSuspect
 from ragfault.errors import RunError, UsageError
 from ragfault.io.runs import Run
+from ragfault.reports.wording import describe_faulty_step
 from sample_runs import evaluate_pairs, pair
 
 
@@ -84,3 +87,17 @@ def test_a_printed_result_is_its_report_in_forty_lines(runs: list[Run]):
         assert max(map(len, lines)) <= 80
         assert any(answer in line for line in lines[:10]), str(result)
         assert repr(result).startswith(f"{type(result).__name__}(")
+
+
+def test_a_faulty_step_is_named_alone_only_where_the_set_holds_no_other():
+    """A set of several steps is said to be one, and without a fault nothing is named as faulty."""
+    both = tuple(
+        StepSuspect(step=name, probability=p, layer="generation", kind="generate")
+        for name, p in (("3", 0.5), ("2", 0.4))
+    )
+    finding = FaultyStep(
+        trace="t", status="fault", outcome="unknown", suspects=both, none_probability=0.1, step_count=3
+    )
+    assert describe_faulty_step(replace(finding, suspects=both[:1])).startswith("step 3 (generate)")
+    assert describe_faulty_step(finding).startswith("one of 2 steps, with 90 % confidence: step 3 (generate)")
+    assert describe_faulty_step(replace(finding, status="cannot tell", reason="why")).startswith("cannot tell (why)")

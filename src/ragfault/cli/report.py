@@ -152,16 +152,21 @@ def read_targets(table: dict[str, Any], run: Run) -> dict[str, Any]:
     epilog="""\b
 Examples:
   ragfault diagnose runs/today
-  ragfault diagnose runs/today ferry-12 ferry-40"""
+  ragfault diagnose runs/today ferry-12 ferry-40
+  ragfault diagnose runs/today --conversations"""
 )
 @click.argument("run", type=click.Path())
 @click.argument("ids", nargs=-1)
 @click.option(
     "--worst", type=click.IntRange(1), default=3, show_default=True, help="Number of worst traces, if no IDS are given."
 )
+@click.option("--conversations", is_flag=True, help="Show at which turn each conversation went wrong instead.")
 @json_option
-def diagnose(run: str, ids: tuple[str, ...], worst: int, kind: str | None) -> None:
+def diagnose(run: str, ids: tuple[str, ...], worst: int, conversations: bool, kind: str | None) -> None:
     """Show every problem of the traces IDS of RUN, with its fix; without IDS, of the worst traces."""
+    if conversations:
+        _print_conversations(run, ids, kind)
+        return
     from ragfault.analysis import diagnose_run
     from ragfault.analysis import worst_traces as pick
     from ragfault.io.runs import Run
@@ -211,6 +216,24 @@ def steps(run: str, failed: bool, worst: int, kind: str | None, **options: Any) 
     statuses = {finding.status for finding in findings.traces}
     code = 1 if "fault" in statuses else 3 if "cannot tell" in statuses or not statuses else 0
     click.get_current_context().exit(code)
+
+
+def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> None:
+    """Print the conversations of a run, or those named, with the turn at which each went wrong."""
+    from ragfault.analysis.conversations import trace_conversations
+    from ragfault.errors import UnknownName
+    from ragfault.reports.faulty_steps import render_conversations_terminal
+
+    outcomes = trace_conversations(run)
+    known = [outcome.conversation for outcome in outcomes]
+    for name in names:
+        if name not in known:
+            raise UnknownName(f"conversation in {run}", name, known)
+    shown = [outcome for outcome in outcomes if not names or outcome.conversation in names]
+    if kind == "json":
+        print_json(shown)
+    else:
+        click.echo(render_conversations_terminal(shown, color=supports_color()), nl=False)
 
 
 def _read_run_or_file(run: str, options: dict[str, Any]) -> Iterator[Trace]:

@@ -1,16 +1,19 @@
-"""Faulty steps for the terminal."""
+"""Faulty steps and turns for the terminal."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ragfault.analysis.conversations import ConversationOutcome
 from ragfault.analysis.steps import FaultyStep, StepFindings
 from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
 from ragfault.reports.wording import format_step_suspect
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
 STATUS_STYLES = {"fault": "red", "no fault": "green", "cannot tell": "yellow"}
@@ -62,3 +65,24 @@ def _describe_trace(finding: FaultyStep) -> list[RenderableType]:
         )
     ]  # fmt: skip
     return [*lines, *(indent_line(2, format_step_suspect(suspect)) for suspect in finding.suspects)]
+
+
+def render_conversations_terminal(
+    outcomes: Sequence[ConversationOutcome], *, width: int | None = None, color: bool = False
+) -> str:
+    """Render how many conversations went wrong at which turn, and each of them with the problems of that turn."""
+    if not outcomes:
+        return render_rich([build_line("no trace belongs to a conversation")], width=width, color=color)
+    turns = Counter(outcome.faulty_turn.turn for outcome in outcomes if outcome.faulty_turn is not None)
+    places = ", ".join(f"turn {turn}: {count}" for turn, count in sorted(turns.items()))
+    right = sum(all(turn.state == "right" for turn in outcome.turns) for outcome in outcomes)
+    counts = f"{len(outcomes)} conversations: {right} right throughout, {turns.total()} first wrong at a known turn"
+    parts: list[RenderableType] = [build_line((counts + (f" ({places})" if places else ""), "bold"))]
+    for outcome in outcomes:
+        wrong = outcome.faulty_turn
+        seen = (
+            f": {clean_text(wrong.trace)}, {', '.join(wrong.problems).replace('_', ' ')}" if wrong is not None else ""
+        )
+        line = indent_line(2, (clean_text(outcome.conversation), "bold"), f"  {outcome.sentence}{seen}")
+        parts.append(line)
+    return render_rich(parts, width=width, color=color)

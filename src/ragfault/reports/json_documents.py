@@ -16,6 +16,7 @@ from ragfault.analysis.clusters.records import Cluster
 from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
 from ragfault.analysis.comparison.records import MetricChange
 from ragfault.analysis.comparison.run_history import MetricHistory
+from ragfault.analysis.conversations import ConversationOutcome
 from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorReport
 from ragfault.analysis.steps import StepFindings
 from ragfault.evaluation.agreement import JudgeComparison, JudgeMeasurement
@@ -249,7 +250,7 @@ class MetricEntry(VerbDocument, frozen=True):
 DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "evaluate": (EvaluatedRun, CostEstimate),
     "report": (Findings,),
-    "diagnose": (tuple[Diagnosis, ...],),
+    "diagnose": (tuple[Diagnosis, ...], tuple[ConversationOutcome, ...]),
     "steps": (StepFindings,),
     "gate": (GateResult,),
     "ci": (CiResult,),
