@@ -455,8 +455,8 @@ def describe_faulty_step(finding: FaultyStep) -> str:
     if len(finding.suspects) == 1:
         return format_step_suspect(finding.suspects[0])
     others = ", ".join(clean_text(suspect.step) for suspect in finding.suspects[1:])
-    first = format_step_suspect(finding.suspects[0])
-    return f"one of {len(finding.suspects)} steps, with 90 % confidence: {first}; or step {others}"
+    likeliest = format_step_suspect(finding.suspects[0])
+    return f"one of {len(finding.suspects)} steps, with 90 % confidence: {likeliest}; or step {others}"
 
 
 def format_step_suspect(suspect: StepSuspect) -> str:

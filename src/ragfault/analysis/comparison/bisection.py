@@ -149,7 +149,7 @@ def bisect(
     if not faults and explained is None and not blocked:
         faults = find_defect_faults(side, defects, full.alpha, pair_mask, options)
         tree = mark_defects(tree, faults)
-    broken = trace_to_steps(side, broken, every)
+    broken = tuple(trace_to_steps(side, broken, every))
     faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
     shown = (*_describe_faults(side, broken, every), *_describe_faults(side, faults, pair_mask))
     shared = replace(full, changes=(*comparison.changes, *checks, *on_steps, *defects), warnings=warnings)

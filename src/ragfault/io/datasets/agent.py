@@ -202,7 +202,7 @@ def _list_spans(question: Trace) -> Sequence[Any]:
 
 def _holds(chunk: Chunk, span: Any) -> bool:
     overlap = min(chunk.end or 0, span.end) - max(chunk.start or 0, span.start)
-    return chunk.document == span.document and overlap > 0
+    return bool(chunk.document == span.document and overlap > 0)
 
 
 def list_conversations(handbook: Handbook) -> list[list[Trace]]:
