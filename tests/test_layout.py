@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "ragfault"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
-MAX_FILES = 454  # the guard: certificate, traffic, rails, policy, scanners, decisions, rates, its page; steps and conversations
+MAX_FILES = (
+    454  # the guard: certificate, traffic, rails, policy, scanners, decisions, rates, its page; steps and conversations
+)
 MAX_LINES = (
     101_000  # the guard with its proxy, page and wrappers; evaluation sets with answerability, audit, pools, mining
 )
