@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ragfault.errors import JudgeError
 from ragfault.guard.onnx_classifier import OnnxClassifier
-from ragfault.guard.scanners import Finding
+from ragfault.text.personal_data import Finding
 
 MAX_REPLY = 1_000_000
 """Bytes of a reply that are read."""

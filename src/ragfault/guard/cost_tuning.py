@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import UsageError
+from ragfault.evaluation.agreement.units import Bools
 from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.ngrams import load_classifier, score_sentences
 from ragfault.guard.policy import GROUNDEDNESS, GuardPolicy
@@ -152,7 +153,7 @@ def _get_threshold(policy: GuardPolicy, rail: str) -> float:
     if kind == GROUNDEDNESS or kind is None:
         return 0.5 if policy.threshold is None else policy.threshold
     given = policy.rails[rail].options.get("threshold")
-    return load_classifier(kind).threshold if given is None else float(given)  # type: ignore[arg-type]
+    return load_classifier(kind).threshold if given is None else float(given)
 
 
 def _score_rail(policy: GuardPolicy, rail: str, trace: Trace, decision: GuardDecision) -> float:
@@ -165,7 +166,7 @@ def _score_rail(policy: GuardPolicy, rail: str, trace: Trace, decision: GuardDec
     kind = _get_kind(policy, rail)
     if kind == GROUNDEDNESS or kind is None:
         return 0.0 if decision.risk is None else decision.risk
-    classifier = load_classifier(kind)  # type: ignore[arg-type]
+    classifier = load_classifier(kind)
     as_one = kind != "injection"
     return max(
         (item.p for result in results for text in _list_texts(trace, result.stage)
@@ -180,18 +181,18 @@ def _list_texts(trace: Trace, stage: Stage) -> list[str]:
     return [trace.query if stage == "input" else trace.answer or ""]
 
 
-def _release(scores: FloatArray, blocked: FloatArray, limits: FloatArray) -> FloatArray:
-    released: FloatArray = ~blocked & (scores <= limits).all(axis=1)
+def _release(scores: FloatArray, blocked: Bools, limits: FloatArray) -> Bools:
+    released: Bools = ~blocked & (scores <= limits).all(axis=1)
     return released
 
 
-def _measure(released: FloatArray, bad: FloatArray, costs: tuple[float, float]) -> FloatArray:
+def _measure(released: Bools, bad: FloatArray, costs: tuple[float, float]) -> FloatArray:
     cost: FloatArray = np.where(released, costs[0] * bad, costs[1] * (1 - bad))
     return cost
 
 
 def _descend(
-    scores: FloatArray, blocked: FloatArray, bad: FloatArray, costs: tuple[float, float], start: FloatArray
+    scores: FloatArray, blocked: Bools, bad: FloatArray, costs: tuple[float, float], start: FloatArray
 ) -> FloatArray:
     """Change the threshold of one rail after the other to that of least cost, in the middle between two scores."""
     limits = start.copy()

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from ragfault.errors import UnknownName, UsageError
-from ragfault.guard.scanners import Finding
+from ragfault.text.personal_data import Finding
 
 INPUT_TYPES = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 MAX_TOKENS = 512

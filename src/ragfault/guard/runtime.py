@@ -20,12 +20,13 @@ from ragfault.guard.certificate import Certificate, read_certificate
 from ragfault.guard.decisions import SEVERITIES, DecisionSink, GuardDecision, emit_decision
 from ragfault.guard.policy import GROUNDEDNESS, GuardPolicy, RailSettings, load_policy
 from ragfault.guard.rails import Outcome, Rail, RailCheck, RailResult, Stage, StageDecision, run_stage, run_sync
-from ragfault.guard.scanners import Finding, Scanner, make_scanner
+from ragfault.guard.scanners import Scanner, make_scanner
 from ragfault.guard.traffic import TrafficShift, TrafficWatcher, describe_inputs
 from ragfault.judges import DEFAULT_JUDGE, load_judge
 from ragfault.judges.assembly import observe_traces
 from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
+from ragfault.text.personal_data import Finding
 
 STAGES: tuple[Stage, ...] = ("input", "retrieval", "output")
 MASKED_KINDS = frozenset(("secrets", "personal_data", "links", "pattern", "presidio", "hidden"))

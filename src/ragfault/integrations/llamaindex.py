@@ -84,7 +84,8 @@ class GuardedQueryEngine(BaseQueryEngine):
         route: str | None = None,
     ) -> None:
         super().__init__(engine.callback_manager)
-        self._engine, self._strong, self._route = engine, strong, route
+        self._engine: Any = engine  # the base class has no `aretrieve`
+        self._strong, self._route = strong, route
         self._guard = guard if isinstance(guard, Guard) else Guard(guard)
         self._actions = tuple(actions)
 
@@ -99,7 +100,7 @@ class GuardedQueryEngine(BaseQueryEngine):
         judged: list[NodeWithScore] = []
 
         async def retrieve(query: str, size: int) -> list[NodeWithScore]:  # noqa: ARG001 - the engine has its own size
-            nodes = await self._engine.aretrieve(QueryBundle(query))
+            nodes: list[NodeWithScore] = await self._engine.aretrieve(QueryBundle(query))
             retrieved.update((node.node.node_id, node) for node in nodes)
             return nodes
 
