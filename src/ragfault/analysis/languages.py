@@ -13,9 +13,11 @@ MIN_FOREIGN_SHARE = 0.1
 
 def count_foreign(run: Run) -> int:
     """Count the traces whose query and answer do not look English."""
-    table = run.to_arrow("traces", columns=["query", "answer"])
-    pairs = zip(table["query"].to_pylist(), table["answer"].to_pylist(), strict=True)
-    return sum(lacks_english(f"{query} {answer or ''}") for query, answer in pairs)
+    return sum(
+        lacks_english(f"{query} {answer or ''}")
+        for batch in run.iterate_batches("traces", ["query", "answer"])
+        for query, answer in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    )
 
 
 def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str | None:

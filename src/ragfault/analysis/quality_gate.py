@@ -12,11 +12,11 @@ from ragfault.analysis.comparison.paired_runs import PairedLabels, pair_runs
 from ragfault.analysis.comparison.regression import MAX_NEEDED, check_regression
 from ragfault.analysis.languages import list_language_warnings
 from ragfault.analysis.records import GateOutcome, GateResult, MetricAggregate, RegressionReport, ThresholdDecision
-from ragfault.analysis.score_matrix import ScoreMatrix, match_metrics, open_matrix
+from ragfault.analysis.score_matrix import ScoreMatrix, match_metrics
 from ragfault.analysis.scorecard import aggregate_metric
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
 from ragfault.errors import RunError, UsageError
-from ragfault.io.runs import AnyRun, Run, open_run
+from ragfault.io.runs import SAMPLE_TRACES, AnyRun, Run, open_run
 from ragfault.stats import Interval, PpiMean
 
 MIN_COVERAGE = 0.5
@@ -41,8 +41,9 @@ def gate(
 
     Beside a baseline a metric fails where a significant worsening beyond its margin is shown, and passes where
     one is ruled out; `options` are those of `check_regression`: metrics, max_drop, margins, alpha, power, anyway,
-    seed. The gate fails where any threshold or metric fails, else cannot tell where any cannot. With human `labels`
-    of some traces (of the baseline, of the run) decisions use label-corrected figures where there are any.
+    seed, and the `sample` of pairs that `pair_runs` takes. The gate fails where any threshold or metric fails, else
+    cannot tell where any cannot. With human `labels` of some traces (of the baseline, of the run) decisions use
+    label-corrected figures where there are any.
 
     Raises UsageError for an unreadable threshold, one outside the metric's range, or neither thresholds nor baseline;
     UnknownName for a metric that is not in the run; RunError where any file of a run is damaged, read or not, or
@@ -55,8 +56,10 @@ def gate(
         raise UsageError('no threshold was set. Set one (--threshold "groundedness>=0.85"), or give a --baseline.')
     if options and baseline is None:
         raise UsageError(f"{', '.join(options)}: without a baseline there is nothing to compare with.")
-    matrix = open_matrix(source, labels[1])
-    _check_complete(matrix.run)
+    run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
+    _check_complete(run)
+    metrics = {_match_metric(run, threshold) for threshold in parsed}
+    matrix = source if isinstance(source, ScoreMatrix) else ScoreMatrix(run, labels[1], metrics=metrics)
     return GateResult(
         run=matrix.run.path.name,
         traces=matrix.traces,
@@ -83,12 +86,13 @@ def _check_baseline(
     baseline = open_run(baseline)
     _check_complete(baseline)
     anyway, flakiness = bool(options.pop("anyway", False)), options.pop("flakiness", None)
-    side = pair_runs(baseline, matrix.run, anyway=anyway, labels=labels, flakiness=flakiness)
+    sample = options.pop("sample", SAMPLE_TRACES)
+    side = pair_runs(baseline, matrix.run, anyway=anyway, labels=labels, flakiness=flakiness, sample=sample)
     return check_regression(side, coverage=coverage, **options)
 
 
 def _decide_threshold(matrix: ScoreMatrix, threshold: Threshold, coverage: float) -> ThresholdDecision:
-    at = _metric_column(matrix, threshold)
+    at = matrix.metric_names.index(_match_metric(matrix.run, threshold))
     threshold = Threshold(matrix.metric_names[at], threshold.sign, threshold.value)
     aggregate = aggregate_metric(matrix, at, target=threshold)
     _check_range(threshold, aggregate)
@@ -134,11 +138,11 @@ def _build_decision(
     )
 
 
-def _metric_column(matrix: ScoreMatrix, threshold: Threshold) -> int:
-    """Return the column of the threshold's metric, also by its name in another tool."""
-    names, kind = list(matrix.metric_names), f"metric of {matrix.run.path.name}"
+def _match_metric(run: Run, threshold: Threshold) -> str:
+    """Return the metric of the run that a threshold names, also by its name in another tool."""
+    names, kind = [measure.name for measure in run.manifest.metrics], f"metric of {run.path.name}"
     [name] = match_metrics(threshold.metric, names, kind, exact=True, hint="Compute it with: ragfault rescore")
-    return names.index(name)
+    return name
 
 
 def _check_range(threshold: Threshold, aggregate: MetricAggregate) -> None:

@@ -30,7 +30,7 @@ from ragfault.analysis.scorecard import (
 )
 from ragfault.analysis.steps import localize_recorded_step
 from ragfault.errors import UnknownName, UsageError
-from ragfault.io.runs import AnyRun, Run, open_run
+from ragfault.io.runs import SAMPLE_TRACES, AnyRun, Run, open_run, sample_run
 from ragfault.records import Trace, Verdicts
 
 RIGHT_OUTCOMES = ("right answer", "right refusal")
@@ -249,16 +249,19 @@ def analyze(
     routes: Mapping[str, Thresholds] | None = None,
     corrected: CardChoice = False,
     labels: HumanLabels | None = None,
+    sample: int = SAMPLE_TRACES,
 ) -> Findings:
     """Analyze a run in one pass over its data.
 
     `n` is the number of worst traces, `by` what the scorecard is divided by (left out where all traces are of one
-    segment), `targets` and `routes` as `segments` takes them, `corrected` and `people` as `scorecard` does.
+    segment), `targets` and `routes` as `segments` takes them, `corrected` and `people` as `scorecard` does. Of a
+    larger run without labels a random sample of `sample` traces is analyzed, and the manifest in the findings says so;
+    0 takes all.
 
     Raises UnknownName for another field than there is, RunError where the run is not whole, UsageError where the
     judge has no card to correct by.
     """
-    run = open_run(run)
+    run = sample_run(open_run(run), 0 if labels else sample)
     matrix = ScoreMatrix(run, labels)
     targets = tuple(targets)
     seen = load_chunks(run)

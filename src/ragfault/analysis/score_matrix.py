@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +33,16 @@ CodedTexts = tuple[Codes, list[str]]  # a code for each trace, or NONE, and the 
 
 
 class ScoreMatrix:
-    """Scores of a run: row i is its trace i, column j its metric j; with human labels where there are any."""
+    """Scores of a run: row i is its trace i, column j its metric j; with human labels where there are any.
 
-    def __init__(self, run: Run, labels: HumanLabels | None = None) -> None:
-        self.run, self.measures, self.labels = run, run.manifest.metrics, labels
+    `metrics` selects those that are read, by their full names: a whole matrix takes 13 bytes for each score.
+    """
+
+    def __init__(self, run: Run, labels: HumanLabels | None = None, *, metrics: Collection[str] | None = None) -> None:
+        self.run, self.labels = run, labels
+        self.measures = tuple(m for m in run.manifest.metrics if metrics is None or m.name in metrics)
         self.metric_names = [measure.name for measure in self.measures]
-        self.status, self.values, self.reason_codes, self.reasons = _read_scores(run)
+        self.status, self.values, self.reason_codes, self.reasons = _read_scores(run, self.metric_names)
         self.values[self.status != SCORED] = math.nan
         self.clusters: Codes | None = conversation_codes(run)
 
@@ -154,24 +158,30 @@ def _to_floats(column: pa.Array) -> Floats:
     return np.array(pc.fill_null(column, math.nan).to_numpy(), dtype=np.float64)
 
 
-def _read_scores(run: Run) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
-    """Read statuses, values and reason codes, traces × metrics, and the reasons, a piece of the file at a time."""
+def _read_scores(run: Run, chosen: Sequence[str]) -> tuple[SmallInts, Floats, SmallInts, list[str]]:
+    """Read statuses, values, reason codes (traces × chosen metrics) and the reasons, a piece of the file at a time."""
+    import pyarrow as pa
+
     names = [measure.name for measure in run.manifest.metrics]
-    shape = (run.manifest.traces, len(names))
+    is_chosen = np.array([name in chosen for name in names], dtype=bool)
+    shape = (run.manifest.traces, len(chosen))
     status, values, why = np.empty(shape, np.int8), np.empty(shape), np.empty(shape, np.int32)
     reasons: dict[str, int] = {}
-    at = 0
+    row = at = 0
     for batch in run.iterate_batches("scores", [*TEXT_COLUMNS, "value"], dictionary_columns=TEXT_COLUMNS):
-        rows = slice(at, at + batch.num_rows)
-        if rows.stop > status.size or not _in_metric_order(batch["metric"], names, at):
+        if row + batch.num_rows > run.manifest.traces * len(names) or not _in_metric_order(batch["metric"], names, row):
             raise _incomplete_scores(run)
-        state, states = encode_texts(batch["status"])
+        mask = is_chosen[np.arange(row, row + batch.num_rows) % len(names)]
+        row += batch.num_rows
+        part = batch if mask.all() else batch.filter(pa.array(mask))
+        rows = slice(at, at + part.num_rows)
+        state, states = encode_texts(part["status"])
         status.reshape(-1)[rows] = np.array([STATUSES.index(name) for name in states], np.int8)[state]
-        values.reshape(-1)[rows] = _to_floats(batch["value"])
-        reason_code, texts = encode_texts(batch["reason"])
+        values.reshape(-1)[rows] = _to_floats(part["value"])
+        reason_code, texts = encode_texts(part["reason"])
         why.reshape(-1)[rows] = np.array([*(reasons.setdefault(t, len(reasons)) for t in texts), NO_CODE])[reason_code]
         at = rows.stop
-    if at != status.size:
+    if row != run.manifest.traces * len(names):
         raise _incomplete_scores(run)
     return status, values, why, list(reasons)
 

@@ -17,7 +17,13 @@ from ragfault.cli.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.cli.options.runs import human_labels_option, load_paired_labels, parse_margins, rejudge_baseline
+from ragfault.cli.options.runs import (
+    human_labels_option,
+    load_paired_labels,
+    parse_margins,
+    rejudge_baseline,
+    sample_option,
+)
 from ragfault.cli.options.settings import add_config_option, add_git_option, load_settings
 from ragfault.errors import UsageError
 
@@ -46,6 +52,7 @@ COMPARISON_OPTIONS = (
     ),
     click.option("--anyway", is_flag=True, help="Allow runs with different judges or metric parameters."),
     click.option("--rejudge", is_flag=True, help="Judge BASELINE again with the judge of CANDIDATE."),
+    sample_option,
     human_labels_option,
 )
 """The options of both verbs that say what is compared."""
@@ -207,7 +214,9 @@ def _locate_breaking_run(
         raise UsageError(
             f"{', '.join(void)}: not for {len(runs)} runs. Find the run first, then bisect it and the one before."
         )
-    result = analysis.history([Run.open(run) for run in runs], anyway=options["anyway"], **terms)
+    result = analysis.history(
+        [Run.open(run) for run in runs], anyway=options["anyway"], sample=options["sample"], **terms
+    )
     write_output(plan, lambda kind, screen: _render_history(result, kind, screen), options, summarize_history(result))
     return VERDICT_EXIT_CODES[result.verdict]
 
@@ -278,7 +287,8 @@ def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: s
         old = rejudge_baseline(old, new, Path(folder))
     people = load_paired_labels(options["human_labels"], old, new)
     flakiness = load_flakiness(options["flakiness"]) if options["flakiness"] else None
-    side = pair_runs(old, new, anyway=options["anyway"], labels=people, flakiness=flakiness)
+    terms = {"anyway": options["anyway"], "sample": options["sample"]}
+    side = pair_runs(old, new, labels=people, flakiness=flakiness, **terms)
     return _check_margins(side, options["margins"])
 
 

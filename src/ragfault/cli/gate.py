@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ragfault.io.runs import Run
 
 
-BASELINE_OPTIONS = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "rejudge", "flakiness")
+BASELINE_OPTIONS = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "rejudge", "flakiness", "sample")
 """The options that say nothing without a baseline."""
 
 
@@ -87,6 +87,12 @@ Exit code 0: every threshold and metric passes; 1: one fails; 3: the data cannot
 @click.option("--flakiness", type=click.Path(), help="Judge variability measured by `judge repeat -o`.")
 @click.option("--anyway", is_flag=True, help="Allow a baseline with a different judge or parameters.")
 @click.option("--rejudge", is_flag=True, help="Judge the baseline again with the judge of RUN.")
+@click.option(
+    "--sample",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Most pairs to compare with the baseline; of larger runs a random sample. 0: all.  [default: 20000]",
+)
 @calibration_option
 @human_labels_option
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file (overwritten).")

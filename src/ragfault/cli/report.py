@@ -18,7 +18,7 @@ from ragfault.cli.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.cli.options.runs import human_labels_option, load_run_labels
+from ragfault.cli.options.runs import human_labels_option, load_run_labels, sample_option
 from ragfault.cli.options.settings import add_config_option, add_trace_options, load_settings, pick_trace_options
 from ragfault.text.number_format import format_count
 
@@ -55,6 +55,7 @@ Examples:
     metavar="SHAPE",
     help='Answer type whose error rates to use: "long answer" (usual), summary, "structured data", …',
 )
+@sample_option
 @human_labels_option
 @add_config_option
 def report(
@@ -63,6 +64,7 @@ def report(
     worst: int,
     corrected: bool,
     like: str | None,
+    sample: int,
     human_labels: tuple[str, ...],
     config: str | None,
     **output: Any,
@@ -72,13 +74,14 @@ def report(
     In the terminal, or as one self-contained HTML page, Markdown, JSON or CSV.
     """
     from ragfault.analysis import analyze
-    from ragfault.io.runs import Run
+    from ragfault.io.runs import Run, sample_run
 
     plan = plan_output(output, *FORMATS)
     opened = Run.open(run)
     labels = load_run_labels(human_labels, opened)
+    opened = sample_run(opened, 0 if labels else sample)
     targets = read_targets(load_settings(config), opened)
-    findings = analyze(opened, n=worst, by=by, corrected=like or corrected, labels=labels, **targets)
+    findings = analyze(opened, n=worst, by=by, corrected=like or corrected, labels=labels, sample=0, **targets)
     write_output(plan, lambda kind, screen: _render_run(opened, findings, kind, screen), output)
 
 

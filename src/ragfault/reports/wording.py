@@ -86,7 +86,9 @@ def describe_language(findings: Findings) -> str | None:
 
 
 def describe_trace_count(manifest: Manifest) -> str:
-    """Describe how many traces a run has, and of how many if its evaluation stopped before the end."""
+    """Describe how many traces a run has, and of how many if its evaluation stopped or a sample was drawn."""
+    if manifest.population:
+        return f"random sample: {manifest.traces:,} of {format_count(manifest.population, 'trace')}"
     if not manifest.planned:
         return format_count(manifest.traces, "trace")
     return f"partial run: {manifest.traces:,} of {format_count(manifest.planned, 'trace')}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -35,9 +36,9 @@ from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValu
 from ragfault.analysis.languages import list_language_warnings
 from ragfault.analysis.score_matrix import SCORED, UNDEFINED, ScoreMatrix, metric_name
 from ragfault.errors import InputError, RunError, UsageError
-from ragfault.io.runs import AnyRun, MetricInfo, Run, open_run
+from ragfault.io.runs import SAMPLE_TRACES, AnyRun, MetricInfo, Run, open_run, sample_runs
 from ragfault.metrics.catalog import get_definitions
-from ragfault.records import RelevanceLevel
+from ragfault.records import RelevanceLevel, Trace
 from ragfault.stats import Difference, t_quantile
 
 
@@ -214,6 +215,7 @@ class PairedRuns:
         self.warnings = (
             *check_comparable(baseline, candidate, anyway=anyway),
             *list_language_warnings(baseline, candidate),
+            *describe_sample(baseline, candidate),
         )
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
         self.contents: tuple[RunContents, RunContents] = (read_contents(baseline), read_contents(candidate))
@@ -280,6 +282,24 @@ class PairedRuns:
     def paired_rows(self, side: int) -> NDArray[np.int64]:
         """Return the rows of one run that have a partner."""
         return self.pairing.candidate if side else self.pairing.baseline
+
+    def iterate_pairs(self, places: NDArray[np.int64]) -> Iterator[tuple[int, Trace, Trace]]:
+        """Yield some pairs with both traces, in the order in which the second of each is read.
+
+        Where both runs are in one order, two traces are in memory at a time.
+        """
+        wanted = [dict(zip(self.paired_rows(side)[places].tolist(), places.tolist(), strict=True)) for side in (0, 1)]
+        waiting: tuple[dict[int, Trace], dict[int, Trace]] = ({}, {})
+        for row, traces in enumerate(zip_longest(*(run.traces() for run in self.runs))):
+            for side, trace in enumerate(traces):
+                place = wanted[side].get(row)
+                if trace is None or place is None:
+                    continue
+                other = waiting[1 - side].pop(place, None)
+                if other is None:
+                    waiting[side][place] = trace
+                else:
+                    yield (place, other, trace) if side else (place, trace, other)
 
     def values(self, metric: str, side: int) -> NDArray[np.float64]:
         """Return the values of a metric on the paired traces of one run; NaN where it has none or is left out."""
@@ -425,14 +445,26 @@ def pair_runs(
     anyway: bool = False,
     labels: PairedLabels = (None, None),
     flakiness: JudgeFlakiness | None = None,
+    sample: int = SAMPLE_TRACES,
 ) -> PairedRuns:
     """Pair two runs, also by their paths; paired runs are returned as they are, to be shared by analyses.
 
     With human `labels` of some traces (of the baseline, of the candidate), differences are corrected by them; with
-    the `flakiness` of the judge their intervals are wider.
+    the `flakiness` of the judge their intervals are wider. Of larger runs without labels about `sample` pairs are drawn
+    at random, and a warning says so; 0 takes all.
     """
     if isinstance(baseline, PairedRuns):
         return baseline
     if candidate is None:
         raise UsageError("two runs are compared, and there is one: give the candidate beside the baseline.")
-    return PairedRuns(open_run(baseline), open_run(candidate), anyway=anyway, labels=labels, flakiness=flakiness)
+    runs = (open_run(baseline), open_run(candidate))
+    old, new = sample_runs(runs, 0 if any(labels) else sample)
+    return PairedRuns(old, new, anyway=anyway, labels=labels, flakiness=flakiness)
+
+
+def describe_sample(*runs: Run) -> tuple[str, ...]:
+    """Return the warning that samples of runs are compared, none where all of each run is."""
+    if not any(run.manifest.population for run in runs):
+        return ()
+    sizes = " and ".join(f"{run.manifest.traces:,} of {run.manifest.population:,} traces" for run in runs)
+    return (f"a random sample was compared: {sizes}; --sample 0 takes all",)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from ragfault.analysis.comparison.bisection import bisect
 from ragfault.analysis.comparison.compare import ALPHA
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
-from ragfault.analysis.comparison.paired_runs import PairedRuns, check_comparable, pair_runs
+from ragfault.analysis.comparison.paired_runs import PairedRuns, check_comparable, describe_sample, pair_runs
 from ragfault.analysis.comparison.pairing import cluster_traces
 from ragfault.analysis.comparison.records import Bisection, PrintedResult
 from ragfault.analysis.languages import list_language_warnings
 from ragfault.analysis.score_matrix import ScoreMatrix, metric_name
 from ragfault.errors import RunError, UsageError
-from ragfault.io.runs import AnyRun, MetricInfo, Run, open_run
+from ragfault.io.runs import SAMPLE_TRACES, AnyRun, MetricInfo, Run, open_run, sample_runs
 from ragfault.records import Layer
 from ragfault.stats import detect_mean_shifts, sign_flip_test
 
@@ -156,8 +156,8 @@ def history(
     that are in all of them; there can be several (`stats.detect_mean_shifts`). A metric of the decision tree that got
     worse has recovered at a later run where it is shown to have risen, no drop from its level before the break is
     shown any more, and at most a quarter of the drop is left. `metrics` (by their full text) selects whose level is
-    followed; `options` are those of `bisect`. A trace on which a mismatch of two runs concerns a metric does not count
-    for the level of that metric.
+    followed; `options` are those of `bisect`, and the `sample` of traces of larger runs. A trace on which a mismatch of
+    two runs concerns a metric does not count for the level of that metric.
 
     Raises UsageError for fewer than three runs (two are bisected), RunError where the judges differ or no
     trace is in all.
@@ -171,13 +171,14 @@ def _follow_runs(
     runs: Sequence[Run], metrics: Sequence[str] | None, alpha: float, seed: int, options: dict[str, Any]
 ) -> RunHistory:
     anyway = bool(options.pop("anyway", False))
+    runs = sample_runs(runs, options.pop("sample", SAMPLE_TRACES))
     warnings = [text for other in runs[1:] for text in check_comparable(runs[0], other, anyway=anyway)]
-    warnings += list_language_warnings(*runs)
+    warnings += (*list_language_warnings(*runs), *describe_sample(*runs))
     rows = _common_rows(runs)
     labels = _name_runs(runs)
     share = alpha / 2 / len(runs)  # one bisection for each step, and one over all
     pairs = [*pairwise(range(len(runs))), (0, len(runs) - 1)]
-    sides = (pair_runs(runs[old], runs[new], anyway=anyway) for old, new in pairs)
+    sides = (pair_runs(runs[old], runs[new], anyway=anyway, sample=0) for old, new in pairs)
     first = next(sides)
     queries = runs[0].to_arrow("traces", ["query", "conversation"]).take(rows[0])
     clusters = cluster_traces(queries, first.contents[0].chunks[rows[0]])

@@ -170,6 +170,15 @@ def _explain_missing_judge(name: str, profile: re.Match[str] | None) -> str:
     )
 
 
+sample_option = click.option(
+    "--sample",
+    type=click.IntRange(0),
+    metavar="N",
+    default=20_000,
+    show_default=True,
+    help="Most traces to analyze; of larger runs a random sample. 0: all.",
+)
+
 human_labels_option = click.option(
     "--human-labels",
     multiple=True,

@@ -10,6 +10,18 @@ A run can be copied, committed and uploaded; nothing in it points outside.
 """
 
 from ragfault.io.runs.run import AnyRun, Manifest, MetricInfo, Run, open_run
+from ragfault.io.runs.samples import SAMPLE_TRACES, sample_run, sample_runs
 from ragfault.io.runs.writer import PartialRun, RunPlan
 
-__all__ = ["AnyRun", "Manifest", "MetricInfo", "PartialRun", "Run", "RunPlan", "open_run"]
+__all__ = [
+    "SAMPLE_TRACES",
+    "AnyRun",
+    "Manifest",
+    "MetricInfo",
+    "PartialRun",
+    "Run",
+    "RunPlan",
+    "open_run",
+    "sample_run",
+    "sample_runs",
+]

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-
 RUN_FILES = frozenset({"manifest.json", "traces.parquet", "verdicts.parquet", "scores.parquet"})
 """Files of a run; a folder with any other file is never replaced."""
 DRAFT_FOLDER = "run"
@@ -244,6 +243,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     traces: int
     planned: int = 0
     """Traces of the input, where the evaluation stopped before the last one; 0: all were evaluated."""
+    population: int = 0
+    """Traces of the run of which this is a random sample; 0: it is no sample."""
     scored: int
     """Scores with a value."""
     undefined: int
@@ -277,9 +278,9 @@ class Run:
             raise RunError(
                 f"a run or its path is needed, not {kind}. Make one of traces: ragfault evaluate TRACES -o RUN"
             )
-        # A place in a store has the methods of a path that are used on runs.
-        self.path = cast(Path, parse_path(path))
+        self.path = cast(Path, parse_path(path))  # a place in a store has the methods of a path that are used on runs
         self.manifest = _load_manifest(self.path) if manifest is None else manifest
+        self.tables = self.path
         self._evidence: list[tuple[Trace, Verdicts]] | None = None
 
     def __repr__(self) -> str:
@@ -359,7 +360,7 @@ class Run:
         import pyarrow.parquet as pq
 
         id_set = None if ids is None else pa.array(ids, pa.string())
-        with self._convert_read_errors(name), pq.ParquetFile(open_for_arrow(self.path / f"{name}.parquet")) as file:
+        with self._convert_read_errors(name), pq.ParquetFile(open_for_arrow(self.tables / f"{name}.parquet")) as file:
             for batch in file.iter_batches(batch_size=BATCH_TRACES):
                 table = pa.Table.from_batches([batch])
                 if id_set is not None:
@@ -375,7 +376,7 @@ class Run:
 
         with self._convert_read_errors(table):
             return pq.read_table(
-                open_for_arrow(self.path / f"{table}.parquet"),
+                open_for_arrow(self.tables / f"{table}.parquet"),
                 columns=list(columns) if columns else None,
                 read_dictionary=list(dictionary_columns),
                 partitioning=None,
@@ -384,12 +385,14 @@ class Run:
     def iterate_batches(
         self, table: TableName = "scores", columns: Sequence[str] | None = None, dictionary_columns: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a table as record batches, for tables that are large."""
+        """Yield a table as record batches, for tables that are large; those that hold texts have fewer rows."""
         import pyarrow.parquet as pq
 
-        place = open_for_arrow(self.path / f"{table}.parquet")
+        rows = 2**16 if table == "scores" or columns else BATCH_TRACES
+
+        place = open_for_arrow(self.tables / f"{table}.parquet")
         with self._convert_read_errors(table), pq.ParquetFile(place, read_dictionary=list(dictionary_columns)) as file:
-            yield from file.iter_batches(2**16, columns=list(columns) if columns else None)
+            yield from file.iter_batches(rows, columns=list(columns) if columns else None)
 
     @contextlib.contextmanager
     def _convert_read_errors(self, name: str) -> Iterator[None]:
@@ -397,7 +400,7 @@ class Run:
         import pyarrow as pa
 
         try:
-            verify_table(self.path / f"{name}.parquet", self.manifest.checksums.get(f"{name}.parquet"))
+            verify_table(self.tables / f"{name}.parquet", self.manifest.checksums.get(f"{name}.parquet"))
             yield
         except (pa.ArrowException, OSError, KeyError, msgspec.MsgspecError) as error:
             raise RunError(
@@ -428,8 +431,7 @@ class Run:
         """Load a whole table as a polars DataFrame; polars must be installed."""
         import polars
 
-        table_frame: pl.DataFrame = polars.from_arrow(self.to_arrow(table))  # type: ignore[assignment]
-        return table_frame
+        return cast("pl.DataFrame", polars.from_arrow(self.to_arrow(table)))
 
     def to_dataset(self, table: TableName = "scores") -> datasets.Dataset:
         """Load a whole table as a Hugging Face dataset; `datasets` must be installed."""

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from ragfault import analysis
 from ragfault.analysis import Findings
-from ragfault.io.runs import Manifest, Run
+from ragfault.io.runs import Manifest, Run, sample_run
 from ragfault.reports.charts import svg
 from ragfault.reports.format import (
     LAYER_QUESTIONS,
@@ -57,7 +57,9 @@ def write_run_html(run: Run, path: str | Path, force: bool = False) -> Path:
 
 def render_run_html(run: Run, findings: Findings | None = None) -> str:
     """Render the report of a run as one HTML page; without `findings`, those of the run with the default targets."""
-    findings = findings or analysis.analyze(run)
+    if findings is None:
+        run = sample_run(run)
+        findings = analysis.analyze(run)
     traces = trace_browser.build_trace_browser(run, analysis.diagnose_run(run))
     segment_metrics = _select_segment_metrics(findings)
     corrections = list_corrections(findings.scorecard)
@@ -112,7 +114,7 @@ def _list_facts(findings: Findings) -> list[tuple[str, str]]:
     skipped = f" ({manifest.skipped:,} lines skipped)" if manifest.skipped else ""
     counts = f"{manifest.scored:,} scored, {manifest.undefined:,} undefined, {manifest.failed:,} failed"
     facts = [
-        ("Traces", f"{manifest.traces:,}{f' of {manifest.planned:,}' if manifest.planned else ''}{skipped}"),
+        ("Traces", f"{describe_trace_count(manifest)}{skipped}"),
         ("Metrics", str(len(manifest.metrics))),
         ("Scores", counts),
         ("Created", format_time(manifest.created)),

@@ -101,21 +101,16 @@ def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float6
     rows = [paired.paired_rows(side) for side in (0, 1)]
     blank = paired.contents[0].blank[rows[0]] | paired.contents[1].blank[rows[1]]
     places = np.flatnonzero(~blank & ~(paired.pairing.same_answers & paired.pairing.same_chunks))
-    sides = []
-    for side in (0, 1):
-        chosen = set(rows[side][places].tolist())
-        traces = {row: trace for row, trace in enumerate(paired.runs[side].traces()) if row in chosen}
-        sides.append([traces[row] for row in rows[side][places].tolist()])
     measured = {}
     for defect in DEFECTS:
         undefined = blank | (~paired.pairing.same_chunks if defect.same_chunks else False)
-        differing = np.ones(len(blank), dtype=bool) if defect.metric == COPIES_METRIC else ~paired.pairing.same_answers
-        values = np.where(undefined, math.nan, np.zeros((2, len(blank))))
-        for place, old, new in zip(places.tolist(), *sides, strict=True):
-            if differing[place] and not undefined[place]:
+        measured[defect.metric] = np.where(undefined, math.nan, np.zeros((2, len(blank))))
+    for place, old, new in paired.iterate_pairs(places):
+        for defect in DEFECTS:
+            values, same = measured[defect.metric], paired.pairing.same_answers[place]
+            if not math.isnan(values[0, place]) and (defect.metric == COPIES_METRIC or not same):
                 values[0, place], values[1, place] = defect.shows(old, new), defect.shows(new, old)
-        measured[defect.metric] = (values[0], values[1])
-    return measured
+    return {metric: (values[0], values[1]) for metric, values in measured.items()}
 
 
 def split_defects(comparison: Comparison) -> tuple[tuple[MetricChange, ...], Comparison]:

@@ -1,0 +1,119 @@
+"""Time and peak memory of every verb that reads a run, by the number of traces.
+
+    python -m benchmarks.verbs --traces 100000 1000000 [--verbs bisect report] [--keep FOLDER]
+
+Evaluates both demo runs once, and repeats their tables under ids and queries of their own up to each number: the texts
+of 104 traces, so that compression is better than on traffic, which peak memory does not notice. Each verb runs in a
+process of its own, and the peak is that of its largest process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ragfault import Run, evaluate
+from ragfault.io.datasets import load_handbook
+from ragfault.io.runs.checksums import compute_checksum, compute_manifest_checksum
+from ragfault.io.runs.run import BATCH_TRACES
+
+VERBS = {
+    "diagnose": ["diagnose", "{new}"],
+    "gate": ["gate", "{new}", "--baseline", "{old}"],
+    "compare": ["compare", "{old}", "{new}"],
+    "bisect": ["bisect", "{old}", "{new}"],
+    "report": ["report", "{new}", "-o", "{folder}/report.html"],
+    "clusters": ["clusters", "{new}"],
+    "steps": ["steps", "{new}"],
+    "lint": ["lint", "{new}"],
+    "monitor": ["monitor", "{old}", "{new}"],
+    "export": ["report", "{new}", "--format", "csv", "-o", "{folder}/scores.csv"],
+    "rescore": ["rescore", "{new}", "-o", "{folder}/rescored", "--force", "-q"],
+}
+TABLES = {"traces": "id", "verdicts": "trace", "scores": "trace"}
+MEASURE = (
+    "import resource, subprocess, sys, time; begin = time.perf_counter(); "
+    "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True); "
+    "peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024; "
+    "print(done.returncode, time.perf_counter() - begin, peak); "
+    "sys.stderr.write(done.stderr[-300:])"
+)
+
+
+def repeat_run(run: Run, out: Path, traces: int) -> None:
+    """Write a run of the given number of traces from a small one, table by table, in bounded memory."""
+    out.mkdir(parents=True)
+    copies = -(-traces // run.manifest.traces)
+    for name, column in TABLES.items():
+        table = pq.read_table(run.path / f"{name}.parquet")
+        rows = BATCH_TRACES * (len(run.manifest.metrics) if name == "scores" else 1)
+        with pq.ParquetWriter(out / f"{name}.parquet", table.schema, compression="zstd") as writer:
+            batch: list[pa.Table] = []
+            for copy in range(copies):
+                batch.append(_rename(table, column, copy))
+                if sum(part.num_rows for part in batch) >= rows or copy == copies - 1:
+                    writer.write_table(pa.concat_tables(batch))
+                    batch = []
+    manifest = msgspec.structs.replace(
+        run.manifest, traces=copies * run.manifest.traces, scored=copies * run.manifest.scored,
+        undefined=copies * run.manifest.undefined, failed=copies * run.manifest.failed, checksum="",
+        checksums={f"{name}.parquet": compute_checksum(out / f"{name}.parquet") for name in TABLES},
+    )  # fmt: skip
+    checksum = compute_manifest_checksum(msgspec.json.encode(manifest))
+    (out / "manifest.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, checksum=checksum)))
+
+
+def _rename(table: pa.Table, column: str, copy: int) -> pa.Table:
+    for name in {column, "query"} & set(table.column_names):
+        place = table.column_names.index(name)
+        texts = pc.binary_join_element_wise(table.column(name), f"{copy}", " no. " if name == "query" else "-")
+        table = table.set_column(place, table.schema.field(name), texts.cast(table.schema.field(name).type))
+    return table
+
+
+def measure_verb(arguments: list[str], limit: float) -> str:
+    """Return a row of the table: exit code, seconds and MiB of the largest process."""
+    command = [sys.executable, "-c", MEASURE, sys.executable, "-m", "ragfault", *arguments]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return f"over {limit:.0f} s"
+    code, seconds, memory = done.stdout.split()
+    note = f" | {done.stderr.strip().splitlines()[-1]}" if int(code) not in (0, 1, 3) and done.stderr.strip() else ""
+    return f"{code} | {float(seconds):.1f} | {float(memory):,.0f}{note}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--verbs", nargs="+", choices=VERBS, default=list(VERBS))
+    parser.add_argument("--limit", type=float, default=900, help="seconds that a verb may take (default: 900)")
+    parser.add_argument("--keep", type=Path, help="a folder in which the runs stay for the next time")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = asked.keep or Path(temporary)
+        versions = load_handbook().traces
+        print("| verb | traces | exit | seconds | MiB, largest process |\n|---|---|---|---|---|", flush=True)
+        for count in asked.traces:
+            places = {"folder": temporary}
+            for side, version in (("old", "v1"), ("new", "v2")):
+                small, large = folder / f"{version}-small", folder / f"{version}-{count}"
+                if not large.exists():
+                    run = Run(small) if small.exists() else evaluate(versions[version], out=small)
+                    repeat_run(run, large, count)
+                places[side] = str(large)
+            for verb in asked.verbs:
+                arguments = [argument.format(**places) for argument in VERBS[verb]]
+                print(f"| {verb} | {count:,} | {measure_verb(arguments, asked.limit)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Random samples of runs: what is drawn, and that it is read like a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragfault import Run, bisect, compare, evaluate
+from ragfault.analysis import analyze, history
+from ragfault.analysis.comparison.paired_runs import pair_runs
+from ragfault.io.datasets import load_handbook
+from ragfault.io.runs import sample_run, sample_runs
+from ragfault.reports.html.report import render_run_html
+from ragfault.reports.wording import describe_trace_count
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    place: Path = tmp_path_factory.mktemp("samples")
+    old, new = (
+        evaluate(load_handbook().traces[version], place / version, judge="lexical", metrics=["groundedness", "mrr"])
+        for version in ("v1", "v2")
+    )
+    return old, new
+
+
+def test_a_run_with_no_more_traces_is_its_own_sample(runs: tuple[Run, Run]) -> None:
+    assert sample_run(runs[0], runs[0].manifest.traces) is runs[0]
+    assert sample_run(runs[0], 0) is runs[0]
+    assert sample_runs(runs, 10_000) == runs
+
+
+def test_a_sample_holds_all_of_each_of_its_traces_in_the_order_of_the_run(runs: tuple[Run, Run]) -> None:
+    run, sample = runs[0], sample_run(runs[0], 30)
+    ids = [trace.id for trace in sample.traces()]
+    assert len(ids) == sample.manifest.traces == 30
+    assert list(sample.traces()) == list(run.traces(ids))
+    assert list(sample.verdicts()) == list(run.verdicts(ids))
+    assert list(sample.scores()) == list(run.scores(ids))
+    counts = [sum(score.status == status for score in sample.scores()) for status in ("scored", "undefined", "failed")]
+    assert counts == [sample.manifest.scored, sample.manifest.undefined, sample.manifest.failed]
+
+
+def test_a_larger_sample_includes_a_smaller_one(runs: tuple[Run, Run]) -> None:
+    small, large = (set(sample_run(runs[0], most).to_arrow("traces", ["id"])["id"].to_pylist()) for most in (20, 60))
+    assert small < large
+
+
+def test_samples_of_two_runs_pair_with_each_other(runs: tuple[Run, Run]) -> None:
+    old, new = sample_runs(runs, 40)
+    assert old.to_arrow("traces", ["id"]) == new.to_arrow("traces", ["id"])
+
+
+def test_samples_of_runs_without_common_ids_are_chosen_by_query(runs: tuple[Run, Run], tmp_path: Path) -> None:
+    from msgspec.structs import replace
+
+    renamed = [replace(trace, id=f"other-{trace.id}") for trace in runs[1].traces()]
+    other = evaluate(renamed, tmp_path / "other", judge="lexical", metrics=["groundedness", "mrr"])
+    paired = pair_runs(runs[0], other, sample=40)
+    assert paired.pairing.paired_by == "query"
+    assert len(paired.pairing) == 40
+    assert paired.pairing.unpaired == (0, 0)
+
+
+def test_every_view_says_that_a_sample_was_read(runs: tuple[Run, Run]) -> None:
+    total = runs[0].manifest.traces
+    warning = f"a random sample was compared: 40 of {total} traces and 40 of {total} traces; --sample 0 takes all"
+    paired = pair_runs(*runs, sample=40)
+    assert warning in compare(paired).warnings
+    assert warning in bisect(paired).comparison.warnings
+    assert warning not in compare(*runs).warnings
+    findings = analyze(runs[0], sample=40)
+    assert describe_trace_count(findings.manifest) == f"random sample: 40 of {total} traces"
+    assert f"random sample: 40 of {total} traces" in str(findings)
+    assert f"random sample: 40 of {total} traces" in render_run_html(sample_run(runs[0], 40))
+
+
+def test_a_history_follows_one_sample_of_all_runs(runs: tuple[Run, Run]) -> None:
+    result = history([runs[0], runs[1], runs[0]], sample=50)
+    assert result.traces == 50
+    assert any("a random sample was compared" in text for text in result.warnings)
+
+
+def test_the_temporary_folder_of_a_sample_goes_with_it(runs: tuple[Run, Run]) -> None:
+    sample = sample_run(runs[0], 10)
+    folder = sample.tables
+    assert folder.exists()
+    del sample
+    assert not folder.exists()
