@@ -288,11 +288,13 @@ class PairedRuns:
 
         Where both runs are in one order, two traces are in memory at a time.
         """
-        wanted = [dict(zip(self.paired_rows(side)[places].tolist(), places.tolist(), strict=True)) for side in (0, 1)]
+        place_by_row = [
+            dict(zip(self.paired_rows(side)[places].tolist(), places.tolist(), strict=True)) for side in (0, 1)
+        ]
         waiting: tuple[dict[int, Trace], dict[int, Trace]] = ({}, {})
         for row, traces in enumerate(zip_longest(*(run.traces() for run in self.runs))):
             for side, trace in enumerate(traces):
-                place = wanted[side].get(row)
+                place = place_by_row[side].get(row)
                 if trace is None or place is None:
                     continue
                 other = waiting[1 - side].pop(place, None)
