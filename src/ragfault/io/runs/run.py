@@ -357,11 +357,10 @@ class Run:
         """Yield the rows of a table, a bounded number at a time."""
         import pyarrow as pa
         import pyarrow.compute as pc
-        import pyarrow.parquet as pq
 
         id_set = None if ids is None else pa.array(ids, pa.string())
-        with self._convert_read_errors(name), pq.ParquetFile(open_for_arrow(self.tables / f"{name}.parquet")) as file:
-            for batch in file.iter_batches(batch_size=BATCH_TRACES):
+        with self._convert_read_errors(name):
+            for batch in self.iterate_batches(name):
                 table = pa.Table.from_batches([batch])
                 if id_set is not None:
                     table = table.filter(pc.is_in(table[key], value_set=id_set))
@@ -388,9 +387,8 @@ class Run:
         """Yield a table as record batches, for tables that are large; those that hold texts have fewer rows."""
         import pyarrow.parquet as pq
 
-        rows = 2**16 if table == "scores" or columns else BATCH_TRACES
-
         place = open_for_arrow(self.tables / f"{table}.parquet")
+        rows = 2**16 if table == "scores" or columns else BATCH_TRACES
         with self._convert_read_errors(table), pq.ParquetFile(place, read_dictionary=list(dictionary_columns)) as file:
             yield from file.iter_batches(rows, columns=list(columns) if columns else None)
 
