@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ragfault.analysis import bisect
+from ragfault.analysis import bisect, gate
 from ragfault.evaluation import evaluate
 from ragfault.records import Chunk, Trace
 
@@ -101,3 +101,32 @@ def test_an_answer_that_stayed_has_no_new_defect(tmp_path: Path):
 
     result = compare(tmp_path, keep, update)
     assert "unit_mismatch" not in {change.metric for change in result.comparison.changes}
+
+
+def lose_passage(trace: Trace) -> Trace:
+    """Retrieve a passage that speaks of the price without stating it, and answer what is left."""
+    text = f"What the ferry to pier {trace.id} does cost, and how much of it, guests ask at the pier of the ferry."
+    chunks = (Chunk(id=f"{trace.id}-other", text=text), *(trace.chunks or ())[1:])
+    return replace(trace, chunks=chunks, answer=(trace.answer or "").split("\n")[1])
+
+
+def test_parts_that_answers_lose_only_with_other_chunks_are_not_blamed_on_generation(tmp_path: Path):
+    """Without a key, answers that say less where other chunks were retrieved do not name the generator."""
+    traces = [replace(answered(number), facts=()) for number in range(2 * N)]
+    sides = (traces, [lose_passage(trace) if at % 2 else trace for at, trace in enumerate(traces)])
+    runs = [evaluate(side, tmp_path / str(at), metrics=METRICS, judge="lexical") for at, side in enumerate(sides)]
+    result = bisect(*runs)
+    assert all(fault.layer != "generation" for fault in result.faults), result.sentence
+    if result.verdict == "cannot tell":
+        assert "only where other chunks were retrieved" in result.sentence
+
+
+@pytest.mark.parametrize("change", [repeat, convert])
+def test_a_defect_of_the_answers_fails_the_gate(tmp_path: Path, change: Callable[[Trace], Trace]):
+    """A shown rise of answers that repeat themselves or change units fails, whichever metrics are named."""
+    traces = [answered(number) for number in range(N)]
+    sides = (traces, [change(trace) if at < 0.4 * N else trace for at, trace in enumerate(traces)])
+    runs = [evaluate(side, tmp_path / str(at), metrics=METRICS, judge="lexical") for at, side in enumerate(sides)]
+    result = gate(runs[1], baseline=runs[0], metrics=["context_relevance"])
+    assert result.result == "fail"
+    assert gate(runs[0], baseline=runs[0], metrics=["context_relevance"]).result == "pass"

@@ -140,6 +140,7 @@ ANSWERS = {
     "testset convert": r"104 of 104 items written",
     "testset describe": r"effective size \d+",
     "testset make": r"20 items in ",
+    "testset pool": r"\d+ passages for 104 items",
     "testset refresh": r"6 of 104 items hold",
     "tune": r"Recommended: ",
 }

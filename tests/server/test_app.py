@@ -450,7 +450,8 @@ def test_an_export_over_http_is_the_run_of_evaluate(server: Server, tmp_path: Pa
         assert live.to_arrow(name).equals(run.to_arrow(name))
     assert live.manifest.judge == run.manifest.judge
     run = evaluate(TRACES, tmp_path / "alone", judge="lexical", metrics=METRICS.split(","), gold="ignore")
-    assert command(["serve", "export", server.url, "-o", str(tmp_path / "ignored"), "--gold", "ignore"]) == 0
+    model = ["--model", TRACES[0].model, "--gold", "ignore"]
+    assert command(["serve", "export", server.url, "-o", str(tmp_path / "ignored"), *model]) == 0
     ignored = Run.open(tmp_path / "ignored")
     assert (ignored.manifest.gold, ignored.to_arrow("scores")) == ("ignore", run.to_arrow("scores"))
     assert not ignored.to_arrow("scores").equals(live.to_arrow("scores"))

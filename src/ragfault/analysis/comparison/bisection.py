@@ -23,7 +23,7 @@ from ragfault.analysis.comparison.attribution.edited_sources import (
     place_by_texts,
 )
 from ragfault.analysis.comparison.attribution.example_traces import pick_examples
-from ragfault.analysis.comparison.attribution.second_faults import find_second_faults
+from ragfault.analysis.comparison.attribution.second_faults import find_second_faults, is_lost_with_chunks
 from ragfault.analysis.comparison.attribution.segment_search import search_segments
 from ragfault.analysis.comparison.attribution.step_faults import (
     add_step_checks,
@@ -136,8 +136,8 @@ def bisect(
     explained = None if blocked else _explain_by_more_chunks(walk)
     explained = explained if explained or blocked else _explain_by_refusals(side, walk, names, pair_mask, options)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
-    if edits and explained is None and not blocked:
-        explained = _explain_by_edits(side, walk, edits, pair_mask, options)
+    if explained is None and not blocked:
+        explained = _explain_by_texts(side, walk, edits, pair_mask, options)
     tree = [*decide_checks(full), *decide_step_checks(full), *_without_faults(walk.decisions, explained)]
     faults = walk.faults if explained is None else []
     if faults:
@@ -303,18 +303,27 @@ def _doubt_edits(decided: VerdictSentence, edits: str | None) -> VerdictSentence
     return "cannot tell", f"{decided[1] if decided[0] == 'cannot tell' else 'The data cannot tell:'} {edits}."
 
 
-def _explain_by_edits(
-    paired: PairedRuns, walk: TreeWalk, edits: str, pair_mask: NDArray[np.bool_] | None, options: Mapping[str, Any]
+def _explain_by_texts(
+    paired: PairedRuns,
+    walk: TreeWalk,
+    edits: str | None,
+    pair_mask: NDArray[np.bool_] | None,
+    options: Mapping[str, Any],
 ) -> VerdictSentence | None:
-    """Return verdict and sentence where a drop is shown on no pair whose sources state what they did; None elsewhere.
+    """Return verdict and sentence where answers say less, or leave the question, only on other texts; None elsewhere.
 
-    Answers that say less, or leave the question, may follow sources that do. Groundedness and citations are judged
-    against the chunks, whatever these say.
+    Answers may follow sources that state less. Without gold a judge sees that chunks are less relevant, and hardly that
+    they lack what was asked for. Groundedness and citations are judged against the chunks, whatever these say.
     """
     lost = [change for fault in walk.faults for change in fault.evidence]
-    if not lost or walk.faults[0].branch[0] not in "47" or not is_lost_with_edits(paired, lost[0], pair_mask, options):
+    if not lost or walk.faults[0].branch[0] not in "47":
         return None
-    return "cannot tell", f"No layer is shown to have broken: {describe_change(lost[0])}, but {edits}."
+    begin = f"No layer is shown to have broken: {describe_change(lost[0])}, but"
+    if edits and is_lost_with_edits(paired, lost[0], pair_mask, options):
+        return "cannot tell", f"{begin} {edits}."
+    if (walk.has_gold and walk.retrieval_steady) or not is_lost_with_chunks(paired, lost[0], pair_mask, options):
+        return None
+    return "cannot tell", f"{begin} only where other chunks were retrieved. Look at retrieval first."
 
 
 def _without_faults(tree: Sequence[BranchDecision], explained: VerdictSentence | None) -> list[BranchDecision]:

@@ -9,10 +9,16 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ragfault.analysis.comparison.attribution.answer_defects import (
+    add_answer_defects,
+    find_defect_faults,
+    split_defects,
+)
 from ragfault.analysis.comparison.compare import ALPHA, MARGIN, POWER, compare
-from ragfault.analysis.comparison.decision_tree import TREE_METRICS
+from ragfault.analysis.comparison.decision_tree import TREE_METRICS, describe_change
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.analysis.comparison.pipeline_checks import (
+    CHECK_METRICS,
     add_pipeline_checks,
     describe_fault_fact,
     describe_unshown_rises,
@@ -67,7 +73,8 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     lowers, are decided on the pairs without new refusals where at least half of these are right and groundedness rose,
     else without those that are right, as `bisect` does; so they pass where a worsening is ruled out there.
 
-    A shown rise of errors, empty retrievals, blank or uncited answers fails whichever metrics are named.
+    A shown rise of errors, empty retrievals, blank or uncited answers, or of a defect of answers that `bisect` names
+    (other units, cut or repeated answers, copies among the chunks), fails whichever metrics are named.
 
     `metrics` names them (with parameters, or all of one bare name); by default those of the decision tree that
     both runs have and that have a value anywhere. The margin is `max_drop` times the width of the metric's range,
@@ -80,11 +87,11 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     checks = [name for name in add_pipeline_checks(side) if name not in chosen]
     named = {name: value for key, value in (margins or {}).items() for name in _match_metrics(side, key)}
     settings: dict[str, Any] = {"margin": max_drop, "margins": named, "alpha": alpha, "power": power, "seed": seed}
-    full = compare(side, metrics=[*checks, *chosen], **settings)
-    comparison = replace(full, changes=tuple(c for c in full.changes if c.metric not in checks))
-    failures = tuple(
-        _decide_failure(fault) for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks
-    )
+    full = compare(side, metrics=[*checks, *add_answer_defects(side), *chosen], **settings)
+    defects, comparison = split_defects(full)
+    comparison = replace(comparison, changes=tuple(c for c in comparison.changes if c.metric not in checks))
+    broken = [fault for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks]
+    failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(side, defects, alpha, None, settings)]))
     tests = sum(change.adjusted is not None for change in full.changes)
     terms = _RegressionOptions(
         alpha, power, coverage, tests, _lost_gold_share(side, comparison), _low_coverage_text(side, coverage)
@@ -159,9 +166,11 @@ def _low_coverage_text(paired: PairedRuns, coverage: float) -> str | None:
 
 
 def _decide_failure(fault: LayerFault) -> RegressionDecision:
-    """Fail a gate for a shown rise of errors, empty retrievals, blank answers or lost citations."""
-    [change] = fault.evidence
-    return RegressionDecision(change=change, result="fail", reason=describe_fault_fact(fault), bound=None, coverage=1.0)
+    """Fail a gate for a shown rise of what a check of the pipeline, or a defect of answers, counts."""
+    change = fault.evidence[0]
+    is_check = change.metric in CHECK_METRICS
+    reason = describe_fault_fact(fault) if is_check else f"{fault.title}: {describe_change(change)}"
+    return RegressionDecision(change=change, result="fail", reason=reason, bound=None, coverage=1.0)
 
 
 def _weigh_gains(

@@ -436,7 +436,7 @@ def _check_drop(
     worse = sign * (before.mean - series.mean)
     breach = worse >= rule.drop
     if breach and rule.certain:
-        gap = window_difference(before, series, measure, DROP_CONFIDENCE)
+        gap = window_difference(before, series, measure, DROP_CONFIDENCE, lasting_noise=False)
         breach = gap is not None and (gap.high < 0 if sign > 0 else gap.low > 0)
     return worse, breach, not breach and worse <= rule.drop - rule.hysteresis
 

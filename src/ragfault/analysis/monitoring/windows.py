@@ -193,14 +193,20 @@ def window_mean(series: MetricSeries, measure: MetricInfo, confidence: float = 0
 
 
 def window_difference(
-    before: MetricSeries, after: MetricSeries, measure: MetricInfo, confidence: float = 0.95
+    before: MetricSeries,
+    after: MetricSeries,
+    measure: MetricInfo,
+    confidence: float = 0.95,
+    *,
+    lasting_noise: bool = True,
 ) -> Difference | None:
     """Return the mean of one window less that of another, with Welch's interval (Welch 1947); None where one is empty.
 
     Minutes may move together: the error of a window is the largest by blocks of minutes of which there are ten, and
     grows by what blocks have in common with the next. The error of a window with at most half as many values as the
-    other is at least that of the other, for as many values: a short window does not show noise that outlasts it.
-    Degrees of freedom are rounded down.
+    other is at least that of the other, for as many values: a short window does not show noise that outlasts it. Without
+    `lasting_noise` it is not: the longer window may hold part of the change, which is no noise. Degrees of freedom are
+    rounded down.
 
     >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
     >>> seen = [Observation(metric="m", trace=str(at), time=60.0 * at, value=(at % 2 + (at < 60)) / 2)
@@ -218,9 +224,9 @@ def window_difference(
     )
     if before.mean is None or after.mean is None:
         return None
-    if 2 * after.n.sum() <= before.n.sum():
+    if lasting_noise and 2 * after.n.sum() <= before.n.sum():
         slip, free = _widen_error((slip, free), (error, df), before, after)
-    elif 2 * before.n.sum() <= after.n.sum():
+    elif lasting_noise and 2 * before.n.sum() <= after.n.sum():
         error, df = _widen_error((error, df), (slip, free), after, before)
     both = error**2 + slip**2
     if not math.isfinite(both):

@@ -147,6 +147,21 @@ def _drops_without_retrieval(paired: PairedRuns, change: MetricChange, calm: NDA
     return bool(abs(same.mean()) >= 0.5 * abs(change.difference.mean) and same.mean() * change.difference.mean > 0)
 
 
+def is_lost_with_chunks(
+    paired: PairedRuns, change: MetricChange, pair_mask: PairMask | None, options: Mapping[str, Any]
+) -> bool:
+    """Return whether a drop is shown where other chunks were retrieved, and not where they are the same.
+
+    False where too few pairs have the same chunks to tell, or none has other ones.
+    """
+    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
+    if _drops_without_retrieval(paired, change, everything):
+        return False
+    same = paired.pairing.same_chunks
+    there, elsewhere = (find_drops(paired, [change.metric], everything & part, options)[0] for part in (~same, same))
+    return there is not None and elsewhere is None
+
+
 def _count_relevant_texts(paired: PairedRuns, side: int) -> NDArray[np.int64]:
     """Count the relevant chunks of each trace; copies of a text count once."""
     contents = paired.contents[side]
