@@ -204,9 +204,9 @@ def window_difference(
 
     Minutes may move together: the error of a window is the largest by blocks of minutes of which there are ten, and
     grows by what blocks have in common with the next. The error of a window with at most half as many values as the
-    other is at least that of the other, for as many values: a short window does not show noise that outlasts it. Without
-    `lasting_noise` it is not: the longer window may hold part of the change, which is no noise. Degrees of freedom are
-    rounded down.
+    other is at least that of the other, for as many values: a short window does not show noise that outlasts it. It is
+    not without `lasting_noise`: the longer window may hold part of the change, which is no noise. Degrees of freedom
+    are rounded down.
 
     >>> from ragfault.analysis.monitoring.rollups import Observation, roll_up
     >>> seen = [Observation(metric="m", trace=str(at), time=60.0 * at, value=(at % 2 + (at < 60)) / 2)
