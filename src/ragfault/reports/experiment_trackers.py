@@ -85,7 +85,7 @@ def write_history(runs: Sequence[str | Path | Run], folder: str | Path, *, force
     for name in ("history.csv", "table.csv"):
         check_output_path(place / name, force=force)
     history = [
-        {"_step": step, "name": Path(str(run.path)).name, **collect_parameters(run), **collect_metrics(analyze(run))}
+        {"_step": step, "name": Path(str(run.path)).name, **collect_parameters(run), **collect_metrics(analyze(run, sample=0))}
         for step, run in enumerate(opened)
     ]
     table = [{"run": Path(str(run.path)).name, **row} for run in opened for row in list_trace_rows(run)]
@@ -123,7 +123,7 @@ def to_mlflow(
     except ImportError:
         raise MissingExtra("the export to MLflow", "mlflow", "pip install mlflow-skinny pandas") from None
     opened = run if isinstance(run, Run) else Run.open(run)
-    findings = analyze(opened)
+    findings = analyze(opened, sample=0)
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(experiment)
