@@ -85,7 +85,12 @@ def write_history(runs: Sequence[str | Path | Run], folder: str | Path, *, force
     for name in ("history.csv", "table.csv"):
         check_output_path(place / name, force=force)
     history = [
-        {"_step": step, "name": Path(str(run.path)).name, **collect_parameters(run), **collect_metrics(analyze(run, sample=0))}
+        {
+            "_step": step,
+            "name": Path(str(run.path)).name,
+            **collect_parameters(run),
+            **collect_metrics(analyze(run, sample=0)),
+        }
         for step, run in enumerate(opened)
     ]
     table = [{"run": Path(str(run.path)).name, **row} for run in opened for row in list_trace_rows(run)]
