@@ -13,11 +13,9 @@ PACKAGE = ROOT / "src" / "ragfault"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 MAX_FILES = (
-    454  # the guard: certificate, traffic, rails, policy, scanners, decisions, rates, its page; steps and conversations
+    480  # the guard: certificate, traffic, rails, policy; steps and conversations; generators, rubrics, vector stores
 )
-MAX_LINES = (
-    101_000  # the guard with its proxy, page and wrappers; evaluation sets with answerability, audit, pools, mining
-)
+MAX_LINES = 107_000  # the guard with its proxy and page; evaluation sets; generators, rubrics, checks, vector stores
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_FOLDER_MODULES = 15
