@@ -52,6 +52,13 @@ def test_samples_of_two_runs_pair_with_each_other(runs: tuple[Run, Run]) -> None
     assert old.to_arrow("traces", ["id"]) == new.to_arrow("traces", ["id"])
 
 
+def test_runs_that_share_no_more_than_the_sample_are_read_as_they_are(runs: tuple[Run, Run], tmp_path: Path) -> None:
+    some = evaluate(list(runs[1].traces())[:30], tmp_path / "some", judge="lexical", metrics=["groundedness", "mrr"])
+    assert sample_runs([runs[0], some], 40) == (runs[0], some)
+    old, new = sample_runs([runs[0], some], 20)
+    assert new.manifest.traces == 20 < old.manifest.traces < runs[0].manifest.traces
+
+
 def test_samples_of_runs_without_common_ids_are_chosen_by_query(runs: tuple[Run, Run], tmp_path: Path) -> None:
     from msgspec.structs import replace
 

@@ -51,7 +51,7 @@ def sample_run(run: Run, most: int = SAMPLE_TRACES) -> Run:
 
 
 def sample_runs(runs: Sequence[Run], most: int = SAMPLE_TRACES) -> tuple[Run, ...]:
-    """Draw the same random sample of about `most` traces of several runs; return them as they are where none has more.
+    """Draw the same random sample of about `most` traces of several runs, or return them where they share no more.
 
     The traces that all runs have are drawn, by a hash of the id, or of the query where fewer than half of the smallest
     run's ids are in all. Others are drawn at the same rate, so that the share without a partner stays what it is.
@@ -63,6 +63,8 @@ def sample_runs(runs: Sequence[Run], most: int = SAMPLE_TRACES) -> tuple[Run, ..
     if len(shared) < MIN_SHARED_IDS * min(run.manifest.traces for run in runs):
         key = "query"
         shared = _shared_hashes(runs, key)
+    if 0 < len(shared) <= most:
+        return tuple(runs)
     highest = _highest_hash(shared if len(shared) else _hash_column(runs[0], key), most)
     return tuple(RunSample(run, key, highest) for run in runs)
 
