@@ -52,9 +52,9 @@ def check_command(words: list[str]) -> None:
     options = [word for word in words if word.startswith("-")]
     for word in words[: len(words) - len(options)]:
         assert isinstance(command, click.Group), f"{word} follows a command that has no sub-commands"
-        found = command.get_command(context, word)
-        assert found is not None, word
-        command = found
+        chosen = command.get_command(context, word)
+        assert chosen is not None, word
+        command = chosen
     names = {name for parameter in command.params for name in parameter.opts}
     assert set(options) <= names
 
