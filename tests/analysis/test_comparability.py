@@ -241,6 +241,7 @@ def test_each_situation_has_its_verdict(demo: list[Trace], tmp_path: Path, name:
         assert bisection.faults[0].layer == situation.layer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "other", [{"judge": "embedded"}, {"judge": "lexical", "gold": "ignore"}], ids=["judge", "gold"]
 )

@@ -164,6 +164,7 @@ def test_lists_in_the_order_of_ids_are_no_worse_ranking(anew: int, mismatched: b
     assert bool(result.faults) != mismatched
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("names", "mismatched"),
     [(lambda c: "1", True), (lambda c: "0", True), (lambda c: c.document, True), (lambda c: "9", False)],

@@ -282,6 +282,7 @@ def test_chunks_of_another_tenant_speak_for_the_filter(tmp_path: Path):
     assert "scores changed" not in stages
 
 
+@pytest.mark.long
 def test_lists_against_their_scores_speak_for_the_reranker(tmp_path: Path):
     """Lists that stand in the order of their scores no longer, or scores of another sign, are those of a reranker."""
     old = [scored(trace, "a", (0.9, 0.8, 0.7), at) for at, trace in enumerate(system())]
@@ -291,6 +292,7 @@ def test_lists_against_their_scores_speak_for_the_reranker(tmp_path: Path):
     assert evidence_between(tmp_path / "sign", old, negative)["sign"] == {"reranker"}
 
 
+@pytest.mark.long
 def test_a_least_score_shows_where_the_number_of_chunks_varies(tmp_path: Path):
     """What is gone scored below all that is left: a threshold; a constant number of chunks is a cut at a rank."""
     ladder = [tuple(0.9 - 0.1 * at - 0.02 * (number % 5) for at in range(5)) for number in range(60)]

@@ -62,6 +62,7 @@ def test_a_gate_weighs_right_refusals_and_names_the_gain(tmp_path: Path, answera
     assert f"{0 if answerable else 100}% of the new refusals are right" in decision.reason or answerable
 
 
+@pytest.mark.long
 def test_right_refusals_alone_are_no_fault_and_no_proof(tmp_path: Path):
     """Where only right refusals lower completeness and nothing got better, the data cannot tell, and say why."""
     old = evaluate_system(tmp_path / "old", keyed(system(200, 1), range(40), False))
@@ -106,6 +107,7 @@ def test_without_a_key_the_support_of_the_baseline_decides(tmp_path: Path, groun
     assert shift.accepted.tolist() == [right, False, False, False]
 
 
+@pytest.mark.long
 def test_more_chunks_that_complete_the_answers_are_a_trade_off(tmp_path: Path):
     """Chunks of less use are over-fetching, and a trade-off where the answers became more complete with them."""
     old = evaluate_system(tmp_path / "old", system(200, 1, truncation=0.3, retrieval=-1.0))
@@ -120,6 +122,7 @@ def test_more_chunks_that_complete_the_answers_are_a_trade_off(tmp_path: Path):
     assert [fault.branch for fault in same.faults] == ["6 over-fetching"]
 
 
+@pytest.mark.long
 def test_fewer_used_chunks_without_more_of_them_are_no_over_fetching(tmp_path: Path):
     """A fall of chunk_utilization is a fault of retrieval where more chunks are retrieved, and undecided elsewhere."""
 

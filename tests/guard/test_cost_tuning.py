@@ -62,6 +62,7 @@ def tune(n: int, costs: tuple[float, float], seed: int = 0, policy: str = POLICY
     return tune_thresholds(parse_policy(policy), traces, follow(decisions), costs, labels)
 
 
+@pytest.mark.long
 def test_the_threshold_is_near_the_risk_at_which_both_costs_are_equal() -> None:
     for costs, best in (((1.0, 1.0), 0.5), ((9.0, 1.0), 0.1), ((1.0, 4.0), 0.8)):
         [groundedness] = tune(4000, costs).thresholds

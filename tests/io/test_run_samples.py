@@ -59,6 +59,7 @@ def test_runs_that_share_no_more_than_the_sample_are_read_as_they_are(runs: tupl
     assert new.manifest.traces == 20 < old.manifest.traces < runs[0].manifest.traces
 
 
+@pytest.mark.long
 def test_samples_of_runs_without_common_ids_are_chosen_by_query(runs: tuple[Run, Run], tmp_path: Path) -> None:
     from msgspec.structs import replace
 
@@ -70,6 +71,7 @@ def test_samples_of_runs_without_common_ids_are_chosen_by_query(runs: tuple[Run,
     assert paired.pairing.unpaired == (0, 0)
 
 
+@pytest.mark.long
 def test_every_view_says_that_a_sample_was_read(runs: tuple[Run, Run]) -> None:
     total = runs[0].manifest.traces
     warning = f"a random sample was compared: 40 of {total} traces and 40 of {total} traces; --sample 0 takes all"
@@ -83,6 +85,7 @@ def test_every_view_says_that_a_sample_was_read(runs: tuple[Run, Run]) -> None:
     assert f"random sample: 40 of {total} traces" in render_run_html(sample_run(runs[0], 40))
 
 
+@pytest.mark.long
 def test_a_history_follows_one_sample_of_all_runs(runs: tuple[Run, Run]) -> None:
     result = history([runs[0], runs[1], runs[0]], sample=50)
     assert result.traces == 50

@@ -180,6 +180,7 @@ def test_deep_link(chromium: Any, report: Path) -> None:
         assert "This run has no trace nobody%20%" in visit.page.locator("#detail").inner_text()
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_filters_narrow(chromium: Any, report: Path) -> None:
     """Search, problem, route and the scorecard's own buttons narrow the list; reset brings all back."""
@@ -213,6 +214,7 @@ def test_sorted_worst_first(chromium: Any, report: Path) -> None:
             assert page.locator(".row").last.locator(".row-value").inner_text() == "–"
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_themes(chromium: Any, report: Path) -> None:
     """The page follows the reader's theme until the button says otherwise."""

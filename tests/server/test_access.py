@@ -257,6 +257,7 @@ def test_a_refund_gives_back_one_request():
 # --- audit and request logs --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_who_did_what_is_in_store_file_and_page(guarded: tuple[DashboardServer, str]):
     """Every change, sign-in and download is there by name, address and time, and no token anywhere."""
     server, url = guarded

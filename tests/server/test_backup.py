@@ -24,6 +24,7 @@ from ragfault.server.storage.backup import check_backup, restore_backup
 OWN = "rf_the-servers-own-token"
 
 
+@pytest.mark.long
 def test_a_backup_of_a_busy_server_is_of_one_moment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

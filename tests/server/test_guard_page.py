@@ -62,6 +62,7 @@ def test_a_window_without_decisions_says_so(guarded: tuple[DashboardServer, str]
     assert "has a decision of a guard" in text
 
 
+@pytest.mark.long
 def test_false_blocks_are_counted_where_all_claims_of_the_answer_were_labelled(tmp_path_factory) -> None:
     server = DashboardServer(tmp_path_factory.mktemp("labelled") / "s")
     server.fill()

@@ -40,6 +40,7 @@ def merge_minutes(store: TraceStore) -> list:
     return [replace(row, minute=0) for row in store.read_rollups(0, END, grain=END)]
 
 
+@pytest.mark.long
 def test_what_was_ever_counted_is_the_sum_of_all_roll_ups(tmp_path: Path):
     """Before and after tidying, and when the store is opened anew; it only grows."""
     store, outcomes, before = open_store(tmp_path), judged(), 0
@@ -67,6 +68,7 @@ def sum_by_hour(rollups: Iterable[Rollup]) -> list[Rollup]:
     return list(merge_by_key(replace(row, minute=row.minute - row.minute % 60) for row in rollups))
 
 
+@pytest.mark.long
 def test_roll_ups_by_hour_are_the_sums_of_those_by_minute(tmp_path: Path):
     """Before and after tidying, also where an hour that was summed gets more; their counts are those of the values."""
     store, outcomes = open_store(tmp_path), judged()
@@ -92,6 +94,7 @@ def test_roll_ups_by_hour_are_the_sums_of_those_by_minute(tmp_path: Path):
     store.close()
 
 
+@pytest.mark.long
 def test_sorting_scores_changes_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Lists, searches and the worst traces are the same before and after, also with what comes later."""
     monkeypatch.setattr("ragfault.server.storage.duckdb.store.SORTED_ROWS", 20)
@@ -118,6 +121,7 @@ def test_sorting_scores_changes_no_result(tmp_path: Path, monkeypatch: pytest.Mo
     store.close()
 
 
+@pytest.mark.long
 def test_a_store_from_before_roll_ups_by_hour_gets_them(tmp_path: Path):
     """The migration sums what there is, once."""
     duckdb, outcomes = pytest.importorskip("duckdb"), judged()
