@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.io import files
 from ragfault.io.agents.calls import find_call_keys, join_calls
+from ragfault.io.agents.chunk_texts import join_chunk_texts
 from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
@@ -51,6 +52,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     encoding: str | None = None,
     turns: Literal["last", "each"] = "last",
     id_from: str | None = None,
+    documents: InputPaths | None = None,
 ) -> Iterator[Trace]:
     """Yield the traces of one or many files, in order, as a stream with a memory need that does not grow.
 
@@ -70,7 +72,8 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     with the text of the line; "skip" leaves them out. A line of more than `max_line` bytes is bad, and so is the end of
     a truncated file. `encoding` names that of text files which are not UTF-8; `turns="each"` makes every turn of a
     conversation a trace; `id_from` names the columns that ids are made of, joined by commas, or "line".
-    `locations` is filled with the file and line of each trace by its id.
+    `locations` is filled with the file and line of each trace by its id. Chunks that have an id and no text get that of
+    the document with this id in `documents`, a corpus as `read_documents` takes it.
 
     Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and for a
     column of `map` that is not in a table, or in no record of the whole input; `UnknownName` for a shape or map
@@ -96,18 +99,21 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
         turns,
         id_from,
     )
+    traces = _read_input(where, plan, ErrorCollector(on_bad, locations), shape == "trec", qrels)
+    return traces if documents is None else join_chunk_texts(traces, documents, notice)
+
+
+def _read_input(where: Any, plan: ReadOptions, collector: ErrorCollector, trec: bool, qrels: Any) -> Iterator[Trace]:
     if tables.is_memory_table(where):
         name, rows = tables.describe_memory_table(where), tables.read_memory_rows(where)
         span_rows = partial(tables.read_memory_span_rows, where)
-        return _read_memory(name, rows, span_rows, plan, ErrorCollector(on_bad, locations))
+        return _read_memory(name, rows, span_rows, plan, collector)
     if not isinstance(where, (str, os.PathLike)):
         where = list(iterate_inputs(where))
         if where and all(isinstance(item, (Mapping, Trace)) for item in where):
             rows = ((number, row if isinstance(row, Trace) else dict(row)) for number, row in enumerate(where, 1))
-            return _read_memory("records in memory", rows, None, plan, ErrorCollector(on_bad, locations))
-    return _read_files(
-        files.expand_paths(cast(InputPaths, where)), plan, ErrorCollector(on_bad, locations), shape == "trec", qrels
-    )
+            return _read_memory("records in memory", rows, None, plan, collector)
+    return _read_files(files.expand_paths(cast(InputPaths, where)), plan, collector, trec, qrels)
 
 
 def iterate_traces(source: Iterable[Mapping[str, Any] | Trace] | tables.TableLike) -> Iterator[Trace]:

@@ -89,6 +89,11 @@ def add_trace_options(function: F) -> F:
             type=click.Choice(["last", "each"]),
             help="Traces of a conversation: only its last turn, or each turn.  [default: last]",
         ),
+        click.option(
+            "--documents",
+            type=click.Path(),
+            help="Corpus whose documents hold the texts of chunks that the traces name by id alone.",
+        ),
         click.option("--encoding", help="Encoding of text files: utf-16, latin-1, ….  [default: detected, else UTF-8]"),
         click.option("--qrels", type=click.Path(), help="Relevance judgements (qrels) of a TREC run."),
         click.option("--shape", help="Input format (ragas, deepeval, …).  [default: detected]"),
@@ -105,12 +110,15 @@ def add_trace_options(function: F) -> F:
     return function
 
 
+READ_OPTIONS = ("shape", "qrels", "documents", "encoding", "turns", "id_from")
+
+
 def pick_trace_options(options: dict[str, Any], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Pick the options above that were given, in the form that `read_traces` takes; they are taken out.
 
     The column map is that of the flags, else that of the settings.
     """
-    picked = {name: options.pop(name, None) for name in ("shape", "qrels", "encoding", "turns", "id_from")}
+    picked = {name: options.pop(name, None) for name in READ_OPTIONS}
     given = {name: value for name, value in picked.items() if value is not None}
     return {"map": parse_column_map(options.pop("maps"), table or {}), **given}
 

@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 from ragfault.io.otel.spans import OtelSpan
 
-SpanRole = Literal["retriever", "reranker", "llm", "embedding", "chain", "agent", "tool", "guard", "judge", "part"]
+SpanRole = Literal[
+    "retriever", "reranker", "llm", "embedding", "chain", "agent", "planner", "tool", "memory", "guard", "judge", "part"
+]  # fmt: skip
 """Role of a span in a RAG system; `guard` and `judge` observe others, `part` is a lesser step."""
 INPUT_ATTRIBUTES = ("langfuse.observation.input", "input.value", "traceloop.entity.input", "gen_ai.task.input")
 OUTPUT_ATTRIBUTES = ("langfuse.observation.output", "output.value", "traceloop.entity.output", "gen_ai.task.output")
@@ -22,6 +24,12 @@ REFERENCE_ATTRIBUTES = (
     "ground_truth",
     "expected_output",
 )
+CALL_INPUT_ATTRIBUTES = ("gen_ai.tool.call.arguments", "gen_ai.memory.query.text")
+CALL_OUTPUT_ATTRIBUTES = ("gen_ai.tool.call.result", "gen_ai.memory.records")
+"""What a tool or a memory was asked and returned, where a span of gen_ai records it."""
+TOOL_NAME_ATTRIBUTES = ("gen_ai.tool.name", "tool.name")
+AGENT_NAME_ATTRIBUTES = ("gen_ai.agent.name", "agent.name")
+WORKFLOW_NAME_ATTRIBUTE = "gen_ai.workflow.name"
 QUERY_ATTRIBUTES = ("gen_ai.retrieval.query.text", "retrieval.query", "reranker.query", "db.query.text")
 DOCUMENTS_ATTRIBUTES = (
     "gen_ai.retrieval.documents",
@@ -126,6 +134,14 @@ GEN_AI_ROLES: dict[str, SpanRole] = {
     "invoke_agent": "agent",
     "create_agent": "part",
     "invoke_workflow": "chain",
+    "plan": "planner",
+    "search_memory": "memory",
+    "create_memory": "memory",
+    "update_memory": "memory",
+    "upsert_memory": "memory",
+    "delete_memory": "memory",
+    "create_memory_store": "part",
+    "delete_memory_store": "part",
     "execute_task": "chain",
 }
 TRACELOOP_ROLES: dict[str, SpanRole] = {"workflow": "chain", "task": "chain", "agent": "agent", "tool": "tool"}
@@ -165,6 +181,8 @@ def detect_role(span: OtelSpan) -> SpanRole | None:
         named = LANGFUSE_ROLES.get(str(kind).lower())
     if named is None and (kind := attributes.get("gen_ai.operation.name") or attributes.get("llm.request.type")):
         named = GEN_AI_ROLES.get(str(kind).lower())
+    if named is None and attributes.get("mcp.method.name") == "tools/call":
+        named = "tool"
     if named is None and span.events and any(event.name in RESULT_EVENTS for event in span.events):
         named = "retriever"
     if named is None and (kind := attributes.get("traceloop.span.kind")):

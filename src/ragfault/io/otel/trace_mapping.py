@@ -9,6 +9,14 @@ from typing import Any
 import msgspec
 
 from ragfault.io.field_values import InvalidRecord, make_json_safe
+from ragfault.io.otel.agent_spans import (
+    asks_for_tools,
+    get_agent_name,
+    get_call_input,
+    get_call_output,
+    get_step_name,
+    list_tool_calls,
+)
 from ragfault.io.otel.guard_events import GUARD_EVENT, MAX_DECISIONS, parse_guard_attributes
 from ragfault.io.otel.recorded_content import (
     extract_answer,
@@ -139,9 +147,12 @@ STEP_KINDS: dict[SpanRole, StepKind] = {
     "retriever": "retrieve",
     "reranker": "rerank",
     "llm": "generate",
+    "planner": "plan",
     "tool": "tool",
+    "memory": "memory",
 }
-"""The kind of step by the role of its span; chains, agents, embeddings and guards have none."""
+"""The kind of step by the role of its span; chains, agents, embeddings and guards have none. A call of a model that
+asks for tools, or is part of a plan, is a plan."""
 RETRIEVAL_ROLES: tuple[SpanRole, ...] = ("retriever", "reranker")
 OUTER_ROLES: tuple[SpanRole, ...] = ("chain", "agent", "tool")
 
@@ -178,7 +189,8 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
     stages = [(step, _get_step_chunks(step)) for step in outline.select_steps(*RETRIEVAL_ROLES)]
     writers = [step for step in outline.select_steps("llm") if not set(step.outer_roles) & set(RETRIEVAL_ROLES)]
     answer = _get_trace_answer(outline, writers)
-    chunks = _select_chunks(stages, max(writers, key=_get_end_order) if writers else None)
+    planners = [step for step in writers if _choose_kind(step) == "plan"]
+    chunks = _select_chunks(stages, max(writers, key=_get_end_order) if writers else None, planners)
     return Trace(
         id=outline.root.trace,
         query=query,
@@ -255,8 +267,13 @@ def _get_reply_chunks(tree: SpanTree) -> tuple[Chunk, ...] | None:
     return next((chunks for span in (tree.root, *outer) if (chunks := extract_reply_chunks(span)) is not None), None)
 
 
-def _select_chunks(stages: Sequence[RetrievalStage], writer: SpanStep | None) -> tuple[Chunk, ...] | None:
-    """Select the chunks that the writer of the answer saw, as far as recorded."""
+def _select_chunks(
+    stages: Sequence[RetrievalStage], writer: SpanStep | None, planners: Sequence[SpanStep]
+) -> tuple[Chunk, ...] | None:
+    """Select the chunks that the writer of the answer saw, as far as recorded.
+
+    What cannot be looked up in its prompt counts as seen where a model that went on to call tools could read it.
+    """
     known = [(step, chunks) for step, chunks in stages if chunks is not None]
     if writer is not None:
         before = [stage for stage in known if stage[0].span.end <= writer.span.start]
@@ -265,23 +282,27 @@ def _select_chunks(stages: Sequence[RetrievalStage], writer: SpanStep | None) ->
         return None
     known.sort(key=lambda stage: _get_end_order(stage[0]))
     last, chunks = known[-1]
+    read = [step for step, _ in known if any(step.span.end <= call.span.start for call in planners)]
     prompt = get_prompt(writer) if writer is not None and len(known) > 1 else ""
     if not prompt:
-        return _merge_parallel_chunks(known, last)
+        return _merge_read_chunks(known, last, read)
     shown = [stage for stage in known if any(_is_in_prompt(prompt, chunk) for chunk in stage[1])]
     if shown:
         last, chunks = shown[-1]
     met = {chunk.id for chunk in chunks} | {chunk.text for chunk in chunks}
-    earlier = [chunk for step, stage_chunks in known if step is not last for chunk in stage_chunks]
-    return chunks + _drop_known_chunks([chunk for chunk in earlier if _is_in_prompt(prompt, chunk)], met)
+    earlier = [(step, chunk) for step, stage_chunks in known if step is not last for chunk in stage_chunks]
+    seen = [c for step, c in earlier if _is_in_prompt(prompt, c) or (not c.text and step in read)]
+    return chunks + _drop_known_chunks(seen, met)
 
 
-def _merge_parallel_chunks(known: Sequence[tuple[SpanStep, tuple[Chunk, ...]]], last: SpanStep) -> tuple[Chunk, ...]:
-    """Merge the chunks of the last stage with those of retrievers that ran in parallel to it."""
+def _merge_read_chunks(
+    known: Sequence[tuple[SpanStep, tuple[Chunk, ...]]], last: SpanStep, read: Sequence[SpanStep]
+) -> tuple[Chunk, ...]:
+    """Merge the chunks of the last stage with those of retrievers that ran beside it, or that an agent read before."""
     together = [
         chunk
         for step, chunks in sorted(known, key=lambda stage: (stage[0].span.start, stage[0].span.id))
-        if step is last or _are_parallel(step, last)
+        if step is last or step in read or _are_parallel(step, last)
         for chunk in chunks
     ]
     return _drop_known_chunks(together, set())
@@ -347,11 +368,11 @@ def _build_steps(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Step
         Step(
             id=step.span.id,
             parent=step.parent,
-            kind=STEP_KINDS.get(step.role),
-            name=step.span.name or None,
-            agent=step.span.name if step.role == "agent" else None,
+            kind=_choose_kind(step),
+            name=get_step_name(step),
+            agent=get_agent_name(step),
             input=_shorten_text(_get_step_input(step)),
-            output=_shorten_text(get_output(step) or _get_recorded_text(step, OUTPUT_ATTRIBUTES, chunk_ids)),
+            output=_shorten_text(_get_step_output(step, chunk_ids)),
             chunks=chunk_ids.get(step.span.id),
             start=max(0, step.span.start - tree.root.start) / 1e6,
             duration=step.span.duration / 1e6,
@@ -363,6 +384,12 @@ def _build_steps(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Step
     )
 
 
+def _choose_kind(step: SpanStep) -> StepKind | None:
+    if step.role == "llm" and ("planner" in step.outer_roles or asks_for_tools(step)):
+        return "plan"
+    return STEP_KINDS.get(step.role)
+
+
 MAX_STEP_TEXT = 20_000
 """Characters of the input and of the output of a step, each: a prompt repeats the chunks that the trace has."""
 
@@ -371,7 +398,17 @@ def _get_step_input(step: SpanStep) -> str | None:
     """Return what a step was given: the whole prompt of a model, else the question, else what was recorded."""
     if step.role == "llm":
         return get_prompt(step) or None
-    return get_query(step) or _get_recorded_text(step, INPUT_ATTRIBUTES, {})
+    given = get_call_input(step) if step.role in ("tool", "memory") else None
+    return given or get_query(step) or _get_recorded_text(step, INPUT_ATTRIBUTES, {})
+
+
+def _get_step_output(step: SpanStep, with_chunks: Mapping[str, object]) -> str | None:
+    """Return what a step wrote or returned; of a call of a model that only asks for tools, the calls."""
+    given = get_call_output(step) if step.role in ("tool", "memory") else None
+    spoken = get_output(step)
+    if step.role == "llm" and (calls := "\n".join(list_tool_calls(step))):
+        given = f"{spoken}\n{calls}" if spoken and spoken not in calls else calls
+    return given or spoken or _get_recorded_text(step, OUTPUT_ATTRIBUTES, with_chunks)
 
 
 def _get_recorded_text(step: SpanStep, names: Sequence[str], with_chunks: Mapping[str, object]) -> str | None:
