@@ -118,3 +118,114 @@ def test_steps_of_a_file_reach_the_trace_with_the_chunks_they_returned():
     assert [step.kind for step in trace.steps] == ["plan", "retrieve", "generate"]
     assert trace.steps[1].chunks == (trace.chunks[0].id,)
     assert (trace.query, trace.answer) == (QUESTION["content"], "In 1040.")
+
+
+def read_one(record):
+    [trace] = read_traces([record])
+    return trace
+
+
+def describe(trace):
+    return [(step.kind, step.agent, step.name, step.error) for step in trace.steps]
+
+
+def test_events_of_autogen_are_the_plan_of_their_agent_and_a_step_for_each_result():
+    request = [{"id": "a", "name": "search_docs", "arguments": '{"query": "Oslo"}'}]
+    request.append({"id": "b", "name": "weather", "arguments": "{}"})
+    results = [{"call_id": "b", "name": "weather", "content": "no key", "is_error": True}]
+    results.append({"call_id": "a", "name": "search_docs", "content": "Oslo, 1040.", "is_error": False})
+    messages = [
+        {"source": "user", "type": "TextMessage", "content": QUESTION["content"]},
+        {"source": "clerk", "type": "ToolCallRequestEvent", "content": request},
+        {"source": "clerk", "type": "ToolCallExecutionEvent", "content": results},
+        {"source": "clerk", "type": "ToolCallSummaryMessage", "content": "In 1040.", "results": results},
+        {"source": "critic", "type": "TextMessage", "content": "APPROVE"},
+    ]
+    trace = read_one({"messages": messages, "stop_reason": "approved"})
+    assert describe(trace) == [
+        ("plan", "clerk", None, None),
+        ("tool", None, "weather", "no key"),
+        ("retrieve", None, "search_docs", None),
+        (None, "clerk", None, None),
+        ("generate", "critic", None, None),
+    ]
+    assert (trace.query, trace.answer, trace.chunks[0].text) == (QUESTION["content"], "In 1040.", "Oslo, 1040.")
+
+
+def test_a_chat_that_the_proxy_of_the_user_begins_asks_the_question_in_its_first_message():
+    messages = [
+        {"role": "assistant", "name": "user_proxy", "content": "When?"},
+        {"role": "assistant", "name": "clerk", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "name": "user_proxy", "content": "1040", "tool_responses": [
+            {"role": "tool", "tool_call_id": "c1", "content": "Oslo, 1040."}]},
+        {"role": "user", "name": "clerk", "content": "In 1040. TERMINATE"},
+    ]  # fmt: skip
+    trace = read_one({"chat_history": messages, "cost": {}})
+    assert (trace.query, trace.answer, trace.history) == ("When?", "In 1040.", None)
+    assert [step.kind for step in trace.steps] == ["plan", "retrieve", "generate"]
+
+
+def test_results_in_the_blocks_of_a_message_are_steps_and_not_questions():
+    blocks = [{"type": "mcp_tool_use", "id": "m", "name": "search_docs", "input": {"query": "Oslo"}}]
+    blocks.append({"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": "1040"}]})
+    blocks.append({"type": "text", "text": "In 1040."})
+    inline = read_one({"messages": [QUESTION, {"role": "assistant", "content": blocks}]})
+    assert [step.kind for step in inline.steps] == ["plan", "retrieve", "generate"]
+    assert inline.answer == "In 1040."
+    call = [{"type": "text", "text": "I look."}, {"type": "tool_use", "id": "t", "name": "fares", "input": {}}]
+    result = [{"type": "tool_result", "tool_use_id": "t", "content": "timeout", "is_error": True}]
+    turns = [{"role": "assistant", "content": call}, {"role": "user", "content": result}]
+    trace = read_one({"messages": [QUESTION, *turns, {"role": "assistant", "content": "I cannot look."}]})
+    assert (trace.query, trace.steps[1].error) == (QUESTION["content"], "timeout")
+
+
+def test_a_response_that_searches_is_read_with_its_files_and_without_lists_of_tools():
+    results = [{"file_id": "f1", "filename": "oslo.md", "text": "Oslo, 1040.", "score": 0.9}]
+    output = [
+        {"type": "file_search_call", "id": "a", "queries": ["Oslo"], "status": "completed", "results": results},
+        {"type": "web_search_call", "id": "b", "status": "completed", "action": {"type": "search", "query": "Oslo"}},
+        {"type": "mcp_list_tools", "id": "c", "server_label": "s", "tools": []},
+        {"type": "code_interpreter_call", "id": "d", "code": "1+1", "outputs": [{"type": "logs", "logs": "2"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "In 1040."}]},
+    ]
+    trace = read_one({"id": "r", "input": QUESTION["content"], "output": output})
+    assert [step.name for step in trace.steps] == ["file_search", "web_search", "code_interpreter", None]
+    assert (trace.chunks[0].id, trace.steps[0].chunks, trace.steps[1].chunks) == ("f1", ("f1",), None)
+    asked = [QUESTION, {"type": "function_call", "call_id": "k", "name": "search", "arguments": "{}"}]
+    asked.append({"type": "function_call_output", "call_id": "k", "output": "1040"})
+    both = read_one({"input": asked, "output": output[-1:]})
+    assert [step.kind for step in both.steps] == ["plan", "retrieve", "generate"]
+
+
+def test_documents_of_a_retriever_as_a_tool_are_the_chunks_of_its_message():
+    documents = [{"page_content": "Oslo, 1040.", "id": "d7", "metadata": {"source": "oslo.md"}}]
+    turns = [
+        {"type": "human", "content": "When?"},
+        {"type": "ai", "content": "", "tool_calls": [{"id": "x", "name": "retrieve_docs", "args": {"query": "Oslo"}}]},
+        {"type": "tool", "name": "retrieve_docs", "tool_call_id": "x", "content": "Oslo.", "artifact": documents},
+        {"type": "ai", "content": "In 1040."},
+    ]
+    trace = read_one({"messages": turns})
+    assert (trace.steps[1].chunks, trace.steps[1].agent, trace.chunks[0].text) == (("d7",), None, "Oslo, 1040.")
+
+
+def test_tasks_of_a_crew_are_the_steps_of_one_trace():
+    tasks = [
+        {"description": "Find the year.", "name": "find", "agent": "Researcher", "raw": "1040"},
+        {"description": "Write it.", "name": "write", "agent": "Writer", "raw": "In 1040."},
+    ]
+    crew = {"raw": "In 1040.", "inputs": {"question": "When?"}, "tasks_output": tasks}
+    trace = read_one({**crew, "token_usage": {"prompt_tokens": 80, "completion_tokens": 20}})
+    assert (trace.query, trace.answer, trace.tokens.prompt) == ("When?", "In 1040.", 80)
+    assert describe(trace) == [(None, "Researcher", "find", None), ("generate", "Writer", "write", None)]
+
+
+def test_events_of_a_crew_make_a_trace_for_each_of_its_runs():
+    def event(name, status, **more):
+        return {"timestamp": "2026-03-01 10:00:00", "task_name": name, "task": f"{name} it", "agent": "a",
+                "status": status, **more}  # fmt: skip
+
+    run = [event("find", "started"), event("find", "completed", output="1040"), event("write", "started")]
+    events = [*run, event("write", "failed", output="no model"), *run, event("write", "completed", output="In 1040.")]
+    first, second = read_traces(events)
+    assert (first.answer, first.steps[1].error, second.answer) == (None, "no model", "In 1040.")

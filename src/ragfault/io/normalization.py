@@ -68,7 +68,7 @@ def normalize_record(
     _drop_absent_chunks(values, columns)
     _split_conversation(values)
     _split_rendered_prompt(values)
-    taken += _read_agent_steps(record, values)
+    taken += _read_agent_steps(record, values, columns)
     if parse_cells:
         values = {name: parse_cell(name, value) for name, value in values.items()}
         values = {name: value for name, value in values.items() if value is not None}
@@ -173,15 +173,23 @@ def _drop_absent_chunks(values: dict[str, Any], columns: ColumnMap) -> None:
         values["chunks"] = [part for part in chunks if part not in (None, "")]
 
 
-def _read_agent_steps(record: RawRecord, values: dict[str, Any]) -> list[str]:
+def _read_agent_steps(record: RawRecord, values: dict[str, Any], columns: ColumnMap) -> list[str]:
     """Take the steps from the messages of an agent, and what no other column holds; return the columns used up."""
     log = None if values.get("steps") is not None else read_agent_log(record)
     if log is None or not log.steps:
         return []
     values["steps"] = log.steps
+    roots = {name: {root for path in paths for root in get_root(record, path)} for name, paths in columns.items()}
+    own = {name for name, names in roots.items() if names & set(log.columns)}
+    if own & {"query", "history"}:
+        own |= {name for name in ("answer", "chunks") if not roots.get(name)}
+        if log.query and values.get("query") != log.query:
+            values |= {"query": log.query, "history": log.history or None}
     given = {"chunks": log.chunks or None, "answer": log.answer, "query": log.query}
-    values |= {name: value for name, value in given.items() if value is not None and values.get(name) is None}
-    return [log.column] if log.column in ("steps", "trajectory") else []
+    for name, value in given.items():
+        if value is not None and (values.get(name) is None or name in own - {"query"}):
+            values[name] = value
+    return [name for name in log.columns if name in ("steps", "trajectory")]
 
 
 JOINED_ID = "+"

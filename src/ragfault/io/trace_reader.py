@@ -18,6 +18,7 @@ from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownNam
 from ragfault.io import files
 from ragfault.io.agents.calls import find_call_keys, join_calls
 from ragfault.io.agents.chunk_texts import join_chunk_texts
+from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
 from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder, parse_record
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
@@ -315,6 +316,9 @@ def _join_events(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> I
     records, payloads = _peek_records(payloads)
     if options.labeled or not records:
         return payloads
+    if are_crew_records(records):
+        options.notify("tasks of one crew are the steps of one trace")
+        return join_crew_tasks(payloads, _parse_payload)
     if (calls := find_call_keys(records)) is not None:
         options.notify(f"lines of one `{calls.trace}` are the calls of one trace")
         return join_calls(payloads, calls, _parse_payload)

@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ragfault.io.agents.message_parts import CALL_TYPES, divide_messages
 from ragfault.io.field_values import make_content_id
 from ragfault.io.formats.conversations import ROLES
 from ragfault.io.formats.field_names import join_words
 from ragfault.io.formats.texts import join_text
 
-LOG_KEYS = ("steps", "messages", "trajectory", "history", "events", "input", "output", "items", "tasks_output")
+LOG_KEYS = ("steps", "messages", "trajectory", "history", "chat_history", "events", "input", "output", "items")
 """Columns that may hold the messages of an agent, in the order in which they are tried."""
 AGENT_KEYS = ("name", "agent", "source", "sender", "agent_name")
 SEARCH_WORDS = re.compile(r"search|retriev|quer|lookup|look_up|wiki|browse|knowledge|fetch|docs?\b|rag", re.IGNORECASE)
@@ -25,8 +26,11 @@ FAILURE = re.compile(
 """Texts by which a tool says that it failed."""
 UNEXECUTED = re.compile(r"\bno (effective|valid) (tool|function) call|\binvalid (tool|function) call", re.IGNORECASE)
 """Texts by which the host of an agent says that it could not run what the agent wrote."""
-CLOSING = re.compile(r"^\W*terminate\W*$", re.IGNORECASE)
+CLOSING = re.compile(r"^\W*(terminate|approved?)\W*$", re.IGNORECASE)
 """A message that only ends the run."""
+CLOSING_WORD = re.compile(r"\s*\bTERMINATE\W*$")
+CALLED_ELSEWHERE = ("function_call", "custom_tool_call", "local_shell_call", "computer_call", "shell_call")
+"""Items of OpenAI Responses whose result is an item of its own."""
 ERROR_LENGTH = 300
 """Characters that are kept of the text of a failure."""
 
@@ -59,7 +63,9 @@ class AgentLog(NamedTuple):
     chunks: list[dict[str, Any]]
     answer: str | None
     query: str | None
-    column: str
+    history: list[dict[str, Any]]
+    columns: tuple[str, ...]
+    """The columns that the messages stand in."""
 
 
 def read_agent_log(record: Mapping[str, Any]) -> AgentLog | None:
@@ -72,14 +78,27 @@ def read_agent_log(record: Mapping[str, Any]) -> AgentLog | None:
     [('1', 'plan', None), ('2', 'retrieve', '1'), ('3', 'generate', None)]
     """
     for key in LOG_KEYS:
-        value = record.get(key)
-        if isinstance(value, dict):
-            value = value.get("messages")
-        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            messages = [_read_message(item, number) for number, item in enumerate(value)]
+        value = _list_items(record, key)
+        if value:
+            messages = [_read_message(item) for item in divide_messages(value)]
             if _is_agent_log(messages, key in ("steps", "trajectory")):
-                return _build_log(messages, key)
+                inputs = ("input",) if key == "output" and _list_items(record, "input") else ()
+                return _build_log(messages, (key, *inputs))
     return None
+
+
+def _list_items(record: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """List the items of a column; an output with the list of inputs before it, where it does not repeat them."""
+    value = record.get(key)
+    value = value.get("messages") if isinstance(value, dict) else value
+    if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
+        return []
+    if key == "input" and _list_items(record, "output"):
+        return []  # read with the output
+    before = record.get("input") if key == "output" else None
+    if isinstance(before, list) and all(isinstance(item, dict) for item in before) and value[: len(before)] != before:
+        return [*before, *value]
+    return value
 
 
 def _is_agent_log(messages: list[AgentMessage], is_named: bool) -> bool:
@@ -92,12 +111,12 @@ def _is_agent_log(messages: list[AgentMessage], is_named: bool) -> bool:
 # --- one message ---------------------------------------------------------------------------------------
 
 
-def _read_message(item: dict[str, Any], number: int) -> AgentMessage:
+def _read_message(item: dict[str, Any]) -> AgentMessage:
+    name = str(item["step"])
     inner = item.get("kwargs", item.get("data"))
     if isinstance(inner, dict) and ("content" in inner or "tool_calls" in inner):  # LangGraph, as it serializes
         named = item["id"][-1] if isinstance(item.get("id"), list) and item["id"] else item.get("type")
         item = {**inner, "type": named}
-    name = str(item["index"]) if isinstance(item.get("index"), int) else str(number)
     form = str(item.get("type", ""))
     if form.endswith(("_call", "_output")) or form in ("mcp_call", "reasoning"):
         return _read_response_item(item, name, form)
@@ -105,8 +124,10 @@ def _read_message(item: dict[str, Any], number: int) -> AgentMessage:
     speaker = str(item.get("role") or item.get("type") or agent or "")
     role = ROLES.get(join_words(speaker)) if speaker else "system"
     kind = str(item.get("kind", ""))
-    if role is None or form in ("ToolCallExecutionEvent", "ToolCallRequestEvent"):
+    if role is None:
         role, agent = _classify_agent(speaker, form, agent)
+    if role == "tool" and (item.get("tool_call_id") or form in ("tool", "ToolMessage")):
+        agent = None  # the name is that of the tool
     if kind.startswith("tool"):
         role = "tool"
     elif role == "user" and kind != "question" and agent and join_words(agent) not in ROLES:
@@ -115,9 +136,8 @@ def _read_message(item: dict[str, Any], number: int) -> AgentMessage:
     if isinstance(item.get("think"), str) and item["think"]:
         text = f"{item['think']}\n{text}".strip()
     documents = item.get("documents")
-    results = [part for part in _list_parts(item.get("content")) if "call_id" in part and "content" in part]
-    if form == "ToolCallExecutionEvent" and results:
-        text = "\n".join(str(part["content"]) for part in results)
+    if not documents and role == "tool":
+        documents = _list_parts(item.get("artifact")) or None  # documents of LangChain's retrievers as tools
     return AgentMessage(
         name, role, agent, text, tuple(_list_calls(item)), item.get("tool_call_id"),
         tuple(documents) if isinstance(documents, list) and role == "tool" else None,
@@ -127,7 +147,7 @@ def _read_message(item: dict[str, Any], number: int) -> AgentMessage:
 
 def _classify_agent(speaker: str, form: str, agent: str | None) -> tuple[str, str | None]:
     """Return role and agent of a message whose role is the name of an agent, or an event."""
-    if form == "ToolCallExecutionEvent" or re.search(r"terminal|executor|tool", speaker, re.IGNORECASE):
+    if re.search(r"terminal|executor|tool", speaker, re.IGNORECASE):
         return "tool", agent or speaker
     return "assistant", agent or (None if form.endswith("Event") else speaker or None)
 
@@ -141,12 +161,14 @@ def _read_response_item(item: dict[str, Any], name: str, form: str) -> AgentMess
         return AgentMessage(name, "tool", None, join_text(item.get("output")) or "", call_id=call)
     tool = str(item.get("name") or form.removesuffix("_call"))
     queries = item.get("queries") or (item.get("action") or {}).get("query")
-    arguments = _format_arguments(queries or item.get("arguments", item.get("input", "")))
+    arguments = _format_arguments(queries or item.get("arguments", item.get("input", item.get("code", ""))))
     calls = (ToolCall(call, tool, arguments),)
     results = item.get("results")
-    failed = item.get("error")
-    if isinstance(results, list) or item.get("output") is not None or failed:  # the call and its result in one item
-        text = join_text(failed or item.get("output")) or ""
+    failed = item.get("error") or (f"the call ended as {item['status']}" if item.get("status") == "failed" else None)
+    output = item.get("output", item.get("outputs"))
+    is_complete = isinstance(results, list) or output is not None or failed or form not in CALLED_ELSEWHERE
+    if is_complete:  # the call and its result in one item
+        text = join_text(failed or [part.get("logs", part) for part in _list_parts(output)] or output) or ""
         documents = tuple(results) if isinstance(results, list) else None
         return AgentMessage(name, "tool", None, text, calls, call, documents, bool(failed))
     return AgentMessage(name, "assistant", None, "", calls)
@@ -160,9 +182,7 @@ def _list_calls(item: dict[str, Any]) -> Iterator[ToolCall]:
     """List the calls of tools that a message makes, in the layouts of the known clients."""
     extra = item.get("additional_kwargs")
     listed = item.get("tool_calls") or (extra.get("tool_calls") if isinstance(extra, dict) else None)
-    blocks = [part for part in _list_parts(item.get("content")) if part.get("type") in ("tool_use", "mcp_tool_use")]
-    if item.get("type") == "ToolCallRequestEvent":
-        blocks += _list_parts(item.get("content"))
+    blocks = [part for part in _list_parts(item.get("content")) if part.get("type") in CALL_TYPES]
     for call in (*_list_parts(listed), *blocks):
         function = call["function"] if isinstance(call.get("function"), dict) else call
         arguments = function.get("arguments", function.get("args", function.get("input", "")))
@@ -189,7 +209,7 @@ def _format_arguments(value: Any) -> str:
 # --- the log -------------------------------------------------------------------------------------------
 
 
-def _build_log(messages: list[AgentMessage], column: str) -> AgentLog:
+def _build_log(messages: list[AgentMessage], columns: tuple[str, ...]) -> AgentLog:
     steps: list[dict[str, Any]] = []
     chunks: dict[str, dict[str, Any]] = {}
     calls: dict[str, tuple[str, ToolCall]] = {}
@@ -218,7 +238,11 @@ def _build_log(messages: list[AgentMessage], column: str) -> AgentLog:
         answers[-1]["kind"] = "generate"
     steps = [{key: value for key, value in step.items() if value is not None} for step in steps]
     speaker = [step["output"] for step in answers if not CLOSING.match(step["output"])]
-    return AgentLog(steps, list(chunks.values()), speaker[-1] if speaker else None, query, column)
+    answer = CLOSING_WORD.sub("", speaker[-1]) if speaker else None
+    last = max((place for place, message in enumerate(messages) if message.text == query), default=0)
+    turns = ((message.role, message.text) for message in messages[:last] if message.role in ("user", "assistant"))
+    history = [{"role": role, "text": text} for role, text in turns if text.strip()]
+    return AgentLog(steps, list(chunks.values()), answer, query, history, columns)
 
 
 def _build_action(message: AgentMessage) -> dict[str, Any]:
@@ -245,7 +269,7 @@ def _build_result(
         "input": call.arguments if call else None, "output": message.text or None,
         "error": (message.text.strip()[:ERROR_LENGTH] or "the tool failed") if failed else None,
     }  # fmt: skip
-    if kind != "tool" and not failed:
+    if kind != "tool" and not failed and (message.documents is not None or message.text):
         returned = _list_chunks(message)
         chunks |= {chunk["id"]: chunk for chunk in returned}
         step["chunks"] = list(dict.fromkeys(chunk["id"] for chunk in returned))
