@@ -28,7 +28,7 @@ UNEXECUTED = re.compile(r"\bno (effective|valid) (tool|function) call|\binvalid 
 """Texts by which the host of an agent says that it could not run what the agent wrote."""
 CLOSING = re.compile(r"^\W*(terminate|approved?)\W*$", re.IGNORECASE)
 """A message that only ends the run."""
-CLOSING_WORD = re.compile(r"\s*\bTERMINATE\W*$")
+CLOSING_WORD = re.compile(r"\s+TERMINATE[.!]?\s*$")
 CALLED_ELSEWHERE = ("function_call", "custom_tool_call", "local_shell_call", "computer_call", "shell_call")
 """Items of OpenAI Responses whose result is an item of its own."""
 ERROR_LENGTH = 300
