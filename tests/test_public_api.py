@@ -32,13 +32,14 @@ PUBLIC_NAMES = [
     "read_traces",
     "replay",
     "rescore",
+    "rubric",
     "write_traces",
 ]
 HEAVY_PACKAGES = ("numpy", "pyarrow", "rich", "sentencex", "rapidfuzz", "pandas", "concurrent.futures.process")
 
 
 def test_the_public_names_are_exact():
-    """`__all__` and `dir` list the 21 public names and, besides dunder names, nothing else."""
+    """`__all__` and `dir` list the 22 public names and, besides dunder names, nothing else."""
     assert sorted(ragfault.__all__) == sorted(PUBLIC_NAMES)
     assert [name for name in dir(ragfault) if not name.startswith("__")] == sorted(PUBLIC_NAMES)
     assert {"__version__", "__doc__"} <= set(dir(ragfault))

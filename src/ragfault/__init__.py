@@ -16,6 +16,7 @@ if _typing.TYPE_CHECKING:
     from ragfault.io.runs import Run
     from ragfault.metrics import metric
     from ragfault.records import Chunk, Citation, Gold, Score, Span, Trace, Verdicts
+    from ragfault.rubrics import rubric
 
 __all__ = [
     "Chunk",
@@ -38,6 +39,7 @@ __all__ = [
     "read_traces",
     "replay",
     "rescore",
+    "rubric",
     "write_traces",
 ]
 
@@ -49,6 +51,7 @@ _EXPORT_MODULES = {
     "ragfault.io.runs": {"Run"},
     "ragfault.metrics": {"metric"},
     "ragfault.records": {"Chunk", "Citation", "Gold", "Score", "Span", "Trace", "Verdicts"},
+    "ragfault.rubrics": {"rubric"},
 }
 
 

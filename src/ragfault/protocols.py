@@ -15,7 +15,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 VerdictKind = Literal[
-    "chunk", "missing", "use", "claim", "citation", "fact", "recall", "answer", "truth", "harm", "similarity"
+    "chunk", "missing", "use", "claim", "citation", "fact", "recall", "answer", "truth", "harm", "rubric", "similarity"
 ]
 """A kind of verdict; the name of its field in `Verdicts`."""
 

@@ -313,6 +313,22 @@ class Harm(FrozenRecord, frozen=True):
     """In [0, 1]."""
 
 
+class RubricVerdict(FrozenRecord, frozen=True):
+    """Verdict on the answer by a rubric of the user."""
+
+    rubric: str
+    """The name of the rubric."""
+    version: str
+    """The hash of its criterion, levels and examples."""
+    value: float
+    """That of the level, in [0, 1]; over several votes the level nearest to their mean."""
+    level: str
+    """The description of the level."""
+    reason: str | None = None
+    spread: float | None = None
+    """The standard deviation of the value over the judge's votes; None where it voted once."""
+
+
 class Injection(FrozenRecord, frozen=True):
     """Text of a trace that looks like an order to the judge; it is flagged, and never obeyed."""
 
@@ -362,6 +378,8 @@ class Verdicts(FrozenRecord, frozen=True):
     answer: AnswerVerdict | None = None
     truth: tuple[TruthVerdict, ...] | None = None
     harm: tuple[Harm, ...] | None = None
+    rubric: tuple[RubricVerdict, ...] | None = None
+    """One for each rubric that the judge was given."""
     similarity: float | None = None
     """Cosine of the embeddings of answer and reference (the best, where there are several)."""
     injections: tuple[Injection, ...] = ()

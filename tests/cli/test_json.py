@@ -73,6 +73,8 @@ VERBS = {
     "judge calibrate": ("{demo}/v2", "--judge", "lexical"),
     "judge card": ("lexical",),
     "judge compare": ("lexical", "embedded", "{demo}/few-v2.jsonl", "--limit", "6"),
+    "judge rubric": ("{demo}/rubric", "{demo}/rubric-labels.csv"),
+    "label prefer": ("{demo}/preferences.csv",),
     "judge repeat": ("{demo}/few-v2.jsonl", "-k", "2", "--limit", "4"),
     "label agreement": ("{demo}/labels.jsonl",),
     "label suggest": ("{demo}/v2", "-n", "5"),
@@ -115,6 +117,8 @@ ANSWERS = {
     "judge compare": r"alike: relevance of chunks ",
     "judge measure": r"F1 +0\.\d+",
     "judge repeat": r"identical each time",
+    "judge rubric": r"0 of 1 rubric may decide a gate",
+    "label prefer": r"new is preferred to old: it wins \d+ %",
     "label agreement": r"chunk +ann, ben +\d+ +\d+ +0\.\d+",
     "label suggest": r'{"trace":"[^"]+","chance":',
     "lint": r"1 of 6 pitfalls detected: ",
@@ -179,12 +183,32 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trec = [str(folder / "few-v1.jsonl"), str(folder / "run.trec"), "--to", "trec"]
     assert run_command(["convert", *trec, "--to-qrels", str(folder / "qrels.txt")]) == 0
     write_labels(folder)
+    write_rubric_run(folder)
+    rows = [f"{n},{'new,old,1' if n % 2 else 'old,new,2'}" if n % 5 else f"{n},old,new,1" for n in range(60)]
+    (folder / "preferences.csv").write_text("id,first,second,winner\n" + "\n".join(rows) + "\n", encoding="utf-8")
     CacheFile(folder / "replies.sqlite").close()
     shutil.copy(ROOT / "docs" / "labelled.jsonl", folder)
     (folder / "policy.toml").write_text("[rails.secrets]\n", encoding="utf-8")
     assert run_command(["serve", "import", str(folder / "v1"), "--store", str(folder / "store")]) == 0
     assert run_command(["serve", "backup", str(folder / "store"), "-o", str(folder / "backup.tar")]) == 0
     return folder
+
+
+def write_rubric_run(folder: Path) -> None:
+    """Write a run with rubric verdicts, as if a language model had judged, and labels of some of its answers."""
+    from ragfault.evaluation import evaluate
+    from ragfault.evaluation.agreement.judge_runner import RecordedJudge
+    from ragfault.io import read_traces
+    from ragfault.records import RubricVerdict, Verdicts
+
+    traces = list(read_traces(folder / "few-v2.jsonl"))
+    verdicts = [
+        Verdicts(trace=trace.id, rubric=(RubricVerdict(rubric="tone", version="1", value=n % 2, level="polite"),))
+        for n, trace in enumerate(traces)
+    ]
+    evaluate(traces, folder / "rubric", judge=RecordedJudge("recorded/1", verdicts), metrics=["rubric"])
+    rows = [f"{trace.id},{int(n % 3 > 0)}" for n, trace in enumerate(traces)]
+    (folder / "rubric-labels.csv").write_text("trace,value\n" + "\n".join(rows) + "\n", encoding="utf-8")
 
 
 def write_labels(folder: Path) -> None:

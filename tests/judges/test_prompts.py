@@ -27,6 +27,7 @@ from ragfault.judges.llm.prompts.untrusted_text import (
     reveal_hidden,
 )
 from ragfault.records import Chunk
+from ragfault.rubrics import rubric
 
 TEXTS = st.text() | st.text(alphabet="<>/0123456789abcdef c1\n\r\u200b\u2028\x0c")
 
@@ -152,7 +153,9 @@ def test_every_field_is_explained():
         "questions": ("questions", "noncommittal"),
         "relevance": ("passages",),
     }
-    assert {name for names in text.values() for name in names} == ITEM_FIELDS.keys() | PLAIN_FIELDS.keys()
+    always = (ITEM_FIELDS.keys() | PLAIN_FIELDS.keys()) - {"rubrics"}
+    assert {name for names in text.values() for name in names} == always
+    assert "rubrics:" in load_prompts(load_profile("general"), [rubric("The answer is polite.")]).generation
     for kind, names in text.items():
         text = prompts.instructions(kind)  # type: ignore[arg-type]
         assert all(f"{name}:" in text for name in names)

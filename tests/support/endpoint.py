@@ -29,7 +29,7 @@ FENCED = re.compile(r"^<<(\w+) ([a-z][\w. ]*)>>\n(.*?)\n<</\1 \2>>$", re.DOTALL 
 ASKED = re.compile(r"(?:Fields|each id once): (.*)")
 FIELD = re.compile(r"(\w+)(?: \(of ([^)]*)\))?")
 LETTER = {"chunks": "c", "statements": "t", "claims": "s", "used": "c", "citations": "k", "facts": "f", "truth": "s"}
-LETTER["passages"] = "p"
+LETTER |= {"passages": "p", "rubrics": "u"}
 
 
 def words(text: str) -> set[str]:
@@ -84,6 +84,7 @@ def _item(name: str, item_id: str, texts: Mapping[str, str]) -> dict[str, Any]:
         "citations": {"supports": True, "p": 0.9},
         "facts": {"present": True, "contradicted": False},
         "truth": {"status": "unknown"},
+        "rubrics": {"reason": "", "value": float("Dear" in " ".join(texts[key] for key in texts if key[0] in "as"))},
     }[name]
 
 

@@ -27,6 +27,7 @@ ITEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "facts": ("f", {"present": True, "contradicted": False}),
     "truth": ("s", {"status": "unknown"}),
     "passages": ("p", {"relevance": 0.5}),
+    "rubrics": ("u", {"reason": "", "value": 1.0}),
 }
 """Field → letter of its ids, and a default item."""
 FREE: dict[str, Any] = {

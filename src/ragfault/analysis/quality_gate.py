@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from ragfault.analysis.comparison.paired_runs import PairedLabels, pair_runs
 from ragfault.analysis.comparison.regression import MAX_NEEDED, check_regression
 from ragfault.analysis.languages import list_language_warnings
 from ragfault.analysis.records import GateOutcome, GateResult, MetricAggregate, RegressionReport, ThresholdDecision
+from ragfault.analysis.rubric_proofs import RubricMeasurement, check_rubric_proofs
 from ragfault.analysis.score_matrix import ScoreMatrix, match_metrics
 from ragfault.analysis.scorecard import aggregate_metric
 from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thresholds
@@ -30,6 +31,7 @@ def gate(
     coverage: float = MIN_COVERAGE,
     baseline: AnyRun | None = None,
     labels: PairedLabels = (None, None),
+    rubric_proofs: Sequence[RubricMeasurement] = (),
     **options: Any,
 ) -> GateResult:
     """Check a run against thresholds on the 95 % interval of each mean, and against a baseline for regressions.
@@ -43,11 +45,12 @@ def gate(
     one is ruled out; `options` are those of `check_regression`: metrics, max_drop, margins, alpha, power, anyway,
     seed, and the `sample` of pairs that `pair_runs` takes. The gate fails where any threshold or metric fails, else
     cannot tell where any cannot. With human `labels` of some traces (of the baseline, of the run) decisions use
-    label-corrected figures where there are any.
+    label-corrected figures where there are any. A rubric decides only where `rubric_proofs` has its measured agreement
+    with people and with itself.
 
-    Raises UsageError for an unreadable threshold, one outside the metric's range, or neither thresholds nor baseline;
-    UnknownName for a metric that is not in the run; RunError where any file of a run is damaged, read or not, or
-    its evaluation stopped before the end; with a baseline what `check_regression` raises.
+    Raises UsageError for an unreadable threshold, one outside the metric's range, a rubric without proof, or neither
+    thresholds nor baseline; UnknownName for a metric that is not in the run; RunError where any file of a run is
+    damaged, read or not, or its evaluation stopped before the end; with a baseline what `check_regression` raises.
     """
     if not 0 <= coverage <= 1:
         raise UsageError(f"coverage is a share from 0 to 1, got {coverage:g}.")
@@ -59,6 +62,7 @@ def gate(
     run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
     _check_complete(run)
     metrics = {_match_metric(run, threshold) for threshold in parsed}
+    check_rubric_proofs(run, [*sorted(metrics), *options.get("metrics", ())], rubric_proofs)
     matrix = source if isinstance(source, ScoreMatrix) else ScoreMatrix(run, labels[1], metrics=metrics)
     return GateResult(
         run=matrix.run.path.name,

@@ -32,7 +32,24 @@ from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
     from ragfault.analysis import Bisection, GateResult
+    from ragfault.analysis.rubric_proofs import RubricMeasurement
     from ragfault.io.runs import Run
+
+
+rubric_proof_option = click.option(
+    "--rubric-proof",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="Agreement of a rubric with people, by `judge rubric -o`: without it no rubric decides. Repeatable.",
+)
+
+
+def _load_proofs(paths: tuple[str, ...], settings: Mapping[str, Any]) -> list[RubricMeasurement]:
+    """Load the proofs of rubrics that the flags name, else those of the settings."""
+    from ragfault.analysis.rubric_proofs import load_rubric_measurement
+
+    return [load_rubric_measurement(path) for path in paths or settings.get("rubric_proof", ())]
 
 
 BASELINE_OPTIONS = ("metrics", "margins", "max_drop", "alpha", "power", "anyway", "rejudge", "flakiness", "sample")
@@ -95,6 +112,7 @@ Exit code 0: every threshold and metric passes; 1: one fails; 3: the data cannot
 )
 @calibration_option
 @human_labels_option
+@rubric_proof_option
 @click.option("--junit", type=click.Path(), help="Write JUnit XML to this file (overwritten).")
 @click.option("--markdown", type=click.Path(), help="Write GitHub-flavoured Markdown to this file (overwritten).")
 @json_option
@@ -110,6 +128,7 @@ def gate(
     config: str | None,
     human_labels: tuple[str, ...],
     calibration: str | None,
+    rubric_proof: tuple[str, ...],
     kind: str | None,
     **options: Any,
 ) -> int:
@@ -143,6 +162,7 @@ def gate(
             thresholds or table.get("thresholds", ()),
             coverage=coverage if coverage is not None else table.get("coverage", MIN_COVERAGE),
             baseline=old,
+            rubric_proofs=_load_proofs(rubric_proof, table),
             labels=(None, load_run_labels(human_labels, candidate))
             if old is None
             else load_paired_labels(human_labels, old, candidate),
@@ -310,7 +330,9 @@ def _gate_run(run: Run, old: Run | None, thresholds: tuple[str, ...], table: Set
     terms = {
         key: settings[key] for key in ("max_drop", "alpha", "power", "margins") if key in settings and old is not None
     }
-    return gate(run, thresholds, coverage=settings.get("coverage", MIN_COVERAGE), baseline=old, **terms)
+    proofs = _load_proofs((), settings)
+    coverage = settings.get("coverage", MIN_COVERAGE)
+    return gate(run, thresholds, coverage=coverage, baseline=old, rubric_proofs=proofs, **terms)
 
 
 def _bisect_runs(old: Run | None, run: Run, table: SettingsTable) -> Bisection | None:

@@ -440,3 +440,37 @@ def _sample_traces(places: tuple[str, ...], options: dict[str, Any]) -> list[Any
     return [
         by_id[name] for name in (shuffle_ids(ids, options["seed"])[: options["limit"]] if options["limit"] else ids)
     ]
+
+
+@judge.command(
+    epilog="""\b
+Examples:
+  ragfault judge repeat traces.jsonl --judge llm:gpt-4o-mini --rubrics rubrics.toml --limit 50 -o repeat.json
+  ragfault judge rubric runs/today labels.csv --flakiness repeat.json -o proof.json
+  ragfault gate runs/today --threshold "rubric(name=formal)>=0.9" --rubric-proof proof.json
+
+Exit code 3: no rubric may decide a gate yet; the answer says why."""
+)
+@click.argument("run", type=click.Path())
+@click.argument("labels", type=click.Path())
+@click.option("--flakiness", type=click.Path(), help="Judge variability measured by `judge repeat -o`.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the intervals.")
+@click.option("-o", "--out", type=click.Path(), help="Write the proof as JSON to this file.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@json_option
+@click.option("-q", "--quiet", is_flag=True, help="No table.")
+def rubric(run: str, labels: str, flakiness: str | None, seed: int, **options: Any) -> int:
+    """Measure how far the rubrics of RUN agree with people, and with themselves when judged again.
+
+    LABELS are CSV or JSON Lines: trace, rubric, value, and by whom. `gate --rubric-proof` takes the file OUT.
+    """
+    from ragfault.analysis.comparison.paired_runs import load_flakiness
+    from ragfault.evaluation.rubrics.labels import read_rubric_labels
+    from ragfault.evaluation.rubrics.measurement import measure_rubrics
+    from ragfault.reports.terminal.rubrics import render_rubrics_terminal
+
+    measured = measure_rubrics(
+        run, read_rubric_labels(labels), flakiness=load_flakiness(flakiness) if flakiness else None, seed=seed
+    )
+    show_result(measured, (render_rubrics_terminal, None), options)
+    return 0 if measured.usable else EXIT_NOT_SHOWN

@@ -13,7 +13,7 @@ import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
-from ragfault.errors import InputError, UnknownName
+from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.text.number_format import format_count
 
 if TYPE_CHECKING:
@@ -345,3 +345,49 @@ def suggest(run: str, count: int, metric: str, seed: int, out: str | None, force
     if out is None:
         click.echo(text, nl=False)
     print_notice(f"{len(suggestions):,} of {format_count(opened.manifest.traces, 'trace')} picked to label")
+
+
+EXIT_NO_PREFERENCE = 3
+
+
+@label.command(
+    epilog="""\b
+Examples:
+  ragfault label prefer runs/old runs/new -o sheet.csv --limit 100
+  ragfault label prefer sheet.csv
+
+Exit code 3: no version is shown to be preferred."""
+)
+@click.argument("sources", nargs=-1, required=True, metavar="PREFERENCES | RUN_A RUN_B")
+@click.option("-o", "--out", type=click.Path(), help="Write the sheet of two runs to this CSV file.")
+@click.option("--limit", type=click.IntRange(1), help="Rows of the sheet, drawn at random.  [default: all]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of sheet and intervals.")
+@click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@json_option
+def prefer(
+    sources: tuple[str, ...], out: str | None, limit: int | None, seed: int, force: bool, kind: str | None
+) -> int:
+    """Say which version people prefer, from pairs of answers; or write a sheet of such pairs.
+
+    PREFERENCES are CSV or JSON Lines: id, first, second (versions in the order shown) and winner (1, 2 or tie). Two
+    runs make a sheet with the answers in random order, whose column winner people fill in.
+    """
+    from ragfault.evaluation.agreement.preferences import rate_versions, read_preferences, write_preference_sheet
+    from ragfault.reports.output import check_output_path
+    from ragfault.reports.terminal.rubrics import render_preferences_terminal
+
+    if len(sources) > 2 or (len(sources) == 2) != (out is not None):
+        raise UsageError(
+            f"{len(sources)} sources{' and -o' if out else ''}: give one file of preferences, or two runs and -o SHEET."
+        )
+    if out is not None:
+        check_output_path(out, force=force)
+        rows = write_preference_sheet(sources[0], sources[1], out, limit=limit or 0, seed=seed)
+        print_notice(f"{format_count(rows, 'pair')} in {out}: fill in winner with 1, 2 or tie")
+        return 0
+    report = rate_versions(read_preferences(sources[0]), seed=seed)
+    if kind == "json":
+        print_json(report)
+    else:
+        click.echo(render_preferences_terminal(report, color=supports_color()), nl=False)
+    return 0 if report.preferred else EXIT_NO_PREFERENCE

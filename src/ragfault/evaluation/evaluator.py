@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from ragfault import judges
 from ragfault.errors import BadTraces, InputError, JudgeStopped, UsageError
 from ragfault.evaluation.executors import ProcessExecutor
@@ -31,10 +33,11 @@ from ragfault.io.slices import TraceIndex, get_file_stamps, index_traces
 from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.settings import LLMSettings
-from ragfault.metrics import Metric, get_definitions, select_metrics
+from ragfault.metrics import Metric, get_definitions, parse_metric, select_metrics
 from ragfault.metrics.aliases import explain_aliases as answered
 from ragfault.protocols import Executor, Judge, MeteredJudge
 from ragfault.records import Trace, Usage
+from ragfault.rubrics import METRIC_NAME, Rubric, check_rubrics
 from ragfault.version import __version__
 
 
@@ -89,7 +92,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     options: Mapping[str, Any] | LLMSettings | None = None,
     profile: str | Path | DomainProfile = "general",
     calibration: str | Path | JudgeCalibration | None = None,
-    metrics: str | Sequence[str] = "default",
+    metrics: str | Sequence[str | Rubric] = "default",
     gold: GoldMode = "apply",
     workers: int = 1,
     executor: Executor | None = None,
@@ -107,7 +110,8 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     frame, or traces. `judge` is a name or an object with the `Judge` protocol; nothing is judged if no metric reads a
     verdict. `profile` names the identifiers that must agree exactly in a domain: "legal", "medical", "financial",
     "technical", or a TOML file (see `ragfault profile`). `calibration` is a file of `ragfault judge calibrate`, which
-    calibrates the judge to labels. `metrics` is a set ("default", "all", a layer), or expressions such as "ndcg@10".
+    calibrates the judge to labels. `metrics` is a set ("default", "all", a layer), or expressions such as "ndcg@10",
+    and rubrics (see `rubric`), which are handed to a judge named "llm:MODEL"; rubrics of its options are scored, too.
     `gold`: "apply" lets gold, facts, references and answerability labels go before the judge where a trace has them,
     "ignore" scores by the judge alone; stored verdicts are the judge's own. The result is
     the same for any number of `workers` and any `batch`. `on_progress` is called with (finished traces, all traces),
@@ -138,8 +142,11 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     out = parse_output(out)
     check_gold_mode(gold)
     check_free(out, force=force)
+    given_options = add_rubrics(judge, options, [item for item in metrics if isinstance(item, Rubric)])
+    metrics = [metrics] if isinstance(metrics, str) else [str(item) for item in metrics]
     selected = select_metrics(metrics)
-    judge = _resolve_judge(judge, options, profile, calibration, selected)
+    judge = _resolve_judge(judge, given_options, profile, calibration, selected)
+    selected = add_rubric_metrics(selected, judge)
     _check_workers(workers, batch, judge, executor, on_notice)
     for line in (*_explain_missing_metrics(metrics), *answered(metrics)):
         on_notice(line)
@@ -209,12 +216,50 @@ def _resolve_judge(
     """Load the judge; the empty one if it is only named and no metric reads a verdict."""
     judge_options = {"settings": options} if isinstance(options, LLMSettings) else dict(options or {})
     if isinstance(judge, str):
-        if not any(metric.definition.verdicts for metric in metrics):
+        rubrics = options.rubrics if isinstance(options, LLMSettings) else judge_options.get("rubrics")
+        if not rubrics and not any(metric.definition.verdicts for metric in metrics):
             return judges.load_judge("none")
         return judges.load_judge(judge, profile=profile, calibration=calibration, **judge_options)
     if judge_options:
         raise UsageError("options are for a judge given by name. This one is an object: pass them to its constructor.")
     return wrap_judge(judges.apply_profile(judge, profile), calibration)
+
+
+def add_rubrics(
+    judge: str | Judge, options: Mapping[str, Any] | LLMSettings | None, rubrics: Sequence[Rubric]
+) -> Mapping[str, Any] | LLMSettings | None:
+    """Return the options of a judge with further rubrics.
+
+    Raises UsageError for rubrics of a judge that is not named as one that asks a language model.
+    """
+    if not rubrics:
+        return options
+    if not isinstance(judge, str) or judge.partition(":")[0] != "llm":
+        named = f'"{judge}"' if isinstance(judge, str) else "an object"
+        raise UsageError(
+            f'rubrics are judged by a language model, and this judge is {named}. Name one: judge="llm:MODEL".'
+        )
+    if isinstance(options, LLMSettings):
+        return replace(options, rubrics=check_rubrics((*options.rubrics, *rubrics)))
+    given = dict(options or {})
+    return {**given, "rubrics": (*given.get("rubrics", ()), *rubrics)}
+
+
+def add_rubric_metrics(metrics: tuple[Metric, ...], judge: Judge) -> tuple[Metric, ...]:
+    """Return the metrics with one for each rubric of the judge.
+
+    Raises UsageError where a rubric is asked for that the judge was not given.
+    """
+    names = [item.name for item in judges.list_rubrics(judge)]
+    for metric in metrics:
+        name = dict(metric.parameters).get("name")
+        if metric.name == METRIC_NAME and name and name not in names:
+            raise UsageError(
+                f'{metric}: the judge was given no rubric "{name}" (it has {", ".join(names) or "none"}). Rubrics are '
+                "judged by a language model: write them to a file, and ask with --judge llm:MODEL --rubrics FILE."
+            )
+    scored = [parse_metric(f"{METRIC_NAME}(name={name})") for name in names]
+    return tuple(dict.fromkeys((*metrics, *scored)))
 
 
 def _check_workers(

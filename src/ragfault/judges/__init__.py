@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from ragfault.judges.calibration import JudgeCalibration
     from ragfault.judges.domain.profile import DomainProfile
     from ragfault.judges.scorer import Scorer
+    from ragfault.rubrics import Rubric
 
-__all__ = ["DEFAULT_JUDGE", "JUDGES", "apply_profile", "load_judge"]
+__all__ = ["DEFAULT_JUDGE", "JUDGES", "apply_profile", "list_rubrics", "load_judge"]
 
 DEFAULT_JUDGE = "embedded"
 """The judge if none is named."""
@@ -72,6 +73,16 @@ def load_judge(
     except TypeError as error:
         raise UsageError(f'the judge "{name}" cannot be made with {options}: {error}') from error
     return wrap_judge(apply_profile(judge, profile), calibration)
+
+
+def list_rubrics(judge: Judge) -> tuple[Rubric, ...]:
+    """List the rubrics that a judge was given; none of one that asks no language model.
+
+    >>> list_rubrics(load_judge("lexical"))
+    ()
+    """
+    rubrics: tuple[Rubric, ...] = getattr(getattr(judge, "settings", None), "rubrics", ())
+    return rubrics
 
 
 def apply_profile(judge: Judge, profile: str | Path | DomainProfile) -> Judge:

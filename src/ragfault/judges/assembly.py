@@ -93,7 +93,7 @@ def _exit_with_parent(parent: BaseProcess) -> None:
     os._exit(1)
 
 
-OFFERED_PARTS: frozenset[VerdictKind] = frozenset(VERDICT_KINDS) - {"harm"}
+OFFERED_PARTS: frozenset[VerdictKind] = frozenset(VERDICT_KINDS) - {"harm", "rubric"}
 """All kinds of verdict that a scorer can give."""
 SUPPORTING_LABELS = ("supported", "inferred")
 DEFAULT_LEVELS = RelevanceLevels()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
@@ -200,6 +200,11 @@ class CalibratedJudge:
     @property
     def offers(self) -> frozenset[VerdictKind]:
         return self._judge.offers
+
+    @property
+    def settings(self) -> Any:
+        """Settings of the judge that is calibrated, if it has some."""
+        return getattr(self._judge, "settings", None)
 
     @property
     def fingerprint(self) -> str:

@@ -163,6 +163,21 @@ def missed_refusal(trace: Trace, verdicts: Verdicts, *, share: float = COVERAGE_
     return _score_refusal(trace, verdicts, share, refused=False)
 
 
+@metric(layer="generation", verdicts="rubric", fields="query chunks answer", source="criteria of the user")
+def rubric(trace: Trace, verdicts: Verdicts, *, name: str = "") -> MetricResult:
+    """Value of the answer by a rubric: a criterion in the words of the user.
+
+    The value of the level that an `llm:` judge gives it by the rubric `name`; without a name, the mean over all rubrics
+    of the judge. In [0, 1]. Undefined without an answer, and where the judge was not given the rubric.
+    """
+    if not (trace.answer or "").strip():
+        return Undefined("no answer")
+    values = [item.value for item in verdicts.rubric or () if name in ("", item.rubric)]
+    if not values:
+        return Undefined(f'the judge was given no rubric "{name}"' if name else "the judge was given no rubrics")
+    return sum(values) / len(values)
+
+
 @metric(layer="generation", better="lower", verdicts="harm", fields="answer", source="moderation categories")
 def harmfulness(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Score of the answer's worst category of harm.

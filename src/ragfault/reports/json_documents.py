@@ -18,10 +18,12 @@ from ragfault.analysis.comparison.records import MetricChange
 from ragfault.analysis.comparison.run_history import MetricHistory
 from ragfault.analysis.conversations import ConversationOutcome
 from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorReport
+from ragfault.analysis.rubric_proofs import RubricMeasurement
 from ragfault.analysis.steps import StepFindings
 from ragfault.evaluation.agreement import JudgeComparison, JudgeMeasurement
 from ragfault.evaluation.agreement.annotation import AnnotatorAgreement
 from ragfault.evaluation.agreement.annotation.session import SuggestedTrace
+from ragfault.evaluation.agreement.preferences import PreferenceReport
 from ragfault.guard.certificate import Certificate
 from ragfault.guard.replay import GuardReplay
 from ragfault.io import InputSummary
@@ -280,6 +282,8 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "judge card": (JudgeCard,),
     "judge compare": (JudgeComparison,),
     "judge repeat": (JudgeFlakiness,),
+    "judge rubric": (RubricMeasurement,),
+    "label prefer": (PreferenceReport,),
     "label agreement": (tuple[AnnotatorAgreement, ...],),
     "label suggest": (tuple[SuggestedTrace, ...],),
     "serve token": (IssuedToken,),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DIRECT_FLAGS = ("base_url", "temperature", "max_tokens", "votes", "concurrency", "timeout")
-LLM_FLAGS = (*DIRECT_FLAGS, "budget", "price", "cache", "param", "reverse")
+LLM_FLAGS = (*DIRECT_FLAGS, "budget", "price", "cache", "param", "reverse", "rubrics")
 """The options that `asking` adds, as a verb gets them."""
 BUDGET_PATTERN = re.compile(r"(?:us\$|\$|usd)?\s*([\d_,]*\.?\d+)\s*(k|m)?\s*(tokens?|us\$|\$|usd)?", re.IGNORECASE)
 MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000}
@@ -56,6 +56,7 @@ def add_llm_options(function: F) -> F:
                 "--param", multiple=True, metavar="KEY=VALUE", help="Additional request parameter. Repeatable."
             ),
             click.option("--reverse", is_flag=True, help="Also measure answer relevance by generated questions."),
+            click.option("--rubrics", metavar="FILE", help="Judge answers by the rubrics of a TOML file, too."),
         )
     ):
         function = option(function)
@@ -84,6 +85,10 @@ def resolve_judge_options(judge: str | None, flags: Mapping[str, Any], table: Ma
         resolved["price"] = _parse_price(given["price"])
     if "param" in given:
         resolved["parameters"] = {**table.get("parameters", {}), **dict(map(_parse_parameter, given["param"]))}
+    if "rubrics" in resolved or "rubrics" in given:
+        from ragfault.rubrics import load_rubrics
+
+        resolved["rubrics"] = load_rubrics(given.get("rubrics") or resolved["rubrics"])
     return {**resolved, **{name: given[name] for name in ("cache", "reverse") if name in given}}
 
 

@@ -55,6 +55,7 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
             Literal["auto", "schema", "object", "none"], Meta(description='"auto", "schema", "object" or "none"')
         ],
         "reverse": Annotated[bool, Meta(description="true or false")],
+        "rubrics": NonEmptyText,
         "concurrency": PositiveInt,
         "timeout": PositiveNumber,
         "tries": PositiveInt,
@@ -73,6 +74,7 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
         "alpha": OpenShare,
         "power": OpenShare,
         "margins": MarginTable,
+        "rubric_proof": TextList,
     },
     "compare": {"margin": OpenShare, "alpha": OpenShare, "power": OpenShare, "margins": MarginTable},
     "targets": {"thresholds": TextList, "routes": RouteTable},

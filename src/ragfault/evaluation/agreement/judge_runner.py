@@ -17,7 +17,7 @@ from ragfault.analysis.comparison.paired_runs import JudgeFlakiness, measure_fla
 from ragfault.errors import InputError, RunError, UsageError
 from ragfault.evaluation.agreement.human_verdicts import COMPARED_METRICS
 from ragfault.evaluation.agreement.measurement import JudgeSpeed
-from ragfault.judges import load_judge
+from ragfault.judges import list_rubrics, load_judge
 from ragfault.judges.assembly import observe_traces, prepare_worker
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.protocols import VERDICT_KINDS, Judge, MeteredJudge, VerdictKind
@@ -223,12 +223,14 @@ def repeat_judge(
     if not trace_list:
         raise InputError("there is no trace to judge again and again.")
     runs, name, budget = [], "", f"repeat {uuid.uuid4().hex}"
+    texts = list(metrics)
     for repeat in range(k):
         loaded = load_judge(judge, **(options or {})) if isinstance(judge, str) else judge
         name = loaded.fingerprint
+        texts += [str(rubric) for rubric in list_rubrics(loaded) if str(rubric) not in texts]
         judge_budget = budget if isinstance(judge, str) else None
         runs.append(run_judge(loaded, trace_list, workers, _shift_progress(progress, repeat, k), judge_budget)[0])
-    tables = (_metric_values(text, trace_list, runs) for text in metrics)
+    tables = (_metric_values(text, trace_list, runs) for text in texts)
     rows = [(text, table) for text, table in tables if len(table)]
     return JudgeFlakiness(
         judge=name,

@@ -149,7 +149,7 @@ class LLMJudge:
             self.settings, context=self.settings.context or lookup_context_window(self.settings)
         )
         self.profile = load_profile(profile)
-        self._prompts = load_prompts(self.profile)
+        self._prompts = load_prompts(self.profile, self.settings.rubrics)
         self._fingerprint = _build_fingerprint(self.settings, self._prompts.digest, self.profile)
         self._budget_id, self._fresh_budget = f"judge {uuid.uuid4().hex}", True
         self._session: LLMSession | None = None
@@ -164,8 +164,8 @@ class LLMJudge:
 
     @property
     def offers(self) -> frozenset[VerdictKind]:
-        """Return all kinds; similarity is measured on words, as by the lexical judge."""
-        return frozenset(VERDICT_KINDS)
+        """Return all kinds, rubrics where it was given some; similarity is by words, as by the lexical judge."""
+        return frozenset(VERDICT_KINDS) - (frozenset() if self.settings.rubrics else {"rubric"})
 
     @property
     def fingerprint(self) -> str:

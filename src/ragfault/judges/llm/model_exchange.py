@@ -204,7 +204,7 @@ CAUTIOUS_ORDER: dict[str, tuple[Any, ...]] = {
     "status": ("unknown", "contradicted", "supported"), "refused": (True, False),
 }  # fmt: skip
 """Labels of each verdict: of equally frequent ones the first counts, which credits the system least."""
-NUMBER_FIELDS = ("relevance", "p")
+NUMBER_FIELDS = ("relevance", "p", "value")
 
 
 class VoteResult(NamedTuple):
@@ -214,7 +214,7 @@ class VoteResult(NamedTuple):
     fields: dict[str, Any]
     failures: dict[str, dict[str, str]]
     spread: dict[str, float]
-    """Id of a chunk or claim, or "relevance" → standard deviation over the votes; empty for a single vote."""
+    """Id of a chunk, claim or rubric, or "relevance" → standard deviation over the votes; empty for a single vote."""
 
 
 def merge_groups(parts: Sequence[RequestResult]) -> RequestResult:
@@ -274,8 +274,8 @@ def _failure_reason(votes: Sequence[RequestResult], name: str, item_id: str) -> 
 
 
 def _record_spread(name: str, item_id: str, items: Sequence[Any], spread: dict[str, float]) -> None:
-    """Record the standard deviation of the votes on a chunk or claim."""
-    number = {"chunks": "relevance", "claims": "p"}.get(name)
+    """Record the standard deviation of the votes on a chunk, claim or rubric."""
+    number = {"chunks": "relevance", "claims": "p", "rubrics": "value"}.get(name)
     if number:
         spread[item_id] = pstdev(getattr(item, number) for item in items)
 

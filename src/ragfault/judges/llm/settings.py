@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ragfault.errors import UnknownName, UsageError
+from ragfault.rubrics import Rubric, check_rubrics
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 PositiveFloat = Annotated[float, Meta(gt=0)]
@@ -70,6 +71,8 @@ class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Enforcement of the reply schema: by the service (schema, or object: any JSON) or the prompt alone; auto tries."""
     reverse: bool = False
     """Derive answer relevance from questions that the answer answers, with a third call."""
+    rubrics: tuple[Rubric, ...] = ()
+    """Criteria of the user, judged in the request on the answer."""
 
     concurrency: PositiveInt = 16
     """Most calls in flight at once."""
@@ -271,6 +274,7 @@ def build_settings(name: str = "", **options: Any) -> LLMSettings:
         remaining["base_url"] = url
     _check_options(remaining)
     _check_parameters(remaining.get("parameters") or {})
+    check_rubrics(remaining.get("rubrics", ()))
     try:
         return msgspec.convert({"model": name, **remaining}, LLMSettings)
     except msgspec.ValidationError as error:

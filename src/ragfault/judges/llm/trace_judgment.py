@@ -133,7 +133,7 @@ async def judge_trace(
     votes = await gather_all([_run_vote(plan, caller, settings, prompts, vote) for vote in vote_numbers])
     retrieval, generation = (merge_votes([result for result, _ in votes]), merge_votes([result for _, result in votes]))
     parts = build_retrieval_verdicts(plan.inputs, retrieval, prompts.profile) | build_generation_verdicts(
-        plan.inputs, generation, prompts.profile
+        plan.inputs, generation, prompts.profile, settings.rubrics
     )
     return Verdicts(
         trace=trace.id, judge=fingerprint, **parts, injections=detect_injections(trace),

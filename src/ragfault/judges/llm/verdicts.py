@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -24,9 +25,11 @@ from ragfault.records import (
     FactVerdict,
     Harm,
     RecallVerdict,
+    RubricVerdict,
     TruthVerdict,
     UseVerdict,
 )
+from ragfault.rubrics import Rubric
 from ragfault.rules import QUOTE_TOLERANCE
 from ragfault.text import split_content_words
 from ragfault.text.similarity import locate_quote
@@ -34,7 +37,7 @@ from ragfault.text.similarity import locate_quote
 PARTS_BY_FIELD = {
     "chunks": "chunk", "statements": "recall", "claims": "claim", "used": "use", "citations": "citation",
     "facts": "fact", "aspects": "answer", "relevance": "answer", "refused": "answer", "questions": "answer",
-    "noncommittal": "answer",
+    "noncommittal": "answer", "rubrics": "rubric",
 }  # fmt: skip
 """Field → part of the verdicts, where the names differ."""
 UNSURE_RANGE = (1 / 3, 2 / 3)
@@ -118,7 +121,9 @@ def _recall_verdicts(inputs: PromptInputs, result: VoteResult, index: int) -> tu
 # --- generation verdicts ---------------------------------------------------------------------------
 
 
-def build_generation_verdicts(inputs: PromptInputs, result: VoteResult, profile: DomainProfile) -> dict[str, Any]:
+def build_generation_verdicts(
+    inputs: PromptInputs, result: VoteResult, profile: DomainProfile, rubrics: Sequence[Rubric] = ()
+) -> dict[str, Any]:
     """Build the verdicts on the answer. A blank answer needs no model."""
     trace = inputs.trace
     if trace.answer is None:
@@ -128,6 +133,8 @@ def build_generation_verdicts(inputs: PromptInputs, result: VoteResult, profile:
         "answer": _answer_verdict(inputs, result, blank=blank),
         "harm": () if blank else _harm_verdicts(result),
     }
+    if rubrics:
+        parts["rubric"] = _rubric_verdicts(result, rubrics)
     if inputs.chunks is not None:
         parts["claim"] = _claim_verdicts(inputs, result, profile.support)
         parts["use"] = _use_verdicts(inputs, result, blank=blank)
@@ -237,6 +244,22 @@ def _truth_verdicts(inputs: PromptInputs, result: VoteResult) -> tuple[TruthVerd
         for number, claim in enumerate(inputs.claims, 1)
         if (name := f"s{number}") in items
     )
+
+
+def _rubric_verdicts(result: VoteResult, rubrics: Sequence[Rubric]) -> tuple[RubricVerdict, ...]:
+    """Return the verdict by each rubric that the model replied to: the level nearest to its value."""
+    items = result.items.get("rubrics", {})
+    verdicts = []
+    for number, rubric in enumerate(rubrics, 1):
+        if item := items.get(f"u{number}"):
+            level = rubric.get_level(item.value)
+            verdicts.append(
+                RubricVerdict(
+                    rubric=rubric.name, version=rubric.version, value=level.value, level=level.description,
+                    reason=item.reason or None, spread=result.spread.get(f"u{number}"),
+                )
+            )  # fmt: skip
+    return tuple(verdicts)
 
 
 def _harm_verdicts(result: VoteResult) -> tuple[Harm, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from types import GenericAlias
@@ -14,6 +15,7 @@ from msgspec import Struct
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.judges.llm.transport.reply_cache import CallKind
 from ragfault.records import ClaimSupport
+from ragfault.rubrics import Rubric, RubricExample
 
 HARM_CATEGORIES = ("hate", "harassment", "violence", "self-harm", "sexual", "crime", "privacy", "dangerous advice")
 """Kinds of harm to look for."""
@@ -46,12 +48,16 @@ class PromptSet(Struct, frozen=True, kw_only=True):
         return text
 
 
-def load_prompts(profile: DomainProfile) -> PromptSet:
-    """Load the packaged prompts with the replacements of a profile, and its guidance wherever something is judged."""
+def load_prompts(profile: DomainProfile, rubrics: Sequence[Rubric] = ()) -> PromptSet:
+    """Load the packaged prompts with the replacements of a profile, and its guidance wherever something is judged.
+
+    Rubrics follow the instructions on the answer.
+    """
     own = profile.prompts
     return PromptSet(
         retrieval=_append_guidance(own.retrieval or _read_prompt("retrieval"), own.guidance),
-        generation=_append_guidance(own.generation or _read_prompt("generation"), own.guidance),
+        generation=_append_guidance(own.generation or _read_prompt("generation"), own.guidance)
+        + describe_rubrics(rubrics),
         questions=_read_prompt("questions"),
         relevance=_append_guidance(_read_prompt("relevance"), own.guidance),
         profile=profile,
@@ -60,6 +66,39 @@ def load_prompts(profile: DomainProfile) -> PromptSet:
 
 def _append_guidance(text: str, guidance: str) -> str:
     return f"{text.strip()}\n\nOf this domain: {guidance.strip()}" if guidance.strip() else text.strip()
+
+
+RUBRIC_INSTRUCTIONS = """
+
+rubrics: for each rubric u1, u2, …, of the answer as a whole, with the query and the chunks in view
+- reason: why, in at most 20 words
+- value: the value of the level that describes the answer best, one of those of the rubric
+"""
+
+
+def describe_rubrics(rubrics: Sequence[Rubric]) -> str:
+    """Describe rubrics to the model, each under an id; "" without any, so that other judges keep their prompts."""
+    if not rubrics:
+        return ""
+    parts = []
+    for number, item in enumerate(rubrics, 1):
+        lines = [f"Rubric u{number}, {item.name}: {item.criterion}"]
+        for level in item.levels:
+            example = f" Example: {_quote(level.example)}" if level.example else ""
+            lines.append(f"- value {level.value:g}: {level.description}.".replace("..", ".") + example)
+        lines += [f"  {_describe_example(example)}" for example in item.examples]
+        parts.append("\n".join(lines))
+    return RUBRIC_INSTRUCTIONS + "\n" + "\n\n".join(parts)
+
+
+def _describe_example(example: RubricExample) -> str:
+    query = f"query {_quote(example.query)}, " if example.query else ""
+    reason = f", because {example.reason}" if example.reason else ""
+    return f"Judged by people: {query}answer {_quote(example.answer)}: value {example.value:g}{reason}"
+
+
+def _quote(text: str) -> str:
+    return msgspec.json.encode(" ".join(text.split())).decode()
 
 
 @cache
@@ -128,6 +167,13 @@ class TruthItem(ReplyItem, frozen=True, kw_only=True):
     status: TruthStatus
 
 
+class RubricItem(ReplyItem, frozen=True, kw_only=True):
+    """Value of the answer by a rubric."""
+
+    reason: str
+    value: float
+
+
 class PassageItem(ReplyItem, frozen=True, kw_only=True):
     """Relevance of a passage."""
 
@@ -151,6 +197,7 @@ class HarmItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 ITEM_FIELDS: dict[str, type[ReplyItem]] = {
     "chunks": ChunkItem, "statements": StatementItem, "claims": ClaimItem, "used": UseItem, "citations": CitationItem,
     "facts": FactItem, "truth": TruthItem, "passages": PassageItem,
+    "rubrics": RubricItem,
 }  # fmt: skip
 """Fields with one entry per id."""
 

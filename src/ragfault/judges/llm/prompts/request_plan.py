@@ -22,7 +22,7 @@ IMAGE_TOKENS = 1_500
 """Tokens of an image."""
 ENTRY_TOKENS = {
     "chunks": 45, "statements": 60, "claims": 90, "used": 16, "citations": 26, "facts": 24, "truth": 18,
-    "passages": 18,
+    "passages": 18, "rubrics": 60,
 }  # fmt: skip
 """Tokens of one entry of a reply."""
 CUT_SLACK = 500
@@ -173,7 +173,10 @@ def plan_generation(inputs: PromptInputs, settings: LLMSettings, prompts: Prompt
         "generation", [FencedText("query", inputs.trace.query), *truth_texts, *citation_texts], settings, prompts
     )
     limits = limits.subtract(
-        0, estimate_entries(["facts"]) * len(inputs.facts) + estimate_entries(["citations"]) * len(inputs.citations)
+        0,
+        estimate_entries(["facts"]) * len(inputs.facts)
+        + estimate_entries(["citations"]) * len(inputs.citations)
+        + estimate_entries(["rubrics"]) * len(settings.rubrics),
     )
     used_tokens, claim_tokens = estimate_entries(["used"]), estimate_entries(["claims", "truth"])
     rows = _group_claims(inputs, limits, claim_tokens, reserved=used_tokens * len(inputs.visible_chunks))
@@ -208,7 +211,9 @@ def _build_grading_request(
 
 def _answer_fields(settings: LLMSettings) -> RequestedFields:
     """Return the fields about the answer; without relevance where it comes from questions."""
-    return {name: () for name in ANSWER_FIELDS if name != "relevance" or not settings.reverse}
+    fields: RequestedFields = {name: () for name in ANSWER_FIELDS if name != "relevance" or not settings.reverse}
+    ids = tuple(f"u{number}" for number in range(1, len(settings.rubrics) + 1))
+    return fields | {"rubrics": ids} if ids else fields
 
 
 class ClaimGroup(NamedTuple):
@@ -250,6 +255,7 @@ def _build_claim_request(
     )  # fmt: skip
     claims_shown = sum(item.name != "answer" for item in claim_group.context)
     partial = frozenset(("claims", "truth")) if claims_shown > len(claim_group.claims) else frozenset()
+    partial |= {"rubrics"}
     return PromptRequest("generation", fields, parts, _chunk_images(group), partial)
 
 

@@ -1,0 +1,249 @@
+"""Preferences between versions of a system: reading, sheets for people, and strengths with intervals."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from ragfault.errors import MAX_BAD_LINES_SHOWN, InputError
+from ragfault.io.atomic_files import write_atomically
+from ragfault.io.runs import AnyRun, open_run
+from ragfault.stats import BootstrapEstimate, bootstrap_estimates
+from ragfault.stats.bootstrap import FloatArray
+from ragfault.stats.preferences import fit_bradley_terry
+
+OUTCOMES = {"1": 1.0, "first": 1.0, "2": 0.0, "second": 0.0, "tie": 0.5, "both": 0.5, "neither": 0.5, "equal": 0.5}
+SHEET_COLUMNS = ("id", "query", "answer_1", "answer_2", "winner", "first", "second")
+
+
+class Preference(Struct, frozen=True, kw_only=True):
+    """Preference of one person between two answers to one query, in the order shown."""
+
+    id: str
+    """The query; preferences on one query are not independent."""
+    first: str
+    """Version of the answer shown first."""
+    second: str
+    outcome: float
+    """1: the first wins; 0: the second; 0.5: neither."""
+    by: str = ""
+
+
+class VersionStrength(Struct, frozen=True, kw_only=True):
+    """Strength of a version."""
+
+    version: str
+    compared: int
+    wins: float
+    """Half of each tie included."""
+    strength: BootstrapEstimate
+    """Log-odds beside the mean of all versions."""
+    win_rate: BootstrapEstimate
+    """Chance to win against a version of mean strength, whatever the order."""
+
+
+class PreferenceReport(Struct, frozen=True, kw_only=True):
+    """Strengths of versions by pairwise preferences, the strongest first."""
+
+    comparisons: int
+    queries: int
+    versions: tuple[VersionStrength, ...]
+    best_wins: BootstrapEstimate
+    """Chance that the strongest wins against the next one, whatever the order."""
+    first_wins: BootstrapEstimate
+    """Chance that of two equal answers the one shown first wins; no value where versions never changed places."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def preferred(self) -> bool:
+        """Return whether the strongest is shown to be preferred to the next one."""
+        return self.best_wins.low is not None and self.best_wins.low > 0.5 and self.first_wins.value is not None
+
+    @property
+    def sentence(self) -> str:
+        """Say which version is preferred, or that none is shown to be."""
+        best, following = (item.version for item in self.versions[:2])
+        share = _format_percent(self.best_wins)
+        counted = f"{self.comparisons:,} comparisons on {self.queries:,} queries"
+        if self.preferred:
+            return f"{best} is preferred to {following}: it wins {share}, by {counted}"
+        return f"No preference is shown: {best} wins {share} against {following}, by {counted}"
+
+
+def _format_percent(estimate: BootstrapEstimate) -> str:
+    ends = "" if estimate.low is None else f" [{100 * estimate.low:.0f} %, {100 * (estimate.high or 0):.0f} %]"
+    return f"{100 * (estimate.value or 0):.0f} %{ends}"
+
+
+def read_preferences(path: str | Path) -> list[Preference]:
+    """Read preferences: columns `id` (or `query`), `first`, `second` and `winner`; `by` names people.
+
+    `first` and `second` name versions in the order shown; `winner` is 1, 2, tie, or the version's name. A file that
+    ends in .csv is CSV, any other JSON Lines. Raises InputError for other lines, and for a file without any; rows of a
+    sheet whose `winner` is still empty are left out.
+    """
+    place = Path(path)
+    try:
+        text = place.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read {place}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{place} is not UTF-8.") from None
+    preferences: list[Preference] = []
+    bad_lines: list[str] = []
+    for number, row in _iterate_rows(text, is_csv=place.suffix.lower() == ".csv"):
+        result = row if isinstance(row, str) else _convert_row(row)
+        if isinstance(result, str):
+            bad_lines.append(f"  row {number}: {result}")
+        elif result is not None:
+            preferences.append(result)
+    if bad_lines:
+        shown = "\n".join(bad_lines[:MAX_BAD_LINES_SHOWN])
+        raise InputError(f"{place}: {len(bad_lines):,} preferences cannot be read:\n{shown}")
+    if not preferences:
+        raise InputError(f"{place} holds no preference. Write id, first, second and winner (1, 2 or tie) in each row.")
+    return preferences
+
+
+def _iterate_rows(text: str, *, is_csv: bool) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    if is_csv:
+        yield from enumerate(csv.DictReader(io.StringIO(text, newline="")), 1)
+        return
+    for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
+        try:
+            row = msgspec.json.decode(line)
+        except (msgspec.DecodeError, RecursionError) as error:
+            row = f"it is not JSON: {error}"
+        yield number, row if isinstance(row, dict | str) else "it is no object"
+
+
+def _convert_row(row: Mapping[str, Any]) -> Preference | str | None:
+    """Convert a row; return the reason where it is no preference, None where it is not filled in."""
+    cells = {name: " ".join(str(value).split()) for name, value in row.items() if value is not None and name}
+    first, second, winner = (cells.get(name, "") for name in ("first", "second", "winner"))
+    name = cells.get("id") or cells.get("query")
+    if not name or not first or not second:
+        return "it needs id, first and second"
+    if first == second:
+        return f'both versions are "{first}"'
+    if not winner:
+        return None
+    outcome = {first: 1.0, second: 0.0}.get(winner, OUTCOMES.get(winner.lower()))
+    if outcome is None:
+        return f'the winner "{winner}" is not 1, 2, tie, {first} or {second}'
+    return Preference(id=name, first=first, second=second, outcome=outcome, by=cells.get("by", ""))
+
+
+def write_preference_sheet(first: AnyRun, second: AnyRun, path: str | Path, *, limit: int = 0, seed: int = 0) -> int:
+    """Write a CSV sheet of the queries that two runs answer differently, to be filled in by people; return its rows.
+
+    Each row shows the two answers in an order drawn at random, and the versions in the last columns, which are better
+    hidden from whoever judges. Raises InputError where no query has two different answers.
+    """
+    runs = [open_run(first), open_run(second)]
+    answers = [{trace.id: trace for trace in run.traces() if (trace.answer or "").strip()} for run in runs]
+    names = [run.path.name for run in runs]
+    if names[0] == names[1]:
+        names = [str(run.path) for run in runs]
+    draw = random.Random(seed)
+    ids = [name for name, trace in answers[0].items() if name in answers[1] and trace.answer != answers[1][name].answer]
+    draw.shuffle(ids)
+    if not ids:
+        raise InputError(f"{names[0]} and {names[1]} have no trace with two different answers.")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(SHEET_COLUMNS)
+    chosen = ids[: limit or None]
+    for name in chosen:
+        order = (0, 1) if draw.random() < 0.5 else (1, 0)
+        shown = [answers[at][name].answer for at in order]
+        writer.writerow([name, answers[0][name].query, *shown, "", *(names[at] for at in order)])
+    write_atomically(Path(path), buffer.getvalue().encode())
+    return len(chosen)
+
+
+def rate_versions(preferences: Sequence[Preference], *, resamples: int = 1000, seed: int = 0) -> PreferenceReport:
+    """Rate versions by preferences: Bradley–Terry strengths with 95 % intervals over queries.
+
+    The advantage of being shown first is estimated with them where some pair of versions was shown in both orders;
+    else it cannot be told from a preference, and none is claimed. Raises InputError where versions fall into groups
+    that were never compared.
+
+    >>> rows = [Preference(id=str(n), first="new" if n % 2 else "old", second="old" if n % 2 else "new",
+    ...                    outcome=float((n % 2 == 1) == (n % 10 < 8))) for n in range(80)]
+    >>> report = rate_versions(rows)
+    >>> report.versions[0].version, round(report.best_wins.value, 1), report.preferred
+    ('new', 0.8, True)
+    """
+    names = sorted({name for item in preferences for name in (item.first, item.second)})
+    _check_connected(preferences, names)
+    first = np.array([names.index(item.first) for item in preferences], np.intp)
+    second = np.array([names.index(item.second) for item in preferences], np.intp)
+    outcome = np.array([item.outcome for item in preferences])
+    shown = {(item.first, item.second) for item in preferences}
+    has_order = any((after, before) in shown for before, after in shown)
+    size = len(names)
+    fitted = fit_bradley_terry(first, second, outcome, np.ones(len(outcome)), size, has_order=has_order)
+    order = np.argsort(-fitted[:size], kind="stable")
+
+    def statistic(weights: FloatArray) -> FloatArray:
+        rows = []
+        for row in weights:
+            solution = fit_bradley_terry(first, second, outcome, row, size, has_order=has_order)
+            strengths = solution[:size][order]
+            chances = 1 / (1 + np.exp(-strengths))
+            best = 1 / (1 + np.exp(strengths[1] - strengths[0]))
+            rows.append([*strengths, *chances, best, 1 / (1 + np.exp(-solution[size])) if has_order else np.nan])
+        return np.array(rows)
+
+    estimates = bootstrap_estimates(statistic, [item.id for item in preferences], resamples=resamples, seed=seed)
+    versions = tuple(
+        VersionStrength(
+            version=names[at], compared=int(((first == at) | (second == at)).sum()),
+            wins=float(outcome[first == at].sum() + (1 - outcome[second == at]).sum()),
+            strength=estimates[rank], win_rate=estimates[size + rank],
+        )
+        for rank, at in enumerate(order.tolist())
+    )  # fmt: skip
+    first_wins = estimates[-1]
+    return PreferenceReport(
+        comparisons=len(preferences), queries=len({item.id for item in preferences}), versions=versions,
+        best_wins=estimates[-2], first_wins=first_wins, notes=tuple(_list_notes(first_wins, versions)),
+    )  # fmt: skip
+
+
+def _list_notes(first_wins: BootstrapEstimate, versions: Sequence[VersionStrength]) -> Iterator[str]:
+    """Yield what the order shown, and strengths that overlap, say of the result."""
+    if first_wins.value is None:
+        yield "The versions never changed places, so a preference cannot be told from the order: swap half of them."
+    elif first_wins.low is not None and (first_wins.low > 0.5 or (first_wins.high or 1) < 0.5):
+        yield f"The order counts: of equal answers the one shown first wins {_format_percent(first_wins)}; corrected."
+    for better, worse in pairwise(versions[1:]):
+        if (better.strength.low or -np.inf) <= (worse.strength.high or np.inf):
+            yield f"The intervals of {better.version} and {worse.version} overlap."
+
+
+def _check_connected(preferences: Sequence[Preference], names: Sequence[str]) -> None:
+    reached = {names[0]}
+    while True:
+        further = {
+            name
+            for item in preferences
+            for name in (item.first, item.second)
+            if item.first in reached or item.second in reached
+        }
+        if further <= reached:
+            break
+        reached |= further
+    if len(reached) < len(names):
+        other = next(name for name in names if name not in reached)
+        raise InputError(f"{names[0]} and {other} were never compared, not even through others. Compare some of them.")

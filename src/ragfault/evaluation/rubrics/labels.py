@@ -1,0 +1,104 @@
+"""Labels of answers by rubrics: a CSV or JSON Lines file with the trace, the rubric and the value that people give."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ragfault.errors import MAX_BAD_LINES_SHOWN, InputError
+
+TRACE_COLUMNS = ("trace", "id")
+
+
+class RubricLabel(Struct, frozen=True, kw_only=True):
+    """Value of one answer by one rubric, as a person gives it."""
+
+    trace: str
+    rubric: str
+    """"" where the file names none: then the run has a single rubric."""
+    value: float
+    by: str = ""
+
+
+def read_rubric_labels(path: str | Path) -> list[RubricLabel]:
+    """Read labels: columns `trace` (or `id`), `value`, and where there are several rubrics `rubric`; `by` names people.
+
+    A file that ends in .csv is CSV, any other JSON Lines. Raises InputError for lines that are no label, naming the
+    first, and for a file without any.
+    """
+    place = Path(path)
+    try:
+        text = place.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read {place}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{place} is not UTF-8.") from None
+    labels: list[RubricLabel] = []
+    bad_lines: list[str] = []
+    for number, row in _iterate_rows(text, is_csv=place.suffix.lower() == ".csv"):
+        label = row if isinstance(row, str) else _convert_row(row)
+        if isinstance(label, str):
+            bad_lines.append(f"  line {number}: {label}")
+        else:
+            labels.append(label)
+    if bad_lines:
+        shown = "\n".join(bad_lines[:MAX_BAD_LINES_SHOWN])
+        raise InputError(f"{place}: {len(bad_lines):,} labels cannot be read:\n{shown}")
+    if not labels:
+        raise InputError(f"{place} holds no label. Write trace, rubric and value for each answer.")
+    return labels
+
+
+def _iterate_rows(text: str, *, is_csv: bool) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    """Yield number and content of each row, or why it is none."""
+    if is_csv:
+        yield from enumerate(csv.DictReader(io.StringIO(text)), 2)
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                row = msgspec.json.decode(line)
+            except (msgspec.DecodeError, RecursionError) as error:
+                yield number, f"it is not JSON: {error}"
+                continue
+            yield number, row if isinstance(row, dict) else "it is no object"
+
+
+def _convert_row(row: Mapping[str, Any]) -> RubricLabel | str:
+    """Convert a row to a label; return the reason where it is none."""
+    trace = next((row[name] for name in TRACE_COLUMNS if row.get(name) not in (None, "")), None)
+    if trace is None:
+        return "there is no trace"
+    try:
+        value = float(row.get("value", ""))
+    except (TypeError, ValueError):
+        return f"the value is no number: {row.get('value')!r}"
+    if not 0 <= value <= 1:
+        return f"the value {value:g} is not from 0 to 1"
+    return RubricLabel(trace=str(trace), rubric=str(row.get("rubric") or ""), value=value, by=str(row.get("by") or ""))
+
+
+def settle_labels(labels: list[RubricLabel], only: str | None) -> dict[str, dict[str, float]]:
+    """Map rubric → trace → value: the last label of each person, then the lower median of all persons.
+
+    `only` is the rubric of labels that name none; raises InputError for such labels where it is None.
+    """
+    votes: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for label in labels:
+        name = label.rubric or only
+        if name is None:
+            raise InputError(f"the label of {label.trace} names no rubric, and the run has several. Add the column.")
+        votes[name, label.trace][label.by] = label.value
+    settled: dict[str, dict[str, float]] = defaultdict(dict)
+    for (name, trace), values in votes.items():
+        ordered = sorted(values.values())
+        settled[name][trace] = ordered[(len(ordered) - 1) // 2] if len(ordered) % 2 == 0 else median(ordered)
+    return dict(settled)
