@@ -143,12 +143,12 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     check_gold_mode(gold)
     check_free(out, force=force)
     given_options = add_rubrics(judge, options, [item for item in metrics if isinstance(item, Rubric)])
-    metrics = [metrics] if isinstance(metrics, str) else [str(item) for item in metrics]
-    selected = select_metrics(metrics)
+    requested = [metrics] if isinstance(metrics, str) else [str(item) for item in metrics]
+    selected = select_metrics(requested)
     judge = _resolve_judge(judge, given_options, profile, calibration, selected)
     selected = add_rubric_metrics(selected, judge)
     _check_workers(workers, batch, judge, executor, on_notice)
-    for line in (*_explain_missing_metrics(metrics), *answered(metrics)):
+    for line in (*_explain_missing_metrics(requested), *answered(requested)):
         on_notice(line)
     source_names = describe_input(trace_source)
     with lock_run(out) as run_folder, open_input_folder(run_folder) as input_folder:
