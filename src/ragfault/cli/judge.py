@@ -467,7 +467,7 @@ def rubric(run: str, labels: str, flakiness: str | None, seed: int, **options: A
     from ragfault.analysis.comparison.paired_runs import load_flakiness
     from ragfault.evaluation.rubrics.labels import read_rubric_labels
     from ragfault.evaluation.rubrics.measurement import measure_rubrics
-    from ragfault.reports.terminal.rubrics import render_rubrics_terminal
+    from ragfault.reports.terminal.judges import render_rubrics_terminal
 
     measured = measure_rubrics(
         run, read_rubric_labels(labels), flakiness=load_flakiness(flakiness) if flakiness else None, seed=seed

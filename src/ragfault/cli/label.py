@@ -374,7 +374,7 @@ def prefer(
     """
     from ragfault.evaluation.agreement.preferences import rate_versions, read_preferences, write_preference_sheet
     from ragfault.reports.output import check_output_path
-    from ragfault.reports.terminal.rubrics import render_preferences_terminal
+    from ragfault.reports.terminal.judges import render_preferences_terminal
 
     if len(sources) > 2 or (len(sources) == 2) != (out is not None):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Judges in the terminal: cards, comparison, and flakiness."""
+"""Judges in the terminal: cards, comparison, flakiness, rubrics and preferences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import shutil
 from typing import TYPE_CHECKING
 
 from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
+from ragfault.analysis.rubric_proofs import RubricMeasurement, RubricProof
 from ragfault.evaluation.agreement import JudgeComparison, JudgeDisagreement
+from ragfault.evaluation.agreement.preferences import PreferenceReport
 from ragfault.judges.cards import CardEntry, JudgeCard
 from ragfault.reports.format import clean_text, clip_text
 from ragfault.reports.markdown.scorecard import build_markdown_table as piped
@@ -294,3 +296,52 @@ def format_reasons(split: JudgeDisagreement) -> list[str]:
     """Format the reasons that the judges give."""
     places = zip(("first", "second"), split.reasons, strict=True)
     return [f"{place}: {clip_text(reason, 300)}" for place, reason in places if reason]
+
+
+def render_rubrics_terminal(measurement: RubricMeasurement, *, width: int | None = None, color: bool = False) -> str:
+    """Render how far the rubrics of a judge agree with people and with themselves."""
+    from rich.text import Text
+
+    usable, total = len(measurement.usable), len(measurement.proofs)
+    parts: list[RenderableType] = [
+        Text(f"{usable} of {format_count(total, 'rubric')} may decide a gate", style="bold"),
+        Text(f"judge {clean_text(measurement.judge)}", style="dim"),
+        Text(""),
+        build_text_table(
+            ("rubric", "labels:", "agree", "kappa", "repeated:", "alike:"),
+            [_format_row(proof) for proof in measurement.proofs],
+        ),
+    ]
+    for proof in measurement.proofs:
+        parts += [Text(f"{proof.rubric}: {problem}") for problem in proof.shortcomings]
+    return render_rich(parts, width=width, color=color)
+
+
+def _format_row(proof: RubricProof) -> list[str]:
+    consistency = MISSING if proof.consistency is None else f"{100 * proof.consistency:.0f} %"
+    return [
+        proof.rubric, f"{proof.labelled:,}", format_interval(proof.agreement, 2), format_interval(proof.kappa, 2),
+        f"{proof.repeated:,}", consistency,
+    ]  # fmt: skip
+
+
+def render_preferences_terminal(report: PreferenceReport, *, width: int | None = None, color: bool = False) -> str:
+    """Render which version people prefer, and how strongly."""
+    from rich.text import Text
+
+    parts: list[RenderableType] = [
+        Text(clean_text(report.sentence), style="bold"),
+        Text(""),
+        build_text_table(
+            ("version", "compared:", "wins:", "strength", "chance against the mean"),
+            [
+                [
+                    clean_text(item.version), f"{item.compared:,}", f"{item.wins:g}", format_interval(item.strength, 2),
+                    format_interval(item.win_rate, 2),
+                ]
+                for item in report.versions
+            ],
+        ),
+    ]  # fmt: skip
+    parts += [Text(clean_text(note)) for note in report.notes]
+    return render_rich(parts, width=width, color=color)
