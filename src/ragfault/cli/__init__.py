@@ -38,6 +38,7 @@ COMMANDS = {
     "lint": ("ragfault.cli.retrieval", "Check a pipeline or a run for six pitfalls of retrieval."),
     "savings": ("ragfault.cli.retrieval", "Estimate what better retrieval saves."),
     "relevance": ("ragfault.cli.retrieval", "Score documents against a query, by one judge or several."),
+    "stores": ("ragfault.cli.studies.stores", "Measure what approximate search in vector stores misses."),
     "judge": ("ragfault.cli.judge", "Measure a judge against human labels."),
     "guard": ("ragfault.cli.guard", "Release answers at run time with a bound on the share of bad ones."),
     "label": ("ragfault.cli.label", "Label traces in the terminal, one key press per verdict."),

@@ -39,6 +39,7 @@ from ragfault.records import Layer, Usage
 from ragfault.reports.terminal.monitoring import describe_drop, summarize_monitor
 from ragfault.reports.terminal.run_history import summarize_history
 from ragfault.reports.wording import combine_verdicts
+from ragfault.retrieval.stores import StoreLoss
 from ragfault.testsets import CorpusAudit, RefreshResult, TestsetDescription
 from ragfault.testsets.pooling import PoolEstimate
 from ragfault.tuning import TuningResult
@@ -277,6 +278,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "lint": (tuple[Pitfall, ...], InputSummary),
     "savings": (Savings,),
     "relevance": (RelevanceDocument,),
+    "stores": (tuple[StoreLoss, ...],),
     "judge measure": (JudgeMeasurement,),
     "judge calibrate": (JudgeCalibration,),
     "judge card": (JudgeCard,),

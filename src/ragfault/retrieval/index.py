@@ -177,6 +177,20 @@ class ChunkIndex:
         """The embedder of the vectors; None: lexical search only."""
         return self._embedder
 
+    @property
+    def vectors(self) -> Array | None:
+        """The vectors of the chunks, a row each; None without an embedder."""
+        return self._vectors
+
+    @property
+    def bm25(self) -> BM25Index | None:
+        """The index of words."""
+        return self._bm25
+
+    def mask_allowed(self, query: Query) -> Array | None:
+        """Return a flag for each chunk that meets the conditions of a query; None where all do."""
+        return self._metadata_index.mask_allowed(query)
+
     def retrieve(self, kind: SearchKind = "hybrid", k: int = 100, **fusion: Any) -> Stage:
         """Return the stage that retrieves the best `k` chunks among those that meet the conditions of the query.
 

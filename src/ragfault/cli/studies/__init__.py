@@ -1,0 +1,1 @@
+"""Commands that study a part of a system on its own."""

@@ -1,0 +1,52 @@
+"""Exact search in memory: the control that every approximate search is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ragfault.errors import OutputError
+from ragfault.retrieval.index import Array
+from ragfault.retrieval.stores.store_index import StoreHits
+
+
+class MemoryStore:
+    """Vectors in memory, each compared with the query."""
+
+    name, exact = "memory", True
+
+    def __init__(self, collection: str = "ragfault") -> None:
+        self.collection = collection
+        self._vectors: Array = np.empty((0, 0), np.float32)
+
+    def write(self, vectors: Array) -> None:
+        """Hold these vectors."""
+        if len(self._vectors):
+            raise OutputError("the store in memory holds vectors already. Make another one.")
+        self._vectors = normalize_rows(vectors)
+
+    def count(self) -> int:
+        """Return the number of stored vectors."""
+        return len(self._vectors)
+
+    def search(self, vector: Array, k: int, allowed: Sequence[int] | None) -> StoreHits:
+        """Return the best `k` positions by cosine; equal ones keep their order."""
+        scores = self._vectors @ normalize_rows(np.asarray(vector, np.float32)[None, :])[0]
+        places = np.arange(len(scores)) if allowed is None else np.asarray(allowed, np.int64)
+        order = places[np.argsort(-scores[places], kind="stable")[:k]]
+        return [(int(place), float(scores[place])) for place in order]
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def drop(self) -> None:
+        """Forget the vectors."""
+        self._vectors = np.empty((0, 0), np.float32)
+
+
+def normalize_rows(vectors: Array) -> Array:
+    """Return vectors of length 1; one of length 0 stays as it is."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: Array = np.divide(vectors, length, out=np.zeros_like(vectors, dtype=np.float32), where=length > 0)
+    return scaled
