@@ -58,6 +58,8 @@ VERBS = {
     "guard replay": ("{demo}/v2", "{demo}/policy.toml"),
     "testset make": ("{demo}/handbook/documents", "-o", "{out}/set.jsonl", "-n", "20"),
     "testset convert": ("{demo}/handbook/questions.jsonl", "{out}/ragas.jsonl", "--to", "ragas"),
+    "testset nuggets": ("{demo}/handbook/questions.jsonl", "-o", "{out}/nuggets.jsonl", "--judge", "lexical"),
+    "testset key": ("{demo}/handbook/questions.jsonl", "{demo}/few-v2.jsonl", "-o", "{out}/keyed.jsonl"),
     "testset describe": ("{demo}/handbook/questions.jsonl", "--corpus", "{demo}/handbook/documents"),
     "testset pool": (
         *("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl", "-o", "{out}/pool.jsonl"),
@@ -146,6 +148,8 @@ ANSWERS = {
     "testset convert": r"104 of 104 items written",
     "testset describe": r"effective size \d+",
     "testset make": r"20 items in ",
+    "testset nuggets": r"\d+ vital and \d+ okay nuggets for \d+ of 104 items",
+    "testset key": r"\d+ of 40 traces",
     "testset pool": r"\d+ passages for 104 items",
     "testset refresh": r"6 of 104 items hold",
     "tune": r"Recommended: ",

@@ -80,3 +80,45 @@ def test_a_set_goes_to_beir_and_back(folder, tmp_path):
     before, after = (list(read_traces(path)) for path in (out, again))
     assert sorted(trace.query for trace in before) == sorted(trace.query for trace in after)
     assert run_command(["testset", "convert", str(beir), str(again)]) == 2
+
+
+def test_a_withheld_set_comes_with_the_corpus_that_it_is_valid_for(folder, tmp_path, capsys):
+    out, reduced = tmp_path / "set.jsonl", tmp_path / "reduced.jsonl"
+    for at, text in enumerate(
+        (
+            "Eva Dahl opened the weather station on Skarvo hill in 1931 with money from a lottery.",
+            "Bicycles travel free on the night ferry between Ulvik and Merrow during the autumn holidays.",
+            "Painters renewed the chapel ceiling after lightning struck its copper roof twice in one week.",
+            "Librarians of Lindal lend telescopes, sewing machines and skis to every resident with a card.",
+        )
+    ):
+        (folder / f"more{at}.md").write_text(text)
+    command = ["testset", "make", str(folder), "-o", str(out), "-n", "8", "--mix", "extractive=0.5,unanswerable=0.5"]
+    assert run_command([*command, "--withhold", "0.5"]) == 2
+    assert run_command([*command, "--withhold", "0.5", "--reduced", str(reduced)]) == 0
+    withheld = [trace for trace in read_traces(out) if trace.answerable is False]
+    assert withheld
+    assert run_command(["testset", "refresh", str(reduced), str(out)]) == 0
+    text = "".join(json.loads(line)["text"] for line in reduced.read_text().splitlines())
+    assert all(trace.metadata["withheld"]["quote"] not in text for trace in withheld)
+
+
+def test_nuggets_of_answers_are_applied_to_those_of_another_system(tmp_path, capsys):
+    items, answers, out = tmp_path / "set.jsonl", tmp_path / "answers.jsonl", tmp_path / "nuggets.jsonl"
+    query = "Who built the quay of Ostrey?"
+    items.write_text(json.dumps({"id": "1", "query": query}) + "\n")
+    text = "Ann Lee built the quay of Ostrey in 1907."
+    answers.write_text(
+        "".join(
+            json.dumps({"id": f"{at}", "query": query, "answer": text, "chunks": [{"id": "c", "text": text}]}) + "\n"
+            for at in range(2)
+        )
+    )
+    command = ["testset", "nuggets", str(items), "-o", str(out), "--judge", "lexical"]
+    assert run_command(command) == 1
+    assert "no reference and no answer" in capsys.readouterr().out
+    assert run_command([*command, "--answers", str(answers), "--force"]) == 0
+    assert next(read_traces(out)).facts == (text,)
+    keyed = tmp_path / "keyed.jsonl"
+    assert run_command(["testset", "key", str(out), str(answers), "-o", str(keyed)]) == 0
+    assert [(trace.id, trace.facts) for trace in read_traces(keyed)] == [("1", (text,)), ("1#2", (text,))]

@@ -9,9 +9,9 @@ import pytest
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.records import Chunk, Document, Trace
 from ragfault.testsets import QueryStyle, fit_style, make_testset
+from ragfault.testsets.making.questions import find_list, match_definition, read_table
+from ragfault.testsets.making.wording import QueryWriter, choose_answer
 from ragfault.testsets.passages import CorpusIndex
-from ragfault.testsets.questions import find_list, match_definition, read_table
-from ragfault.testsets.wording import QueryWriter, choose_answer
 from ragfault.text import split_content_words
 
 

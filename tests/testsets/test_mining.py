@@ -13,7 +13,7 @@ import pytest
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UsageError
 from ragfault.records import Trace
-from ragfault.testsets.mining import mine_queries
+from ragfault.testsets.making.mining import mine_queries
 
 FERRY = "When does the {} ferry to {} leave?"
 FARES = "What is the price of a {} ticket for {}?"

@@ -25,6 +25,23 @@ def explain_no_chunks(trace: Trace, verdicts: Verdicts) -> Undefined:
     return Undefined("the judge offers no chunk verdicts" if verdicts.chunk is None else "no chunk verdicts")
 
 
+def share_facts(trace: Trace, outcomes: Sequence[tuple[str, bool]], okay: float) -> MetricResult:
+    """Return the share of facts that hold, those of `metadata.okay_facts` weighed by `okay`, all others by 1.
+
+    Source: vital and okay nuggets of TREC, Voorhees 2003; TREC RAG 2024 weighs okay ones by 0.5.
+
+    >>> share_facts(Trace(id="1", query="q", metadata={"okay_facts": ["b"]}), [("a", True), ("b", False)], 0.5)
+    0.6666666666666666
+    """
+    listed = trace.metadata.get("okay_facts")
+    lesser = set(map(str, listed)) if isinstance(listed, list | tuple) else set()
+    weights = [okay if fact in lesser else 1.0 for fact, _ in outcomes]
+    total = sum(weights)
+    if total <= 0:
+        return Undefined("no vital fact, and okay ones do not count")
+    return sum(weight for weight, (_, holds) in zip(weights, outcomes, strict=True) if holds) / total
+
+
 @metric(
     layer="retrieval",
     verdicts="chunk",
@@ -141,11 +158,12 @@ def context_ranking(
 
 
 @metric(layer="retrieval", verdicts="recall", fields="facts reference chunks", source="Ragas, RAGChecker")
-def context_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
+def context_recall(trace: Trace, verdicts: Verdicts, *, okay: float = 1.0) -> MetricResult:
     """Share of what a right answer needs that the retrieved chunks support.
 
-    The share of the expected facts (else of the statements of the reference) that the chunks support.
-    In [0, 1]. Undefined with neither facts nor reference.
+    The share of the expected facts (else of the statements of the reference) that the chunks support. Facts that
+    `metadata.okay_facts` lists count `okay` times as much as the others, the vital ones. In [0, 1]. Undefined with
+    neither facts nor reference, and where nothing counts.
     """
     if not trace.facts and not trace.references:
         return Undefined("no facts and no reference")
@@ -155,7 +173,7 @@ def context_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
         return Undefined("the judge offers no recall verdicts")
     if not verdicts.recall:
         return Undefined("the reference makes no statement")
-    return sum(item.covered for item in verdicts.recall) / len(verdicts.recall)
+    return share_facts(trace, [(item.statement, item.covered) for item in verdicts.recall], okay)
 
 
 @metric(layer="retrieval", fields="reference facts chunks", source="exact matching after normalisation")

@@ -6,6 +6,7 @@ import re
 
 from ragfault import text
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
+from ragfault.metrics.context import share_facts
 from ragfault.records import AnswerVerdict, Trace, Verdicts
 from ragfault.rules import COVERAGE_THRESHOLD, agrees_with_key, chunks_cover_query
 
@@ -89,16 +90,17 @@ def answer_relevance(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 
 @metric(layer="generation", verdicts="fact answer", fields="facts answer", source="expected-fact lists")
-def completeness(trace: Trace, verdicts: Verdicts) -> MetricResult:
+def completeness(trace: Trace, verdicts: Verdicts, *, okay: float = 1.0) -> MetricResult:
     """Share of the expected facts that the answer states.
 
-    Expected facts present / expected facts. Without facts, aspects of the query answered / aspects, and
-    the row says so. In [0, 1]. Undefined with neither.
+    Expected facts present / expected facts; those that `metadata.okay_facts` lists count `okay` times as much as the
+    others, the vital ones (nuggets of TREC: `okay=0.5`). Without facts, aspects of the query answered / aspects, and
+    the row says so. In [0, 1]. Undefined with neither, and where nothing counts.
     """
     if not trace.answer:
         return Undefined("no answer")
     if trace.facts and verdicts.fact:
-        return sum(fact.present for fact in verdicts.fact) / len(verdicts.fact)
+        return share_facts(trace, [(item.fact, item.present) for item in verdicts.fact], okay)
     aspects = verdicts.answer.aspects if verdicts.answer else ()
     if not aspects:
         return Undefined("no facts and no aspects")

@@ -180,6 +180,30 @@ class WrittenItems(VerbDocument, frozen=True):
     """Number of items written; BEIR leaves out those without gold."""
 
 
+class WrittenNuggets(VerbDocument, frozen=True):
+    """An evaluation set that was written with nuggets."""
+
+    path: str
+    items: int
+    vital: int
+    """Nuggets without which an answer is incomplete."""
+    okay: int
+    unchanged: int
+    """Items that had facts already."""
+    without: dict[str, int]
+    """Reason → number of items without a nugget."""
+
+
+class KeyedTraces(VerbDocument, frozen=True):
+    """Traces that were written with the answer key of an evaluation set."""
+
+    path: str
+    traces: int
+    """Traces that were read."""
+    matched: int
+    """Traces that ask what an item asks; the others were left out."""
+
+
 class IssuedToken(VerbDocument, frozen=True):
     """A token of a server."""
 
@@ -272,6 +296,8 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "testset make": (WrittenTestset,),
     "testset pool": (WrittenPool, PoolEstimate),
     "testset convert": (WrittenItems,),
+    "testset nuggets": (WrittenNuggets,),
+    "testset key": (KeyedTraces,),
     "testset describe": (TestsetDescription,),
     "testset refresh": (RefreshResult,),
     "testset audit": (CorpusAudit,),

@@ -4,9 +4,9 @@ from ragfault.testsets.anchors import RefreshResult, SpanChange, refresh_testset
 from ragfault.testsets.answerability import score_answerability
 from ragfault.testsets.audit import AuditFinding, CorpusAudit, audit_corpus
 from ragfault.testsets.description import TestsetDescription, describe_testset
-from ragfault.testsets.make import make_testset
+from ragfault.testsets.making.make import make_testset
+from ragfault.testsets.making.wording import QueryStyle, fit_style
 from ragfault.testsets.records import DEFAULT_MIX, QUESTION_KINDS, RejectedItem, TestsetResult
-from ragfault.testsets.wording import QueryStyle, fit_style
 
 __all__ = [
     "DEFAULT_MIX",

@@ -8,6 +8,7 @@ from ragfault.cli.testset.audit import audit
 from ragfault.cli.testset.convert import convert
 from ragfault.cli.testset.describe import describe
 from ragfault.cli.testset.make import make
+from ragfault.cli.testset.nuggets import key, nuggets
 from ragfault.cli.testset.pool import pool
 from ragfault.cli.testset.refresh import refresh
 
@@ -22,5 +23,5 @@ def testset() -> None:
     """Make evaluation sets from a corpus without a key, describe them, and keep them valid as the corpus changes."""
 
 
-for command in (make, describe, pool, refresh, audit, convert):
+for command in (make, describe, pool, nuggets, key, refresh, audit, convert):
     testset.add_command(command)

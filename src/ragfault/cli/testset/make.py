@@ -13,9 +13,12 @@ from ragfault.cli.options.settings import load_settings
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ragfault.judges.llm.judge import LLMGenerator
-    from ragfault.records import Trace
+    from ragfault.records import Document, Trace
     from ragfault.testsets import TestsetResult
+    from ragfault.testsets.making.withheld import WithheldQuestions
 
 
 @click.command(
@@ -25,6 +28,7 @@ Examples:
   ragfault testset make docs/ -o set.jsonl -n 500 --traces logs.jsonl --rejected rejected.jsonl
   ragfault testset make docs/ -o set.jsonl -n 300 --from runs/today
   ragfault testset make docs/ -o set.jsonl --mix extractive=0.8,table=0.2 --seed 7
+  ragfault testset make docs/ -o set.jsonl --withhold 0.05 --reduced reduced.jsonl
   ragfault testset make docs/ -o set.jsonl --judge llm:gpt-5-mini --budget 2 --questions ours.csv"""
 )
 @click.argument("corpus", type=click.Path())
@@ -51,6 +55,18 @@ Examples:
     help="Take up to half of the set from the queries of these traces, sampled by topic, length and route; the others "
     "are in their style. They have no gold.",
 )
+@click.option(
+    "--withhold",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    metavar="SHARE",
+    help="Take this share of the passages out of the corpus, and ask about them what is unanswerable. Needs --reduced.",
+)
+@click.option(
+    "--reduced",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write the corpus without the passages withheld (JSON Lines): the system has to index this one.",
+)
 @click.option("--judge", metavar="llm:MODEL", help="Model that words questions and checks them: llm:PROVIDER/MODEL.")
 @add_llm_options
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
@@ -69,25 +85,28 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     from ragfault.testsets import fit_style, make_testset
     from ragfault.text.number_format import format_cost
 
-    for path in (out, given["rejected"]):
+    if (given["withhold"] is None) != (given["reduced"] is None):
+        raise UsageError(
+            "--withhold SHARE and --reduced FILE go together: the set is only valid for the reduced corpus."
+        )
+    for path in (out, given["rejected"], given["reduced"]):
         check_target(path, force)
     model = _load_model(given["judge"], {name: given[name] for name in LLM_FLAGS})
     own = [] if given["questions"] is None else list(read_traces(given["questions"], notice=print_notice))
     style = _fit_style(given["traces"])
     if given["mined"]:
-        logged = _read_logged(given["mined"])
+        logged = read_logged(given["mined"])
         own += _mine(logged, count // 2, seed)
         style = style or fit_style(logged)
+    mix = _parse_mix(given["mix"])
+    documents: Iterable[Document] = read_documents(corpus, notice=print_notice)
+    if given["withhold"] is not None:
+        withheld = _withhold(list(documents), count, mix, given["withhold"], seed, style)
+        documents, own = withheld.documents, [*own, *withheld.items]
+        mix = {name: share for name, share in (mix or _get_mix(model)).items() if name != "unanswerable"}
+        write_atomically(Path(given["reduced"]), encode_lines(withheld.documents))
     try:
-        result = make_testset(
-            read_documents(corpus, notice=print_notice),
-            count,
-            seed=seed,
-            mix=_parse_mix(given["mix"]),
-            style=style,
-            own=own,
-            model=model,
-        )
+        result = make_testset(documents, count, seed=seed, mix=mix, style=style, own=own, model=model)
     finally:
         if model is not None:
             model.end()
@@ -105,6 +124,28 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
         for note in result.notes:
             print_notice(note)
     return 1 if len(result.items) < count else 0
+
+
+def _get_mix(model: LLMGenerator | None) -> dict[Any, float]:
+    from ragfault.testsets.records import DEFAULT_MIX, MODEL_MIX
+
+    return dict(DEFAULT_MIX if model is None else MODEL_MIX)
+
+
+def _withhold(
+    documents: list[Document], count: int, mix: Any, share: float, seed: int, style: Any
+) -> WithheldQuestions:
+    """Make the unanswerable questions of a set of `count` about passages that are withheld, and say how many."""
+    from ragfault.testsets.making.withheld import make_withheld
+
+    shares = mix or _get_mix(None)
+    goal = max(1, round(count * shares.get("unanswerable", 0) / sum(shares.values())))
+    withheld = make_withheld(documents, goal, share=share, seed=seed, style=style)
+    print_notice(
+        f"{withheld.passages:,} passages withheld, {len(withheld.items):,} of {goal:,} questions about them accepted "
+        f"({len(withheld.rejected):,} drafts rejected): index the reduced corpus"
+    )
+    return withheld
 
 
 def _load_model(judge: str | None, flags: dict[str, Any]) -> LLMGenerator | None:
@@ -163,7 +204,7 @@ def _fit_style(traces: str | None) -> Any:
     return style
 
 
-def _read_logged(path: str) -> list[Trace]:
+def read_logged(path: str) -> list[Trace]:
     """Read the traces of a run or of a log."""
     from ragfault.io import read_traces
     from ragfault.io.runs import Run
@@ -175,7 +216,7 @@ def _read_logged(path: str) -> list[Trace]:
 
 def _mine(traces: list[Trace], count: int, seed: int) -> tuple[Trace, ...]:
     """Draw a sample of the queries of traces, and say how many are distinct."""
-    from ragfault.testsets.mining import mine_queries
+    from ragfault.testsets.making.mining import mine_queries
 
     mined = mine_queries(traces, max(1, count), seed=seed)
     print_notice(

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from ragfault.records import Span
+from ragfault.testsets.making.wording import QueryWriter, choose_answer, is_content, is_name, name_answer_kind
 from ragfault.testsets.passages import WORD, CorpusIndex, CorpusPassage, Sentence, find_form, rank_topics
 from ragfault.testsets.records import QuestionKind
-from ragfault.testsets.wording import QueryWriter, choose_answer, is_content, is_name, name_answer_kind
 from ragfault.text import split_content_words, stem_word
 
 Item = TypeVar("Item")

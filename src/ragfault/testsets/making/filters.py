@@ -8,9 +8,9 @@ from ragfault.analysis.clusters.promotion import CaseIndex
 from ragfault.judges.embedded.word_vectors import embed_word_vectors
 from ragfault.records import Span, Trace
 from ragfault.testsets.answerability import score_answerability
+from ragfault.testsets.making.questions import Draft
+from ragfault.testsets.making.wording import QUESTION_WORDS
 from ragfault.testsets.passages import CorpusIndex
-from ragfault.testsets.questions import Draft
-from ragfault.testsets.wording import QUESTION_WORDS
 from ragfault.text import split_content_words, split_words
 
 MIN_GOLD_SHARE = 0.2
@@ -21,6 +21,9 @@ MIN_COPIED_WORDS = 5
 """A query that repeats so many words of its gold in a row asks nothing of a retriever."""
 SWAP_SHARE = 0.75
 """An unanswerable question may not find a passage with more of its words, by rarity, and the swapped name."""
+
+WITHHELD_SENTENCE_SHARE, WITHHELD_QUERY_SHARE = 0.75, 0.6
+"""Shares, by rarity, of the words of a withheld sentence, or of its question, from which a passage may answer it."""
 
 MIN_ANSWERABILITY, MAX_ANSWERABILITY = 0.19, 0.76
 """2 % of the pairs with an answer are below, 2 % of those without one above, out of fold (`training.answerability`)."""
@@ -56,6 +59,24 @@ class DraftFilter:
             if score < MIN_ANSWERABILITY:
                 reason = f"not answerable from its gold: probability {score:.2f}"
         return reason
+
+    def reject_withheld(self, query: str, sentence: str, answer: str) -> str | None:
+        """Return the reason why a question about a sentence that is not in the corpus may have an answer in it."""
+        stems = split_content_words(query)
+        if len(set(stems)) < 2:
+            return "too few words of content"
+        repeated = self.index.score_passages(split_content_words(sentence))
+        for at, score in repeated.items():
+            if score >= WITHHELD_SENTENCE_SHARE:
+                return f"may be answerable: {self.index.passages[at].document} has most words of its sentence"
+        scores = self.index.score_passages(stems)
+        answer_stems = split_content_words(answer)
+        for at, score in scores.items():
+            passage = self.index.passages[at]
+            if score >= WITHHELD_QUERY_SHARE and answer_stems and all(stem in passage.stems for stem in answer_stems):
+                return f"may be answerable: {passage.document} has its answer and most of its words"
+        double = self._accepted.duplicate_id(query)
+        return self._check_unanswerable(query, scores) or (None if double is None else f"near-duplicate of {double}")
 
     def accept(self, item: Trace) -> None:
         """Remember the query of an item, so that no later one is its duplicate."""

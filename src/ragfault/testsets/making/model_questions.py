@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ragfault.errors import JudgeStopped
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine, scan_text
 from ragfault.records import Span
+from ragfault.testsets.making.questions import Draft, clean_fact, list_bridges
+from ragfault.testsets.making.wording import QueryStyle
 from ragfault.testsets.passages import WORD, CorpusIndex
-from ragfault.testsets.questions import Draft, clean_fact, list_bridges
 from ragfault.testsets.records import QuestionKind
-from ragfault.testsets.wording import QueryStyle
 from ragfault.text import split_content_words, split_sentences
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.io.field_values import make_content_id
 from ragfault.records import Document, Gold, Trace
 from ragfault.testsets.answerability import score_answerability
-from ragfault.testsets.filters import DraftFilter
-from ragfault.testsets.model_questions import CALLS_PER_ITEM, ModelWriter
+from ragfault.testsets.making.filters import DraftFilter
+from ragfault.testsets.making.model_questions import CALLS_PER_ITEM, ModelWriter
+from ragfault.testsets.making.questions import DRAFTERS, Draft
+from ragfault.testsets.making.wording import QueryStyle, QueryWriter
 from ragfault.testsets.passages import CorpusIndex
-from ragfault.testsets.questions import DRAFTERS, Draft
 from ragfault.testsets.records import (
     DEFAULT_MIX,
     MODEL_KINDS,
@@ -26,7 +27,6 @@ from ragfault.testsets.records import (
     RejectedItem,
     TestsetResult,
 )
-from ragfault.testsets.wording import QueryStyle, QueryWriter
 from ragfault.text import normalize_answer
 
 if TYPE_CHECKING:
