@@ -48,7 +48,8 @@ def parse_expression(text: str, kind: str = "") -> Expression:
     match = _EXPRESSION.fullmatch(text)
     if match is None:
         article = f"a {kind}" if kind else "an expression"
-        raise UsageError(f'"{text}" is not {article}. Write name, name(key=value) or name(key=value)@k.')
+        several = " Give several one by one, not with commas." if "," in text.partition("(")[0] else ""
+        raise UsageError(f'"{text}" is not {article}. Write name, name(key=value) or name(key=value)@k.{several}')
     name, inside, cutoff = match.groups()
     if cutoff is not None and not int(cutoff):
         raise UsageError(f'"{text}": a cut-off is at least 1.')

@@ -88,8 +88,40 @@ def test_copies_of_chunks_are_a_fault_of_retrieval(tmp_path: Path):
 
 
 def test_an_ending_without_content_may_go(tmp_path: Path):
-    """Answers that are the beginning of the answer before are no fault where they are as complete."""
-    assert not compare(tmp_path, thank, keep, share=1.0).faults
+    """Answers that are the beginning of the answer before are no fault where they are as complete; that is said.
+
+    Nor are they called clipped, although most are of one length: they end with their sentence.
+    """
+    result = compare(tmp_path, thank, keep, share=1.0)
+    assert not result.faults
+    assert not result.comparison.mismatches
+    assert "100% of 60 answers to the same chunks are only the beginning of the baseline's" in result.sentence
+    assert "are only the beginning" not in compare(tmp_path / "back", keep, thank, share=1.0).sentence
+
+
+def shorten(trace: Trace, note: str = "") -> Trace:
+    """Join the chunks of a trace, with a note between them, and answer the first of its two lines."""
+    text = f" {note}".join(chunk.text for chunk in trace.chunks or ())
+    return replace(trace, chunks=(Chunk(id=f"{trace.id}+2", text=text),), answer=(trace.answer or "").split("\n")[0])
+
+
+def test_worse_answers_over_a_corpus_cut_anew_name_its_chunker_as_the_place_to_look(tmp_path: Path):
+    """Where the ids are new and the chunks longer, the data cannot tell the layer, and the sentence says why."""
+    result = compare(
+        tmp_path, keep, lambda trace: shorten(trace, "Boats of another line sail to the islands."), share=1
+    )
+    assert (result.verdict, result.faults) == ("cannot tell", ())
+    assert "characters per chunk rose" in result.sentence
+    assert "Look at the chunker first" in result.sentence
+
+
+def test_answers_that_got_worse_beside_a_mismatch_of_the_record_are_never_called_fine(tmp_path: Path):
+    """Where the logger joins chunks and answers are cut at once, the drop is said, and no layer blamed for it."""
+    result = compare(tmp_path, keep, shorten, share=1.0)
+    assert (result.verdict, result.faults) == ("cannot tell", ())
+    assert "recorded in other chunks on 100 % of pairs" in result.sentence
+    assert "completeness fell by 0.500" in result.sentence
+    assert "shows no fault" not in result.sentence
 
 
 def test_an_answer_that_stayed_has_no_new_defect(tmp_path: Path):

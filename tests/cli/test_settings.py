@@ -169,3 +169,11 @@ def test_a_typo_in_a_file_is_refused_with_what_is_meant_and_what_there_is(kind, 
     assert code == 2
     assert f'Did you mean "{meant}"?' in shown
     assert other in shown.partition("Did you mean")[2]
+
+
+def test_a_file_of_another_format_is_called_by_what_it_is_read_as(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A lone --config with YAML says that the settings of ragfault were expected there."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("retriever: {top_k: 3}\n", encoding="utf-8")
+    assert run_command(["bisect", "a", "b", "--config", str(file)]) == 2
+    assert "It is read as ragfault.toml" in capsys.readouterr().err

@@ -117,7 +117,11 @@ Examples:
   ragfault bisect runs/v1 runs/v2 --by route --margins groundedness=0.05
   ragfault bisect runs/monday runs/tuesday runs/wednesday
   ragfault bisect runs/v1 runs/v2 --config v1.yaml v2.yaml
-  git bisect run ragfault bisect runs/good runs/new --git
+  git bisect run sh -c './evaluate.sh ../new || exit 125; ragfault bisect ../good ../new --git'
+
+\b
+evaluate.sh stands for what answers the queries with the code of a commit, and evaluates the traces.
+ragfault ci does both: see docs/ci.md.
 
 \b
 Terms also come from the table [compare] of ragfault.toml, as for compare.

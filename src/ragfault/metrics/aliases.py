@@ -32,6 +32,10 @@ DIRECT_VERDICT = "one verdict on how far the answer addresses the query; no ques
 TRUE_CLAIMS = (
     "claims that agree with the reference over those that can be checked; what is left out is for completeness"
 )
+WRONG_CLAIMS = (
+    "of all chunks; there of chunks that entail a claim of the reference (or of the others), and claims that the "
+    "reference does not support count"
+)
 
 ALIAS_TABLE: dict[str, dict[str, str]] = {
     "context_precision": {
@@ -42,6 +46,8 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "llm_context_precision_without_reference of Ragas": f"average precision too, here by {QUERY_ONLY}",
         "non_llm_context_precision_with_reference of Ragas": "average precision too; "
         f"there likeness to reference contexts, here {QUERY_ONLY}",
+        "context_precision of RAGChecker": "average precision, by rank; "
+        f"there chunks that entail a claim of the reference over all chunks, here {QUERY_ONLY}",
     },
     "context_recall": {
         "context_recall of Ragas": "expected facts count first, sentences of the reference where there are none",
@@ -89,7 +95,11 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
     },
     "noise_sensitivity": {
         "noise_sensitivity of Ragas": "wrong claims drawn from chunks, over all claims, by the verdicts of support, "
-        "truth and relevance"
+        "truth and relevance",
+        "noise_sensitivity_in_relevant of RAGChecker": f"{WRONG_CLAIMS}: noise_sensitivity(chunks=relevant, "
+        "strict=true)",
+        "noise_sensitivity_in_irrelevant of RAGChecker": f"{WRONG_CLAIMS}: noise_sensitivity(chunks=irrelevant, "
+        "strict=true)",
     },
     "semantic_similarity": {
         "semantic_similarity of Ragas": "the same cosine, by the judge's own embeddings",
@@ -115,6 +125,10 @@ ALIAS_TABLE: dict[str, dict[str, str]] = {
         "precision(over=retrieved)@10",
         "precision of RAGChecker": "relevant chunks over places; there claims of the answer that the reference "
         "supports over all claims, 0 without claims: claim_precision(empty=0)",
+    },
+    "f1": {
+        "f1 of RAGChecker": "of relevant chunks; there of claims: the harmonic mean of claim_precision(empty=0) and "
+        "completeness"
     },
     "recall": {
         "id_based_context_recall of Ragas": "relevant ids by the gold that were retrieved; "

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.attribution.answer_defects import (
     add_answer_defects,
+    describe_unconfirmed_defects,
     find_defect_faults,
     mark_defects,
     split_defects,
@@ -221,6 +222,7 @@ def _decide_verdict(
     asides = [mismatch.sentence for mismatch in full.mismatches if not mismatch.blocks or faults]
     alone = describe_unpaired_traces(full) if full.by is None else None
     asides += [alone] if alone else []
+    asides += [] if faults else describe_unconfirmed_defects(full.changes, full.alpha)
     counts = "".join(f" {text[0].upper()}{text[1:]}." for text in (*asides, *describe_unshown_rises(full, ["error"])))
     if faults and _is_fact(faults[0]):
         also = "; ".join(describe_fault_fact(fault) if _is_fact(fault) else fault.title for fault in faults[1:])
@@ -391,7 +393,8 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
             f"not drop by its margin{_describe_gains(comparison)}."
         )
     if walk.undecided is not None:
-        return f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it."
+        begin = f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it"
+        return f"{begin}{_describe_other_chunks(walk)}."
     least = [c for c in comparison.changes if c.detectable is not None and not excludes_drop(c)]
     if not least:
         few = any(change.n for change in comparison.changes)
@@ -403,6 +406,14 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         f"No layer is shown to have broken, and {comparison.pairs:,} paired traces cannot rule it out: they would miss "
         f"a change of {worst.metric} below {worst.detectable:.2g}{need}."
     )
+
+
+def _describe_other_chunks(walk: TreeWalk) -> str:
+    """Describe how a corpus was re-chunked, and that its chunker is to look at first; nothing where it was not."""
+    others = {difference.name: difference.text for difference in walk.differences}
+    if "ids" not in others or "length" not in others:
+        return ""
+    return f" ({others['ids']}; {others['length']}). Look at the chunker first"
 
 
 def describe_fault(fault: LayerFault, changes: Mapping[str, MetricChange], unit: str = "paired traces") -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
+from ragfault.analysis.comparison.decision_tree import describe_change
 from ragfault.analysis.comparison.pairing import (
     NOT_RECORDED,
     Mask,
@@ -351,6 +352,10 @@ def describe_blocked(comparison: Comparison, mismatches: Sequence[PairMismatch])
         return f"{lead} The answers are the same on every pair, which excludes generation."
     measured = any(change.n for change in comparison.changes)
     left = "What is left to compare shows no fault." if measured else "No metric of the tree is left to compare."
+    dropped = [change for change in comparison.changes if change.state == "dropped"]
+    if dropped:
+        worst = min(dropped, key=lambda change: change.adjusted or 0.0)
+        left = f"{describe_change(worst)}, but what is left to compare cannot tell the layer."
     return (
         f"{lead} The chunks are the same on every pair, which excludes retrieval. {left}"
         if same_chunks

@@ -132,13 +132,16 @@ def _mark(places: Sequence[int], size: int) -> Mask:
 def _find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find the side whose answers end at one number of characters wherever the other's go on.
 
-    A limit of tokens ends answers at different numbers of characters.
+    A limit of tokens ends answers at different numbers of characters. Where most of them end with a sentence, a closing
+    phrase that answers of one length had is gone, and nothing was clipped.
     """
     for side, name in ((1, "candidate"), (0, "baseline")):
         begun = [pair for pair in pairs if _is_beginning(pair.answers[side], pair.answers[1 - side])]
         limit = max((len(pair.answers[side]) for pair in begun), default=0)
         cut = [pair for pair in begun if len(pair.answers[side]) == limit]
         answers = {pair.answers[side] for pair in cut}
+        if sum(map(_ends_sentence, answers)) > len(answers) / 2:
+            continue
         if len(answers) >= max(LEAST_PAIRS, CUT_SHARE * size) and len(cut) >= SAME_LENGTH_SHARE * len(begun):
             mask = _mark([pair.place for pair in cut], size)
             text = (
@@ -153,6 +156,10 @@ def _is_beginning(part: str, longer: str) -> bool:
     """Return whether a text begins another that goes on, an ellipsis at its end apart."""
     stem = part.rstrip().removesuffix("…").removesuffix("...")
     return len(longer.rstrip()) > len(part.rstrip()) and longer.startswith(stem)
+
+
+def _ends_sentence(answer: str) -> bool:
+    return answer.rstrip().endswith((".", "!", "?", "。")) and not answer.rstrip().endswith("...")
 
 
 def _find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:

@@ -119,7 +119,9 @@ def _corpus_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDiffere
             yield RunDifference(name="texts", baseline=0.0, candidate=other, text=text, suspects=("source documents",))
     if least and len(both) / least < 0.5:
         share = f"only {len(both) / least:.0%}" if both else "none"
-        text = f"{share} of the chunk ids are in both runs: the corpus was re-chunked"
+        recut = "the corpus was re-chunked"
+        cause = recut if any(_length_difference(old, new)) else f"other chunks are retrieved, or {recut}"
+        text = f"{share} of the chunk ids are in both runs: {cause}"
         yield RunDifference(
             name="ids", baseline=None, candidate=len(both) / least, text=text, suspects=("chunker", "index")
         )
@@ -142,13 +144,17 @@ def _size_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifferenc
     yield from _ratio_difference(
         "depth", "chunks per trace", old.chunk_counts, new.chunk_counts, 1.25, ("top-k",), ("filter", "top-k")
     )
-    yield from _ratio_difference(
-        "length", "characters per chunk", old.chunk_lengths, new.chunk_lengths, 1.3, ("chunker",), ("chunker",)
-    )
+    yield from _length_difference(old, new)
     copies = [_duplicate_share(profile) for profile in (old, new)]
     if copies[1] > copies[0] + 0.02:
         text = f"{copies[1]:.0%} of the retrieved texts stand under more than one id, {copies[0]:.0%} before"
         yield RunDifference(name="copies", baseline=copies[0], candidate=copies[1], text=text, suspects=("index",))
+
+
+def _length_difference(old: RunProfile, new: RunProfile) -> Iterator[RunDifference]:
+    yield from _ratio_difference(
+        "length", "characters per chunk", old.chunk_lengths, new.chunk_lengths, 1.3, ("chunker",), ("chunker",)
+    )
 
 
 def _duplicate_share(profile: RunProfile) -> float:

@@ -208,7 +208,8 @@ def load_settings(path: str | None) -> dict[str, dict[str, Any]]:
     except OSError as error:
         raise InputError(f"cannot read {place}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{place} is not TOML: {error}") from None
+        other = "" if place.suffix.lower() == ".toml" else f". It is read as {SETTINGS_FILE}, the settings of ragfault"
+        raise InputError(f"{place} is not TOML: {error}{other}") from None
     return {name: _check_table(place, name, table) for name, table in tables.items()}
 
 
