@@ -37,7 +37,7 @@ class AnswerDefect(Struct, frozen=True, kw_only=True):
     shows: Callable[[Trace, Trace], bool]  # whether a trace shows it, given that of the other run
     same_chunks: bool = False  # whether other chunks may be the cause, so that it is measured on the same ones
     regression_metric: str | None = None  # metric that must have dropped on the pairs that show it
-    description: str | None = None  # description of these answers, where it has not
+    text: str | None = None  # description of these answers, where it has not
 
 
 def _is_cut(trace: Trace, other: Trace) -> bool:
@@ -74,7 +74,7 @@ DEFECTS = (
         shows=_is_cut,
         same_chunks=True,
         regression_metric="completeness",
-        description="to the same chunks are only the beginning of the baseline's",
+        text="to the same chunks are only the beginning of the baseline's",
     ),
     AnswerDefect(
         metric=COPIES_METRIC, title="lists of chunks hold the same text more than once", branch="1", shows=_holds_copies
@@ -161,11 +161,11 @@ def describe_unconfirmed_defects(changes: Sequence[MetricChange], alpha: float) 
     texts = []
     for change in changes:
         defect = next((item for item in DEFECTS if item.metric == change.metric), None)
-        if defect is None or defect.description is None or not is_shown_rise(change, alpha):
+        if defect is None or defect.text is None or not is_shown_rise(change, alpha):
             continue
         p = change.adjusted or 0.0
         shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
-        rise = f"{change.candidate or 0.0:.0%} of {change.n:,} answers {defect.description} ({shown})"
+        rise = f"{change.candidate or 0.0:.0%} of {change.n:,} answers {defect.text} ({shown})"
         stages = "a stop sequence or token limit, unless they should be shorter"
         texts.append(f"{rise}: {stages}; no drop of {defect.regression_metric} is shown on them")
     return texts
