@@ -87,7 +87,7 @@ retrieval, searches for a better pipeline, and proves the gain on questions that
 ---
 from ragfault import bisect, evaluate
 from ragfault.io.datasets import write_handbook
-from ragfault.reports.terminal.tuning import render_tuning_terminal
+from ragfault.reports.terminal.tuning.pipelines import render_tuning_terminal
 from ragfault.retrieval.pipeline_config import PipelineConfig
 from ragfault.io import read_traces
 from ragfault.io.documents import read_documents

@@ -27,7 +27,7 @@ WITHOUT_DOCUMENT = {
 }
 """Verb that takes no --json → why."""
 
-SERVED = {"serve export": "tests/server/test_app.py"}
+SERVED = {"serve export": "tests/server/test_app.py", "generator search": "tests/tuning/generators/test_search.py"}
 """Verb that needs a server that runs → where it is tested."""
 
 VERBS = {
@@ -54,6 +54,7 @@ VERBS = {
         *("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl", "-o", "{out}/tuned"),
         *("--chunkers", "sentences(256)", "--budget", "1s"),
     ),
+    "generator choose": ("{demo}/v1", "{demo}/v2", "--null-replays", "5"),
     "guard certify": ("{demo}/labelled.jsonl", "--judge", "lexical"),
     "guard replay": ("{demo}/v2", "{demo}/policy.toml"),
     "testset make": ("{demo}/handbook/documents", "-o", "{out}/set.jsonl", "-n", "20"),
@@ -113,6 +114,7 @@ ANSWERS = {
     "evaluate": r"Missed targets: recall@5 ",
     "export": r"history\.csv",
     "gate": r"v2: fail",
+    "generator choose": r"Recommended: ",
     "guard certify": r"Nothing can be promised",
     "guard replay": r"100 % of 40 answers released",
     "judge calibrate": r"Calibration to these labels (helps|is not shown to help)",

@@ -43,6 +43,7 @@ from ragfault.retrieval.stores import StoreLoss
 from ragfault.testsets import CorpusAudit, RefreshResult, TestsetDescription
 from ragfault.testsets.pooling import PoolEstimate
 from ragfault.tuning import TuningResult
+from ragfault.tuning.generators.records import GeneratorChoice
 from ragfault.tuning.pitfalls import Pitfall
 from ragfault.tuning.relevance import RelevanceComparison
 from ragfault.tuning.savings import Savings
@@ -291,6 +292,9 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "convert": (WrittenTraces,),
     "export": (WrittenFiles, tuple[TrackedRun, ...]),
     "tune": (TuningResult,),
+    "generator choose": (GeneratorChoice,),
+    "generator search": (GeneratorChoice,),
+    "generator improve": (GeneratorChoice,),
     "guard certify": (Certificate,),
     "guard replay": (GuardReplay,),
     "testset make": (WrittenTestset,),

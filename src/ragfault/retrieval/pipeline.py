@@ -91,10 +91,10 @@ class Pipeline:
     ['a', 'b']
     """
 
-    def __init__(self, stages: Mapping[str, Stage]) -> None:
+    def __init__(self, stages: Mapping[str, Stage], answer: Callable[[Trace], Trace] | None = None) -> None:
         if not stages:
             raise UsageError("a pipeline has no stage. Give at least one that retrieves.")
-        self.stages = dict(stages)
+        self.stages, self.answer = dict(stages), answer
 
     def __call__(self, query: str | Query, id: str | None = None) -> Trace:
         """Run the stages on a query; return the trace with their hits and durations.
@@ -116,7 +116,7 @@ class Pipeline:
                     chunks=tuple(chunk.id for chunk in state.hits),
                 )
             )
-        return Trace(
+        trace = Trace(
             id=asked.text if id is None else id,
             query=asked.text,
             chunks=state.hits,
@@ -126,6 +126,7 @@ class Pipeline:
             steps=tuple(steps),
             metadata={"notes": list(state.query.notes)} if state.query.notes else {},
         )
+        return trace if self.answer is None else self.answer(trace)
 
     def without(self, *names: str) -> Pipeline:
         """Return the same pipeline without some stages: an ablation.
@@ -135,7 +136,7 @@ class Pipeline:
         for name in names:
             if name not in self.stages:
                 raise UnknownName("stage of the pipeline", name, self.stages)
-        return Pipeline({name: stage for name, stage in self.stages.items() if name not in names})
+        return Pipeline({name: stage for name, stage in self.stages.items() if name not in names}, self.answer)
 
 
 def _run_stage(name: str, stage: Stage, state: StageResult) -> StageResult:

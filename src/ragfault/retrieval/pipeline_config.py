@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from ragfault.expressions import parse_expression
 from ragfault.records import Document
 from ragfault.retrieval.chunking import load_chunker
 from ragfault.retrieval.embedders import load_embedder
+from ragfault.retrieval.generation.answering import answer_trace
+from ragfault.retrieval.generation.settings import GeneratorConfig, format_generator_table, parse_generator_config
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Pipeline
 from ragfault.retrieval.stage_registry import STAGE_KINDS, StageKind, check_stage, get_stage_kind, make_stage
 
-CONFIG_TABLES = {"index": ("chunker", "embedder"), "stages": None}
+CONFIG_TABLES = {"index": ("chunker", "embedder"), "stages": None, "generator": None}
 """Tables of the file with their keys; stages have names of the user's own."""
 NO_EMBEDDER = "none"
 UNFITTED_SUFFIX = " unfitted"
@@ -35,6 +38,8 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
     """"none": it is searched by words alone."""
     stages: dict[str, str] = field(default_factory=lambda: {"retrieve": "sparse", "select": "top(10)"})
     """Name of the stage → what it is, in the order in which they run."""
+    generator: GeneratorConfig | None = None
+    """Generator that answers from the chunks; None: the pipeline only retrieves."""
 
     @property
     def name(self) -> str:
@@ -81,6 +86,7 @@ def read_pipeline_config(path: str | Path) -> PipelineConfig:
     config = PipelineConfig(
         **{key: tables.get("index", {}).get(key, getattr(PipelineConfig(), key)) for key in ("chunker", "embedder")},
         stages=tables.get("stages", {}),
+        generator=parse_generator_config(tables["generator"], str(place)) if "generator" in tables else None,
     )
     check_pipeline_config(config, str(place))
     return config
@@ -95,7 +101,7 @@ def _check_table(path: Path, name: str, table: Any) -> None:
     for key, value in table.items():
         if known is not None and key not in known:
             raise UnknownName(f"key of [{name}] in {path}", key, known, listed=True)
-        if not isinstance(value, str):
+        if name != "generator" and not isinstance(value, str):
             raise InputError(f'{path}: {key} of [{name}] should be a text such as "top(5)", not {value!r}.')
 
 
@@ -127,6 +133,8 @@ def format_pipeline_config(config: PipelineConfig, comment: str = "") -> str:
     lines += ["[index]", f"chunker = {_quote_toml(config.chunker)}", f"embedder = {_quote_toml(config.embedder)}"]
     lines += ["", "[stages]"]
     lines += [f"{_format_key(name)} = {_quote_toml(text)}" for name, text in config.stages.items()]
+    if config.generator is not None:
+        lines += ["", *format_generator_table(config.generator)]
     return "\n".join(lines) + "\n"
 
 
@@ -175,7 +183,8 @@ def build_index(config: PipelineConfig, corpus: Iterable[Document]) -> ChunkInde
 
 def build_pipeline(config: PipelineConfig, index: ChunkIndex) -> Pipeline:
     """Return the pipeline of a configuration over an index."""
-    return Pipeline({name: make_stage(text, index) for name, text in config.stages.items()})
+    answer = None if config.generator is None else partial(answer_trace, config.generator)
+    return Pipeline({name: make_stage(text, index) for name, text in config.stages.items()}, answer)
 
 
 def load_pipeline(path: str | Path, source: Iterable[Document] | ChunkIndex) -> Pipeline:

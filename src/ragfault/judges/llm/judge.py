@@ -299,6 +299,8 @@ class WritingRequest(NamedTuple):
     parts: tuple[FencedText | PromptLine, ...]
     schema: dict[str, Any]
     """Strict JSON schema of the reply."""
+    vote: int = 0
+    """Number of this request among equal ones, each of which is sent."""
 
 
 class LLMGenerator(LLMJudge):
@@ -335,6 +337,15 @@ class LLMGenerator(LLMJudge):
 
         return session.run(work)
 
+    def write_with_usage(self, request: WritingRequest) -> tuple[dict[str, Any], Usage]:
+        """Return the JSON object that a request asks for, and the usage of the call. Raises as `generate` does."""
+
+        async def work(caller: ModelCaller) -> tuple[dict[str, Any], Usage]:
+            counting = CountingCaller(caller)
+            return await _write_object(request, counting), counting.usage
+
+        return self._open_session().run(work)
+
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return how much each text helps to answer a query, in [0, 1]. Raises as `generate` does."""
         if not texts:
@@ -360,7 +371,8 @@ async def _write_object(request: WritingRequest, caller: ModelCaller) -> dict[st
         ModelMessage(role="user", text=fence_texts(request.parts)),
     )
     content = hashlib.sha256(msgspec.json.encode(("writing", messages, request.schema))).hexdigest()
-    reply = await caller.ask(ModelCall(kind="writing", messages=messages, schema=request.schema, content=content))
+    call = ModelCall(kind="writing", messages=messages, schema=request.schema, content=content, vote=request.vote)
+    reply = await caller.ask(call)
     payload = parse_json(reply.text, truncated=reply.truncated)
     if not isinstance(payload, dict):
         raise CallFailed("the model replied with something that is no JSON object")

@@ -46,7 +46,7 @@ from ragfault.reports.terminal.judges import (
     format_verdict_pair,
     summarize_judges,
 )
-from ragfault.reports.terminal.tuning import (
+from ragfault.reports.terminal.tuning.pipelines import (
     PIPELINE_HEADINGS,
     STEP_HEADINGS,
     build_gain_cells,

@@ -70,7 +70,7 @@ def tune(corpus: str, questions: str, out: str, kind: str | None, force: bool, q
     measures. OUT gets pipeline.toml, tuning.html, tuning.md and tuning.json; results are cached in OUT/cache, so that
     the same command resumes an interrupted search.
     """
-    from ragfault.reports.terminal.tuning import render_tuning_terminal
+    from ragfault.reports.terminal.tuning.pipelines import render_tuning_terminal
 
     place = Path(out)
     _check_folder(place, force)
@@ -124,7 +124,11 @@ def _write_outputs(result: TuningResult, folder: Path) -> None:
     from ragfault.reports.html.pages import render_tuning_html
     from ragfault.reports.json_documents import encode_document
     from ragfault.reports.output import write_report_file
-    from ragfault.reports.terminal.tuning import describe_tuning_terms, render_tuning_markdown, summarize_tuning
+    from ragfault.reports.terminal.tuning.pipelines import (
+        describe_tuning_terms,
+        render_tuning_markdown,
+        summarize_tuning,
+    )
     from ragfault.retrieval.pipeline_config import format_pipeline_config
 
     folder.mkdir(parents=True, exist_ok=True)

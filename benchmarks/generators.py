@@ -1,0 +1,162 @@
+"""How well a generator is chosen: false gains, planted gains, and the best of six within a share of the calls.
+
+    python -m benchmarks.generators simulated
+    python -m benchmarks.generators ragtruth DATA/ragtruth_train.jsonl.gz
+
+Simulated answers are right or wrong; a share of the questions is as hard for every generator, the others for each by
+itself. RAGTruth has the answers of six models to the same sources, and people say which are faithful: the value of an
+answer is 1 where no span of it is marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragfault.stats import wilson_interval
+from ragfault.tuning.generators import ChoiceTerms, GeneratorChoice, choose_from_table
+from ragfault.tuning.generators.choice import limit_calls
+
+GENERATORS = 6
+SHARE = 0.3
+
+
+def simulate(means: list[float], questions: int, common: float, seed: int) -> Any:
+    """Return 0/1 values, generators by questions; `common` is the share of questions as hard for every generator."""
+    rng = np.random.default_rng(seed)
+    own, shared = rng.random((len(means), questions)), rng.random(questions)
+    level = np.where(rng.random(questions) < common, shared, own)
+    return (level < np.array(means)[:, None]).astype(float)
+
+
+def shuffle_names(table: Any, rng: np.random.Generator) -> Any:
+    """Return the table with the generators shuffled on every question, so that nothing differs."""
+    return np.take_along_axis(table, np.argsort(rng.random(table.shape), axis=0), axis=0)
+
+
+def choose(table: Any, seed: int, share: float | None, holdout: float = 0.5) -> GeneratorChoice:
+    """Choose among the generators of a table, within a share of the calls of its grid."""
+    names = [str(at) for at in range(len(table))]
+    questions = table.shape[1]
+    calls = None if share is None else limit_calls(share, len(table), questions, holdout)
+    terms = ChoiceTerms(calls=calls, holdout=holdout, seed=seed)
+    return choose_from_table(names, table, [str(at) for at in range(questions)], terms)
+
+
+def shows_gain(choice: GeneratorChoice) -> bool:
+    return choice.gain is not None and choice.gain.verdict == "gains"
+
+
+def format_rate(hits: int, n: int) -> str:
+    low, high = wilson_interval(hits, n)
+    return f"{hits / n:.1%} [{low:.1%}, {high:.1%}]"
+
+
+def report_simulated(replays: int) -> None:
+    """Print false and planted gains over numbers of generators and of questions."""
+    print(f"{replays} replays each; a gain of 5 points is planted in one generator of those named")
+    print("| generators | questions | common | calls | nothing differs: gain shown | planted: gain shown | bias |")
+    print("|---|---|---|---|---|---|---|")
+    for generators, questions, common, share in (
+        (2, 400, 0.8, None),
+        (2, 400, 0.9, None),
+        (6, 400, 0.8, SHARE),
+        (6, 400, 0.8, None),
+        (6, 400, 0.9, SHARE),
+        (6, 800, 0.9, SHARE),
+        (6, 1600, 0.8, SHARE),
+    ):
+        false = shown = 0
+        biases = []
+        for seed in range(replays):
+            level = [0.75] * generators
+            false += shows_gain(choose(simulate(level, questions, common, seed), seed, share))
+            choice = choose(simulate([*level[:-1], 0.8], questions, common, seed), seed, share)
+            right = choice.chosen == str(generators - 1)
+            shown += shows_gain(choice) and right
+            if choice.gain is not None and right:
+                biases.append(choice.gain.difference.mean - 0.05)
+        print(
+            f"| {generators} | {questions} | {common:.0%} | {'all' if share is None else f'{share:.0%}'} "
+            f"| {format_rate(false, replays)} | {format_rate(shown, replays)} | {np.mean(biases):+.3f} |",
+            flush=True,
+        )
+
+
+def read_ragtruth(path: Path, task: str | None) -> tuple[list[str], Any]:
+    """Return the models and the table of faithful answers, models by sources that all of them answered."""
+    rows: dict[str, dict[str, float]] = defaultdict(dict)
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        for line in file:
+            row = json.loads(line)
+            if task is None or row["task"] == task:
+                rows[row["source_id"]][row["model"]] = 1.0 - row["label"]
+    models = sorted({model for answers in rows.values() for model in answers})
+    complete = [answers for answers in rows.values() if len(answers) == len(models)]
+    return models, np.array([[answers[model] for answers in complete] for model in models])
+
+
+def report_ragtruth(path: Path, replays: int, questions: int) -> None:
+    """Print how often the best model, or one within noise of it, is chosen, for how many calls."""
+    print(f"{replays} replays of {questions} sources each, race and measurement within {SHARE:.0%} of the grid's calls")
+    print(
+        "| task | best model | best or within noise | calls | gain shown over the worst | nothing differs: gain shown |"
+    )
+    print("|---|---|---|---|---|---|")
+    for task in ("QA", "Summary", "Data2txt", None):
+        models, table = read_ragtruth(path, task)
+        means = table.mean(axis=1)
+        order = np.argsort(means)
+        worst_first = table[[order[0], *(at for at in range(len(models)) if at != order[0])]]
+        true_means = worst_first.mean(axis=1)
+        near = false = shown = 0
+        spent: list[float] = []
+        chosen: Counter[int] = Counter()
+        for seed in range(replays):
+            rng = np.random.default_rng(seed)
+            sample = worst_first[:, rng.choice(table.shape[1], min(questions, table.shape[1]), replace=False)]
+            choice = choose(sample, seed, SHARE)
+            picked = int(choice.chosen)
+            gaps = sample[true_means.argmax()] - sample[picked]
+            noise = 1.96 * gaps.std(ddof=1) / np.sqrt(len(gaps))
+            near += true_means.max() - true_means[picked] <= noise
+            spent.append((choice.calls + choice.proof_calls) / choice.grid_calls)
+            shown += shows_gain(choice)
+            chosen[picked] += 1
+            false += shows_gain(choose(shuffle_names(sample, rng), seed, SHARE))
+        best = models[int(order[-1])]
+        print(
+            f"| {task or 'all'} | {best} {means.max():.3f}, next {np.sort(means)[-2]:.3f} "
+            f"| {format_rate(near, replays)}; the best itself {chosen[int(true_means.argmax())] / replays:.0%} "
+            f"| at most {max(spent):.1%} | {format_rate(shown, replays)} | {format_rate(false, replays)} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Measure as the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("on", choices=["simulated", "ragtruth"])
+    parser.add_argument("path", nargs="?", type=Path)
+    parser.add_argument("--replays", type=int, default=400)
+    parser.add_argument("--questions", type=int, default=400)
+    arguments = parser.parse_args()
+    begin = time.monotonic()
+    if arguments.on == "simulated":
+        report_simulated(arguments.replays)
+    elif arguments.path is None:
+        parser.error("ragtruth needs the path of the file")
+    else:
+        report_ragtruth(arguments.path, arguments.replays, arguments.questions)
+    print(f"{time.monotonic() - begin:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Commands that tune: retrieval, generators, and what follows from them."""

@@ -1,0 +1,1 @@
+"""Results of tuning for the terminal and as Markdown: pipelines and generators."""

@@ -1,0 +1,153 @@
+"""Choosing a generator: the race keeps to its calls, the proof to its level, and what is shown is there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.tuning.generators import AnswerOutcome, ChoiceTerms, choose_from_table, choose_generator, replay_null
+from ragfault.tuning.generators.choice import limit_calls
+from ragfault.tuning.generators.proof import estimate_noise
+from ragfault.tuning.generators.race import race_generators
+from ragfault.tuning.results import Bound
+
+NAMES = ["a", "b", "c", "d", "e", "f"]
+
+
+def make_table(means: list[float], questions: int, seed: int) -> np.ndarray:
+    """Return 0/1 values of generators with these means, half of whose questions are as hard for all of them."""
+    rng = np.random.default_rng(seed)
+    own, shared = rng.random((len(means), questions)), rng.random(questions)
+    level = np.where(rng.random(questions) < 0.5, shared, own)
+    return (level < np.array(means)[:, None]).astype(float)
+
+
+def make_groups(questions: int) -> list[str]:
+    return [str(at) for at in range(questions)]
+
+
+def test_race_and_measurement_stay_within_the_share_of_the_grid() -> None:
+    questions = 400
+    table = make_table([0.5, 0.6, 0.7, 0.4, 0.5, 0.65], questions, 0)
+    limit = limit_calls(0.3, 6, questions, 0.5)
+    choice = choose_from_table(NAMES, table, make_groups(questions), ChoiceTerms(calls=limit))
+    assert choice.calls + choice.proof_calls <= 0.3 * choice.grid_calls
+    assert choice.grid_calls == 6 * questions
+
+
+def test_questions_that_choose_do_not_measure() -> None:
+    asked: dict[str, set[int]] = {name: set() for name in NAMES}
+
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        places = list(positions)  # type: ignore[call-overload]
+        asked[name] |= set(places)
+        return [[AnswerOutcome(0.9 if name == "b" else 0.2 + 0.01 * (at % 7))] for at in places]
+
+    choice = choose_generator(NAMES, make_groups(200), measure, "a", ChoiceTerms(calls=300))
+    dropped = {gone.name for step in choice.rounds for gone in step.dropped if gone.name != "a"}
+    assert choice.recommended == "b"
+    assert dropped == set(NAMES) - {"a", "b"}
+    assert all(not asked["b"] - asked["a"] - asked[name] or len(asked[name]) <= 100 for name in dropped)
+    assert len(asked["a"]) == 100 + choice.rounds[0].questions
+
+
+def test_a_generator_that_breaks_a_bound_is_not_chosen() -> None:
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        good = name == "b"
+        return [[AnswerOutcome(0.9 if good else 0.5, cost=2.0 if good else 1.0)] for _ in positions]  # type: ignore[attr-defined]
+
+    terms = ChoiceTerms(bounds=(Bound("cost", "<=", 1.5),))
+    choice = choose_generator(NAMES[:3], make_groups(80), measure, "a", terms)
+    assert choice.chosen != "b"
+    assert {gone.reason for gone in choice.rounds[0].dropped if gone.name == "b"} == {"breaks a bound"}
+
+
+def test_a_single_alternative_is_measured_on_every_question() -> None:
+    table = make_table([0.5, 0.9], 60, 1)
+    choice = choose_from_table(["old", "new"], table, make_groups(60))
+    assert choice.holdout_questions == 60
+    assert choice.calls == 0
+    assert choice.recommended == "new"
+
+
+def test_a_control_that_moves_withholds_the_gain() -> None:
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        return [[AnswerOutcome(0.9 if name == "b" else 0.4)] for _ in positions]  # type: ignore[attr-defined]
+
+    def control(name: str, positions: object) -> tuple[list[float], list[float]]:
+        places = list(positions)  # type: ignore[call-overload]
+        return [0.4] * len(places), [0.7] * len(places)
+
+    choice = choose_generator(["a", "b"], make_groups(60), measure, "a", control=control)
+    assert choice.recommended == "a"
+    assert choice.gain is not None
+    assert choice.gain.verdict == "no gain shown"
+
+
+def test_human_labels_overrule_a_judge_that_favours_a_generator() -> None:
+    rng = np.random.default_rng(3)
+    truth = {name: rng.random(200) < 0.6 for name in ("a", "b")}
+    judged = {"a": truth["a"] * 1.0, "b": np.minimum(1.0, truth["b"] + (rng.random(200) < 0.6))}
+
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        return [[AnswerOutcome(float(judged[name][at]))] for at in positions]  # type: ignore[attr-defined]
+
+    people = {name: {at: float(truth[name][at]) for at in range(100)} for name in truth}
+    alone = choose_generator(["a", "b"], make_groups(200), measure, "a")
+    corrected = choose_generator(["a", "b"], make_groups(200), measure, "a", people=people)
+    assert alone.recommended == "b"
+    assert corrected.recommended == "a"
+    assert corrected.gain is not None
+    assert corrected.gain.human_correction is not None
+    assert corrected.gain.human_correction.labelled == 100
+
+
+def test_the_gain_that_chose_is_greater_on_average_than_the_one_measured() -> None:
+    gains = [
+        choose_from_table(NAMES, make_table([0.5] * 6, 80, seed), make_groups(80), ChoiceTerms(seed=seed)).gain
+        for seed in range(30)
+    ]
+    known = [gain for gain in gains if gain is not None]
+    excess = [gain.selection_gain - gain.difference.mean for gain in known]
+    assert np.mean(excess) > 0
+    assert all(abs(gain.corrected_gain) <= abs(gain.difference.mean) for gain in known)
+
+
+@pytest.mark.long
+def test_nothing_is_better_in_few_replays_where_nothing_differs() -> None:
+    table = make_table([0.5, 0.6, 0.7], 120, 5)
+    assert replay_null(table, make_groups(120), 200, seed=7) <= 0.05
+
+
+def test_a_race_drops_the_best_as_worse_in_few_runs() -> None:
+    lost = 0
+    for seed in range(100):
+        table = make_table([0.6, 0.5, 0.5, 0.5], 200, seed)
+        rows = dict(zip(NAMES, table, strict=False))
+        race = race_generators(
+            NAMES[:4], 200, lambda name, at, rows=rows: [[AnswerOutcome(rows[name][place])] for place in at]
+        )
+        gone = [row for step in race.rounds for row in step.dropped if row.reason == "worse"]
+        lost += any(row.name == "a" for row in gone)
+    assert lost <= 10
+
+
+def test_repetitions_tell_sampling_from_questions() -> None:
+    rng = np.random.default_rng(0)
+    level = rng.normal(0.5, 0.1, 400)
+    rows = [[AnswerOutcome(float(value + rng.normal(0, 0.2))) for _ in range(4)] for value in level]
+    noise = estimate_noise("m", rows)
+    assert noise is not None
+    assert noise.within == pytest.approx(0.2, abs=0.02)
+    assert noise.between == pytest.approx(0.1, abs=0.02)
+
+
+def test_what_cannot_be_chosen_from_says_what_to_do() -> None:
+    table = make_table([0.5, 0.5, 0.5], 60, 0)
+    with pytest.raises(InputError, match="at least 20"):
+        choose_from_table(NAMES[:3], table[:, :10], make_groups(10))
+    with pytest.raises(UsageError, match="Raise the limit"):
+        choose_from_table(NAMES[:3], table, make_groups(60), ChoiceTerms(calls=10))
+    with pytest.raises(UnknownName):
+        choose_generator(["a", "b"], make_groups(60), lambda *_: [], "x")
