@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, get_args
 
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from ragfault import text
 from ragfault.errors import UnknownName
@@ -61,7 +61,7 @@ def apply_gold(trace: Trace, verdicts: Verdicts) -> Verdicts:
     if isinstance(verdicts, GoldVerdicts) or not has_answer_key(trace):
         return verdicts
     coverage = measure_coverage(trace)
-    parts = {field.name: getattr(verdicts, field.name) for field in fields(verdicts)}
+    parts = {name: getattr(verdicts, name) for name in Verdicts.__struct_fields__}
     parts["chunk"] = _raise_levels(verdicts.chunk, coverage)
     if verdicts.missing is not None:
         parts["missing"] = _list_missing(trace, verdicts, coverage)
@@ -173,7 +173,7 @@ def _list_missing(trace: Trace, verdicts: Verdicts, coverage: GoldCoverage | Non
 
 def _confirm_recall(trace: Trace, recall: Sequence[RecallVerdict]) -> tuple[RecallVerdict, ...]:
     """Return the statements as covered where all gold was retrieved and its text holds their names and numbers."""
-    index = text.EntityIndex(" \n".join(chunk.text for chunk in trace.chunks or ()))
+    index = text.EntityIndex(*(chunk.text for chunk in trace.chunks or ()))
     return tuple(
         item
         if item.covered or any(entity not in index for entity in text.extract_entities(item.statement))

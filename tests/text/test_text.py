@@ -93,6 +93,13 @@ def test_stock_parts() -> None:
     assert "2024-03-14" not in EntityIndex("2024")
 
 
+def test_each_of_several_texts_is_indexed_by_itself():
+    index = EntityIndex("It was signed by Ann", "Lee left in March", "2024 was dry, and 5 kg fell")
+    assert all(entity in index for entity in ("ann", "lee", "2024", "5 kg"))
+    assert not any(entity in index for entity in ("ann lee", "2024-03", "march 2024"))
+    assert "ann" not in EntityIndex()
+
+
 def test_sentences_shapes() -> None:
     """List items and table rows stand alone; wrapped lines and abbreviations do not end a sentence."""
     text = "Dr. Lee came\nhome at 5 p.m. on Monday. She left.\n- Tea\n- Cakes\n1. One\n| a | b |\n| 1 | 2 |"

@@ -196,7 +196,7 @@ def context_entity_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     expected = [entities for entities in map(text.extract_entities, sources) if entities]
     if not expected:
         return Undefined("no name, number, date or identifier in the reference")
-    index = text.EntityIndex(" \n".join(chunk.text for chunk in trace.chunks))
+    index = text.EntityIndex(*(chunk.text for chunk in trace.chunks))
     return max(sum(entity in index for entity in entities) / len(entities) for entities in expected)
 
 

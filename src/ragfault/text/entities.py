@@ -110,7 +110,7 @@ def mentions_entity(entity: str, text: str) -> bool:
 
 
 class EntityIndex:
-    """All entities that a text mentions: `entity in EntityIndex(text)`.
+    """All entities that some texts mention, each by itself: `entity in EntityIndex(text)`.
 
     Beyond `extract_entities`: year and month of a date, the number of an amount, and every run of words.
 
@@ -121,10 +121,10 @@ class EntityIndex:
 
     __slots__ = ("_word_sequence", "forms")
 
-    def __init__(self, text: str) -> None:
-        matches, rest = _match_entities(text)
-        self.forms = frozenset(form for match in matches for form in match.forms).union(extract_names(rest))
-        self._word_sequence = f" {' '.join(WORD_RUN.findall(fold_case(normalize_typography(text)).replace('.', '')))} "
+    def __init__(self, *texts: str) -> None:
+        parts = [_index_cached(text) if len(text) < MAX_CACHED_LENGTH else _index_text(text) for text in texts]
+        self.forms: frozenset[str] = frozenset().union(*(forms for forms, _ in parts))
+        self._word_sequence = "|".join(words for _, words in parts)
 
     def __contains__(self, entity: str) -> bool:
         if entity in self.forms:
@@ -134,6 +134,22 @@ class EntityIndex:
             and not QUANTITY_PREFIX.search(entity)
             and f" {' '.join(WORD_RUN.findall(entity.replace('.', '')))} " in self._word_sequence
         )
+
+
+MAX_CACHED_LENGTH = 8_000
+"""Shorter texts are cached: a chunk is retrieved for many queries, and an answer compared several times."""
+
+
+@lru_cache(maxsize=1 << 10)
+def _index_cached(text: str) -> tuple[frozenset[str], str]:
+    return _index_text(text)
+
+
+def _index_text(text: str) -> tuple[frozenset[str], str]:
+    """Return all forms of the entities of a text, and its words in order with a blank around each."""
+    matches, rest = _match_entities(text)
+    forms = frozenset(form for match in matches for form in match.forms).union(extract_names(rest))
+    return forms, f" {' '.join(WORD_RUN.findall(fold_case(normalize_typography(text)).replace('.', '')))} "
 
 
 NUMBERED_PREFIXES = tuple(

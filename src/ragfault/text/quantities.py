@@ -106,7 +106,14 @@ def convert_number_words(text: str) -> str:
     >>> convert_number_words("twenty-five days in three harbours")
     '25 days in 3 harbours'
     """
-    return SPELLED_NUMBER.sub(_convert_number_word, text) if SPELLED_NUMBER_LOWER.search(text.lower()) else text
+    lower = text.lower()
+    if not text.isascii():  # its lower case may have other offsets
+        return SPELLED_NUMBER.sub(_convert_number_word, text) if SPELLED_NUMBER_LOWER.search(lower) else text
+    parts, end = [], 0
+    for match in SPELLED_NUMBER_LOWER.finditer(lower):
+        parts += [text[end : match.start()], _convert_number_word(match)]
+        end = match.end()
+    return "".join((*parts, text[end:]))
 
 
 def blank_matches(
@@ -194,20 +201,20 @@ def _identify_unit(groups: dict[str, str | None]) -> str | None:
 
 def _build_extractors() -> Iterable[tuple[str, str, Callable[[re.Match[str]], EntityMatch | None]]]:
     """Yield (quick test on the lower-case text, pattern, match function), the most specific first."""
-    yield r"\d-\d", rf"\b{YEAR}-(?P<month>\d\d)-(?P<day>\d\d)(?!\d)", _match_date
-    yield MONTH_HINT, rf"\b{DAY}(?: of)? {MONTH}(?:,? {YEAR}\b)?", _match_date
-    yield MONTH_HINT, rf"\b{MONTH} {DAY}\b(?![.,:]\d)(?:,? {YEAR}\b)?", _match_date
-    yield MONTH_HINT, rf"\b{MONTH},? (?:of )?{YEAR}\b", _match_date
+    yield r"\d{4}-\d\d-\d", rf"\b{YEAR}-(?P<month>\d\d)-(?P<day>\d\d)(?!\d)", _match_date
+    yield rf"\d(?:st|nd|rd|th)?(?: of)? {MONTH_HINT}", rf"\b{DAY}(?: of)? {MONTH}(?:,? {YEAR}\b)?", _match_date
+    yield rf"{MONTH_HINT}[a-z]*\.? \d", rf"\b{MONTH} {DAY}\b(?![.,:]\d)(?:,? {YEAR}\b)?", _match_date
+    yield rf"{MONTH_HINT}[a-z]*\.?,? (?:of )?\d{{4}}", rf"\b{MONTH},? (?:of )?{YEAR}\b", _match_date
     yield r"\d/\d", r"\b(\d{1,2})/(\d{1,2})/(\d{4})\b", _match_slashed_date
     hours = r"\b(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2}))?(?::\d\d)? ?(?P<half>[ap]\.?m\b\.?)"
     yield r"\d ?[ap]\.?m", hours, _match_time
     yield r"\d:\d", r"\b(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?P<half>)(?![\d:])", _match_time
     yield "0s", r"\b(?P<decade>[12]\d\d0s)\b", lambda match: EntityMatch(match["decade"].lower())
-    yield r"[$€£¥₹]|usd|eur|gbp|jpy|inr|chf", rf"(?P<mark>{CURRENCY_SYMBOL}){SCALED_NUMERAL}", _match_quantity
+    yield r"(?:[$€£¥₹]|usd|eur|gbp|jpy|inr|chf) ?\d", rf"(?P<mark>{CURRENCY_SYMBOL}){SCALED_NUMERAL}", _match_quantity
     yield r"\d", rf"(?<![\d.]){SCALED_NUMERAL}{QUANTITY_SUFFIX}", _match_quantity
 
 
-MONTH_HINT = "|".join(sorted({name[:3] for name in MONTHS}))
+MONTH_HINT = f"(?:{'|'.join(sorted({name[:3] for name in MONTHS}))})"
 EXTRACTORS = tuple(
     (re.compile(hint), re.compile(pattern, re.IGNORECASE), make) for hint, pattern, make in _build_extractors()
 )

@@ -33,8 +33,9 @@ def make_shingles(text: str, n: int = 3) -> frozenset[str]:
     tokens = split_words(text)
     if not tokens:
         return frozenset()
-    last = max(1, len(tokens) - n + 1)
-    return frozenset(" ".join(tokens[at : at + n]) for at in range(last))
+    if len(tokens) < n:
+        return frozenset((" ".join(tokens),))
+    return frozenset(map(" ".join, zip(*(tokens[start:] for start in range(n)), strict=False)))
 
 
 class WordPosition(NamedTuple):
@@ -62,23 +63,24 @@ def score_quote_match(quote: str, text: str) -> float:
     if not parts:
         return 0.0
     text = normalize_typography(text)
-    tokens = _locate_words(text)
-    return min(_score_segment(part, text, tokens) for part in parts)
+    altered = [part for part in parts if not _is_verbatim(part, text)]
+    words = _locate_words(text) if altered else []
+    return min((_score_segment(part, text, words) for part in altered), default=1.0)
 
 
 def _locate_words(text: str) -> list[WordPosition]:
     return [WordPosition(m.group().lower(), m.start(), m.end()) for m in QUOTE_WORD.finditer(text)]
 
 
-def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
-    """Score the best match of a quote without omissions."""
+def _is_verbatim(quote: str, text: str) -> bool:
+    """Return whether a text first holds a quote between words, not within one."""
     at = text.find(quote)
-    if (
-        at >= 0
-        and not text[max(0, at - 1) : at].isalnum()
-        and not text[at + len(quote) : at + len(quote) + 1].isalnum()
-    ):
-        return 1.0
+    end = at + len(quote)
+    return at >= 0 and not text[max(0, at - 1) : at].isalnum() and not text[end : end + 1].isalnum()
+
+
+def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
+    """Score the best match of a quote without omissions that is not verbatim."""
     quote_words = _locate_words(quote)[:MAX_QUOTE_WORDS]
     positions_by_word: defaultdict[str, list[int]] = defaultdict(list)
     for at, word in enumerate(words):
