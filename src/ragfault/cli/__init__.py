@@ -26,6 +26,7 @@ COMMANDS = {
     "ci": ("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request."),
     "compare": ("ragfault.cli.compare", "Compare two runs: each metric worse, better, steady, or cannot tell."),
     "bisect": ("ragfault.cli.compare", "Name the layer that broke between two runs."),
+    "investigate": ("ragfault.cli.studies.investigate", "Find a root cause: hypotheses, quotes, a fix and its test."),
     "monitor": ("ragfault.cli.monitor", "Monitor runs over time: drops, the layer to blame, alerts."),
     "clusters": ("ragfault.cli.clusters", "Cluster similar failures, with ids that stay the same over runs."),
     "promote": ("ragfault.cli.clusters", "Turn failing traces into cases of an evaluation set."),

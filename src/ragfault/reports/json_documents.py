@@ -17,6 +17,7 @@ from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
 from ragfault.analysis.comparison.records import MetricChange
 from ragfault.analysis.comparison.run_history import MetricHistory
 from ragfault.analysis.conversations import ConversationOutcome
+from ragfault.analysis.investigation import Investigation
 from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorReport
 from ragfault.analysis.rubric_proofs import RubricMeasurement
 from ragfault.analysis.steps import StepFindings
@@ -284,6 +285,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "ci": (CiResult,),
     "compare": (Comparison, tuple[Comparison, ...]),
     "bisect": (Bisection, SegmentedBisection, RunHistory),
+    "investigate": (Investigation,),
     "monitor": (MonitorReport,),
     "clusters": (ClusterReport,),
     "promote": (PromotionResult, AcceptedCases),

@@ -87,7 +87,7 @@ def _format_losses(losses: list[StoreLoss]) -> list[str]:
         if most.loss <= 0
         else (f"at most {format_number(100 * most.loss, 2)} % of the best {most.k} chunks are missed, by {most.store}")
     )
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("store", "search", f"recall@{most.k}", "95 % interval", "filtered", "complete", "p50 ms", "p95 ms", "write s")
     ]
     for loss in losses:

@@ -1,0 +1,66 @@
+"""Records of an investigation."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ragfault.analysis.investigation.claim_origins import ClaimOrigins
+
+
+class Quotation(Struct, frozen=True, kw_only=True):
+    """A stretch of a recorded text, character by character as it stands there."""
+
+    run: Literal["baseline", "candidate"]
+    trace: str
+    chunk: str | None
+    """The chunk that holds it; None: the answer does."""
+    start: int
+    end: int
+    text: str
+    reason: str
+    """Why it is quoted."""
+
+
+class HypothesisTest(Struct, frozen=True, kw_only=True):
+    """Test of a hypothesis by a command of the package."""
+
+    command: str
+    outcome: Literal["supports", "contradicts", "cannot tell"]
+    reason: str
+
+
+class Hypothesis(Struct, frozen=True, kw_only=True):
+    """Possible cause, and what its tests say."""
+
+    layer: str
+    stage: str | None
+    """Stage of the pipeline, where two runs tell; else None."""
+    text: str
+    outcome: Literal["supported", "possible", "ruled out", "cannot tell"]
+    confidence: float | None
+    """In [0, 1]; None where there is nothing to rest it on."""
+    tests: tuple[HypothesisTest, ...]
+
+
+class Investigation(Struct, frozen=True, kw_only=True):
+    """Root cause of what is wrong with a run, with its evidence, a fix and a test for the fix."""
+
+    verdict: Literal["fault", "no fault", "cannot tell"]
+    sentence: str
+    layer: str | None
+    stage: str | None
+    confidence: float | None
+    """Of the first hypothesis."""
+    hypotheses: tuple[Hypothesis, ...]
+    """The most credible first, those that were ruled out last."""
+    quotes: tuple[Quotation, ...]
+    fix: tuple[str, ...]
+    """Changes to make, the cheapest first."""
+    fix_test: tuple[str, ...]
+    """Commands that keep the cases, and that tell whether the fault is gone."""
+    cases: tuple[str, ...]
+    """Ids of the traces that the test rests on."""
+    origins: ClaimOrigins | None
+    """Where the unsupported claims of the run come from; None where it has none."""

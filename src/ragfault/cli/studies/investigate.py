@@ -1,0 +1,95 @@
+"""Command `investigate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ragfault.cli.options.output import json_option, print_json
+from ragfault.errors import UsageError
+from ragfault.text.number_format import format_count, format_number
+
+if TYPE_CHECKING:
+    from ragfault.analysis.investigation import ClaimOrigins, Hypothesis, Investigation
+
+EXIT_CODES = {"no fault": 0, "fault": 1, "cannot tell": 3}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault investigate runs/v2 --baseline runs/v1
+  ragfault investigate runs/today
+  ragfault investigate runs/v2 --baseline runs/v1 --json
+
+\b
+Exit code 0: no fault, and that is shown; 1: a fault; 3: the data cannot tell."""
+)
+@click.argument("run", type=click.Path())
+@click.option("--baseline", type=click.Path(), help="Run from before the change.  [default: RUN alone]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
+@json_option
+def investigate(run: str, baseline: str | None, seed: int, kind: str | None) -> int:
+    """Find the root cause of what is wrong with RUN, without a language model.
+
+    Tests hypotheses with the other commands (bisect, compare, diagnose), quotes the recorded texts that show
+    it, proposes a fix and a test for the fix, and states how sure it is. Beside a baseline the hypotheses are stages
+    of the pipeline; of a run alone they are the kinds of problem that come first.
+    """
+    from ragfault.analysis.investigation import investigate as find_cause
+    from ragfault.reports.format import clean_text
+
+    if baseline is not None and baseline == run:
+        raise UsageError(f"{run} is its own baseline. Name the run from before the change.")
+    result = find_cause(run, baseline, seed=seed)
+    if kind == "json":
+        print_json(result)
+    else:
+        for line in _format_investigation(result):
+            text = line.lstrip()
+            click.echo(f"{' ' * (len(line) - len(text))}{clean_text(text)}")
+    return EXIT_CODES[result.verdict]
+
+
+def _format_investigation(result: Investigation) -> list[str]:
+    lines = [f"{result.verdict.upper()}: {result.sentence}"]
+    if result.confidence is not None:
+        place = result.stage or result.layer or ""
+        lead = "root cause" if result.verdict == "fault" else "likeliest"
+        lines.append(f"{lead}: {place}, confidence {format_number(result.confidence, 2)}")
+    live = [hypothesis for hypothesis in result.hypotheses if hypothesis.confidence is not None]
+    others = [hypothesis for hypothesis in result.hypotheses if hypothesis.confidence is None]
+    lines += ["", "hypotheses:", *(line for hypothesis in live for line in _format_hypothesis(hypothesis))]
+    for outcome in ("ruled out", "cannot tell"):
+        names = [f"{item.layer}, {item.text}" for item in others if item.outcome == outcome]
+        lines += [f"  {outcome}: {'; '.join(names)}"] if names else []
+    if result.quotes:
+        lines += ["", "quotes (white space folded here; character by character with --json):"]
+        for quote in result.quotes:
+            place = f"chunk {quote.chunk}" if quote.chunk else "answer"
+            lines.append(f"  {quote.run} {quote.trace}, {place} [{quote.start}:{quote.end}] ({quote.reason}):")
+            lines.append(f"    “{' '.join(quote.text.split())}”")
+    if result.origins is not None:
+        lines += ["", _format_origins(result.origins)]
+    lines += ["", "fix:", *(f"  {step}" for step in result.fix)] if result.fix else []
+    lines += ["", "test of the fix:", *(f"  {command}" for command in result.fix_test)] if result.fix_test else []
+    return lines
+
+
+def _format_hypothesis(hypothesis: Hypothesis) -> list[str]:
+    head = f"  {hypothesis.outcome}, confidence {format_number(hypothesis.confidence or 0.0, 2)}: {hypothesis.text}"
+    return [head, *(f"    {test.outcome}: {test.reason}  ({test.command})" for test in hypothesis.tests)]
+
+
+def _format_origins(origins: ClaimOrigins) -> str:
+    share = origins.from_retrieval
+    low, mean, high = (f"{format_number(100 * value, 0)}" for value in (share.low, share.mean, share.high))
+    others = origins.without_fault
+    beside = (
+        "" if others is None else f"; of the traces without such a claim {format_number(100 * others, 0)} % lack it too"
+    )
+    return (
+        f"{mean} % [{low}, {high}] of {format_count(origins.claims, 'unsupported claim')} stand where retrieval did "
+        f"not bring what was asked for{beside}"
+    )

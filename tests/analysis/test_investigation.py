@@ -1,0 +1,107 @@
+"""Investigations: the cause is named with quotes that stand in the record, and nothing is named where nothing broke."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragfault import evaluate
+from ragfault.analysis.investigation import Investigation, investigate, measure_claim_origins
+from ragfault.cli import run_command
+from ragfault.io.runs import Run
+from ragfault.records import Chunk, Trace
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """Return two runs of the demo; the second one's retrieval broke."""
+    folder = tmp_path_factory.mktemp("investigation")
+    assert run_command(["demo", str(folder / "handbook")]) == 0
+    return (
+        evaluate(folder / "handbook" / "traces-v1.jsonl", folder / "v1", judge="lexical"),
+        evaluate(folder / "handbook" / "traces-v2.jsonl", folder / "v2", judge="lexical"),
+    )
+
+
+def read_text(run: Run, trace: str, chunk: str | None) -> str:
+    [recorded] = run.traces([trace])
+    return recorded.answer or "" if chunk is None else {item.id: item.text for item in recorded.chunks or ()}[chunk]
+
+
+def check_quotes(result: Investigation, runs: tuple[Run, Run]) -> None:
+    """Assert that every quote stands in the record where it says."""
+    for quote in result.quotes:
+        run = runs[0] if quote.run == "baseline" else runs[1]
+        text = read_text(run, quote.trace, quote.chunk)
+        assert text[quote.start : quote.end] == quote.text != ""
+
+
+@pytest.mark.long
+def test_the_cause_is_named_with_a_fix_a_test_and_verbatim_quotes(runs: tuple[Run, Run]):
+    """The demo's fault is one of the chunker; each stage has its tests, and each quote stands in the record."""
+    result = investigate(runs[1], runs[0])
+    assert (result.verdict, result.layer, result.stage) == ("fault", "retrieval", "chunker")
+    assert result.confidence is not None
+    assert result.confidence > 0.5
+    assert len(result.quotes) >= 3
+    check_quotes(result, runs)
+    assert result.fix
+    assert any("ragfault gate" in command for command in result.fix_test)
+    assert all(hypothesis.tests for hypothesis in result.hypotheses)
+    confidences = [item.confidence for item in result.hypotheses if item.confidence is not None]
+    assert confidences == sorted(confidences, reverse=True)
+    assert sum(confidences) <= 1.0
+
+
+@pytest.mark.long
+def test_the_test_of_the_fix_fails_on_the_broken_run_and_passes_on_the_good_one(runs: tuple[Run, Run]):
+    """The proposed threshold tells the broken run from one that is as good as the baseline."""
+    [command] = [line for line in investigate(runs[1], runs[0]).fix_test if line.startswith("ragfault gate")]
+    threshold = command.split("--threshold ")[1].strip("'")
+    assert run_command(["gate", str(runs[1].path), "--threshold", threshold]) == 1
+    assert run_command(["gate", str(runs[0].path), "--threshold", threshold]) in (0, 3)
+
+
+@pytest.mark.long
+def test_nothing_is_named_between_equal_runs(runs: tuple[Run, Run], tmp_path: Path):
+    """A run beside an evaluation of the same traces shows no fault, and proposes nothing."""
+    again = evaluate(list(runs[0].traces()), tmp_path / "again", judge="lexical")
+    result = investigate(again, runs[0])
+    assert result.verdict == "no fault"
+    assert (result.stage, result.confidence, result.quotes, result.fix, result.cases) == (None, None, (), (), ())
+
+
+@pytest.mark.long
+def test_a_run_alone_names_what_comes_first_and_quotes_it(runs: tuple[Run, Run]):
+    """Without a baseline the kinds of problem are hypotheses; no stage is named."""
+    result = investigate(runs[1])
+    assert result.stage is None
+    assert result.verdict in ("fault", "cannot tell")
+    check_quotes(result, runs)
+    assert result.hypotheses[0].tests[0].command.startswith("ragfault diagnose")
+
+
+def test_origins_count_claims_by_what_retrieval_brought(tmp_path: Path):
+    """Claims count as retrieval's where the trace retrieved nothing, and not where the chunk answers the question."""
+    good = (Chunk(id="a", text="The ferry to the island leaves at ten in the morning from the old harbour."),)
+    query, wrong = "When does the ferry to the island leave?", "The ferry to the island leaves at ten from gate 77."
+    traces = [Trace(id=f"a{at}", query=query, chunks=good, answer=wrong) for at in range(6)]
+    traces += [Trace(id=f"b{at}", query=query, chunks=(), answer=wrong) for at in range(4)]
+    origins = measure_claim_origins(evaluate(traces, tmp_path / "run", judge="lexical"))
+    assert origins is not None
+    assert origins.traces == 10
+    assert origins.from_retrieval.mean == pytest.approx(0.4, abs=0.15)
+    assert origins.from_retrieval.low < 0.4 < origins.from_retrieval.high
+    clean = evaluate([Trace(id="c", query=query, chunks=good, answer=good[0].text)], tmp_path / "ok", judge="lexical")
+    assert measure_claim_origins(clean) is None
+
+
+@pytest.mark.long
+def test_the_command_says_the_cause_first(runs: tuple[Run, Run], capsys: pytest.CaptureFixture[str]):
+    """`ragfault investigate` ends with 1 on a fault, and refuses a run as its own baseline."""
+    assert run_command(["investigate", str(runs[1].path), "--baseline", str(runs[0].path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("FAULT: Retrieval broke")
+    assert lines[1].startswith("root cause: chunker, confidence 0.")
+    assert run_command(["investigate", str(runs[1].path), "--baseline", str(runs[1].path)]) == 2
