@@ -122,3 +122,18 @@ def test_nuggets_of_answers_are_applied_to_those_of_another_system(tmp_path, cap
     keyed = tmp_path / "keyed.jsonl"
     assert run_command(["testset", "key", str(out), str(answers), "-o", str(keyed)]) == 0
     assert [(trace.id, trace.facts) for trace in read_traces(keyed)] == [("1", (text,)), ("1#2", (text,))]
+
+
+def test_describe_writes_a_page_and_names_hard_items(folder, tmp_path, capsys):
+    out, page = tmp_path / "set.jsonl", tmp_path / "set.html"
+    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "8", "--mix", "extractive=1"])
+    run_command(["evaluate", str(out), "-o", str(tmp_path / "run"), "-m", "error", "--judge", "none"])
+    capsys.readouterr()
+    command = ["testset", "describe", str(out), "--html", str(page)]
+    assert run_command([*command, "--corpus", str(folder)]) == 0
+    assert "<svg" in page.read_text("utf-8")
+    assert run_command([*command, "--metric", "error"]) == 2
+    capsys.readouterr()
+    assert run_command([*command, "--runs", str(tmp_path / "run"), "--metric", "error", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["difficulty"]["metric"] == "error"

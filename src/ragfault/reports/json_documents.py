@@ -42,6 +42,7 @@ from ragfault.reports.terminal.run_history import summarize_history
 from ragfault.reports.wording import combine_verdicts
 from ragfault.retrieval.stores import StoreLoss
 from ragfault.testsets import CorpusAudit, RefreshResult, TestsetDescription
+from ragfault.testsets.difficulty import TestsetDifficulty
 from ragfault.testsets.pooling import PoolEstimate
 from ragfault.tuning import TuningResult
 from ragfault.tuning.generators.records import GeneratorChoice
@@ -182,6 +183,13 @@ class WrittenItems(VerbDocument, frozen=True):
     """Number of items written; BEIR leaves out those without gold."""
 
 
+class DescribedTestset(VerbDocument, frozen=True):
+    """A description of an evaluation set, and its difficulty for some systems."""
+
+    description: TestsetDescription
+    difficulty: TestsetDifficulty
+
+
 class WrittenNuggets(VerbDocument, frozen=True):
     """An evaluation set that was written with nuggets."""
 
@@ -304,7 +312,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "testset convert": (WrittenItems,),
     "testset nuggets": (WrittenNuggets,),
     "testset key": (KeyedTraces,),
-    "testset describe": (TestsetDescription,),
+    "testset describe": (TestsetDescription, DescribedTestset),
     "testset refresh": (RefreshResult,),
     "testset audit": (CorpusAudit,),
     "lint": (tuple[Pitfall, ...], InputSummary),

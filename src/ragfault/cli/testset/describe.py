@@ -2,39 +2,77 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
     from ragfault.testsets import TestsetDescription
+    from ragfault.testsets.difficulty import TestsetDifficulty
 
 
 @click.command(
     epilog="""\b
 Examples:
   ragfault testset describe set.jsonl
-  ragfault testset describe set.jsonl --corpus docs/ --json"""
+  ragfault testset describe set.jsonl --corpus docs/ --json
+  ragfault testset describe set.jsonl --corpus docs/ --runs runs/v1 --runs runs/v2 --html set.html"""
 )
 @click.argument("items", metavar="SET", type=click.Path())
 @click.option("--corpus", type=click.Path(), help="Corpus whose coverage is measured.")
+@click.option(
+    "--runs", multiple=True, type=click.Path(), metavar="RUN", help="Run of a system on SET: difficulty. Repeatable."
+)
+@click.option("--metric", help="Metric of the difficulty.  [default: the first that all runs have of ndcg, recall, …]")
+@click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Also write a page with pictures.")
 @json_option
-def describe(items: str, corpus: str | None, kind: str | None) -> None:
-    """Describe SET: kinds of questions, coverage, effective size, and the smallest change that it detects."""
-    from ragfault.io import read_traces
-    from ragfault.io.documents import read_documents
-    from ragfault.testsets import describe_testset
+def describe(
+    items: str, corpus: str | None, runs: tuple[str, ...], metric: str | None, html: str | None, kind: str | None
+) -> None:
+    """Describe SET: kinds of questions, coverage, effective size, and the smallest change that it detects.
 
-    result = describe_testset(
-        read_traces(items, notice=print_notice), None if corpus is None else read_documents(corpus, notice=print_notice)
-    )
+    With --runs also the difficulty of its items: which ones every system solves, and which ones none does.
+    """
+    from ragfault.io import read_traces
+    from ragfault.io.atomic_files import write_atomically
+    from ragfault.io.documents import read_documents
+    from ragfault.io.runs import Run
+    from ragfault.reports.html.testset import render_testset_html
+    from ragfault.reports.json_documents import DescribedTestset
+    from ragfault.testsets import describe_testset
+    from ragfault.testsets.difficulty import measure_difficulty
+
+    if metric is not None and not runs:
+        raise UsageError("--metric is that of the difficulty: name runs with --runs RUN.")
+    listed = list(read_traces(items, notice=print_notice))
+    documents = None if corpus is None else read_documents(corpus, notice=print_notice)
+    result = describe_testset(listed, documents)
+    difficulty = measure_difficulty(listed, [Run.open(path) for path in runs], metric) if runs else None
+    if html is not None:
+        write_atomically(Path(html), render_testset_html(Path(items).name, result, difficulty).encode())
     if kind == "json":
-        print_json(result)
+        print_json(result if difficulty is None else DescribedTestset(description=result, difficulty=difficulty))
         return
-    for line in _format_lines(result):
+    for line in [*_format_lines(result), *(_format_difficulty(difficulty) if difficulty else ())]:
         click.echo(line)
+    if html is not None:
+        click.echo(f"page: {html}")
+
+
+def _format_difficulty(difficulty: TestsetDifficulty) -> list[str]:
+    count = len(difficulty.items)
+    lines = [
+        f"difficulty by {difficulty.metric}: of {count:,} items {difficulty.solved:,} have at least 0.5 in every run, "
+        f"{difficulty.unsolved:,} in none; {difficulty.missing:,} have no value in some run"
+    ]
+    lines += [f"  run {name}: mean {mean:.3f}" for name, mean in difficulty.runs.items()]
+    lines += [f"  kind {name}: mean {mean:.3f}" for name, mean in difficulty.kinds.items()]
+    hardest = difficulty.items[: min(5, count)]
+    return lines + [f"  hard: {row.item}  {row.mean:.2f}  {row.query}" for row in hardest]
 
 
 def _format_lines(result: TestsetDescription) -> list[str]:
