@@ -19,6 +19,7 @@ from ragfault.reports.json_documents import DOCUMENTS, build_document_schema
 ROOT = Path(__file__).parents[2]
 
 WITHOUT_DOCUMENT = {
+    "testset review": "it asks, and a person answers",
     "label ask": "it asks, and a person answers",
     "serve start": "it runs until it is ended",
     "guard proxy": "it runs until it is ended",
@@ -68,6 +69,7 @@ VERBS = {
         *("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl", "-o", "{out}/pool.jsonl"),
         *("--depth", "2"),
     ),
+    "testset adjudicate": ("{demo}/handbook/questions.jsonl", "{demo}/reviews.jsonl"),
     "testset refresh": ("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl"),
     "testset audit": ("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl"),
     "lint": ("{demo}/v2",),
@@ -157,6 +159,7 @@ ANSWERS = {
     "testset nuggets": r"\d+ vital and \d+ okay nuggets for \d+ of 104 items",
     "testset key": r"\d+ of 40 traces",
     "testset pool": r"\d+ passages for 104 items",
+    "testset adjudicate": r"0 items accepted, 0 rejected, 0 disputed, 104 pending",
     "testset refresh": r"6 of 104 items hold",
     "tune": r"Recommended: ",
 }
@@ -198,6 +201,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_rubric_run(folder)
     rows = [f"{n},{'new,old,1' if n % 2 else 'old,new,2'}" if n % 5 else f"{n},old,new,1" for n in range(60)]
     (folder / "preferences.csv").write_text("id,first,second,winner\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    (folder / "reviews.jsonl").write_text("")
     CacheFile(folder / "replies.sqlite").close()
     shutil.copy(ROOT / "docs" / "labelled.jsonl", folder)
     (folder / "policy.toml").write_text("[rails.secrets]\n", encoding="utf-8")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import pytest
 
@@ -137,3 +139,24 @@ def test_describe_writes_a_page_and_names_hard_items(folder, tmp_path, capsys):
     assert run_command([*command, "--runs", str(tmp_path / "run"), "--metric", "error", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["difficulty"]["metric"] == "error"
+
+
+def test_two_reviewers_accept_edit_and_reject_by_keys(folder, tmp_path, capsys, monkeypatch):
+    out, reviews, editor = tmp_path / "set.jsonl", tmp_path / "reviews.jsonl", tmp_path / "editor.py"
+    run_command(["testset", "make", str(folder), "-o", str(out), "-n", "4", "--mix", "extractive=1"])
+    editor.write_text("import sys\nopen(sys.argv[1], 'a').write('okay: It is long.\\n')\n")
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    for name, keys in (("ann", "axe "), ("ben", "aae ")):
+        monkeypatch.setattr("sys.stdin", io.StringIO(keys))
+        assert run_command(["testset", "review", str(out), "-o", str(reviews), "--by", name]) == 0
+        assert "3 items reviewed" in capsys.readouterr().out
+    merged = tmp_path / "merged.jsonl"
+    command = ["testset", "adjudicate", str(out), str(reviews), "-o", str(merged), "--needed", "2"]
+    assert run_command(command) == 1
+    assert "2 items accepted, 0 rejected, 1 disputed, 1 pending" in capsys.readouterr().out
+    assert sum("It is long." in (trace.facts or ()) for trace in read_traces(merged)) == 1
+    monkeypatch.setattr("sys.stdin", io.StringIO("x"))
+    assert run_command(["testset", "review", str(out), "-o", str(reviews), "--by", "cho", "--disputes"]) == 0
+    assert "--- ann: rejected" in capsys.readouterr().out
+    assert run_command([*command, "--adjudicator", "cho", "--force"]) == 0
+    assert len(list(read_traces(merged))) == 3

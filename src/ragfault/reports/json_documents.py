@@ -44,6 +44,7 @@ from ragfault.retrieval.stores import StoreLoss
 from ragfault.testsets import CorpusAudit, RefreshResult, TestsetDescription
 from ragfault.testsets.difficulty import TestsetDifficulty
 from ragfault.testsets.pooling import PoolEstimate
+from ragfault.testsets.reviews import ReviewResult
 from ragfault.tuning import TuningResult
 from ragfault.tuning.generators.records import GeneratorChoice
 from ragfault.tuning.pitfalls import Pitfall
@@ -312,6 +313,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "testset convert": (WrittenItems,),
     "testset nuggets": (WrittenNuggets,),
     "testset key": (KeyedTraces,),
+    "testset adjudicate": (ReviewResult,),
     "testset describe": (TestsetDescription, DescribedTestset),
     "testset refresh": (RefreshResult,),
     "testset audit": (CorpusAudit,),

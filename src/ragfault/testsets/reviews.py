@@ -1,0 +1,351 @@
+"""Reviews of items by people: decisions, edits, agreement, and adjudication."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ragfault.errors import InputError
+from ragfault.io.field_values import make_content_id
+from ragfault.io.files import iterate_lines, open_bytes
+from ragfault.records import Document, Gold, Span, Trace
+from ragfault.stats import BootstrapEstimate, bootstrap_estimates
+from ragfault.stats.agreement import MultiRaterRatings
+from ragfault.stats.bootstrap import FloatArray
+from ragfault.testsets.passages import CONTEXT_CHARACTERS
+
+Decision = Literal["accepted", "rejected"]
+DECISIONS: tuple[Decision, ...] = ("accepted", "rejected")
+NEW = "new"
+"""Fingerprint in the review of an item that the reviewer wrote."""
+FORM_FIELDS = ("query", "answerable", "reference", "vital", "okay", "span")
+FORM_HELP = """\
+# One field a line, NAME: TEXT. Delete or add lines of reference, vital, okay and span; lines with # are ignored.
+# vital: a fact that a good answer states; okay: one that it may leave out; span: DOCUMENT | words of the document.
+# answerable: yes, no, or empty.
+"""
+
+
+class ItemReview(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Decision of a person on an item, with the item as the person left it."""
+
+    item: str
+    by: str
+    time: datetime
+    decision: Decision
+    shown: str
+    """Fingerprint of the item that was shown: a review of another version of the item does not count."""
+    edited: Trace | None = None
+    """The item after the edit; None where nothing was changed."""
+
+
+class ItemDispute(Struct, frozen=True, kw_only=True):
+    """An item on which reviewers differ."""
+
+    item: str
+    query: str
+    reason: str
+    """The word "decision", or the fields of the item that differ."""
+    reviews: tuple[ItemReview, ...]
+
+
+class ReviewResult(Struct, frozen=True, kw_only=True):
+    """Items after their reviews, and the agreement of the reviewers."""
+
+    items: tuple[Trace, ...]
+    """Accepted items, as they were left, and those that wait for a review or an adjudication, as they were."""
+    accepted: int
+    rejected: int
+    pending: int
+    """Items with fewer reviews than were asked for."""
+    shared: int
+    """Items with reviews of two people or more."""
+    agreement: BootstrapEstimate | None
+    """Share of the shared items with one decision; None without one."""
+    alpha: BootstrapEstimate | None
+    """Krippendorff's alpha of the decisions on them."""
+    fields: dict[str, float]
+    """Field → share of the items that all reviewers accepted in which they left it alike."""
+    disputes: tuple[ItemDispute, ...]
+
+
+def fingerprint_item(item: Trace) -> str:
+    """Return a fingerprint of what a person reviews in an item: query, answer key and okay facts."""
+    shown = (*_list_content(item).values(),)
+    return make_content_id(msgspec.json.encode(shown).decode(), "item-")
+
+
+def _list_content(item: Trace) -> dict[str, Any]:
+    okay = item.metadata.get("okay_facts") or ()
+    spans = sorted((span.document, span.start, span.end) for span in (item.gold.spans if item.gold else ()))
+    return {
+        "query": item.query,
+        "answerable": item.answerable,
+        "reference": item.references,
+        "facts": item.facts or (),
+        "okay_facts": sorted(map(str, okay)),
+        "spans": spans,
+    }
+
+
+def write_form(item: Trace) -> str:
+    r"""Write an item as a form that a person edits.
+
+    >>> print(write_form(Trace(id="1", query="When?", facts=("At 7.",))).split("\n")[3])
+    query: When?
+    """
+    okay = set(map(str, item.metadata.get("okay_facts") or ()))
+    spans = item.gold.spans if item.gold is not None else ()
+    lines = [f"query: {_join_line(item.query)}", f"answerable: {ANSWERABLE_WORDS[item.answerable]}"]
+    lines += [f"reference: {_join_line(reference)}" for reference in item.references]
+    lines += [f"{'okay' if fact in okay else 'vital'}: {_join_line(fact)}" for fact in item.facts or ()]
+    lines += [f"span: {span.document} | {_join_line(span.quote or '')}" for span in spans]
+    return FORM_HELP + "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+ANSWERABLE_WORDS = {True: "yes", False: "no", None: ""}
+
+
+def _join_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def read_form(form: str, item: Trace, documents: Mapping[str, Document]) -> Trace:
+    """Return an item as a form has it; what the form leaves as it was stays, word by word.
+
+    A span that is new is located by its words, white space apart, which must stand once in its document.
+
+    Raises InputError for a line that is none of the form's, a missing query, and words that stand nowhere or twice.
+
+    >>> item = Trace(id="1", query="When?", facts=("At 7.",))
+    >>> read_form("query: When does it open?\\nvital: At 7.\\nokay: On Monday.", item, {}).facts
+    ('At 7.', 'On Monday.')
+    """
+    values: dict[str, list[str]] = {name: [] for name in FORM_FIELDS}
+    for line in form.splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, colon, text = line.partition(":")
+        if not colon or name.strip() not in values:
+            raise InputError(f'"{line[:60]}" is no line of the form. Begin it with one of: {", ".join(FORM_FIELDS)}.')
+        if text.strip():
+            values[name.strip()].append(text.strip())
+    if len(values["query"]) != 1:
+        raise InputError(f"the form has {len(values['query'])} queries: an item has one.")
+    answerable = {word: value for value, word in ANSWERABLE_WORDS.items()}
+    word = "".join(values["answerable"][-1:]).lower()
+    if word not in answerable:
+        raise InputError(f'answerable is yes, no or empty, not "{word}".')
+    facts = _restore([*values["vital"], *values["okay"]], item.facts or ())
+    okay = _restore(values["okay"], item.facts or ())
+    references = _restore(values["reference"], item.references)
+    spans = tuple(_locate_span(text, item, documents) for text in values["span"])
+    metadata = {name: value for name, value in item.metadata.items() if name != "okay_facts"}
+    gold = item.gold
+    if spans or (gold is not None and gold.spans):
+        gold = replace(gold or Gold(), spans=spans)
+    return replace(
+        item,
+        query=_restore(values["query"], (item.query,))[0],
+        answerable=answerable[word],
+        reference=(references[0] if len(references) == 1 else references) or None,
+        facts=facts or None,
+        gold=gold if gold is not None and (gold.spans or gold.chunks) else None,
+        metadata=metadata | ({"okay_facts": list(okay)} if okay else {}),
+    )
+
+
+def _restore(lines: Sequence[str], originals: Iterable[str]) -> tuple[str, ...]:
+    """Return lines, each as the original that it is but for white space."""
+    known = {_join_line(text): text for text in originals}
+    return tuple(known.get(_join_line(line), line) for line in lines)
+
+
+def _locate_span(line: str, item: Trace, documents: Mapping[str, Document]) -> Span:
+    name, divider, quote = (part.strip() for part in line.partition("|"))
+    if not divider or not quote:
+        raise InputError(f'"{line[:60]}" is no span. Write DOCUMENT | words of the document.')
+    for span in item.gold.spans if item.gold is not None else ():
+        if span.document == name and _join_line(span.quote or "") == _join_line(quote):
+            return span
+    if name not in documents:
+        raise InputError(f'the corpus has no document "{name}". New spans take the corpus (--corpus).')
+    text = documents[name].text
+    words = quote.split()
+    starts = [at for at in range(len(text)) if text.startswith(words[0], at)]
+    places = [(at, end) for at in starts if (end := _match_words(text, at, words)) is not None]
+    if len(places) != 1:
+        raise InputError(f"the words of the span stand {len(places)} times in {name}: name more or other words.")
+    start, end = places[0]
+    return Span(
+        document=name, start=start, end=end, quote=text[start:end],
+        prefix=text[max(0, start - CONTEXT_CHARACTERS) : start], suffix=text[end : end + CONTEXT_CHARACTERS],
+    )  # fmt: skip
+
+
+def _match_words(text: str, at: int, words: Sequence[str]) -> int | None:
+    """Return where words end that stand at a place with any white space between them; None where they do not."""
+    for word in words:
+        while at < len(text) and text[at].isspace():
+            at += 1
+        if not text.startswith(word, at):
+            return None
+        at += len(word)
+    return at
+
+
+def create_review(item: Trace, decision: Decision, by: str, edited: Trace | None = None) -> ItemReview:
+    """Create the review of an item."""
+    changed = edited is not None and fingerprint_item(edited) != fingerprint_item(item)
+    return ItemReview(
+        item=item.id,
+        by=by,
+        time=datetime.now(UTC).replace(microsecond=0),
+        decision=decision,
+        shown=fingerprint_item(item),
+        edited=edited if changed else None,
+    )
+
+
+def create_item(form: str, by: str, documents: Mapping[str, Document]) -> ItemReview:
+    """Create the review that adds a new item, as a form has it. Raises InputError as `read_form` does.
+
+    >>> create_item("query: When does it open?", "ann", {}).edited.metadata["kind"]
+    'own'
+    """
+    item = read_form(form, Trace(id="new", query="", metadata={"kind": "own", "review": "pending"}), documents)
+    name = make_content_id(f"{item.query} {by}", "q-")
+    time = datetime.now(UTC).replace(microsecond=0)
+    return ItemReview(item=name, by=by, time=time, decision="accepted", shown=NEW, edited=replace(item, id=name))
+
+
+def append_review(path: str | Path, review: ItemReview) -> None:
+    """Append a review to a file of JSON Lines."""
+    with Path(path).open("ab") as file:
+        file.write(msgspec.json.encode(review) + b"\n")
+
+
+def read_reviews(path: str | Path) -> Iterator[ItemReview]:
+    """Yield the reviews of a file; none where it does not exist. Raises InputError for a line that is no review."""
+    if not Path(path).exists():
+        return
+    stream = open_bytes(str(path))
+    with stream.body as body:
+        for number, line, _ in iterate_lines(body):
+            if line.strip():
+                try:
+                    yield msgspec.json.decode(line, type=ItemReview)
+                except msgspec.MsgspecError as error:
+                    raise InputError(f"{path}:{number}: {error}. Write it with: ragfault testset review") from None
+
+
+def merge_reviews(
+    items: Iterable[Trace],
+    reviews: Iterable[ItemReview],
+    *,
+    adjudicator: str | None = None,
+    needed: int = 1,
+    seed: int = 0,
+) -> ReviewResult:
+    """Merge reviews into the items: the decision that all reviewers share, in the same words, or the adjudicator's.
+
+    The last review of a person for an item as it stands counts. An item is accepted or rejected where `needed` people
+    reviewed it and all agree; the adjudicator's review decides alone, and is not counted in the agreement. Rejected
+    items are left out; disputed ones and those with too few reviews stay as they were; what a reviewer wrote is added.
+    Intervals are over items.
+
+    >>> item = Trace(id="1", query="When?")
+    >>> result = merge_reviews([item], [create_review(item, "accepted", name) for name in ("ann", "ben")], needed=2)
+    >>> result.items[0].metadata["review"], result.shared, result.agreement.value
+    ('accepted', 1, 1.0)
+    """
+    by_item: dict[str, dict[str, ItemReview]] = {}
+    for review in reviews:
+        by_item.setdefault(f"{review.item} {review.shown}", {})[review.by] = review
+    merged: list[Trace] = []
+    disputes: list[ItemDispute] = []
+    counts: Counter[str] = Counter()
+    shared: list[tuple[Trace, dict[str, ItemReview]]] = []
+    for item in items:
+        given = dict(by_item.get(f"{item.id} {fingerprint_item(item)}", {}))
+        final = given.pop(adjudicator, None) if adjudicator is not None else None
+        if len(given) > 1:
+            shared.append((item, given))
+        reason = _find_difference(item, list(given.values()))
+        if final is None and len(given) >= needed and given and reason is None:
+            final = max(given.values(), key=lambda review: review.time)
+        if final is None:
+            if reason is not None:
+                disputes.append(
+                    ItemDispute(item=item.id, query=item.query, reason=reason, reviews=tuple(given.values()))
+                )
+            counts["disputed" if reason is not None else "pending"] += 1
+            merged.append(item)
+            continue
+        counts[final.decision] += 1
+        if final.decision == "accepted":
+            names = sorted({*given, final.by})
+            merged.append(_accept(final.edited or item, names, final.time))
+    for added in (given for key, given in by_item.items() if key.endswith(f" {NEW}")):
+        written = next(iter(added.values()))
+        counts["accepted"] += 1
+        merged.append(_accept(written.edited or Trace(id=written.item, query=""), sorted(added), written.time))
+    estimates = _estimate_agreement([given for _, given in shared], seed)
+    return ReviewResult(
+        items=tuple(merged), accepted=counts["accepted"], rejected=counts["rejected"], pending=counts["pending"],
+        shared=len(shared), agreement=estimates[0], alpha=estimates[1], fields=_compare_fields(shared),
+        disputes=tuple(disputes),
+    )  # fmt: skip
+
+
+def _find_difference(item: Trace, reviews: Sequence[ItemReview]) -> str | None:
+    """Return in what reviews differ: the decision, or fields of the item; None where they agree."""
+    if len({review.decision for review in reviews}) > 1:
+        return "decision"
+    if not reviews or reviews[0].decision == "rejected":
+        return None
+    contents = [_list_content(review.edited or item) for review in reviews]
+    fields = [name for name in contents[0] if any(content[name] != contents[0][name] for content in contents)]
+    return ", ".join(fields) or None
+
+
+def _accept(item: Trace, names: Sequence[str], time: datetime) -> Trace:
+    about = {"review": "accepted", "reviewed": {"by": ", ".join(names), "time": time.isoformat()}}
+    return replace(item, metadata=item.metadata | about)
+
+
+def _estimate_agreement(
+    shared: Sequence[Mapping[str, ItemReview]], seed: int
+) -> tuple[BootstrapEstimate | None, BootstrapEstimate | None]:
+    if not shared:
+        return None, None
+    names = sorted({name for given in shared for name in given})
+    table = [[given[name].decision if name in given else None for name in names] for given in shared]
+    equal = np.array([float(len({review.decision for review in given.values()}) == 1) for given in shared])
+    ratings = MultiRaterRatings(table, list(DECISIONS))
+
+    def statistic(weights: FloatArray) -> FloatArray:
+        alpha = ratings.alpha(ratings.coincidences(weights), "nominal")
+        return np.stack([weights @ equal / weights.sum(axis=1), alpha], axis=1)
+
+    agreement, alpha = bootstrap_estimates(statistic, [str(at) for at in range(len(shared))], seed=seed)
+    return agreement, alpha
+
+
+def _compare_fields(shared: Sequence[tuple[Trace, Mapping[str, ItemReview]]]) -> dict[str, float]:
+    rows = [
+        [_list_content(review.edited or item) for review in given.values()]
+        for item, given in shared
+        if all(review.decision == "accepted" for review in given.values())
+    ]
+    if not rows:
+        return {}
+    return {name: sum(all(row[name] == own[0][name] for row in own) for own in rows) / len(rows) for name in rows[0][0]}
