@@ -36,13 +36,20 @@ from ragfault.judges.llm.judge import CostEstimate
 from ragfault.judges.llm.transport.reply_cache import CacheGroup
 from ragfault.metrics import MetricDefinition
 from ragfault.metrics.aliases import MetricAlias
-from ragfault.records import Layer, Usage
+from ragfault.records import Layer
 from ragfault.reports.terminal.monitoring import describe_drop, summarize_monitor
 from ragfault.reports.terminal.run_history import summarize_history
+from ragfault.reports.testset_documents import (
+    DescribedTestset,
+    KeyedTraces,
+    WrittenItems,
+    WrittenNuggets,
+    WrittenPool,
+    WrittenTestset,
+)
 from ragfault.reports.wording import combine_verdicts
 from ragfault.retrieval.stores import StoreLoss
 from ragfault.testsets import CorpusAudit, RefreshResult, TestsetDescription
-from ragfault.testsets.difficulty import TestsetDifficulty
 from ragfault.testsets.pooling import PoolEstimate
 from ragfault.testsets.reviews import ReviewResult
 from ragfault.tuning import TuningResult
@@ -147,72 +154,6 @@ class RelevanceDocument(VerbDocument, frozen=True):
     """For each chunk the greatest value less the least."""
     documents: tuple[tuple[str, tuple[float, ...]], ...]
     """Each document with its best chunk's relevance by each judge."""
-
-
-class WrittenPool(VerbDocument, frozen=True):
-    """A pool of passages in a file."""
-
-    path: str
-    items: int
-    passages: int
-    """Passages of all items."""
-    retrievers: tuple[str, ...]
-
-
-class WrittenTestset(VerbDocument, frozen=True):
-    """An evaluation set that was made."""
-
-    path: str
-    items: int
-    requested: int
-    counts: dict[str, int]
-    """Kind of question → number of items."""
-    rejected: int
-    """Drafts that were left out."""
-    notes: tuple[str, ...]
-    """Reasons of a number or a mix other than was asked for."""
-    usage: Usage | None = None
-    """Calls of the language model; null without one."""
-
-
-class WrittenItems(VerbDocument, frozen=True):
-    """An evaluation set that was written in a format."""
-
-    path: str
-    format: str
-    items: int
-    """Number of items written; BEIR leaves out those without gold."""
-
-
-class DescribedTestset(VerbDocument, frozen=True):
-    """A description of an evaluation set, and its difficulty for some systems."""
-
-    description: TestsetDescription
-    difficulty: TestsetDifficulty
-
-
-class WrittenNuggets(VerbDocument, frozen=True):
-    """An evaluation set that was written with nuggets."""
-
-    path: str
-    items: int
-    vital: int
-    """Nuggets without which an answer is incomplete."""
-    okay: int
-    unchanged: int
-    """Items that had facts already."""
-    without: dict[str, int]
-    """Reason → number of items without a nugget."""
-
-
-class KeyedTraces(VerbDocument, frozen=True):
-    """Traces that were written with the answer key of an evaluation set."""
-
-    path: str
-    traces: int
-    """Traces that were read."""
-    matched: int
-    """Traces that ask what an item asks; the others were left out."""
 
 
 class IssuedToken(VerbDocument, frozen=True):

@@ -34,7 +34,7 @@ def convert(items: str, out: str, to: str, corpus: str | None, force: bool, kind
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.documents import read_documents
-    from ragfault.reports.json_documents import WrittenItems
+    from ragfault.reports.testset_documents import WrittenItems
     from ragfault.testsets.formats import read_beir, write_testset
 
     if Path(out).exists() and not force:

@@ -42,7 +42,7 @@ def describe(
     from ragfault.io.documents import read_documents
     from ragfault.io.runs import Run
     from ragfault.reports.html.testset import render_testset_html
-    from ragfault.reports.json_documents import DescribedTestset
+    from ragfault.reports.testset_documents import DescribedTestset
     from ragfault.testsets import describe_testset
     from ragfault.testsets.difficulty import measure_difficulty
 

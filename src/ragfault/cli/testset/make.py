@@ -226,7 +226,7 @@ def _mine(traces: list[Trace], count: int, seed: int) -> tuple[Trace, ...]:
 
 
 def _summarize(result: TestsetResult, out: str) -> Any:
-    from ragfault.reports.json_documents import WrittenTestset
+    from ragfault.reports.testset_documents import WrittenTestset
 
     return WrittenTestset(
         path=out,

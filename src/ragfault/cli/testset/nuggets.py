@@ -51,7 +51,7 @@ def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind:
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
     from ragfault.judges import load_judge
-    from ragfault.reports.json_documents import WrittenNuggets
+    from ragfault.reports.testset_documents import WrittenNuggets
     from ragfault.testsets.nuggets import add_nuggets
 
     check_target(out, given["force"])
@@ -104,7 +104,7 @@ def key(items: str, traces: str, out: str, force: bool, kind: str | None) -> int
     """
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
-    from ragfault.reports.json_documents import KeyedTraces
+    from ragfault.reports.testset_documents import KeyedTraces
     from ragfault.testsets.nuggets import apply_key
 
     check_target(out, force)

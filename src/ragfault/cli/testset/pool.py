@@ -47,7 +47,7 @@ def pool(
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.documents import read_documents
-    from ragfault.reports.json_documents import WrittenPool
+    from ragfault.reports.testset_documents import WrittenPool
     from ragfault.testsets.pooling import apply_pool_labels, pool_passages
 
     check_target(out, force)
