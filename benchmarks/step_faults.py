@@ -1,9 +1,10 @@
 """Measure how often `ragfault bisect` names the kind of step into which a fault was injected.
 
-    python -m benchmarks.step_faults [--draws 3] [--share 0.6] [--judge NAME] [--fault NAME] [--page PAGE]
+    python -m benchmarks.step_faults [--draws 3] [--share 0.6] [--judge NAME] [--fault NAME] [--page PAGE] [--repair]
 
 The simulated agent of the demo answers its 104 questions twice, the second time with a fault in one step on a share of
 the traces and other chances (wording, near ties). Most faults have no rule that looks for them. "A/A" is no fault.
+With --repair the faulty agent is run again with the steps of each kind as the other version recorded them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from ragfault.analysis import bisect
 from ragfault.evaluation import evaluate
+from ragfault.evaluation.ablation import repair_steps
 from ragfault.io.datasets.agent import SimulatedAgent, ToolFailure
 from ragfault.records import Trace
 
@@ -276,6 +278,32 @@ def describe(name: str, injected: Injected | None, outcomes: Sequence[Outcome]) 
     return "| " + " | ".join(cells) + " |"
 
 
+REPAIR_HEADER = ["| fault | step | right step | no step | wrong step |", "|---|---|---|---|---|"]
+
+
+def measure_repair(name: str, injected: Injected | None, draws: int, judge: str) -> str:
+    """Run a faulty agent again with recorded steps of every kind, and describe which kind was named."""
+    named = []
+    for draw in range(draws):
+        agent = (injected.agent if injected else SimulatedAgent)(2 * draw + 1)
+        source = SimulatedAgent(2 * draw).answer_all()
+        repairs = repair_steps(agent.answer_again, source, agent.answer_all(), judge=judge)
+        named.append(repairs.faulty_kind)
+    kinds = injected.kinds if injected else ()
+    wrong = sorted({str(kind) for kind in named if kind is not None and kind not in kinds})
+    right, none = sum(kind in kinds for kind in named), named.count(None)
+    cells = (name, " or ".join(kinds) or "none", str(right), str(none), ", ".join(wrong) or "–")
+    return "| " + " | ".join(cells) + " |"
+
+
+def write_table(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Write a table between the marks of a page."""
+    text, start, end = page.read_text(encoding="utf-8"), f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+    page.write_text(
+        text[: text.index(start) + len(start)] + "\n".join(lines) + text[text.index(end) :], encoding="utf-8"
+    )
+
+
 def main() -> None:
     """Print the table, or write it between the marks of a page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -284,15 +312,20 @@ def main() -> None:
     parser.add_argument("--judge", default="embedded")
     parser.add_argument("--fault", action="append")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--repair", action="store_true")
     options = parser.parse_args()
     FaultyAgent.share = options.share
-    lines = [
+    lines = REPAIR_HEADER.copy() if options.repair else [
         "| fault | step | rule | verdict “fault” | right step | no step | wrong step |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     chosen = [item for item in FAULTS if not options.fault or item.agent.__name__ in options.fault]
     agents = [*((item.agent.__name__, item) for item in chosen), *([] if options.fault else [("A/A", None)])]
     for name, item in agents:
+        if options.repair:
+            lines.append(measure_repair(name, item, options.draws, options.judge))
+            print(lines[-1], flush=True)
+            continue
         outcomes = []
         for draw in range(options.draws):
             agent = (item.agent if item else SimulatedAgent)(2 * draw + 1)
@@ -302,9 +335,7 @@ def main() -> None:
         if not options.page:
             print(f"    {outcomes[0].verdict}: {outcomes[0].sentence}", flush=True)
     if options.page:
-        page, start, end = options.page.read_text(encoding="utf-8"), "<!-- injected -->\n", "\n<!-- end of injected -->"
-        page = page[: page.index(start) + len(start)] + "\n".join(lines) + page[page.index(end) :]
-        options.page.write_text(page, encoding="utf-8")
+        write_table(options.page, "repaired" if options.repair else "injected", lines)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,10 @@ VERBS = {
     "report": ("{demo}/v2",),
     "diagnose": ("{demo}/v2",),
     "steps": ("{demo}/v2",),
+    "ablate": (
+        *("ragfault.io.datasets.agent:answer_like_version_2", "{demo}/agent-v1.jsonl", "{demo}/agent-v2.jsonl"),
+        *("-m", "recall@3"),
+    ),
     "gate": ("{demo}/v2", "--threshold", "groundedness>=0.99", "--baseline", "{demo}/v1"),
     "ci": ("{demo}/few-v2.jsonl", "-o", "{out}/run", "--baseline", "{demo}/v1", "--threshold", "error<=0.5"),
     "compare": ("{demo}/v1", "{demo}/v2"),
@@ -152,6 +156,7 @@ ANSWERS = {
     "serve restore": r"40 traces, checksums verified",
     "serve token": r"^rf_\S+$",
     "steps": r"40 record no steps",
+    "ablate": r"Rewrite steps broke: with those of the source recall@3 recovers",
     "testset audit": r"11 documents, 76 passages: nothing was noticed",
     "testset convert": r"104 of 104 items written",
     "testset describe": r"effective size \d+",
@@ -195,6 +200,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         few = folder / f"few-{name}.jsonl"
         few.write_text("".join(lines[:40]), encoding="utf-8")
         assert run_command(["evaluate", str(few), "-o", str(folder / name), "-q"]) == 0
+    assert run_command(["demo", str(folder / "agent"), "--agent"]) == 0
+    for name in ("v1", "v2"):
+        lines = (folder / f"agent/agent-{name}.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        (folder / f"agent-{name}.jsonl").write_text("".join(lines[:40]), encoding="utf-8")
     trec = [str(folder / "few-v1.jsonl"), str(folder / "run.trec"), "--to", "trec"]
     assert run_command(["convert", *trec, "--to-qrels", str(folder / "qrels.txt")]) == 0
     write_labels(folder)

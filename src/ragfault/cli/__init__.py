@@ -22,6 +22,7 @@ COMMANDS = {
     "report": ("ragfault.cli.report", "Show a run: in the terminal, or as HTML, Markdown, JSON or CSV."),
     "diagnose": ("ragfault.cli.report", "List the problems of single traces of a run."),
     "steps": ("ragfault.cli.report", "Name the first faulty step of the traces of an agent."),
+    "ablate": ("ragfault.cli.report", "Run an agent again with recorded steps, and name the kind that broke."),
     "gate": ("ragfault.cli.gate", "Check a run against thresholds: pass, fail, or cannot tell."),
     "ci": ("ragfault.cli.gate", "Evaluate, gate and bisect in one, for a job on every pull request."),
     "compare": ("ragfault.cli.compare", "Compare two runs: each metric worse, better, steady, or cannot tell."),

@@ -1,4 +1,4 @@
-"""Commands `report`, `diagnose` and `steps`."""
+"""Commands `report`, `diagnose`, `steps` and `ablate`."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def steps(run: str, failed: bool, worst: int, kind: str | None, **options: Any) 
     from ragfault.analysis.steps import localize_faulty_steps
     from ragfault.reports.faulty_steps import render_steps_terminal
 
-    findings = localize_faulty_steps(_read_run_or_file(run, options), failed=failed)
+    findings = localize_faulty_steps(_read_run_or_file(run, pick_trace_options(options)), failed=failed)
     if kind == "json":
         print_json(findings)
     else:
@@ -219,6 +219,53 @@ def steps(run: str, failed: bool, worst: int, kind: str | None, **options: Any) 
     statuses = {finding.status for finding in findings.traces}
     code = 1 if "fault" in statuses else 3 if "cannot tell" in statuses or not statuses else 0
     click.get_current_context().exit(code)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault ablate agent.py:answer runs/v1 runs/v2
+  ragfault ablate my_package.agent:answer references.jsonl runs/today -m completeness
+  ragfault ablate ragfault.io.datasets.agent:answer_like_version_2 agent-v1.jsonl agent-v2.jsonl
+
+Exit code 1: a kind of step broke; 3: it cannot be told; 0: nothing was lost."""
+)
+@click.argument("agent")
+@click.argument("source", type=click.Path())
+@click.argument("questions", type=click.Path())
+@click.option("-m", "--metrics", multiple=True, help="Metric of the answers. Repeatable.  [default: three of answers]")
+@click.option("--judge", default="embedded", show_default=True, help="Judge, as for `evaluate`.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
+@add_trace_options
+@json_option
+def ablate(
+    agent: str,
+    source: str,
+    questions: str,
+    metrics: tuple[str, ...],
+    judge: str,
+    seed: int,
+    kind: str | None,
+    **options: Any,
+) -> None:
+    """Run AGENT on QUESTIONS again with the steps of each kind as SOURCE has them, and name the kind that broke.
+
+    AGENT is a function, FILE.py:NAME or MODULE:NAME, of a trace and of the steps it is to take as recorded. SOURCE and
+    QUESTIONS are runs or files of traces, paired by id; the steps of SOURCE are those of another version or right ones.
+    """
+    from ragfault.evaluation.ablation.step_repair import REPAIR_METRICS, load_agent, repair_steps
+    from ragfault.reports.faulty_steps import render_repairs_terminal
+
+    function = load_agent(agent)
+    reading = pick_trace_options(options)
+    sides = [list(_read_run_or_file(name, reading)) for name in (source, questions)]
+    repairs = repair_steps(function, *sides, metrics=metrics or REPAIR_METRICS, judge=judge, seed=seed)
+    if kind == "json":
+        print_json(repairs)
+    else:
+        click.echo(render_repairs_terminal(repairs, color=supports_color()), nl=False)
+    is_lost = any(repair.share is not None for repair in repairs.repairs)
+    click.get_current_context().exit(1 if repairs.faulty_kind else 3 if is_lost else 0)
 
 
 def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> None:
@@ -239,10 +286,10 @@ def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> 
         click.echo(render_conversations_terminal(shown, color=supports_color()), nl=False)
 
 
-def _read_run_or_file(run: str, options: dict[str, Any]) -> Iterator[Trace]:
+def _read_run_or_file(run: str, reading: dict[str, Any]) -> Iterator[Trace]:
     from ragfault.io import read_traces
     from ragfault.io.runs import Run
 
     if (Path(run) / "manifest.json").is_file():
         return Run.open(run).traces()
-    return read_traces(run, notice=print_notice, **pick_trace_options(options))
+    return read_traces(run, notice=print_notice, **reading)

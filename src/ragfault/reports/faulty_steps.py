@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from ragfault.analysis.conversations import ConversationOutcome
 from ragfault.analysis.steps import FaultyStep, StepFindings
+from ragfault.evaluation.ablation.step_repair import StepRepairs
 from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
 from ragfault.reports.wording import format_step_suspect
+from ragfault.stats import Difference
+from ragfault.text.number_format import format_p_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +47,35 @@ def render_steps_terminal(findings: StepFindings, *, worst: int, width: int | No
             build_line((f"{len(ranked) - worst} more traces with a suspected step: --worst", "dim")),
         ]
     return render_rich(parts, width=width, color=color)
+
+
+def render_repairs_terminal(repairs: StepRepairs, *, width: int | None = None, color: bool = False) -> str:
+    """Render the kind of step that broke, and for each metric that lost what the repair of each kind recovers."""
+    style = "red" if repairs.faulty_kind else "yellow"
+    parts: list[RenderableType] = [
+        build_line((f"{repairs.sentence[0].upper()}{repairs.sentence[1:]}.", f"bold {style}"))
+    ]
+    for kind, count in repairs.errors.items():
+        parts.append(build_line(f"{count} of {repairs.questions} questions failed with the repair of {kind} steps"))
+    for metric, loss in repairs.losses.items():
+        rows = [repair for repair in repairs.repairs if repair.metric == metric]
+        if not any(row.share is not None for row in rows):
+            parts.append(build_line((f"{metric}: no loss is shown ({_format_effect(loss)})", "dim")))
+            continue
+        parts += [build_line(""), build_line((metric, "bold"), f"  lost {_format_effect(loss)} on {loss.n} questions")]
+        for row in rows:
+            mark = "  recovered" if row.is_recovered else ""
+            share = f"{row.share:.0%}" if row.share is not None else ""
+            p = format_p_value(row.adjusted)
+            text = f"{row.kind:<9} {_format_effect(row.difference)}  {share:>5} of it  p {p}{mark}"
+            parts.append(indent_line(2, (text, "red" if row.kind == repairs.faulty_kind else "")))
+    return render_rich(parts, width=width, color=color)
+
+
+def _format_effect(difference: Difference) -> str:
+    if not math.isfinite(difference.low):
+        return f"{difference.mean:+.3f}".replace("-", "−")  # equal on every question, or too few to tell the spread
+    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]".replace("-", "−")
 
 
 def summarize_steps(findings: StepFindings) -> str:

@@ -21,6 +21,7 @@ from ragfault.analysis.investigation import Investigation
 from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorReport
 from ragfault.analysis.rubric_proofs import RubricMeasurement
 from ragfault.analysis.steps import StepFindings
+from ragfault.evaluation.ablation.step_repair import StepRepairs
 from ragfault.evaluation.agreement import JudgeComparison, JudgeMeasurement
 from ragfault.evaluation.agreement.annotation import AnnotatorAgreement
 from ragfault.evaluation.agreement.annotation.session import SuggestedTrace
@@ -231,6 +232,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "report": (Findings,),
     "diagnose": (tuple[Diagnosis, ...], tuple[ConversationOutcome, ...]),
     "steps": (StepFindings,),
+    "ablate": (StepRepairs,),
     "gate": (GateResult,),
     "ci": (CiResult,),
     "compare": (Comparison, tuple[Comparison, ...]),

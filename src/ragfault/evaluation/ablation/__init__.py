@@ -3,5 +3,17 @@
 from ragfault.evaluation.ablation.answer_replay import replay
 from ragfault.evaluation.ablation.experiment import ablate
 from ragfault.evaluation.ablation.parts import Ablation, MetricAttribution, PartEffect, generator, retriever
+from ragfault.evaluation.ablation.step_repair import StepRepair, StepRepairs, repair_steps
 
-__all__ = ["Ablation", "MetricAttribution", "PartEffect", "ablate", "generator", "replay", "retriever"]
+__all__ = [
+    "Ablation",
+    "MetricAttribution",
+    "PartEffect",
+    "StepRepair",
+    "StepRepairs",
+    "ablate",
+    "generator",
+    "repair_steps",
+    "replay",
+    "retriever",
+]

@@ -10,7 +10,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ragfault.io.agents.recorded_steps import RecordedSteps
 from ragfault.io.datasets import Handbook, load_handbook, write_files
 from ragfault.records import Chunk, ConversationTurn, Gold, Step, StepKind, Trace
 from ragfault.text import split_content_words, split_sentences
@@ -42,6 +43,8 @@ class SimulatedAgent:
         self.seed, self.handbook = seed, handbook or load_handbook()
         self.random = random.Random(seed)
         self.steps: list[Step] = []
+        self.recorded = RecordedSteps()
+        """Steps that are taken as recorded instead of done."""
 
     @cached_property
     def passages(self) -> dict[Chunk, frozenset[str]]:
@@ -78,12 +81,26 @@ class SimulatedAgent:
                 ConversationTurn(role="assistant", text=trace.answer or ""),
             ]
 
+    def answer_again(self, question: Trace, recorded: RecordedSteps) -> Trace:
+        """Answer a question that was answered before, with some steps taken as recorded."""
+        self.random, self.recorded = random.Random(f"{self.seed} {question.id}"), recorded
+        try:
+            return self.answer_question(question)
+        finally:
+            self.recorded = RecordedSteps()
+
+    def read_recorded_calls(self) -> list[tuple[str, str]]:
+        """Read the calls of recorded plans; none where the agent plans itself."""
+        plans = self.recorded.outputs if self.recorded.kind == "plan" else []
+        calls = [re.search(r"(\w+)\((\".*\")\)$", str(plan)) for plan in plans]
+        return [(call[1], json.loads(call[2])) for call in calls if call is not None]
+
     def answer_question(self, question: Trace) -> Trace:
         """Take every step from the query to the answer, and return the trace of it."""
         self.steps, chunks, texts = [], dict[str, Chunk](), list[str]()
         remembered = self.record("memory", "search_memory", question.query, lambda: self.recall(question))
         query = self.record("rewrite", "rewrite", question.query, lambda: self.rewrite(question, remembered or ""))
-        for tool, arguments in self.plan(question, query or question.query):
+        for tool, arguments in self.read_recorded_calls() or self.plan(question, query or question.query):
             self.call(tool, arguments, chunks, texts, question)
         noted = self.record(
             "read", "read", None, lambda: self.read(question, query or "", list(chunks.values()), texts)
@@ -104,7 +121,7 @@ class SimulatedAgent:
             texts += [output] if output else []
             return
         try:
-            results = self.search(arguments, question)
+            results = self.recorded.take("retrieve", lambda: self.search(arguments, question))
         except ToolFailure as failure:
             self.add_step("retrieve", "search", input=arguments, error=str(failure), parent=plan.id)
             return
@@ -115,7 +132,7 @@ class SimulatedAgent:
     def record(self, kind: StepKind, name: str, asked: str | None, act: Any, parent: str | None = None) -> str | None:
         """Take a step and record it, its failure included."""
         try:
-            output: str | None = act()
+            output: str | None = self.recorded.take(kind, act)
         except ToolFailure as failure:
             self.add_step(kind, name, input=asked, error=str(failure), parent=parent)
             return None
@@ -234,6 +251,16 @@ class ForgetfulAgent(SimulatedAgent):
         words = super().rewrite(question, remembered).split()
         is_hit = random.Random(question.id).random() < FORGOTTEN_SHARE
         return " ".join(["What applies to", *words[:2]]) if is_hit else " ".join(words)
+
+
+def answer_like_version_2(question: Trace, recorded: RecordedSteps) -> Trace:
+    """Answer a question like version 2 of the demo, with some steps taken as recorded."""
+    return _build_version_2().answer_again(question, recorded)
+
+
+@cache
+def _build_version_2() -> ForgetfulAgent:
+    return ForgetfulAgent(2)
 
 
 def write_agent_traces(folder: str | PathLike[str], *, force: bool = False) -> list[Path]:

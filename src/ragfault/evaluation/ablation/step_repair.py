@@ -1,0 +1,246 @@
+"""Repair of steps: an agent is run again with the outputs of one kind of step from another version or a reference."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ragfault import judges
+from ragfault.analysis.score_matrix import ScoreMatrix
+from ragfault.analysis.steps.differences import list_kinds_in_order
+from ragfault.errors import InputError, UsageError
+from ragfault.evaluation.ablation.experiment_cache import CachedJudge
+from ragfault.evaluation.ablation.parts import strip_outputs
+from ragfault.evaluation.evaluator import evaluate
+from ragfault.io.agents.recorded_steps import RecordedSteps
+from ragfault.io.runs import MetricInfo
+from ragfault.protocols import Judge
+from ragfault.records import StepKind, Trace
+from ragfault.stats import Difference, holm_adjust, paired_differences, sign_flip_tests
+
+Agent = Callable[[Trace, RecordedSteps], Trace]
+"""An agent that can be run again: it takes a question and the steps that it is to take as recorded."""
+
+REPAIR_METRICS = ("factual_accuracy", "completeness", "groundedness")
+LEAST_SHARE = 0.5
+"""Share of what was lost that the repair of a step must recover to name it."""
+Values = NDArray[np.float64]
+
+
+class StepRepair(Struct, frozen=True, kw_only=True):
+    """Effect of the repair of one kind of step on one metric."""
+
+    kind: StepKind
+    metric: str
+    difference: Difference
+    """The metric with the repaired step less without it, on the same questions."""
+    p: float
+    """p-value of the sign-flip test of no effect."""
+    adjusted: float
+    """The same, corrected by Holm over kinds of steps and metrics."""
+    share: float | None
+    """Part of the loss that the repair recovers; None where no loss of the metric is shown."""
+    is_recovered: bool
+    """True where the effect is shown and recovers at least half of a loss that is shown."""
+
+
+class StepRepairs(Struct, frozen=True, kw_only=True):
+    """The kind of step whose repair recovers the answers of an agent."""
+
+    sentence: str
+    faulty_kind: StepKind | None
+    """The earliest kind of step whose repair recovers a metric; None: it cannot be told, or nothing was lost."""
+    questions: int
+    kinds: tuple[StepKind, ...]
+    """The kinds of steps that were repaired, in the order in which they run."""
+    losses: dict[str, Difference]
+    """Metric → the agent as it is less the traces that the repairs are taken from."""
+    repairs: tuple[StepRepair, ...]
+    errors: dict[str, int] = {}
+    """Kind of step, or "none" → questions on which the agent failed."""
+    judge: str
+
+
+def repair_steps(
+    agent: Agent,
+    source: Iterable[Trace],
+    questions: Iterable[Trace],
+    *,
+    metrics: Sequence[str] = REPAIR_METRICS,
+    judge: str | Judge = judges.DEFAULT_JUDGE,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Callable[[int, int], object] | None = None,
+) -> StepRepairs:
+    """Run an agent again with the steps of each kind replaced by recorded ones, and name the kind that recovers it.
+
+    `source` are traces whose steps are right: of another version, or references written by people. They pair with
+    `questions` (traces of which the query, the answer key and the history are used) by id. Each kind of step with an
+    output is replaced alone, and all after it is done anew. A step that comes after the faulty one carries the right
+    result as well, so that the earliest kind whose repair recovers at least half of a loss is named.
+
+    A metric is compared question by question: sign-flip tests, corrected by Holm over kinds and metrics, intervals by
+    conversation. An agent that raises fails that question. Raises InputError where no question pairs with a source that
+    has steps, and UsageError for a confidence outside of 0 to 1.
+
+    >>> from ragfault.records import Step
+    >>> source = [
+    ...     Trace(id=name, query="?", reference=name, answer=name, steps=(Step(id="1", kind="rewrite", output=name),))
+    ...     for name in "ABCDEFGH"
+    ... ]
+    >>> agent = lambda question, recorded: replace(question, answer=recorded.take("rewrite", lambda: "?"))
+    >>> repair_steps(agent, source, source, metrics=["exact_match"], judge="none").faulty_kind
+    'rewrite'
+    """
+    if not 0 < confidence < 1:
+        raise UsageError(f"confidence is {confidence}: give a number between 0 and 1.")
+    sources, starts = _pair_sources(source, questions)
+    kinds = [
+        kind
+        for kind in list_kinds_in_order(sources)
+        if kind is not None and any(RecordedSteps(trace, kind).outputs for trace in sources)
+    ]
+    cached = CachedJudge(judges.load_judge(judge) if isinstance(judge, str) else judge)
+    names: tuple[StepKind | None, ...] = (None, *kinds)
+    values, errors = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        measures, values["source"], clusters = _score(sources, Path(folder) / "source", metrics, cached)
+        for place, kind in enumerate(names):
+            traces = [
+                _run(agent, start, RecordedSteps(trace, kind)) for start, trace in zip(starts, sources, strict=True)
+            ]
+            _, values[kind or "none"], _ = _score(traces, Path(folder) / (kind or "none"), metrics, cached)
+            errors[kind or "none"] = sum(trace.error is not None for trace in traces)
+            if progress is not None:
+                progress(place + 1, len(names))
+    return _decide(kinds, values, measures, clusters, (confidence, seed), (len(starts), errors, cached.fingerprint))
+
+
+def load_agent(name: str) -> Agent:
+    """Load the function that `MODULE:NAME` or `FILE.py:NAME` names; a file may import what lies beside it.
+
+    Raises UsageError where there is none.
+
+    >>> load_agent("ragfault.io.datasets.agent:answer_like_version_2").__name__
+    'answer_like_version_2'
+    """
+    module, colon, function = name.rpartition(":")
+    if not colon or not module or not function:
+        raise UsageError(f"{name} names no function: write FILE.py:NAME or MODULE:NAME.")
+    path = Path(module)
+    folder = str(path.resolve().parent if module.endswith(".py") else Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        loaded: Any = getattr(import_module(path.stem if module.endswith(".py") else module), function, None)
+    except ImportError as error:
+        raise UsageError(f"{module} cannot be imported: {error}.") from None
+    if not callable(loaded):
+        raise UsageError(f"{module} has no function {function}.")
+    agent: Agent = loaded
+    return agent
+
+
+def _pair_sources(source: Iterable[Trace], questions: Iterable[Trace]) -> tuple[list[Trace], list[Trace]]:
+    by_id = {trace.id: trace for trace in source if trace.steps}
+    starts = [replace(strip_outputs(trace), steps=None) for trace in questions if trace.id in by_id]
+    if not starts:
+        raise InputError(
+            f"no question has the id of one of the {len(by_id):,} traces with steps: the two are paired by their ids."
+        )
+    return [by_id[start.id] for start in starts], starts
+
+
+def _run(agent: Agent, start: Trace, recorded: RecordedSteps) -> Trace:
+    try:
+        result = agent(start, recorded)
+        if not isinstance(result, Trace):
+            raise TypeError(f"it returned {type(result).__name__}, not a Trace")
+    except Exception as error:  # noqa: BLE001 - an error of user code fails one question, not the experiment
+        return replace(start, error=f"{type(error).__name__}: {error}")
+    return replace(result, id=start.id, query=start.query)
+
+
+def _score(
+    traces: Sequence[Trace], path: Path, metrics: Sequence[str], judge: Judge
+) -> tuple[tuple[MetricInfo, ...], Values, Any]:
+    matrix = ScoreMatrix(evaluate(traces, path, judge=judge, metrics=list(metrics)))
+    return matrix.measures, np.array(matrix.values, float), matrix.clusters
+
+
+def _decide(
+    kinds: Sequence[StepKind],
+    values: dict[str, Values],
+    measures: Sequence[MetricInfo],
+    clusters: Any,
+    terms: tuple[float, int],
+    counts: tuple[int, dict[str, int], str],
+) -> StepRepairs:
+    """Test every kind of step on every metric, and name the earliest one that recovers a loss."""
+    confidence, seed = terms
+    losses = _compare(values["source"], values["none"], clusters, confidence, seed)
+    effects = [(kind, _compare(values["none"], values[kind], clusters, confidence, seed)) for kind in kinds]
+    adjusted = iter(holm_adjust([test[1] for _, tests in effects for test in tests if test is not None]))
+    repairs = []
+    for kind, tests in effects:
+        for measure, loss, test in zip(measures, losses, tests, strict=True):
+            if test is None:
+                continue
+            p, sign = next(adjusted), 1 if measure.better == "higher" else -1
+            is_lost = loss is not None and loss[1] <= 1 - confidence and sign * loss[0].mean < 0
+            share = -test[0].mean / loss[0].mean if loss is not None and is_lost else None
+            shown = share is not None and share >= LEAST_SHARE and p <= 1 - confidence and sign * test[0].mean > 0
+            repairs.append(
+                StepRepair(
+                    kind=kind, metric=measure.name, difference=test[0], p=test[1], adjusted=p, share=share,
+                    is_recovered=shown,
+                )
+            )  # fmt: skip
+    best = next((repair for repair in repairs if repair.is_recovered), None)
+    lost = {
+        measure.name: loss[0]
+        for measure, loss in zip(measures, losses, strict=True)
+        if loss is not None and any(r.metric == measure.name and r.share is not None for r in repairs)
+    }
+    return StepRepairs(
+        sentence=_describe(best, kinds, lost), faulty_kind=best.kind if best else None, questions=counts[0],
+        kinds=tuple(kinds), repairs=tuple(repairs), errors={name: n for name, n in counts[1].items() if n},
+        judge=counts[2],
+        losses={m.name: loss[0] for m, loss in zip(measures, losses, strict=True) if loss is not None},
+    )  # fmt: skip
+
+
+def _compare(
+    before: Values, after: Values, clusters: Any, confidence: float, seed: int
+) -> list[tuple[Difference, float] | None]:
+    """Return for each metric the paired difference and its p-value; None without a pair."""
+    defined = np.isfinite(before) & np.isfinite(after)
+    old, new = (np.where(defined, side, 0.0) for side in (before, after))
+    differences = paired_differences(old, new, clusters, defined=defined, confidence=confidence, seed=seed)
+    tests = sign_flip_tests(old, new, clusters, defined=defined, seed=seed)
+    return [
+        None if difference is None or test is None else (difference, test.p)
+        for difference, test in zip(differences, tests, strict=True)
+    ]
+
+
+def _describe(best: StepRepair | None, kinds: Sequence[StepKind], lost: dict[str, Difference]) -> str:
+    if not lost:
+        return "no loss is shown between the source and the agent: there is nothing to repair"
+    if best is None or best.share is None:
+        return f"cannot tell: no repair of one kind of step recovers half of what {', '.join(lost)} lost"
+    before = kinds[: kinds.index(best.kind)]
+    rest = f"; the repair of what runs before ({', '.join(before)}) does not" if before else ""
+    gain, loss = best.difference.mean, lost[best.metric].mean
+    return (
+        f"{best.kind} steps broke: with those of the source {best.metric} recovers {gain:+.3f} of {loss:+.3f}{rest}"
+    ).replace("-", "−")
