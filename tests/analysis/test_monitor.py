@@ -751,3 +751,14 @@ def test_traces_without_a_time_cannot_be_watched(calm: Run, tmp_path: Path, caps
     assert "Give each trace its `time`" in run_monitor(capsys, evaluate_pairs(tmp_path, pairs, METRICS).path, code=2)
     other = build_run(tmp_path / "other", traffic(5), judge="another")
     assert "could come from the judge" in run_monitor(capsys, calm.path, other.path, code=2)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_metric_that_never_varied_and_suddenly_falls_has_dropped(every: int):
+    seen = [
+        Observation(metric="groundedness", trace=str(at), time=60.0 * at, value=float(at < 2000 or at % every > 0))
+        for at in range(3000)
+    ]
+    report = monitor(roll_up(seen), [MetricInfo("groundedness", "generation")])
+    [drop] = report.drops
+    assert drop.detection.onset == 2000

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
 from ragfault.analysis.monitoring.change_detection import MONTH_MINUTES, ReferencePeriod
 from ragfault.analysis.monitoring.noise import estimate_error, tail_deviate
+from ragfault.analysis.monitoring.rollups import STEP_METRICS
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference, window_mean
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.analysis.scorecard import HEALTH_ALERTS
@@ -297,7 +298,7 @@ def _applies_to(rule: AlertRule, key: SeriesKey) -> bool:
     if rule.route is not None and rule.route != key[1]:
         return False
     if rule.metric == "*":
-        return metric_name(key[0]) in (*TREE_METRICS, "triad")
+        return metric_name(key[0]) in (*TREE_METRICS, "triad", *STEP_METRICS.values())
     return rule.metric in (key[0], metric_name(key[0]))
 
 

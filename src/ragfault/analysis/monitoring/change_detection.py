@@ -158,6 +158,10 @@ def measure_reference(
     )
 
 
+SUDDEN_DROP = 0.5
+"""Share of the values that fall to the other end of the range in a sudden drop."""
+
+
 def _choose_bets(
     noise: NoiseModel, floor: float, variance: float, limit: float
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -165,7 +169,8 @@ def _choose_bets(
 
     The mean over L minutes is lower than expected by `far` with the probability that leaves half of the rate to the
     windows of a month, ten times as many as fit into it; divided by its design effect, the evidence of a bet for no L
-    exceeds the limit there.
+    exceeds the limit there. Where none of these bets gains from the fall of half of the values to the other end of the
+    range, one more does.
     """
     lengths, bets = np.geomspace(1, MONTH_MINUTES, 80), np.geomspace(0.001, 0.9, 120)
     slow = noise.quantile(noise.slow_variances(lengths), NOISE_LEVEL)
@@ -181,6 +186,9 @@ def _choose_bets(
         gains = (bets * shift / scale + cost * (variance + shift**2) / scale**2) / effects
         chosen.append(int(gains.argmax()))
     places = list(dict.fromkeys(chosen))
+    sudden = (bets * SUDDEN_DROP / scale + cost * SUDDEN_DROP * floor / scale**2) / effects
+    if sudden[places].max() <= 0:
+        places.append(int(sudden.argmax()))  # values that hardly vary: bets on small drops lose on values far below
     return tuple(bets[places].tolist()), tuple(effects[places].tolist())
 
 

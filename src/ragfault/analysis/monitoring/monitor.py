@@ -27,7 +27,7 @@ from ragfault.analysis.monitoring.change_detection import (
 )
 from ragfault.analysis.monitoring.drift import TrafficDrift
 from ragfault.analysis.monitoring.noise import describe_promise, expected_error
-from ragfault.analysis.monitoring.rollups import ProductSums, Rollup
+from ragfault.analysis.monitoring.rollups import STEP_METRICS, ProductSums, Rollup
 from ragfault.analysis.monitoring.windows import (
     DAY_MINUTES,
     WINDOW_MINUTES,
@@ -90,7 +90,7 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
     return tuple(marks)
 
 
-WATCHED_METRICS = (*TREE_METRICS, "triad")  # metrics that are tested for drops, by bare name
+WATCHED_METRICS = (*TREE_METRICS, "triad", *STEP_METRICS.values())  # metrics that are tested for drops, by bare name
 
 HEALTH_METRICS = tuple(figure for _, _, figure, _ in HEALTH_ALERTS)  # of which the rules of RAG health hold limits
 
@@ -298,7 +298,7 @@ def _detect_drops(
             continue
         for call in detect_drops(series_by_key[key].between(*times), period, rate=options.rate, seed=options.seed):
             drops.append(_describe_drop(series_by_key, measures, period, call, times[1]))
-    drops.sort(key=lambda drop: (drop.detection.detected_at, drop.reference.metric))
+    drops.sort(key=lambda drop: drop.detection.detected_at)  # else in the order of the tree, and of the steps
     return tuple(drops), tuple(silent)
 
 

@@ -6,16 +6,18 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
+from typing import get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
+from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.metrics import compute_scores, parse_metric
-from ragfault.records import Score, ScoreStatus, Trace, Verdicts
+from ragfault.records import Score, ScoreStatus, StepKind, Trace, Verdicts
 
 BINS = 20  # how many bins a histogram has
 MAX_WORST = 5  # how many of its worst traces a roll-up names
@@ -259,6 +261,9 @@ HEALTH_SCORES = tuple(map(parse_metric, ("context_relevance", "chunk_utilization
 CHUNK_RELEVANCE, CHUNK_USE = "chunk_relevance", "chunk_use"
 """Series of single chunks, which exist only by position and by number of chunks."""
 
+STEP_METRICS: dict[StepKind, str] = {kind: f"{kind} steps without a fault" for kind in get_args(StepKind)}
+"""Kind of step → the share of the traces with such steps in which none of them has a fault of its operation."""
+
 DERIVED_METRICS: tuple[MetricInfo, ...] = (
     MetricInfo("context_relevance", "retrieval"),
     MetricInfo("chunk_utilization", "retrieval"),
@@ -267,9 +272,10 @@ DERIVED_METRICS: tuple[MetricInfo, ...] = (
     MetricInfo("depth", "operation", "lower", 0.0, None),
     MetricInfo(CHUNK_RELEVANCE, "retrieval"),
     MetricInfo(CHUNK_USE, "retrieval"),
+    *(MetricInfo(name, "operation") for name in STEP_METRICS.values()),
 )
 """What is watched beside the metrics of the scores, whichever these are: the figures of RAG health, relevance over the
-first three chunks, chunks per trace, and relevance and use of single chunks by position and number."""
+first three chunks, chunks per trace, relevance and use of single chunks by position and number, and faults of steps."""
 
 
 def collect_measures(runs: Iterable[Run]) -> tuple[MetricInfo, ...]:
@@ -350,6 +356,7 @@ def _derive_values(trace: Trace, verdicts: Verdicts | None) -> Iterator[tuple[st
         yield "depth", float(size), ()
         if count:
             yield "depth", float(size), (count,)
+    yield from _derive_steps(trace)
     if verdicts is None:
         return
     yield from _derive_health(trace, verdicts)
@@ -360,6 +367,17 @@ def _derive_values(trace: Trace, verdicts: Verdicts | None) -> Iterator[tuple[st
         if len(values) == size and count:
             for at, value in enumerate(values, start=1):
                 yield metric, value, (f"position={at if at <= 10 else '11+'}", count)
+
+
+def _derive_steps(trace: Trace) -> Iterator[tuple[str, float, tuple[str, ...]]]:
+    """Yield for each kind of step that a trace takes whether none of its steps has a fault of its operation."""
+    if not trace.steps:
+        return
+    faulty = {fault.kind for fault in list_operation_faults(trace)}
+    taken = {step.kind for step in trace.steps} | faulty
+    for kind, name in STEP_METRICS.items():
+        if kind in taken:
+            yield name, float(kind not in faulty), ()
 
 
 def _derive_health(trace: Trace, verdicts: Verdicts) -> Iterator[tuple[str, float, tuple[str, ...]]]:

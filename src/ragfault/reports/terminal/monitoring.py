@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ragfault.analysis.monitoring.alerts import AlertTransition
 from ragfault.analysis.monitoring.drift import ScoreDrift, TrafficDrift
 from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorMark, MonitorReport, RollingLine
+from ragfault.analysis.monitoring.rollups import STEP_METRICS
 from ragfault.analysis.monitoring.windows import RollingMean
 from ragfault.reports.format import clean_text, clip_text, format_duration, format_minute, join_names
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
@@ -48,6 +49,8 @@ def describe_drop(drop: DetectedDrop) -> str:
     call, reference, moved = drop.detection, drop.reference, drop.difference
     fault = drop.location.fault
     lead = f"{fault.layer.capitalize()} broke ({fault.title}): " if fault else ""
+    kind = next((kind for kind, name in STEP_METRICS.items() if name == reference.metric), None)
+    lead = lead if kind is None else f"{kind.capitalize()} steps broke: "
     ends = sorted((abs(moved.low), abs(moved.high)))
     size = f"{format_number(abs(moved.mean))} [{format_number(ends[0])}, {format_number(ends[1])}]"
     when = f"since {format_minute(call.onset)} [{format_minute(call.earliest)}, {format_minute(call.latest)}]"
@@ -56,7 +59,7 @@ def describe_drop(drop: DetectedDrop) -> str:
         format_metric_route(reference.metric, reference.route),
         "fell" if reference.higher_is_better else "rose",
     )
-    blind = "" if fault else "; which layer, the data cannot tell"
+    blind = "" if fault or kind else "; which layer, the data cannot tell"
     return f"{lead}{where} {word} by {size} {when}, called at {format_minute(call.detected_at)}{over}{blind}."
 
 

@@ -1,0 +1,71 @@
+"""Faults of steps over time: which kind of step broke, and since when."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from ragfault.analysis.monitoring.monitor import monitor
+from ragfault.analysis.monitoring.rollups import STEP_METRICS, add_derived, observe_trace, roll_up
+from ragfault.cli import run_command
+from ragfault.records import Step, Trace
+from ragfault.reports.terminal.monitoring import describe_drop
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+BROKEN_FROM = 2000
+
+
+def build_trace(place: int, error: str | None = None) -> Trace:
+    """Build the trace of an agent that plans, calls a tool and answers, one every minute."""
+    steps = (
+        Step(id="1", kind="plan", output="fares(Texel)"),
+        Step(id="2", kind="tool", name="fares", input=f"Texel {place}", output=None if error else "12", error=error),
+        Step(id="3", kind="generate", output="Twelve pounds."),
+    )
+    return Trace(
+        id=str(place), query="What does it cost?", answer="12", steps=steps, time=START + timedelta(minutes=place)
+    )
+
+
+def test_a_kind_of_step_whose_faults_rise_is_named_with_its_onset():
+    traces = [
+        build_trace(place, "timeout" if place >= BROKEN_FROM and place % 2 == 0 else None) for place in range(3000)
+    ]
+    observations = [observation for trace in traces for observation in observe_trace(trace, None, ())]
+    report = monitor(roll_up(observations), add_derived(()))
+    first = report.drops[0]
+    assert first.reference.metric == STEP_METRICS["tool"]
+    begin = int(START.timestamp()) // 60 + BROKEN_FROM
+    assert first.detection.earliest <= begin <= first.detection.latest
+    assert describe_drop(first).startswith("Tool steps broke: tool steps without a fault fell by 0.5")
+    assert {drop.reference.metric for drop in report.drops} <= {STEP_METRICS["tool"], STEP_METRICS["generate"]}
+
+
+def test_a_call_that_could_not_be_executed_is_a_fault_of_the_plan():
+    values = {
+        observation.metric: observation.value
+        for observation in observe_trace(build_trace(1, "validation error: unexpected argument"), None, ())
+    }
+    assert (values[STEP_METRICS["plan"]], values[STEP_METRICS["tool"]]) == (0.0, 1.0)
+
+
+def test_a_trace_without_steps_has_no_figure_of_steps():
+    metrics = {seen.metric for seen in observe_trace(replace(build_trace(1), steps=None), None, ())}
+    assert metrics.isdisjoint(STEP_METRICS.values())
+
+
+@pytest.mark.long
+def test_the_command_names_the_kind_of_step_that_broke(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    traces = [build_trace(place, "timeout" if place >= BROKEN_FROM else None) for place in range(3000)]
+    (tmp_path / "live.jsonl").write_bytes(b"".join(msgspec.json.encode(trace) + b"\n" for trace in traces))
+    assert (
+        run_command(["evaluate", str(tmp_path / "live.jsonl"), "-o", str(tmp_path / "run"), "-q", "-m", "error"]) == 0
+    )
+    assert run_command(["monitor", str(tmp_path / "run"), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["drops"][0]["reference"]["metric"] == STEP_METRICS["tool"]
