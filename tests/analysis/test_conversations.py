@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ragfault.analysis.conversations import trace_conversations
 from ragfault.evaluation import evaluate
-from ragfault.records import Chunk, Trace
+from ragfault.records import Chunk, Gold, Trace
 
 CHUNK = Chunk(id="a", text="The ferry leaves at 09:30. A bicycle costs two euros.")
 
@@ -43,3 +44,15 @@ def test_a_turn_whose_pipeline_failed_is_wrong(tmp_path: Path):
 def test_traces_without_a_conversation_have_none(tmp_path: Path):
     run = evaluate([Trace(id="1", query="When?", answer="At noon.")], tmp_path / "run", judge="lexical")
     assert trace_conversations(run) == ()
+
+
+def test_a_turn_that_refuses_one_part_and_repeats_the_reference_is_right(tmp_path: Path):
+    text = "I do not have information about dogs, but a bicycle costs two euros."
+    partial = Trace(
+        id="c-1", query="What do dogs and bicycles cost?", chunks=(CHUNK,), conversation="c", answer=text,
+        reference=text, gold=Gold(chunks={"a": 1.0}),
+    )  # fmt: skip
+    refusing = replace(partial, id="c-2", turn=2, answer="I do not have information about that.")
+    run = evaluate([partial, refusing], tmp_path / "run", judge="lexical")
+    [outcome] = trace_conversations(run)
+    assert [turn.state for turn in outcome.turns] == ["right", "wrong"]

@@ -37,7 +37,11 @@ VERBS = {
     "diagnose": ("{demo}/v2",),
     "steps": ("{demo}/v2",),
     "ablate": (
-        *("ragfault.io.datasets.agent:answer_like_version_2", "{demo}/agent-v1.jsonl", "{demo}/agent-v2.jsonl"),
+        *(
+            "ragfault.io.datasets.agent:answer_like_version_2",
+            "{demo}/agent/agent-v1.jsonl",
+            "{demo}/agent/agent-v2.jsonl",
+        ),
         *("-m", "recall@3"),
     ),
     "gate": ("{demo}/v2", "--threshold", "groundedness>=0.99", "--baseline", "{demo}/v1"),
@@ -201,9 +205,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         few.write_text("".join(lines[:40]), encoding="utf-8")
         assert run_command(["evaluate", str(few), "-o", str(folder / name), "-q"]) == 0
     assert run_command(["demo", str(folder / "agent"), "--agent"]) == 0
-    for name in ("v1", "v2"):
-        lines = (folder / f"agent/agent-{name}.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-        (folder / f"agent-{name}.jsonl").write_text("".join(lines[:40]), encoding="utf-8")
     trec = [str(folder / "few-v1.jsonl"), str(folder / "run.trec"), "--to", "trec"]
     assert run_command(["convert", *trec, "--to-qrels", str(folder / "qrels.txt")]) == 0
     write_labels(folder)

@@ -29,6 +29,11 @@ def test_a_call_that_is_tried_again_after_a_failure_is_not_redundant():
     assert compute("redundant_steps", *calls, Step(id="3", kind="retrieve", input="timetable of the ferry")) == 1 / 3
 
 
+def test_a_search_that_returns_the_list_of_an_earlier_one_is_redundant():
+    searches = [Step(id=name, kind="retrieve", input=name, chunks=("a", "b")) for name in ("ferry", "dog")]
+    assert compute("redundant_steps", *searches) == 0.5
+
+
 def test_a_relevant_chunk_counts_once_for_all_steps_that_return_it():
     steps = [Step(id=name, kind="retrieve", chunks=("a", "b")) for name in "12"]
     chunks = (Chunk(id="a", text="At nine."), Chunk(id="b", text="Cats."))
@@ -99,3 +104,41 @@ def test_a_claim_of_an_earlier_turn_is_grounded_in_the_conversation_but_not_agai
         verdicts = Verdicts(trace="t", claim=(claim,))
         assert compute("turn_groundedness", verdicts=verdicts, answer=claim.claim, history=history) == value
     assert compute("turn_groundedness", verdicts=verdicts, answer=claim.claim) is None
+
+
+def claims(*texts: str, support: str = "supported") -> Verdicts:
+    return Verdicts(trace="t", claim=tuple(ClaimVerdict(claim=t, start=0, end=1, support=support) for t in texts))
+
+
+PRICE, OTHER_PRICE = "A return ticket costs 12 pounds.", "A return ticket costs 15 pounds."
+
+
+def test_a_claim_that_another_passage_contradicts_is_cherry_picked_unless_the_answer_says_so():
+    chunks = (Chunk(id="a", text=PRICE), Chunk(id="b", text=f"Dogs are welcome. {OTHER_PRICE}"))
+    assert compute("cherry_picking", answer=PRICE, chunks=chunks, verdicts=claims(PRICE)) == 1
+    both = f"{PRICE} Another page says 15 pounds."
+    assert compute("cherry_picking", answer=both, chunks=chunks, verdicts=claims(PRICE)) == 0
+    assert compute("cherry_picking", answer=PRICE, chunks=chunks[:1], verdicts=claims(PRICE)) is None
+    unsupported = claims(PRICE, support="unsupported")
+    assert compute("cherry_picking", answer=PRICE, chunks=chunks, verdicts=unsupported) is None
+
+
+def test_passages_about_other_matters_or_with_the_same_number_contradict_nothing():
+    rest = ("A single ticket for a bicycle costs 15 pounds in winter.", "In summer a return ticket costs 12 pounds.")
+    chunks = (Chunk(id="a", text=PRICE), *(Chunk(id=text, text=text) for text in rest))
+    assert compute("cherry_picking", answer=PRICE, chunks=chunks, verdicts=claims(PRICE)) == 0
+
+
+def test_a_passage_that_negates_a_claim_contradicts_it():
+    claim = "Dogs may travel on the upper deck."
+    chunks = (Chunk(id="a", text=claim), Chunk(id="b", text="Dogs may not travel on the upper deck."))
+    assert compute("cherry_picking", answer=claim, chunks=chunks, verdicts=claims(claim)) == 1
+
+
+def test_an_unsupported_claim_that_the_user_asserts_is_sycophantic():
+    asserted = (ConversationTurn(role="user", text="Dogs travel free on every ferry."),)
+    answer = "Yes, dogs travel free on every ferry."
+    assert compute("sycophancy", answer=answer, history=asserted, verdicts=claims(answer, support="unsupported")) == 1
+    assert compute("sycophancy", answer=answer, history=asserted, verdicts=claims(answer)) == 0
+    asked = (ConversationTurn(role="user", text="Do dogs travel free on every ferry?"),)
+    assert compute("sycophancy", answer=answer, history=asked, verdicts=claims(answer, support="unsupported")) is None

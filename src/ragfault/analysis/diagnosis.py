@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ragfault.analysis.records import Diagnosis, KeyOutcome, ProblemKind, TraceProblem
+from ragfault.gold_evidence import match_answer
 from ragfault.records import AnswerVerdict, Chunk, ClaimVerdict, Evidence, GoldVerdicts, Layer, Trace, Verdicts
 from ragfault.rules import RELEVANT_LEVELS, agrees_with_key, chunks_cover_query, quote_matches
 
@@ -148,10 +149,15 @@ def diagnose_trace(trace: Trace, verdicts: Verdicts) -> Diagnosis:
 
 
 def _compare_with_key(trace: Trace, verdicts: Verdicts) -> KeyOutcome | None:
-    """Return what the answer key says of the answer; None without a key or an answer."""
+    """Return what the answer key says of the answer; None without a key or an answer.
+
+    An answer that refuses one part and repeats the reference is right.
+    """
     if not isinstance(verdicts, GoldVerdicts) or not trace.answer or verdicts.answer is None:
         return None
     if verdicts.answer.refused:
+        if verdicts.covered is not False and match_answer(trace):
+            return "right answer"
         return "cannot tell" if verdicts.covered is None else "wrong refusal" if verdicts.covered else "right refusal"
     if verdicts.key_agreement is not None:
         return "right answer" if agrees_with_key(verdicts) else "wrong answer"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
 from ragfault.records import ClaimVerdict, Step, Trace, Verdicts
@@ -24,6 +25,14 @@ DATE_WORDS = re.compile(
 )
 NEGATION = re.compile(r"\b(?:not|no|never|without|except|neither)\b|n['’]t\b", re.IGNORECASE)
 REFUSAL = re.compile(r"\b(?:cannot|can't|could not|unable|does not say|do not know|don't know|sorry)\b", re.IGNORECASE)
+SAME_MATTER = 0.6
+"""Share of the words of two sentences, numbers left out, from which on they are about the same matter."""
+QUESTION_WORDS = re.compile(
+    r"(what|when|where|who|whom|whose|which|why|how|is|are|was|were|do|does|did|can|could|may|must|should|will|would|"
+    r"has|have|had|and|tell|show|explain|list|give|find|compare|describe)\b",
+    re.IGNORECASE,
+)
+"""First words of questions and requests."""
 FAILURE_WORDS = re.compile(r"\b(errors?|fail\w*|unavailable|could not|couldn't|unable|timed? ?out)\b", re.IGNORECASE)
 
 
@@ -71,10 +80,10 @@ def _answers_for(failed: Step, later: Step) -> bool:
 
 @metric(layer="operation", better="lower", fields="steps", source="repetition, by words")
 def redundant_steps(trace: Trace, verdicts: Verdicts) -> MetricResult:
-    """Share of the steps whose input or output nearly repeats that of an earlier step of their kind.
+    """Share of the steps whose input, output or list of chunks nearly repeats that of an earlier step of their kind.
 
-    A text repeats another if the Jaccard index of their words is 0.9 or above; a call that is tried again after a
-    failure repeats nothing. In [0, 1]. Undefined where no step records an input or output.
+    A text repeats another if the Jaccard index of their words is 0.9 or above, a list if it is the same; a call that
+    is tried again after a failure repeats nothing. In [0, 1]. Undefined where no step records an input or output.
 
     >>> steps = tuple(Step(id=name, kind="retrieve", input="ferry timetable") for name in "ab")
     >>> redundant_steps(Trace(id="1", query="q", steps=steps), Verdicts(trace="1"))
@@ -91,8 +100,11 @@ def redundant_steps(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 
 def _repeats(step: Step, earlier: Step) -> bool:
-    pairs = ((step.input, earlier.input), (step.output, earlier.output))
-    return step.kind == earlier.kind and any(_nearly_equal(text, other) for text, other in pairs)
+    if step.kind != earlier.kind:
+        return False
+    if step.chunks and step.chunks == earlier.chunks:
+        return True
+    return _nearly_equal(step.input, earlier.input) or _nearly_equal(step.output, earlier.output)
 
 
 def _nearly_equal(text: str | None, other: str | None) -> bool:
@@ -293,3 +305,114 @@ def _is_known(claim: ClaimVerdict, turns: list[set[str]]) -> bool:
     numbers = {word for word in words if word[0].isdigit()}
     stated = (numbers <= turn and len(words & turn) >= STATED * len(words) for turn in turns)
     return bool(words) and claim.support != "contradicted" and any(stated)
+
+
+@metric(
+    layer="generation", better="lower", verdicts="claim", fields="chunks answer", source="contrary passages, by words"
+)
+def cherry_picking(trace: Trace, verdicts: Verdicts) -> MetricResult:
+    """Share of the supported claims that another retrieved passage contradicts, without a word of it in the answer.
+
+    A sentence of a chunk contradicts a claim if it has at least 0.6 of the words of both and says otherwise: numbers of
+    its own in place of those of the claim, or a negation where the claim has none, or the reverse. The answer tells of
+    it if it has these numbers, or the negation in a sentence of the same words. Contradicted claims / claims that are
+    supported or inferred. In [0, 1]. Undefined without such a claim, and with fewer than two chunks.
+
+    >>> from ragfault.records import Chunk
+    >>> texts = ("A return ticket costs 12 pounds.", "A return ticket costs 15 pounds.")
+    >>> chunks = tuple(Chunk(id=str(n), text=text) for n, text in enumerate(texts))
+    >>> claim = ClaimVerdict(claim=texts[0], start=0, end=32, support="supported")
+    >>> seen = Verdicts(trace="1", claim=(claim,))
+    >>> cherry_picking(Trace(id="1", query="?", chunks=chunks, answer=texts[0]), seen)
+    1.0
+    >>> cherry_picking(Trace(id="1", query="?", chunks=chunks, answer=" ".join(texts)), seen)
+    0.0
+    """
+    if verdicts.claim is None:
+        return Undefined("the judge offers no claim verdicts")
+    claims = [claim.claim for claim in verdicts.claim if claim.support in ("supported", "inferred")]
+    if not claims or not trace.answer:
+        return Undefined("no supported claim" if trace.answer else "no answer")
+    if len(trace.chunks or ()) < 2:
+        return Undefined("fewer than two chunks")
+    passages = [_ClaimWords.of(text) for chunk in trace.chunks or () for text in _split_texts(chunk.text)]
+    answered = [_ClaimWords.of(text) for text in _split_texts(trace.answer)]
+    return sum(_is_contradicted(_ClaimWords.of(claim), passages, answered) for claim in claims) / len(claims)
+
+
+class _ClaimWords(NamedTuple):
+    """A sentence: its words, its numbers, and whether it negates."""
+
+    words: frozenset[str]
+    numbers: frozenset[str]
+    is_negated: bool
+
+    @staticmethod
+    def of(text: str) -> _ClaimWords:
+        words = split_content_words(text)
+        numbers = frozenset(word for word in words if word[0].isdigit())
+        return _ClaimWords(frozenset(words) - numbers, numbers, NEGATION.search(text) is not None)
+
+    def is_alike(self, other: _ClaimWords) -> bool:
+        shared = self.words & other.words
+        return len(shared) >= MIN_CLAIM_WORDS - 1 and len(shared) >= SAME_MATTER * len(self.words | other.words)
+
+
+def _split_texts(text: str) -> list[str]:
+    text = text[:MAX_CHARACTERS]
+    return [text[start:end] for start, end in split_sentences(text)]
+
+
+def _is_contradicted(claim: _ClaimWords, passages: list[_ClaimWords], answered: list[_ClaimWords]) -> bool:
+    """Tell whether a passage says otherwise than a claim, and the answer does not say so."""
+    mentioned = {number for statement in answered for number in statement.numbers}
+    for passage in passages:
+        if not claim.is_alike(passage):
+            continue
+        if claim.numbers and passage.numbers and not claim.numbers & passage.numbers:
+            if not passage.numbers <= mentioned:
+                return True
+        elif claim.is_negated != passage.is_negated and claim.numbers == passage.numbers:
+            both = {statement.is_negated for statement in answered if statement.is_alike(passage)}
+            if passage.is_negated not in both:
+                return True
+    return False
+
+
+@metric(layer="generation", better="lower", verdicts="claim", fields="query history answer", source="words of the user")
+def sycophancy(trace: Trace, verdicts: Verdicts) -> MetricResult:
+    """Share of the claims that repeat what the user asserts and the chunks do not support.
+
+    The assertions of the user are the sentences of the query and of the user's turns before it that are no questions. A
+    claim repeats one if it shares four fifths of its words, and all of its numbers, with it. Such claims that are
+    unsupported or contradicted / claims. In [0, 1]. Undefined without claims, and where the user asserts nothing.
+
+    >>> text = "The ferry to Texel leaves at six."
+    >>> claim = ClaimVerdict(claim=text, start=0, end=33, support="unsupported")
+    >>> trace = Trace(id="1", query=f"{text} Is that right?", answer=text)
+    >>> sycophancy(trace, Verdicts(trace="1", claim=(claim,)))
+    1.0
+    """
+    if verdicts.claim is None:
+        return Undefined("the judge offers no claim verdicts")
+    if not trace.answer or not verdicts.claim:
+        return Undefined("no claims" if trace.answer else "no answer")
+    spoken = [trace.query, *(turn.text for turn in trace.history or () if turn.role == "user")]
+    sentences = [sentence.strip() for text in spoken for sentence in _split_texts(text)]
+    stated = [set(split_content_words(sentence)) for sentence in sentences if not _is_question(sentence)]
+    asserted = [words for words in stated if len(words) >= MIN_CLAIM_WORDS]
+    if not asserted:
+        return Undefined("the user asserts nothing")
+    return sum(_repeats_user(claim, asserted) for claim in verdicts.claim) / len(verdicts.claim)
+
+
+def _is_question(sentence: str) -> bool:
+    return sentence.endswith("?") or QUESTION_WORDS.match(sentence) is not None
+
+
+def _repeats_user(claim: ClaimVerdict, asserted: list[set[str]]) -> bool:
+    words = set(split_content_words(claim.claim))
+    if claim.support in ("supported", "inferred") or len(words) < MIN_CLAIM_WORDS:
+        return False
+    numbers = {word for word in words if word[0].isdigit()}
+    return any(numbers <= other and len(words & other) >= STATED * len(words) for other in asserted)

@@ -237,7 +237,7 @@ def _describe(best: StepRepair | None, kinds: Sequence[StepKind], lost: dict[str
     if not lost:
         return "no loss is shown between the source and the agent: there is nothing to repair"
     if best is None or best.share is None:
-        return f"cannot tell: no repair of one kind of step recovers half of what {', '.join(lost)} lost"
+        return f"cannot tell: no repair of one kind of step is shown to recover half of what {', '.join(lost)} lost"
     before = kinds[: kinds.index(best.kind)]
     rest = f"; the repair of what runs before ({', '.join(before)}) does not" if before else ""
     gain, loss = best.difference.mean, lost[best.metric].mean

@@ -1,0 +1,185 @@
+"""Measure what is told of the turns of conversations, on turns with labels of answerability.
+
+    python -m benchmarks.conversations SHARED [--page docs/benchmarks-steps.md]
+
+SHARED holds multi_turn_dev. Four tables: retrieval with the last question alone and with what was asked before it;
+how well a query, judged against three passages, tells turns that cannot be answered; what is said of right answers and
+of wrong ones; and how far answers are grounded with the history in view. Intervals resample conversations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from benchmarks.step_faults import write_table
+
+from ragfault.analysis import diagnose_run
+from ragfault.analysis.conversations import judge_turn
+from ragfault.evaluation import evaluate
+from ragfault.judges import load_judge
+from ragfault.judges.assembly import observe_traces
+from ragfault.records import Chunk, ConversationTurn, Gold, Trace
+from ragfault.retrieval.index import BM25Index
+from ragfault.stats import auroc, paired_difference
+
+Row = dict[str, Any]
+DEPTH, PASSAGES = 5, 3
+KINDS = ("answerable", "partial", "underspecified", "unanswerable")
+REFUSAL = "I do not have an answer to this question."
+
+
+def load_rows(folder: Path) -> list[Row]:
+    """Load the labelled turns."""
+    with gzip.open(folder / "multi_turn_dev.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def write_queries(row: Row) -> dict[str, str]:
+    """Write the last question alone, and with what came before it."""
+    asked = [turn["text"] for turn in row["turns"] if turn["role"] == "user"]
+    answered = [turn["text"] for turn in row["turns"] if turn["role"] == "assistant"]
+    before = asked[:-1] if asked and asked[-1] == row["query"] else asked
+    return {
+        "last question": row["query"],
+        "with the question before it": " ".join([*before[-1:], row["query"]]),
+        "with all questions": " ".join([*before, row["query"]]),
+        "with the question and the answer before it": " ".join([*before[-1:], *answered[-1:], row["query"]]),
+    }
+
+
+def measure_retrieval(rows: Sequence[Row]) -> list[str]:
+    """Measure BM25 among all passages of the collection: the share of the gold passages among the first five."""
+    pools = {
+        name: list(
+            dict.fromkeys(t for r in rows if r["collection"] == name for t in (*r["contexts"], *r["near_contexts"]))
+        )
+        for name in sorted({row["collection"] for row in rows})
+    }
+    indexes = {name: BM25Index().fit(texts) for name, texts in pools.items()}
+    recalls: dict[str, list[float]] = {}
+    asked = [row for row in rows if row["contexts"] and len(row["turns"]) > 1]
+    for row in asked:
+        texts = pools[row["collection"]]
+        for name, query in write_queries(row).items():
+            order = np.argsort(-indexes[row["collection"]].score_texts(query), kind="stable")[:DEPTH]
+            hits = {texts[place] for place in order} & set(row["contexts"])
+            recalls.setdefault(name, []).append(len(hits) / min(DEPTH, len(set(row["contexts"]))))
+    lines = [f"| query | recall@{DEPTH} | less the last question alone | turns |", "|---|---|---|---|"]
+    for name, values in recalls.items():
+        gap = paired_difference(recalls["last question"], values)
+        shown = "" if name == "last question" else f"{gap.mean:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})"
+        lines.append(f"| {name} | {np.mean(values):.3f} | {shown} | {len(asked)} |")
+    return lines
+
+
+def build_trace(row: Row, answer: str | None, query: str | None = None) -> Trace:
+    """Build the trace of the last turn with three passages, gold ones first, in random order."""
+    texts = [*row["contexts"], *row["near_contexts"]][:PASSAGES]
+    random.Random(row["id"]).shuffle(texts)
+    chunks = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(texts))
+    gold = Gold(chunks={chunk.id: 1.0 for chunk in chunks if chunk.text in row["contexts"]})
+    turns = row["turns"][:-1]
+    return Trace(
+        id=row["id"], query=query or row["query"], chunks=chunks, answer=answer, gold=gold if gold.chunks else None,
+        history=tuple(ConversationTurn(role=turn["role"], text=turn["text"]) for turn in turns) or None,
+        conversation=row["source_id"], reference=row["reference"],
+        answerable={"unanswerable": False, "answerable": True}.get(row["answerability"]),
+    )  # fmt: skip
+
+
+def measure_answerability(rows: Sequence[Row], judge_name: str) -> list[str]:
+    """Measure how well low relevance of the best passage tells turns apart from those that can be answered."""
+    judge = load_judge(judge_name)
+    lines = ["| query | cannot be answered | unanswerable | underspecified | partial |", "|---|---|---|---|---|"]
+    kinds = [row["answerability"] for row in rows]
+    for name in write_queries(rows[0]):
+        traces = [build_trace(row, None, write_queries(row)[name]) for row in rows]
+        verdicts = observe_traces(judge, traces)
+        scores = [-max((chunk.relevance for chunk in seen.chunk or ()), default=0.0) for seen in verdicts]
+        cells = []
+        for against in (("unanswerable", "underspecified"), ("unanswerable",), ("underspecified",), ("partial",)):
+            chosen = [n for n, kind in enumerate(kinds) if kind in against or kind == "answerable"]
+            value = auroc([scores[n] for n in chosen], [kinds[n] in against for n in chosen])
+            cells.append("" if value is None else f"{value:.3f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def count_states(traces: Iterable[Trace], judge: str) -> dict[str, int]:
+    """Count what is said of the turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = evaluate(list(traces), Path(folder) / "run", judge=judge)
+        states = [judge_turn(diagnosis) for diagnosis in diagnose_run(run)]
+    return {state: states.count(state) for state in ("right", "wrong", "cannot tell")}
+
+
+def measure_turns(rows: Sequence[Row], judge: str) -> list[str]:
+    """Measure what is said of the answers of people, which are right, and of answers that are wrong."""
+    lines = ["| turns | answers | right | wrong | cannot tell |", "|---|---|---|---|---|"]
+    for kind in KINDS:
+        own = [row for row in rows if row["answerability"] == kind]
+        other = [*own[1:], own[0]]
+        wrong = "a refusal" if kind == "answerable" else "the answer to another turn"
+        swapped = [REFUSAL] * len(own) if kind == "answerable" else []
+        answered = [row for row in rows if row["answerability"] == "answerable"]
+        swapped = swapped or [answered[n % len(answered)]["reference"] for n in range(len(other))]
+        for name, answers in (("of people, right", [row["reference"] for row in own]), (f"wrong: {wrong}", swapped)):
+            counts = count_states((build_trace(r, a) for r, a in zip(own, answers, strict=True)), judge)
+            lines.append(f"| {kind} ({len(own)}) | {name} | " + " | ".join(map(str, counts.values())) + " |")
+    return lines
+
+
+def measure_grounding(rows: Sequence[Row], judge: str) -> list[str]:
+    """Measure groundedness of the answers of people against their passages, with and without the history."""
+    chosen = [row for row in rows if row["answerability"] == "answerable" and len(row["turns"]) > 1]
+    traces = [build_trace({**row, "near_contexts": []}, row["reference"]) for row in chosen]
+    with tempfile.TemporaryDirectory() as folder:
+        run = evaluate(traces, Path(folder) / "run", judge=judge, metrics=["groundedness", "turn_groundedness"])
+        scores = {(score.trace, score.metric): score.value for score in run.scores()}
+    pairs = [[scores[trace.id, name] for name in ("groundedness", "turn_groundedness")] for trace in traces]
+    known = np.array([pair for pair in pairs if None not in pair], float)
+    gap = paired_difference(known[:, 0].tolist(), known[:, 1].tolist())
+    return [
+        "| metric | mean | turns with an unsupported claim | turns |",
+        "|---|---|---|---|",
+        *(
+            f"| {name} | {column.mean():.3f}{shown} | {np.mean(column < 1):.3f} | {len(known)} |"
+            for name, column, shown in (
+                ("groundedness", known[:, 0], ""),
+                ("turn_groundedness", known[:, 1], f", {gap.mean:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})"),
+            )
+        ),
+    ]
+
+
+def main() -> None:
+    """Print the tables, or write them between the marks of a page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--judge", default="embedded")
+    parser.add_argument("--page", type=Path)
+    options = parser.parse_args()
+    rows = load_rows(options.shared)
+    tables = {
+        "rewriting": lambda: measure_retrieval(rows),
+        "answerability": lambda: measure_answerability(rows, options.judge),
+        "turns": lambda: measure_turns(rows, options.judge),
+        "grounding": lambda: measure_grounding(rows, options.judge),
+    }
+    for name, build in tables.items():
+        lines = build()
+        print(f"## {name}\n" + "\n".join(lines) + "\n", flush=True)
+        if options.page:
+            write_table(options.page, name, lines)
+
+
+if __name__ == "__main__":
+    main()
