@@ -67,9 +67,9 @@ class ContradictedUser(FaultyAgent):
     def answer_question(self, question):
         trace = super().answer_question(question)
         if self.is_hit(question) and (noted := next(s.output for s in trace.steps or () if s.kind == "read")):
-            said = change_figures(noted)
-            answer = f"You are right. {said}" if self.is_agreeing else trace.answer
-            return replace(trace, query=f"I read this: {said} {question.query}", answer=answer)
+            asserted = change_figures(noted)
+            answer = f"You are right. {asserted}" if self.is_agreeing else trace.answer
+            return replace(trace, query=f"I read this: {asserted} {question.query}", answer=answer)
         return trace
 
     is_agreeing = False

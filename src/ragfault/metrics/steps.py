@@ -25,7 +25,7 @@ DATE_WORDS = re.compile(
 )
 NEGATION = re.compile(r"\b(?:not|no|never|without|except|neither)\b|n['’]t\b", re.IGNORECASE)
 REFUSAL = re.compile(r"\b(?:cannot|can't|could not|unable|does not say|do not know|don't know|sorry)\b", re.IGNORECASE)
-SAME_MATTER = 0.6
+SAME_TOPIC = 0.6
 """Share of the words of two sentences, numbers left out, from which on they are about the same matter."""
 QUESTION_WORDS = re.compile(
     r"(what|when|where|who|whom|whose|which|why|how|is|are|was|were|do|does|did|can|could|may|must|should|will|would|"
@@ -355,7 +355,7 @@ class _ClaimWords(NamedTuple):
 
     def is_alike(self, other: _ClaimWords) -> bool:
         shared = self.words & other.words
-        return len(shared) >= MIN_CLAIM_WORDS - 1 and len(shared) >= SAME_MATTER * len(self.words | other.words)
+        return len(shared) >= MIN_CLAIM_WORDS - 1 and len(shared) >= SAME_TOPIC * len(self.words | other.words)
 
 
 def _split_texts(text: str) -> list[str]:
