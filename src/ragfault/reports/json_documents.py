@@ -17,7 +17,7 @@ from ragfault.analysis.comparison.paired_runs import JudgeFlakiness
 from ragfault.analysis.comparison.records import MetricChange
 from ragfault.analysis.comparison.run_history import MetricHistory
 from ragfault.analysis.conversations import ConversationOutcome
-from ragfault.analysis.investigation import Investigation
+from ragfault.analysis.investigation import Investigation, ModelInvestigation
 from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorReport
 from ragfault.analysis.rubric_proofs import RubricMeasurement
 from ragfault.analysis.steps import StepFindings
@@ -237,7 +237,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "ci": (CiResult,),
     "compare": (Comparison, tuple[Comparison, ...]),
     "bisect": (Bisection, SegmentedBisection, RunHistory),
-    "investigate": (Investigation,),
+    "investigate": (Investigation, ModelInvestigation),
     "monitor": (MonitorReport,),
     "clusters": (ClusterReport,),
     "promote": (PromotionResult, AcceptedCases),

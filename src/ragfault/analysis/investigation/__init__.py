@@ -2,13 +2,20 @@
 
 from ragfault.analysis.investigation.claim_origins import ClaimOrigins, measure_claim_origins
 from ragfault.analysis.investigation.hypotheses import investigate
-from ragfault.analysis.investigation.records import Hypothesis, HypothesisTest, Investigation, Quotation
+from ragfault.analysis.investigation.records import (
+    Hypothesis,
+    HypothesisTest,
+    Investigation,
+    ModelInvestigation,
+    Quotation,
+)
 
 __all__ = [
     "ClaimOrigins",
     "Hypothesis",
     "HypothesisTest",
     "Investigation",
+    "ModelInvestigation",
     "Quotation",
     "investigate",
     "measure_claim_origins",

@@ -64,3 +64,26 @@ class Investigation(Struct, frozen=True, kw_only=True):
     """Ids of the traces that the test rests on."""
     origins: ClaimOrigins | None
     """Where the unsupported claims of the run come from; None where it has none."""
+
+
+class ModelInvestigation(Struct, frozen=True, kw_only=True):
+    """Conclusion of a language model, with the investigation without one beside it."""
+
+    model: str
+    layer: str | None
+    """None: it came to no conclusion."""
+    stage: str | None
+    cause: str
+    """The root cause in the model's words, or why there is none."""
+    fix: str
+    confidence: float | None
+    """By the model itself, in [0, 1]; not calibrated."""
+    agrees: bool | None
+    """Whether the investigation without a model names the same layer; None without a conclusion."""
+    quotes: tuple[Quotation, ...]
+    """Those that stand in the record character by character."""
+    rejected_quotes: int
+    """Quotes of the model that do not stand there, and are left out."""
+    calls: tuple[str, ...]
+    """The tools it called, in order."""
+    without_model: Investigation

@@ -22,6 +22,7 @@ Examples:
   ragfault investigate runs/v2 --baseline runs/v1
   ragfault investigate runs/today
   ragfault investigate runs/v2 --baseline runs/v1 --json
+  ragfault investigate runs/v2 --baseline runs/v1 --by llm:gpt-4o-mini --budget 0.50
 
 \b
 Exit code 0: no fault, and that is shown; 1: a fault; 3: the data cannot tell."""
@@ -29,9 +30,11 @@ Exit code 0: no fault, and that is shown; 1: a fault; 3: the data cannot tell.""
 @click.argument("run", type=click.Path())
 @click.option("--baseline", type=click.Path(), help="Run from before the change.  [default: RUN alone]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
+@click.option("--by", metavar="llm:MODEL", help="Let this model investigate too, by the tools of `ragfault mcp`.")
+@click.option("--budget", metavar="AMOUNT", help='Limit for --by: 0.50 (US$) or "100k tokens".')
 @json_option
-def investigate(run: str, baseline: str | None, seed: int, kind: str | None) -> int:
-    """Find the root cause of what is wrong with RUN, without a language model.
+def investigate(run: str, baseline: str | None, seed: int, by: str | None, budget: str | None, kind: str | None) -> int:
+    """Find the root cause of what is wrong with RUN, without a language model unless --by names one.
 
     Tests hypotheses with the other commands (bisect, compare, diagnose), quotes the recorded texts that show
     it, proposes a fix and a test for the fix, and states how sure it is. Beside a baseline the hypotheses are stages
@@ -42,6 +45,8 @@ def investigate(run: str, baseline: str | None, seed: int, kind: str | None) -> 
 
     if baseline is not None and baseline == run:
         raise UsageError(f"{run} is its own baseline. Name the run from before the change.")
+    if by is not None or budget is not None:
+        return _investigate_by_model(run, baseline, by, budget, kind)
     result = find_cause(run, baseline, seed=seed)
     if kind == "json":
         print_json(result)
@@ -50,6 +55,42 @@ def investigate(run: str, baseline: str | None, seed: int, kind: str | None) -> 
             text = line.lstrip()
             click.echo(f"{' ' * (len(line) - len(text))}{clean_text(text)}")
     return EXIT_CODES[result.verdict]
+
+
+def _investigate_by_model(run: str, baseline: str | None, by: str | None, budget: str | None, kind: str | None) -> int:
+    """Print the conclusion of a model, then the investigation without one; its exit code is the latter's."""
+    from ragfault.cli.options.llm_judge import parse_budgets
+    from ragfault.integrations.investigator import investigate_by_model
+    from ragfault.judges.llm.judge import LLMGenerator
+    from ragfault.reports.format import clean_text
+
+    if by is None or not by.startswith("llm:") or budget is None or baseline is None:
+        raise UsageError(
+            "a model investigates within a budget, beside a baseline: give --by llm:MODEL, --budget, --baseline."
+        )
+    result = investigate_by_model(run, baseline, LLMGenerator(by.removeprefix("llm:"), **parse_budgets([budget])))
+    if kind == "json":
+        print_json(result)
+        return EXIT_CODES[result.without_model.verdict]
+    if result.layer is None:
+        click.echo(clean_text(result.cause))
+    else:
+        sure = format_number(result.confidence or 0.0, 2)
+        click.echo(
+            clean_text(
+                f"{by} names {result.stage or result.layer} ({result.layer}), by itself {sure} sure: {result.cause}"
+            )
+        )
+        click.echo(clean_text(f"  fix: {result.fix}"))
+        for quote in result.quotes:
+            click.echo(clean_text(f"  {quote.run} {quote.trace} [{quote.start}:{quote.end}]: “{quote.text}”"))
+        agreement = "the same layer" if result.agrees else "another layer"
+        click.echo(f"  {result.rejected_quotes} quotes are not in the record; without a model {agreement} is named")
+    click.echo(f"  {format_count(len(result.calls), 'call')} of tools\n")
+    for line in _format_investigation(result.without_model):
+        text = line.lstrip()
+        click.echo(f"{' ' * (len(line) - len(text))}{clean_text(text)}")
+    return EXIT_CODES[result.without_model.verdict]
 
 
 def _format_investigation(result: Investigation) -> list[str]:
