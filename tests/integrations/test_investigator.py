@@ -24,7 +24,7 @@ def call(tool: str, **arguments: object) -> dict[str, object]:
 
 
 class InvestigatingServer(Server):
-    """Model that bisects, explains a trace, calls a tool that is not there, and concludes with a true and a false quote."""
+    """Model that bisects, explains, calls a tool that is absent, and concludes with a true and a false quote."""
 
     endless = False
 

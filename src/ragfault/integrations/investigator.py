@@ -171,6 +171,7 @@ def _find_quote(runs: dict[str, Run], item: dict[str, str]) -> Quotation | None:
         if start >= 0:
             return Quotation(
                 run="baseline" if item["run"] == "baseline" else "candidate", trace=trace.id,
-                chunk=item.get("chunk") or None, start=start, end=start + len(text), text=text, reason="quoted by the model",
+                chunk=item.get("chunk") or None, start=start, end=start + len(text), text=text,
+                reason="quoted by the model",
             )  # fmt: skip
     return None
