@@ -203,7 +203,8 @@ def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:
     if matched or (facts and all(facts)):
         return 1.0
     if matched is None:
-        return 1.0 if not trace.facts and "supported" in truths and "contradicted" not in truths else None
+        by_reference = trace.references and not trace.facts
+        return 1.0 if by_reference and "supported" in truths and "contradicted" not in truths else None
     return sum(facts) / len(facts) if facts else 0.0
 
 

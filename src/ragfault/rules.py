@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 from ragfault import text
 from ragfault.records import GoldVerdicts, Trace, Verdicts
 
+BAD_SUPPORT = ("unsupported", "contradicted")
+"""The support of a claim that the chunks do not hold."""
 RELEVANT_LEVELS = ("high", "medium")
 """The levels of relevance that count as relevant."""
 QUOTE_TOLERANCE = 0.95

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from ragfault.errors import UnknownName
-from ragfault.guard.actions import DISCLAIMER, MARK, QUESTION, Action, GuardedAnswer, answer
+from ragfault.guard.actions import Action, GuardedAnswer, answer
 from ragfault.guard.policy import DEFAULT_MESSAGE, parse_policy
 from ragfault.guard.runtime import Guard
+from ragfault.judges.answer_edits import DISCLAIMER, MARK, QUESTION
 from ragfault.records import Chunk
 
 QUERY = "When does the office open?"

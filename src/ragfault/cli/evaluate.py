@@ -56,6 +56,7 @@ Examples:
   ragfault evaluate traces.parquet -o runs/today --workers 2 -m default -m rouge_l
   ragfault evaluate old.jsonl -o runs/old --map query=question --map chunks=docs
   ragfault evaluate traces.jsonl -o runs/law --profile legal
+  ragfault evaluate traces.jsonl -o runs/checked --trusted handbook/documents
   ragfault evaluate traces.jsonl -o runs/model --judge llm:gpt-4o-mini --budget 2 --dry-run
   ragfault evaluate run.trec --qrels qrels.txt -o runs/trec -m ndcg@10 -m recall@100
   zcat traces.jsonl.gz | ragfault evaluate - -o runs/today
@@ -85,6 +86,12 @@ were lost to failures; the summary says which."""
     "[default: general]",
 )
 @calibration_option
+@click.option(
+    "--trusted",
+    type=click.Path(),
+    metavar="PATH",
+    help="Trusted documents: claims are also checked against the nearest of their passages, for factual_accuracy.",
+)
 @gold_option
 @add_executor_options
 @click.option(
@@ -131,6 +138,8 @@ def evaluate(
     reading = {**({"shape": asked.pop("shape")} if "shape" in asked else {}), **reading}
     where = list(traces) if len(traces) > 1 else traces[0]
     if dry_run:
+        if asked.pop("trusted", None):
+            raise UsageError("--dry-run does not know what --trusted adds: up to as many calls again. Leave it out.")
         _print_estimate(where, asked, reading, kind)
         return 0
     with show_progress(quiet) as progress:

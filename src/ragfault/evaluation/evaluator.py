@@ -22,6 +22,7 @@ from ragfault.evaluation.jobs import (
     open_input_folder,
     run_job,
 )
+from ragfault.evaluation.trusted_corpus import trust_corpus
 from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
 from ragfault.io.files import describe_input, expand_paths
@@ -37,6 +38,7 @@ from ragfault.metrics import Metric, get_definitions, parse_metric, select_metri
 from ragfault.metrics.aliases import explain_aliases as answered
 from ragfault.protocols import Executor, Judge, MeteredJudge
 from ragfault.records import Trace, Usage
+from ragfault.retrieval.index import ChunkIndex
 from ragfault.rubrics import METRIC_NAME, Rubric, check_rubrics
 from ragfault.version import __version__
 
@@ -92,6 +94,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     options: Mapping[str, Any] | LLMSettings | None = None,
     profile: str | Path | DomainProfile = "general",
     calibration: str | Path | JudgeCalibration | None = None,
+    trusted: str | Path | ChunkIndex | None = None,
     metrics: str | Sequence[str | Rubric] = "default",
     gold: GoldMode = "apply",
     workers: int = 1,
@@ -112,10 +115,11 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     "technical", or a TOML file (see `ragfault profile`). `calibration` is a file of `ragfault judge calibrate`, which
     calibrates the judge to labels. `metrics` is a set ("default", "all", a layer), or expressions such as "ndcg@10",
     and rubrics (see `rubric`), which are handed to a judge named "llm:MODEL"; rubrics of its options are scored, too.
-    `gold`: "apply" lets gold, facts, references and answerability labels go before the judge where a trace has them,
-    "ignore" scores by the judge alone; stored verdicts are the judge's own. The result is
-    the same for any number of `workers` and any `batch`. `on_progress` is called with (finished traces, all traces),
-    `on_notice` with messages for the user.
+    `trusted` are documents, or an index of them, against which the claims of answers without reference and facts are
+    checked, for factual_accuracy and other metrics of truth. `gold`: "apply" lets gold, facts, references and
+    answerability labels go before the judge where a trace has them, "ignore" scores by the judge alone; stored verdicts
+    are the judge's own. The result is the same for any number of `workers` and any `batch`.
+    `on_progress` is called with (finished traces, all traces), `on_notice` with messages for the user.
 
     An `executor` runs the work elsewhere than `workers` do, for example on a cluster (`RayExecutor`). Input and `out`
     may be in an object store ("s3://bucket/run"), which the workers then read and write themselves.
@@ -146,6 +150,8 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     requested = [metrics] if isinstance(metrics, str) else [str(item) for item in metrics]
     selected = select_metrics(requested)
     judge = _resolve_judge(judge, given_options, profile, calibration, selected)
+    if any("truth" in metric.definition.verdicts for metric in selected):
+        judge = trust_corpus(judge, trusted)
     selected = add_rubric_metrics(selected, judge)
     _check_workers(workers, batch, judge, executor, on_notice)
     for line in (*_explain_missing_metrics(requested), *answered(requested)):

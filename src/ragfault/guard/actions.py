@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
@@ -16,11 +16,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import UnknownName
-from ragfault.evaluation.agreement.units import BAD_SUPPORT
 from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.rails import RailResult, run_in_thread, run_sync
-from ragfault.guard.runtime import STAGES, Guard, cut_unsupported
+from ragfault.guard.runtime import STAGES, Guard
+from ragfault.judges.answer_edits import (
+    DISCLAIMER,
+    QUESTION,
+    cite_sources,
+    cut_unsupported,
+    list_unsupported,
+    mark_unsupported,
+)
 from ragfault.records import Chunk, Citation, Trace, Verdicts
 
 Action = Literal["correct", "widen", "escalate", "cut", "mark", "cite", "ask", "abstain", "disclaim"]
@@ -32,10 +39,6 @@ Retrieve = Callable[[str, int], Any]
 """Query and number of passages → passages, or an awaitable of them."""
 Generate = Callable[[str, Sequence[Chunk], str], Any]
 """Query, chunks and feedback ("" at first) → answer, or an awaitable of it."""
-
-QUESTION = "I could not find a reliable answer. Could you name more precisely what you are looking for?"
-DISCLAIMER = "This answer could not be verified against the documents.\n\n"
-MARK = " [not verified]"
 
 
 class ActionPass(Struct, frozen=True, kw_only=True):
@@ -173,7 +176,7 @@ async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 def _explain(guard: Guard, attempt: _Attempt) -> str:
     """Return the feedback for the next pass: the claims that the chunks do not support, else the reason."""
     verdicts = _judge(guard, attempt.trace)
-    claims = [claim.claim for claim in verdicts.claim or () if claim.support in BAD_SUPPORT] if verdicts else []
+    claims = list_unsupported(verdicts) if verdicts else []
     if claims:
         return "The passages do not support: " + " | ".join(claims)
     return attempt.decision.reason
@@ -225,24 +228,3 @@ def _finish(guard: Guard, attempt: _Attempt, action: str, text: str, passes: lis
         ActionPass(action=action, answer=text, risk=decision.risk, outcome=decision.outcome, retained=True, latency=0.0)
     )
     return GuardedAnswer(text=text, decision=decision, passes=tuple(passes))
-
-
-def mark_unsupported(trace: Trace, verdicts: Verdicts, mark: str = MARK) -> str:
-    """Return the answer with a mark after every claim that the chunks do not support."""
-    text = trace.answer or ""
-    ends = sorted({claim.end for claim in verdicts.claim or () if claim.support in BAD_SUPPORT}, reverse=True)
-    for end in ends:
-        text = text[:end] + mark + text[end:]
-    return text
-
-
-def cite_sources(trace: Trace, verdicts: Verdicts) -> tuple[Citation, ...]:
-    """Return a citation for each supported claim: the chunk of its best evidence, and its words."""
-    texts = {chunk.id: chunk.text for chunk in trace.chunks or ()}
-    supported: Iterable[Any] = (claim for claim in verdicts.claim or () if claim.support not in BAD_SUPPORT)
-    return tuple(
-        Citation(chunk=evidence.chunk, quote=texts[evidence.chunk][evidence.start : evidence.end], claim=claim.claim)
-        for claim in supported
-        for evidence in claim.evidence[:1]
-        if evidence.chunk in texts
-    )

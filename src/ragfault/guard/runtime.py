@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 import warnings
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 
 from ragfault.errors import JudgeError, UsageError
 from ragfault.evaluation.agreement.human_labels import fingerprint_answer
-from ragfault.evaluation.agreement.units import BAD_SUPPORT, OWN_THRESHOLD, rate_answer
+from ragfault.evaluation.agreement.units import OWN_THRESHOLD, rate_answer
 from ragfault.guard.backends import BACKENDS
 from ragfault.guard.certificate import Certificate, read_certificate
 from ragfault.guard.decisions import SEVERITIES, DecisionSink, GuardDecision, emit_decision
@@ -23,6 +22,7 @@ from ragfault.guard.rails import Outcome, Rail, RailCheck, RailResult, Stage, St
 from ragfault.guard.scanners import Scanner, make_scanner
 from ragfault.guard.traffic import TrafficShift, TrafficWatcher, describe_inputs
 from ragfault.judges import DEFAULT_JUDGE, load_judge
+from ragfault.judges.answer_edits import SENTENCE_END, cut_unsupported
 from ragfault.judges.assembly import observe_traces
 from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
@@ -31,7 +31,6 @@ from ragfault.text.personal_data import Finding
 STAGES: tuple[Stage, ...] = ("input", "retrieval", "output")
 MASKED_KINDS = frozenset(("secrets", "personal_data", "links", "pattern", "presidio", "hidden"))
 """Kinds whose fix masks the finding; of the others a fix drops the chunk or cuts the sentence."""
-SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+|\n+")
 
 
 class Guard:
@@ -268,28 +267,6 @@ def _check_judge(judge: Any, certificate: Certificate) -> None:
             f'the certificate is of the judge "{certificate.judge}", and this one is "{judge.fingerprint}". '
             "Certify this one with: ragfault guard certify LABELS -o FILE"
         )
-
-
-def cut_unsupported(trace: Trace, verdicts: Verdicts) -> Trace | None:
-    """Cut the sentences with unsupported or contradicted claims from an answer; None where nothing else is left.
-
-    >>> from ragfault.judges import load_judge
-    >>> from ragfault.records import Chunk
-    >>> chunk = Chunk(id="a", text="The office opens at 7:30 on weekdays.")
-    >>> trace = Trace(id="1", query="When?", chunks=(chunk,), answer="It opens at 7:30. The mayor sings opera.")
-    >>> cut_unsupported(trace, load_judge("lexical").observe([trace])[0]).answer
-    'It opens at 7:30.'
-    """
-    answer = trace.answer or ""
-    bad = [(claim.start, claim.end) for claim in verdicts.claim or () if claim.support in BAD_SUPPORT]
-    pieces, position = [], 0
-    for match in [*SENTENCE_END.finditer(answer), None]:
-        end = match.end() if match else len(answer)
-        if not any(start < end and position < stop for start, stop in bad):
-            pieces.append(answer[position:end])
-        position = end
-    left = "".join(pieces).strip()
-    return replace(trace, answer=left) if left and left != answer.strip() else None
 
 
 def _make_scan(kind: str, outcome: Outcome, scan: Scanner) -> Callable[[Trace, Stage], RailCheck]:

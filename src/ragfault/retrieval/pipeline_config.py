@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.expressions import parse_expression
-from ragfault.records import Document
+from ragfault.records import Document, Trace
+from ragfault.retrieval.answers.registry import check_answer_check, make_answer_pipeline
 from ragfault.retrieval.chunking import load_chunker
 from ragfault.retrieval.embedders import load_embedder
 from ragfault.retrieval.generation.answering import answer_trace
@@ -23,7 +24,7 @@ from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Pipeline
 from ragfault.retrieval.stage_registry import STAGE_KINDS, StageKind, check_stage, get_stage_kind, make_stage
 
-CONFIG_TABLES = {"index": ("chunker", "embedder"), "stages": None, "generator": None}
+CONFIG_TABLES = {"index": ("chunker", "embedder"), "stages": None, "generator": None, "checks": None}
 """Tables of the file with their keys; stages have names of the user's own."""
 NO_EMBEDDER = "none"
 UNFITTED_SUFFIX = " unfitted"
@@ -40,6 +41,8 @@ class PipelineConfig(Struct, frozen=True, kw_only=True):
     """Name of the stage → what it is, in the order in which they run."""
     generator: GeneratorConfig | None = None
     """Generator that answers from the chunks; None: the pipeline only retrieves."""
+    checks: dict[str, str] = field(default_factory=dict)
+    """Name of a check of the answer → what it is, in their order."""
 
     @property
     def name(self) -> str:
@@ -87,6 +90,7 @@ def read_pipeline_config(path: str | Path) -> PipelineConfig:
         **{key: tables.get("index", {}).get(key, getattr(PipelineConfig(), key)) for key in ("chunker", "embedder")},
         stages=tables.get("stages", {}),
         generator=parse_generator_config(tables["generator"], str(place)) if "generator" in tables else None,
+        checks=tables.get("checks", {}),
     )
     check_pipeline_config(config, str(place))
     return config
@@ -112,6 +116,8 @@ def check_pipeline_config(config: PipelineConfig, source: str = "the config") ->
         raise UsageError(f'{source} has no stage that retrieves. Add one, such as: retrieve = "hybrid"')
     load_chunker(config.chunker)
     load_config_embedder(config)
+    for text in config.checks.values():
+        check_answer_check(text)
     for text in config.stages.values():
         if check_stage(text).name in ("dense", "hybrid", "diverse") and config.embedder == NO_EMBEDDER:
             raise UsageError(f'{source} has the stage "{text}" and no embedder. Name one, such as: embedder = "latent"')
@@ -135,6 +141,9 @@ def format_pipeline_config(config: PipelineConfig, comment: str = "") -> str:
     lines += [f"{_format_key(name)} = {_quote_toml(text)}" for name, text in config.stages.items()]
     if config.generator is not None:
         lines += ["", *format_generator_table(config.generator)]
+    if config.checks:
+        lines += ["", "[checks]"]
+        lines += [f"{_format_key(name)} = {_quote_toml(text)}" for name, text in config.checks.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -183,7 +192,11 @@ def build_index(config: PipelineConfig, corpus: Iterable[Document]) -> ChunkInde
 
 def build_pipeline(config: PipelineConfig, index: ChunkIndex) -> Pipeline:
     """Return the pipeline of a configuration over an index."""
-    answer = None if config.generator is None else partial(answer_trace, config.generator)
+    answer: Callable[[Trace], Trace] | None = None
+    if config.generator is not None:
+        generate = partial(answer_trace, config.generator)
+        check = make_answer_pipeline(config.checks) if config.checks else None
+        answer = generate if check is None else lambda trace: check(generate(trace))
     return Pipeline({name: make_stage(text, index) for name, text in config.stages.items()}, answer)
 
 

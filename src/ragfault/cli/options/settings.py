@@ -33,6 +33,7 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
         "judge": NonEmptyText,
         "profile": NonEmptyText,
         "calibration": NonEmptyText,
+        "trusted": NonEmptyText,
         "metrics": TextList,
         "gold": Annotated[Literal["apply", "ignore"], Meta(description='"apply" or "ignore"')],
         "workers": PositiveInt,

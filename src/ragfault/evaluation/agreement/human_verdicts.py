@@ -15,12 +15,12 @@ from ragfault.evaluation.agreement.figures import IntervalOptions
 from ragfault.evaluation.agreement.human_labels import VerdictKey, VerdictValue
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledTrace
 from ragfault.evaluation.agreement.measurement import MetricAgreement
-from ragfault.evaluation.agreement.units import BAD_SUPPORT
 from ragfault.io.runs import Run
 from ragfault.judges.assembly import grade_relevance
 from ragfault.metrics import DEFAULT_METRICS, Metric, compute_score, parse_metric
 from ragfault.protocols import VERDICT_KINDS
 from ragfault.records import Trace, Verdicts
+from ragfault.rules import BAD_SUPPORT
 from ragfault.stats import BootstrapEstimate, bootstrap_estimates, mean_interval, paired_difference
 from ragfault.stats.bootstrap import FloatArray
 

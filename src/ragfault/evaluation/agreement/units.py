@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledTrace
 from ragfault.evaluation.agreement.measurement import UnitKind
 from ragfault.records import ClaimVerdict, Trace, Verdicts
+from ragfault.rules import BAD_SUPPORT
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.text import split_sentences
 
 OWN_THRESHOLD = 0.5  # threshold of the judge itself: from this score on it calls an answer bad and a chunk relevant
 UNSURE_RANGE = (0.36, 0.64)  # between these probabilities of an answer the judge is unsure of the answer
 MAX_GRADE = 10  # agreement on grades is computed up to this highest grade
-BAD_SUPPORT = ("unsupported", "contradicted")  # labels of a bad claim
 
 Bools = NDArray[np.bool_]
 
