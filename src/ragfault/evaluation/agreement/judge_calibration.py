@@ -16,7 +16,6 @@ from ragfault.evaluation.agreement.judge_measurement import JudgedSource, judge_
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource
 from ragfault.evaluation.agreement.measurement import LabelTask
 from ragfault.evaluation.agreement.units import (
-    BAD_SUPPORT,
     OWN_THRESHOLD,
     Bools,
     ScoredUnits,
@@ -34,6 +33,7 @@ from ragfault.judges.calibration import (
     compute_log_odds,
 )
 from ragfault.records import Trace, Verdicts
+from ragfault.rules import BAD_SUPPORT
 from ragfault.stats import Interval, calibration_error, mean_interval
 from ragfault.stats.bootstrap import FloatArray
 

@@ -1,0 +1,102 @@
+"""Measure whether a judge that learns from labels agrees better with held-out labels than one that does not.
+
+    python -m benchmarks.judge_learning DATA_FOLDER [JUDGE] [--draws 20]
+
+Of each set of labelled answers some groups are drawn to be labelled, and the judge is calibrated to them; the answers
+of all other groups are held out. Printed are, over all draws, the mean squared error of the probability that an answer
+is bad (Brier) and F1 at one half, without and with the calibration, and in how many draws the calibration lowered the
+error. A line that the labels do not show to help is not applied, which counts as no change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from benchmarks.judge import Row, rows, trace
+from msgspec.structs import replace
+
+from ragfault.evaluation.agreement import calibrate_judge
+from ragfault.evaluation.agreement.judge_runner import RecordedJudge
+from ragfault.judges import load_judge
+from ragfault.judges.calibration import calibrate_verdicts
+from ragfault.records import Trace, Verdicts
+
+SETS = ("attributionbench_dev", "wice_dev", "begin_dev")
+SIZES = (50, 100, 200)
+LIMIT = 700
+
+
+def prepare(row: Row) -> Trace:
+    """Return a labelled trace."""
+    return replace(trace(row), metadata={"label": int(row["label"]), "group": row["source_id"]})
+
+
+def risks(verdicts: Sequence[Verdicts]) -> np.ndarray:
+    """Return the probability that each answer is bad."""
+    return np.array([1 - item.answer.grounded for item in verdicts])  # type: ignore[union-attr, operator]
+
+
+def measure(truth: np.ndarray, risk: np.ndarray) -> tuple[float, float]:
+    """Return the Brier score, and F1 of the bad class at one half."""
+    called = risk >= 0.5
+    hits = (called & (truth == 1)).sum()
+    return float(((risk - truth) ** 2).mean()), float(2 * hits / max(1, called.sum() + truth.sum()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("judge", nargs="?", default="embedded")
+    parser.add_argument("--draws", type=int, default=20)
+    options = parser.parse_args()
+    judge = load_judge(options.judge)
+    for name in SETS:
+        chosen = random.Random(0).sample(rows(options.data, name), k=min(LIMIT, len(rows(options.data, name))))
+        traces = [prepare(row) for row in chosen if row.get("answer")]
+        pairs = [
+            (item, seen)
+            for item, seen in zip(traces, judge.observe(traces), strict=True)
+            if seen.claim and seen.answer is not None and seen.answer.grounded is not None
+        ]
+        groups = sorted({item.metadata["group"] for item, _ in pairs})
+        recorded = RecordedJudge(judge.fingerprint, [seen for _, seen in pairs])
+        for size in SIZES:
+            if size > len(pairs) / 2:
+                continue
+            results = [learn(pairs, groups, recorded, size, seed) for seed in range(options.draws)]
+            before, after = np.array([pair[0] for pair in results]), np.array([pair[1] for pair in results])
+            lower = int((after[:, 0] < before[:, 0]).sum())
+            higher = int((after[:, 0] > before[:, 0]).sum())
+            print(
+                f"{name:22} {len(pairs):4} answers, {size:3} labels: Brier {before[:, 0].mean():.3f} → "
+                f"{after[:, 0].mean():.3f}, F1 {before[:, 1].mean():.3f} → {after[:, 1].mean():.3f}; "
+                f"lower error in {lower}, higher in {higher} of {len(results)} draws"
+            )
+
+
+def learn(
+    pairs: Sequence[tuple[Trace, Verdicts]], groups: Sequence[str], judge: RecordedJudge, size: int, seed: int
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return Brier score and F1 on held-out groups, without and with the labels of the others."""
+    order = random.Random(seed).sample(groups, len(groups))
+    labelled: list[tuple[Trace, Verdicts]] = []
+    names: set[str] = set()
+    for group in order:
+        if len(labelled) >= size:
+            break
+        names.add(group)
+        labelled += [pair for pair in pairs if pair[0].metadata["group"] == group]
+    held_out = [pair for pair in pairs if pair[0].metadata["group"] not in names]
+    truth = np.array([item.metadata["label"] for item, _ in held_out])
+    verdicts = [seen for _, seen in held_out]
+    calibration = calibrate_judge([item for item, _ in labelled], judge=judge, task="answer", group="group")
+    learned = [calibrate_verdicts(item, calibration) for item in verdicts]
+    return measure(truth, risks(verdicts)), measure(truth, risks(learned))
+
+
+if __name__ == "__main__":
+    main()
