@@ -90,9 +90,9 @@ def learn(
             break
         names.add(group)
         labelled += [pair for pair in pairs if pair[0].metadata["group"] == group]
-    held_out = [pair for pair in pairs if pair[0].metadata["group"] not in names]
-    truth = np.array([item.metadata["label"] for item, _ in held_out])
-    verdicts = [seen for _, seen in held_out]
+    unseen = [pair for pair in pairs if pair[0].metadata["group"] not in names]
+    truth = np.array([item.metadata["label"] for item, _ in unseen])
+    verdicts = [seen for _, seen in unseen]
     calibration = calibrate_judge([item for item, _ in labelled], judge=judge, task="answer", group="group")
     learned = [calibrate_verdicts(item, calibration) for item in verdicts]
     return measure(truth, risks(verdicts)), measure(truth, risks(learned))

@@ -18,6 +18,7 @@ from ragfault.analysis.rubric_proofs import load_rubric_measurement
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UsageError
 from ragfault.evaluation import evaluate
+from ragfault.evaluation.rubrics.learning import learn_examples, prove_learning
 from ragfault.io.runs import Run
 from ragfault.judges import load_judge
 from ragfault.judges.domain.profile import load_profile
@@ -192,3 +193,39 @@ def test_a_gate_on_a_rubric_needs_its_measured_agreement(server: Server, tmp_pat
     measured = msgspec.structs.replace(load_rubric_measurement(proof), proofs=(other,))
     with pytest.raises(UsageError, match="another judge or another version"):
         gate(run, ["rubric(name=formal)>=0.5"], rubric_proofs=[measured])
+
+
+class LearningServer(Server):
+    """Scripted model that calls every greeting formal until an example shows it that "ok?" is not."""
+
+    def reply(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        text = super().reply(messages)
+        shown = any(
+            "Judged by people" in message["content"] and "ok?" in message["content"] for message in messages[:1]
+        )
+        is_casual = "noon, ok?" in messages[1]["content"]
+        return text.replace('"value": 1.0', '"value": 0.0') if shown and is_casual else text
+
+
+@pytest.mark.long
+def test_examples_from_labels_are_proved_on_other_labels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A scripted model that follows its examples agrees better on held-out labels; one that does not is no proof."""
+    traces = make_traces()
+    labels = {trace.id: float(n % 3 == 0) for n, trace in enumerate(traces)}
+    runs = []
+    with serve_model(kind=LearningServer) as running:
+        monkeypatch.setenv("RAGFAULT_LLM_BASE_URL", running.url)
+        options = {"cache": "none"}
+        runs.append(evaluate(traces, tmp_path / "before", judge="llm:m", options=options, metrics=[FORMAL]))
+        learnt = learn_examples(FORMAL, runs[0], labels)
+        assert not set(learnt.traces) & set(learnt.unseen)
+        assert {example.value for example in learnt.rubric.examples} == {0.0, 1.0}
+        assert learnt.rubric.version != FORMAL.version
+        runs.append(evaluate(traces, tmp_path / "after", judge="llm:m", options=options, metrics=[learnt.rubric]))
+    proof = prove_learning(runs[0], runs[1], "formal", labels, learnt.unseen)
+    assert proof.helps
+    assert proof.before < 0.8
+    assert proof.after == 1.0
+    assert not prove_learning(runs[0], runs[0], "formal", labels, learnt.unseen).helps
+    with pytest.raises(InputError, match="Label more"):
+        learn_examples(FORMAL, runs[0], dict(list(labels.items())[:9]))
