@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from endpoint import Server, serve_model
 from ragfault.errors import StageFailed, UnknownName, UsageError
 from ragfault.judges import load_judge
 from ragfault.judges.answer_edits import ABSTENTION, DISCLAIMER, MARK, QUESTION
@@ -24,7 +28,9 @@ from ragfault.retrieval.answers.checks import (
 )
 from ragfault.retrieval.answers.registry import make_answer_pipeline
 from ragfault.retrieval.embedders.latent import LatentEmbedder
-from ragfault.retrieval.pipeline_config import format_pipeline_config, read_pipeline_config
+from ragfault.retrieval.generation import answering
+from ragfault.retrieval.index import ChunkIndex
+from ragfault.retrieval.pipeline_config import build_pipeline, format_pipeline_config, read_pipeline_config
 
 CHUNK = Chunk(id="a", text="The harbour office of Ostrey opens at 7:30 on weekdays.")
 GOOD, BAD = "The harbour office opens at 7:30 on weekdays.", "The mayor sings opera on Sundays."
@@ -203,3 +209,32 @@ def test_the_cache_is_bounded_and_keeps_no_failure():
     for query, hits in (("q 3", 1), ("q 2", 2), ("q 9", 2), ("q 1", 2)):
         cache(Trace(id=query, query=query))
         assert cache.hits == hits
+
+
+class WritingServer(Server):
+    """Scripted model that answers with a true sentence and a false one."""
+
+    def reply(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        return json.dumps({"answer": f"{GOOD} {BAD}"})
+
+
+@pytest.mark.long
+def test_a_pipeline_with_a_generator_checks_what_it_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """With [generator] and [checks] the answer of the model is cut; one that fails leaves no answer and no step."""
+    path = tmp_path / "pipeline.toml"
+    path.write_text(
+        '[stages]\nretrieve = "sparse(5)"\n[generator]\nmodel = "llm:m"\n[checks]\nverify = "cut(lexical)"\n',
+        encoding="utf-8",
+    )
+    index = ChunkIndex.build([CHUNK])
+    monkeypatch.setenv("RAGFAULT_CACHE", str(tmp_path / "replies.sqlite"))
+    for faults, answer in (({}, GOOD), ({"400": 1.0}, None)):
+        answering._load_writer.cache_clear()
+        with serve_model(faults, kind=WritingServer) as server:
+            monkeypatch.setenv("RAGFAULT_LLM_BASE_URL", server.url)
+            if answer is None:
+                server.refuses = ("messages",)
+            trace = build_pipeline(read_pipeline_config(path), index)("When does the harbour office of Ostrey open?")
+            assert trace.answer == answer
+            assert ("verify" in [step.name for step in trace.steps or ()]) == (answer is not None)
+    answering._load_writer.cache_clear()

@@ -53,7 +53,10 @@ class AnswerPipeline:
         self.stages = dict(stages)
 
     def __call__(self, trace: Trace) -> Trace:
-        """Run the stages on a trace with an answer. Raises StageFailed where one raises anything but an error of ragfault."""
+        """Run the stages on a trace with an answer.
+
+        Raises StageFailed where one raises anything but an error of ragfault.
+        """
         if not (trace.answer or "").strip():
             return trace
         for name, stage in self.stages.items():
