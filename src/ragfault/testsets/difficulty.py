@@ -41,7 +41,7 @@ class TestsetDifficulty(Struct, frozen=True, kw_only=True):
     items: tuple[ItemDifficulty, ...]
     """Items with a value in every run, the hardest first."""
     solved: int
-    """Items with at least 0.5 in every run: they tell no two systems apart."""
+    """Items with at least 0.5 in every run."""
     unsolved: int
     """Items below 0.5 in every run."""
     kinds: dict[str, float]
