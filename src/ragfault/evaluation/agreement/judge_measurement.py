@@ -52,7 +52,6 @@ from ragfault.evaluation.agreement.measurement import (
     UnitAgreement,
 )
 from ragfault.evaluation.agreement.units import (
-    BAD_SUPPORT,
     ScoredUnits,
     build_chunk_units,
     build_units,
@@ -71,6 +70,7 @@ from ragfault.judges.calibration import JudgeCalibration, wrap_judge
 from ragfault.judges.domain.profile import DomainProfile
 from ragfault.protocols import Judge
 from ragfault.records import Trace, Verdicts
+from ragfault.rules import BAD_SUPPORT
 from ragfault.stats.classification import rank_within_groups
 
 
