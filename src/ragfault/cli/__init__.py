@@ -40,6 +40,7 @@ COMMANDS = {
         "ragfault.cli.tuning.generator",
         "Choose a generator, its settings or its prompt, and prove the gain.",
     ),
+    "adapt": ("ragfault.cli.tuning.adapt", "Adapt retrieval parameters per route from logs, above a floor."),
     "testset": ("ragfault.cli.testset", "Make evaluation sets from a corpus, and keep them valid as it changes."),
     "lint": ("ragfault.cli.tuning.retrieval", "Check a pipeline or a run for six pitfalls of retrieval."),
     "savings": ("ragfault.cli.tuning.retrieval", "Estimate what better retrieval saves."),

@@ -54,6 +54,7 @@ from ragfault.testsets import CorpusAudit, RefreshResult, TestsetDescription
 from ragfault.testsets.pooling import PoolEstimate
 from ragfault.testsets.reviews import ReviewResult
 from ragfault.tuning import TuningResult
+from ragfault.tuning.adaptation.records import AdaptationPlan, AdaptivePolicy
 from ragfault.tuning.generators.records import GeneratorChoice
 from ragfault.tuning.pitfalls import Pitfall
 from ragfault.tuning.relevance import RelevanceComparison
@@ -249,6 +250,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "generator choose": (GeneratorChoice,),
     "generator search": (GeneratorChoice,),
     "generator improve": (GeneratorChoice,),
+    "adapt": (AdaptationPlan, AdaptivePolicy),
     "guard certify": (Certificate,),
     "guard replay": (GuardReplay,),
     "testset make": (WrittenTestset,),

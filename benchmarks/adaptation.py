@@ -1,0 +1,126 @@
+"""How often a route falls below its floor while it adapts, and what the adaptation gains.
+
+    python -m benchmarks.adaptation
+
+Three routes with five arms each; rewards are 0 or 1. In each of the periods the queries of a route are decided by the
+policy, their rewards are logged, and the next policy is planned from all decisions. A run fails where the true mean of
+some route under some policy is below its floor. The floor is 0.05 below the present arm. The same without a floor is
+Thompson sampling. The estimates of policies are held against the truth on logs of another policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from ragfault.stats import wilson_interval
+from ragfault.tuning.adaptation import LoggedDecision, choose_arm, estimate_policy, list_breaches, plan_policy
+
+ARMS = ("top(5)", "top(3)", "top(10)", "top(20)", "adaptive")
+PRESENT = "top(5)"
+ROUTES = ("faq", "orders", "legal")
+MARGIN = 0.05
+
+
+def draw_means(rng: np.random.Generator) -> dict[str, dict[str, float]]:
+    """Return the true mean of each arm on each route: the present one between 0.7 and 0.85, others around it."""
+    means = {}
+    for route in ROUTES:
+        present = rng.uniform(0.7, 0.85)
+        others = np.clip(present + rng.normal(-0.05, 0.12, len(ARMS) - 1), 0.05, 0.98)
+        means[route] = {PRESENT: present, **dict(zip(ARMS[1:], others.tolist(), strict=True))}
+    return means
+
+
+def run_adaptation(seed: int, queries: int, periods: int) -> tuple[bool, float, float]:
+    """Return whether some route fell below its floor, the gain of the last policy, and the gain that was possible."""
+    rng = np.random.default_rng(seed)
+    means = draw_means(rng)
+    floors = {route: means[route][PRESENT] - MARGIN for route in ROUTES}
+    log: list[LoggedDecision] = []
+    policy = plan_policy(log, ARMS, PRESENT, floors).policy
+    fell = False
+    for period in range(periods):
+        fell = fell or bool(list_breaches(policy, means))
+        for route in policy.routes:
+            for at in range(queries):
+                arm, propensity = choose_arm(route, f"{seed} {period} {at}")
+                reward = float(rng.random() < means[route.route][arm])
+                log.append(LoggedDecision(route=route.route, arm=arm, propensity=propensity, reward=reward))
+        policy = plan_policy(log, ARMS, PRESENT, floors, before=None).policy
+    gains = [
+        sum(share * means[route.route][arm] for arm, share in route.shares.items()) - means[route.route][PRESENT]
+        for route in policy.routes
+    ]
+    possible = [max(means[route].values()) - means[route][PRESENT] for route in ROUTES]
+    return fell, float(np.mean(gains)), float(np.mean(possible))
+
+
+def run_thompson(seed: int, queries: int, periods: int) -> bool:
+    """Return whether some route fell below its floor in some period under Thompson sampling."""
+    rng = np.random.default_rng(seed)
+    means = draw_means(rng)
+    for route in ROUTES:
+        wins, losses = np.ones(len(ARMS)), np.ones(len(ARMS))
+        truth = np.array([means[route][arm] for arm in ARMS])
+        for _ in range(periods):
+            picked = rng.beta(wins, losses, (queries, len(ARMS))).argmax(axis=1)
+            if truth[picked].mean() < means[route][PRESENT] - MARGIN:
+                return True
+            rewards = rng.random(queries) < truth[picked]
+            np.add.at(wins, picked, rewards)
+            np.add.at(losses, picked, ~rewards)
+    return False
+
+
+def check_estimates(replays: int, decisions: int) -> tuple[int, float]:
+    """Return how often the interval of a policy held its true value, and the mean error of the estimate."""
+    inside, errors = 0, list[float]()
+    for seed in range(replays):
+        rng = np.random.default_rng((seed, 1))
+        truth = rng.uniform(0.4, 0.9, 3)
+        logging, target = rng.dirichlet((4, 2, 2)), rng.dirichlet((1, 1, 1))
+        picked = rng.choice(3, decisions, p=logging)
+        rewards = rng.random(decisions) < truth[picked]
+        log = [
+            LoggedDecision(route="r", arm=str(arm), propensity=float(logging[arm]), reward=float(reward))
+            for arm, reward in zip(picked.tolist(), rewards.tolist(), strict=True)
+        ]
+        estimate = estimate_policy(log, {str(arm): float(share) for arm, share in enumerate(target)})
+        if estimate is None or estimate.covered < 1 - 1e-9:
+            continue
+        value = float(target @ truth)
+        inside += estimate.low <= value <= estimate.high
+        errors.append(estimate.doubly_robust - value)
+    return inside, float(np.mean(errors))
+
+
+def main() -> None:
+    """Measure as the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replays", type=int, default=100)
+    parser.add_argument("--queries", type=int, default=500, help="Queries of a route in a period.")
+    parser.add_argument("--periods", type=int, default=20)
+    arguments = parser.parse_args()
+    begin = time.monotonic()
+    runs = [run_adaptation(seed, arguments.queries, arguments.periods) for seed in range(arguments.replays)]
+    n = len(runs)
+    stayed = sum(not fell for fell, _, _ in runs)
+    low, high = wilson_interval(stayed, n)
+    print(f"{n} runs of {arguments.periods} periods with {arguments.queries} queries a route and period")
+    print(f"no route below its floor: {stayed / n:.1%} [{low:.1%}, {high:.1%}] of runs")
+    thompson = sum(not run_thompson(seed, arguments.queries, arguments.periods) for seed in range(arguments.replays))
+    print(f"the same by Thompson sampling without a floor: {thompson / n:.1%}")
+    gain, possible = (float(np.mean([run[at] for run in runs])) for at in (1, 2))
+    print(f"gain of the last policy {gain:+.3f} of {possible:+.3f} possible")
+    inside, error = check_estimates(400, 1000)
+    print(
+        f"doubly robust interval holds the value of another policy: {inside / 400:.1%} of 400, mean error {error:+.4f}"
+    )
+    print(f"{time.monotonic() - begin:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

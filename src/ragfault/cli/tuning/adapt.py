@@ -1,0 +1,136 @@
+"""Command `adapt`: plan the share of each arm per route from logged decisions, above a floor, or take it back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.settings import add_trace_options, pick_trace_options
+from ragfault.errors import UsageError
+
+if TYPE_CHECKING:
+    from ragfault.records import Trace
+    from ragfault.tuning.adaptation import AdaptationPlan, RoutePlan
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  ragfault adapt log.jsonl --arm "top(5)" --arm "top(10)" --floor faq=0.7 --floor legal=0.8 -o policy.json
+  ragfault adapt runs/today --arm "top(5)" --arm "rerank(embedded)" --floor faq=0.7 -m groundedness
+  ragfault adapt log.jsonl --revert policy.json -o policy.json --force"""
+)
+@click.argument("log", type=click.Path())
+@click.option("--arm", "arms", multiple=True, metavar="NAME", help="Arm, the present one first. Repeatable.")
+@click.option(
+    "--floor", "floors", multiple=True, metavar="ROUTE=VALUE", help="Least mean reward of a route. Repeatable."
+)
+@click.option("-m", "--metric", help="Metric that is the reward.  [default: `reward` of the metadata]")
+@click.option("--judge", default="embedded", show_default=True, help="Judge of the metric, as for evaluate.")
+@click.option(
+    "--before", type=click.Path(dir_okay=False), metavar="FILE", help="Policy in use, kept as the previous one."
+)
+@click.option("--revert", type=click.Path(dir_okay=False), metavar="FILE", help="Write the policy before this one.")
+@click.option("-o", "--out", type=click.Path(dir_okay=False), help="File for the policy.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+@json_option
+@add_trace_options
+def adapt(log: str, kind: str | None, **given: Any) -> None:
+    """Plan which arm each route uses, from the decisions in LOG, without any route falling below its floor.
+
+    LOG is traces whose metadata record `arm` (the parameters that were used), `propensity` (with which probability) and
+    `reward` in [0, 1]. The plan is evaluated off-policy before it is written: doubly robust, with an interval.
+    """
+    from ragfault.tuning.adaptation import load_policy, plan_policy, read_decisions, revert_policy
+
+    if given["revert"] is not None:
+        policy = revert_policy(load_policy(given["revert"]))
+        _write_policy(policy, given)
+        print_json(policy)
+        return
+    if not given["arms"]:
+        raise UsageError("no arm is named. Give the present one and those to try: --arm NAME --arm NAME.")
+    traces = _read_log(log, given)
+    decisions, skipped = read_decisions(traces, _make_reward(traces, given))
+    before = None if given["before"] is None else load_policy(given["before"])
+    plan = plan_policy(
+        decisions, given["arms"], given["arms"][0], dict(map(_parse_floor, given["floors"])), before=before,
+        skipped=skipped,
+    )  # fmt: skip
+    _write_policy(plan.policy, given)
+    if kind == "json":
+        print_json(plan)
+    else:
+        click.echo("\n".join(_format_plan(plan)))
+
+
+def _parse_floor(text: str) -> tuple[str, float]:
+    route, sign, number = text.rpartition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if not sign or not 0 <= value <= 1:
+        raise UsageError(f'cannot read the floor "{text}". Write ROUTE=VALUE with a value in [0, 1], such as faq=0.7.')
+    return route, value
+
+
+def _read_log(log: str, given: dict[str, Any]) -> list[Trace]:
+    from ragfault.io import read_traces
+    from ragfault.io.runs import Run
+
+    if (Path(log) / "manifest.json").is_file():
+        return list(Run.open(log).traces())
+    return list(read_traces(log, notice=print_notice, **pick_trace_options(dict(given))))
+
+
+def _make_reward(traces: list[Trace], given: dict[str, Any]) -> Any:
+    """Return the function that gives the reward of a trace by a metric; None where the metadata hold it."""
+    if given["metric"] is None:
+        return None
+    from ragfault.judges import load_judge
+    from ragfault.tuning.generators.recorded import AnswerScorer, parse_generation_metric
+
+    scorer = AnswerScorer(parse_generation_metric(given["metric"]), load_judge(given["judge"]))
+    low, high = scorer.limits
+    values = {
+        trace.id: (row.value - low) / (high - low) for trace, row in zip(traces, scorer.score(traces), strict=True)
+    }
+    return lambda trace: values[trace.id]
+
+
+def _write_policy(policy: Any, given: dict[str, Any]) -> None:
+    from ragfault.reports.json_documents import encode_document
+    from ragfault.reports.output import write_report_file
+
+    if given["out"] is not None:
+        print_notice(str(write_report_file(given["out"], encode_document(policy), force=given["force"])))
+
+
+def _format_plan(plan: AdaptationPlan) -> list[str]:
+    changed = ", ".join(plan.changed) or "no route"
+    skipped = f"; {plan.skipped:,} traces without a decision" if plan.skipped else ""
+    lines = [f"Changed: {changed}. {plan.decisions:,} decisions{skipped}; version {plan.policy.version}."]
+    for route in plan.routes:
+        lines += _format_route(route)
+    return lines
+
+
+def _format_route(plan: RoutePlan) -> list[str]:
+    policy, estimate = plan.policy, plan.estimate
+    shares = ", ".join(f"{arm} {share:.1%}" for arm, share in policy.shares.items())
+    lines = ["", f"{policy.route}: {shares}. {plan.reason}."]
+    lines.append(f"  brings at least {plan.least:.3f}, floor {policy.floor:g}")
+    if estimate is not None:
+        lines.append(
+            f"  estimated from the log: {estimate.doubly_robust:.3f} [{estimate.low:.3f}, {estimate.high:.3f}], by "
+            f"weights alone {estimate.inverse_propensity:.3f}; worth {estimate.effective_size:,.0f} own decisions; "
+            f"{estimate.covered:.1%} of it was logged"
+        )
+    for row in plan.arms:
+        mean = "–" if row.mean is None else f"{row.mean:.3f}"
+        lines.append(f"  {row.arm}: {row.n:,} decisions, {mean} [{row.low:.3f}, {row.high:.3f}]")
+    return [*lines, *(f"  note: {note}" for note in plan.notes)]

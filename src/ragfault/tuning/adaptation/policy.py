@@ -1,0 +1,202 @@
+"""The adaptive policy: it explores only as far as a route stays above its floor, and can be taken back."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ragfault.errors import InputError, UsageError
+from ragfault.stats import confidence_sequence, mean_interval
+from ragfault.tuning.adaptation.off_policy import estimate_policy
+from ragfault.tuning.adaptation.records import (
+    AdaptationPlan,
+    AdaptivePolicy,
+    ArmFigures,
+    LoggedDecision,
+    PolicyEstimate,
+    RoutePlan,
+    RouteShares,
+)
+
+ALPHA = 0.05
+"""Chance that the bound of some arm on some route ever fails."""
+MAX_EXPLORATION = 0.2
+"""Largest share of a route that tries other arms."""
+MIN_SHARE = 0.005
+"""A smaller share of an arm is none: it would learn nothing."""
+
+
+def plan_policy(
+    decisions: Sequence[LoggedDecision],
+    arms: Sequence[str],
+    present: str,
+    floors: Mapping[str, float],
+    *,
+    before: AdaptivePolicy | None = None,
+    skipped: int = 0,
+) -> AdaptationPlan:
+    """Plan the next policy of each route from logged decisions.
+
+    A route in `floors` uses its `present` arm, and another in its place only where the lower bound of that arm is above
+    the present one's mean. The most promising other arm gets an exploration of at most 20 %, so small that the mean of
+    the arms' lower bounds under the policy stays at the route's floor; an arm without a decision counts as 0 in it
+    (conservative exploration, Wu et al. 2016). The bounds are confidence sequences, valid at every look, at 5 % over
+    all arms and routes; they assume that within a route the choice of the arm did not depend on the query. Where the
+    present arm is not shown to reach the floor, nothing is explored.
+
+    Raises UsageError for fewer than two arms, a `present` that is none of them, or no floor.
+
+    >>> log = [LoggedDecision(route="faq", arm="top(5)", propensity=1.0, reward=0.9)] * 400
+    >>> plan = plan_policy(log, ["top(5)", "top(10)"], "top(5)", {"faq": 0.8})
+    >>> {arm: round(share, 2) for arm, share in plan.routes[0].policy.shares.items()}, plan.routes[0].least >= 0.8
+    ({'top(5)': 0.91, 'top(10)': 0.09}, True)
+    """
+    if len(set(arms)) < 2 or present not in arms:
+        raise UsageError(f"give two arms or more, the present one ({present}) among them, got {', '.join(arms)}.")
+    if not floors:
+        raise UsageError("no route has a floor. Give one for each route that may be adapted, such as --floor faq=0.7.")
+    level = ALPHA / (len(set(arms)) * len(floors))
+    plans = tuple(
+        _plan_route(
+            [row for row in decisions if row.route == route],
+            RouteShares(route=route, present=present, floor=floor, shares={present: 1.0}), tuple(dict.fromkeys(arms)),
+            level,
+        )
+        for route, floor in floors.items()
+    )  # fmt: skip
+    policies = tuple(plan.policy for plan in plans)
+    old = {policy.route: policy.shares for policy in before.routes} if before is not None else {}
+    changed = tuple(
+        policy.route for policy in policies if policy.shares != old.get(policy.route, {policy.present: 1.0})
+    )
+    version = 1 if before is None else before.version + 1
+    policy = AdaptivePolicy(routes=policies, version=version, previous=before)
+    return AdaptationPlan(routes=plans, policy=policy, decisions=len(decisions), skipped=skipped, changed=changed)
+
+
+def _plan_route(
+    decisions: Sequence[LoggedDecision], policy: RouteShares, arms: Sequence[str], level: float
+) -> RoutePlan:
+    figures = {arm: _compute_figures(arm, decisions, level) for arm in arms}
+    main, reason = _choose_main(figures, policy)
+    lead = figures[main]
+    others = [row for row in figures.values() if row.arm != main and row.high > lead.low]
+    shares = {main: 1.0}
+    if lead.low <= policy.floor:
+        word = "is below" if lead.high < policy.floor else "is not shown to reach"
+        reason = f"{main} {word} the floor {policy.floor:g} ([{lead.low:.3f}, {lead.high:.3f}]): nothing is explored"
+    elif others:
+        tried = max(others, key=_rank_promise)
+        price = lead.low - tried.low
+        share = MAX_EXPLORATION if price <= 0 else min(MAX_EXPLORATION, (lead.low - policy.floor) / price)
+        if share >= MIN_SHARE:
+            shares = {main: 1.0 - share, tried.arm: share}
+    planned = replace(policy, shares=shares)
+    estimate = estimate_policy(decisions, shares)
+    return RoutePlan(
+        policy=planned,
+        arms=tuple(figures.values()),
+        least=sum(part * figures[arm].low for arm, part in shares.items()),
+        estimate=estimate,
+        reason=reason,
+        notes=_check_agreement(decisions, figures, estimate),
+    )
+
+
+def _rank_promise(row: ArmFigures) -> float:
+    """Return the optimistic mean by which the arm to explore is taken (UCB, Auer et al. 2002); no bound rests on it."""
+    return ((row.mean or 0.0) * row.n + 1) / (row.n + 2) + math.sqrt(1 / (row.n + 2))
+
+
+def _choose_main(figures: Mapping[str, ArmFigures], policy: RouteShares) -> tuple[str, str]:
+    """Return the arm that most queries use, and why."""
+    present = figures[policy.present]
+    best = max(figures.values(), key=lambda row: row.low)
+    if best.arm != present.arm and present.mean is not None and best.low > max(present.mean, policy.floor):
+        return best.arm, f"{best.arm} brings at least {best.low:.3f}, {present.arm} {present.mean:.3f} on average"
+    return present.arm, f"no other arm is shown to be better than {present.arm}"
+
+
+def _compute_figures(arm: str, decisions: Sequence[LoggedDecision], level: float) -> ArmFigures:
+    rewards = [row.reward for row in decisions if row.arm == arm]
+    if not rewards:
+        return ArmFigures(arm=arm, n=0, mean=None, low=0.0, high=1.0)
+    band = confidence_sequence(rewards, confidence=1 - level)
+    return ArmFigures(
+        arm=arm, n=len(rewards), mean=float(np.mean(rewards)), low=float(band.low[-1]), high=float(band.high[-1])
+    )
+
+
+def _check_agreement(
+    decisions: Sequence[LoggedDecision], figures: Mapping[str, ArmFigures], estimate: PolicyEstimate | None
+) -> tuple[str, ...]:
+    """Return a note for each arm whose mean differs from its weighted mean: its choice depended on the query."""
+    notes = []
+    for row in figures.values():
+        weighted = estimate_policy(decisions, {row.arm: 1.0}) if row.n >= 2 and estimate is not None else None
+        plain = mean_interval([item.reward for item in decisions if item.arm == row.arm]) if weighted else None
+        if weighted and plain and (weighted.low > plain.high or weighted.high < plain.low):
+            notes.append(
+                f"{row.arm}: its decisions average {plain.mean:.3f}, and {weighted.doubly_robust:.3f} weighted by "
+                "propensity: its choice depended on the query, and the bounds do not hold"
+            )
+    return tuple(notes)
+
+
+def choose_arm(policy: RouteShares, key: str) -> tuple[str, float]:
+    """Return the arm for a query and its propensity: both go into the metadata of the trace.
+
+    The same `key`, such as the id of the trace, always gives the same arm.
+
+    >>> policy = RouteShares(route="faq", present="a", floor=0.5, shares={"a": 0.9, "b": 0.1})
+    >>> [choose_arm(policy, str(at))[0] for at in range(1000)].count("b") in range(70, 130)
+    True
+    """
+    place = int.from_bytes(hashlib.sha256(f"{policy.route}\0{key}".encode()).digest()[:8]) / 2**64
+    for arm, share in policy.shares.items():
+        if place < share:
+            return arm, share
+        place -= share
+    return policy.present, policy.shares.get(policy.present, 1.0)
+
+
+def revert_policy(policy: AdaptivePolicy) -> AdaptivePolicy:
+    """Return the policy before a policy; without one, every route on its present arm.
+
+    >>> first = AdaptivePolicy(routes=(RouteShares(route="r", present="a", floor=0.5, shares={"b": 1.0}),))
+    >>> revert_policy(first).routes[0].shares
+    {'a': 1.0}
+    """
+    if policy.previous is not None:
+        return policy.previous
+    return replace(policy, routes=tuple(replace(route, shares={route.present: 1.0}) for route in policy.routes))
+
+
+def load_policy(path: str | Path) -> AdaptivePolicy:
+    """Load a policy that `ragfault adapt` wrote. Raises InputError where the file holds none."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=AdaptivePolicy)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from None
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path} is no policy of ragfault adapt: {error}.") from None
+
+
+def list_breaches(policy: AdaptivePolicy, means: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    """Return the routes whose true mean under a policy is below their floor, by the true means of the arms.
+
+    >>> policy = AdaptivePolicy(routes=(RouteShares(route="r", present="a", floor=0.5, shares={"a": 0.5, "b": 0.5}),))
+    >>> list_breaches(policy, {"r": {"a": 0.8, "b": 0.1}})
+    ('r',)
+    """
+    return tuple(
+        route.route
+        for route in policy.routes
+        if sum(share * means[route.route][arm] for arm, share in route.shares.items()) < route.floor
+    )

@@ -1,0 +1,126 @@
+"""The adaptive policy keeps to the floor, is estimated before it is applied, and can be taken back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragfault.cli import run_command
+from ragfault.errors import InputError, UsageError
+from ragfault.records import Trace
+from ragfault.tuning.adaptation import (
+    AdaptivePolicy,
+    LoggedDecision,
+    choose_arm,
+    estimate_policy,
+    list_breaches,
+    load_policy,
+    plan_policy,
+    read_decisions,
+    revert_policy,
+)
+
+
+def make_log(arm: str, rewards: list[float], propensity: float = 1.0, route: str = "faq") -> list[LoggedDecision]:
+    return [LoggedDecision(route=route, arm=arm, propensity=propensity, reward=reward) for reward in rewards]
+
+
+def test_a_route_that_does_not_reach_its_floor_explores_nothing() -> None:
+    plan = plan_policy(make_log("a", [1.0, 0.0] * 100), ["a", "b"], "a", {"faq": 0.7})
+    assert plan.routes[0].policy.shares == {"a": 1.0}
+    assert "is below the floor" in plan.routes[0].reason
+    assert plan.changed == ()
+
+
+def test_an_arm_shown_to_be_better_takes_the_place_of_the_present_one() -> None:
+    log = [*make_log("a", [1.0, 1.0, 0.0] * 200, 0.5), *make_log("b", [1.0] * 400, 0.5)]
+    plan = plan_policy(log, ["a", "b"], "a", {"faq": 0.5})
+    assert max(plan.routes[0].policy.shares, key=plan.routes[0].policy.shares.__getitem__) == "b"
+    assert plan.routes[0].least >= 0.5
+    assert plan.changed == ("faq",)
+
+
+def test_what_a_policy_brings_at_least_is_never_below_the_floor() -> None:
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        log = make_log("a", (rng.random(300 + 10 * seed) < 0.85).astype(float).tolist(), 0.9)
+        log += make_log("b", (rng.random(20) < 0.4).astype(float).tolist(), 0.1)
+        plan = plan_policy(log, ["a", "b", "c"], "a", {"faq": 0.7}).routes[0]
+        assert plan.policy.shares == {"a": 1.0} or plan.least >= 0.7 - 1e-9
+        assert sum(plan.policy.shares.values()) == pytest.approx(1.0)
+
+
+def test_no_route_falls_below_its_floor_while_it_adapts() -> None:
+    means = {"faq": {"a": 0.8, "b": 0.95, "c": 0.1}}
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        log: list[LoggedDecision] = []
+        policy = plan_policy(log, ["a", "b", "c"], "a", {"faq": 0.7}).policy
+        for period in range(6):
+            assert list_breaches(policy, means) == ()
+            for at in range(300):
+                arm, propensity = choose_arm(policy.routes[0], f"{period} {at}")
+                log += make_log(arm, [float(rng.random() < means["faq"][arm])], propensity)
+            policy = plan_policy(log, ["a", "b", "c"], "a", {"faq": 0.7}).policy
+
+
+def test_the_estimate_of_a_policy_corrects_for_decisions_that_depended_on_the_query() -> None:
+    rng = np.random.default_rng(1)
+    log = []
+    for _ in range(4000):
+        hard = rng.random() < 0.5
+        share = 0.8 if hard else 0.2
+        arm = "b" if rng.random() < share else "a"
+        reward = float(rng.random() < (0.3 if hard else 0.9))
+        log += make_log(arm, [reward], share if arm == "b" else 1 - share)
+    plain = np.mean([row.reward for row in log if row.arm == "b"])
+    estimate = estimate_policy(log, {"b": 1.0})
+    assert estimate is not None
+    assert plain < 0.5
+    assert estimate.low <= 0.6 <= estimate.high
+    notes = plan_policy(log, ["a", "b"], "a", {"faq": 0.3}).routes[0].notes
+    assert any("depended on the query" in note for note in notes)
+
+
+def test_policies_are_versioned_and_taken_back() -> None:
+    log = [*make_log("a", [1.0, 1.0, 0.0] * 200, 0.5), *make_log("b", [1.0] * 400, 0.5)]
+    first = plan_policy(log, ["a", "b"], "a", {"faq": 0.5}).policy
+    second = plan_policy(log, ["a", "b"], "a", {"faq": 0.6}, before=first).policy
+    assert (second.version, revert_policy(second)) == (2, first)
+    assert revert_policy(first).routes[0].shares == {"a": 1.0}
+
+
+def test_a_log_without_decisions_is_counted_and_a_wrong_one_refused() -> None:
+    good = Trace(id="1", query="?", metadata={"arm": "a", "propensity": 0.5, "reward": 1})
+    assert read_decisions([good, Trace(id="2", query="?")])[1] == 1
+    with pytest.raises(InputError, match="a propensity lies in"):
+        read_decisions([Trace(id="1", query="?", metadata={"arm": "a", "propensity": 0, "reward": 1})])
+    with pytest.raises(UsageError, match="two arms"):
+        plan_policy([], ["a"], "a", {"faq": 0.5})
+    with pytest.raises(UsageError, match="no route has a floor"):
+        plan_policy([], ["a", "b"], "a", {})
+
+
+def test_the_verb_plans_writes_and_reverts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {
+            "id": str(at),
+            "query": "When?",
+            "route": "faq",
+            "metadata": {"arm": "b" if at % 2 else "a", "propensity": 0.5, "reward": 1 if at % 2 or at % 3 else 0},
+        }
+        for at in range(1200)
+    ]
+    log, policy = tmp_path / "log.jsonl", tmp_path / "policy.json"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    arguments = ["adapt", str(log), "--arm", "a", "--arm", "b"]
+    assert run_command([*arguments, "--floor", "faq=0.5", "-o", str(policy)]) == 0
+    assert capsys.readouterr().out.startswith("Changed: faq. 1,200 decisions")
+    assert isinstance(load_policy(policy), AdaptivePolicy)
+    assert run_command(["adapt", str(log), "--revert", str(policy), "-o", str(policy), "--force"]) == 0
+    assert load_policy(policy).routes[0].shares == {"a": 1.0}
+    assert run_command([*arguments, "--floor", "faq"]) == 2
+    assert run_command(["adapt", str(log), "--floor", "faq=0.5"]) == 2
