@@ -64,6 +64,17 @@ def test_the_earliest_kind_of_step_whose_repair_recovers_the_answers_is_the_faul
     assert repairs.sentence.startswith(f"{broken} steps broke")
 
 
+def test_a_kind_is_not_named_while_an_earlier_one_may_recover_half_of_the_loss():
+    broken = {question.id for question in QUESTIONS[:4]}
+
+    def answer(question: Trace, recorded: RecordedSteps) -> Trace:
+        return Clerk("rewrite" if question.id in broken else "generate")(question, recorded)
+
+    repairs = repair_steps(answer, SOURCE, QUESTIONS, metrics=["completeness"], judge="lexical")
+    assert repairs.faulty_kind is None
+    assert repairs.sentence.startswith("cannot tell whether generate steps broke, or rewrite")
+
+
 def test_an_agent_that_lost_nothing_has_no_faulty_step():
     repairs = repair(Clerk())
     assert (repairs.faulty_kind, repairs.kinds) == (None, ("rewrite", "retrieve", "generate"))

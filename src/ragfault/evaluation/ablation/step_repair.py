@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -58,7 +59,8 @@ class StepRepairs(Struct, frozen=True, kw_only=True):
 
     sentence: str
     faulty_kind: StepKind | None
-    """The earliest kind of step whose repair recovers a metric; None: it cannot be told, or nothing was lost."""
+    """The earliest kind of step whose repair recovers a metric, where no earlier one may; None: it cannot be told, or
+    nothing was lost."""
     questions: int
     kinds: tuple[StepKind, ...]
     """The kinds of steps that were repaired, in the order in which they run."""
@@ -86,7 +88,8 @@ def repair_steps(
     `source` are traces whose steps are right: of another version, or references written by people. They pair with
     `questions` (traces of which the query, the answer key and the history are used) by id. Each kind of step with an
     output is replaced alone, and all after it is done anew. A step that comes after the faulty one carries the right
-    result as well, so that the earliest kind whose repair recovers at least half of a loss is named.
+    result as well, so that the earliest kind whose repair recovers at least half of a loss is named, unless the
+    interval of an earlier one leaves that open, too.
 
     A metric is compared question by question: sign-flip tests, corrected by Holm over kinds and metrics, intervals by
     conversation. An agent that raises fails that question. Raises InputError where no question pairs with a source that
@@ -206,13 +209,15 @@ def _decide(
                 )
             )  # fmt: skip
     best = next((repair for repair in repairs if repair.is_recovered), None)
+    doubtful = _list_doubtful(best, repairs, measures, losses) if best else []
     lost = {
         measure.name: loss[0]
         for measure, loss in zip(measures, losses, strict=True)
         if loss is not None and any(r.metric == measure.name and r.share is not None for r in repairs)
     }
     return StepRepairs(
-        sentence=_describe(best, kinds, lost), faulty_kind=best.kind if best else None, questions=counts[0],
+        sentence=_describe(best, kinds, lost, doubtful), faulty_kind=best.kind if best and not doubtful else None,
+        questions=counts[0],
         kinds=tuple(kinds), repairs=tuple(repairs), errors={name: n for name, n in counts[1].items() if n},
         judge=counts[2],
         losses={m.name: loss[0] for m, loss in zip(measures, losses, strict=True) if loss is not None},
@@ -233,12 +238,39 @@ def _compare(
     ]
 
 
-def _describe(best: StepRepair | None, kinds: Sequence[StepKind], lost: dict[str, Difference]) -> str:
+def _list_doubtful(
+    best: StepRepair,
+    repairs: Sequence[StepRepair],
+    measures: Sequence[MetricInfo],
+    losses: Sequence[tuple[Difference, float] | None],
+) -> list[StepKind]:
+    """List the kinds before the best one whose repair may recover half of the loss as well, by its interval."""
+    measure, loss = next(
+        (m, loss[0]) for m, loss in zip(measures, losses, strict=True) if loss is not None and m.name == best.metric
+    )
+    rivals = []
+    for repair in repairs:
+        if repair is best:
+            return rivals
+        most = repair.difference.high if measure.better == "higher" else -repair.difference.low
+        if repair.metric == best.metric and LEAST_SHARE * abs(loss.mean) <= most < math.inf:
+            rivals.append(repair.kind)
+    return rivals
+
+
+def _describe(
+    best: StepRepair | None, kinds: Sequence[StepKind], lost: dict[str, Difference], doubtful: Sequence[StepKind]
+) -> str:
     if not lost:
         return "no loss is shown between the source and the agent: there is nothing to repair"
     if best is None or best.share is None:
         return f"cannot tell: no repair of one kind of step is shown to recover half of what {', '.join(lost)} lost"
     before = kinds[: kinds.index(best.kind)]
+    if doubtful:
+        return (
+            f"cannot tell whether {best.kind} steps broke, or {' or '.join(doubtful)} steps before them: the repair of "
+            f"either may recover half of what {best.metric} lost"
+        )
     rest = f"; the repair of what runs before ({', '.join(before)}) does not" if before else ""
     gain, loss = best.difference.mean, lost[best.metric].mean
     return (
