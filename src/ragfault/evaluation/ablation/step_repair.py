@@ -114,7 +114,8 @@ def repair_steps(
     ]
     cached = CachedJudge(judges.load_judge(judge) if isinstance(judge, str) else judge)
     names: tuple[StepKind | None, ...] = (None, *kinds)
-    values, errors = {}, {}
+    values: dict[str, Values] = {}
+    errors: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:
         measures, values["source"], clusters = _score(sources, Path(folder) / "source", metrics, cached)
         for place, kind in enumerate(names):
@@ -248,7 +249,7 @@ def _list_doubtful(
     measure, loss = next(
         (m, loss[0]) for m, loss in zip(measures, losses, strict=True) if loss is not None and m.name == best.metric
     )
-    rivals = []
+    rivals: list[StepKind] = []
     for repair in repairs:
         if repair is best:
             return rivals
