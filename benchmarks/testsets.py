@@ -312,9 +312,19 @@ def rank_corpus(folder: Path, name: str, options: argparse.Namespace) -> str:
     truth = score_pipelines(corpora, people, searches, by_document)
     guess = score_pipelines(corpora, items, searches, by_document)
     half = len(people) // 2
+    if options.pipelines:
+        print_places(searches, truth.mean(1), guess.mean(1))
     cells = [*compare_rankings(truth, guess), *compare_rankings(truth[:, :half], truth[:, half:])]
     figures = " | ".join(f"{cell:.3f}" for cell in cells)
     return f"| {name} | {len(people)} | {len(items)} | {seconds:.0f} | {figures} |"
+
+
+def print_places(searches: Sequence[str], truth: Array, guess: Array) -> None:
+    """Print nDCG@10 and the place of each pipeline by people's questions and by the made set."""
+    places = [(-values).argsort(kind="stable").argsort(kind="stable") + 1 for values in (truth, guess)]
+    for at in truth.argsort(kind="stable")[::-1]:
+        people, other = (f"{values[at]:.3f} #{place[at]}" for values, place in zip((truth, guess), places, strict=True))
+        print(f"    {searches[at]}: people {people}, made {other} ({places[1][at] - places[0][at]:+d})")
 
 
 HISTORIES = {
@@ -432,6 +442,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("-n", type=int, default=500)
     parser.add_argument("--people", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pipelines", action="store_true", help="print the places of all pipelines")
     parser.add_argument("--minilm", action=argparse.BooleanOptionalAction, default=True)
     return parser.parse_args()
 
