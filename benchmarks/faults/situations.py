@@ -233,6 +233,23 @@ def reword(trace: Trace) -> Trace:
     return replace(known, answer=known.answer and apply(known.answer))
 
 
+def add_notice(trace: Trace) -> Trace:
+    """Add the notice of a legal department to the answer, the same everywhere."""
+    notice = "This answer was written by a {beta} machine and may hold mistakes. Ask the office before you rely on it."
+    return replace(trace, answer=f"{trace.answer}\n\n{notice}") if trace.answer else trace
+
+
+def refuse_at_length(trace: Trace) -> Trace:
+    """Refuse, with the query in the refusal, so that no two are the same."""
+    text = f"I am sorry, but I cannot help you with that request. You asked: {trace.query}"
+    return replace(trace, answer=text, citations=()) if trace.answer else trace
+
+
+def add_headers(trace: Trace) -> Trace:
+    """Put the document and its title before the text of each chunk."""
+    return change_chunks(trace, lambda chunk: replace(chunk, text=f"[{chunk.document} > the handbook] {chunk.text}"))
+
+
 def is_unknowable(trace: Trace) -> bool:
     """Return whether a query is taken for one of the fifth that the documents do not answer."""
     return crc32(trace.id.encode()) % 5 == 0
@@ -322,6 +339,11 @@ SITUATIONS = {
     "answers translated": Situation(
         change=among(0.4, translate), exits=(3,), words="answers of the candidate are in another language"
     ),
+    "a notice added": Situation(
+        change=add_notice, exits=(3,), words="answers of the candidate hold a notice, the same on"
+    ),
+    "refusals with the query": Situation(change=refuse_at_length, exits=(1,), words="Generation broke"),
+    "headers before chunks": Situation(change=add_headers, exits=(0, 3), words=""),
     "another temperature": Situation(change=reword, exits=(0, 3), words=""),
     "nothing": Situation(change=lambda trace: trace, exits=(0,), words="No layer broke"),
 }

@@ -23,6 +23,7 @@ from ragfault.records import Chunk, Trace
 from ragfault.rules import quote_matches
 from ragfault.text import split_content_words, split_words
 from ragfault.text.normalization import ENGLISH_WORDS, MIN_ENGLISH_SHARE
+from ragfault.text.notices import clip_notice, cut_notices, find_notices
 
 LEAST_PAIRS = 5  # fewer pairs show no habit of a logger
 MARKUP_SHARE = 0.1  # of the pairs; answers of a model that is asked twice seldom differ in markup alone
@@ -42,6 +43,9 @@ MASKED_SHARE = 0.9  # of the chunk texts that differ under one id
 MAX_MASKED = 60  # characters that one mask stands for
 SORTED_SHARES = (0.98, 0.5)  # of the lists of the side in the order of ids, at least; of the other side, at most
 LEAST_SORTED = 3  # a list of two is in the order of its ids by chance
+LEAST_NOTICES = 15  # answers; in fewer, one sentence may be the answer to all
+NOTED_SHARE = 0.8  # of the answers with a notice keep the words of the other side's; a refusal with a notice does not
+KEPT_COVER = 0.5  # of the words of an answer
 FOREIGN_SHARE = 0.02  # of the pairs; fewer answers in another language hardly move a mean
 UNKNOWN_SHARE = 0.3  # of the words of an answer in another language; names and numbers are the same in both
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
@@ -86,7 +90,7 @@ def find_recording_mismatches(
         *_find_masked_texts(runs, contents, pairing, pairs),
         *_find_cut_answers(pairs, size),
         *_find_other_language(runs, pairs, size),
-        *_find_markup(pairs, size),
+        *(_find_markup(pairs, size) or _find_added_notices(pairs, size)),
         *_find_other_cuts(pairs, size),
         *(
             _find_other_chunks(pairs, size)
@@ -184,6 +188,27 @@ def _find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], siz
             )
             return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
     return []
+
+
+def _find_added_notices(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side whose answers hold a notice, word for word, beside most of what the other side's answers say."""
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        texts = list(dict.fromkeys(pair.answers[side] for pair in pairs))
+        notices = find_notices(texts, [pair.answers[1 - side] for pair in pairs])
+        noted = [pair for pair in pairs if notices and notices[0] in pair.answers[side]]
+        if len(texts) < LEAST_NOTICES or sum(_keeps_words(p, side, notices) for p in noted) < NOTED_SHARE * len(noted):
+            continue
+        if noted:
+            mask = _mark([pair.place for pair in noted], size)
+            text = f"answers of the {name} hold a notice, the same on {{share}} of pairs ({clip_notice(notices[0])})"
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+    return []
+
+
+def _keeps_words(pair: AnswerPair, side: int, notices: Sequence[str]) -> bool:
+    """Return whether an answer without its notices holds half of the words of the other side's answer."""
+    words = frozenset(split_content_words(pair.answers[1 - side]))
+    return bool(words) and _cover_words(words, (cut_notices(pair.answers[side], notices),)) >= KEPT_COVER
 
 
 def _is_in_other_language(pair: AnswerPair, side: int) -> bool:
@@ -412,7 +437,7 @@ def _is_masked(text: str, other: str) -> bool:
     """
     parts = MASK_PATTERN.split(normalize_space(text))
     rest = normalize_space(other)
-    if len(parts) < 2 or not rest.startswith(parts[0]) or normalize_space(text) == rest:
+    if len(parts) < 2 or not rest.startswith(parts[0]) or normalize_space(text) in rest:
         return False
     rest = rest[len(parts[0]) :]
     for part in parts[1:-1]:
