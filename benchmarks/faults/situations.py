@@ -239,6 +239,11 @@ def add_notice(trace: Trace) -> Trace:
     return replace(trace, answer=f"{trace.answer}\n\n{notice}") if trace.answer else trace
 
 
+def write_commas(trace: Trace) -> Trace:
+    """Write decimals with a comma."""
+    return replace(trace, answer=re.sub(r"(?<=\d)\.(?=\d)", ",", trace.answer or "") or None)
+
+
 def refuse_at_length(trace: Trace) -> Trace:
     """Refuse, with the query in the refusal, so that no two are the same."""
     text = f"I am sorry, but I cannot help you with that request. You asked: {trace.query}"
@@ -342,6 +347,7 @@ SITUATIONS = {
     "a notice added": Situation(
         change=add_notice, exits=(3,), words="answers of the candidate hold a notice, the same on"
     ),
+    "decimal commas": Situation(change=write_commas, exits=(3,), words="answers differ in markup on"),
     "refusals with the query": Situation(change=refuse_at_length, exits=(1,), words="Generation broke"),
     "headers before chunks": Situation(change=add_headers, exits=(0, 3), words=""),
     "another temperature": Situation(change=reword, exits=(0, 3), words=""),

@@ -334,6 +334,17 @@ def test_low_coverage_cannot_pass_beside_a_baseline(tmp_path):
     )
 
 
+def test_missing_traces_keep_every_metric_from_passing(tmp_path):
+    """A candidate that lacks over a tenth of the baseline's traces does not pass; a few new ones are said."""
+    baseline = run_of(tmp_path, "all", signs("s" * 60))
+    fewer = gate(run_of(tmp_path, "fewer", signs("s" * 50)), baseline=baseline, max_drop=0.05)
+    assert fewer.result == "cannot tell"
+    assert "10 of 60 traces of the baseline have no partner" in str(fewer.regression.warnings)
+    more = gate(run_of(tmp_path, "more", signs("s" * 80)), baseline=baseline, max_drop=0.05)
+    assert more.result == "pass"
+    assert "20 of 80 traces of the candidate have no partner and are not compared" in str(more.regression.warnings)
+
+
 def test_the_same_chunks_pass_what_reads_them_alone(tmp_path):
     """Retrieval is not doubted where both runs retrieved the very same chunks, however few."""
     decision = beside(tmp_path, "ss", "su", ["context_relevance", "groundedness"])

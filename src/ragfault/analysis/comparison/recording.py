@@ -45,13 +45,14 @@ SORTED_SHARES = (0.98, 0.5)  # of the lists of the side in the order of ids, at 
 LEAST_SORTED = 3  # a list of two is in the order of its ids by chance
 LEAST_NOTICES = 15  # answers; in fewer, one sentence may be the answer to all
 NOTED_SHARE = 0.8  # of the answers with a notice keep the words of the other side's; a refusal with a notice does not
-KEPT_COVER = 0.5  # of the words of an answer
+REPEATED_COVER = 0.5  # of the words of an answer
 FOREIGN_SHARE = 0.02  # of the pairs; fewer answers in another language hardly move a mean
 UNKNOWN_SHARE = 0.3  # of the words of an answer in another language; names and numbers are the same in both
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
 REASONING_PATTERN = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 MARK_PATTERN = re.compile(r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|[*_`]{1,3}|\|")
 MASK_PATTERN = re.compile(r"[*#█•]+|X{3,}|[\[<(][A-Z_ ]{3,}[\]>)]")
+SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
 SOURCE_MARK = re.compile(r"^\s*(?:[-*•]\s+)?(?:[^\W\d_]+:\s+)?(?:[\[(]?\d{1,3}[\]).:]\s*)?")
 SOURCE_HEADING = re.compile(r"^\W*[^\W\d_]+(?: [^\W\d_]+)?\W*:?\W*$")
 
@@ -208,7 +209,7 @@ def _find_added_notices(pairs: Sequence[AnswerPair], size: int) -> list[LocatedM
 def _keeps_words(pair: AnswerPair, side: int, notices: Sequence[str]) -> bool:
     """Return whether an answer without its notices holds half of the words of the other side's answer."""
     words = frozenset(split_content_words(pair.answers[1 - side]))
-    return bool(words) and _cover_words(words, (cut_notices(pair.answers[side], notices),)) >= KEPT_COVER
+    return bool(words) and _cover_words(words, (cut_notices(pair.answers[side], notices),)) >= REPEATED_COVER
 
 
 def _is_in_other_language(pair: AnswerPair, side: int) -> bool:
@@ -244,7 +245,7 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
     mask = _mark([*places, *wrapped], size)
     text = (
         "answers differ in markup on {share} of pairs, most in nothing else: tags, JSON, reasoning, bullets, "
-        "emphasis or a list of sources around the same words"
+        "emphasis, separators in numbers or a list of sources around the same words"
     )
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
 
@@ -279,14 +280,14 @@ def _lists_names(line: str, names: Collection[str]) -> bool:
 
 
 def _strip_markup(text: str) -> str:
-    """Return the words of an answer without its markup.
+    """Return the words of an answer without its markup, and with one separator in numbers.
 
     >>> _strip_markup("<p>1. It&#39;s <b>ten</b>.<br></p>") == _strip_markup("- It's **ten**.")
     True
     """
     plain = TAG_PATTERN.sub("\n", REASONING_PATTERN.sub("", _unwrap_json(text)))
     plain = MARK_PATTERN.sub(" ", html.unescape(plain).strip())
-    return "".join(normalize_space(plain).split())
+    return SEPARATOR.sub(".", "".join(normalize_space(plain).split()))
 
 
 def _unwrap_json(text: str) -> str:

@@ -14,6 +14,7 @@ from ragfault.analysis.comparison.attribution.answer_defects import (
     find_defect_faults,
     split_defects,
 )
+from ragfault.analysis.comparison.comparability import describe_unpaired_traces, hides_a_fault
 from ragfault.analysis.comparison.compare import ALPHA, MARGIN, POWER, compare
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS, describe_change
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
@@ -65,9 +66,10 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     for the full to pass, which keeps the chance of passing a worse candidate at `alpha` without correction.
     Otherwise the data cannot tell, with about how many pairs would.
 
-    A metric does not pass where scores were lost to failures, where less than `coverage` of the candidate's
-    traces pair, or of the pairs scored in either run are scored in both. The data cannot tell
-    for a metric whose gold ids no longer describe the candidate's corpus.
+    A metric does not pass where scores were lost to failures, where less than `coverage` of the candidate's traces
+    pair, where over a tenth of the baseline's are missing (they may be those that failed), or where less than
+    `coverage` of the pairs scored in either run are scored in both. The data cannot tell for a metric whose gold ids
+    no longer describe the candidate's corpus.
 
     Of a metric that fails it is said what got better at its expense. Completeness and answer relevance, which a refusal
     lowers, are decided on the pairs without new refusals where at least half of these are right and groundedness rose,
@@ -93,9 +95,9 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     broken = [fault for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks]
     failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(side, defects, alpha, None, settings)]))
     tests = sum(change.adjusted is not None for change in full.changes)
-    terms = _RegressionOptions(
-        alpha, power, coverage, tests, _lost_gold_share(side, comparison), _low_coverage_text(side, coverage)
-    )
+    alone = describe_unpaired_traces(comparison)
+    obstacle = _low_coverage_text(side, coverage) or (alone if hides_a_fault(comparison) else None)
+    terms = _RegressionOptions(alpha, power, coverage, tests, _lost_gold_share(side, comparison), obstacle)
     return RegressionReport(
         baseline=comparison.baseline,
         pairs=comparison.pairs,
@@ -107,7 +109,7 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
             *failures,
             *_weigh_gains(side, [_decide_metric(c, terms) for c in comparison.changes], terms, settings),
         ),
-        warnings=(*comparison.warnings, *describe_unshown_rises(full)),
+        warnings=(*comparison.warnings, *describe_unshown_rises(full), *([alone] if alone else [])),
         mismatches=comparison.mismatches,
     )
 
