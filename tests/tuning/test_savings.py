@@ -14,7 +14,7 @@ from ragfault.errors import InputError, UsageError
 from ragfault.records import Chunk, Document, Gold, TokenCounts, Trace
 from ragfault.reports.html.savings import _build_rows, render_savings_html
 from ragfault.tuning.relevance import compare_relevance
-from ragfault.tuning.savings import compute_run_savings, compute_savings
+from ragfault.tuning.savings import add_setup, compute_run_savings, compute_savings
 
 
 def test_the_worked_example_comes_out():
@@ -29,6 +29,34 @@ def test_no_change_saves_nothing_and_costs_never_fall_below_nothing():
     same = compute_savings((0.5, 0.5), (0.5, 0.5), cost=1, queries=10)
     assert (same.saved, same.gain, same.tokens) == (0, 0, 1)
     assert compute_savings((0.1, 1.0), (0.5, 0.5), cost=1, queries=10).monthly[1] == 0
+
+
+def test_the_set_up_is_paid_back_by_what_is_saved(capsys: pytest.CaptureFixture[str]):
+    """US$ 3,750 at 625 a month take six months; where nothing is saved they are never paid back."""
+    plain = compute_savings((0.60, 0.85), (0.65, 0.75), cost=0.05, queries=100_000)
+    assert add_setup(plain, {}) == plain
+    paid = add_setup(plain, {"labelling": 3000, "compliance": 750})
+    assert (paid.payback_months, paid.first_year) == (6.0, 3750.0)
+    worse = compute_savings((0.85, 0.60), (0.75, 0.65), cost=0.05, queries=100_000)
+    assert add_setup(worse, {"labelling": 10}).payback_months is None
+    with pytest.raises(UsageError):
+        add_setup(plain, {"labelling": -1})
+    command = [
+        "savings",
+        "--precision",
+        "0.6",
+        "0.85",
+        "--recall",
+        "0.65",
+        "0.75",
+        "--cost",
+        "0.05",
+        "--queries",
+        "1e5",
+    ]
+    assert run_command([*command, "--setup", "labelling=3000", "--setup", "labelling=750"]) == 0
+    assert "labelling US$ 3,750.00): paid back after 6 months" in capsys.readouterr().out.replace("6.0", "6")
+    assert run_command([*command, "--setup", "much"]) == 2
 
 
 @pytest.mark.parametrize("wrong", [((0, 0.5), (0.5, 0.5)), ((1.2, 0.5), (0.5, 0.5)), ((0.5, 0.5), (0, 0.5))])

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from statistics import fmean
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ragfault.errors import UsageError
 from ragfault.io.runs import Run
@@ -54,6 +55,12 @@ class Savings(Struct, frozen=True, kw_only=True):
     """Whether the factor of the tokens was measured; otherwise it follows from the gain in precision."""
     basis: tuple[str, ...] = ()
     """Sources of the figures."""
+    setup: dict[str, float] = {}
+    """US$ that are paid once, by what for: labelling, data preparation, compliance …"""
+    payback_months: float | None = None
+    """Months until what is saved has paid the set-up; None without set-up, or where nothing is saved."""
+    first_year: float | None = None
+    """US$ saved in the first year, less the set-up; None without set-up."""
 
 
 def compute_savings(
@@ -110,6 +117,29 @@ def compute_savings(
         extra=extra,
         is_measured=factor is not None,
         basis=basis,
+    )
+
+
+def add_setup(savings: Savings, setup: Mapping[str, float]) -> Savings:
+    """Return savings with what is paid once to get there, and the months until it is paid back.
+
+    Raises UsageError for a negative amount.
+
+    >>> plain = compute_savings((0.60, 0.85), (0.65, 0.75), cost=0.05, queries=100_000)
+    >>> paid = add_setup(plain, {"labelling": 3000, "compliance": 750})
+    >>> paid.payback_months, paid.first_year
+    (6.0, 3750.0)
+    """
+    if any(amount < 0 for amount in setup.values()):
+        raise UsageError(f"what is paid once is at least 0, got {dict(setup)}.")
+    if not setup:
+        return savings
+    total = sum(setup.values())
+    return replace(
+        savings,
+        setup=dict(setup),
+        payback_months=round(total / savings.saved, 1) if savings.saved > 0 else None,
+        first_year=round(savings.yearly - total, 2),
     )
 
 

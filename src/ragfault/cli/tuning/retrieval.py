@@ -237,7 +237,8 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
 Examples:
   ragfault savings --precision 0.60 0.85 --recall 0.65 0.75 --cost 0.05 --queries 100000
   ragfault savings --runs runs/v1 runs/v2 --queries 100000 --model gpt-4o-mini
-  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --cost 0.05 --html savings.html"""
+  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --cost 0.05 --html savings.html
+  ragfault savings --runs runs/v1 runs/v2 --queries 100000 --cost 0.05 --setup labelling=3000 --setup compliance=750"""
 )
 @click.option("--precision", nargs=2, type=float, metavar="BEFORE AFTER", help="Precision, from 0 to 1.")
 @click.option("--recall", nargs=2, type=float, metavar="BEFORE AFTER", help="Recall, from 0 to 1.")
@@ -259,6 +260,9 @@ Examples:
     metavar="BEFORE AFTER",
     help="Latency per query in milliseconds.  [default with --runs: measured]",
 )
+@click.option(
+    "--setup", multiple=True, metavar="WHAT=US$", help="Paid once: labelling=3000, compliance=750. Repeatable."
+)
 @click.option("--html", type=click.Path(), help="Write an interactive calculator page to this file.")
 @click.option("--force", is_flag=True, help="Replace an existing HTML file.")
 @json_option
@@ -271,6 +275,7 @@ def savings(
     model: str | None,
     extra: float,
     latency: tuple[float, float] | None,
+    setup: tuple[str, ...],
     html: str | None,
     force: bool,
     kind: str | None,
@@ -295,12 +300,25 @@ def savings(
         result = savings.compute_savings(precision, recall, cost=cost, **terms)
     else:
         raise UsageError("give --precision, --recall and --cost, or --runs OLD NEW.")
+    result = savings.add_setup(result, _parse_setup(setup))
     if html is not None:
         click.echo(f"written: {write_report_file(html, render_savings_html(result), force=force)}", err=True)
     if kind == "json":
         print_json(result)
     else:
         click.echo("\n".join(_format_savings(result)))
+
+
+def _parse_setup(texts: tuple[str, ...]) -> dict[str, float]:
+    """Parse what is paid once; the same name adds up."""
+    amounts: dict[str, float] = {}
+    for text in texts:
+        name, _, amount = text.partition("=")
+        try:
+            amounts[name] = amounts.get(name, 0.0) + float(amount)
+        except ValueError:
+            raise UsageError(f'--setup is WHAT=US$, such as labelling=3000, not "{text}".') from None
+    return amounts
 
 
 def _format_savings(savings: Savings) -> list[str]:
@@ -311,6 +329,7 @@ def _format_savings(savings: Savings) -> list[str]:
     return [
         f"{word} {format_cost(abs(savings.saved))}{more} a month ({format_cost(before)} → {format_cost(after)}), "
         f"{format_cost(abs(savings.yearly))}{more} a year",
+        *_list_setup(savings),
         *_list_warnings(savings),
         f"precision {precision}, recall {recall}",
         f"quality (their harmonic mean) {quality}, {format_signed(savings.gain, 1)} %",
@@ -319,6 +338,16 @@ def _format_savings(savings: Savings) -> list[str]:
         *_list_latency(savings),
         *savings.basis,
     ]
+
+
+def _list_setup(savings: Savings) -> list[str]:
+    """List what is paid once, and when it is paid back."""
+    if savings.first_year is None:
+        return []
+    parts = ", ".join(f"{name} {format_cost(amount)}" for name, amount in savings.setup.items())
+    months = savings.payback_months
+    when = "never paid back" if months is None else f"paid back after {format_number(months, 1)} months"
+    return [f"set-up {format_cost(sum(savings.setup.values()))} ({parts}): {when}"]
 
 
 def _list_latency(savings: Savings) -> list[str]:
