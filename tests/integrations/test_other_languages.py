@@ -1,4 +1,4 @@
-"""The wrapper of docs/how-to/other-languages.md: what it sends from Node is a trace, and its failures cost no answer."""
+"""The wrapper of docs/how-to/other-languages.md: what Node sends is a trace, and its failures cost no answer."""
 
 from __future__ import annotations
 

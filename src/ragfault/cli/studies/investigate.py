@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -68,7 +68,8 @@ def _investigate_by_model(run: str, baseline: str | None, by: str | None, budget
         raise UsageError(
             "a model investigates within a budget, beside a baseline: give --by llm:MODEL, --budget, --baseline."
         )
-    result = investigate_by_model(run, baseline, LLMGenerator(by.removeprefix("llm:"), **parse_budgets([budget])))
+    budgets: dict[str, Any] = {**parse_budgets([budget])}
+    result = investigate_by_model(run, baseline, LLMGenerator(by.removeprefix("llm:"), **budgets))
     if kind == "json":
         print_json(result)
         return EXIT_CODES[result.without_model.verdict]
