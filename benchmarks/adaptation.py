@@ -4,7 +4,7 @@
 
 Three routes with five arms each; rewards are 0 or 1. In each of the periods the queries of a route are decided by the
 policy, their rewards are logged, and the next policy is planned from all decisions. A run fails where the true mean of
-some route under some policy is below its floor. The floor is 0.05 below the present arm. The same without a floor is
+some route under some policy is below its floor, --margin below the present arm. The same without a floor is
 Thompson sampling. The estimates of policies are held against the truth on logs of another policy.
 """
 
@@ -21,7 +21,6 @@ from ragfault.tuning.adaptation import LoggedDecision, choose_arm, estimate_poli
 ARMS = ("top(5)", "top(3)", "top(10)", "top(20)", "adaptive")
 PRESENT = "top(5)"
 ROUTES = ("faq", "orders", "legal")
-MARGIN = 0.05
 
 
 def draw_means(rng: np.random.Generator) -> dict[str, dict[str, float]]:
@@ -34,11 +33,11 @@ def draw_means(rng: np.random.Generator) -> dict[str, dict[str, float]]:
     return means
 
 
-def run_adaptation(seed: int, queries: int, periods: int) -> tuple[bool, float, float]:
+def run_adaptation(seed: int, queries: int, periods: int, margin: float) -> tuple[bool, float, float]:
     """Return whether some route fell below its floor, the gain of the last policy, and the gain that was possible."""
     rng = np.random.default_rng(seed)
     means = draw_means(rng)
-    floors = {route: means[route][PRESENT] - MARGIN for route in ROUTES}
+    floors = {route: means[route][PRESENT] - margin for route in ROUTES}
     log: list[LoggedDecision] = []
     policy = plan_policy(log, ARMS, PRESENT, floors).policy
     fell = False
@@ -58,7 +57,7 @@ def run_adaptation(seed: int, queries: int, periods: int) -> tuple[bool, float, 
     return fell, float(np.mean(gains)), float(np.mean(possible))
 
 
-def run_thompson(seed: int, queries: int, periods: int) -> bool:
+def run_thompson(seed: int, queries: int, periods: int, margin: float) -> bool:
     """Return whether some route fell below its floor in some period under Thompson sampling."""
     rng = np.random.default_rng(seed)
     means = draw_means(rng)
@@ -67,7 +66,7 @@ def run_thompson(seed: int, queries: int, periods: int) -> bool:
         truth = np.array([means[route][arm] for arm in ARMS])
         for _ in range(periods):
             picked = rng.beta(wins, losses, (queries, len(ARMS))).argmax(axis=1)
-            if truth[picked].mean() < means[route][PRESENT] - MARGIN:
+            if truth[picked].mean() < means[route][PRESENT] - margin:
                 return True
             rewards = rng.random(queries) < truth[picked]
             np.add.at(wins, picked, rewards)
@@ -103,15 +102,22 @@ def main() -> None:
     parser.add_argument("--replays", type=int, default=100)
     parser.add_argument("--queries", type=int, default=500, help="Queries of a route in a period.")
     parser.add_argument("--periods", type=int, default=20)
+    parser.add_argument("--margin", type=float, default=0.05)
     arguments = parser.parse_args()
     begin = time.monotonic()
-    runs = [run_adaptation(seed, arguments.queries, arguments.periods) for seed in range(arguments.replays)]
+    runs = [
+        run_adaptation(seed, arguments.queries, arguments.periods, arguments.margin)
+        for seed in range(arguments.replays)
+    ]
     n = len(runs)
     stayed = sum(not fell for fell, _, _ in runs)
     low, high = wilson_interval(stayed, n)
     print(f"{n} runs of {arguments.periods} periods with {arguments.queries} queries a route and period")
     print(f"no route below its floor: {stayed / n:.1%} [{low:.1%}, {high:.1%}] of runs")
-    thompson = sum(not run_thompson(seed, arguments.queries, arguments.periods) for seed in range(arguments.replays))
+    thompson = sum(
+        not run_thompson(seed, arguments.queries, arguments.periods, arguments.margin)
+        for seed in range(arguments.replays)
+    )
     print(f"the same by Thompson sampling without a floor: {thompson / n:.1%}")
     gain, possible = (float(np.mean([run[at] for run in runs])) for at in (1, 2))
     print(f"gain of the last policy {gain:+.3f} of {possible:+.3f} possible")
