@@ -186,7 +186,7 @@ def copy(place: Path, times: int, light: bool, step: int = STEP) -> None:
         number, seconds, low = row[0] * at, 60.0 * step * at, f"number <= {row[0]}"
         for statement in (
             f"INSERT INTO traces SELECT number + {number}, '{at}' || id, received, time + {seconds}, route, model, "
-            f"conversation, query, answer, error, {body} FROM traces WHERE {low}",
+            f"conversation, query, answer, error, {body}, '{at}' || words FROM traces WHERE {low}",
             f"INSERT INTO outcomes SELECT number + {number}, {outcome} FROM outcomes WHERE {low}",
             f"INSERT INTO scores SELECT number + {number}, time + {seconds}, * EXCLUDE (number, time) FROM scores "
             f"WHERE {low}",

@@ -3,8 +3,8 @@
     python -m benchmarks.verbs --traces 100000 1000000 [--verbs bisect report] [--keep FOLDER]
 
 Evaluates both demo runs once, and repeats their tables under ids and queries of their own up to each number: the texts
-of 104 traces, so that compression is better than on traffic, which peak memory does not notice. Each verb runs in a
-process of its own, and the peak is that of its largest process.
+of 104 traces, so that compression is better than on traffic, which peak memory does not notice; for `steps` those of
+the demo's agent. Each verb runs in a process of its own, and the peak is that of its largest process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -32,12 +33,27 @@ VERBS = {
     "bisect": ["bisect", "{old}", "{new}"],
     "report": ["report", "{new}", "-o", "{folder}/report.html"],
     "clusters": ["clusters", "{new}"],
-    "steps": ["steps", "{new}"],
+    "steps": ["steps", "{agent}"],
+    "replay": ["guard", "replay", "{new}", "{folder}/policy.toml"],
+    "testset": [
+        "testset",
+        "make",
+        "{folder}/handbook/documents",
+        "--from",
+        "{new}",
+        "-n",
+        "20",
+        "-o",
+        "{folder}/set.jsonl",
+    ],
+    "savings": ["savings", "--runs", "{old}", "{new}", "--queries", "100000", "--cost", "0.01"],
     "lint": ["lint", "{new}"],
     "monitor": ["monitor", "{old}", "{new}"],
     "export": ["report", "{new}", "--format", "csv", "-o", "{folder}/scores.csv"],
     "rescore": ["rescore", "{new}", "-o", "{folder}/rescored", "--force", "-q"],
 }
+COPY_SECONDS = 37
+"""Seconds by which each copy is later than the one before."""
 TABLES = {"traces": "id", "verdicts": "trace", "scores": "trace"}
 MEASURE = (
     "import resource, subprocess, sys, time; begin = time.perf_counter(); "
@@ -76,7 +92,21 @@ def _rename(table: pa.Table, column: str, copy: int) -> pa.Table:
         place = table.column_names.index(name)
         texts = pc.binary_join_element_wise(table.column(name), f"{copy}", " no. " if name == "query" else "-")
         table = table.set_column(place, table.schema.field(name), texts.cast(table.schema.field(name).type))
+    if "time" in table.column_names:
+        place, field = table.column_names.index("time"), table.schema.field("time")
+        shift = pa.scalar(copy * COPY_SECONDS * 1_000_000, pa.duration("us"))
+        table = table.set_column(place, field, pc.add(table.column("time"), shift).cast(field.type))
     return table
+
+
+def load_sources(folder: Path) -> dict[str, Any]:
+    """Write the demo and a policy into a folder; return the traces that runs are made of, by their name in VERBS."""
+    (folder / "policy.toml").write_text("[rails.groundedness]\n[rails.injection]\n[rails.secrets]\n", encoding="utf-8")
+    for arguments in (["handbook"], ["agent", "--agent"]):
+        command = [sys.executable, "-m", "ragfault", "demo", str(folder / arguments[0]), *arguments[1:]]
+        subprocess.run(command, check=True, capture_output=True)
+    handbook = load_handbook().traces
+    return {"old": handbook["v1"], "new": handbook["v2"], "agent": folder / "agent" / "agent-v2.jsonl"}
 
 
 def measure_verb(arguments: list[str], limit: float) -> str:
@@ -100,16 +130,15 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.keep or Path(temporary)
-        versions = load_handbook().traces
+        sources = load_sources(Path(temporary))
         print("| verb | traces | exit | seconds | MiB, largest process |\n|---|---|---|---|---|", flush=True)
         for count in asked.traces:
             places = {"folder": temporary}
-            for side, version in (("old", "v1"), ("new", "v2")):
-                small, large = folder / f"{version}-small", folder / f"{version}-{count}"
-                if not large.exists():
-                    run = Run(small) if small.exists() else evaluate(versions[version], out=small)
-                    repeat_run(run, large, count)
+            for side, traces in sources.items():
+                small, large = folder / f"{side}-small", folder / f"{side}-{count}"
                 places[side] = str(large)
+                if not large.exists() and any(f"{{{side}}}" in VERBS[verb] for verb in asked.verbs):
+                    repeat_run(Run(small) if small.exists() else evaluate(traces, out=small), large, count)
             for verb in asked.verbs:
                 arguments = [argument.format(**places) for argument in VERBS[verb]]
                 print(f"| {verb} | {count:,} | {measure_verb(arguments, asked.limit)} |", flush=True)

@@ -101,6 +101,29 @@ def test_a_store_of_a_later_version_is_refused(tmp_path: Path):
         open_store(tmp_path)
 
 
+def test_a_store_from_before_words_were_stored_finds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Old and new traces are found by any part of id, query and answer, before their words are added and after."""
+    monkeypatch.setattr("ragfault.server.storage.duckdb.store.FILLED_ROWS", 2)
+    duckdb, store = pytest.importorskip("duckdb"), open_store(tmp_path)
+    old = [Trace(id=f"Old-{at}", query="Wann ÖFFNET es?", answer=None if at else "Um NEUN.") for at in range(3)]
+    store.append_traces(old).result()
+    store.close()
+    with duckdb.connect(str(tmp_path / "ragfault.duckdb")) as con:
+        con.execute("ALTER TABLE traces DROP COLUMN words")
+        number = 1 + next(at for at, entry in enumerate(MIGRATIONS) if entry.name == "2026-11-23 words of traces")
+        con.execute(f"DELETE FROM migrations WHERE number >= {number}")
+    store = open_store(tmp_path)
+    store.append_traces([Trace(id="new", query="Öffnet es NEUNmal?", answer="50 % _ immer")]).result()
+    texts = ("old-", "OLD-1", "öffnet", "neun", "n", "es?", "50 % _", "old-0wann", "nirgends")
+    counts = [store.count_traces(TraceSelection(text=text)) for text in texts]
+    assert counts == [3, 1, 4, 2, 4, 3, 1, 0, 0]
+    for missing in (1, 0, 0):
+        store.compact().result()
+        assert store.reader.fetch_value("SELECT count(*) FROM traces WHERE words IS NULL") == missing
+        assert [store.count_traces(TraceSelection(text=text)) for text in texts] == counts
+    store.close()
+
+
 def test_migrations_are_named(tmp_path: Path):
     """A store says which migrations it has, by number, name and time."""
     store = open_store(tmp_path)

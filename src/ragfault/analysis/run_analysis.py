@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
@@ -11,12 +12,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.analysis.chunk_insights import compute_insights, load_chunks
-from ragfault.analysis.correction import CardChoice, HumanLabels
+from ragfault.analysis.correction import CardChoice, Floats, HumanLabels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose_trace
 from ragfault.analysis.gold_agreement import measure_gold_agreement
 from ragfault.analysis.languages import count_foreign
 from ragfault.analysis.records import Diagnosis, Findings, GoldAgreement, ProblemExample, ProblemKind, Remedy
-from ragfault.analysis.score_matrix import SCORED, ScoreMatrix, estimate_mean, metric_name, open_matrix
+from ragfault.analysis.score_matrix import ScoreMatrix, estimate_mean, metric_name, open_matrix
 from ragfault.analysis.scorecard import (
     TARGETS,
     Thresholds,
@@ -87,33 +88,41 @@ def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None)
     """
     run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
     if ids is None:
-        triads = _triads_by_trace(open_matrix(source if isinstance(source, ScoreMatrix) else run))
-    else:
-        _check_ids(run, ids)
-        rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
-        triads = {row.trace: row.value for row in reversed(rows) if row.value is not None}
+        triads = iter(_list_triads(source if isinstance(source, ScoreMatrix) else run))
+        for trace, verdicts in run.evidence():
+            yield _add_triad(diagnose_trace(trace, verdicts), next(triads, math.nan))
+        return
+    _check_ids(run, ids)
+    rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
+    values = {row.trace: row.value for row in reversed(rows) if row.value is not None}
     for trace, verdicts in run.evidence(ids):
-        diagnosis = diagnose_trace(trace, verdicts)
-        if ids is not None:
-            diagnosis = replace(diagnosis, faulty_step=localize_recorded_step(trace))
-        triad = triads.get(trace.id)
-        yield (diagnosis if triad is None else replace(diagnosis, triad=triad, quality=quality_level(triad).name))
+        diagnosis = replace(diagnose_trace(trace, verdicts), faulty_step=localize_recorded_step(trace))
+        yield _add_triad(diagnosis, values.get(trace.id, math.nan))
 
 
-def _triads_by_trace(matrix: ScoreMatrix) -> dict[str, float]:
-    """Return the triad of every trace that has one."""
-    at = matrix.base_column_index("triad")
-    if at is None:
-        return {}
-    ids = matrix.run.to_arrow("traces", ["id"])["id"].to_pylist()
-    rows = np.flatnonzero(matrix.status[:, at] == SCORED).tolist()
-    return {ids[row]: float(matrix.values[row, at]) for row in rows}
+def _add_triad(diagnosis: Diagnosis, triad: float) -> Diagnosis:
+    """Add the triad and its quality level, where there is one."""
+    return diagnosis if math.isnan(triad) else replace(diagnosis, triad=triad, quality=quality_level(triad).name)
+
+
+def _list_triads(source: Run | ScoreMatrix) -> Floats:
+    """Return the triad of each trace, NaN where it has none; none at all where the run lacks the metric."""
+    if isinstance(source, Run):  # of all metrics only this one is read
+        names = [measure.name for measure in source.manifest.metrics if metric_name(measure.name) == "triad"]
+        if not names:
+            return np.empty(0)
+        source = ScoreMatrix(source, metrics=names)
+    at = source.base_column_index("triad")
+    return np.empty(0) if at is None else source.values[:, at]
 
 
 def _check_ids(run: Run, ids: Sequence[str]) -> None:
-    known = run.to_arrow("traces", ["id"])["id"].to_pylist()
-    for name in set(ids) - set(known):
-        raise UnknownName(f"trace in {run.path.name}", name, known)
+    missing = set(ids)
+    for batch in run.iterate_batches("traces", ["id"]) if missing else ():
+        missing.difference_update(batch.column("id").to_pylist())
+    if missing:
+        known = run.to_arrow("traces", ["id"])["id"].to_pylist()
+        raise UnknownName(f"trace in {run.path.name}", next(name for name in ids if name in missing), known)
 
 
 def worst_traces(source: AnyRun | ScoreMatrix, n: int = 10) -> tuple[Diagnosis, ...]:

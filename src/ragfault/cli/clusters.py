@@ -17,6 +17,7 @@ from ragfault.cli.options.output import (
     supports_color,
     write_output,
 )
+from ragfault.cli.options.runs import sample_option
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ Examples:
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resampling behind trends."
 )
+@sample_option
 @add_output_options("html")
 def clusters(runs: tuple[str, ...], against: str | None, registry: str | None, **given: Any) -> None:
     """Cluster the failures of RUNS, under names and ids that stay the same across runs.
@@ -91,15 +93,16 @@ def _follow_clusters(
     """Follow the clusters of runs by the registry, which then has them, and what was said of them."""
     from ragfault.analysis.clusters import load_registry, save_registry
     from ragfault.analysis.clusters.registry import apply_registry, track_changes, track_clusters
-    from ragfault.io.runs import Run
+    from ragfault.io.runs import Run, sample_run
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     before = load_registry(registry_path)
-    opened = [Run.open(run) for run in runs]
+    opened = [sample_run(Run.open(run), given["sample"]) for run in runs]
     if against is None:
         tracked, report = track_clusters(before, opened, now, **options)
     else:
-        tracked, report = track_changes(before, opened, Run.open(against), now, **options)
+        earlier = sample_run(Run.open(against), given["sample"])
+        tracked, report = track_changes(before, opened, earlier, now, **options)
     changed = _apply_actions(tracked, given, now)
     if changed != before:
         save_registry(registry_path, changed)

@@ -9,6 +9,7 @@ import click
 
 from ragfault.cli.judge import add_label_options, add_result_options, derive_from_labels
 from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
+from ragfault.cli.options.runs import sample_option
 from ragfault.cli.options.settings import calibration_option
 
 
@@ -95,11 +96,15 @@ Examples:
     help="Costs of a bad answer that is released and of a good one that is held back: choose the thresholds of least "
     "cost on one half of the answers, and state their cost on the other.",
 )
+@sample_option
 @json_option
-def replay(run: str, policy: str, labels: str | None, costs: tuple[float, float] | None, kind: str | None) -> int:
+def replay(
+    run: str, policy: str, labels: str | None, costs: tuple[float, float] | None, sample: int, kind: str | None
+) -> int:
     """Show what POLICY would have done to the traces of RUN: released share, risk, blocks by rail, cost.
 
-    The verdicts are those of the run. Without labels the risk is the judge's own, and nothing is promised.
+    The verdicts are those of the run. Without labels the risk is the judge's own, and nothing is promised; with them no
+    trace is left out.
     """
     from ragfault.guard.replay import replay_run
     from ragfault.io.runs import Run
@@ -107,7 +112,7 @@ def replay(run: str, policy: str, labels: str | None, costs: tuple[float, float]
 
     opened = Run.open(run)
     bad = read_bad_answers(opened, labels) if labels else None
-    result = replay_run(opened, policy, labels=bad, costs=costs)
+    result = replay_run(opened, policy, labels=bad, costs=costs, sample=sample)
     if kind == "json":
         print_json(result)
     else:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from ragfault.cli.options.output import add_output_options, encode_json, plan_output, supports_color, write_output
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
     from ragfault.analysis.monitoring.monitor import MonitorOptions, MonitorReport
+    from ragfault.analysis.monitoring.rollups import Observation
     from ragfault.io.runs import Run
 
 
@@ -50,6 +52,14 @@ Exit code 0: no alert fired; 1: one did."""
     "--against", type=click.Path(), help="Run of an evaluation set, to measure how far traffic has drifted from it."
 )
 @add_output_options("html")
+@click.option(
+    "--sample",
+    type=click.IntRange(0),
+    metavar="N",
+    default=10_000,
+    show_default=True,
+    help="Most traces to monitor, of all runs together; of more a random sample. 0: all.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 def monitor(runs: tuple[str, ...], **options: Any) -> int:
     """Watch RUNS whose traces have times: rolling means, drops with the layer to blame, alerts.
@@ -82,23 +92,36 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
     from ragfault.analysis.monitoring.monitor import CORRELATED_PAIRS, load_marks
     from ragfault.analysis.monitoring.monitor import monitor as watch
     from ragfault.analysis.monitoring.rollups import collect_measures, observe_runs, roll_up, sum_products
-    from ragfault.io.runs import Run
+    from ragfault.io.runs import Run, count_population, sample_run
 
     opened = [Run.open(name) for name in names]
-    against = Run.open(options["against"]) if options["against"] else None
+    share = options["sample"] / max(1, sum(run.manifest.traces for run in opened))  # the same of each run
+    if 0 < share < 1:
+        opened = [sample_run(run, max(1, round(share * run.manifest.traces))) for run in opened]
+    against = sample_run(Run.open(options["against"]), options["sample"]) if options["against"] else None
     _require_same_judge([*opened, against] if against else opened)
     terms, marks = _parse_monitor_options(options), load_marks(options["marks"]) if options["marks"] else ()
-    seen = observe_runs(opened, [part.strip() for part in options["by"].split(",") if part.strip()])
+    correlated: list[Observation] = []
+
+    def observe() -> Iterator[Observation]:
+        for observation in observe_runs(opened, [part.strip() for part in options["by"].split(",") if part.strip()]):
+            if any(observation.metric in pair for pair in CORRELATED_PAIRS):
+                correlated.append(observation)
+            yield observation
+
     known = collect_measures(opened)
-    rollups = roll_up(seen, known)
-    return watch(
+    rollups = roll_up(observe(), known)
+    report = watch(
         rollups,
         known,
-        products=sum_products(seen, CORRELATED_PAIRS),
+        products=sum_products(correlated, CORRELATED_PAIRS),
         marks=marks,
         drift=_measure_drift(against, opened, rollups, known, options["seed"]),
         options=terms,
     )
+    population = count_population(opened)
+    sample = sum(run.manifest.traces for run in opened) if population else 0
+    return msgspec.structs.replace(report, sample=sample, population=population)
 
 
 def _require_same_judge(runs: Sequence[Run]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from ragfault.cli.options.output import (
     add_output_options,
@@ -164,18 +165,25 @@ Examples:
     "--worst", type=click.IntRange(1), default=3, show_default=True, help="Number of worst traces, if no IDS are given."
 )
 @click.option("--conversations", is_flag=True, help="Show at which turn each conversation went wrong instead.")
+@sample_option
 @json_option
-def diagnose(run: str, ids: tuple[str, ...], worst: int, conversations: bool, kind: str | None) -> None:
-    """Show every problem of the traces IDS of RUN, with its fix; without IDS, of the worst traces."""
+def diagnose(run: str, ids: tuple[str, ...], worst: int, conversations: bool, sample: int, kind: str | None) -> None:
+    """Show every problem of the traces IDS of RUN, with its fix; without IDS, of the worst traces.
+
+    IDS are looked up in all of RUN, and so are conversations; the worst are those of the sample.
+    """
     if conversations:
         _print_conversations(run, ids, kind)
         return
     from ragfault.analysis import diagnose_run
     from ragfault.analysis import worst_traces as pick
-    from ragfault.io.runs import Run
+    from ragfault.io.runs import Run, sample_run
     from ragfault.reports.terminal import scorecard
+    from ragfault.reports.wording import describe_trace_count
 
-    opened = Run.open(run)
+    opened = sample_run(Run.open(run), 0 if ids else sample)
+    if opened.manifest.population:
+        print_notice(f"{describe_trace_count(opened.manifest)}; --sample 0 takes all")
     chosen = dict.fromkeys(ids or (diagnosis.trace for diagnosis in pick(opened, worst)))
     by_id = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(opened, tuple(chosen))}
     shown = [by_id[name] for name in chosen]
@@ -200,9 +208,10 @@ Examples:
 @click.argument("run", type=click.Path())
 @click.option("--failed", is_flag=True, help="Every trace is known to have failed: one of its steps is faulty.")
 @click.option("--worst", type=click.IntRange(0), default=10, show_default=True, help="How many traces to show.")
+@sample_option
 @add_trace_options
 @json_option
-def steps(run: str, failed: bool, worst: int, kind: str | None, **options: Any) -> None:
+def steps(run: str, failed: bool, worst: int, sample: int, kind: str | None, **options: Any) -> None:
     """Name the first faulty step of each trace of RUN, a run or a file of traces with steps.
 
     For each trace: the set of steps that holds the first faulty one with 90 % confidence, the layer and kind of the
@@ -211,7 +220,12 @@ def steps(run: str, failed: bool, worst: int, kind: str | None, **options: Any) 
     from ragfault.analysis.steps import localize_faulty_steps
     from ragfault.reports.faulty_steps import render_steps_terminal
 
-    findings = localize_faulty_steps(_read_run_or_file(run, pick_trace_options(options)), failed=failed)
+    opened = _open_run_or_file(run, pick_trace_options(options), sample)
+    if isinstance(opened, Iterator):
+        findings = localize_faulty_steps(opened, failed=failed)
+    else:
+        findings = localize_faulty_steps(opened.traces(), failed=failed)
+        findings = replace(findings, population=opened.manifest.population)
     if kind == "json":
         print_json(findings)
     else:
@@ -286,10 +300,11 @@ def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> 
         click.echo(render_conversations_terminal(shown, color=supports_color()), nl=False)
 
 
-def _read_run_or_file(run: str, reading: dict[str, Any]) -> Iterator[Trace]:
+def _open_run_or_file(run: str, reading: dict[str, Any], sample: int) -> Run | Iterator[Trace]:
+    """Open a run, or a sample of a large one, or read the traces of a file."""
     from ragfault.io import read_traces
-    from ragfault.io.runs import Run
+    from ragfault.io.runs import Run, sample_run
 
     if (Path(run) / "manifest.json").is_file():
-        return Run.open(run).traces()
+        return sample_run(Run.open(run), sample)
     return read_traces(run, notice=print_notice, **reading)

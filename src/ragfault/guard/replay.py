@@ -17,7 +17,7 @@ from ragfault.guard.policy import GuardPolicy, load_policy
 from ragfault.guard.rails import Outcome
 from ragfault.guard.rates import GuardedRequest, RailRate, average, rate_rail
 from ragfault.guard.runtime import Guard
-from ragfault.io.runs import Run
+from ragfault.io.runs import SAMPLE_TRACES, Run, sample_run
 from ragfault.judges import load_judge
 from ragfault.protocols import Judge, VerdictKind
 from ragfault.records import Trace, Verdicts
@@ -55,6 +55,10 @@ class GuardReplay(Struct, frozen=True, kw_only=True):
     """Input for which the promise would have been withdrawn by the end."""
     tuned: CostTuning | None = None
     """Thresholds of least cost, where costs were given."""
+    sample: int = 0
+    """Traces of the random sample that the policy was replayed on; 0: on all."""
+    population: int = 0
+    """Traces of the run that the sample was drawn from."""
 
 
 class StoredJudge:
@@ -63,7 +67,7 @@ class StoredJudge:
     offers: frozenset[VerdictKind]
 
     def __init__(self, run: Run) -> None:
-        self._traces = {trace.id: trace for trace in run.traces()}
+        self.traces = {trace.id: trace for trace in run.traces()}
         self._verdicts = {verdicts.trace: verdicts for verdicts in run.verdicts()}
         self.fingerprint = run.manifest.judge
         self.offers = frozenset(("claim", "answer"))
@@ -74,7 +78,7 @@ class StoredJudge:
         return [self._observe(trace) for trace in traces]
 
     def _observe(self, trace: Trace) -> Verdicts:
-        stored = self._traces.get(trace.id)
+        stored = self.traces.get(trace.id)
         if stored is not None and (stored.answer, stored.chunks) == (trace.answer, trace.chunks):
             verdicts = self._verdicts.get(trace.id)
             if verdicts is None:
@@ -94,18 +98,20 @@ def replay_run(
     *,
     labels: Mapping[str, bool] | None = None,
     costs: tuple[float, float] | None = None,
+    sample: int = SAMPLE_TRACES,
 ) -> GuardReplay:
     """Replay a policy on the traces of a run, in their order, with the verdicts that the run has.
 
     `labels` say of traces whether the answer is bad; `costs` are those of a bad answer that is released and of a good
-    one that is not. Without labels the cost is that expected by the judge's risk. Raises what `Guard` raises, and with
-    costs what `tune_thresholds` does.
+    one that is not. Without labels the cost is that expected by the judge's risk; of a larger run a random sample of
+    `sample` traces is then replayed, and the result says so; 0 takes all. Raises what `Guard` raises, and with costs
+    what `tune_thresholds` does.
     """
-    opened = run if isinstance(run, Run) else Run.open(str(run))
+    opened = sample_run(run if isinstance(run, Run) else Run.open(str(run)), 0 if labels else sample)
     settings = policy if isinstance(policy, GuardPolicy) else load_policy(policy)
     judge = StoredJudge(opened)
     guard = Guard(settings, judge=judge)
-    traces = [trace for trace in opened.traces() if trace.answer is not None]
+    traces = [trace for trace in judge.traces.values() if trace.answer is not None]
 
     def decide(changed: GuardPolicy) -> list[GuardDecision]:
         return asyncio.run(_decide_all(guard if changed is settings else Guard(changed, judge=judge), traces))
@@ -131,6 +137,8 @@ def replay_run(
         else tune_thresholds(
             settings, traces, lambda policy: decisions if policy is settings else decide(policy), costs, labels
         ),
+        sample=opened.manifest.traces if opened.manifest.population else 0,
+        population=opened.manifest.population,
     )
 
 

@@ -11,7 +11,7 @@ from ragfault.analysis.steps import FaultyStep, StepFindings
 from ragfault.evaluation.ablation.step_repair import StepRepairs
 from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
-from ragfault.reports.wording import format_step_suspect
+from ragfault.reports.wording import describe_sample_size, format_step_suspect
 from ragfault.stats import Difference
 from ragfault.text.number_format import format_p_value
 
@@ -32,6 +32,9 @@ OUTCOME_WORDS = {
 def render_steps_terminal(findings: StepFindings, *, worst: int, width: int | None = None, color: bool = False) -> str:
     """Render the counts, the kinds of fault, and the traces whose faulty step is the surest."""
     parts: list[RenderableType] = [build_line((summarize_steps(findings), "bold"))]
+    if findings.population:
+        size = len(findings.traces) + findings.without_steps
+        parts.append(build_line((describe_sample_size(size, findings.population), "dim")))
     if findings.faults:
         kinds = ", ".join(f"{fault.replace('_', ' ')} {count}" for fault, count in findings.faults.items())
         parts.append(build_line("most probable faults: ", kinds))

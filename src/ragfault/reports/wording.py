@@ -88,10 +88,15 @@ def describe_language(findings: Findings) -> str | None:
 def describe_trace_count(manifest: Manifest) -> str:
     """Describe how many traces a run has, and of how many if its evaluation stopped or a sample was drawn."""
     if manifest.population:
-        return f"random sample: {manifest.traces:,} of {format_count(manifest.population, 'trace')}"
+        return describe_sample_size(manifest.traces, manifest.population)
     if not manifest.planned:
         return format_count(manifest.traces, "trace")
     return f"partial run: {manifest.traces:,} of {format_count(manifest.planned, 'trace')}"
+
+
+def describe_sample_size(traces: int, population: int) -> str:
+    """Describe the size of a random sample and of what it was drawn from."""
+    return f"random sample: {traces:,} of {format_count(population, 'trace')}"
 
 
 MEASURE_COMMAND = "ragfault judge measure LABELS --card .ragfault/cards/NAME.json"

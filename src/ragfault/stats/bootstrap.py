@@ -73,7 +73,24 @@ class ClusterTable(NamedTuple):
 
     def standard_errors(self) -> FloatArray:
         """Return the clustered standard error of each mean; infinite below two clusters. See `cluster_error`."""
-        return np.array([cluster_error(self, metric)[0] for metric in range(self.sums.shape[1])])
+        return np.array([_estimate_error(*_present_clusters(self, metric))[0] for metric in range(self.sums.shape[1])])
+
+
+def _present_clusters(table: ClusterTable, metric: int) -> tuple[FloatArray, FloatArray]:
+    """Return the sums and counts of the clusters with a value of a metric."""
+    present = table.counts[:, metric] > 0
+    return table.sums[present, metric], table.counts[present, metric]
+
+
+def _estimate_error(sums: FloatArray, counts: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """Return the standard error of a mean of clusters, the share of each in the values, and its scale by CR2."""
+    if len(sums) < 2:
+        return math.inf, counts, counts
+    total = float(counts.sum())
+    share = counts / total
+    residuals = (sums - sums.sum() / total * counts) / total
+    scale = 1 / (1 - share)
+    return math.sqrt(float((scale * residuals**2).sum())), share, scale
 
 
 def cluster_error(table: ClusterTable, metric: int) -> tuple[float, float, float]:
@@ -90,15 +107,11 @@ def cluster_error(table: ClusterTable, metric: int) -> tuple[float, float, float
     >>> [round(value, 3) for value in cluster_error(table, 0)]
     [0.071, 1.6, 1.499]
     """
-    present = table.counts[:, metric] > 0
-    sums, counts = table.sums[present, metric], table.counts[present, metric]
-    groups, total = len(sums), float(counts.sum())
+    sums, counts = _present_clusters(table, metric)
+    groups = len(sums)
+    error, share, scale = _estimate_error(sums, counts)
     if groups < 2:
-        return math.inf, float(groups - 1), 0.0
-    share = counts / total
-    residuals = (sums - sums.sum() / total * counts) / total
-    scale = 1 / (1 - share)
-    error = math.sqrt(float((scale * residuals**2).sum()))
+        return error, float(groups - 1), 0.0
     own = float((scale**2 * ((share - share**2) ** 2 - share**4)).sum())
     df = 1 / (own + float((scale * share**2).sum()) ** 2)
     means = sums / counts

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import UsageError
-from ragfault.io.runs import Run
+from ragfault.io.runs import Run, sample_runs
 from ragfault.text.number_format import format_cost, format_number
 
 TOKEN_GAIN_SHARE = 0.3
@@ -165,9 +165,11 @@ def compute_run_savings(
 
     Tokens are those recorded of the prompts, else characters of the chunks / 4; without a `latency` in milliseconds it
     is that of the metric, where both runs have it. Without a `cost`, it is what the first
-    run's queries cost by the price catalogue; `model` names whose price counts where the traces do not. Raises
-    UsageError where a run has no precision or recall, or no price is known.
+    run's queries cost by the price catalogue; `model` names whose price counts where the traces do not. Of runs with
+    more than SAMPLE_TRACES traces a random sample is measured, and the basis says so. Raises UsageError where a run has
+    no precision or recall, or no price is known.
     """
+    old, new = sample_runs((old, new))
     means = _compute_means(old), _compute_means(new)
     names = [
         _choose_metric(means, choices, what)
@@ -182,6 +184,11 @@ def compute_run_savings(
         f"precision: {names[0]}, recall: {names[1]}, as measured",
         f"tokens a query: {format_number(before, 0)} → {format_number(after, 0)} ({token_source})",
         f"cost a query before: {format_cost(paid)} ({source})",
+        *(
+            f"{run.path.name}: random sample of {run.manifest.traces:,} of {run.manifest.population:,} traces"
+            for run in (old, new)
+            if run.manifest.population
+        ),
     )
     return compute_savings(
         precision,

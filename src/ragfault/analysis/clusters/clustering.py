@@ -25,7 +25,7 @@ from ragfault.analysis.clusters.description import (
 from ragfault.analysis.clusters.records import Cluster, ClusterReport, FailingTrace
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.errors import MissingExtra, UsageError
-from ragfault.io.runs import Run
+from ragfault.io.runs import SAMPLE_TRACES, Run, sample_run
 from ragfault.protocols import Embedder, Generator
 from ragfault.text import split_content_words
 
@@ -186,6 +186,7 @@ def cluster_runs(
     generator: Generator | None = None,
     min_size: int | None = None,
     seed: int = 0,
+    sample: int = SAMPLE_TRACES,
 ) -> ClusterReport:
     """Cluster the failing traces of runs, given in the order in which they were made.
 
@@ -193,11 +194,12 @@ def cluster_runs(
     and by what failed, beside their kinds of problem, brought to 20 dimensions and clustered by density (HDBSCAN) with
     at least `smallest` to a cluster; below 30 failures they are grouped by kind and topic words. The order of the
     traces does not matter, and the same runs give the same clusters; `seed` is that of the resampling behind trends.
+    Of a larger run a random sample of `sample` traces is taken, and `population` of the report says so; 0 takes all.
 
     Raises UsageError without a run, RunError where one cannot be read, MissingExtra without scikit-learn where there
     are 30 failures or more.
     """
-    opened = [open_run(run) for run in runs]
+    opened = [sample_run(open_run(run), sample) for run in runs]
     if not opened:
         raise UsageError("clusters are made of the failing traces of runs: name one run or more.")
     failures = [failure for place, run in enumerate(opened) for failure in collect_failures(run, place)]
@@ -250,6 +252,7 @@ def cluster_failures(
         embedder=embedder.fingerprint if embedder is not None else WORD_VECTORS,
         clusters=tuple(sorted(clusters, key=lambda item: (-item.size, item.id))),
         ungrouped=_describe_ungrouped(failures, groups.get(NO_CLUSTER, []), rows, populations),
+        population=sum(part.total or part.traces for part in populations if any(item.total for item in populations)),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,6 +63,8 @@ class TracePopulation(NamedTuple):
     """Time of creation in ISO format, so that later ones are greater."""
     judge: str
     traces: int
+    total: int = 0
+    """Traces of the run of which these are a random sample; 0: they are no sample."""
     clusters: Array | None = None
     """A code for each trace, shared by those of one conversation; None: there are none."""
     queries: Sequence[str] | None = None
@@ -101,11 +103,14 @@ def is_failing(diagnosis: Diagnosis) -> bool:
 
 def collect_failures(run: Run, run_index: int = 0) -> list[FailingTrace]:
     """Collect the failing traces of a run, in its order; `run_index` is its place among several runs."""
-    return [
-        failure_from_diagnosis(diagnosis, run_index, row)
-        for row, diagnosis in enumerate(diagnose_run(run))
-        if is_failing(diagnosis)
-    ]
+    return list(iterate_failures(run, run_index))
+
+
+def iterate_failures(run: Run, run_index: int = 0) -> Iterator[FailingTrace]:
+    """Yield the failing traces of a run one by one, for runs whose failures do not fit in memory."""
+    for row, diagnosis in enumerate(diagnose_run(run)):
+        if is_failing(diagnosis):
+            yield failure_from_diagnosis(diagnosis, run_index, row)
 
 
 def failure_from_diagnosis(diagnosis: Diagnosis, run_index: int = 0, row: int = 0) -> FailingTrace:
@@ -137,6 +142,7 @@ def load_population(run: Run) -> TracePopulation:
         created=manifest.created,
         judge=manifest.judge,
         traces=manifest.traces,
+        total=manifest.population,
         clusters=conversation_codes(run),
         queries=run.to_arrow("traces", ["query"])["query"].to_pylist(),
         times=_trace_times(run),

@@ -119,6 +119,8 @@ class ClusterReport(ClusterRecord, frozen=True):
     """The failures that are like no others; None where there are none."""
     gone: tuple[str, ...] = ()
     """Names of open clusters that were known and are not seen any more."""
+    population: int = 0
+    """Traces of the runs where the clustered traces are a random sample of them; 0: they are no sample."""
 
 
 class ClusterEvent(ClusterRecord, frozen=True):

@@ -16,7 +16,13 @@ import msgspec
 from msgspec.structs import replace
 
 from ragfault.analysis.clusters.clustering import MERGE_SIMILARITY, cluster_failures, load_populations
-from ragfault.analysis.clusters.description import TracePopulation, collect_failures, failure_key, run_fingerprint
+from ragfault.analysis.clusters.description import (
+    TracePopulation,
+    collect_failures,
+    failure_key,
+    iterate_failures,
+    run_fingerprint,
+)
 from ragfault.analysis.clusters.records import (
     Cluster,
     ClusterEvent,
@@ -28,7 +34,7 @@ from ragfault.analysis.clusters.records import (
 )
 from ragfault.errors import InputError, UnknownName
 from ragfault.io.atomic_files import write_atomically
-from ragfault.io.runs import Run
+from ragfault.io.runs import Run, sample_run
 from ragfault.stats import mean_interval
 
 MATCH_THRESHOLD = 0.5  # from this similarity on a cluster is the known one
@@ -298,8 +304,8 @@ def cluster_members(registry: ClusterRegistry, cluster_id: str, run: Run, time: 
         for sighting in entry.sightings if entry.id == cluster_id else ():
             if sighting.fingerprint == print_ and sighting.failure_keys:
                 keys = frozenset(sighting.failure_keys)
-                return entry.name, tuple(item.trace for item in collect_failures(run) if failure_key(item) in keys)
-    _, report = track_clusters(registry, [run], time)
+                return entry.name, tuple(item.trace for item in iterate_failures(run) if failure_key(item) in keys)
+    _, report = track_clusters(registry, [sample_run(run)], time)
     there = [*report.clusters, *([report.ungrouped] if report.ungrouped else [])]
     for item in there:
         if item.id == cluster_id:

@@ -160,6 +160,8 @@ class MonitorReport(Struct, frozen=True, kw_only=True):
     alert_state: AlertState  # the alerts as they stand at the end
     marks: tuple[MonitorMark, ...] = ()
     drift: TrafficDrift | None = None
+    sample: int = 0  # traces of the random sample that was monitored; 0: all were
+    population: int = 0  # traces of the runs that the sample was drawn from
 
     @property
     def fired(self) -> tuple[AlertTransition, ...]:

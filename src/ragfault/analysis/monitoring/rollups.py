@@ -21,6 +21,7 @@ from ragfault.records import Score, ScoreStatus, StepKind, Trace, Verdicts
 
 BINS = 20  # how many bins a histogram has
 MAX_WORST = 5  # how many of its worst traces a roll-up names
+MAX_BUILDERS = 20_000  # how many roll-ups are in the making at once: each takes more memory than a finished one
 
 VALUE_GRAIN = 1 << 16
 """Values are kept to one part in so many: sums of such, and of their squares, are exact in floating point for up to
@@ -123,11 +124,13 @@ def merge_product_sums(first: ProductSums, second: ProductSums) -> ProductSums:
 
 def merge_by_key(rollups: Iterable[Rollup]) -> tuple[Rollup, ...]:
     """Merge roll-ups with equal keys; ordered by key."""
-    merged: dict[tuple[str, str, str, int], Rollup] = {}
-    for rollup in rollups:
-        there = merged.get(rollup.key)
-        merged[rollup.key] = rollup if there is None else merge_rollups(there, rollup)
-    return tuple(merged[key] for key in sorted(merged))
+    merged: list[Rollup] = []
+    for rollup in sorted(rollups, key=lambda item: item.key):
+        if merged and merged[-1].key == rollup.key:
+            merged[-1] = merge_rollups(merged[-1], rollup)
+        else:
+            merged.append(rollup)
+    return tuple(merged)
 
 
 def bin_edges(low: float | None, high: float | None) -> tuple[float, ...]:
@@ -156,7 +159,12 @@ def roll_up(observations: Iterable[Observation], measures: Iterable[MetricInfo] 
     """
     known = {measure.name: measure for measure in measures}
     tallies: dict[tuple[str, str | None, str | None, int], _RollupBuilder] = {}
+    rollups: list[Rollup] = []
+    histograms: dict[tuple[int, ...], tuple[int, ...]] = {}  # equal ones are stored once
     for observation in observations:
+        if len(tallies) > MAX_BUILDERS:
+            rollups += (tally.build(*key, histograms) for key, tally in tallies.items())
+            tallies.clear()
         minute = math.floor(observation.time / 60)
         places = [(observation.route, None)] if observation.counts_for_route else []
         for route, cohort in (*places, *((None, cohort) for cohort in observation.cohorts)):
@@ -167,7 +175,8 @@ def roll_up(observations: Iterable[Observation], measures: Iterable[MetricInfo] 
                     known.get(observation.metric, MetricInfo(observation.metric, "operation"))
                 )
             tally.add(observation)
-    return merge_by_key(tally.build(*key) for key, tally in tallies.items())
+    rollups += (tally.build(*key, histograms) for key, tally in tallies.items())
+    return merge_by_key(rollups)
 
 
 class _RollupBuilder:
@@ -195,7 +204,15 @@ class _RollupBuilder:
         if len(self.worst) > 8 * MAX_WORST:
             self.worst = sorted(self.worst)[:MAX_WORST]
 
-    def build(self, metric: str, route: str | None, cohort: str | None, minute: int) -> Rollup:
+    def build(
+        self,
+        metric: str,
+        route: str | None,
+        cohort: str | None,
+        minute: int,
+        histograms: dict[tuple[int, ...], tuple[int, ...]],
+    ) -> Rollup:
+        bins = tuple(self.bins)
         return Rollup(
             metric=metric,
             route=route,
@@ -204,7 +221,7 @@ class _RollupBuilder:
             n=self.n,
             sum=self.sum,
             squares=self.squares,
-            bins=tuple(self.bins),
+            bins=histograms.setdefault(bins, bins),
             undefined=self.status_counts["undefined"],
             failed=self.status_counts["failed"],
             worst=tuple(sorted(self.worst)[:MAX_WORST]),
@@ -396,15 +413,19 @@ def _size_bucket(size: int) -> str:
     return "1–3" if size <= 3 else "4–6" if size <= 6 else "7–10" if size <= 10 else "11+"
 
 
-def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> list[Observation]:
-    """Yield the observations of all timed traces of some runs, in order of time; by route where `by` names it.
+def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> Iterator[Observation]:
+    """Iterate over the observations of all timed traces of some runs, in their order; by route where `by` names it.
 
     Raises UnknownName for a field that does not exist, UsageError where no trace has a time.
     """
     for field in by:
         if field not in COHORT_FIELDS and not field.startswith("metadata."):
             raise UnknownName("field to divide by", field, [*COHORT_FIELDS, "metadata.KEY"])
-    observations: list[Observation] = []
+    return _observe_traces(runs, by)
+
+
+def _observe_traces(runs: Iterable[Run], by: Sequence[str]) -> Iterator[Observation]:
+    is_timed = False
     names, rest = [], [field for field in by if field != "route"]
     for run in runs:
         names.append(str(run.path))
@@ -412,10 +433,9 @@ def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> list[Ob
         scores = run.scores()
         for trace, verdicts in run.evidence():
             scores_by_trace = trace if "route" in by else replace(trace, route=None)
-            observations += observe_trace(scores_by_trace, verdicts, [next(scores) for _ in range(size)], rest)
-    if not observations:
+            is_timed = is_timed or trace.time is not None
+            yield from observe_trace(scores_by_trace, verdicts, [next(scores) for _ in range(size)], rest)
+    if not is_timed:
         raise UsageError(
             f"no trace of {', '.join(names)} has a time: there is nothing to watch. Give each trace its `time`."
         )
-    observations.sort(key=lambda observation: observation.time)
-    return observations

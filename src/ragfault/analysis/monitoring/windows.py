@@ -133,10 +133,13 @@ def _estimate_block_errors(windows: Sequence[MetricSeries]) -> list[tuple[float,
     Pope 1954), as that of first-order autoregression, and the degrees of freedom are of as many independent blocks.
     """
     estimates = [[(0.0, 1.0)] for _ in windows]
+    sizes: list[int] = []
     for length in BLOCK_MINUTES:
         tables = [_sum_blocks(series, length) for series in windows]
         if all(len(sums) < LEAST_BLOCKS for sums, _ in tables):
             break  # longer blocks are fewer
+        if sizes == (sizes := [len(sums) for sums, _ in tables]):
+            continue  # as many blocks as of the length before, which divides this one: they are the same
         alike = max((_correlate_blocks(sums, counts) for sums, counts in tables), default=0.0)
         for errors, (sums, counts) in zip(estimates, tables, strict=True):
             if len(sums) < LEAST_BLOCKS:
@@ -154,9 +157,10 @@ def _estimate_block_errors(windows: Sequence[MetricSeries]) -> list[tuple[float,
 def _sum_blocks(series: MetricSeries, length: int) -> tuple[FloatArray, FloatArray]:
     """Return the sums and the counts of the values of each block of minutes that has any."""
     there = series.n > 0
-    starts = np.flatnonzero(np.diff(series.minutes[there] // length, prepend=-1))  # minutes are in order
-    if not len(starts):
+    blocks = series.minutes[there] // length  # minutes are in order
+    if not len(blocks):
         return np.zeros(0), np.zeros(0)
+    starts = np.concatenate(([0], np.flatnonzero(blocks[1:] != blocks[:-1]) + 1))
     return np.add.reduceat(series.sum[there], starts), np.add.reduceat(series.n[there], starts)
 
 

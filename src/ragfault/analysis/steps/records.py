@@ -63,3 +63,5 @@ class StepFindings(Struct, frozen=True, kw_only=True):
     """The number of traces that record no steps, or none that could be judged."""
     faults: dict[str, int] = {}
     """Kind of fault → in how many traces it is the most probable one, most frequent first."""
+    population: int = 0
+    """Traces of the run of which a random sample was looked at; 0: all were."""

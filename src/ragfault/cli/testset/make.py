@@ -205,12 +205,16 @@ def _fit_style(traces: str | None) -> Any:
 
 
 def read_logged(path: str) -> list[Trace]:
-    """Read the traces of a run or of a log."""
+    """Read the traces of a run, a random sample of a large one, or of a log."""
     from ragfault.io import read_traces
-    from ragfault.io.runs import Run
+    from ragfault.io.runs import Run, sample_run
+    from ragfault.reports.wording import describe_trace_count
 
     if Path(path, "manifest.json").is_file():
-        return list(Run.open(path).traces())
+        run = sample_run(Run.open(path))
+        if run.manifest.population:
+            print_notice(describe_trace_count(run.manifest))
+        return list(run.traces())
     return list(read_traces(path, notice=print_notice))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
+from ragfault.cli.options.runs import sample_option
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import BadTraces, OutputError, UsageError
 from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
@@ -18,6 +19,7 @@ from ragfault.text.number_format import format_cost, format_count, format_number
 if TYPE_CHECKING:
     from ragfault.errors import BadLine
     from ragfault.io.error_collector import OnBad
+    from ragfault.io.runs import Run
     from ragfault.tuning import TuningResult
     from ragfault.tuning.relevance import RelevanceComparison
     from ragfault.tuning.savings import Savings
@@ -179,8 +181,9 @@ Exit 0: none was found; 1: one was."""
 @click.argument("target", type=click.Path())
 @add_trace_options
 @click.option("--index", type=click.Path(), help="Index that the pipeline searches, to check its embedder against.")
+@sample_option
 @json_option
-def lint(target: str, index: str | None, kind: str | None, **options: Any) -> int:
+def lint(target: str, index: str | None, sample: int, kind: str | None, **options: Any) -> int:
     """Look for six pitfalls of retrieval in TARGET, a pipeline.toml or a run; or show how a file of traces is read.
 
     Lost in the middle, static chunk size, dense only, filter after retrieval, nothing monitored, embedder changed
@@ -192,7 +195,7 @@ def lint(target: str, index: str | None, kind: str | None, **options: Any) -> in
     if target == "-" or not (Path(target).is_dir() or target.endswith(".toml")):
         return _show_reading(target, pick_trace_options(options), kind)
 
-    pitfalls = look(Path(target), index)
+    pitfalls = look(_open_target(Path(target), sample), index)
     bad = [pitfall for pitfall in pitfalls if pitfall.detected]
     if kind == "json":
         print_json(pitfalls)
@@ -204,6 +207,19 @@ def lint(target: str, index: str | None, kind: str | None, **options: Any) -> in
         if pitfall.detected:
             click.echo(f"    {pitfall.remedy}")
     return 1 if bad else 0
+
+
+def _open_target(path: Path, sample: int) -> Run | Path:
+    """Open a run to check, or a sample of a large one, which is said; return the path of anything else."""
+    from ragfault.io.runs import Run, sample_run
+    from ragfault.reports.wording import describe_trace_count
+
+    if not path.is_dir():
+        return path
+    run = sample_run(Run.open(path), sample)
+    if run.manifest.population:
+        print_notice(f"{describe_trace_count(run.manifest)}; --sample 0 takes all")
+    return run
 
 
 def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int:

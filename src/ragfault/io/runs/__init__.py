@@ -10,7 +10,7 @@ A run can be copied, committed and uploaded; nothing in it points outside.
 """
 
 from ragfault.io.runs.run import AnyRun, Manifest, MetricInfo, Run, open_run
-from ragfault.io.runs.samples import SAMPLE_TRACES, sample_run, sample_runs
+from ragfault.io.runs.samples import SAMPLE_TRACES, count_population, sample_run, sample_runs
 from ragfault.io.runs.writer import PartialRun, RunPlan
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "PartialRun",
     "Run",
     "RunPlan",
+    "count_population",
     "open_run",
     "sample_run",
     "sample_runs",

@@ -5,16 +5,16 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.io.runs.run import Run, TableName
+from ragfault.io.runs.run import BATCH_TRACES, Run, TableName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,16 +25,15 @@ MIN_SHARED_IDS = 0.5  # least share of the smaller run with an id of the other; 
 STATUSES = ("scored", "undefined", "failed")
 
 Hashes = NDArray[np.uint64]
-SampleKey = Literal["id", "query"]
 
 
 class RunSample(Run):
     """Random sample of a run, read and named like the run itself; its tables lie in a temporary folder."""
 
-    def __init__(self, run: Run, key: SampleKey, highest: int) -> None:
+    def __init__(self, run: Run, rows: NDArray[np.bool_]) -> None:
         folder = Path(tempfile.mkdtemp(prefix="ragfault-sample-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        counts = _write_sample(run, folder, key, highest)
+        counts = _write_sample(run, folder, rows)
         population = run.manifest.population or run.manifest.traces
         super().__init__(run.path, msgspec.structs.replace(run.manifest, **counts, population=population, checksums={}))
         self.tables = folder
@@ -47,7 +46,8 @@ def sample_run(run: Run, most: int = SAMPLE_TRACES) -> Run:
     """
     if not 0 < most < run.manifest.traces:
         return run
-    return RunSample(run, "id", _highest_hash(_hash_column(run, "id"), most))
+    hashes = _hash_column(run, "id")
+    return RunSample(run, hashes <= np.uint64(_highest_hash(hashes, most)))
 
 
 def sample_runs(runs: Sequence[Run], most: int = SAMPLE_TRACES) -> tuple[Run, ...]:
@@ -58,22 +58,27 @@ def sample_runs(runs: Sequence[Run], most: int = SAMPLE_TRACES) -> tuple[Run, ..
     """
     if not 0 < most < max(run.manifest.traces for run in runs):
         return tuple(runs)
-    key: SampleKey = "id"
-    shared = _shared_hashes(runs, key)
-    if len(shared) < MIN_SHARED_IDS * min(run.manifest.traces for run in runs):
-        key = "query"
-        shared = _shared_hashes(runs, key)
+    hashes = [_hash_column(run, "id") for run in runs]
+    shared = _select_shared(hashes)
+    if len(shared) < MIN_SHARED_IDS * min(map(len, hashes)):
+        hashes = [_hash_column(run, "query") for run in runs]
+        shared = _select_shared(hashes)
     if 0 < len(shared) <= most:
         return tuple(runs)
-    highest = _highest_hash(shared if len(shared) else _hash_column(runs[0], key), most)
-    return tuple(RunSample(run, key, highest) for run in runs)
+    highest = np.uint64(_highest_hash(shared if len(shared) else hashes[0], most))
+    return tuple(RunSample(run, column <= highest) for run, column in zip(runs, hashes, strict=True))
 
 
-def _shared_hashes(runs: Sequence[Run], key: SampleKey) -> Hashes:
-    """Return the hashes of the traces of the first run that all runs have."""
-    first, *others = (_hash_column(run, key) for run in runs)
-    shared: Hashes = first
-    for other in others:
+def count_population(runs: Iterable[Run]) -> int:
+    """Count the traces of the runs that samples were drawn from; 0 where none of some runs is a sample."""
+    sizes = [(run.manifest.traces, run.manifest.population) for run in runs]
+    return sum(population or traces for traces, population in sizes) if any(size[1] for size in sizes) else 0
+
+
+def _select_shared(hashes: Sequence[Hashes]) -> Hashes:
+    """Return the hashes of the first run that all runs have."""
+    shared = hashes[0]
+    for other in hashes[1:]:
         shared = shared[np.isin(shared, other)]
     return shared
 
@@ -94,15 +99,12 @@ def _hash_texts(texts: pa.Array) -> Hashes:
     return np.frombuffer(b"".join(joined), dtype="<u8")
 
 
-def _write_sample(run: Run, folder: Path, key: SampleKey, highest: int) -> dict[str, int]:
+def _write_sample(run: Run, folder: Path, rows: NDArray[np.bool_]) -> dict[str, int]:
     """Write the tables of a sample, and return what its manifest counts."""
     import pyarrow as pa
 
-    parts: list[pa.Array] = []
-    for batch in run.iterate_batches("traces", ["id", key] if key != "id" else ["id"]):
-        mask = _hash_texts(batch.column(key)) <= np.uint64(highest)
-        parts.append(batch.column("id").filter(pa.array(mask)))
-    ids = pa.concat_arrays(parts)
+    ids = pa.chunked_array([batch.column("id") for batch in run.iterate_batches("traces", ["id"])], pa.string())
+    ids = ids.filter(pa.array(rows))
     counts = {"traces": len(ids), **dict.fromkeys(STATUSES, 0)}
     for name, column in (("traces", "id"), ("verdicts", "trace"), ("scores", "trace")):
         statuses = _filter_table(run, folder, name, column, ids)  # type: ignore[arg-type]
@@ -111,20 +113,25 @@ def _write_sample(run: Run, folder: Path, key: SampleKey, highest: int) -> dict[
 
 
 def _filter_table(run: Run, folder: Path, name: TableName, column: str, ids: pa.Array) -> dict[str, int]:
-    """Copy the rows of the drawn traces, batch by batch; return the number of scores by status."""
+    """Copy the rows of the drawn traces in row groups of some thousands; return the number of scores by status."""
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     counts: dict[str, int] = {}
-    writer = None
+    writer, parts = None, []
     try:
         for batch in run.iterate_batches(name):
-            rows = batch.filter(pc.is_in(batch.column(column), value_set=ids))
             writer = writer or pq.ParquetWriter(folder / f"{name}.parquet", batch.schema, compression="lz4")
-            writer.write_batch(rows)
+            parts.append(batch.filter(pc.is_in(batch.column(column), value_set=ids)))
             if name == "scores":
-                for entry in rows.column("status").value_counts().to_pylist():
+                for entry in parts[-1].column("status").value_counts().to_pylist():
                     counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
+            if sum(part.num_rows for part in parts) >= BATCH_TRACES:
+                writer.write_table(pa.Table.from_batches(parts))
+                parts = []
+        if writer is not None and parts:
+            writer.write_table(pa.Table.from_batches(parts))
     finally:
         if writer is not None:
             writer.close()

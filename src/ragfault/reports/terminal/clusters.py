@@ -9,6 +9,7 @@ from ragfault.analysis import PROBLEM_KINDS
 from ragfault.analysis.clusters import Cluster, ClusterReport
 from ragfault.reports.format import LAYER_TITLES, clip_text, join_names
 from ragfault.reports.terminal.scorecard import render_rich
+from ragfault.reports.wording import describe_sample_size
 from ragfault.text.number_format import format_count, format_percent, format_share
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def summarize_clusters(clusters: ClusterReport) -> str:
 
 def describe_clustering(clusters: ClusterReport) -> str:
     """Describe of which runs the clusters are, and how they were put together."""
-    return f"{join_names(clusters.runs)} · {clusters.method} · {clip_text(clusters.embedder, 80)}"
+    sample = f" · {describe_sample_size(clusters.traces, clusters.population)}" if clusters.population else ""
+    return f"{join_names(clusters.runs)}{sample} · {clusters.method} · {clip_text(clusters.embedder, 80)}"
 
 
 def format_cluster_size(cluster: Cluster) -> str:

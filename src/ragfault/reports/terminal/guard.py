@@ -10,6 +10,7 @@ from ragfault.guard.rates import RailRate
 from ragfault.guard.replay import GuardReplay, RouteReplay
 from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_text_table, render_rich
+from ragfault.reports.wording import describe_sample_size
 from ragfault.stats import Interval
 from ragfault.text.number_format import MISSING, format_number, format_percent, format_share
 
@@ -74,9 +75,10 @@ def render_replay_terminal(replay: GuardReplay, *, width: int | None = None, col
     """Render what a policy would have done to a run."""
     from rich.text import Text
 
+    sample = f" · {describe_sample_size(replay.sample, replay.population)}" if replay.population else ""
     parts: list[RenderableType] = [
         Text(f"{format_percent(replay.total.released.mean)} of {replay.total.n:,} answers released", style="bold"),
-        Text(f"judge {clean_text(replay.judge)}", style="dim"),
+        Text(f"judge {clean_text(replay.judge)}{sample}", style="dim"),
         build_text_table(REPLAY_HEADINGS, [_list_replay_cells(part) for part in (replay.total, *replay.routes)]),
         Text(),
         build_text_table(RAIL_HEADINGS, [_list_rail_cells(rail) for rail in replay.rails]),

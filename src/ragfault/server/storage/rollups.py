@@ -190,6 +190,15 @@ class RollupTables(TraceTables, NoteTables):
             )
         )
 
+    def _select_worst(self, source: str, *, is_low_worse: bool) -> str:
+        """Return the query of the rows of a source with the worst values on each route, the latest of equal ones."""
+        order = "ASC" if is_low_worse else "DESC"
+        place = f"row_number() OVER (PARTITION BY route ORDER BY value {order}, number DESC) AS place"
+        return (
+            f"SELECT metric, route, number, value FROM (SELECT metric, route, number, value, {place} FROM {source}) "
+            "AS placed WHERE place <= {limit:UInt64}"
+        )
+
     def read_worst_by_route(
         self, fences: Mapping[str, float], since: int, until: int, limit: int = 5
     ) -> dict[tuple[str, str], tuple[WorstTrace, ...]]:
@@ -201,21 +210,14 @@ class RollupTables(TraceTables, NoteTables):
         parts: list[str] = []  # one for each metric, so that the engine skips the values of all others
         parameters: dict[str, Any] = {"since": since * 60.0, "until": until * 60.0, "limit": limit}
         for at, (metric, fence) in enumerate(sorted(fences.items())):
-            worse, order = ("<", "ASC") if signs[metric] > 0 else (">", "DESC")
-            parts.append(
-                "SELECT metric, route, number, value, row_number() OVER "
-                f"(PARTITION BY route ORDER BY value {order}, number DESC) AS place FROM scores "
-                f"WHERE metric = {{metric{at}:String}} AND value {worse} {{fence{at}:Float64}} "
-                "AND time >= {since:Float64} AND time < {until:Float64}"
-            )
+            side = "<" if signs[metric] > 0 else ">"
+            where = f"metric = {{metric{at}:String}} AND value {side} {{fence{at}:Float64}}"
+            times = "time >= {since:Float64} AND time < {until:Float64}"
+            parts.append(self._select_worst(f"scores WHERE {where} AND {times}", is_low_worse=signs[metric] > 0))
             parameters |= {f"metric{at}": metric, f"fence{at}": fence}
         if not parts:
             return {}
-        rows = self.reader.fetch_rows(
-            f"SELECT metric, route, number, value FROM ({' UNION ALL '.join(parts)}) AS placed "
-            "WHERE place <= {limit:UInt64}",
-            **parameters,
-        )
+        rows = self.reader.fetch_rows(" UNION ALL ".join(parts), **parameters)
         query = "SELECT number, id FROM ids WHERE number IN {among:Array(Int64)}"
         ids = dict(self.reader.fetch_among(query, list({number for _, _, number, _ in rows})))
         worst: dict[tuple[str, str], list[WorstTrace]] = {}

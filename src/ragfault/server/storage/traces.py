@@ -274,9 +274,7 @@ class TraceTables(StoreEngine):
             parts.append("t.number IN {numbers:Array(Int64)}")
             parameters["numbers"] = [number for (number,) in self.reader.fetch_among(query, selection.ids)]
         if selection.text:
-            columns = ("t.id", "t.query", "coalesce(t.answer, '')")
-            matches = (self.TEXT_MATCH.replace("{column}", column) for column in columns)
-            parts.append(f"({' OR '.join(matches)})")
+            parts.append(self._build_text_condition())
             parameters["text"] = selection.text
         self._add_state_condition(selection.state, parts, parameters)
         if selection.metric is not None:
@@ -288,6 +286,11 @@ class TraceTables(StoreEngine):
                     parameters[name] = value
             parts.append(f"t.number IN (SELECT number FROM scores WHERE {' AND '.join(inner)})")
         return " AND ".join(parts), parameters
+
+    def _build_text_condition(self) -> str:
+        """Return the condition that id, query or answer contain the parameter `text`."""
+        columns = ("t.id", "t.query", "coalesce(t.answer, '')")
+        return f"({' OR '.join(self.TEXT_MATCH.replace('{column}', column) for column in columns)})"
 
     def _add_state_condition(self, state: TraceState | None, parts: list[str], parameters: dict[str, Any]) -> None:
         if state == "error":

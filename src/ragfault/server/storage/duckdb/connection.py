@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -74,13 +74,21 @@ class DuckDBConnection:
         """Iterate over the rows of a query on the parameter `among`."""
         return iter(self.fetch_rows(query, among=list(values), **parameters) if values else ())
 
-    def insert(self, table: str, columns: dict[str, list[Any]], token: str | None = None) -> None:  # noqa: ARG002
-        """Insert columns; transactions make the token needless."""
+    def insert(
+        self,
+        table: str,
+        columns: dict[str, list[Any]],
+        token: str | None = None,  # noqa: ARG002 - transactions make it needless
+        computed: Mapping[str, str] | None = None,
+    ) -> None:
+        """Insert columns, and columns that expressions compute of them."""
         import pyarrow as pa
 
         if all(map(len, columns.values())):
             rows = pa.table(columns)  # noqa: F841 - DuckDB finds it by its name, twice as fast as a registered one
-            self.raw.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM rows")
+            added = computed or {}
+            names, values = ", ".join((*columns, *added)), ", ".join(("*", *added.values()))
+            self.raw.execute(f"INSERT INTO {table} ({names}) SELECT {values} FROM rows")
 
     def execute(self, statement: str, **parameters: Any) -> None:
         """Run a statement without a result."""
@@ -165,6 +173,9 @@ _ROLLUP_COLUMNS = (
 HOURLY_SUMS = "minute - minute % 60 AS minute, " + ", ".join(f"sum({name}) AS {name}" for name in SUM_COLUMNS)
 """The columns of roll-ups by hour, made of those by minute."""
 
+WORDS = "lower(concat_ws(chr(31), id, query, answer))"
+"""The text in which words are searched for, kept in lower case: making it so takes longer than searching it."""
+
 _TOTAL_NAMES = ", ".join(("metric", "route", *SUM_COLUMNS))
 
 MIGRATIONS: tuple[Migration, ...] = (
@@ -232,6 +243,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         ),
     ),
     Migration("2026-11-22 scores sorted by metric", ("CREATE TABLE sorted_scores (last BIGINT NOT NULL)",)),
+    Migration("2026-11-23 words of traces", ("ALTER TABLE traces ADD COLUMN IF NOT EXISTS words VARCHAR",)),
 )
 """Migrations by number, from 1."""
 

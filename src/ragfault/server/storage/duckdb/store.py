@@ -16,6 +16,7 @@ from ragfault.server.storage.duckdb.connection import (
     CONFIG,
     HOURLY_SUMS,
     MIGRATIONS,
+    WORDS,
     DuckDBConnection,
     adopt_first_schema,
     apply_migration,
@@ -141,6 +142,9 @@ COUNT_MINUTES = 10
 SORTED_ROWS = 1_000_000
 """Scores that are sorted at once, some row groups of DuckDB."""
 
+FILLED_ROWS = 50_000
+"""Traces of an older store whose words are added at once."""
+
 LAST_SORTED = "SELECT coalesce(max(last), 0) FROM sorted_scores"
 """The query of the highest number of a trace whose scores are sorted."""
 
@@ -252,7 +256,7 @@ class DuckDBStore(TraceStore):
         import pyarrow as pa
 
         texts = {name: pa.array(columns[name], pa.string()) for name in ("model", "conversation", "answer", "error")}
-        self.writer.insert("traces", columns | texts)
+        self.writer.insert("traces", columns | texts, computed={"words": WORDS})
         for id in columns["id"]:
             self._known_ids.add(id)
 
@@ -299,9 +303,23 @@ class DuckDBStore(TraceStore):
             self.writer.insert(table, columns)
 
     def compact(self) -> Future[None]:
-        """Merge the added roll-ups into those by minute, by hour and of all time, and sort scores by metric."""
+        """Merge the added roll-ups into those by minute, by hour and of all time, sort scores, add missing words."""
+        self.submit(self._add_words)
         self.submit(self._sort_scores)
         return self.submit(self._compact)
+
+    def _add_words(self, con: DatabaseConnection) -> None:
+        """Add the words of some of the latest traces without: a store from before words were stored has such."""
+        newest = f"SELECT number FROM traces WHERE words IS NULL ORDER BY number DESC LIMIT {FILLED_ROWS}"
+        first = con.fetch_value(f"SELECT min(number) FROM ({newest}) AS missing")
+        if first is not None:
+            con.execute(
+                f"UPDATE traces SET words = {WORDS} WHERE words IS NULL AND number >= {{first:Int64}}", first=first
+            )
+
+    def _build_text_condition(self) -> str:
+        stored = "contains(t.words, lower({text:String}))"
+        return f"({stored} OR (t.words IS NULL AND {super()._build_text_condition()}))"
 
     def _compact(self, con: DatabaseConnection) -> None:
         sums = ", ".join(f"sum({name})" for name in SUM_COLUMNS)
@@ -337,6 +355,14 @@ class DuckDBStore(TraceStore):
         con.execute("INSERT INTO counts SELECT name, minute, n FROM counted")
         for table in ("summed", "merged", "touched", "hourly", "counted"):
             con.execute(f"DROP TABLE {table}")
+
+    def _select_worst(self, source: str, *, is_low_worse: bool) -> str:
+        kind, sign = ("min", "-") if is_low_worse else ("max", "")
+        worst = f"unnest({kind}(struct_pack(value := value, number := {sign}number), {{limit:UInt64}}))"
+        return (
+            f"SELECT metric, route, {sign}worst.number AS number, worst.value AS value FROM "
+            f"(SELECT metric, route, {worst} AS worst FROM {source} GROUP BY metric, route) AS placed"
+        )
 
     @property
     def unsorted_scores(self) -> int:
