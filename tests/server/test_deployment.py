@@ -93,3 +93,20 @@ def test_every_copied_path_is_there():
     for line in re.findall(r"^COPY (?!--from)(.*)", DOCKERFILE, re.MULTILINE):
         for name in line.split()[:-1]:
             assert (ROOT / name).exists(), name
+
+
+def test_the_image_copies_what_the_package_is_built_from():
+    """The build needs no other file of the repository, and its backend is among what the lock file installs."""
+    copied = {
+        name.removeprefix("./")
+        for line in re.findall(r"^COPY (?!--from)(.*)", DOCKERFILE, re.MULTILINE)
+        for name in line.split()[:-1]
+    }
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project, wheel = settings["project"], settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = ["pyproject.toml", project["readme"], *project["license-files"], *wheel["packages"]]
+    assert {name.split("/")[0] for name in needed} <= copied
+    lock = (ROOT / "requirements-server.lock").read_text(encoding="utf-8")
+    for text in settings["build-system"]["requires"]:
+        name = re.split(r"[^\w-]", text)[0]
+        assert re.search(rf"^{name}==", lock, re.MULTILINE), text
