@@ -56,7 +56,12 @@ Examples:
     metavar="SHAPE",
     help='Answer type whose error rates to use: "long answer" (usual), summary, "structured data", …',
 )
-@sample_option
+@click.option(
+    "--sample",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Most traces to analyze; of larger runs a random sample. 0: all.  [default: 20000, 10000 for HTML]",
+)
 @human_labels_option
 @add_config_option
 def report(
@@ -65,7 +70,7 @@ def report(
     worst: int,
     corrected: bool,
     like: str | None,
-    sample: int,
+    sample: int | None,
     human_labels: tuple[str, ...],
     config: str | None,
     **output: Any,
@@ -75,12 +80,16 @@ def report(
     In the terminal, or as one self-contained HTML page, Markdown, JSON or CSV.
     """
     from ragfault.analysis import analyze
-    from ragfault.io.runs import Run, sample_run
+    from ragfault.io.runs import SAMPLE_TRACES, Run, sample_run
 
     plan = plan_output(output, *FORMATS)
+    if sample is None and "html" in plan:
+        from ragfault.reports.html.report import PAGE_TRACES
+
+        sample = PAGE_TRACES
     opened = Run.open(run)
     labels = load_run_labels(human_labels, opened)
-    opened = sample_run(opened, 0 if labels else sample)
+    opened = sample_run(opened, 0 if labels else SAMPLE_TRACES if sample is None else sample)
     targets = read_targets(load_settings(config), opened)
     findings = analyze(opened, n=worst, by=by, corrected=like or corrected, labels=labels, sample=0, **targets)
     write_output(plan, lambda kind, screen: _render_run(opened, findings, kind, screen), output)

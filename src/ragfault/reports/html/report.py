@@ -45,6 +45,8 @@ QUALITY_GLYPHS = {"excellent": "◆", "good": "●", "fair": "◐", "poor": "○
 """Quality levels as signs, so that color is never the only one."""
 
 MAX_SEGMENTS = 40
+PAGE_TRACES = 10_000
+"""Most traces of a page, which holds their texts; of a larger run a random sample is shown."""
 
 
 def write_run_html(run: Run, path: str | Path, force: bool = False) -> Path:
@@ -58,7 +60,7 @@ def write_run_html(run: Run, path: str | Path, force: bool = False) -> Path:
 def render_run_html(run: Run, findings: Findings | None = None) -> str:
     """Render the report of a run as one HTML page; without `findings`, those of the run with the default targets."""
     if findings is None:
-        run = sample_run(run)
+        run = sample_run(run, PAGE_TRACES)
         findings = analysis.analyze(run)
     traces = trace_browser.build_trace_browser(run, analysis.diagnose_run(run))
     segment_metrics = _select_segment_metrics(findings)
