@@ -17,7 +17,6 @@ from ragfault.cli.options.output import (
     supports_color,
     write_output,
 )
-from ragfault.cli.options.runs import sample_option
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +57,14 @@ Examples:
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resampling behind trends."
 )
-@sample_option
+@click.option(
+    "--sample",
+    type=click.IntRange(0),
+    metavar="N",
+    default=8_000,
+    show_default=True,
+    help="Most traces of each run to cluster; of larger runs a random sample. 0: all.",
+)
 @add_output_options("html")
 def clusters(runs: tuple[str, ...], against: str | None, registry: str | None, **given: Any) -> None:
     """Cluster the failures of RUNS, under names and ids that stay the same across runs.

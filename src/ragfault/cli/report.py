@@ -281,7 +281,8 @@ def ablate(
 
     function = load_agent(agent)
     reading = pick_trace_options(options)
-    sides = [list(_read_run_or_file(name, reading)) for name in (source, questions)]
+    opened = [_open_run_or_file(name, reading, 0) for name in (source, questions)]
+    sides = [list(side if isinstance(side, Iterator) else side.traces()) for side in opened]
     repairs = repair_steps(function, *sides, metrics=metrics or REPAIR_METRICS, judge=judge, seed=seed)
     if kind == "json":
         print_json(repairs)

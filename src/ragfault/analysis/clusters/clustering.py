@@ -25,10 +25,11 @@ from ragfault.analysis.clusters.description import (
 from ragfault.analysis.clusters.records import Cluster, ClusterReport, FailingTrace
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.errors import MissingExtra, UsageError
-from ragfault.io.runs import SAMPLE_TRACES, Run, sample_run
+from ragfault.io.runs import Run, sample_run
 from ragfault.protocols import Embedder, Generator
 from ragfault.text import split_content_words
 
+CLUSTERED_TRACES = 8_000  # of a run with more traces so many are drawn at random
 DIMENSIONS = 20  # to so many dimensions failures are brought before they are clustered
 WORD_VECTORS = "word vectors"  # the name of the embedding that needs no embedder
 
@@ -186,7 +187,7 @@ def cluster_runs(
     generator: Generator | None = None,
     min_size: int | None = None,
     seed: int = 0,
-    sample: int = SAMPLE_TRACES,
+    sample: int = CLUSTERED_TRACES,
 ) -> ClusterReport:
     """Cluster the failing traces of runs, given in the order in which they were made.
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ragfault.analysis.clusters.clustering import MERGE_SIMILARITY, cluster_failures, load_populations
+from ragfault.analysis.clusters.clustering import CLUSTERED_TRACES, MERGE_SIMILARITY, cluster_failures, load_populations
 from ragfault.analysis.clusters.description import (
     TracePopulation,
     collect_failures,
@@ -305,7 +305,7 @@ def cluster_members(registry: ClusterRegistry, cluster_id: str, run: Run, time: 
             if sighting.fingerprint == print_ and sighting.failure_keys:
                 keys = frozenset(sighting.failure_keys)
                 return entry.name, tuple(item.trace for item in iterate_failures(run) if failure_key(item) in keys)
-    _, report = track_clusters(registry, [sample_run(run)], time)
+    _, report = track_clusters(registry, [sample_run(run, CLUSTERED_TRACES)], time)
     there = [*report.clusters, *([report.ungrouped] if report.ungrouped else [])]
     for item in there:
         if item.id == cluster_id:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ragfault.testsets.making.withheld import WithheldQuestions
 
 
+MINED_TRACES = 8_000
+"""Traces of a run whose queries are mined; of a larger run a random sample."""
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -95,7 +99,7 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     own = [] if given["questions"] is None else list(read_traces(given["questions"], notice=print_notice))
     style = _fit_style(given["traces"])
     if given["mined"]:
-        logged = read_logged(given["mined"])
+        logged = read_logged(given["mined"], MINED_TRACES)
         own += _mine(logged, count // 2, seed)
         style = style or fit_style(logged)
     mix = _parse_mix(given["mix"])
@@ -204,14 +208,14 @@ def _fit_style(traces: str | None) -> Any:
     return style
 
 
-def read_logged(path: str) -> list[Trace]:
-    """Read the traces of a run, a random sample of a large one, or of a log."""
+def read_logged(path: str, sample: int = 0) -> list[Trace]:
+    """Read the traces of a run, at most a random sample of so many of a large one (0: all), or of a log."""
     from ragfault.io import read_traces
     from ragfault.io.runs import Run, sample_run
     from ragfault.reports.wording import describe_trace_count
 
     if Path(path, "manifest.json").is_file():
-        run = sample_run(Run.open(path))
+        run = sample_run(Run.open(path), sample)
         if run.manifest.population:
             print_notice(describe_trace_count(run.manifest))
         return list(run.traces())

@@ -302,6 +302,7 @@ async def post_clusters(request: Request, fields: FormFields = AdminForm) -> Res
 
 def _cluster_failures(server: ServerState, hours: int) -> None:
     from ragfault.analysis.clusters import ClusterRegistry, cluster_runs, load_population, record_clusters
+    from ragfault.analysis.clusters.clustering import CLUSTERED_TRACES
     from ragfault.io.runs import sample_run
 
     now = server.now()
@@ -309,7 +310,8 @@ def _cluster_failures(server: ServerState, hours: int) -> None:
     moment = datetime.fromtimestamp(now, UTC)
     with tempfile.TemporaryDirectory(prefix="ragfault-") as folder:
         selection = TraceSelection(since=since, judge=get_latest_judge(server))
-        run = sample_run(export_run(server.store, selection, Path(folder, f"live-{moment:%Y-%m-%dT%H%M%S}")))
+        run = export_run(server.store, selection, Path(folder, f"live-{moment:%Y-%m-%dT%H%M%S}"))
+        run = sample_run(run, CLUSTERED_TRACES)
         clusters = cluster_runs([run])
         with server.registry_lock:
             saved = server.store.read_setting(CLUSTERS_SETTING, {})
