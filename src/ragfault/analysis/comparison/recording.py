@@ -192,10 +192,11 @@ def _find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], siz
 
 
 def _find_added_notices(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find the side whose answers hold a notice, word for word, beside most of what the other side's answers say."""
+    """Find the side whose answers hold a notice, of no chunk, beside most of what the other side's answers say."""
     for side, name in ((1, "candidate"), (0, "baseline")):
         texts = list(dict.fromkeys(pair.answers[side] for pair in pairs))
-        notices = find_notices(texts, [pair.answers[1 - side] for pair in pairs])
+        others = [text for pair in pairs for text in (pair.answers[1 - side], *pair.chunks[side])]
+        notices = find_notices(texts, others)
         noted = [pair for pair in pairs if notices and notices[0] in pair.answers[side]]
         if len(texts) < LEAST_NOTICES or sum(_keeps_words(p, side, notices) for p in noted) < NOTED_SHARE * len(noted):
             continue
