@@ -117,9 +117,10 @@ def _ask(model: LLMGenerator, results: list[tuple[str, str]]) -> dict[str, Any] 
     if isinstance(reply, RagfaultError):
         return reply
     try:
-        return msgspec.to_builtins(msgspec.convert(reply, ModelStep))
+        step: dict[str, Any] = msgspec.to_builtins(msgspec.convert(reply, ModelStep))
     except msgspec.ValidationError as error:
         return UsageError(f"the model's reply is not as asked: {error}")
+    return step
 
 
 class ModelStep(Struct, frozen=True, kw_only=True):
@@ -165,8 +166,8 @@ def _find_quote(runs: dict[str, Run], item: dict[str, str]) -> Quotation | None:
     if run is None or not text:
         return None
     for trace in run.traces([item.get("trace", "")]):
-        sources = {None: trace.answer or ""} if not item.get("chunk") else {c.id: c.text for c in trace.chunks or ()}
-        source = sources.get(item.get("chunk") or None, "")
+        chunk_texts = {chunk.id: chunk.text for chunk in trace.chunks or ()}
+        source = chunk_texts.get(item["chunk"], "") if item.get("chunk") else trace.answer or ""
         start = source.find(text)
         if start >= 0:
             return Quotation(
