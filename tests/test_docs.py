@@ -15,10 +15,12 @@ import pytest
 
 from ragfault.cli import COMMANDS, run_command
 from ragfault.cli.options.settings import load_settings
+from ragfault.cli.tuning.generator import _read_space
 from ragfault.guard.policy import load_policy
 from ragfault.judges.domain.profile import load_profile
 from ragfault.records import Trace
 from ragfault.retrieval.pipeline_config import read_pipeline_config
+from ragfault.rubrics import load_rubrics
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
@@ -26,13 +28,20 @@ PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"
 )
 PAGES_OF_COMMANDS = {
     "testset": "testsets.md",
+    "generator": "generators.md",
     "cache": "llm.md",
     "metrics": "metrics.md",
     "schema": "columns.md",
     "profile": "profiles.md",
 }
 """Command → its page, where that is not the page of its name."""
-SETTINGS_READERS = {"profiles.md": load_profile, "pipeline.md": read_pipeline_config, "guard.md": load_policy}
+SETTINGS_READERS = {
+    "profiles.md": load_profile,
+    "pipeline.md": read_pipeline_config,
+    "guard.md": load_policy,
+    "generators.md": _read_space,
+    "rubrics.md": load_rubrics,
+}
 """Page → what reads the TOML that it shows, where that is not `ragfault.toml`."""
 
 
