@@ -521,6 +521,29 @@ def test_token_overlap_follows_squad():
     assert reason("token_f1", Trace(id="1", query="q", answer="x")) == "no reference"
 
 
+def test_ngram_overlap_counts_runs_of_words():
+    """F1 of the bags of n-grams; order counts from n = 2; a repeated n-gram counts as often as both have it."""
+    trace = Trace(id="1", query="q", answer="The last ferry leaves at ten", reference="last ferry departs at ten")
+    assert value("ngram_f1", trace) == 2 * 2 / (4 + 4)  # "last ferry" and "at ten" of four bigrams each
+    assert value("ngram_f1(n=1)", trace) == value("token_f1", trace) == 2 * 4 / (5 + 5)
+    assert value("ngram_f1(n=3)", trace) == 0.0
+    repeated = Trace(id="1", query="q", answer="no no no no", reference="no no")
+    assert value("ngram_f1", repeated) == 2 * 1 / (3 + 1)
+
+
+def test_ngram_overlap_needs_a_reference_of_n_words():
+    """A reference too short for an n-gram is passed over; an answer too short for one scores 0."""
+    short = Trace(id="1", query="q", answer="It is Paris", reference="Paris")
+    assert reason("ngram_f1", short) == "no reference has 2 words"
+    several = Trace(id="1", query="q", answer="Paris, France", reference=("Paris", "paris france", "in the north"))
+    assert value("ngram_f1", several) == 1.0
+    assert value("ngram_f1", Trace(id="1", query="q", answer="Paris", reference="Paris, France")) == 0.0
+    assert reason("ngram_f1", Trace(id="1", query="q", answer="x")) == "no reference"
+    assert reason("ngram_f1", Trace(id="1", query="q", answer=None, reference="two words")) == "no answer"
+    with pytest.raises(UsageError, match="n must be above 0"):
+        parse_metric("ngram_f1(n=0)")
+
+
 def test_overlap_metrics_are_those_of_their_libraries():
     """BLEU and chrF are sacrebleu's, ROUGE-L is rouge-score's, on a scale of 0 to 1, best of the references."""
     sacrebleu = pytest.importorskip("sacrebleu")

@@ -42,6 +42,35 @@ def _compute_token_f1(answer: str, reference: str) -> float:
     return 2 * shared / (len(ours) + len(theirs))
 
 
+@metric(layer="generation", fields="answer reference", source="ROUGE-N, Lin 2004", positive="n")
+def ngram_f1(trace: Trace, verdicts: Verdicts, *, n: int = 2) -> MetricResult:
+    """The overlap of the answer's n-grams with the reference's: runs of n words, so that their order counts.
+
+    With A and R the bags of n-grams after SQuAD normalisation, 2·|A ∩ R| / (|A| + |R|), an n-gram counted as often as
+    both have it; the best of several references. An answer of fewer than n words scores 0; references of fewer than n
+    words are passed over. With n=1 it is `token_f1`. In [0, 1]; undefined without an answer, or a reference of n words.
+
+    >>> trace = Trace(id="1", query="q", answer="the dog bit a man", reference="a man bit the dog")
+    >>> ngram_f1(trace, Verdicts(trace="1"), n=1), ngram_f1(trace, Verdicts(trace="1"), n=2)
+    (1.0, 0.0)
+    """
+    if not trace.answer:
+        return Undefined("no answer")
+    if not trace.references:
+        return Undefined("no reference")
+    ours = _count_ngrams(trace.answer, n)
+    references = [counts for counts in (_count_ngrams(reference, n) for reference in trace.references) if counts]
+    if not references:
+        return Undefined(f"no reference has {n} words")
+    return max(2 * (ours & theirs).total() / (ours.total() + theirs.total()) for theirs in references)
+
+
+def _count_ngrams(passage: str, n: int) -> Counter[tuple[str, ...]]:
+    """Count the runs of n words of a text after SQuAD normalisation."""
+    words = text.normalize_answer(passage).split()
+    return Counter(zip(*(words[start:] for start in range(n)), strict=False))
+
+
 @metric(layer="generation", fields="answer reference", source="SQuAD, Rajpurkar et al. 2016")
 def exact_match(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Exact match: 1 where the answer is the reference after SQuAD normalisation, else 0.
