@@ -91,9 +91,14 @@ class ErrorCollector:
     """Collector of bad lines and counter of good records."""
 
     def __init__(
-        self, on_bad: OnBad, locations: TraceLocations | None = None, error_type: type[BadTraces] = BadTraces
+        self,
+        on_bad: OnBad,
+        locations: TraceLocations | None = None,
+        error_type: type[BadTraces] = BadTraces,
+        repeated_ids: bool = False,
     ) -> None:
         self.on_bad, self.locations, self.error_type = on_bad, locations, error_type
+        self.repeated_ids = repeated_ids
         self.bad_lines: list[BadLine] = []
         self.kinds: dict[str, int] = {}
         """How many bad lines there are of each kind; of an input with very many kinds, of the first ones."""
@@ -105,12 +110,12 @@ class ErrorCollector:
         self.next_numbers: dict[str, int] = {}
 
     def accept(self, trace: Trace | Document, file: str, line: int, payload: Any) -> bool:
-        """Count a trace; return False where its id is a duplicate."""
+        """Count a trace; return False where its id is a duplicate that is not accepted."""
         if file != self.file:
             self.ids_of_file = IdSet() if self.file else None
             self.file = file
         is_new_in_file = self.ids_of_file is not None and self.ids_of_file.add(trace.id)
-        if self.seen_ids.add(trace.id):
+        if self.seen_ids.add(trace.id) or self.repeated_ids:
             self.good_count += 1
             if self.locations is not None:
                 self.locations[trace.id] = (file, line)

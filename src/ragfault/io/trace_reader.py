@@ -54,6 +54,7 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     turns: Literal["last", "each"] = "last",
     id_from: str | None = None,
     documents: InputPaths | None = None,
+    repeated_ids: bool = False,
 ) -> Iterator[Trace]:
     """Yield the traces of one or many files, in order, as a stream with a memory need that does not grow.
 
@@ -74,7 +75,8 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
     a truncated file. `encoding` names that of text files which are not UTF-8; `turns="each"` makes every turn of a
     conversation a trace; `id_from` names the columns that ids are made of, joined by commas, or "line".
     `locations` is filled with the file and line of each trace by its id. Chunks that have an id and no text get that of
-    the document with this id in `documents`, a corpus as `read_documents` takes it.
+    the document with this id in `documents`, a corpus as `read_documents` takes it. A trace whose id another one has is
+    a bad line; with `repeated_ids` it is read, as a further answer to one question.
 
     Raises `InputError` for files that are not there, cannot be read, are empty or not recognised, and for a
     column of `map` that is not in a table, or in no record of the whole input; `UnknownName` for a shape or map
@@ -100,7 +102,9 @@ def read_traces(  # noqa: PLR0913 - the options of one verb
         turns,
         id_from,
     )
-    traces = _read_input(where, plan, ErrorCollector(on_bad, locations), shape == "trec", qrels)
+    traces = _read_input(
+        where, plan, ErrorCollector(on_bad, locations, repeated_ids=repeated_ids), shape == "trec", qrels
+    )
     return traces if documents is None else join_chunk_texts(traces, documents, notice)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UsageError
@@ -101,3 +103,46 @@ def test_human_values_name_generator_and_trace(tmp_path: Path) -> None:
         read_human_table(table, "token_f1", ["old"])
     with pytest.raises(InputError, match="one of new"):
         read_human_table(table, "groundedness", ["new"])
+
+
+def write_answers(path: Path, traces: list[Trace]) -> str:
+    path.write_text("".join(msgspec.json.encode(trace).decode() + "\n" for trace in traces), encoding="utf-8")
+    return str(path)
+
+
+def test_several_answers_to_one_question_may_share_its_id_in_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces = [
+        replace(answer(str(at), at, text), model=model, latency={"total": ms})
+        for at in range(40)
+        for model, text, ms in (("old", "at ten", 100.0), ("new", "at nine", 300.0))
+        for _ in range(2)
+    ]
+    path = write_answers(tmp_path / "answers.jsonl", traces)
+    assert run_command(["generator", "choose", path, "--by-model", "-m", "exact_match", "--json"]) == 0
+    choice = json.loads(capsys.readouterr().out)
+    assert choice["recommended"] == "new"
+    assert {noise["repetitions"] for noise in choice["noise"]} == {2}
+    assert [row["latency_p50"] for row in choice["measured"]] == [300, 100]
+
+
+def test_ids_that_name_several_questions_do_not_join_answers() -> None:
+    same_ids = {name: [answer("1", at, f"at {name}") for at in range(3)] for name in ("nine", "ten")}
+    joined = join_answers(same_ids)
+    assert len(joined.questions) == 3
+    assert joined.repetitions == 1
+
+
+def test_two_generators_are_marked_on_the_frontier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [
+        write_answers(
+            tmp_path / f"{name}.jsonl",
+            [replace(answer(str(at), at, text), latency={"total": 100.0}) for at in range(40)],
+        )
+        for name, text in (("old", "at ten"), ("new", "at nine"))
+    ]
+    assert run_command(["generator", "choose", *paths, "-m", "exact_match"]) == 0
+    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert rows["generator"][-1] == "frontier"
+    assert (rows["new"][-1], rows["old"][-1]) == ("yes", "–")

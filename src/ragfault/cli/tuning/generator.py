@@ -235,14 +235,15 @@ def _check_folder(out: str | None, force: bool) -> Path | None:
     return folder
 
 
-def _read_traces(path: str, given: dict[str, Any]) -> list[Trace]:
-    """Return the traces of a run or of a file."""
+def _read_traces(path: str, given: dict[str, Any], *, repeated_ids: bool = False) -> list[Trace]:
+    """Return the traces of a run or of a file, in which several answers to one question may share its id."""
     from ragfault.io import read_traces
     from ragfault.io.runs import Run
 
     if (Path(path) / "manifest.json").is_file():
         return list(Run.open(path).traces())
-    return list(read_traces(path, notice=print_notice, **pick_trace_options(dict(given))))
+    options = pick_trace_options(dict(given))
+    return list(read_traces(path, notice=print_notice, repeated_ids=repeated_ids, **options))
 
 
 def _read_recorded(paths: tuple[str, ...], given: dict[str, Any]) -> tuple[dict[str, list[Trace]], dict[int, Verdicts]]:
@@ -261,7 +262,7 @@ def _read_recorded(paths: tuple[str, ...], given: dict[str, Any]) -> tuple[dict[
             traces[name] = [trace for trace, _ in pairs]
             verdicts |= {id(trace): verdict for trace, verdict in pairs}
         else:
-            traces[name] = _read_traces(path, given)
+            traces[name] = _read_traces(path, given, repeated_ids=True)
     if not given["by_model"]:
         return traces, verdicts
     grouped = group_by_model([trace for rows in traces.values() for trace in rows])

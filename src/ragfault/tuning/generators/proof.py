@@ -46,6 +46,7 @@ def compute_figures(
         undefined=sum(not answer.defined for answers in outcomes for answer in answers),
         cost=fmean(cost) if cost else None,
         latency=fmean(latency) if latency else None,
+        latency_p50=float(np.quantile(latency, 0.5)) if latency else None,
         latency_p95=float(np.quantile(latency, 0.95)) if latency else None,
         tokens=fmean(tokens) if tokens else None,
     )

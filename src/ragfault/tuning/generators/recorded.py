@@ -86,7 +86,9 @@ def join_answers(recorded: Mapping[str, Sequence[Trace]]) -> RecordedAnswers:
         lost = len(every) - len(keys)
         noun, verb = ("question", "is") if lost == 1 else ("questions", "are")
         notes.append(f"{lost:,} {noun} without an answer of every generator {verb} left out")
-    differing = sum(len({make_question_key(table[key][0]) for table in tables.values()}) > 1 for key in keys)
+    differing = sum(
+        len({make_question_key(trace) for table in tables.values() for trace in table[key]}) > 1 for key in keys
+    )
     if differing:
         notes.append(
             f"on {differing:,} of {len(keys):,} questions the generators saw other chunks or another query: there, "
@@ -112,7 +114,7 @@ def _share_questions(tables: Mapping[str, Mapping[str, Sequence[Trace]]]) -> boo
     """Return True where ids name questions: those of one id have one query in every generator, and half are shared."""
     first, *others = tables.values()
     shared = [key for key in first if all(key in table for table in others)]
-    same = all(table[key][0].query == first[key][0].query for key in shared for table in others)
+    same = all(len({trace.query for table in tables.values() for trace in table[key]}) == 1 for key in shared)
     return same and 2 * len(shared) >= min(len(table) for table in tables.values()) > 0
 
 

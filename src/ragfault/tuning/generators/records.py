@@ -42,6 +42,8 @@ class GeneratorFigures(Struct, frozen=True, kw_only=True):
     """Mean US$ of an answer."""
     latency: float | None
     """Mean milliseconds of an answer."""
+    latency_p50: float | None
+    """Median milliseconds of an answer."""
     latency_p95: float | None
     tokens: float | None
 

@@ -15,7 +15,7 @@ from ragfault.tuning.generators.records import GeneratorChoice, GeneratorFigures
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-HEADINGS = ("generator", "questions", "value", "undefined", "US$", "ms", "p95 ms", "tokens", "frontier")
+HEADINGS = ("generator", "questions", "value", "undefined", "US$", "ms", "p50 ms", "p95 ms", "tokens", "frontier")
 DROP_HEADINGS = ("left after", "generator", "why", "behind the leader", "p")
 
 
@@ -28,10 +28,17 @@ def build_figure_cells(row: GeneratorFigures, frontier: tuple[str, ...]) -> tupl
         f"{row.undefined:,}",
         "–" if row.cost is None else format_cost(row.cost),
         "–" if row.latency is None else format_number(row.latency, 0),
+        "–" if row.latency_p50 is None else format_number(row.latency_p50, 0),
         "–" if row.latency_p95 is None else format_number(row.latency_p95, 0),
         "–" if row.tokens is None else format_number(row.tokens, 0),
         "yes" if row.name in frontier else "",
     )
+
+
+def build_measured_table(choice: GeneratorChoice) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Build headings and rows of the generators that were measured; the frontier where no others were raced."""
+    end = len(HEADINGS) - bool(choice.raced)
+    return HEADINGS[:end], [build_figure_cells(row, choice.frontier)[:end] for row in choice.measured]
 
 
 def list_drops(choice: GeneratorChoice) -> list[tuple[str, ...]]:
@@ -96,7 +103,7 @@ def render_choice_terminal(choice: GeneratorChoice, *, color: bool = False) -> s
         Text(f"Recommended: {clean_text(choice.recommended)}. {clean_text(choice.reason)}", style="bold"),
         Text(describe_terms(choice), style="dim"),
         Text("\nOn the held-out questions" if choice.selection_questions else "\nOn the questions", style="bold cyan"),
-        build_text_table(HEADINGS[:-1], [build_figure_cells(row, ())[:-1] for row in choice.measured]),
+        build_text_table(*build_measured_table(choice)),
     ]
     if choice.raced:
         parts += [
@@ -115,7 +122,7 @@ def render_choice_markdown(choice: GeneratorChoice) -> str:
         f"**Recommended: {escape_markdown(choice.recommended)}.** {escape_markdown(choice.reason)}",
         escape_markdown(describe_terms(choice)),
         "## Held-out questions" if choice.selection_questions else "## Questions",
-        _table(HEADINGS[:-1], [build_figure_cells(row, ())[:-1] for row in choice.measured]),
+        _table(*build_measured_table(choice)),
     ]
     if choice.raced:
         rows = [build_figure_cells(row, choice.frontier) for row in choice.raced]
