@@ -109,8 +109,38 @@ class Guard:
 
     async def check_stage(self, trace: Trace, stage: Stage, deadline: float | None = None) -> StageDecision:
         """Run the rails of one stage on a trace; `deadline` is a moment of `time.perf_counter`."""
+        return await self._run_rails(trace, stage, deadline, self._list_rails(trace.route))
+
+    async def decide_tool_calls(self, trace: Trace, text: str, earlier: Sequence[RailResult] = ()) -> GuardDecision:
+        """Decide on the arguments of calls of tools, given as a text, by the rails of the output.
+
+        Groundedness is not asked: arguments make no claim. What a rail would fix is blocked, because a call with masked
+        arguments would be another call. `earlier` are results of stages that were checked before.
+
+        >>> from ragfault.guard.policy import parse_policy
+        >>> guard = Guard(parse_policy("[rails.secrets]\\noutcome = 'fix'"))
+        >>> run_sync(guard.decide_tool_calls(Trace(id="1", query=""), "key: AKIA1BCDEFGHIJKLMNO2")).outcome
+        'block'
+        """
+        begun = time.perf_counter()
+        names = [
+            name for name in self._list_rails(trace.route) if (self.policy.rails[name].kind or name) != GROUNDEDNESS
+        ]
+        checked = await self._run_rails(replace(trace, answer=text), "output", None, names)
+        before = replace(trace, answer=None)
+        if checked.outcome in ("fix", "block"):
+            return self.block(before, "output", checked, begun, earlier)
+        results = [*earlier, *checked.results]
+        return self._finish(before, checked.outcome, None, None, results, checked.reason, begun)
+
+    def _list_rails(self, route: str | None) -> Sequence[str]:
+        names = self.policy.get_route(route).rails
+        return tuple(self.policy.rails) if names is None else names
+
+    async def _run_rails(
+        self, trace: Trace, stage: Stage, deadline: float | None, names: Sequence[str]
+    ) -> StageDecision:
         policy = self.policy.get_route(trace.route)
-        names = self.policy.rails if policy.rails is None else policy.rails
         if deadline is None:
             deadline = time.perf_counter() + policy.deadline
         rails = [self._rails[name] for name in names]

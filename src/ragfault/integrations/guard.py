@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.guard.decisions import SEVERITIES, GuardDecision
 from ragfault.guard.rails import RailResult, run_in_thread
 from ragfault.guard.runtime import STAGES, Guard
+from ragfault.integrations.tool_calls import read_tool_calls
 from ragfault.io.otel.recorded_content import extract_question
 from ragfault.records import Chunk, Trace
 
@@ -42,8 +44,8 @@ class GuardMiddleware:
     A blocked request or answer is a completion with the policy's message and the finish reason "content_filter". The
     header `x-ragfault-guard` names the decision. A passage that a rail drops or masks is replaced in the messages, and
     the request is blocked where it does not stand there word for word. What cannot be checked is not passed on: an
-    answer that is no completion, or a failure of `retrieve` or `route` (logged, not told to the client), becomes status
-    502, and other endpoints that give answers are refused with 501.
+    answer that is no completion, calls of tools that cannot be read, or a failure of `retrieve` or `route` (logged, not
+    told to the client), becomes status 502, and other endpoints that give answers are refused with 501.
     """
 
     def __init__(
@@ -116,8 +118,8 @@ class GuardMiddleware:
         outcome = max((decision.outcome for decision in decisions), key=SEVERITIES.index, default="pass")
         choices = completion["choices"]
         if body.get("stream"):
-            text = choices[0]["message"].get("content") or ""
-            await _send_answer(send, body, text, choices[0].get("finish_reason") or "stop", outcome)
+            message, reason = choices[0]["message"], choices[0].get("finish_reason") or "stop"
+            await _send_answer(send, body, message.get("content") or "", reason, outcome, message)
         else:
             await _send_json(send, 200, completion, outcome)
 
@@ -152,23 +154,30 @@ async def check_request(guard: Guard, trace: Trace, body: dict[str, Any]) -> Che
 async def decide_choices(guard: Guard, checked: CheckedRequest, completion: dict[str, Any]) -> list[GuardDecision]:
     """Decide on every choice of a completion, and put what the user gets in its place.
 
-    Raises TypeError, KeyError or AttributeError for what is no completion.
+    Calls of tools are decided on by their arguments. Raises TypeError, KeyError, ValueError or AttributeError for what
+    is no completion.
     """
     choices = completion["choices"]
     texts = [choice["message"].get("content") for choice in choices]
     if not all(isinstance(text, str | None) for text in texts):
         raise TypeError("the content of a choice is no text")
+    calls = [read_tool_calls(choice["message"]) for choice in choices]
     decisions: list[GuardDecision] = []
-    for choice, text in zip(choices, texts, strict=True):
-        if text is None:
-            continue
-        decision = await guard.decide_async(replace(checked.trace, answer=text), ("output",), checked.results)
-        choice["message"]["content"] = decision.text
+    for choice, text, arguments in zip(choices, texts, calls, strict=True):
+        blocked, earlier = None, checked.results
+        if text or (text is not None and arguments is None):
+            decision = await guard.decide_async(replace(checked.trace, answer=text), ("output",), earlier)
+            choice["message"]["content"] = decision.text
+            decisions.append(decision)
+            blocked, earlier = (decision if decision.outcome == "block" else None), ()
+        if arguments is not None and blocked is None:
+            decision = await guard.decide_tool_calls(checked.trace, arguments, earlier)
+            decisions.append(decision)
+            blocked = decision if decision.outcome == "block" else None
         choice.pop("logprobs", None)
-        if decision.outcome == "block":
+        if blocked is not None:
             choice["finish_reason"] = "content_filter"
-            choice["message"] = {"role": "assistant", "content": decision.text}
-        decisions.append(decision)
+            choice["message"] = {"role": "assistant", "content": blocked.text}
     return decisions
 
 
@@ -184,12 +193,19 @@ def make_completion(model: str, text: str, reason: str) -> dict[str, Any]:
     }
 
 
-def list_chunk_events(model: str, text: str, reason: str) -> list[dict[str, Any]]:
-    """List the events of a stream of one text: the text, then the end."""
+def list_chunk_events(
+    model: str, text: str, reason: str, message: Mapping[str, Any] = MappingProxyType({})
+) -> list[dict[str, Any]]:
+    """List the events of a stream of one text: the text with the calls of tools of a message, then the end."""
+    calls: dict[str, Any] = {}
+    if message.get("tool_calls"):
+        calls["tool_calls"] = [{"index": at, **call} for at, call in enumerate(message["tool_calls"])]
+    if message.get("function_call"):
+        calls["function_call"] = message["function_call"]
     shared = {"id": f"guard-{uuid4().hex}", "object": "chat.completion.chunk", "created": 0, "model": model}
     return [
         {**shared, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-        for delta, finish in (({"role": "assistant", "content": text}, None), ({}, reason))
+        for delta, finish in (({"role": "assistant", "content": text, **calls}, None), ({}, reason))
     ]
 
 
@@ -291,7 +307,14 @@ async def _send_json(send: Send, status: int, body: Any, outcome: str) -> None:
     await send({"type": "http.response.body", "body": data})
 
 
-async def _send_answer(send: Send, body: Mapping[str, Any], text: str, reason: str, outcome: str) -> None:
+async def _send_answer(
+    send: Send,
+    body: Mapping[str, Any],
+    text: str,
+    reason: str,
+    outcome: str,
+    message: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Send a text as a completion; as events where the client asked for a stream."""
     model = body.get("model", "")
     if not body.get("stream"):
@@ -299,7 +322,7 @@ async def _send_answer(send: Send, body: Mapping[str, Any], text: str, reason: s
         return
     headers = [(b"content-type", b"text/event-stream"), (b"x-ragfault-guard", outcome.encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    for event in list_chunk_events(model, text, reason):
+    for event in list_chunk_events(model, text, reason, message):
         await send({"type": "http.response.body", "body": f"data: {json.dumps(event)}\n\n".encode(), "more_body": True})
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
 

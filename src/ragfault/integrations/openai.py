@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -81,7 +82,8 @@ def guard_client(
     question of the user, else the last message of the user; neither is sent. `contexts` of this function retrieves the
     passages of a query for calls without any. Passages that a rail drops or masks are replaced in the messages; a
     blocked request never reaches the endpoint, and its completion has the policy's message and the finish reason
-    "content_filter". With `stream` the events come once the answer is complete and checked. Raises UsageError for other
+    "content_filter". Calls of tools in a completion are decided on by their arguments; ValueError for arguments that
+    cannot be read. With `stream` the events come once the answer is complete and checked. Raises UsageError for other
     calls that give answers, which the guard does not cover, and for raw responses.
     """
     guard = guard if isinstance(guard, Guard) else Guard(guard)
@@ -169,7 +171,8 @@ class _GuardedCalls:
         if not body.get("stream"):
             return ChatCompletion.model_validate(completion)
         first = completion["choices"][0]
-        return _build_stream(completion["model"], first["message"].get("content") or "", first["finish_reason"])
+        message = first["message"]
+        return _build_stream(completion["model"], message.get("content") or "", first["finish_reason"], message)
 
 
 def _copy_message(message: Any) -> Any:
@@ -191,8 +194,10 @@ def _build_blocked(body: Mapping[str, Any], decision: GuardDecision) -> Any:
     return ChatCompletion.model_validate(make_completion(model, text, "content_filter"))
 
 
-def _build_stream(model: str, text: str, reason: str) -> _CheckedStream:
-    events = list_chunk_events(model, text, reason)
+def _build_stream(
+    model: str, text: str, reason: str, message: Mapping[str, Any] = MappingProxyType({})
+) -> _CheckedStream:
+    events = list_chunk_events(model, text, reason, message)
     return _CheckedStream([ChatCompletionChunk.model_validate(event) for event in events])
 
 
