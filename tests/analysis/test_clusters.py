@@ -30,7 +30,7 @@ from ragfault.analysis.clusters import (
     resolve_cluster,
     save_registry,
 )
-from ragfault.analysis.clusters.clustering import cluster_by_density, group_by_words
+from ragfault.analysis.clusters.clustering import cluster_by_density, compute_memberships, group_by_words
 from ragfault.analysis.clusters.description import ClusterTerms, distinctive_terms, name_cluster
 from ragfault.cli import run_command as command
 from ragfault.errors import InputError, UnknownName, UsageError
@@ -84,6 +84,37 @@ def seen(*failures: Sequence[FailingTrace]) -> list[TracePopulation]:
         TracePopulation(f"run{at}", f"print{at}", f"2031-01-0{at + 1}", "told/1", len(item))
         for at, item in enumerate(failures)
     ]
+
+
+# --- memberships ---------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=4, max_size=20), st.integers(1, 4))
+def test_the_memberships_of_a_failure_sum_to_one(points: list[tuple[int, int]], count: int):
+    groups = [list(range(len(points)))[start::count] for start in range(count)]
+    memberships = compute_memberships(np.array(points, float), groups)
+    assert memberships.shape == (len(points), count)
+    assert np.allclose(memberships.sum(axis=1), 1)
+
+
+def test_a_failure_between_two_clusters_belongs_to_both_and_to_the_nearer_more():
+    rows = np.array([[0.0, 0], [0, 1], [4, 0], [4, 1], [1.8, 0.5]])
+    near, far = compute_memberships(rows, [[0, 1], [2, 3]])[4]
+    assert 0.5 < near < 0.7
+    assert 0.3 < far < 0.5
+
+
+def test_a_member_belongs_to_its_cluster_most_and_what_lies_outside_is_named(tmp_path: Path):
+    report = make_report(tmp_path / "run", 12)
+    for cluster in report.clusters:
+        others = [other for other in report.clusters if other is not cluster]
+        assert all(
+            cluster.memberships[trace] > max(other.memberships.get(trace, 0) for other in others)
+            for trace in cluster.members
+        )
+    first = replace(report.clusters[0], memberships={**report.clusters[0].memberships, "elsewhere": 0.31})
+    text = render_clusters_terminal(replace(report, clusters=(first,)), width=110)
+    assert "in part also: elsewhere 31 %" in text
 
 
 # --- what is found ---------------------------------------------------------------------------------

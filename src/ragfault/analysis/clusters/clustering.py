@@ -18,6 +18,7 @@ from ragfault.analysis.clusters.description import (
     compute_trends,
     describe_cluster,
     distinctive_terms,
+    format_member_id,
     load_population,
     name_cluster,
     open_run,
@@ -135,6 +136,51 @@ def merge_similar(labels: Sequence[int], vectors: Array) -> list[int]:
     return [now[label] for label in labels]
 
 
+FUZZIFIER = 1.5  # 1 is all or nothing, and the greater it is, the more equal are the memberships
+MIN_MEMBERSHIP = 0.1  # memberships below it are not listed
+
+
+def compute_memberships(vectors: Array, groups: Sequence[Sequence[int]]) -> Array:
+    """Compute the membership of each row in each group, from its distances to their centroids (Bezdek 1981).
+
+    Shape (rows, groups), in [0, 1]; a row sums to 1. It is relative to these groups: a row that is equally far from all
+    of them has equal memberships. A row at a single centroid belongs to it alone.
+
+    >>> compute_memberships(np.array([[0.0, 0], [0, 2], [4, 0], [2, 1]]), [[0, 1], [2]]).round(2).tolist()
+    [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.61, 0.39]]
+    """
+    if not groups:
+        return np.zeros((len(vectors), 0))
+    centroids = np.stack([vectors[list(group)].mean(axis=0) for group in groups])
+    squares = (vectors**2).sum(axis=1)[:, None] + (centroids**2).sum(axis=1) - 2 * vectors @ centroids.T
+    squares = np.maximum(squares, 1e-9)
+    weights = (squares.min(axis=1, keepdims=True) / squares) ** (1 / (FUZZIFIER - 1))
+    memberships: Array = weights / weights.sum(axis=1, keepdims=True)
+    return memberships
+
+
+def _add_memberships(
+    clusters: Sequence[Cluster],
+    failures: Sequence[FailingTrace],
+    memberships: Array,
+    populations: Sequence[TracePopulation],
+) -> list[Cluster]:
+    """Add the memberships that are large enough to be listed, the largest first."""
+    names = [format_member_id(failure, populations) for failure in failures]
+    rounded = np.round(memberships, 4)
+    return [
+        replace(
+            cluster,
+            memberships={
+                names[place]: float(column[place])
+                for place in np.argsort(-column, kind="stable")
+                if column[place] >= MIN_MEMBERSHIP
+            },
+        )
+        for cluster, column in zip(clusters, rounded.T, strict=True)
+    ]
+
+
 def group_by_words(failures: Sequence[FailingTrace]) -> list[int]:
     """Group failures of one kind whose queries share a distinctive word; NO_CLUSTER for the others.
 
@@ -240,6 +286,9 @@ def cluster_failures(
         describe_cluster(group, np.hstack([side[groups[number]] for side in rows]), terms, "", populations)
         for number, group, terms in zip(names, members, distinctive_terms(members), strict=True)
     ]
+    clusters = _add_memberships(
+        clusters, failures, compute_memberships(np.hstack(rows), [groups[number] for number in names]), populations
+    )
     clusters = [_add_name(item, group, generator) for item, group in zip(clusters, members, strict=True)]
     clusters = [
         replace(item, shares=points, trend=trend)

@@ -314,7 +314,8 @@ def describe_cluster(
         words=terms.words,
         kinds=dict(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
         layers=dict(sorted(layers.items(), key=lambda item: (-item[1], item[0]))),
-        members=tuple(_member_id(failure, populations) for failure in group),
+        members=tuple(format_member_id(failure, populations) for failure in group),
+        memberships={},
         examples=tuple(_build_example(group[place], populations) for place in _medoid_rows(vectors)),
         remedies=PROBLEM_KINDS[kind].steps,
         shares=(),
@@ -326,7 +327,8 @@ def describe_cluster(
     )
 
 
-def _member_id(failure: FailingTrace, populations: Sequence[TracePopulation]) -> str:
+def format_member_id(failure: FailingTrace, populations: Sequence[TracePopulation]) -> str:
+    """Return the id of a failing trace, with several runs after its run and a slash."""
     return failure.trace if len(populations) == 1 else f"{populations[failure.run].name}/{failure.trace}"
 
 

@@ -78,6 +78,8 @@ class Cluster(ClusterRecord, frozen=True):
     """Layer → traces whose leading problem lies there."""
     members: tuple[str, ...]
     """The ids of its traces, in order; with several runs each after its run and a slash."""
+    memberships: dict[str, float]
+    """Trace → its membership in this cluster, members or not, the largest first; what is below 0.1 is left out."""
     examples: tuple[ClusterExample, ...]
     """Medoids of the cluster: the traces nearest to all others."""
     remedies: tuple[str, ...]

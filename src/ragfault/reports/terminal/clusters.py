@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 MAX_PROBLEM_KINDS = 6
 """Number of problem kinds shown for a cluster."""
 
+MIN_PARTIAL_SHARE = 0.25
+"""From this membership on a failure outside a cluster is listed under it."""
+
+MAX_PARTIAL_TRACES = 3
+
 SPARK_LEVELS = "▁▂▃▄▅▆▇█"
 
 TREND_STYLES = {"rising": "red", "falling": "green", "steady": "dim", "cannot tell": "dim"}
@@ -102,6 +107,18 @@ def list_problem_kinds(cluster: Cluster) -> str:
     )
 
 
+def describe_partial_members(cluster: Cluster) -> str:
+    """Describe the failures outside a cluster that belong to it in part, or return an empty text."""
+    members = set(cluster.members)
+    partial = [
+        f"{clip_text(trace, 60)} {format_percent(share)}"
+        for trace, share in cluster.memberships.items()
+        if trace not in members and share >= MIN_PARTIAL_SHARE
+    ]
+    more = len(partial) - MAX_PARTIAL_TRACES
+    return ", ".join(partial[:MAX_PARTIAL_TRACES]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def _build_cluster(cluster: Cluster) -> Iterator[RenderableType]:
     from rich.padding import Padding
     from rich.text import Text
@@ -122,6 +139,8 @@ def _build_cluster(cluster: Cluster) -> Iterator[RenderableType]:
             f"in {clip_text(before.label, 60)}: {format_count(before.failures, 'trace')}, {format_share(before.share)}"
         )
     yield inset((list_problem_kinds(cluster), "dim"))
+    if partial := describe_partial_members(cluster):
+        yield inset((f"in part also: {partial}", "dim"))
     for example in cluster.examples:
         yield inset((clip_text(example.trace, 60), "yellow"), f"  {clip_text(example.query, 160)}")
         yield Padding(
