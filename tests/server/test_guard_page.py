@@ -12,6 +12,7 @@ pytest.importorskip("duckdb", reason="the dashboard needs the extra `server`")
 pytest.importorskip("fastapi", reason="the dashboard needs the extra `server`")
 pytest.importorskip("jinja2", reason="the dashboard needs the extra `server`")
 
+from browser import COLOURS, Visit, axe, launch_browser
 from dashboard_server import BEGAN, Client, DashboardServer
 from ragfault.evaluation.agreement.human_labels import ClaimLabel, HumanLabel, HumanVerdicts, fingerprint_answer
 from ragfault.guard.decisions import attach_decisions
@@ -21,13 +22,17 @@ from ragfault.server.storage import TraceSelection
 
 HOUR = f"?since={BEGAN.timestamp()}&until={BEGAN.timestamp() + 7200}"
 
+LONG_NAME = "names_of_projects_that_only_the_harbour_office_knows"
+
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DashboardServer, str]]:
     """A server whose traces of the first hour were decided on by a guard, and one label of a held-back answer."""
     server = DashboardServer(tmp_path_factory.mktemp("guarded") / "s")
     server.fill()
-    guard = Guard(parse_policy("[rails.groundedness]\n[rails.secrets]\n"), judge="lexical")
+    named = f"[rails.{LONG_NAME}]\nkind = 'pattern'\noptions = {{patterns = ['qqq']}}"
+    policy = f"[rails.groundedness]\n[rails.secrets]\n{named}"
+    guard = Guard(parse_policy(policy), judge="lexical")
     judged = list(server.store.iterate_judged(TraceSelection(until=BEGAN.timestamp() + 3600)))
     decided = [
         attach_decisions(replace(item.trace, id=f"g/{item.trace.id}"), [guard.decide(item.trace)]) for item in judged
@@ -96,3 +101,27 @@ def test_false_blocks_are_counted_where_all_claims_of_the_answer_were_labelled(t
     server.app.state.server.close()
     assert view["rates"]["labels"] == 2
     assert view["rates"]["routes"][0]["false_blocks"]["mean"] == 0.5
+
+
+@pytest.mark.browser
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_window_shows_how_often_each_rail_blocks(guarded: tuple[DashboardServer, str], scheme: str) -> None:
+    """Beside the name of any length stands the share of blocks, the times are legible, and the menu names the page."""
+    size = {"width": 420, "height": 900}
+    with (
+        launch_browser() as chromium,
+        Visit(chromium, guarded[1], f"/guard{HOUR}", color_scheme=scheme, viewport=size) as visit,
+    ):
+        assert axe(visit.page, COLOURS) == []
+        assert LONG_NAME in visit.page.content()
+        edges = "element => { const box = element.getBoundingClientRect(); return [box.left, box.right] }"
+        places = [
+            "nav [aria-current]",
+            *(f"section[aria-labelledby={name}] td:nth-child(3)" for name in ("by-route", "by-rail")),
+        ]
+        for place in places:
+            left, right = visit.page.locator(place).first.evaluate(edges)
+            assert 0 <= left < right <= 420, place
+        for field in visit.page.locator("input[type=datetime-local]").all():
+            assert field.bounding_box()["width"] >= 200

@@ -106,8 +106,19 @@ function openBrush() {
   });
 }
 
+// --- menu -------------------------------------------------------------------------------------------
+
+/** A narrow window cuts the menu off: bring the current page into view. */
+function showCurrent() {
+  const link = document.querySelector("nav [aria-current]");
+  if (!link) return;
+  const menu = link.closest("nav");
+  menu.scrollLeft = link.offsetLeft - (menu.clientWidth - link.offsetWidth) / 2;
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   openTheme();
+  showCurrent();
   openBrush();
   document.addEventListener("pointermove", showNearest);
   openKeys();
