@@ -28,7 +28,11 @@ WITHOUT_DOCUMENT = {
 }
 """Verb that takes no --json → why."""
 
-SERVED = {"serve export": "tests/server/test_app.py", "generator search": "tests/tuning/generators/test_search.py"}
+SERVED = {
+    "serve export": "tests/server/test_app.py",
+    "generator search": "tests/tuning/generators/test_search.py",
+    "generator improve": "tests/tuning/generators/test_search.py",
+}
 """Verb that needs a server that runs → where it is tested."""
 
 VERBS = {

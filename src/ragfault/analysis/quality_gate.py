@@ -62,7 +62,7 @@ def gate(
     run = source.run if isinstance(source, ScoreMatrix) else open_run(source)
     _check_complete(run)
     metrics = {_match_metric(run, threshold) for threshold in parsed}
-    check_rubric_proofs(run, [*sorted(metrics), *options.get("metrics", ())], rubric_proofs)
+    check_rubric_proofs(run, [*sorted(metrics), *(options.get("metrics") or ())], rubric_proofs)
     matrix = source if isinstance(source, ScoreMatrix) else ScoreMatrix(run, labels[1], metrics=metrics)
     return GateResult(
         run=matrix.run.path.name,

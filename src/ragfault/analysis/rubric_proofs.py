@@ -96,11 +96,9 @@ def check_rubric_proofs(run: Run, metrics: Iterable[str], measurements: Sequence
         "Label answers, and measure it: ragfault judge repeat TRACES --judge llm:MODEL --rubrics FILE -o repeat.json; "
         "ragfault judge rubric RUN LABELS --flakiness repeat.json -o proof.json; then add --rubric-proof proof.json"
     )
-    for metric in metrics:
-        parsed = parse_metric(metric)
-        if parsed.name != METRIC_NAME:
-            continue
-        name = str(dict(parsed.parameters).get("name", ""))
+    rubrics = [metric for metric in metrics if metric.partition("(")[0].strip() == METRIC_NAME]
+    for metric in rubrics:
+        name = str(dict(parse_metric(metric).parameters).get("name", ""))
         if not name:
             raise UsageError(f"{metric}: a mean over rubrics decides no gate. Name one: {METRIC_NAME}(name=…).")
         proof = proofs.get(name)

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ragfault.analysis.chunk_insights import compute_insights, load_chunks
-from ragfault.analysis.correction import CardChoice, Floats, HumanLabels
+from ragfault.analysis.correction import CardChoice, HumanLabels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose_trace
 from ragfault.analysis.gold_agreement import measure_gold_agreement
 from ragfault.analysis.languages import count_foreign
@@ -105,15 +105,15 @@ def _add_triad(diagnosis: Diagnosis, triad: float) -> Diagnosis:
     return diagnosis if math.isnan(triad) else replace(diagnosis, triad=triad, quality=quality_level(triad).name)
 
 
-def _list_triads(source: Run | ScoreMatrix) -> Floats:
+def _list_triads(source: Run | ScoreMatrix) -> list[float]:
     """Return the triad of each trace, NaN where it has none; none at all where the run lacks the metric."""
     if isinstance(source, Run):  # of all metrics only this one is read
         names = [measure.name for measure in source.manifest.metrics if metric_name(measure.name) == "triad"]
         if not names:
-            return np.empty(0)
+            return []
         source = ScoreMatrix(source, metrics=names)
     at = source.base_column_index("triad")
-    return np.empty(0) if at is None else source.values[:, at]
+    return [] if at is None else source.values[:, at].tolist()
 
 
 def _check_ids(run: Run, ids: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ def correct_significant_effect(effect: float, error: float, alpha: float = 0.05)
     returned unchanged.
 
     >>> round(correct_significant_effect(0.05, 0.02), 3), correct_significant_effect(0.01, 0.02)
-    (0.033, 0.01)
+    (0.023, 0.01)
     >>> round(correct_significant_effect(0.2, 0.02), 3)
     0.2
     """

@@ -60,7 +60,7 @@ def plan_policy(
     if len(set(arms)) < 2 or present not in arms:
         raise UsageError(f"give two arms or more, the present one ({present}) among them, got {', '.join(arms)}.")
     if not floors:
-        raise UsageError("no route has a floor. Give one for each route that may be adapted, such as --floor faq=0.7.")
+        raise UsageError("no route has a floor. Set one by --floor for each route that may be adapted.")
     level = ALPHA / (len(set(arms)) * len(floors))
     plans = tuple(
         _plan_route(
