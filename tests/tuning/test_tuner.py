@@ -18,6 +18,7 @@ from ragfault.io import read_traces
 from ragfault.io.datasets import write_handbook
 from ragfault.io.documents import read_documents
 from ragfault.records import Chunk, Document, Gold, Span, Trace
+from ragfault.reports.terminal.tuning.pipelines import render_tuning_markdown, render_tuning_terminal
 from ragfault.retrieval.pipeline_config import PipelineConfig, load_pipeline, read_pipeline_config
 from ragfault.tuning import (
     Bound,
@@ -288,6 +289,17 @@ def test_a_tuning_says_what_it_rests_on(tuned: TuningResult, questions: list[Tra
     tokens = {row.config.name: row.tokens for row in tuned.measured}
     assert tokens[tuned.best.name] <= tokens[START.name] * 1.1
     assert any("tokens" in note for note in tuned.notes)
+
+
+def test_the_frontier_is_one_table_of_value_latency_and_tokens(tuned: TuningResult):
+    """Every point that is neither recommended nor compared is on the frontier, and the median is at most the tail."""
+    compared = {row.config.name for row in tuned.measured}
+    assert all(point.undominated for point in tuned.frontier if point.measured.config.name not in compared)
+    assert any(point.undominated for point in tuned.frontier)
+    assert all(point.measured.p50 <= point.measured.p95 for point in tuned.frontier)
+    for text in (render_tuning_terminal(tuned), render_tuning_markdown(tuned)):
+        assert "p50 ms" in text
+        assert "frontier" in text
 
 
 def test_a_gain_is_shown_by_its_corrected_test_alone(tuned: TuningResult):

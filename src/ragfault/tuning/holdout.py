@@ -218,6 +218,7 @@ class HoldoutEvaluator:
             precision=compute_figure("precision", outcomes),
             iou=compute_figure("iou", outcomes),
             ms=compute_figure("latency", outcomes),
+            p50=compute_figure("latency_p50", outcomes),
             p95=compute_figure("latency_p95", outcomes),
             tokens=compute_figure("tokens", outcomes),
         )
@@ -348,9 +349,11 @@ def measure_frontier(
         )
         for _, measured_outcomes in complete
     ]
-    places = sorted(select_undominated(figures), key=lambda place: -figures[place][0])[:MAX_FRONTIER_POINTS]
+    undominated = select_undominated(figures)
+    on_frontier = {config.name: place in undominated for place, (config, _) in enumerate(complete)}
+    places = sorted(undominated, key=lambda place: -figures[place][0])[:MAX_FRONTIER_POINTS]
     configs = {config.name: config for config in (*named, *(complete[place][0] for place in places))}
     return tuple(
-        FrontierPoint(measured=measure(name, config), recommended=config == named[0])
+        FrontierPoint(measured=measure(name, config), recommended=config == named[0], undominated=on_frontier.get(name))
         for name, config in configs.items()
     )

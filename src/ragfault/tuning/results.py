@@ -65,6 +65,7 @@ class MeasuredPipeline(Struct, frozen=True, kw_only=True):
     precision: float
     iou: float
     ms: float
+    p50: float
     p95: float
     tokens: float
 
@@ -102,6 +103,8 @@ class FrontierPoint(Struct, frozen=True, kw_only=True):
 
     measured: MeasuredPipeline
     recommended: bool = False
+    undominated: bool | None = None
+    """True on the frontier, by the questions that chose; None where the search did not run it on all of them."""
 
 
 class TuningResult(Struct, frozen=True, kw_only=True):

@@ -50,15 +50,16 @@ def parse_bound(text: str) -> Bound:
 
 
 def compute_figure(name: str, outcomes: Sequence[QuestionOutcome]) -> float:
-    """Return a figure of outcomes: the mean, or the 95th percentile of the milliseconds.
+    """Return a figure of outcomes: the mean, or the median or 95th percentile of the milliseconds.
 
     >>> one = QuestionOutcome(0.5, 1, 0.2, 0.2, 10, 400)
     >>> compute_figure("latency_p95", [one] * 4), compute_figure("tokens", [one])
     (10, 400.0)
     """
-    if name == "latency_p95":
+    if name in ("latency_p50", "latency_p95"):
         ordered = sorted(outcome.ms for outcome in outcomes)
-        return ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
+        share = 0.95 if name == "latency_p95" else 0.5
+        return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
     return fmean(cast(float, getattr(outcome, "ms" if name == "latency" else name)) for outcome in outcomes)
 
 

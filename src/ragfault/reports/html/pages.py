@@ -49,6 +49,7 @@ from ragfault.reports.terminal.judges import (
 from ragfault.reports.terminal.tuning.pipelines import (
     PIPELINE_HEADINGS,
     STEP_HEADINGS,
+    build_frontier_cells,
     build_gain_cells,
     build_pipeline_cells,
     describe_tuning_terms,
@@ -354,6 +355,6 @@ def render_tuning_html(result: TuningResult) -> str:
         step_heads=STEP_HEADINGS,
         gain_rows=[build_gain_cells(gain) for gain in (*result.gains, *result.ablations)],
         rejected_rows=[build_gain_cells(gain) for gain in result.rejected],
-        frontier_rows=[build_pipeline_cells(point.measured) for point in result.frontier],
+        frontier_rows=[build_frontier_cells(point) for point in result.frontier],
         charts=[*charts, ("precision and recall", plots.draw_recall_frontier(result.frontier))],
     )

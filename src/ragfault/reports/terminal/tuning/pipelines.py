@@ -11,13 +11,15 @@ from ragfault.reports.markdown.scorecard import build_markdown_table, escape_mar
 from ragfault.reports.terminal.scorecard import build_text_table, render_rich
 from ragfault.text.number_format import format_interval, format_number, format_p_value, format_signed
 from ragfault.tuning import Gain, MeasuredPipeline, TuningResult
+from ragfault.tuning.results import FrontierPoint
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
 
-PIPELINE_HEADINGS = ("pipeline", "metric", "recall", "precision", "IoU", "ms", "p95 ms", "tokens")
+PIPELINE_HEADINGS = ("pipeline", "metric", "recall", "precision", "IoU", "ms", "p50 ms", "p95 ms", "tokens")
+FRONTIER_HEADINGS = (*PIPELINE_HEADINGS, "frontier")
 STEP_HEADINGS = ("step", "by", "instead of", "gain", "p", "ms", "tokens", "")
 GAIN_STYLES = {"gains": "green", "loses": "red", "no gain shown": "yellow"}
 
@@ -31,9 +33,16 @@ def build_pipeline_cells(row: MeasuredPipeline) -> tuple[str, ...]:
         format_number(row.precision, 3),
         format_number(row.iou, 3),
         format_number(row.ms, 1),
+        format_number(row.p50, 1),
         format_number(row.p95, 1),
         format_number(row.tokens, 0),
     )
+
+
+def build_frontier_cells(point: FrontierPoint) -> tuple[str, ...]:
+    """Build the cells of a pipeline with its place on the frontier or off it: FRONTIER_HEADINGS."""
+    mark = "–" if point.undominated is None else "yes" if point.undominated else ""
+    return (*build_pipeline_cells(point.measured), mark)
 
 
 def build_gain_cells(gain: Gain) -> tuple[str, ...]:
@@ -76,6 +85,13 @@ def render_tuning_terminal(result: TuningResult, *, width: int | None = None, co
         Text(f"\nrecommended:  {clean_text(result.config.name)}\nbest-scoring: {clean_text(result.best.name)}"),
         Text("\nOn the held-out questions", style="bold cyan"),
         build_text_table(PIPELINE_HEADINGS, [build_pipeline_cells(row) for row in result.measured]),
+    ]
+    parts += [
+        Text(
+            "\nFrontier of value, ms and tokens on the questions that chose, measured on the held-out ones",
+            style="bold cyan",
+        ),
+        build_text_table(FRONTIER_HEADINGS, [build_frontier_cells(point) for point in result.frontier]),
     ]
     for title, gains in _group_gains(result):
         if gains:
@@ -130,7 +146,7 @@ def render_tuning_markdown(result: TuningResult) -> str:
         "## Frontier",
         "",
         *build_markdown_table(
-            heads, [_escape_cells(build_pipeline_cells(point.measured)) for point in result.frontier]
+            [*heads, "frontier"], [_escape_cells(build_frontier_cells(point)) for point in result.frontier]
         ),
     ]
     lines += ["", "## In words", "", *(f"- {escape_markdown(line)}" for line in result.summary)]
