@@ -226,7 +226,8 @@ def test_a_diagnosis_in_full():
         [diagnose(*pair("x", "hnn", "uu")), diagnose(*pair("y", "h", "s"))], width=200
     )
     assert text.count("irrelevant chunk") == 2
-    assert text.count("unsupported claim") == 2
+    assert text.count("it shows 2 unsupported claims") == 1
+    assert text.count("unsupported claim") == 3
     assert text.count("require a citation for each claim") == 1
     assert "no problem among 3 things looked at" in text
 

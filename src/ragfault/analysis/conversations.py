@@ -56,7 +56,8 @@ def _judge_conversation(name: str, pairs: Iterable[tuple[Trace, Diagnosis]]) -> 
     ordered = sorted(enumerate(pairs), key=lambda item: (item[1][0].turn or item[0] + 1, item[0]))
     turns = tuple(
         TurnOutcome(
-            trace=trace.id, turn=trace.turn or place, state=judge_turn(diagnosis),
+            trace=trace.id, turn=trace.turn or place,
+            state=diagnosis.assessment.outcome if diagnosis.assessment else "cannot tell",
             problems=tuple(dict.fromkeys(problem.kind for problem in diagnosis.problems)),
         )
         for place, (_, (trace, diagnosis)) in enumerate(ordered, 1)
@@ -74,16 +75,3 @@ def _judge_conversation(name: str, pairs: Iterable[tuple[Trace, Diagnosis]]) -> 
     return ConversationOutcome(
         conversation=name, turns=turns, faulty_turn=wrong if wrong is doubtful else None, sentence=sentence
     )
-
-
-def judge_turn(diagnosis: Diagnosis) -> TurnState:
-    """Judge the answer of a turn by its diagnosis."""
-    if any(problem.kind in ("pipeline_error", "empty_answer") for problem in diagnosis.problems):
-        return "wrong"
-    if diagnosis.key_outcome in ("right answer", "right refusal"):
-        return "right"
-    if diagnosis.key_outcome in ("wrong answer", "wrong refusal", "missed refusal"):
-        return "wrong"
-    if diagnosis.quality == "poor":
-        return "wrong"
-    return "cannot tell"

@@ -230,6 +230,16 @@ class TraceProblem(FindingRecord, frozen=True):
     remedies: tuple[str, ...] = ()
 
 
+class Assessment(FindingRecord, frozen=True):
+    """Overall assessment of one trace."""
+
+    outcome: Literal["right", "wrong", "cannot tell"]
+    source: Literal["answer key", "pipeline", "judge", "none"]
+    """The evidence that decides; pipeline: it failed or returned an empty answer; none: nothing was judged."""
+    sentence: str
+    """The outcome and its reason in words."""
+
+
 class Diagnosis(PrintedResult, FindingRecord, frozen=True):
     """Problems of one trace."""
 
@@ -249,6 +259,8 @@ class Diagnosis(PrintedResult, FindingRecord, frozen=True):
     """The share of the answer key that the answer states, in [0, 1]; None where that is not known."""
     faulty_step: FaultyStep | None = None
     """The first faulty step, where the trace records steps and single traces are diagnosed; else None."""
+    assessment: Assessment | None = None
+    """Right, wrong or cannot tell, with the reason; None in diagnoses of an older version."""
 
 
 class ProblemExample(FindingRecord, frozen=True):

@@ -11,6 +11,7 @@ from typing import overload
 import numpy as np
 from msgspec.structs import replace
 
+from ragfault.analysis.assessment import assess_trace
 from ragfault.analysis.chunk_insights import compute_insights, load_chunks
 from ragfault.analysis.correction import CardChoice, HumanLabels
 from ragfault.analysis.diagnosis import PROBLEM_KINDS, diagnose_trace
@@ -29,7 +30,7 @@ from ragfault.analysis.scorecard import (
     pair_tradeoffs,
     quality_level,
 )
-from ragfault.analysis.steps import localize_recorded_step
+from ragfault.analysis.steps import FaultyStep, localize_recorded_step
 from ragfault.errors import UnknownName, UsageError
 from ragfault.io.runs import SAMPLE_TRACES, AnyRun, Run, open_run, sample_run
 from ragfault.records import Trace, Verdicts
@@ -77,7 +78,7 @@ def diagnose(
         return tuple(diagnose_run(source, ids))
     if verdicts is None:
         raise UsageError("a single trace is diagnosed from its verdicts: give diagnose(trace, verdicts), or a run.")
-    return replace(diagnose_trace(source, verdicts), faulty_step=localize_recorded_step(source))
+    return _complete_diagnosis(source, verdicts, localize_recorded_step(source))
 
 
 def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None) -> Iterator[Diagnosis]:
@@ -90,19 +91,23 @@ def diagnose_run(source: AnyRun | ScoreMatrix, ids: Sequence[str] | None = None)
     if ids is None:
         triads = iter(_list_triads(source if isinstance(source, ScoreMatrix) else run))
         for trace, verdicts in run.evidence():
-            yield _add_triad(diagnose_trace(trace, verdicts), next(triads, math.nan))
+            yield _complete_diagnosis(trace, verdicts, triad=next(triads, math.nan))
         return
     _check_ids(run, ids)
     rows = [row for row in run.scores(ids) if metric_name(row.metric) == "triad"]
     values = {row.trace: row.value for row in reversed(rows) if row.value is not None}
     for trace, verdicts in run.evidence(ids):
-        diagnosis = replace(diagnose_trace(trace, verdicts), faulty_step=localize_recorded_step(trace))
-        yield _add_triad(diagnosis, values.get(trace.id, math.nan))
+        yield _complete_diagnosis(trace, verdicts, localize_recorded_step(trace), values.get(trace.id, math.nan))
 
 
-def _add_triad(diagnosis: Diagnosis, triad: float) -> Diagnosis:
-    """Add the triad and its quality level, where there is one."""
-    return diagnosis if math.isnan(triad) else replace(diagnosis, triad=triad, quality=quality_level(triad).name)
+def _complete_diagnosis(
+    trace: Trace, verdicts: Verdicts, faulty_step: FaultyStep | None = None, triad: float = math.nan
+) -> Diagnosis:
+    """Diagnose a trace, with its faulty step, its triad and quality level where there is one, and its assessment."""
+    diagnosis = replace(diagnose_trace(trace, verdicts), faulty_step=faulty_step)
+    if not math.isnan(triad):
+        diagnosis = replace(diagnosis, triad=float(triad), quality=quality_level(triad).name)
+    return replace(diagnosis, assessment=assess_trace(trace, verdicts, diagnosis))
 
 
 def _list_triads(source: Run | ScoreMatrix) -> list[float]:

@@ -242,6 +242,8 @@ def _build_worst_traces(diagnoses: Sequence[Diagnosis]) -> list[str]:
         triad = "" if diagnosis.triad is None else f", triad {format_number(diagnosis.triad)} ({diagnosis.quality})"
         query = escape_markdown(clip_text(diagnosis.query, 200))
         lines.append(f"- **{escape_markdown(clip_text(diagnosis.trace, 60))}**{triad}: {query}")
+        if diagnosis.assessment is not None:
+            lines.append(f"  - {diagnosis.assessment.sentence}")
         for title, count, text in summarize_problems(diagnosis):
             lines.append(f"  - {title}{f' ×{count}' if count > 1 else ''}: {escape_markdown(text)}")
     return _build_section("Worst traces", lines)

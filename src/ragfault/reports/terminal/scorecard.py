@@ -428,20 +428,21 @@ def _build_worst_traces(diagnoses: Sequence[Diagnosis]) -> list[RenderableType]:
         return []
     parts: list[RenderableType] = [build_line(("\nWorst traces", "bold cyan"))]
     for diagnosis in diagnoses:
-        parts.append(_build_trace_title(diagnosis))
+        parts += _build_trace_title(diagnosis)
         for title, count, text in summarize_problems(diagnosis):
             times = f" ×{count}" if count > 1 else ""
             parts.append(indent_line(4, f"{title}{times}: ", (text, "dim")))
     return parts
 
 
-def _build_trace_title(diagnosis: Diagnosis) -> RenderableType:
+def _build_trace_title(diagnosis: Diagnosis) -> list[RenderableType]:
     triad = "" if diagnosis.triad is None else f"   triad {format_number(diagnosis.triad)}, {diagnosis.quality}"
-    return indent_line(2, (clip_text(diagnosis.trace, 60), "bold"), triad, f"   {clip_text(diagnosis.query, 200)}")
+    title = indent_line(2, (clip_text(diagnosis.trace, 60), "bold"), triad, f"   {clip_text(diagnosis.query, 200)}")
+    return [title, indent_line(4, diagnosis.assessment.sentence)] if diagnosis.assessment else [title]
 
 
 def _build_diagnosis(diagnosis: Diagnosis) -> list[RenderableType]:
-    parts: list[RenderableType] = [_build_trace_title(diagnosis)]
+    parts: list[RenderableType] = _build_trace_title(diagnosis)
     if diagnosis.faulty_step is not None:
         parts.append(indent_line(4, ("first faulty step: ", "yellow"), describe_faulty_step(diagnosis.faulty_step)))
     if not diagnosis.problems:
