@@ -244,6 +244,11 @@ def write_commas(trace: Trace) -> Trace:
     return replace(trace, answer=re.sub(r"(?<=\d)\.(?=\d)", ",", trace.answer or "") or None)
 
 
+def write_capitals(trace: Trace) -> Trace:
+    """Write answers in capital letters."""
+    return replace(trace, answer=trace.answer and trace.answer.upper())
+
+
 def refuse_at_length(trace: Trace) -> Trace:
     """Refuse, with the query in the refusal, so that no two are the same."""
     text = f"I am sorry, but I cannot help you with that request. You asked: {trace.query}"
@@ -348,6 +353,7 @@ SITUATIONS = {
         change=add_notice, exits=(3,), words="answers of the candidate hold a notice, the same on"
     ),
     "decimal commas": Situation(change=write_commas, exits=(3,), words="answers differ in markup on"),
+    "capitals": Situation(change=write_capitals, exits=(3,), words="answers differ in markup on"),
     "refusals with the query": Situation(change=refuse_at_length, exits=(1,), words="Generation broke"),
     "headers before chunks": Situation(change=add_headers, exits=(0, 3), words=""),
     "another temperature": Situation(change=reword, exits=(0, 3), words=""),

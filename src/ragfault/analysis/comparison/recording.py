@@ -22,7 +22,7 @@ from ragfault.io.runs import Run
 from ragfault.records import Chunk, Trace
 from ragfault.rules import quote_matches
 from ragfault.text import split_content_words, split_words
-from ragfault.text.normalization import ENGLISH_WORDS, MIN_ENGLISH_SHARE
+from ragfault.text.normalization import ENGLISH_WORDS, MIN_ENGLISH_SHARE, fold_case
 from ragfault.text.notices import clip_notice, cut_notices, find_notices
 
 LEAST_PAIRS = 5  # fewer pairs show no habit of a logger
@@ -234,7 +234,7 @@ def _is_in_other_language(pair: AnswerPair, side: int) -> bool:
 
 
 def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find answers that are the same without tags, JSON around them, reasoning, bullets, emphasis and lists of sources.
+    """Find answers that are the same without tags, JSON around them, reasoning, bullets, emphasis, case and sources.
 
     Where there are many, an answer with tags, in JSON or with its sources is not compared with one without: a judge
     reads them as words.
@@ -246,7 +246,7 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
     mask = _mark([*places, *wrapped], size)
     text = (
         "answers differ in markup on {share} of pairs, most in nothing else: tags, JSON, reasoning, bullets, "
-        "emphasis, separators in numbers or a list of sources around the same words"
+        "emphasis, letter case, separators in numbers or a list of sources around the same words"
     )
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
 
@@ -281,14 +281,14 @@ def _lists_names(line: str, names: Collection[str]) -> bool:
 
 
 def _strip_markup(text: str) -> str:
-    """Return the words of an answer without its markup, and with one separator in numbers.
+    """Return the words of an answer without its markup, without case or accents, and with one separator in numbers.
 
-    >>> _strip_markup("<p>1. It&#39;s <b>ten</b>.<br></p>") == _strip_markup("- It's **ten**.")
+    >>> _strip_markup("<p>1. It&#39;s <b>ten</b>.<br></p>") == _strip_markup("- IT'S **ten**.")
     True
     """
     plain = TAG_PATTERN.sub("\n", REASONING_PATTERN.sub("", _unwrap_json(text)))
     plain = MARK_PATTERN.sub(" ", html.unescape(plain).strip())
-    return SEPARATOR.sub(".", "".join(normalize_space(plain).split()))
+    return SEPARATOR.sub(".", "".join(fold_case(normalize_space(plain)).split()))
 
 
 def _unwrap_json(text: str) -> str:
