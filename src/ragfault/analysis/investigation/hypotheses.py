@@ -181,6 +181,7 @@ def _investigate_alone(run: Run) -> Investigation:
     low, _ = wilson_interval(len(first), len(diagnoses)) if diagnoses else (0.0, 0.0)
     hypotheses = [_describe_kind(kind, count, len(first), name) for kind, count in counts.most_common()]
     top = counts.most_common(1)[0][0] if counts and low > FAULTY_SHARE else None
+    is_shown = top is not None and hypotheses[0].outcome == "supported"
     cases = [trace for trace, kind in first.items() if kind == top][:MAX_CASES]
     share = f"{len(first):,} of {len(diagnoses):,} traces fail"
     if top is None:
@@ -189,11 +190,11 @@ def _investigate_alone(run: Run) -> Investigation:
         sentence = f"{share}; what comes first most often, on {counts[top]:,} of them: {PROBLEM_KINDS[top].title}."
     ids = " ".join(f"--trace {shlex.quote(case)}" for case in cases)
     return Investigation(
-        verdict="fault" if top and hypotheses[0].outcome == "supported" else "cannot tell",
+        verdict="fault" if is_shown else "cannot tell",
         sentence=sentence,
-        layer=PROBLEM_KINDS[top].layer if top else None,
+        layer=PROBLEM_KINDS[top].layer if top and is_shown else None,
         stage=None,
-        confidence=hypotheses[0].confidence if top else None,
+        confidence=hypotheses[0].confidence if is_shown else None,
         hypotheses=tuple(hypotheses),
         quotes=tuple(quote_problems(run, [diagnosis for diagnosis in diagnoses if diagnosis.trace in cases], top)),
         fix=PROBLEM_KINDS[top].steps if top else (),

@@ -97,9 +97,8 @@ def _investigate_by_model(run: str, baseline: str | None, by: str | None, budget
 def _format_investigation(result: Investigation) -> list[str]:
     lines = [f"{result.verdict.upper()}: {result.sentence}"]
     if result.confidence is not None:
-        place = result.stage or result.layer or ""
-        lead = "root cause" if result.verdict == "fault" else "likeliest"
-        lines.append(f"{lead}: {place}, confidence {format_number(result.confidence, 2)}")
+        place = f"root cause: {result.stage}" if result.stage else f"layer: {result.layer}"
+        lines.append(f"{place}, confidence {format_number(result.confidence, 2)}")
     live = [hypothesis for hypothesis in result.hypotheses if hypothesis.confidence is not None]
     others = [hypothesis for hypothesis in result.hypotheses if hypothesis.confidence is None]
     lines += ["", "hypotheses:", *(line for hypothesis in live for line in _format_hypothesis(hypothesis))]
