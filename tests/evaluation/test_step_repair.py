@@ -8,7 +8,7 @@ import pytest
 
 from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.ablation import StepRepairs, repair_steps
-from ragfault.evaluation.ablation.step_repair import load_agent
+from ragfault.evaluation.ablation.step_repair import Agent, load_agent
 from ragfault.io.agents.recorded_steps import RecordedSteps
 from ragfault.io.datasets.agent import ForgetfulAgent, SimulatedAgent
 from ragfault.records import Chunk, Step, Trace
@@ -75,10 +75,47 @@ def test_a_kind_is_not_named_while_an_earlier_one_may_recover_half_of_the_loss()
     assert repairs.sentence.startswith("cannot tell whether generate steps broke, or rewrite")
 
 
-def test_an_agent_that_lost_nothing_has_no_faulty_step():
+def test_few_questions_do_not_show_that_nothing_was_lost():
     repairs = repair(Clerk())
     assert (repairs.faulty_kind, repairs.kinds) == (None, ("rewrite", "retrieve", "generate"))
+    assert repairs.status == "cannot tell"
+    assert "completeness may have lost more than 0.02 on 8 questions" in repairs.sentence
+    single = repair_steps(Clerk(), SOURCE, QUESTIONS[:1], metrics=["completeness"], judge="lexical", margin=5)
+    assert single.status == "cannot tell"
+    assert (single.losses["completeness"].low, single.losses["completeness"].high) == (-1, 1)
+
+
+def test_an_agent_that_lost_nothing_beyond_the_margin_has_no_faulty_step():
+    repairs = repair_steps(Clerk(), SOURCE, QUESTIONS, metrics=["completeness"], judge="lexical", margin=0.5)
+    assert repairs.status == "no fault"
     assert "nothing to repair" in repairs.sentence
+
+
+def raise_error(question: Trace, recorded: RecordedSteps) -> Trace:
+    raise RuntimeError("boom")
+
+
+def leave(question: Trace, recorded: RecordedSteps) -> Trace:
+    raise SystemExit(0)
+
+
+def answer_nothing(question: Trace, recorded: RecordedSteps) -> Trace:
+    return Trace(id=question.id, query=question.query, facts=question.facts)
+
+
+@pytest.mark.parametrize(
+    ("agent", "reason"),
+    [
+        (raise_error, "the agent failed on 8 of 8 questions, first with RuntimeError: boom"),
+        (leave, "the agent failed on 8 of 8 questions, first with SystemExit: 0"),
+        (lambda question, recorded: None, "failed on 8 of 8 questions, first with TypeError: it returned NoneType"),
+        (answer_nothing, "the agent gave no answer to 8 of 8 questions"),
+    ],
+)
+def test_an_agent_that_fails_everywhere_has_not_lost_nothing(agent: Agent, reason: str):
+    repairs = repair_steps(agent, SOURCE, QUESTIONS, metrics=["completeness", "groundedness"], judge="lexical")
+    assert repairs.status == "cannot tell"
+    assert reason in repairs.sentence
 
 
 def test_a_question_on_which_the_agent_fails_is_counted_and_the_others_go_on():

@@ -251,13 +251,14 @@ Examples:
   ragfault ablate my_package.agent:answer references.jsonl runs/today -m completeness
   ragfault ablate ragfault.io.datasets.agent:answer_like_version_2 agent-v1.jsonl agent-v2.jsonl
 
-Exit code 1: a kind of step broke; 3: it cannot be told; 0: nothing was lost."""
+Exit code 1: a kind of step broke; 3: it cannot be told, or the agent failed; 0: no loss beyond the margin."""
 )
 @click.argument("agent")
 @click.argument("source", type=click.Path())
 @click.argument("questions", type=click.Path())
 @click.option("-m", "--metrics", multiple=True, help="Metric of the answers. Repeatable.  [default: three of answers]")
 @click.option("--judge", default="embedded", show_default=True, help="Judge, as for `evaluate`.")
+@click.option("--margin", type=float, default=0.02, show_default=True, help="Loss that matters, of a metric's range.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resampling.")
 @add_trace_options
 @json_option
@@ -267,6 +268,7 @@ def ablate(
     questions: str,
     metrics: tuple[str, ...],
     judge: str,
+    margin: float,
     seed: int,
     kind: str | None,
     **options: Any,
@@ -283,13 +285,12 @@ def ablate(
     reading = pick_trace_options(options)
     opened = [_open_run_or_file(name, reading, 0) for name in (source, questions)]
     sides = [list(side if isinstance(side, Iterator) else side.traces()) for side in opened]
-    repairs = repair_steps(function, *sides, metrics=metrics or REPAIR_METRICS, judge=judge, seed=seed)
+    repairs = repair_steps(function, *sides, metrics=metrics or REPAIR_METRICS, judge=judge, margin=margin, seed=seed)
     if kind == "json":
         print_json(repairs)
     else:
         click.echo(render_repairs_terminal(repairs, color=supports_color()), nl=False)
-    is_lost = any(repair.share is not None for repair in repairs.repairs)
-    click.get_current_context().exit(1 if repairs.faulty_kind else 3 if is_lost else 0)
+    click.get_current_context().exit({"fault": 1, "no fault": 0}.get(repairs.status, 3))
 
 
 def _print_conversations(run: str, names: tuple[str, ...], kind: str | None) -> None:

@@ -54,12 +54,13 @@ def render_steps_terminal(findings: StepFindings, *, worst: int, width: int | No
 
 def render_repairs_terminal(repairs: StepRepairs, *, width: int | None = None, color: bool = False) -> str:
     """Render the kind of step that broke, and for each metric that lost what the repair of each kind recovers."""
-    style = "red" if repairs.faulty_kind else "yellow"
-    parts: list[RenderableType] = [
-        build_line((f"{repairs.sentence[0].upper()}{repairs.sentence[1:]}.", f"bold {style}"))
-    ]
+    style, sentence = "red" if repairs.faulty_kind else "yellow", clean_text(repairs.sentence)
+    parts: list[RenderableType] = [build_line((f"{sentence[0].upper()}{sentence[1:]}.", f"bold {style}"))]
     for kind, count in repairs.errors.items():
-        parts.append(build_line(f"{count} of {repairs.questions} questions failed with the repair of {kind} steps"))
+        how = "without a repair" if kind == "none" else f"with the repair of {kind} steps"
+        parts.append(build_line(f"{count} of {repairs.questions} questions failed {how}"))
+    if repairs.blank:
+        parts.append(build_line(f"{repairs.blank} of {repairs.questions} questions have no answer without a repair"))
     for metric, loss in repairs.losses.items():
         rows = [repair for repair in repairs.repairs if repair.metric == metric]
         if not any(row.share is not None for row in rows):

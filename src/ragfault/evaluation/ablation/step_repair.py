@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault import judges
+from ragfault.analysis.comparison.compare import MARGIN, default_margin
 from ragfault.analysis.score_matrix import ScoreMatrix
 from ragfault.analysis.steps.differences import list_kinds_in_order
 from ragfault.errors import InputError, UsageError
@@ -58,6 +59,8 @@ class StepRepairs(Struct, frozen=True, kw_only=True):
     """The kind of step whose repair recovers the answers of an agent."""
 
     sentence: str
+    status: Literal["fault", "no fault", "cannot tell"]
+    """no fault: the agent answered every question, and each interval excludes a loss beyond the margin."""
     faulty_kind: StepKind | None
     """The earliest kind of step whose repair recovers a metric, where no earlier one may; None: it cannot be told, or
     nothing was lost."""
@@ -69,16 +72,21 @@ class StepRepairs(Struct, frozen=True, kw_only=True):
     repairs: tuple[StepRepair, ...]
     errors: dict[str, int] = {}
     """Kind of step, or "none" → questions on which the agent failed."""
+    first_error: str = ""
+    """The first error of the agent without a repair."""
+    blank: int = 0
+    """Questions that the agent without a repair left unanswered."""
     judge: str
 
 
-def repair_steps(
+def repair_steps(  # noqa: PLR0913 - each is a choice of the user
     agent: Agent,
     source: Iterable[Trace],
     questions: Iterable[Trace],
     *,
     metrics: Sequence[str] = REPAIR_METRICS,
     judge: str | Judge = judges.DEFAULT_JUDGE,
+    margin: float = MARGIN,
     confidence: float = 0.95,
     seed: int = 0,
     progress: Callable[[int, int], object] | None = None,
@@ -92,8 +100,10 @@ def repair_steps(
     interval of an earlier one leaves that open, too.
 
     A metric is compared question by question: sign-flip tests, corrected by Holm over kinds and metrics, intervals by
-    conversation. An agent that raises fails that question. Raises InputError where no question pairs with a source that
-    has steps, and UsageError for a confidence outside of 0 to 1.
+    conversation. Nothing was lost only where the agent answered every question and each interval excludes a loss of
+    `margin` (a share of the metric's range) or more; about 140 questions show that where all values are alike. An agent
+    that raises, or ends the process, fails that question. Raises InputError where no question pairs with a source that
+    has steps, and UsageError for a confidence outside of 0 to 1 or a margin that is not above 0.
 
     >>> from ragfault.records import Step
     >>> source = [
@@ -106,6 +116,8 @@ def repair_steps(
     """
     if not 0 < confidence < 1:
         raise UsageError(f"confidence is {confidence}: give a number between 0 and 1.")
+    if not margin > 0:
+        raise UsageError(f"the margin is {margin}: give a number above 0.")
     sources, starts = _pair_sources(source, questions)
     kinds = [
         kind
@@ -116,17 +128,26 @@ def repair_steps(
     names: tuple[StepKind | None, ...] = (None, *kinds)
     values: dict[str, Values] = {}
     errors: dict[str, int] = {}
+    plain: list[Trace] = []
     with tempfile.TemporaryDirectory() as folder:
         measures, values["source"], clusters = _score(sources, Path(folder) / "source", metrics, cached)
         for place, kind in enumerate(names):
             traces = [
                 _run(agent, start, RecordedSteps(trace, kind)) for start, trace in zip(starts, sources, strict=True)
             ]
+            plain = plain or traces
             _, values[kind or "none"], _ = _score(traces, Path(folder) / (kind or "none"), metrics, cached)
             errors[kind or "none"] = sum(trace.error is not None for trace in traces)
             if progress is not None:
                 progress(place + 1, len(names))
-    return _decide(kinds, values, measures, clusters, (confidence, seed), (len(starts), errors, cached.fingerprint))
+    messages = [trace.error for trace in plain if trace.error is not None]
+    blank = sum(trace.error is None and not (trace.answer or "").strip() for trace in plain)
+    repairs = StepRepairs(
+        sentence="", status="cannot tell", faulty_kind=None, questions=len(starts), kinds=tuple(kinds), losses={},
+        repairs=(), errors={name: n for name, n in errors.items() if n}, blank=blank, judge=cached.fingerprint,
+        first_error=messages[0] if messages else "",
+    )  # fmt: skip
+    return _decide(repairs, values, measures, clusters, (confidence, margin, seed))
 
 
 def load_agent(name: str) -> Agent:
@@ -146,8 +167,8 @@ def load_agent(name: str) -> Agent:
         sys.path.insert(0, folder)
     try:
         loaded: Any = getattr(import_module(path.stem if module.endswith(".py") else module), function, None)
-    except ImportError as error:
-        raise UsageError(f"{module} cannot be imported: {error}.") from None
+    except (ImportError, SystemExit) as error:
+        raise UsageError(f"{module} cannot be imported: {type(error).__name__}: {error}.") from None
     if not callable(loaded):
         raise UsageError(f"{module} has no function {function}.")
     agent: Agent = loaded
@@ -169,7 +190,7 @@ def _run(agent: Agent, start: Trace, recorded: RecordedSteps) -> Trace:
         result = agent(start, recorded)
         if not isinstance(result, Trace):
             raise TypeError(f"it returned {type(result).__name__}, not a Trace")
-    except Exception as error:  # noqa: BLE001 - an error of user code fails one question, not the experiment
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an error of user code fails one question, not the experiment
         return replace(start, error=f"{type(error).__name__}: {error}")
     return replace(result, id=start.id, query=start.query)
 
@@ -182,25 +203,25 @@ def _score(
 
 
 def _decide(
-    kinds: Sequence[StepKind],
+    start: StepRepairs,
     values: dict[str, Values],
     measures: Sequence[MetricInfo],
     clusters: Any,
-    terms: tuple[float, int],
-    counts: tuple[int, dict[str, int], str],
+    terms: tuple[float, float, int],
 ) -> StepRepairs:
     """Test every kind of step on every metric, and name the earliest one that recovers a loss."""
-    confidence, seed = terms
-    losses = _compare(values["source"], values["none"], clusters, confidence, seed)
-    effects = [(kind, _compare(values["none"], values[kind], clusters, confidence, seed)) for kind in kinds]
+    confidence, margin, seed = terms
+    kinds = start.kinds
+    losses = _compare(values["source"], values["none"], measures, clusters, confidence, seed)
+    effects = [(kind, _compare(values["none"], values[kind], measures, clusters, confidence, seed)) for kind in kinds]
     adjusted = iter(holm_adjust([test[1] for _, tests in effects for test in tests if test is not None]))
     repairs = []
     for kind, tests in effects:
         for measure, loss, test in zip(measures, losses, tests, strict=True):
             if test is None:
                 continue
-            p, sign = next(adjusted), 1 if measure.better == "higher" else -1
-            is_lost = loss is not None and loss[1] <= 1 - confidence and sign * loss[0].mean < 0
+            p, sign = next(adjusted), _sign(measure)
+            is_lost = loss is not None and _is_shown(loss, measure, confidence)
             share = -test[0].mean / loss[0].mean if loss is not None and is_lost else None
             shown = share is not None and share >= LEAST_SHARE and p <= 1 - confidence and sign * test[0].mean > 0
             repairs.append(
@@ -211,27 +232,61 @@ def _decide(
             )  # fmt: skip
     best = next((repair for repair in repairs if repair.is_recovered), None)
     doubtful = _list_doubtful(best, repairs, measures, losses) if best else []
-    lost = {
-        measure.name: loss[0]
-        for measure, loss in zip(measures, losses, strict=True)
-        if loss is not None and any(r.metric == measure.name and r.share is not None for r in repairs)
-    }
-    return StepRepairs(
-        sentence=_describe(best, kinds, lost, doubtful), faulty_kind=best.kind if best and not doubtful else None,
-        questions=counts[0],
-        kinds=tuple(kinds), repairs=tuple(repairs), errors={name: n for name, n in counts[1].items() if n},
-        judge=counts[2],
-        losses={m.name: loss[0] for m, loss in zip(measures, losses, strict=True) if loss is not None},
+    pairs = list(zip(measures, losses, strict=True))
+    lost = {m.name: loss[0] for m, loss in pairs if loss is not None and _is_shown(loss, m, confidence)}
+    faulty = best.kind if best and not doubtful else None
+    result = replace(
+        start, faulty_kind=faulty, repairs=tuple(repairs), status="fault" if faulty else "cannot tell",
+        losses={m.name: loss[0] for m, loss in pairs if loss is not None},
     )  # fmt: skip
+    if lost and result.errors.get("none", 0) + result.blank < result.questions:
+        return replace(result, sentence=_describe(best, kinds, lost, doubtful))
+    means = np.array([np.mean(column[np.isfinite(column)] if np.isfinite(column).any() else 0.0)
+                      for column in values["source"].T])  # fmt: skip
+    reason = _explain_doubt(result, pairs, [default_margin(m, x, margin) for m, x in zip(measures, means, strict=True)])
+    if reason:
+        return replace(result, sentence=f"cannot tell: {reason}")
+    sentence = "no loss is shown between the source and the agent: there is nothing to repair"
+    return replace(result, sentence=sentence, status="no fault")
+
+
+def _sign(measure: MetricInfo) -> int:
+    return 1 if measure.better == "higher" else -1
+
+
+def _is_shown(loss: tuple[Difference, float], measure: MetricInfo, confidence: float) -> bool:
+    return loss[1] <= 1 - confidence and _sign(measure) * loss[0].mean < 0
+
+
+def _explain_doubt(
+    result: StepRepairs, pairs: Sequence[tuple[MetricInfo, tuple[Difference, float] | None]], margins: Sequence[float]
+) -> str:
+    """Say why it cannot be told that nothing was lost; "" where each metric shows it."""
+    if failed := result.errors.get("none", 0):
+        return f"the agent failed on {failed} of {result.questions} questions, first with {result.first_error}"
+    if result.blank:
+        return f"the agent gave no answer to {result.blank} of {result.questions} questions"
+    if not result.losses:
+        return "no metric has a value for the answers of both the source and the agent"
+    for (measure, loss), margin in zip(pairs, margins, strict=True):
+        if loss is None:
+            continue
+        worst = min(_sign(measure) * end for end in (loss[0].low, loss[0].high))
+        if loss[0].clusters < 2 or worst < -margin:
+            return f"{measure.name} may have lost more than {margin:.2g} on {loss[0].n} questions"
+    return ""
 
 
 def _compare(
-    before: Values, after: Values, clusters: Any, confidence: float, seed: int
+    before: Values, after: Values, measures: Sequence[MetricInfo], clusters: Any, confidence: float, seed: int
 ) -> list[tuple[Difference, float] | None]:
     """Return for each metric the paired difference and its p-value; None without a pair."""
     defined = np.isfinite(before) & np.isfinite(after)
     old, new = (np.where(defined, side, 0.0) for side in (before, after))
-    differences = paired_differences(old, new, clusters, defined=defined, confidence=confidence, seed=seed)
+    bounds = [(-math.inf if m.low is None else m.low, math.inf if m.high is None else m.high) for m in measures]
+    differences = paired_differences(
+        old, new, clusters, defined=defined, bounds=bounds, confidence=confidence, seed=seed
+    )
     tests = sign_flip_tests(old, new, clusters, defined=defined, seed=seed)
     return [
         None if difference is None or test is None else (difference, test.p)
@@ -262,8 +317,6 @@ def _list_doubtful(
 def _describe(
     best: StepRepair | None, kinds: Sequence[StepKind], lost: dict[str, Difference], doubtful: Sequence[StepKind]
 ) -> str:
-    if not lost:
-        return "no loss is shown between the source and the agent: there is nothing to repair"
     if best is None or best.share is None:
         return f"cannot tell: no repair of one kind of step is shown to recover half of what {', '.join(lost)} lost"
     before = kinds[: kinds.index(best.kind)]
