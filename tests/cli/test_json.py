@@ -69,7 +69,7 @@ VERBS = {
         *("{demo}/handbook/documents", "{demo}/handbook/questions.jsonl", "-o", "{out}/tuned"),
         *("--chunkers", "sentences(256)", "--budget", "1s"),
     ),
-    "adapt": ("{demo}/few-v2.jsonl", "--arm", "top(5)", "--arm", "top(3)", "--floor", "default=0.5"),
+    "adapt": ("{demo}/decisions.jsonl", "--arm", "top(5)", "--arm", "top(3)", "--floor", "default=0.5"),
     "generator choose": ("{demo}/v1", "{demo}/v2", "--null-replays", "5"),
     "guard certify": ("{demo}/labelled.jsonl", "--judge", "lexical"),
     "guard replay": ("{demo}/v2", "{demo}/policy.toml"),
@@ -131,7 +131,7 @@ ANSWERS = {
     "evaluate": r"Missed targets: recall@5 ",
     "export": r"history\.csv",
     "gate": r"v2: fail",
-    "adapt": r"Changed: no route\. 0 decisions; 40 traces without a decision",
+    "adapt": r"Changed: default\. 40 decisions; version 1",
     "generator choose": r"Recommended: ",
     "guard certify": r"Nothing can be promised",
     "guard replay": r"100 % of 40 answers released",
@@ -210,6 +210,11 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         few = folder / f"few-{name}.jsonl"
         few.write_text("".join(lines[:40]), encoding="utf-8")
         assert run_command(["evaluate", str(few), "-o", str(folder / name), "-q"]) == 0
+    decided = [
+        json.loads(line) | {"route": None, "metadata": {"arm": arm, "propensity": 0.5, "reward": 1}}
+        for line, arm in zip(lines[:40], ["top(5)", "top(3)"] * 20, strict=True)
+    ]
+    (folder / "decisions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in decided), encoding="utf-8")
     assert run_command(["demo", str(folder / "agent"), "--agent"]) == 0
     trec = [str(folder / "few-v1.jsonl"), str(folder / "run.trec"), "--to", "trec"]
     assert run_command(["convert", *trec, "--to-qrels", str(folder / "qrels.txt")]) == 0

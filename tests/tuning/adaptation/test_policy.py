@@ -104,6 +104,57 @@ def test_a_log_without_decisions_is_counted_and_a_wrong_one_refused() -> None:
         plan_policy([], ["a", "b"], "a", {})
 
 
+def test_a_plan_with_an_arm_nobody_tried_is_not_estimated() -> None:
+    log = make_log("a", [0.9] * 400)
+    plan = plan_policy(log, ["a", "b"], "a", {"faq": 0.7}).routes[0]
+    assert plan.policy.shares["b"] > 0
+    assert plan.estimate is None
+    assert plan.notes == ("the value of the plan is not estimated: b has 0 logged decisions, and 10 are needed",)
+    assert estimate_policy([*log, *make_log("b", [1.0] * 9, 0.1)], {"a": 0.5, "b": 0.5}) is None
+    assert estimate_policy([*log, *make_log("b", [1.0] * 10, 0.1)], {"a": 0.5, "b": 0.5}) is not None
+
+
+def test_equal_rewards_are_no_sign_that_a_choice_depended_on_the_query() -> None:
+    for reward in (0.1, 0.8, 1.0):
+        log = [row for _ in range(300) for arm in "ab" for row in make_log(arm, [reward], 0.5)]
+        plan = plan_policy(log, ["a", "b"], "a", {"faq": 0.05}).routes[0]
+        assert plan.notes == ()
+        assert plan.estimate is not None
+        assert plan.estimate.doubly_robust == pytest.approx(reward)
+
+
+def test_arms_by_turns_are_estimated_at_their_means() -> None:
+    log = [row for _ in range(300) for arm, reward in (("a", 0.4), ("b", 0.9)) for row in make_log(arm, [reward], 0.5)]
+    estimate = estimate_policy(log, {"a": 1.0})
+    assert estimate is not None
+    assert estimate.doubly_robust == pytest.approx(0.4)
+
+
+def test_decisions_that_are_left_out_are_counted() -> None:
+    log = [*make_log("a", [1.0] * 20), *make_log("z", [1.0] * 3), *make_log("a", [1.0] * 5, route="legal")]
+    assert plan_policy(log, ["a", "b"], "a", {"faq": 0.5}).notes == (
+        "left out: 5 decisions on routes without a floor (legal 5)",
+        "left out: 3 decisions for arms that are not named (z 3)",
+    )
+
+
+def test_the_verb_refuses_names_that_the_log_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def write(name: str, metadata: list[dict[str, object]]) -> str:
+        rows = [{"id": str(at), "query": "When?", "route": "faq", "metadata": row} for at, row in enumerate(metadata)]
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return str(tmp_path / name)
+
+    log = write("log.jsonl", [{"arm": "top(5)", "propensity": 1, "reward": 1}] * 40)
+    assert run_command(["adapt", log, "--arm", "top(5)", "--arm", "top5", "--floor", "faq=0.5"]) == 2
+    assert 'no arm in the log "top5"' in capsys.readouterr().err
+    assert run_command(["adapt", log, "--arm", "top(5)", "--new-arm", "top(9)", "--floor", "fag=0.5"]) == 2
+    assert 'no route in the log "fag"' in capsys.readouterr().err
+    assert run_command(["adapt", log, "--arm", "top(5)", "--new-arm", "top(9)", "--floor", "faq=0.5"]) == 0
+    assert "top(9): 0 decisions" in capsys.readouterr().out
+    assert run_command(["adapt", write("none.jsonl", [{}] * 3), "--arm", "a", "--arm", "b", "--floor", "faq=0.5"]) == 2
+    assert "none of the 3 traces is a decision" in capsys.readouterr().err
+
+
 def test_the_verb_plans_writes_and_reverts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {

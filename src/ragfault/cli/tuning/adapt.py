@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,22 +10,29 @@ import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
-from ragfault.errors import UsageError
+from ragfault.errors import InputError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from ragfault.records import Trace
-    from ragfault.tuning.adaptation import AdaptationPlan, RoutePlan
+    from ragfault.tuning.adaptation import AdaptationPlan, LoggedDecision, RoutePlan
 
 
 @click.command(
     epilog="""\b
 Examples:
   ragfault adapt log.jsonl --arm "top(5)" --arm "top(10)" --floor faq=0.7 --floor legal=0.8 -o policy.json
+  ragfault adapt log.jsonl --arm "top(5)" --new-arm "top(20)" --floor faq=0.7 -o policy.json
   ragfault adapt runs/today --arm "top(5)" --arm "rerank(embedded)" --floor faq=0.7 -m groundedness
-  ragfault adapt log.jsonl --revert policy.json -o policy.json --force"""
+  ragfault adapt log.jsonl --revert policy.json -o policy.json --force
+
+Exit code 0: a plan, whether it changes a route or none; 2: an arm or a route that LOG does not have, a value that is no
+propensity or reward, or no decision in LOG."""
 )
 @click.argument("log", type=click.Path())
-@click.option("--arm", "arms", multiple=True, metavar="NAME", help="Arm, the present one first. Repeatable.")
+@click.option("--arm", "arms", multiple=True, metavar="NAME", help="Arm of LOG, the present one first. Repeatable.")
+@click.option(
+    "--new-arm", "new_arms", multiple=True, metavar="NAME", help="Arm to try that LOG need not have. Repeatable."
+)
 @click.option(
     "--floor", "floors", multiple=True, metavar="ROUTE=VALUE", help="Least mean reward of a route. Repeatable."
 )
@@ -53,12 +61,13 @@ def adapt(log: str, kind: str | None, **given: Any) -> None:
         return
     if not given["arms"]:
         raise UsageError("no arm is named. Give the present one and those to try: --arm NAME --arm NAME.")
+    floors = dict(map(_parse_floor, given["floors"]))
     traces = _read_log(log, given)
     decisions, skipped = read_decisions(traces, _make_reward(traces, given))
+    _check_names(decisions, skipped, given["arms"], floors)
     before = None if given["before"] is None else load_policy(given["before"])
     plan = plan_policy(
-        decisions, given["arms"], given["arms"][0], dict(map(_parse_floor, given["floors"])), before=before,
-        skipped=skipped,
+        decisions, (*given["arms"], *given["new_arms"]), given["arms"][0], floors, before=before, skipped=skipped
     )  # fmt: skip
     _write_policy(plan.policy, given)
     if kind == "json":
@@ -76,6 +85,22 @@ def _parse_floor(text: str) -> tuple[str, float]:
     if not sign or not 0 <= value <= 1:
         raise UsageError(f'cannot read the floor "{text}". Write ROUTE=VALUE with a value in [0, 1], such as faq=0.7.')
     return route, value
+
+
+def _check_names(decisions: Sequence[LoggedDecision], skipped: int, arms: Iterable[str], routes: Iterable[str]) -> None:
+    """Raise for a log without a decision, and for an arm or a route that no decision has."""
+    if not decisions:
+        raise InputError(
+            f"none of the {skipped:,} traces is a decision: one has `arm`, `propensity` and `reward` in `metadata`, "
+            "or its reward by --metric."
+        )
+    known = {row.arm: None for row in decisions}
+    for arm in arms:
+        if arm not in known:
+            raise UnknownName("arm in the log", arm, known, hint="An arm nobody tried yet is named by --new-arm.")
+    for route in routes:
+        if route not in (present := {row.route: None for row in decisions}):
+            raise UnknownName("route in the log", route, present)
 
 
 def _read_log(log: str, given: dict[str, Any]) -> list[Trace]:
@@ -114,6 +139,7 @@ def _format_plan(plan: AdaptationPlan) -> list[str]:
     changed = ", ".join(plan.changed) or "no route"
     skipped = f"; {plan.skipped:,} traces without a decision" if plan.skipped else ""
     lines = [f"Changed: {changed}. {plan.decisions:,} decisions{skipped}; version {plan.policy.version}."]
+    lines += [f"  {note}" for note in plan.notes]
     for route in plan.routes:
         lines += _format_route(route)
     return lines
@@ -127,8 +153,7 @@ def _format_route(plan: RoutePlan) -> list[str]:
     if estimate is not None:
         lines.append(
             f"  estimated from the log: {estimate.doubly_robust:.3f} [{estimate.low:.3f}, {estimate.high:.3f}], by "
-            f"weights alone {estimate.inverse_propensity:.3f}; worth {estimate.effective_size:,.0f} own decisions; "
-            f"{estimate.covered:.1%} of it was logged"
+            f"weights alone {estimate.inverse_propensity:.3f}; worth {estimate.effective_size:,.0f} own decisions"
         )
     for row in plan.arms:
         mean = "–" if row.mean is None else f"{row.mean:.3f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -16,6 +17,8 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 FOLDS = 2
 """Parts of the decisions: the errors of one are taken from the arms' means of the other."""
+MIN_DECISIONS = 10
+"""An arm of the policy with fewer logged decisions than this leaves the value of the policy unknown."""
 
 
 def read_decisions(
@@ -53,24 +56,21 @@ def estimate_policy(decisions: Sequence[LoggedDecision], shares: Mapping[str, fl
     """Estimate the value of a policy on one route from decisions of other policies.
 
     Inverse propensity weighting, normalised by the weights, and the doubly robust estimate (Dudík et al. 2011) with
-    cross-fitted means of the arms: unbiased where the propensities are right. Arms without a decision are left out, and
-    `covered` says how much of the policy remains; None where nothing does. Decisions are taken as independent.
+    cross-fitted means of the arms: unbiased where the propensities are right. None where an arm with a share has fewer
+    than 10 decisions: the log says nothing about what it brings. Decisions are taken as independent.
 
     >>> log = [LoggedDecision(route="r", arm=arm, propensity=p, reward=value)
     ...        for arm, p, value in (("a", 0.8, 0.5), ("b", 0.2, 1.0)) for _ in range(round(p * 50))]
     >>> estimate = estimate_policy(log, {"b": 1.0})
-    >>> round(estimate.doubly_robust, 2), round(estimate.effective_size), estimate.covered
-    (1.0, 10, 1.0)
+    >>> round(estimate.doubly_robust, 2), round(estimate.effective_size), estimate_policy(log, {"a": 0.9, "c": 0.1})
+    (1.0, 10, None)
     """
-    logged = {decision.arm for decision in decisions}
-    known = {arm: share for arm, share in shares.items() if share > 0 and arm in logged}
-    covered = sum(known.values())
-    if not known or len(decisions) < 2:
+    if list_unlogged(decisions, shares):
         return None
-    target = {arm: share / covered for arm, share in known.items()}
+    target = {arm: share for arm, share in shares.items() if share > 0}
     rewards = np.array([decision.reward for decision in decisions])
     weights = np.array([target.get(decision.arm, 0.0) / decision.propensity for decision in decisions])
-    folds = np.arange(len(decisions)) % FOLDS
+    folds = np.random.default_rng(0).permutation(len(decisions)) % FOLDS
     values = np.empty(len(decisions))
     for fold in range(FOLDS):
         inside, outside = folds == fold, folds != fold
@@ -86,8 +86,17 @@ def estimate_policy(decisions: Sequence[LoggedDecision], shares: Mapping[str, fl
         low=max(0.0, interval.low),
         high=min(1.0, interval.high),
         effective_size=total**2 / float((weights**2).sum()),
-        covered=covered,
     )
+
+
+def list_unlogged(decisions: Sequence[LoggedDecision], shares: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the arms of a policy that have fewer than 10 logged decisions.
+
+    >>> list_unlogged([LoggedDecision(route="r", arm="a", propensity=1.0, reward=0.9)] * 10, {"a": 0.9, "b": 0.1})
+    ('b',)
+    """
+    counts = Counter(decision.arm for decision in decisions)
+    return tuple(arm for arm, share in shares.items() if share > 0 and counts[arm] < MIN_DECISIONS)
 
 
 def _average_arms(decisions: Sequence[LoggedDecision], chosen: Bools, rewards: Floats) -> dict[str, float]:

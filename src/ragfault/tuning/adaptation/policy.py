@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,13 +14,12 @@ from msgspec.structs import replace
 
 from ragfault.errors import InputError, UsageError
 from ragfault.stats import confidence_sequence, mean_interval
-from ragfault.tuning.adaptation.off_policy import estimate_policy
+from ragfault.tuning.adaptation.off_policy import MIN_DECISIONS, estimate_policy, list_unlogged
 from ragfault.tuning.adaptation.records import (
     AdaptationPlan,
     AdaptivePolicy,
     ArmFigures,
     LoggedDecision,
-    PolicyEstimate,
     RoutePlan,
     RouteShares,
 )
@@ -30,6 +30,8 @@ MAX_EXPLORATION = 0.2
 """Largest share of a route that tries other arms."""
 MIN_SHARE = 0.005
 """A smaller share of an arm is none: it would learn nothing."""
+TOLERANCE = 1e-6
+"""Intervals of means that lie less apart than this are not told apart: the rest is rounding."""
 
 
 def plan_policy(
@@ -77,7 +79,23 @@ def plan_policy(
     )
     version = 1 if before is None else before.version + 1
     policy = AdaptivePolicy(routes=policies, version=version, previous=before)
-    return AdaptationPlan(routes=plans, policy=policy, decisions=len(decisions), skipped=skipped, changed=changed)
+    return AdaptationPlan(
+        routes=plans, policy=policy, decisions=len(decisions), skipped=skipped, changed=changed,
+        notes=_count_left_out(decisions, arms, floors),
+    )  # fmt: skip
+
+
+def _count_left_out(
+    decisions: Sequence[LoggedDecision], arms: Sequence[str], floors: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Return a note on decisions of routes without a floor, and one on those for arms that are not named."""
+    routes = Counter(row.route for row in decisions if row.route not in floors)
+    others = Counter(row.arm for row in decisions if row.route in floors and row.arm not in arms)
+    return tuple(
+        f"left out: {counts.total():,} decisions {kind} ({', '.join(f'{name} {n:,}' for name, n in counts.items())})"
+        for kind, counts in (("on routes without a floor", routes), ("for arms that are not named", others))
+        if counts
+    )
 
 
 def _plan_route(
@@ -98,14 +116,13 @@ def _plan_route(
         if share >= MIN_SHARE:
             shares = {main: 1.0 - share, tried.arm: share}
     planned = replace(policy, shares=shares)
-    estimate = estimate_policy(decisions, shares)
     return RoutePlan(
         policy=planned,
         arms=tuple(figures.values()),
         least=sum(part * figures[arm].low for arm, part in shares.items()),
-        estimate=estimate,
+        estimate=estimate_policy(decisions, shares),
         reason=reason,
-        notes=_check_agreement(decisions, figures, estimate),
+        notes=(*_explain_unknown(decisions, figures, shares), *_check_agreement(decisions, figures)),
     )
 
 
@@ -133,15 +150,23 @@ def _compute_figures(arm: str, decisions: Sequence[LoggedDecision], level: float
     )
 
 
-def _check_agreement(
-    decisions: Sequence[LoggedDecision], figures: Mapping[str, ArmFigures], estimate: PolicyEstimate | None
+def _explain_unknown(
+    decisions: Sequence[LoggedDecision], figures: Mapping[str, ArmFigures], shares: Mapping[str, float]
 ) -> tuple[str, ...]:
+    """Return a note that says why the value of a plan is not estimated; none where it is."""
+    missing = [f"{arm} has {figures[arm].n} logged decisions" for arm in list_unlogged(decisions, shares)]
+    if not missing:
+        return ()
+    return (f"the value of the plan is not estimated: {' and '.join(missing)}, and {MIN_DECISIONS} are needed",)
+
+
+def _check_agreement(decisions: Sequence[LoggedDecision], figures: Mapping[str, ArmFigures]) -> tuple[str, ...]:
     """Return a note for each arm whose mean differs from its weighted mean: its choice depended on the query."""
     notes = []
     for row in figures.values():
-        weighted = estimate_policy(decisions, {row.arm: 1.0}) if row.n >= 2 and estimate is not None else None
+        weighted = estimate_policy(decisions, {row.arm: 1.0})
         plain = mean_interval([item.reward for item in decisions if item.arm == row.arm]) if weighted else None
-        if weighted and plain and (weighted.low > plain.high or weighted.high < plain.low):
+        if weighted and plain and max(weighted.low - plain.high, plain.low - weighted.high) > TOLERANCE:
             notes.append(
                 f"{row.arm}: its decisions average {plain.mean:.3f}, and {weighted.doubly_robust:.3f} weighted by "
                 "propensity: its choice depended on the query, and the bounds do not hold"

@@ -41,8 +41,6 @@ class PolicyEstimate(Struct, frozen=True, kw_only=True):
     high: float
     effective_size: float
     """Decisions by the policy itself that would say as much (Kish 1965)."""
-    covered: float
-    """Share of the policy that goes to arms with logged decisions; the rest is not in the estimate."""
 
 
 class RouteShares(Struct, frozen=True, kw_only=True):
@@ -63,7 +61,7 @@ class RoutePlan(Struct, frozen=True, kw_only=True):
     least: float
     """Mean of the arms' lower ends under the policy: what it brings at least."""
     estimate: PolicyEstimate | None
-    """None where no arm of the policy has a logged decision."""
+    """None where an arm of the policy has fewer than 10 logged decisions."""
     reason: str
     notes: tuple[str, ...] = ()
 
@@ -86,3 +84,5 @@ class AdaptationPlan(Struct, frozen=True, kw_only=True):
     """Traces without an arm, a propensity or a reward."""
     changed: tuple[str, ...]
     """Routes whose shares differ from those of the policy before."""
+    notes: tuple[str, ...] = ()
+    """Decisions that the plan leaves out, with their number."""
