@@ -97,6 +97,12 @@ def test_a_withheld_set_comes_with_the_corpus_that_it_is_valid_for(folder, tmp_p
         (folder / f"more{at}.md").write_text(text)
     command = ["testset", "make", str(folder), "-o", str(out), "-n", "8", "--mix", "extractive=0.5,unanswerable=0.5"]
     assert run_command([*command, "--withhold", "0.5"]) == 2
+    for option in ("--reduced", "--questions", "--from", "--rejected"):
+        given = [option, f"{out.parent}/./{out.name}"]
+        shares = ["--withhold", "0.5"] + ([] if option == "--reduced" else ["--reduced", str(reduced)])
+        assert run_command([*command, *shares, *given, "--force"]) == 2
+        assert not out.exists()
+        assert not reduced.exists()
     assert run_command([*command, "--withhold", "0.5", "--reduced", str(reduced)]) == 0
     withheld = [trace for trace in read_traces(out) if trace.answerable is False]
     assert withheld
@@ -112,8 +118,8 @@ def test_nuggets_of_answers_are_applied_to_those_of_another_system(tmp_path, cap
     text = "Ann Lee built the quay of Ostrey in 1907."
     answers.write_text(
         "".join(
-            json.dumps({"id": f"{at}", "query": query, "answer": text, "chunks": [{"id": "c", "text": text}]}) + "\n"
-            for at in range(2)
+            json.dumps({"id": f"{at}", "query": query, "answer": words, "chunks": [{"id": "c", "text": text}]}) + "\n"
+            for at, words in enumerate((text, f"Indeed: {text}"))
         )
     )
     command = ["testset", "nuggets", str(items), "-o", str(out), "--judge", "lexical"]
@@ -123,7 +129,12 @@ def test_nuggets_of_answers_are_applied_to_those_of_another_system(tmp_path, cap
     assert next(read_traces(out)).facts == (text,)
     keyed = tmp_path / "keyed.jsonl"
     assert run_command(["testset", "key", str(out), str(answers), "-o", str(keyed)]) == 0
-    assert [(trace.id, trace.facts) for trace in read_traces(keyed)] == [("1", (text,)), ("1#2", (text,))]
+    assert [(trace.id, trace.facts) for trace in read_traces(keyed)] == [("0", (text,)), ("1", (text,))]
+    assert run_command(["testset", "key", str(out), str(answers), "-o", str(answers), "--force"]) == 2
+    answers.write_text(json.dumps({"id": "1", "query": "Which fee?"}) + "\n")
+    capsys.readouterr()
+    assert run_command(["testset", "key", str(out), str(answers), "-o", str(keyed), "--force"]) == 1
+    assert "1 traces left out: the item with the id asks another query" in capsys.readouterr().out
 
 
 def test_describe_writes_a_page_and_names_hard_items(folder, tmp_path, capsys):

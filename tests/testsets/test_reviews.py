@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ragfault.errors import InputError
+from ragfault.errors import InputError, UnknownName
 from ragfault.records import Document, Gold, Span, Trace
 from ragfault.testsets.reviews import (
     append_review,
@@ -108,6 +108,18 @@ def test_reviewers_who_differ_make_a_dispute_that_the_adjudicator_decides():
     assert decided.disputes == ()
     assert decided.items[0].query == "Who built it?"
     assert decided.agreement == result.agreement
+
+
+def test_an_adjudicator_without_a_review_is_an_error_with_the_names_there_are():
+    with pytest.raises(UnknownName, match="ann, ben"):
+        merge_reviews([ITEM], [create_review(ITEM, "accepted", name) for name in ("ann", "ben")], adjudicator="nobody")
+
+
+def test_a_name_with_other_case_or_white_space_is_the_same_person():
+    reviews = [create_review(ITEM, "rejected", "ann"), create_review(ITEM, "accepted", "Ann ")]
+    assert merge_reviews([ITEM], reviews, needed=2).pending == 1
+    decided = merge_reviews([ITEM], [*reviews, create_review(ITEM, "rejected", "ben")], adjudicator=" ANN")
+    assert (decided.accepted, decided.items[0].metadata["reviewed"]["by"]) == (1, "Ann, ben")
 
 
 def test_agreement_is_that_of_the_decisions():

@@ -63,6 +63,10 @@ class WrittenNuggets(Struct, frozen=True, kw_only=True):
     """Items that had facts already."""
     without: dict[str, int]
     """Reason → number of items without a nugget."""
+    contradicted: int
+    """Pooled nuggets that another one contradicts; okay ones."""
+    unmatched: dict[str, int]
+    """Reason → number of answers that belong to no item."""
 
 
 class KeyedTraces(Struct, frozen=True, kw_only=True):
@@ -72,4 +76,6 @@ class KeyedTraces(Struct, frozen=True, kw_only=True):
     traces: int
     """Traces that were read."""
     matched: int
-    """Traces that ask what an item asks; the others were left out."""
+    """Traces that ask what an item asks."""
+    unmatched: dict[str, int]
+    """Reason → number of traces that were left out."""

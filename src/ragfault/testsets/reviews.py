@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.errors import InputError
+from ragfault.errors import InputError, UnknownName
 from ragfault.io.field_values import make_content_id
 from ragfault.io.files import iterate_lines, open_bytes
 from ragfault.records import Document, Gold, Span, Trace
@@ -247,6 +247,15 @@ def read_reviews(path: str | Path) -> Iterator[ItemReview]:
                     raise InputError(f"{path}:{number}: {error}. Write it with: ragfault testset review") from None
 
 
+def normalize_name(name: str) -> str:
+    """Return the name of a reviewer without case, and with single spaces.
+
+    >>> normalize_name("Ann ")
+    'ann'
+    """
+    return " ".join(name.split()).casefold()
+
+
 def merge_reviews(
     items: Iterable[Trace],
     reviews: Iterable[ItemReview],
@@ -260,7 +269,9 @@ def merge_reviews(
     The last review of a person for an item as it stands counts. An item is accepted or rejected where `needed` people
     reviewed it and all agree; the adjudicator's review decides alone, and is not counted in the agreement. Rejected
     items are left out; disputed ones and those with too few reviews stay as they were; what a reviewer wrote is added.
-    Intervals are over items.
+    Names are compared without case and white space around them. Intervals are over items.
+
+    Raises UnknownName for an adjudicator without a review.
 
     >>> item = Trace(id="1", query="When?")
     >>> result = merge_reviews([item], [create_review(item, "accepted", name) for name in ("ann", "ben")], needed=2)
@@ -269,14 +280,18 @@ def merge_reviews(
     """
     by_item: dict[str, dict[str, ItemReview]] = {}
     for review in reviews:
-        by_item.setdefault(f"{review.item} {review.shown}", {})[review.by] = review
+        by_item.setdefault(f"{review.item} {review.shown}", {})[normalize_name(review.by)] = review
+    names = {name: review.by.strip() for given in by_item.values() for name, review in given.items()}
+    decider = None if adjudicator is None else normalize_name(adjudicator)
+    if adjudicator is not None and decider not in names:
+        raise UnknownName("reviewer", adjudicator, sorted(names.values()), listed=True)
     merged: list[Trace] = []
     disputes: list[ItemDispute] = []
     counts: Counter[str] = Counter()
     shared: list[tuple[Trace, dict[str, ItemReview]]] = []
     for item in items:
         given = dict(by_item.get(f"{item.id} {fingerprint_item(item)}", {}))
-        final = given.pop(adjudicator, None) if adjudicator is not None else None
+        final = None if decider is None else given.pop(decider, None)
         if len(given) > 1:
             shared.append((item, given))
         reason = _find_difference(item, list(given.values()))
@@ -292,12 +307,11 @@ def merge_reviews(
             continue
         counts[final.decision] += 1
         if final.decision == "accepted":
-            names = sorted({*given, final.by})
-            merged.append(_accept(final.edited or item, names, final.time))
+            merged.append(_accept(final.edited or item, [*given.values(), final], final.time))
     for added in (given for key, given in by_item.items() if key.endswith(f" {NEW}")):
         written = next(iter(added.values()))
         counts["accepted"] += 1
-        merged.append(_accept(written.edited or Trace(id=written.item, query=""), sorted(added), written.time))
+        merged.append(_accept(written.edited or Trace(id=written.item, query=""), [*added.values()], written.time))
     estimates = _estimate_agreement([given for _, given in shared], seed)
     return ReviewResult(
         items=tuple(merged), accepted=counts["accepted"], rejected=counts["rejected"], pending=counts["pending"],
@@ -317,7 +331,8 @@ def _find_difference(item: Trace, reviews: Sequence[ItemReview]) -> str | None:
     return ", ".join(fields) or None
 
 
-def _accept(item: Trace, names: Sequence[str], time: datetime) -> Trace:
+def _accept(item: Trace, reviews: Sequence[ItemReview], time: datetime) -> Trace:
+    names = sorted({review.by.strip() for review in reviews})
     about = {"review": "accepted", "reviewed": {"by": ", ".join(names), "time": time.isoformat()}}
     return replace(item, metadata=item.metadata | about)
 

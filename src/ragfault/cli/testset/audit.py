@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice
-from ragfault.cli.testset.make import check_target, encode_lines
+from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 
 if TYPE_CHECKING:
     from ragfault.testsets import AuditFinding
@@ -47,6 +47,7 @@ def audit(
     from ragfault.testsets import audit_corpus
 
     check_target(out, force)
+    check_distinct([out], [corpus, items])
     result = audit_corpus(
         read_documents(corpus, notice=print_notice),
         () if items is None else read_traces(items, notice=print_notice),

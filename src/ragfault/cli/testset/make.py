@@ -95,6 +95,9 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
         )
     for path in (out, given["rejected"], given["reduced"]):
         check_target(path, force)
+    check_distinct(
+        [out, given["rejected"], given["reduced"]], [corpus, given["questions"], given["mined"], given["traces"]]
+    )
     model = _load_model(given["judge"], {name: given[name] for name in LLM_FLAGS})
     own = [] if given["questions"] is None else list(read_traces(given["questions"], notice=print_notice))
     style = _fit_style(given["traces"])
@@ -172,6 +175,17 @@ def check_target(path: str | None, force: bool) -> None:
         raise UsageError(f"{path} is written as JSON Lines: end it in .jsonl.")
     if Path(path).exists() and not force:
         raise UsageError(f"{path} exists. Choose another file, or replace it with --force.")
+
+
+def check_distinct(written: Iterable[str | None], read: Iterable[str | None] = ()) -> None:
+    """Refuse a file to write that is also one to read, or another one to write."""
+    taken = {Path(path).resolve() for path in read if path is not None}
+    for path in written:
+        if path is None:
+            continue
+        if Path(path).resolve() in taken:
+            raise UsageError(f"{path} is named twice: the one would replace the other. Write to another file.")
+        taken.add(Path(path).resolve())
 
 
 def encode_lines(records: Any) -> bytes:

@@ -11,7 +11,7 @@ import click
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
 from ragfault.cli.options.output import json_option, print_json, print_notice
 from ragfault.cli.options.settings import load_settings
-from ragfault.cli.testset.make import check_target, encode_lines, read_logged
+from ragfault.cli.testset.make import check_distinct, check_target, encode_lines, read_logged
 
 if TYPE_CHECKING:
     from ragfault.records import Trace
@@ -44,7 +44,8 @@ def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind:
     """Add nuggets to the items of SET: facts that a good answer states, vital and okay ones.
 
     They are the statements of the references, and the claims of pooled answers that the chunks of their traces
-    support; those that half of the references or of the answers state are vital. Systems are then scored without gold
+    support; those that half of the references or of the answers state are vital, unless others contradict them.
+    Systems are then scored without gold
     chunks, by completeness (of answers) and context_recall (of retrieved chunks). People have to accept the items.
     Exit code 1 where no item has nuggets.
     """
@@ -55,6 +56,7 @@ def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind:
     from ragfault.testsets.nuggets import add_nuggets
 
     check_target(out, given["force"])
+    check_distinct([out], [items, *answers])
     flags = {name: given[name] for name in LLM_FLAGS}
     judge = load_judge(
         given["judge"], **resolve_judge_options(given["judge"], flags, load_settings(None).get("llm", {}))
@@ -67,7 +69,7 @@ def nuggets(items: str, out: str, answers: tuple[str, ...], replace: bool, kind:
         print_json(
             WrittenNuggets(
                 path=out, items=len(result.items), vital=result.vital, okay=result.okay, unchanged=result.unchanged,
-                without=result.without,
+                without=result.without, contradicted=result.contradicted, unmatched=result.unmatched,
             )
         )  # fmt: skip
     else:
@@ -84,6 +86,10 @@ def _format_lines(result: NuggetResult, out: str) -> Iterator[str]:
         yield f"{result.unchanged:,} items kept the facts that they had (--replace: make new ones)"
     for reason, number in sorted(result.without.items()):
         yield f"{number:,} items without a nugget: {reason}"
+    if result.contradicted:
+        yield f"{result.contradicted:,} okay nuggets contradict others (metadata.nuggets.contradicted): review them"
+    for reason, number in sorted(result.unmatched.items()):
+        yield f"{number:,} answers left out: {reason}"
 
 
 @click.command(
@@ -100,7 +106,8 @@ Examples:
 def key(items: str, traces: str, out: str, force: bool, kind: str | None) -> int:
     """Write the traces of a RUN or FILE that ask what an item of SET asks, each with the answer key of its item.
 
-    Traces and items are matched by query, else by id. Exit code 1 where no trace matches.
+    Traces and items are matched by query; where several items with different keys ask it, by id, too. Other traces are
+    left out, and counted. Exit code 1 where no trace matches.
     """
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
@@ -108,11 +115,15 @@ def key(items: str, traces: str, out: str, force: bool, kind: str | None) -> int
     from ragfault.testsets.nuggets import apply_key
 
     check_target(out, force)
+    check_distinct([out], [items, traces])
     listed: list[Trace] = read_logged(traces)
-    keyed = list(apply_key(read_traces(items, notice=print_notice), listed))
+    result = apply_key(read_traces(items, notice=print_notice), listed)
+    keyed = result.traces
     write_atomically(Path(out), encode_lines(keyed))
     if kind == "json":
-        print_json(KeyedTraces(path=out, traces=len(listed), matched=len(keyed)))
+        print_json(KeyedTraces(path=out, traces=len(listed), matched=len(keyed), unmatched=result.unmatched))
     else:
         click.echo(f"{len(keyed):,} of {len(listed):,} traces in {out} have the answer key of an item")
+        for reason, number in sorted(result.unmatched.items()):
+            click.echo(f"{number:,} traces left out: {reason}")
     return 0 if keyed else 1

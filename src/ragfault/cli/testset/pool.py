@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice
-from ragfault.cli.testset.make import check_target, encode_lines
+from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 
 if TYPE_CHECKING:
     from ragfault.testsets.pooling import PoolEstimate
@@ -51,6 +51,7 @@ def pool(
     from ragfault.testsets.pooling import apply_pool_labels, pool_passages
 
     check_target(out, force)
+    check_distinct([out], [corpus, items, labels])
     documents = list(read_documents(corpus, notice=print_notice))
     listed = list(read_traces(items, notice=print_notice))
     if labels is None:

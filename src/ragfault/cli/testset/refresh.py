@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice
-from ragfault.cli.testset.make import check_target, encode_lines
+from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 
 if TYPE_CHECKING:
     from ragfault.testsets.anchors import RefreshResult
@@ -46,6 +46,7 @@ def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: s
 
     for path in (out, broken):
         check_target(path, given["force"])
+    check_distinct([out, broken], [corpus, old])
     result = refresh_testset(
         read_documents(corpus, notice=print_notice),
         read_traces(items, notice=print_notice),

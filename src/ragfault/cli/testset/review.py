@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice
-from ragfault.cli.testset.make import check_target, encode_lines
+from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 from ragfault.errors import InputError
 from ragfault.reports.format import clean_text
 
@@ -46,17 +46,18 @@ def review(items: str, out: str, by: str | None, corpus: str | None, disputes: b
     from ragfault.cli.label import open_key_reader
     from ragfault.io import read_traces
     from ragfault.io.documents import read_documents
-    from ragfault.testsets.reviews import fingerprint_item, merge_reviews, read_reviews
+    from ragfault.testsets.reviews import fingerprint_item, merge_reviews, normalize_name, read_reviews
 
     name = by if by is not None else os.environ.get("USER") or os.environ.get("USERNAME") or ""
+    own = normalize_name(name)
     listed = list(read_traces(items, notice=print_notice))
     documents = {} if corpus is None else {document.id: document for document in read_documents(corpus)}
     reviews = list(read_reviews(out))
-    done = {(entry.item, entry.shown) for entry in reviews if entry.by == name}
+    done = {(entry.item, entry.shown) for entry in reviews if normalize_name(entry.by) == own}
     waiting = [item for item in listed if (item.id, fingerprint_item(item)) not in done]
     versions: dict[str, tuple[ItemReview, ...]] = {}
     if disputes:
-        others = merge_reviews(listed, [entry for entry in reviews if entry.by != name])
+        others = merge_reviews(listed, [entry for entry in reviews if normalize_name(entry.by) != own])
         versions = {dispute.item: dispute.reviews for dispute in others.disputes}
         waiting = [item for item in waiting if item.id in versions]
     with open_key_reader() as read:
@@ -154,6 +155,7 @@ def adjudicate(
     from ragfault.testsets.reviews import merge_reviews, read_reviews
 
     check_target(out, given["force"])
+    check_distinct([out], reviews)
     result = merge_reviews(
         read_traces(items, notice=print_notice),
         [entry for path in reviews for entry in read_reviews(path)],
