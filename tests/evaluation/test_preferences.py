@@ -19,7 +19,7 @@ from ragfault.evaluation.agreement.preferences import (
     write_preference_sheet,
 )
 from ragfault.records import Trace
-from ragfault.stats.preferences import fit_bradley_terry
+from ragfault.stats.preferences import compute_preference_p, fit_bradley_terry
 
 
 def compare(strengths: dict[str, float], count: int, *, order: float = 0.0, seed: int = 0) -> list[Preference]:
@@ -53,6 +53,47 @@ def test_order_alone_is_no_preference():
     fixed = rate_versions(always, resamples=200)
     assert not fixed.preferred
     assert "never changed places" in fixed.notes[0]
+
+
+def test_few_comparisons_are_no_preference():
+    """A dozen comparisons that all agree show no preference, fourteen do."""
+    for count, preferred in ((2, False), (8, False), (12, False), (14, True)):
+        rows = [
+            Preference(id=str(n), first="ab"[n % 2], second="ba"[n % 2], outcome=float(n % 2 == 0))
+            for n in range(count)
+        ]
+        report = rate_versions(rows, resamples=200)
+        assert report.preferred == preferred, report.sentence
+    two = rate_versions(rows[:2], resamples=200)
+    assert (two.best_wins.low or 0) < 0.5
+
+
+def test_a_position_that_always_wins_explains_every_win():
+    """Where a is first in 39 of 40 rows, and the first always wins, no preference of a is shown."""
+    rows = [Preference(id=str(n), first="ab"[n == 0], second="ba"[n == 0], outcome=1.0) for n in range(40)]
+    report = rate_versions(rows, resamples=200)
+    assert not report.preferred
+    assert (report.p, (report.best_wins.low or 0) < 0.5) == (1, True)
+
+
+@pytest.mark.parametrize(("count", "first"), [(3, 0.5), (8, 0.5), (20, 0.9), (40, 0.9)])
+def test_the_p_value_of_equal_versions_is_small_in_at_most_one_of_twenty(count: int, first: float):
+    """Coin flips, and raters who take the first nine times of ten, have p up to 0.05 in 5 % of 200 series or fewer."""
+    rng = np.random.default_rng(0)
+    names = [str(n) for n in range(count)]
+    small = sum(
+        compute_preference_p(rng.random(count) < 0.5, (rng.random(count) < first) * 1.0, names) <= 0.05
+        for _ in range(200)
+    )
+    assert small <= 200 * 0.05 + 6
+
+
+def test_queries_judged_either_way_round_show_a_preference():
+    """Each query in both orders, and the same version wins both: the order is balanced within each query."""
+    rows = [
+        Preference(id=str(n // 2), first="ab"[n % 2], second="ba"[n % 2], outcome=float(n % 2 == 0)) for n in range(24)
+    ]
+    assert rate_versions(rows, resamples=200).preferred
 
 
 @pytest.mark.long
@@ -91,6 +132,31 @@ def test_a_sheet_of_two_runs_is_filled_in_and_read(tmp_path: Path):
     report = rate_versions(read_preferences(sheet), resamples=100)
     assert (report.versions[0].version, report.versions[0].wins, report.preferred) == ("new", 39, True)
     assert run_command(["label", "prefer", str(sheet), str(tmp_path / "old")]) == 2
+
+
+def test_a_winner_1_is_the_first_even_where_a_version_has_that_name(tmp_path: Path):
+    """1 and 2 mean the place, other names the version; long answers, such as of 200,000 characters, are read."""
+    path = tmp_path / "p.csv"
+    path.write_text(f"id,first,second,winner,answer_1\nq,2,1,1,{'x' * 200_000}\nr,a,b,b,\n", encoding="utf-8")
+    assert [item.outcome for item in read_preferences(path)] == [1.0, 0.0]
+
+
+def test_a_sheet_has_no_formula(tmp_path: Path):
+    """A query or an answer that begins like a formula is written with an apostrophe, and ids are read as they are."""
+    for name in ("old", "new"):
+        traces = [Trace(id="-1", query="@when", answer=f"=HYPERLINK({name})")]
+        evaluate(traces, tmp_path / name, metrics=["error"], judge="none")
+    sheet = tmp_path / "sheet.csv"
+    write_preference_sheet(tmp_path / "old", tmp_path / "new", sheet)
+    with sheet.open(newline="") as file:
+        row = next(csv.DictReader(file))
+    assert (row["id"], row["query"]) == ("'-1", "'@when")
+    assert row["answer_1"].startswith("'=HYPERLINK")
+    with sheet.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(row))
+        writer.writeheader()
+        writer.writerow({**row, "winner": "1"})
+    assert read_preferences(sheet)[0].id == "-1"
 
 
 @pytest.mark.parametrize(
