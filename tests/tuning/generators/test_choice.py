@@ -103,6 +103,21 @@ def test_human_labels_overrule_a_judge_that_favours_a_generator() -> None:
     assert corrected.gain.human_correction.labelled == 100
 
 
+def test_a_loss_by_people_comes_with_their_figure_before_the_judges() -> None:
+    rng = np.random.default_rng(4)
+    truth = {"a": rng.random(200) < 0.8, "b": rng.random(200) < 0.3}
+
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        return [[AnswerOutcome(float(truth["b" if name == "a" else "a"][at]))] for at in positions]  # type: ignore[attr-defined]
+
+    people = {name: {at: float(truth[name][at]) for at in range(150)} for name in truth}
+    choice = choose_generator(["a", "b"], make_groups(200), measure, "a", people=people)
+    assert choice.gain is not None
+    assert choice.gain.verdict == "loses"
+    assert choice.reason.startswith("b loses −")
+    assert "; by the judge alone +" in choice.reason
+
+
 def test_the_gain_that_chose_is_greater_on_average_than_the_one_measured() -> None:
     gains = [
         choose_from_table(NAMES, make_table([0.5] * 6, 80, seed), make_groups(80), ChoiceTerms(seed=seed)).gain
@@ -149,5 +164,7 @@ def test_what_cannot_be_chosen_from_says_what_to_do() -> None:
         choose_from_table(NAMES[:3], table[:, :10], make_groups(10))
     with pytest.raises(UsageError, match="Raise the limit"):
         choose_from_table(NAMES[:3], table, make_groups(60), ChoiceTerms(calls=10))
+    with pytest.raises(UsageError, match="holdout"):
+        choose_from_table(NAMES[:2], table[:2], make_groups(60), ChoiceTerms(holdout=1.5))
     with pytest.raises(UnknownName):
         choose_generator(["a", "b"], make_groups(60), lambda *_: [], "x")

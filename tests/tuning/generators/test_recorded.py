@@ -99,10 +99,27 @@ def test_human_values_name_generator_and_trace(tmp_path: Path) -> None:
     table = tmp_path / "people.csv"
     table.write_text("generator,trace,groundedness\nold,1,0.5\n", encoding="utf-8")
     assert read_human_table(table, "groundedness", ["old"]) == {"old": {"1": 0.5}}
-    with pytest.raises(InputError, match="row 1"):
+    with pytest.raises(InputError, match="line 2: the column token_f1"):
         read_human_table(table, "token_f1", ["old"])
     with pytest.raises(InputError, match="one of new"):
         read_human_table(table, "groundedness", ["new"])
+
+
+@pytest.mark.parametrize("value", ["7", "-3", "nan", "inf"])
+def test_human_values_lie_in_the_range_of_the_metric(tmp_path: Path, value: str) -> None:
+    table = tmp_path / "people.csv"
+    table.write_text(f"generator,trace,groundedness\nold,1,0.5\nold,2,{value}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"line 3: groundedness is {value}, and lies in \[0, 1\]"):
+        read_human_table(table, "groundedness", ["old"])
+
+
+@pytest.mark.parametrize("holdout", ["0", "1", "1.5", "nan"])
+def test_a_holdout_outside_0_and_1_is_refused_with_two_generators(tmp_path: Path, holdout: str) -> None:
+    paths = [
+        write_answers(tmp_path / f"{name}.jsonl", [answer(str(at), at, f"at {name}") for at in range(40)])
+        for name in ("nine", "ten")
+    ]
+    assert run_command(["generator", "choose", *paths, "-m", "exact_match", "--holdout", holdout]) == 2
 
 
 def write_answers(path: Path, traces: list[Trace]) -> str:

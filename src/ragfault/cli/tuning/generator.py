@@ -49,7 +49,13 @@ def add_choice_options(function: F) -> F:
                 metavar="BOUND",
                 help="Constraint on cost, latency, latency_p95 or tokens of an answer (<=). Repeatable.",
             ),
-            click.option("--holdout", default=0.5, show_default=True, help="Share of the questions that measure."),
+            click.option(
+                "--holdout",
+                type=click.FloatRange(0, 1, min_open=True, max_open=True),
+                default=0.5,
+                show_default=True,
+                help="Share of the questions that measure.",
+            ),
             click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the split."),
             click.option("--force", is_flag=True, help="Replace an earlier result in OUT."),
         )

@@ -94,6 +94,8 @@ def choose_generator(
     """
     if present not in names:
         raise UnknownName("generator", present, names)
+    if not 0 < terms.holdout < 1:
+        raise UsageError(f"holdout is between 0 and 1, got {terms.holdout}.")
     parts = split_positions(groups, terms.holdout if len(names) > 2 or search is not None else None, terms.seed)
     race = search(parts) if search is not None else _race_selection(names, parts, measure, terms)
     chosen = race.chosen if race is not None else next(name for name in names if name != present)
@@ -143,8 +145,6 @@ def split_positions(groups: Sequence[str], holdout: float | None, seed: int) -> 
         raise InputError(f"{len(groups):,} questions have answers, and at least {MIN_QUESTIONS} are needed.")
     if holdout is None:
         return QuestionParts((), tuple(range(len(groups))))
-    if not 0 < holdout < 1:
-        raise UsageError(f"holdout is between 0 and 1, got {holdout}.")
     members: dict[str, list[int]] = {}
     for at, group in enumerate(groups):
         members.setdefault(group, []).append(at)
@@ -211,8 +211,6 @@ def _decide(
     if gain is None:
         others = "" if race is None or not race.undecided else f"; not told apart from it: {', '.join(race.undecided)}"
         return present, f"{present} led the race on the questions that chose{others}.", None
-    size = f"{format_interval(gain.difference, 3, signed=True)} {terms.metric}"
-    against = f"{size} against {present} on {gain.difference.n:,} held-out questions (p {format_p_value(gain.p)})"
     if control is not None and control.p <= CONTROL_ALPHA:
         gain = replace(gain, verdict="no gain shown")
         reason = (
@@ -224,12 +222,20 @@ def _decide(
     violation = find_violation(terms.bounds, measured[chosen])
     if violation is not None:
         return present, f"{chosen} does not keep to {violation} on the held-out questions.", gain
-    corrected = gain.human_correction.difference if gain.human_correction is not None else None
-    people = f"; by people {format_interval(corrected, 3, signed=True)}" if corrected is not None else ""
-    if gain.verdict == "gains":
-        return chosen, f"{chosen} gains {against}{people}.", gain
-    word = "loses" if gain.verdict == "loses" else "shows no gain:"
-    return present, f"{chosen} {word} {against}{people}.", gain
+    word = "shows no gain:" if gain.verdict == "no gain shown" else gain.verdict
+    return chosen if word == "gains" else present, f"{chosen} {word} {_describe_gain(gain, terms.metric)}.", gain
+
+
+def _describe_gain(gain: GeneratorGain, metric: str) -> str:
+    """Return the figures of a gain in words, the one that the verdict rests on first."""
+    alone, people = f"{format_interval(gain.difference, 3, signed=True)}", gain.human_correction
+    where = f"{metric} against {gain.alternative} on {gain.difference.n:,} held-out questions"
+    if people is None or people.difference is None or people.p is None:
+        return f"{alone} {where} (p {format_p_value(gain.p)})"
+    return (
+        f"{format_interval(people.difference, 3, signed=True)} {where}, corrected by people on {people.labelled:,} of "
+        f"them (p {format_p_value(people.p)}); by the judge alone {alone} (p {format_p_value(gain.p)})"
+    )
 
 
 def limit_calls(share: float, generators: int, questions: int, holdout: float, repetitions: int = 1) -> int | None:

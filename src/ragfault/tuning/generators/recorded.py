@@ -220,27 +220,32 @@ def read_human_table(path: str | Path, metric: str, names: Sequence[str]) -> dic
     """Read human values of a metric: generator → trace id → value, from JSON Lines or CSV.
 
     Columns: `generator`, `trace` (or `id`), and one named as the metric. Raises InputError where it cannot be read, a
-    column is missing, a generator is not among the `names`, or a value is no number.
+    column is missing, a generator is not among the `names`, or a value is no number in the range of the metric.
     """
     place = Path(path)
     try:
         text = place.read_text(encoding="utf-8")
-        rows = list(csv.DictReader(text.splitlines())) if place.suffix == ".csv" else [
-            json.loads(line) for line in text.splitlines() if line.strip()
+        table = csv.DictReader(text.splitlines())
+        rows = [(table.line_num, row) for row in table] if place.suffix == ".csv" else [
+            (number, json.loads(line)) for number, line in enumerate(text.splitlines(), 1) if line.strip()
         ]  # fmt: skip
     except OSError as error:
         raise InputError(f"cannot read {place}: {error.strerror}.") from None
     except ValueError as error:
         raise InputError(f"{place} is neither JSON Lines nor CSV: {error}.") from None
+    low, high = parse_generation_metric(metric).range
     values: dict[str, dict[str, float]] = {}
-    for number, row in enumerate(rows, 1):
+    for number, row in rows:
         trace = row.get("trace") or row.get("id")
         if row.get("generator") not in names or trace is None:
             raise InputError(
-                f"{place}, row {number}: `generator` is one of {', '.join(names)}, and `trace` the id of its answer."
+                f"{place}, line {number}: `generator` is one of {', '.join(names)}, and `trace` the id of its answer."
             )
         try:
-            values.setdefault(row["generator"], {})[str(trace)] = float(row[metric])
+            value = float(row[metric])
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"{place}, row {number}: the column {metric} holds a number.") from None
+            raise InputError(f"{place}, line {number}: the column {metric} holds a number.") from None
+        if not low <= value <= high:
+            raise InputError(f"{place}, line {number}: {metric} is {value:g}, and lies in [{low:g}, {high:g}].")
+        values.setdefault(row["generator"], {})[str(trace)] = value
     return values
