@@ -191,10 +191,9 @@ def rate_versions(preferences: Sequence[Preference], *, resamples: int = 1000, s
     """Rate versions by preferences: Bradley–Terry strengths with 95 % intervals over queries.
 
     The strongest is preferred where its interval lies above one half and, on its own comparisons with the next one, a
-    permutation test that holds whatever the advantage of the first has p ≤ 0.05.
-    Of comparisons that all agree, half in each order, that takes 14.
-    An
-    interval is the wider of the bootstrap's and Student's t with the curvature of the fit.
+    permutation test that holds whatever the advantage of the first has p ≤ 0.05. Of comparisons that all agree, half in
+    each order, that takes 14. An interval is the wider of the bootstrap's and Student's t with the curvature of the
+    fit.
 
     The advantage of being shown first is estimated with them where some pair of versions was shown in both orders;
     else it cannot be told from a preference, and none is claimed. Raises InputError where versions fall into groups
