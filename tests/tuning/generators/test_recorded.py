@@ -151,7 +151,10 @@ def test_ids_that_name_several_questions_do_not_join_answers() -> None:
     assert joined.repetitions == 1
 
 
-def test_two_generators_are_marked_on_the_frontier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_generators_are_marked_on_the_frontier(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     paths = [
         write_answers(
             tmp_path / f"{name}.jsonl",
