@@ -8,7 +8,7 @@ import pytest
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.tuning.generators import AnswerOutcome, ChoiceTerms, choose_from_table, choose_generator, replay_null
 from ragfault.tuning.generators.choice import limit_calls
-from ragfault.tuning.generators.proof import estimate_noise
+from ragfault.tuning.generators.proof import estimate_noise, measure_gain
 from ragfault.tuning.generators.race import race_generators
 from ragfault.tuning.results import Bound
 
@@ -168,3 +168,10 @@ def test_what_cannot_be_chosen_from_says_what_to_do() -> None:
         choose_from_table(NAMES[:2], table[:2], make_groups(60), ChoiceTerms(holdout=1.5))
     with pytest.raises(UnknownName):
         choose_generator(["a", "b"], make_groups(60), lambda *_: [], "x")
+
+
+def test_the_interval_of_a_gain_stays_within_the_range_of_differences() -> None:
+    measured = {name: [[AnswerOutcome(value=value)]] * 40 for name, value in (("good", 1.0), ("bad", 0.0))}
+    gain = measure_gain(("good", "bad"), measured, [str(at) for at in range(40)], None, (0.0, 1.0), seed=0)
+    assert gain.difference.mean == gain.difference.high == 1.0
+    assert gain.verdict == "gains"

@@ -193,8 +193,7 @@ def _run_control(
     values = control(present, positions)
     if values is None:
         return None
-    low, high = terms.limits
-    difference = paired_difference(*values, keys, bounds=(low - high, high - low), seed=terms.seed)
+    difference = paired_difference(*values, keys, bounds=terms.limits, seed=terms.seed)
     return ControlTest(difference=difference, p=sign_flip_test(*values, keys, seed=terms.seed).p)
 
 

@@ -78,8 +78,7 @@ def measure_gain(
     """
     chosen, alternative = names
     before, after = average_repetitions(measured[alternative]), average_repetitions(measured[chosen])
-    span = limits[1] - limits[0]
-    difference = paired_difference(before, after, groups, bounds=(-span, span), seed=seed)
+    difference = paired_difference(before, after, groups, bounds=limits, seed=seed)
     p = sign_flip_test(before, after, groups, seed=seed).p
     correction = None if people is None else _correct_by_people((before, after), people, groups, limits)
     mean, decisive = difference.mean, p
