@@ -153,6 +153,11 @@ def test_an_answer_that_cannot_be_read_is_not_passed_on(raw: bytes) -> None:
     assert raw not in content
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_completion_without_a_choice_is_502(stream: bool) -> None:
+    assert post(Endpoint(raw=b'{"choices": []}'), stream=stream)[0] == 502
+
+
 def test_a_failed_retrieval_is_502_and_tells_the_client_nothing_of_its_error() -> None:
     def retrieve(query: str) -> Sequence[str]:
         raise ConnectionError("password=hunter2 at db.internal")

@@ -112,6 +112,8 @@ class GuardMiddleware:
         try:
             completion = json.loads(content)
             decisions = await decide_choices(self.guard, checked, completion)
+            if not completion["choices"]:
+                raise ValueError("it has no choice")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             await send_refusal(send, 502, f"no completion: {type(error).__name__}: {error}")
             return
