@@ -22,7 +22,6 @@ import numpy as np
 from benchmarks.step_faults import write_table
 
 from ragfault.analysis import diagnose_run
-from ragfault.analysis.conversations import judge_turn
 from ragfault.evaluation import evaluate
 from ragfault.judges import load_judge
 from ragfault.judges.assembly import observe_traces
@@ -117,7 +116,7 @@ def count_states(traces: Iterable[Trace], judge: str) -> dict[str, int]:
     """Count what is said of the turns."""
     with tempfile.TemporaryDirectory() as folder:
         run = evaluate(list(traces), Path(folder) / "run", judge=judge)
-        states = [judge_turn(diagnosis) for diagnosis in diagnose_run(run)]
+        states = [item.assessment.outcome if item.assessment else "cannot tell" for item in diagnose_run(run)]
     return {state: states.count(state) for state in ("right", "wrong", "cannot tell")}
 
 
