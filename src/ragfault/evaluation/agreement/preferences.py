@@ -10,14 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from ragfault.errors import MAX_BAD_LINES_SHOWN, InputError
+from ragfault.evaluation.label_rows import read_label_rows
 from ragfault.io.atomic_files import write_atomically
-from ragfault.io.formats.tables import escape_formula, unescape_formula
+from ragfault.io.formats.tables import escape_formula
 from ragfault.io.runs import AnyRun, open_run
 from ragfault.stats import BootstrapEstimate, bootstrap_estimates, t_quantile
 from ragfault.stats.bootstrap import FloatArray
@@ -25,7 +25,6 @@ from ragfault.stats.preferences import compute_preference_p, estimate_covariance
 
 OUTCOMES = {"1": 1.0, "first": 1.0, "2": 0.0, "second": 0.0, "tie": 0.5, "both": 0.5, "neither": 0.5, "equal": 0.5}
 MAX_P = 0.05
-MAX_CELL = 2**31 - 1
 SHEET_COLUMNS = ("id", "query", "answer_1", "answer_2", "winner", "first", "second")
 
 
@@ -95,20 +94,14 @@ def read_preferences(path: str | Path) -> list[Preference]:
     """Read preferences: columns `id` (or `query`), `first`, `second` and `winner`; `by` names people.
 
     `first` and `second` name versions in the order shown; `winner` is 1 or 2 (always the
-    place), tie, or the version's name. A file that
-    ends in .csv is CSV, any other JSON Lines. Raises InputError for other lines, and for a file without any; rows of a
-    sheet whose `winner` is still empty are left out.
+    place), tie, or the version's name. The file is read as
+    `read_label_rows` does. Raises InputError for other lines, and for a file without any; rows of a sheet whose
+    `winner` is still empty are left out.
     """
     place = Path(path)
-    try:
-        text = place.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read {place}: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{place} is not UTF-8.") from None
     preferences: list[Preference] = []
     bad_lines: list[str] = []
-    for number, row in _iterate_rows(text, is_csv=place.suffix.lower() == ".csv"):
+    for number, row in read_label_rows(place):
         result = row if isinstance(row, str) else _convert_row(row)
         if isinstance(result, str):
             bad_lines.append(f"  row {number}: {result}")
@@ -120,23 +113,6 @@ def read_preferences(path: str | Path) -> list[Preference]:
     if not preferences:
         raise InputError(f"{place} holds no preference. Write id, first, second and winner (1, 2 or tie) in each row.")
     return preferences
-
-
-def _iterate_rows(text: str, *, is_csv: bool) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
-    if is_csv:
-        csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL))
-        reader = enumerate(csv.DictReader(io.StringIO(text, newline="")), 1)
-        yield from (
-            (number, {name: unescape_formula(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
-            for number, row in reader
-        )
-        return
-    for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
-        try:
-            row = msgspec.json.decode(line)
-        except (msgspec.DecodeError, RecursionError) as error:
-            row = f"it is not JSON: {error}"
-        yield number, row if isinstance(row, dict | str) else "it is no object"
 
 
 def _convert_row(row: Mapping[str, Any]) -> Preference | str | None:
@@ -161,8 +137,8 @@ def write_preference_sheet(first: AnyRun, second: AnyRun, path: str | Path, *, l
     """Write a CSV sheet of the queries that two runs answer differently, to be filled in by people; return its rows.
 
     Each row shows the two answers in an order drawn at random, and the versions in the last columns, which are better
-    hidden from whoever judges. A cell that a spreadsheet would run as a formula begins with an
-    apostrophe. Raises InputError where no query has two different answers.
+    hidden from whoever judges. A cell that a spreadsheet would run as a formula begins with an apostrophe. Raises
+    InputError where no query has two different answers.
     """
     runs = [open_run(first), open_run(second)]
     answers = [{trace.id: trace for trace in run.traces() if (trace.answer or "").strip()} for run in runs]

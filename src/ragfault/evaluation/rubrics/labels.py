@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from ragfault.errors import MAX_BAD_LINES_SHOWN, InputError
+from ragfault.evaluation.label_rows import read_label_rows
 
 TRACE_COLUMNS = ("trace", "id")
 
@@ -35,15 +33,9 @@ def read_rubric_labels(path: str | Path) -> list[RubricLabel]:
     first, and for a file without any.
     """
     place = Path(path)
-    try:
-        text = place.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read {place}: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{place} is not UTF-8.") from None
     labels: list[RubricLabel] = []
     bad_lines: list[str] = []
-    for number, row in _iterate_rows(text, is_csv=place.suffix.lower() == ".csv"):
+    for number, row in read_label_rows(place):
         label = row if isinstance(row, str) else _convert_row(row)
         if isinstance(label, str):
             bad_lines.append(f"  line {number}: {label}")
@@ -55,21 +47,6 @@ def read_rubric_labels(path: str | Path) -> list[RubricLabel]:
     if not labels:
         raise InputError(f"{place} holds no label. Write trace, rubric and value for each answer.")
     return labels
-
-
-def _iterate_rows(text: str, *, is_csv: bool) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
-    """Yield number and content of each row, or why it is none."""
-    if is_csv:
-        yield from enumerate(csv.DictReader(io.StringIO(text)), 2)
-        return
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                row = msgspec.json.decode(line)
-            except (msgspec.DecodeError, RecursionError) as error:
-                yield number, f"it is not JSON: {error}"
-                continue
-            yield number, row if isinstance(row, dict) else "it is no object"
 
 
 def _convert_row(row: Mapping[str, Any]) -> RubricLabel | str:

@@ -1,0 +1,57 @@
+"""Rows of a file that people filled in: CSV as a spreadsheet saves it, or JSON Lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ragfault.errors import InputError
+from ragfault.io.formats.tables import unescape_formula
+
+MAX_CELL = 2**31 - 1
+
+
+def read_label_rows(path: str | Path) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    """Yield the number and the content of each row, or why it cannot be read; empty lines are no rows.
+
+    A file that ends in .csv is CSV, whose first row is the heading and whose second is number 2; any other is JSON
+    Lines, numbered by its lines. The apostrophe before what a spreadsheet would run as a formula is taken away. Raises
+    InputError for a file that cannot be opened or is not UTF-8.
+
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "labels.jsonl")
+    >>> _ = file.write_text('{"trace": "7", "value": 1}\\nnone\\n')
+    >>> [(number, type(row).__name__) for number, row in read_label_rows(file)]
+    [(1, 'dict'), (2, 'str')]
+    """
+    place = Path(path)
+    try:
+        text = place.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read {place}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{place} is not UTF-8.") from None
+    return _iterate_csv(text) if place.suffix.lower() == ".csv" else _iterate_json_lines(text)
+
+
+def _iterate_csv(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL))
+    for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), 2):
+        yield number, {name: unescape_formula(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
+
+
+def _iterate_json_lines(text: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = msgspec.json.decode(line)
+        except (msgspec.DecodeError, RecursionError) as error:
+            yield number, f"it is not JSON: {error}"
+        else:
+            yield number, row if isinstance(row, dict) else "it is no object"
