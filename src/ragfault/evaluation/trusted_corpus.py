@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from ragfault.errors import UsageError
 from ragfault.io.documents import read_documents
 from ragfault.judges.assembly import observe_traces
+from ragfault.judges.metering import MeteredWrapper
 from ragfault.protocols import Judge, MeteredJudge, VerdictKind
-from ragfault.records import Chunk, ClaimVerdict, Trace, TruthVerdict, Usage, Verdicts
+from ragfault.records import Chunk, ClaimVerdict, Trace, TruthVerdict, Verdicts
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Query
 from ragfault.retrieval.pipeline_config import PipelineConfig, build_index
@@ -98,22 +99,8 @@ class TrustedJudge:
         return Trace(id=trace.id, query=trace.query, answer=trace.answer, chunks=tuple(passages.values()))
 
 
-class TrustedMeteredJudge(TrustedJudge):
+class TrustedMeteredJudge(MeteredWrapper, TrustedJudge):
     """Judge that costs money, with a trusted corpus: each answer is judged twice."""
-
-    def __init__(self, judge: MeteredJudge, index: ChunkIndex, passages: int = PASSAGES_PER_CLAIM) -> None:
-        super().__init__(judge, index, passages)  # type: ignore[arg-type]
-        self._metered = judge
-
-    def begin(self, budget_id: str, *, fresh: bool) -> None:
-        self._metered.begin(budget_id, fresh=fresh)
-
-    @property
-    def usage(self) -> Usage:
-        return self._metered.usage
-
-    def end(self) -> None:
-        self._metered.end()
 
 
 def trust_corpus(judge: Judge, place: str | Path | ChunkIndex | None) -> Judge:

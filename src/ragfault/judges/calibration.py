@@ -13,8 +13,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, UsageError
+from ragfault.judges.metering import MeteredWrapper
 from ragfault.protocols import Judge, MeteredJudge, VerdictKind
-from ragfault.records import ClaimVerdict, Trace, Usage, Verdicts
+from ragfault.records import ClaimVerdict, Trace, Verdicts
 
 MAX_FILE_SIZE = 1_000_000
 """Bytes that a calibration file has at most; a real one has about a thousand."""
@@ -214,22 +215,8 @@ class CalibratedJudge:
         return [calibrate_verdicts(verdicts, self._calibration) for verdicts in self._judge.observe(traces)]
 
 
-class CalibratedMeteredJudge(CalibratedJudge):
+class CalibratedMeteredJudge(MeteredWrapper, CalibratedJudge):
     """A calibrated judge that costs money."""
-
-    def __init__(self, judge: MeteredJudge, calibration: JudgeCalibration) -> None:
-        super().__init__(judge, calibration)  # type: ignore[arg-type]
-        self._metered = judge
-
-    def begin(self, budget_id: str, *, fresh: bool) -> None:
-        self._metered.begin(budget_id, fresh=fresh)
-
-    @property
-    def usage(self) -> Usage:
-        return self._metered.usage
-
-    def end(self) -> None:
-        self._metered.end()
 
 
 def wrap_judge(judge: Judge, calibration: str | Path | JudgeCalibration | None) -> Judge:
