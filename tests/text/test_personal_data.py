@@ -24,6 +24,14 @@ SCAN = make_scanner("personal_data", {})
         ("SSN: 078.05.1120", "ssn", "078.05.1120"),
         ("my social security number is 078 05 1120", "ssn", "078 05 1120"),
         ("card 4111  1111  1111  1111", "card", "4111  1111  1111  1111"),
+        ("please block my card 580099887763 today", "card", "580099887763"),
+        ("her cc is 9400 1122 3344 5568", "card", "9400 1122 3344 5568"),
+        ("Phone:\n41-52-63-74", "phone", "41-52-63-74"),
+        ("nobody is answering at 61 234 550", "phone", "61 234 550"),
+        ("Desk: 415-555-0142x318", "phone", "415-555-0142x318"),
+        ("415-555-0142 ext. 31", "phone", "415-555-0142 ext. 31"),
+        ("call 366 0548 (Fax)", "phone", "366 0548"),
+        ("366 0548-Fax", "phone", "366 0548"),
     ],
 )
 def test_a_value_is_a_span_of_its_kind(text: str, kind: str, value: str) -> None:
@@ -34,6 +42,9 @@ def test_a_value_is_a_span_of_its_kind(text: str, kind: str, value: str) -> None
     "text",
     [
         "version 1.2.3.4",
+        "parcel 580099887763 today",
+        "the office 4120033 has",
+        "7654321 mobile customers",
         "v2.0.0.1",
         "std::map<a::b>",
         "add::fade",

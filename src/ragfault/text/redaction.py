@@ -117,7 +117,7 @@ def _detect_emails(text: str) -> Iterator[SensitiveSpan]:
 
 DIGIT_SEPARATOR = "[ \u00a0\u202f.\u2010\u2011\u2013-]"
 """Characters between groups of digits."""
-DIGIT_RUN = re.compile(rf"(?<![\w~])(?<![0-9][.+/-])[2-6][0-9]{{2,}}(?>(?:{DIGIT_SEPARATOR}{{0,2}}[0-9]+)*)(?![\w~])")
+DIGIT_RUN = re.compile(rf"(?<![\w~])(?<![0-9][.+/-])[1-9][0-9]{{2,}}(?>(?:{DIGIT_SEPARATOR}{{0,2}}[0-9]+)*)(?![\w~])")
 DIGIT_GROUP = re.compile(r"[0-9]+")
 CARD_GROUPINGS = {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3)}
 """Digit groups of printed card numbers."""
@@ -126,9 +126,13 @@ SEVEN_DIGITS = re.compile(r"[0-9](?:[ \u00a0\u202f.()/\u2010\u2011\u2013-]{0,3}[
 CARD_NUMBER = re.compile(
     r"4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}"
     r"|3(?:0[0-5]|[68]\d)\d{11}|35(?:2[89]|[3-8]\d)\d{12,15}|6(?:011|4[4-9]\d|5\d\d)\d{12,15}|62\d{14,17}"
-    r"|(?:50|5[6-8]|6[37])\d{11,17}"
+    r"|(?:2131|1800)\d{11}|(?:50|5[6-8]|6[37])\d{11,17}"
 )
 """Card numbers in use, by prefix and length."""
+CARD_CUE = re.compile(
+    r"\b(?:cards?|cc|visa|master[ ]?card|amex|maestro|karte|carte|tarjeta|carta)\b[^\d\n]{0,20}$", re.IGNORECASE
+)
+"""Words before a number that is a card number whatever its prefix."""
 
 
 def _detect_cards(text: str) -> Iterator[SensitiveSpan]:
@@ -137,7 +141,7 @@ def _detect_cards(text: str) -> Iterator[SensitiveSpan]:
     for match in DIGIT_RUN.finditer(text):
         groups = list(DIGIT_GROUP.finditer(text, match.start(), match.end()))
         digits = "".join(group[0] for group in groups) if len(groups) < 9 else ""
-        if _is_card_number(digits):
+        if _is_card_number(digits) or _is_cued_card(text, match.start(), digits):
             yield SensitiveSpan(match.start(), match.end(), "card", digits)
         elif len(groups) > 1:
             yield from _detect_grouped_cards(groups)
@@ -168,6 +172,12 @@ def _is_card_number(digits: str) -> bool:
     return CARD_NUMBER.fullmatch(digits) is not None and len(set(digits)) > 1 and passes_luhn_check(digits)
 
 
+def _is_cued_card(text: str, start: int, digits: str) -> bool:
+    """Return whether a number with a right check digit follows words for a card."""
+    plausible = 12 <= len(digits) <= 19 and len(set(digits)) > 1 and passes_luhn_check(digits)
+    return plausible and CARD_CUE.search(text[max(0, start - 40) : start]) is not None
+
+
 def passes_luhn_check(digits: str) -> bool:
     """Return whether the last digit is the check digit of those before it (ISO/IEC 7812-1).
 
@@ -182,7 +192,7 @@ PHONE_SEPARATOR = "[ \u00a0\u202f./\u2010\u2011\u2013-]"
 PHONE_START = r"(?:(?<![\w~])|(?<=\\[nrt]))(?<![0-9][.+:/-])(?<![A-Za-z][/-])"
 NO_DIGIT_BEFORE = r"(?<![0-9][ \u00a0])"
 """Neither digits, words or masks adjoin the number, nor a group that it may continue."""
-PHONE_END = r"(?![\w~])(?![./-][0-9])"
+PHONE_END = r"(?:[ ]?(?:x|ext\.?)[ ]?[0-9]{1,6})?(?![\w~])(?![./-][0-9])"
 PHONE_PATTERNS = (
     re.compile(
         rf"{PHONE_START}(?:\+|{NO_DIGIT_BEFORE}00[ ]?(?=[1-9][0-9]{{0,2}}{PHONE_SEPARATOR}))[ (]{{0,2}}[1-9]"
@@ -197,12 +207,20 @@ PHONE_PATTERNS = (
     ),
 )
 """International numbers; North American ones; national ones with a leading 0."""
-PHONE_AFTER_CUE = re.compile(
-    r"\b(?:tel(?:efono?|ephone|éfono)?|phone|mobile?|cell|fax|call(?: me)?(?: at| on)?|dial|ring|whatsapp|sms|handy"
-    rf"|tél)\b[^\d\n+(]{{0,16}}(\+?\(?[0-9](?:[()]?{PHONE_SEPARATOR}{{0,2}}[()]?[0-9]){{6,14}}){PHONE_END}",
-    re.IGNORECASE,
+ANY_PHONE = rf"(\+?\(?[0-9](?:[()]?{PHONE_SEPARATOR}{{0,2}}[()]?[0-9]){{6,14}})"
+CUED_PHONE_PATTERNS = (
+    re.compile(
+        r"\b(?:tel(?:efono?|ephone|éfono)?|phone|mobile?|cell|fax|call(?: me)?(?: at| on)?|dial|ring|whatsapp|sms|handy"
+        r"|tél|desk(?=:)|office(?=:)|(?:answer(?:s|ed|ing)?|(?:contact|reach(?:ed|able)?)(?: \w{2,4})?)"
+        r" (?:at|on|under))"
+        rf"\b[^\d\n+(]{{0,16}}\n?[ ]{{0,4}}{ANY_PHONE}{PHONE_END}",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"{PHONE_START}{ANY_PHONE}(?=[ ]?[-–(][ ]?(?:office|fax|mobile|cell|home|desk|phone)\b)", re.IGNORECASE
+    ),
 )
-"""Any digits after a word such as "phone"."""
+"""Any digits after a word such as "phone", or before one: 366 0548-Fax."""
 OTHER_NUMBER_CUE = re.compile(
     r"(?:\b(?:order|invoice|ticket|part|serial|item|sku|article|art|ref|reference|isbn|issn|ean|version|account|iban"
     r"|tracking|case|batch|customer|doi|patent|build|rechnung|bestellung)\b[\s.:#-]{0,3}"
@@ -220,10 +238,10 @@ DECIMAL_NUMBER = re.compile(r"\+?\d+\.\d+")
 def _detect_phones(text: str) -> Iterator[SensitiveSpan]:
     if SEVEN_DIGITS.search(text) is None:
         return
-    for number, pattern in enumerate((*PHONE_PATTERNS, PHONE_AFTER_CUE)):
-        cued = pattern is PHONE_AFTER_CUE
+    for number, pattern in enumerate((*PHONE_PATTERNS, *CUED_PHONE_PATTERNS)):
+        cued = number >= len(PHONE_PATTERNS)
         for match in pattern.finditer(text):
-            start, end = match.span(1) if cued else match.span()
+            start, end = match.start(1) if cued else match.start(), match.end()
             if digits := _parse_phone(text, start, end, national=number > 0 and not cued):
                 yield SensitiveSpan(start, end, "phone", digits, cued)
 
