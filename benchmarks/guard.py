@@ -45,7 +45,7 @@ outcome = "fix"
 [rails.personal_data]
 outcome = "flag"
 """
-CHUNKS, WORDS = 5, 150
+CHUNKS, WORDS, ROUNDS = 5, 150, 5
 
 
 def load_answers(data: Path, retained: Path, task: str) -> list[RatedAnswer]:
@@ -160,19 +160,27 @@ def measure_latency() -> None:
         )
         for n, trace in enumerate(recorded[:40])
     ]  # fmt: skip
-    for name, policy in (("six rails", POLICY), ("without groundedness", POLICY.replace("[rails.groundedness]\n", ""))):
-        asyncio.run(time_decisions(name, Guard(parse_policy(policy)), traces))
+    rounds = [[number_chunks(trace, number) for trace in traces] for number in range(ROUNDS + 1)]
+    for kind, requests in (("new passages", rounds), ("passages seen before", [traces] * (ROUNDS + 1))):
+        for name, policy in (("six rails", POLICY), ("scanners alone", POLICY.replace("[rails.groundedness]\n", ""))):
+            asyncio.run(time_decisions(f"{name}, {kind}", Guard(parse_policy(policy)), requests))
 
 
-async def time_decisions(name: str, guard: Guard, traces: Sequence[Trace]) -> None:
+def number_chunks(trace: Trace, number: int) -> Trace:
+    """Give each chunk of a trace a text of its own."""
+    chunks = (replace(chunk, text=f"{chunk.text} No. {number}-{trace.id}-{chunk.id}") for chunk in trace.chunks or ())
+    return replace(trace, chunks=tuple(chunks))
+
+
+async def time_decisions(name: str, guard: Guard, rounds: Sequence[Sequence[Trace]]) -> None:
     """Print wall and processor time of decisions; the first round is not counted."""
     walls, processors = [], []
-    for trace in [*traces, *(traces[n % len(traces)] for n in range(5 * len(traces)))]:
+    for trace in (trace for traces in rounds for trace in traces):
         wall, processor = time.perf_counter(), time.process_time()
         await guard.decide_async(trace)
         walls.append(1000 * (time.perf_counter() - wall))
         processors.append(1000 * (time.process_time() - processor))
-    walls, processors = walls[len(traces) :], processors[len(traces) :]
+    walls, processors = walls[len(rounds[0]) :], processors[len(rounds[0]) :]
     print(
         f"{name}: {np.median(walls):.1f} ms, p95 {np.quantile(walls, 0.95):.1f} ms; "
         f"processor {np.median(processors):.1f} ms, p95 {np.quantile(processors, 0.95):.1f} ms"

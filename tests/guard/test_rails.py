@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from ragfault.guard.rails import Aggregation, Outcome, Rail, RailCheck, Stage, run_stage, run_sync
+from ragfault.guard.rails import MAX_QUICK, Aggregation, Outcome, Rail, RailCheck, Stage, run_stage, run_sync
 from ragfault.records import Trace
 
 TRACE = Trace(id="1", query="When?", answer="At ten.")
@@ -70,6 +71,39 @@ def test_a_rail_that_fails_open_passes_and_is_counted(fault: Callable[..., Any])
     assert decision.outcome == "pass"
     assert decision.results[0].failed
     assert decision.results[0].reason
+
+
+@pytest.mark.parametrize("fault", [raise_error, return_nothing, fix_nothing, invent_outcome, leave])
+def test_a_quick_rail_that_fails_holds_back(fault: Callable[..., Any]) -> None:
+    broken = Rail(name="broken", check=fault, stages=("output",), quick=True)
+    decision = run_sync(run_stage([make_rail("pass", quick=True), broken], TRACE, "output"))
+    assert decision.outcome == "block"
+    assert [result.failed for result in decision.results] == [False, True]
+
+
+def test_a_quick_rail_that_takes_longer_than_its_time_has_failed() -> None:
+    def dawdle(trace: Trace, stage: Stage) -> RailCheck:
+        time.sleep(0.05)
+        return RailCheck("pass")
+
+    decision = run_sync(
+        run_stage([Rail(name="slow", check=dawdle, stages=("output",), timeout=0.01, quick=True)], TRACE, "output")
+    )
+    assert decision.outcome == "block"
+    assert "no answer in time" in decision.reason
+
+
+@pytest.mark.parametrize(("words", "is_inline"), [(10, True), (MAX_QUICK, False)])
+def test_a_quick_rail_runs_in_the_event_loop_unless_the_texts_are_long(words: int, is_inline: bool) -> None:
+    threads = []
+
+    def check(trace: Trace, stage: Stage) -> RailCheck:
+        threads.append(threading.get_ident())
+        return RailCheck("pass")
+
+    trace = Trace(id="1", query="When?", answer="ten " * words)
+    run_sync(run_stage([Rail(name="quick", check=check, stages=("output",), quick=True)], trace, "output"))
+    assert (threads == [threading.get_ident()]) is is_inline
 
 
 def test_a_rail_that_has_not_answered_by_the_deadline_has_failed() -> None:

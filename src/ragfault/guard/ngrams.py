@@ -19,11 +19,14 @@ SIZES = (3, 4, 5, 6)
 BUCKETS = 1 << 16
 MAX_BYTES = 200_000
 """Bytes of a text that are read."""
+ROUNDING = 1e-4
+"""Unit of a probability."""
 MAX_SENTENCE = 400
 """Characters of a sentence; longer ones are cut between words."""
+BASE = np.uint32(257)
+PADDING = bytes(SIZES[-1])
 FACTOR = np.uint32(2_654_435_761)
 BOUNDARY = re.compile(r"(?<=[.!?;:])\s+|\s*[\n\r|]+\s*")
-SPACES = re.compile(r"\s+")
 
 ClassifierName = Literal["injection", "jailbreak", "toxicity"]
 
@@ -74,28 +77,29 @@ def hash_ngrams(sentences: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.in
 
     A sentence is read in lower case between two marks, so that its first and last words are n-grams of their own.
     """
-    encoded = [f"\x02{SPACES.sub(' ', sentence).strip().lower()}\x03".encode() for sentence in sentences]
-    data = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.uint32)
-    owner = np.repeat(np.arange(len(encoded)), [len(part) for part in encoded])
-    buckets, owners = [], []
-    code = np.zeros(data.size, dtype=np.uint32)
-    for size in range(1, SIZES[-1] + 1):
-        length = data.size - size + 1
-        if length < 1:
-            break
-        code = code[:length] * np.uint32(257) + data[size - 1 :]
-        if size in SIZES:
-            inside = owner[:length] == owner[size - 1 :]
-            mixed = (code[inside] ^ np.uint32(size * 40_503)) * FACTOR
-            buckets.append(mixed >> np.uint32(16))
-            owners.append(owner[:length][inside])
-    if not buckets:
-        return np.zeros(0, np.uint32), np.zeros(0, np.intp)
-    return np.concatenate(buckets), np.concatenate(owners)
+    encoded = [f"\x02{' '.join(sentence.split()).lower()}\x03".encode() for sentence in sentences]
+    lengths = [len(part) for part in encoded]
+    data = np.frombuffer(b"".join((*encoded, PADDING)), dtype=np.uint8).astype(np.uint32)
+    size = data.size - len(PADDING)
+    owner = np.arange(len(encoded)).repeat(lengths)
+    room = np.cumsum(lengths)[owner] - np.arange(size)
+    mixed = np.empty((len(SIZES), size), dtype=np.uint32)
+    code = data[:size].copy()
+    for length in range(2, SIZES[-1] + 1):
+        code *= BASE
+        code += data[length - 1 : length - 1 + size]
+        if length in SIZES:
+            np.bitwise_xor(code, np.uint32(length * 40_503), out=mixed[length - SIZES[0]])
+    mixed *= FACTOR
+    mixed >>= np.uint32(16)
+    inside = room >= np.array(SIZES)[:, None]
+    return mixed[inside], np.broadcast_to(owner, inside.shape)[inside]
 
 
-def score_sentences(classifier: NgramClassifier, text: str, *, as_one: bool = False) -> list[ScoredSentence]:
-    """Score every sentence of a text, or the whole text as one; nothing for an empty text."""
+def score_sentences(
+    classifier: NgramClassifier, text: str, *, as_one: bool = False, least: float = 0.0
+) -> list[ScoredSentence]:
+    """Score every sentence of a text, or the whole text as one, and return those of probability `least` or more."""
     text = text[:MAX_BYTES]
     spans = [(0, len(text))] if as_one and text else split_spans(text)
     if not spans:
@@ -104,8 +108,12 @@ def score_sentences(classifier: NgramClassifier, text: str, *, as_one: bool = Fa
     sums = np.bincount(owners, classifier.weights[buckets], minlength=len(spans))
     counts = np.bincount(owners, minlength=len(spans))
     odds = sums / np.sqrt(np.maximum(counts, 1)) + classifier.intercept
-    p = 1 / (1 + np.exp(-np.clip(odds, -30, 30)))
-    return [ScoredSentence(start, end, round(float(value), 4)) for (start, end), value in zip(spans, p, strict=True)]
+    scored = [
+        ScoredSentence(start, end, round(p, 4))
+        for (start, end), p in zip(spans, (1 / (1 + np.exp(-np.clip(odds, -30, 30)))).tolist(), strict=True)
+        if p > least - ROUNDING
+    ]
+    return [sentence for sentence in scored if sentence.p >= least]
 
 
 @lru_cache(maxsize=4)

@@ -19,7 +19,7 @@ from ragfault.guard.certificate import Certificate, read_certificate
 from ragfault.guard.decisions import SEVERITIES, DecisionSink, GuardDecision, emit_decision
 from ragfault.guard.policy import GROUNDEDNESS, GuardPolicy, RailSettings, load_policy
 from ragfault.guard.rails import Outcome, Rail, RailCheck, RailResult, Stage, StageDecision, run_stage, run_sync
-from ragfault.guard.scanners import Scanner, make_scanner
+from ragfault.guard.scanners import SCANNERS, Scanner, make_scanner
 from ragfault.guard.traffic import TrafficShift, TrafficWatcher, describe_inputs
 from ragfault.judges import DEFAULT_JUDGE, load_judge
 from ragfault.judges.answer_edits import SENTENCE_END, cut_unsupported
@@ -31,6 +31,9 @@ from ragfault.text.personal_data import Finding
 STAGES: tuple[Stage, ...] = ("input", "retrieval", "output")
 MASKED_KINDS = frozenset(("secrets", "personal_data", "links", "pattern", "presidio", "hidden"))
 """Kinds whose fix masks the finding; of the others a fix drops the chunk or cuts the sentence."""
+
+QUICK_KINDS = frozenset(SCANNERS) - {"pattern"}
+"""Scanners that take milliseconds; patterns of a policy may take any time."""
 
 
 class Guard:
@@ -255,7 +258,7 @@ class Guard:
             check = _make_scan(kind, settings.outcome, scan)
         return Rail(
             name=name, check=check, stages=self.policy.get_stages(name), timeout=settings.timeout, fail=settings.fail,
-            weight=settings.weight,
+            weight=settings.weight, quick=kind in QUICK_KINDS,
         )  # fmt: skip
 
     def _make_groundedness(self, settings: RailSettings) -> Callable[[Trace, Stage], RailCheck]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,12 +37,25 @@ def make_scanner(kind: str, options: Mapping[str, Any]) -> Scanner:
     return make(**options)
 
 
+MAX_REMEMBERED = 4_096
+"""Passages of which the findings are kept."""
+MAX_REMEMBERED_LENGTH = 4_000
+"""Characters of the longest of them."""
+
 # --- injections --------------------------------------------------------------------------------------------
 
 
 def _make_injection(threshold: float | None = None) -> Scanner:
-    """Scan passages for orders to a model: the patterns of the judge's check, then a classifier of sentences."""
-    return lambda text: [*_match_patterns(text), *_classify("injection", text, threshold, as_one=False)]
+    """Scan passages for orders to a model: the patterns of the judge's check, then a classifier of sentences.
+
+    Findings of the latest passages are kept: those of a corpus come again.
+    """
+
+    def scan(text: str) -> tuple[Finding, ...]:
+        return (*_match_patterns(text), *_classify("injection", text, threshold, as_one=False))
+
+    scan_again = lru_cache(MAX_REMEMBERED)(scan)
+    return lambda text: list((scan_again if len(text) <= MAX_REMEMBERED_LENGTH else scan)(text))
 
 
 def _match_patterns(text: str) -> list[Finding]:
@@ -58,8 +72,7 @@ def _classify(name: ClassifierName, text: str, threshold: float | None, *, as_on
     limit = classifier.threshold if threshold is None else threshold
     return [
         Finding(finding.start, finding.end, name, finding.p)
-        for finding in score_sentences(classifier, text, as_one=as_one)
-        if finding.p >= limit
+        for finding in score_sentences(classifier, text, as_one=as_one, least=limit)
     ]
 
 

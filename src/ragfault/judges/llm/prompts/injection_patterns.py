@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -17,32 +16,40 @@ class InjectionPattern(NamedTuple):
 
     kind: str
     regex: re.Pattern[str]
-    prefixes: tuple[str, ...]
-    """Literal beginnings: a text with none of them cannot match; empty where they cannot be derived."""
-    starts_word: bool = False
-    """True where a match can only begin with a word, and the word with one of the prefixes."""
+    signs: tuple[str, ...]
+    """Literals: a text with none of them cannot match; empty where they cannot be derived."""
+    prefixes: tuple[str, ...] = ()
+    """Literal beginnings, where a match can only begin with a word and the word with one of them; else empty."""
     excepted: bool = False
     """Whether the exceptions of orders to forget hold for it."""
 
     def list_matches(self, text: str, starts: Sequence[int]) -> Iterator[re.Match[str]]:
         """Yield the matches in a folded text; within an excepted one the search goes on.
 
-        `starts` are the offsets where a match may begin, in order; they are read where the pattern starts a word.
+        `starts` are the offsets where a match may begin, in order; they are read where the pattern has prefixes.
         """
         position = 0
-        while (match := self._search_next(text, starts, position)) is not None:
+        for start in starts if self.prefixes else ():
+            match = self.regex.match(text, start) if start >= position else None
+            if match is not None and not (self.excepted and _is_exception(text, match)):
+                yield match
+                position = max(match.end(), start + 1)
+        while not self.prefixes and (match := self.regex.search(text, position)) is not None:
             is_order = not (self.excepted and _is_exception(text, match))
             if is_order:
                 yield match
             position = max(match.end(), match.start() + 1) if is_order else match.start() + 1
 
-    def _search_next(self, text: str, starts: Sequence[int], position: int) -> re.Match[str] | None:
-        if not self.starts_word:
-            return self.regex.search(text, position)
-        left = range(bisect_left(starts, position), len(starts))
-        return next(filter(None, (self.regex.match(text, starts[number]) for number in left)), None)
 
-
+ATOM = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+"""Class of characters, or one character of a pattern."""
+LITERAL_RUN = re.compile(r"""(?:(?:[^\W_]|[ _<>/=:#"',~!-]|\\[|\[\](){}.*+?])(?![?*{]))+""")
+"""Characters that stand for themselves, each of them exactly once or, the last, more often."""
+ESCAPE = re.compile(r"\\(.)")
+QUANTIFIER = re.compile(r"(?:[?*+]|\{\d*,?\d*\})*")
+RARE_CHARACTERS = frozenset("<>[]{}|#=/")
+RARITY = 10
+"""A rare character is so many times rarer than others."""
 LITERAL_HEAD = re.compile(r"[^\W\d_](?:[^\W\d_]| (?=[^\W\d_]))*(?![?*{])")
 """Letters and spaces that stand for themselves."""
 FRAGMENT_NAME = re.compile(r"\{([a-z_]+)\}")
@@ -71,6 +78,44 @@ def _derive_prefixes(pattern: str) -> tuple[str, ...]:
     return tuple(prefixes)
 
 
+def _derive_signs(pattern: str) -> tuple[str, ...]:
+    """Derive literals of which every match of a pattern has one; none where there are none.
+
+    >>> _derive_signs(r"(?:^|\\n)[ \t]{0,4}(?:ai|bot)s? (?:notes?)?:|<\\|x?end"), _derive_signs(r"(?:say)?\\w+")
+    (('ai', 'bot', '<|'), ())
+    """
+    signs: list[str] = []
+    for alternative in _split_alternatives(pattern):
+        required = list(_list_required(alternative))
+        if not required:
+            return ()
+        signs += max(required, key=lambda literals: min(map(_rate_rarity, literals)))
+    return tuple(signs)
+
+
+def _rate_rarity(literal: str) -> int:
+    return sum(RARITY if character in RARE_CHARACTERS else 1 for character in literal)
+
+
+def _list_required(alternative: str) -> Iterator[tuple[str, ...]]:
+    """Yield literals, and the signs of groups, that every match of an alternative has."""
+    position = 0
+    while position < len(alternative):
+        group = _read_group(alternative[position:])
+        if group is not None:
+            if signs := _derive_signs(group):
+                yield signs
+            position += len(group) + 4
+        elif literal := LITERAL_RUN.match(alternative, position):
+            yield (ESCAPE.sub(r"\1", literal.group()),)
+            position = literal.end()
+        elif alternative[position] == "(":
+            position = next(end for depth, end in _measure_depths(alternative, position) if depth == 0) + 1
+        else:
+            position = ATOM.match(alternative, position).end()  # type: ignore[union-attr]
+        position = QUANTIFIER.match(alternative, position).end()  # type: ignore[union-attr]
+
+
 def _read_group(pattern: str) -> str | None:
     """Read the group that a pattern begins with and must match; None where it begins otherwise."""
     if not pattern.startswith("(?:"):
@@ -89,10 +134,10 @@ def _split_alternatives(pattern: str) -> list[str]:
     return [pattern[start + 1 : end] for start, end in pairwise([-1, *places, len(pattern)])]
 
 
-def _measure_depths(pattern: str) -> Iterator[tuple[int, int]]:
+def _measure_depths(pattern: str, start: int = 0) -> Iterator[tuple[int, int]]:
     """Yield the depth of groups after each bracket and sign of alternatives, and its place."""
     depth = 0
-    for match in re.finditer(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()|]", pattern, re.DOTALL):
+    for match in ATOM.finditer(pattern, start):
         depth += {"(": 1, ")": -1}.get(match.group(), 0)
         if match.group() in ("(", ")", "|"):
             yield depth, match.start()
@@ -111,9 +156,10 @@ def _compile_patterns(table: Mapping[str, Any]) -> tuple[InjectionPattern, ...]:
         for pattern in patterns.values()
     ]
     return tuple(
-        InjectionPattern(kind, re.compile(text), prefixes, bool(prefixes) and _starts_word(text), excepted)
+        InjectionPattern(
+            kind, re.compile(text), _derive_signs(text), _derive_prefixes(text) if _starts_word(text) else (), excepted
+        )
         for kind, excepted, text in texts
-        for prefixes in (_derive_prefixes(text),)
     )
 
 
@@ -125,6 +171,9 @@ _TABLE = tomllib.loads(
     files("ragfault.judges.llm").joinpath("prompts", "injection_patterns.toml").read_text(encoding="utf-8")
 )
 INJECTION_PATTERNS = _compile_patterns(_TABLE)
+SIGNED_PATTERNS = tuple(
+    (number, pattern.signs or ("",)) for number, pattern in enumerate(INJECTION_PATTERNS) if not pattern.prefixes
+)
 
 
 def match_patterns(text: str) -> Iterator[tuple[InjectionPattern, re.Match[str]]]:
@@ -133,14 +182,19 @@ def match_patterns(text: str) -> Iterator[tuple[InjectionPattern, re.Match[str]]
     for word in WORD_START.finditer(text):
         for number in _list_candidates(word.group()):
             starts.setdefault(number, []).append(word.start())
-    for number, pattern in enumerate(INJECTION_PATTERNS):
-        if pattern.starts_word:
-            possible = number in starts
-        else:
-            possible = not pattern.prefixes or any(prefix in text for prefix in pattern.prefixes)
-        if possible:
-            for match in pattern.list_matches(text, starts.get(number, ())):
-                yield pattern, match
+    for number in sorted({*starts, *_list_signed(text)}):
+        pattern = INJECTION_PATTERNS[number]
+        for match in pattern.list_matches(text, starts.get(number, ())):
+            yield pattern, match
+
+
+def _list_signed(text: str) -> Iterator[int]:
+    """Yield the patterns without prefixes of which a text has a sign, or that have none."""
+    for number, signs in SIGNED_PATTERNS:
+        for sign in signs:
+            if sign in text:
+                yield number
+                break
 
 
 @lru_cache(maxsize=8_192)
@@ -149,9 +203,14 @@ def _list_candidates(head: str) -> tuple[int, ...]:
     return tuple(
         number
         for number, pattern in enumerate(INJECTION_PATTERNS)
-        if pattern.starts_word
-        and any(head.startswith(prefix.split()[0][:PREFIX_LENGTH]) for prefix in pattern.prefixes)
+        if any(_may_begin(head, prefix) for prefix in pattern.prefixes)
     )
+
+
+def _may_begin(head: str, prefix: str) -> bool:
+    """Tell whether a word with these first letters may begin a prefix; of several words, its first is a whole one."""
+    first, *more = prefix.split()
+    return head == first if more and len(first) < PREFIX_LENGTH else head.startswith(first[:PREFIX_LENGTH])
 
 
 EXCEPTION_BEFORE, EXCEPTION_START, EXCEPTION_AFTER = (

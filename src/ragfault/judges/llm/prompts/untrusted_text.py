@@ -9,7 +9,7 @@ import hashlib
 import html
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -52,6 +52,10 @@ HIDDEN_RUN = re.compile(
     "|(?<=[a-z])[\u200b\u2060-\u2064](?=[a-z])|\x1b\\[|\x08{2,}"
 )
 """Text hidden on purpose: tags, selectors, reversed writing, zero-width spaces within a word."""
+HIDDEN_CHARACTER = re.compile(
+    f"[{TAG_CHARACTERS}{BIDI_STARTS}{VARIATION_SELECTORS}\u200b-\u200d\u2060-\u2064\ufeff\x1b\x08]"
+)
+"""Character without which a text has no hidden run."""
 ZERO_WIDTH_SPACES = frozenset(("⟨U+200B⟩", *(f"⟨U+{code:X}⟩" for code in range(0x2060, 0x2065))))
 MIN_SPLITS = 3
 """Fewer zero-width spaces within words may be a matter of layout."""
@@ -88,7 +92,7 @@ def remove_hidden(text: str) -> str:
 
 def detect_hidden(text: str) -> list[HiddenSpan]:
     """Return the spans that hide something on purpose, in order; soft hyphens, direction marks etc. are ignored."""
-    if text.isascii() and "\x1b" not in text and "\x08" not in text:
+    if HIDDEN_CHARACTER.search(text) is None:
         return []
     bare = REGION_FLAG.sub(lambda match: "\U0001f3f4" * len(match.group()), text)
     spans = [
@@ -197,7 +201,12 @@ MIXED_SCRIPT = re.compile(
     r"(?=[^\W\d_]{0,40}[a-zA-Z])(?=[^\W\d_]{0,40}[\u0370-\u03ff\u0400-\u052f])(?<![^\W\d_])[^\W\d_]{3,40}(?![^\W\d_])"
 )
 """A word that mixes Latin letters with Cyrillic or Greek ones."""
+OTHER_SCRIPT = re.compile("[\u0370-\u03ff\u0400-\u052f]")
+"""Greek or Cyrillic letter, without which a text has no word of mixed scripts."""
 LINE_SEPARATORS = {0x2028: "\n", 0x2029: "\n", 0x85: "\n", 0x0B: "\n", 0x0C: "\n"}
+LINE_SEPARATOR = re.compile("[\x0b\x0c\x85\u2028\u2029]")
+NON_ASCII = re.compile("[^\x00-\x7f]")
+MAX_REPLACED = 12
 
 
 class FoldedText(NamedTuple):
@@ -221,12 +230,12 @@ def fold_text(text: str) -> FoldedText:
     """
     if text.isascii():
         return FoldedText(text.lower(), None)
-    plain = text.translate(LINE_SEPARATORS)
-    if list_mixed_words(plain):
+    plain = text.translate(LINE_SEPARATORS) if LINE_SEPARATOR.search(text) else text
+    if OTHER_SCRIPT.search(plain):
         plain = MIXED_SCRIPT.sub(lambda match: match.group().translate(LOOKALIKES), plain)
-    folds = {ord(character): _fold_character(character) for character in set(plain) if character >= "\x80"}
+    folds = {character: _fold_character(character) for character in set(NON_ASCII.findall(plain))}
     if all(len(fold) == 1 for fold in folds.values()):
-        return FoldedText(plain.translate(folds).lower(), None)
+        return FoldedText(_replace_characters(plain, folds).lower(), None)
     parts: list[str] = []
     offsets: list[int] = []
     for offset, character in enumerate(plain):
@@ -236,13 +245,22 @@ def fold_text(text: str) -> FoldedText:
     return FoldedText("".join(parts), tuple(offsets))
 
 
+def _replace_characters(text: str, folds: Mapping[str, str]) -> str:
+    """Replace characters; a few of them one after the other, which is faster, since folding a fold changes nothing."""
+    if len(folds) > MAX_REPLACED:
+        return text.translate(str.maketrans(dict(folds)))
+    for character, fold in folds.items():
+        text = text.replace(character, fold)
+    return text
+
+
 def list_mixed_words(text: str) -> list[str]:
     """List the words of a text that mix letters of different scripts.
 
     >>> list_mixed_words("p\\u0430yp\\u0430l pays")
     ['pаypаl']
     """
-    if text.isascii():
+    if OTHER_SCRIPT.search(text) is None:
         return []
     return [match.group() for match in MIXED_SCRIPT.finditer(text)]
 
