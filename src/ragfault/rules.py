@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
-from ragfault import text
-from ragfault.records import GoldVerdicts, Trace, Verdicts
+from msgspec.structs import replace
+
+from ragfault import text as text_processing
+from ragfault.records import Chunk, GoldVerdicts, Trace, Verdicts
+from ragfault.text.asked_time import find_asked_time
 
 BAD_SUPPORT = ("unsupported", "contradicted")
 """The support of a claim that the chunks do not hold."""
@@ -89,4 +93,88 @@ def quote_matches(quote: str, chunk: str, tolerance: float = QUOTE_TOLERANCE) ->
     >>> quote_matches("leaves  at 22:40", text), quote_matches("leaves at 23:40", text)
     (True, False)
     """
-    return text.score_quote_match(quote, chunk) >= tolerance
+    return text_processing.score_quote_match(quote, chunk) >= tolerance
+
+
+def get_asked_time(trace: Trace) -> datetime | None:
+    """Return the time whose state a query asks for, in UTC: what it or an earlier turn names, else when it was asked.
+
+    None where the trace has no time.
+
+    >>> trace = Trace(id="1", query="What did a van cost as of 2024?", time=datetime(2026, 3, 1, tzinfo=UTC))
+    >>> str(get_asked_time(trace))[:10]
+    '2024-12-31'
+    """
+    if trace.time is None:
+        return None
+    return find_asked_time(trace.query, trace.time, [turn.text for turn in trace.history or () if turn.role == "user"])
+
+
+def is_outdated(chunk: Chunk, time: datetime, max_age: float | None = None) -> bool | None:
+    """Return whether a chunk was not valid at a time, or older than `max_age` days; None without a date.
+
+    >>> is_outdated(Chunk(id="a", metadata={"valid_to": "2025-12-31"}), datetime(2026, 1, 1, tzinfo=UTC))
+    True
+    """
+    begin, end = _parse_date(chunk, "valid_from"), _parse_date(chunk, "valid_to")
+    updated = _parse_date(chunk, "updated_at") if max_age is not None else None
+    if begin is None and end is None and updated is None:
+        return None
+    is_too_old = updated is not None and max_age is not None and time - updated > timedelta(days=max_age)
+    return bool((begin and time < begin) or (end and time > end) or is_too_old)
+
+
+def _parse_date(chunk: Chunk, key: str) -> datetime | None:
+    """Parse a date of the chunk's metadata in UTC; `valid_to` without a time means the end of that day."""
+    value = chunk.metadata.get(key)
+    if not isinstance(value, str):
+        return None
+    try:
+        date = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    if key == "valid_to" and len(value) == len("2026-01-31"):
+        date += timedelta(days=1) - timedelta(microseconds=1)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
+
+
+IMAGE_TEXT_KEYS = ("caption", "alt", "alt_text", "ocr", "ocr_text", "description")
+"""Metadata keys of the words that stand for an image."""
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is the address of an image, or an image in base64, and nothing else.
+
+    >>> is_address("https://example.org/plan.png"), is_address("The plan of the harbour")
+    (True, False)
+    """
+    bare = text.strip()
+    return bare.startswith("data:") or ("://" in bare[:12] and not any(character.isspace() for character in bare))
+
+
+def is_wordless_image(chunk: Chunk) -> bool:
+    """Return whether a chunk is an image without words: a judge that reads text cannot tell what it shows.
+
+    >>> is_wordless_image(Chunk(id="a", kind="image")), is_wordless_image(Chunk(id="a", kind="image", text="Berth 2"))
+    (True, False)
+    """
+    return chunk.kind == "image" and (not chunk.text.strip() or is_address(chunk.text))
+
+
+def read_image(chunk: Chunk) -> Chunk:
+    r"""Return an image with the caption, alternative text and recognised text of its metadata as its text.
+
+    Each distinct one on a line of its own. An address in the place of the text goes to the metadata `image`, where it
+    names none. Other chunks, and images with words or without any of these, are returned as they are.
+
+    >>> read_image(Chunk(id="a", kind="image", metadata={"caption": "Plan of the harbour", "ocr": "Berth 2"})).text
+    'Plan of the harbour\nBerth 2'
+    """
+    if not is_wordless_image(chunk):
+        return chunk
+    texts = [text.strip() for key in IMAGE_TEXT_KEYS if isinstance(text := chunk.metadata.get(key), str)]
+    words = "\n".join(dict.fromkeys(text for text in texts if text))
+    if not words:
+        return chunk
+    address = {"image": chunk.text.strip()} if chunk.text.strip() and not chunk.metadata.get("image") else {}
+    return replace(chunk, text=words, metadata={**chunk.metadata, **address})

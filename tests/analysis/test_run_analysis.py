@@ -37,6 +37,8 @@ from ragfault.records import (
     Chunk,
     Citation,
     CitationVerdict,
+    ClaimVerdict,
+    Evidence,
     FactVerdict,
     RecallVerdict,
     Trace,
@@ -404,6 +406,23 @@ def test_a_claim_that_only_the_key_contradicts_is_the_fault_of_the_source():
         ("unsupported_claim", "generation"),
         ("false_claim", "crosscut"),
     ]
+
+
+def test_a_claim_that_rests_on_an_outdated_chunk_is_the_fault_of_the_source():
+    """Supported by a chunk alone that was not valid when the question was asked: outdated_source, with the dates."""
+    old = Chunk(id="old", text="A car costs 20 euros.", metadata={"valid_to": "2025-12-31"})
+    new = Chunk(id="new", text="A car costs 25 euros.", metadata={"valid_from": "2026-01-01"})
+    source = Evidence(chunk="old", start=0, end=21)
+    claim = ClaimVerdict(claim="A car costs 20 euros.", start=0, end=21, support="supported", evidence=(source,))
+    asked = datetime(2026, 3, 1, tzinfo=UTC)
+    trace = Trace(id="1", query="What does a car cost?", chunks=(old, new), answer=claim.claim, time=asked)
+    problem = diagnose(trace, Verdicts(trace="1", claim=(claim,))).problems[0]
+    assert (problem.kind, problem.layer) == ("outdated_source", "crosscut")
+    assert problem.reason == "its source old is valid to 2025-12-31; the query asks about 2026-03-01"
+    both = replace(claim, evidence=(*claim.evidence, Evidence(chunk="new", start=0, end=21)))
+    for sound, seen in ((trace, both), (replace(trace, query="What did a car cost as of 2025?"), claim),
+                        (replace(trace, time=None), claim)):  # fmt: skip
+        assert not diagnose(sound, Verdicts(trace="1", claim=(seen,))).problems
 
 
 def test_an_absent_fact_is_laid_at_the_door_of_the_layer_that_lost_it():

@@ -87,3 +87,17 @@ def test_the_fingerprint_covers_every_field_and_keeps_its_value():
     full = msgspec.convert(STEP_RECORD, Trace)
     for name in ("history", "steps", "answerable"):
         assert fingerprint(full) != fingerprint(msgspec.structs.replace(full, **{name: None}))
+
+
+def test_an_image_is_read_by_its_caption_and_recognised_text(tmp_path: Path):
+    """Words in the metadata of an image become its text, its address moves to the metadata; other images stay."""
+    chunks = [
+        {"id": "a", "kind": "image", "text": "https://example.org/a.png", "caption": "Plan", "ocr": "Berth 2"},
+        {"id": "b", "kind": "image", "alt": "A ferry at night"},
+        {"id": "c", "kind": "image", "text": "https://example.org/c.png"},
+    ]
+    path = tmp_path / "traces.jsonl"
+    path.write_text(json.dumps({"id": "1", "query": "Which berth?", "chunks": chunks}))
+    [trace] = read_traces(path)
+    assert [chunk.text for chunk in trace.chunks] == ["Plan\nBerth 2", "A ferry at night", "https://example.org/c.png"]
+    assert trace.chunks[0].metadata["image"] == "https://example.org/a.png"

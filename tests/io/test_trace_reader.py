@@ -5,6 +5,7 @@ import json
 import os
 import string
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -538,3 +539,30 @@ def test_parquet_of_others(tmp_path):
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     trace = read_single(tmp_path / "t.parquet")
     assert (trace.query, trace.answer, trace.metadata) == ("q", None, {"at": "2026-01-01T00:00:00"})
+
+
+def test_a_function_of_the_record_extracts_a_field(tmp_path: Path):
+    """In Python a column may be a function; a record that lacks what it looks for lacks the field."""
+    path = tmp_path / "results.jsonl"
+    records = [
+        {"ask": "When?", "result": {"docs": [{"page": "At ten."}, {"page": "Dogs."}]}, "out": ["At", "ten"]},
+        {"ask": "Where?", "result": {}, "out": ["There"]},
+    ]
+    path.write_text("\n".join(map(json.dumps, records)))
+
+    def read_pages(record: dict) -> list[str]:
+        return [document["page"] for document in record["result"]["docs"]]
+
+    columns = {"query": "ask", "chunks": read_pages, "answer": lambda record: " ".join(record["out"])}
+    first, second = read_traces(path, map=columns)
+    assert [chunk.text for chunk in first.chunks] == ["At ten.", "Dogs."]
+    assert (first.answer, second.answer, second.chunks) == ("At ten", "There", None)
+    with pytest.raises(InputError, match=r"read_none\(\)"):
+        list(read_traces(path, map={**columns, "chunks": lambda_named("read_none")}))
+
+
+def lambda_named(name: str):
+    """Return a function that finds nothing."""
+    function = lambda record: record["nowhere"]  # noqa: E731
+    function.__name__ = name
+    return function

@@ -27,6 +27,7 @@ from ragfault.records import (
     Citation,
     CitationVerdict,
     ClaimVerdict,
+    ConversationTurn,
     Evidence,
     FactVerdict,
     Gold,
@@ -367,6 +368,24 @@ def test_redundancy_counts_repeats_of_earlier_chunks():
     assert value("redundancy", Trace(id="1", query="q", chunks=chunks)) == 0.5
 
 
+@pytest.mark.parametrize(
+    ("query", "detail", "expected"),
+    [
+        ("What is needed?", None, 2 / 3),
+        ("In short, what is needed?", None, 1.0),
+        ("Explain in detail what is needed.", None, 0.5),
+        ("Explain in detail what is needed.", "brief", 1.0),
+        ("What is needed?", "unheard of", 2 / 3),
+    ],
+)
+def test_completeness_follows_the_detail_that_is_asked_for(query: str, detail: str | None, expected: float):
+    """Okay facts count not at all where a brief answer is asked for, half by default, and fully in a detailed one."""
+    metadata = {"okay_facts": ["b"]} | ({"detail": detail} if detail else {})
+    trace = Trace(id="1", query=query, answer="a", facts=("a", "b"), metadata=metadata)
+    seen = Verdicts(trace="1", fact=(FactVerdict(fact="a", present=True), FactVerdict(fact="b", present=False)))
+    assert value("completeness(by_detail=true)", trace, seen) == pytest.approx(expected)
+
+
 def test_staleness_asks_what_was_valid_at_the_time():
     """Outside valid_from…valid_to is stale; so is older than max_age; chunks without dates do not count."""
     from datetime import UTC, datetime
@@ -385,6 +404,20 @@ def test_staleness_asks_what_was_valid_at_the_time():
     assert reason("staleness", Trace(id="1", query="q", chunks=(chunk(valid_to="x"),))) == (
         "the time of the query is not recorded"
     )
+
+
+def test_staleness_counts_at_the_time_that_a_query_asks_about():
+    """What was valid at the end of last year is not stale for a question as of last year, nor for its follow-up."""
+    from datetime import UTC, datetime
+
+    chunks = (Chunk(id="a", metadata={"valid_from": "2025-01-01", "valid_to": "2025-12-31"}),)
+    asked, first = datetime(2026, 3, 10, 12, tzinfo=UTC), "What did a van cost as of last year?"
+    trace = Trace(id="1", query=first, chunks=chunks, time=asked)
+    turn = (ConversationTurn(role="user", text=first), ConversationTurn(role="assistant", text="It cost 30."))
+    assert value("staleness", trace) == 0.0
+    assert value("staleness", replace(trace, query="And a lorry?", history=turn)) == 0.0
+    assert value("staleness", replace(trace, query="And a lorry now?", history=turn)) == 1.0
+    assert value("staleness", replace(trace, query="And a lorry?")) == 1.0
 
 
 def test_ranked_metrics_read_the_gold_of_the_trace():

@@ -67,9 +67,11 @@ def cut(name: str, text: str) -> list[str]:
 @every
 @given(text=texts, how=sizes)
 def test_offsets_are_exact(kind, text, how):
-    """The text of a chunk is that of its document between its offsets, without white space around it."""
+    """The text of a chunk is that of its document between its offsets; before rows of a cut table stands its head."""
     for chunk in Chunker(kind, *how)(Document(id="d", text=text)):
-        assert chunk.text == text[chunk.start : chunk.end] == chunk.text.strip()
+        between = text[chunk.start : chunk.end]
+        assert between == between.strip()
+        assert chunk.text == between or (chunk.kind == "table" and chunk.text.endswith("\n" + between))
         assert chunk.document == "d"
         assert chunk.text
 
@@ -215,6 +217,25 @@ def test_a_huge_table_is_cut_between_rows():
     assert len(chunks) > 10
     assert {chunk.kind for chunk in chunks} == {"table"}
     assert all(chunk.text.startswith("|") and chunk.text.endswith("|") for chunk in chunks)
+
+
+def test_each_part_of_a_table_begins_with_its_head():
+    """Heading and names of the columns stand in every part of a table that is cut; offsets are those of the rows."""
+    head = "## Fares\n\n| Vehicle | Price |\n|---|---|\n"
+    text = f"Cars pay.\n\n{head}" + "\n".join(f"| {n} | {n * 2} |" for n in range(60)) + "\n\nAfter it."
+    before, *parts, after = load_chunker("recursive(40)")(Document(id="d", text=text))
+    assert (before.text, after.text) == ("Cars pay.", "After it.")
+    assert len(parts) > 4
+    assert all(chunk.text.startswith(head) and count_tokens(chunk.text[len(head) :]) <= 40 for chunk in parts)
+    assert parts[0].text == text[parts[0].start : parts[0].end]
+    assert all(chunk.text == head + text[chunk.start : chunk.end] for chunk in parts[1:])
+
+
+def test_a_head_that_would_fill_the_chunk_is_not_repeated():
+    """Names of columns that take more than half of the size stand in the first part alone."""
+    text = "| a | b | c | d | e | f |\n|---|---|---|---|---|---|\n" + "| 1 | 2 | 3 | 4 | 5 | 6 |\n" * 20
+    chunks = load_chunker("recursive(20)")(Document(id="d", text=text))
+    assert sum("| a |" in chunk.text for chunk in chunks) == 1
 
 
 def test_semantic_cuts_where_the_topic_turns():

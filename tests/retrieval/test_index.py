@@ -15,6 +15,8 @@ from ragfault.retrieval import FilterCondition, Query
 from ragfault.retrieval.embedders import load_embedder
 from ragfault.retrieval.embedders.latent import LatentEmbedder
 from ragfault.retrieval.index import ChunkIndex
+from ragfault.retrieval.pipeline import Pipeline
+from ragfault.retrieval.stage_registry import make_stage
 
 TEXTS = {
     "ferry": "The last ferry to the island leaves at 22:40 every evening.",
@@ -103,6 +105,23 @@ def test_permissions_and_validity_hold_in_the_search():
     assert search_ids(built, "ferry", "sparse") == ["open", "staff", "old"]
     asked = {"user": (), "time": datetime(2026, 1, 1, tzinfo=UTC)}
     assert search_ids(built, "ferry", "sparse", **asked) == ["open"]
+
+
+def test_a_question_as_of_another_time_finds_chunks_of_that_time():
+    """The stage as_of moves the search to the time that the query, or the question it follows, names."""
+    chunks = [
+        Chunk(id="old", text="ferry times", metadata={"valid_from": "2019-01-01", "valid_to": "2020-12-31"}),
+        Chunk(id="new", text="ferry times", metadata={"valid_from": "2021-01-01"}),
+    ]
+    stages = {name: make_stage(name, ChunkIndex.build(chunks)) for name in ("as_of", "sparse")}
+
+    def search_at(text: str, *earlier: str) -> list[str]:
+        query = Query(text=text, time=datetime(2026, 1, 1, tzinfo=UTC), earlier=earlier)
+        return [chunk.id for chunk in Pipeline(stages)(query).chunks or ()]
+
+    assert search_at("ferry times") == ["new"]
+    assert search_at("ferry times as of 2020") == search_at("ferry times?", "ferry times as of 2020") == ["old"]
+    assert search_at("ferry times now", "ferry times as of 2020") == ["new"]
 
 
 def test_several_forms_of_a_query_are_fused(index: ChunkIndex):

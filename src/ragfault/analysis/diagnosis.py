@@ -9,7 +9,14 @@ from msgspec import Struct
 from ragfault.analysis.records import Diagnosis, KeyOutcome, ProblemKind, TraceProblem
 from ragfault.gold_evidence import match_answer
 from ragfault.records import AnswerVerdict, Chunk, ClaimVerdict, Evidence, GoldVerdicts, Layer, Trace, Verdicts
-from ragfault.rules import RELEVANT_LEVELS, agrees_with_key, chunks_cover_query, quote_matches
+from ragfault.rules import (
+    RELEVANT_LEVELS,
+    agrees_with_key,
+    chunks_cover_query,
+    get_asked_time,
+    is_outdated,
+    quote_matches,
+)
 
 
 class ProblemDefinition(Struct, frozen=True):
@@ -91,6 +98,15 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
         "crosscut",
         ("fix or remove their source documents", "filter chunks by their dates of validity", "index again"),
     ),
+    "outdated_source": ProblemDefinition(
+        "claims that rest on chunks not valid at the time asked about",
+        "crosscut",
+        (
+            "filter chunks by their dates of validity (Query.time)",
+            "remove or date the outdated documents",
+            "tell the generator the dates of the chunks",
+        ),
+    ),
     "bad_quote": ProblemDefinition("quotes that do not occur in the chunk they name", "crosscut", CITATION_REMEDIES),
     "bad_citation": ProblemDefinition(
         "citations of chunks that do not support the claim", "crosscut", CITATION_REMEDIES
@@ -120,6 +136,8 @@ def diagnose_trace(trace: Trace, verdicts: Verdicts) -> Diagnosis:
     refuses, what it leaves out is not held against it; a refusal is wrong where the chunks cover what was asked
     (as the metric wrong_refusal has it). An expected fact that the chunks do not hold is the retriever's
     (uncovered_statement), one that they hold, or may hold, and the answer lacks is the generator's (absent_fact).
+    A supported claim rests on an outdated source where all of its evidence stands in chunks that were not valid at the
+    time asked about (`get_asked_time`).
     Of an answer that agrees with its reference nothing is said to be left out or beside the question, and where a
     query is not answerable nothing relevant is expected of the retriever.
 
@@ -134,6 +152,7 @@ def diagnose_trace(trace: Trace, verdicts: Verdicts) -> Diagnosis:
         *_pipeline_problems(trace),
         *_retrieval_problems(trace, verdicts),
         *_claim_problems(verdicts),
+        *_outdated_problems(trace, verdicts),
         *_answer_problems(trace, verdicts),
         *_citation_problems(trace, verdicts),
     ]
@@ -220,6 +239,25 @@ def _claim_problems(verdicts: Verdicts) -> Iterator[TraceProblem]:
             yield _claim_problem("unsupported_claim", claim, claim.reason or "no chunk supports it")
         elif at < len(truths) and truths[at].status == "contradicted":
             yield _claim_problem("false_claim", claim, "the chunks support it, the answer key contradicts it")
+
+
+def _outdated_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]:
+    """Yield the supported claims whose evidence stands in chunks alone that were not valid at the time asked about."""
+    asked = get_asked_time(trace)
+    if asked is None:
+        return
+    outdated = {chunk.id for chunk in trace.chunks or () if is_outdated(chunk, asked)}
+    for claim in verdicts.claim or ():
+        sources = {evidence.chunk for evidence in claim.evidence}
+        if claim.support in SUPPORTED and sources and sources <= outdated:
+            named = next(chunk for chunk in trace.chunks or () if chunk.id in sources)
+            dates = [
+                f"{word} {named.metadata[key]}"
+                for key, word in (("valid_from", "from"), ("valid_to", "to"))
+                if named.metadata.get(key) is not None
+            ]
+            reason = f"its source {named.id} is valid {' '.join(dates)}; the query asks about {asked.date()}"
+            yield _claim_problem("outdated_source", claim, reason)
 
 
 MAX_QUOTED_SHARE = 0.8

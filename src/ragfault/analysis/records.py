@@ -31,6 +31,7 @@ ProblemKind = Literal[
     "unsupported_claim",
     "contradicted_claim",
     "false_claim",
+    "outdated_source",
     "unanswered_aspect",
     "irrelevant_answer",
     "absent_fact",

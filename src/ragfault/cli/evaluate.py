@@ -56,6 +56,7 @@ Examples:
   ragfault evaluate traces.parquet -o runs/today --workers 2 -m default -m rouge_l
   ragfault evaluate old.jsonl -o runs/old --map query=question --map chunks=docs
   ragfault evaluate traces.jsonl -o runs/law --profile legal
+  ragfault evaluate traces.jsonl -o runs/tags --metrics-by "route=faq:groundedness,refusal"
   ragfault evaluate traces.jsonl -o runs/checked --trusted handbook/documents
   ragfault evaluate traces.jsonl -o runs/model --judge llm:gpt-4o-mini --budget 2 --dry-run
   ragfault evaluate run.trec --qrels qrels.txt -o runs/trec -m ndcg@10 -m recall@100
@@ -72,6 +73,13 @@ were lost to failures; the summary says which."""
     "--metrics",
     multiple=True,
     help="A metric such as ndcg@10, a layer, `default` or `all`. Repeatable.  [default: default]",
+)
+@click.option(
+    "--metrics-by",
+    multiple=True,
+    metavar="FIELD=VALUE:METRICS",
+    help="Metrics of the traces with a tag (route, model, or a key of the metadata), separated by commas; others get "
+    "all metrics. Repeatable.",
 )
 @click.option(
     "--judge",
@@ -165,7 +173,7 @@ def _name_run(source: str) -> str:
 
 def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     """Merge what `evaluate` is given: flags before settings, and what is for a judge that asks a model apart."""
-    given = {name: value for name, value in options.items() if value is not None and name not in LLM_FLAGS}
+    given = {name: value for name, value in options.items() if value not in (None, ()) and name not in LLM_FLAGS}
     asked = {**table.get("evaluate", {}), **given, **({"metrics": metrics} if metrics else {})}
     return {**asked, "options": resolve_judge_options(asked.get("judge"), options, table.get("llm", {}))}
 

@@ -22,6 +22,7 @@ from ragfault.evaluation.jobs import (
     open_input_folder,
     run_job,
 )
+from ragfault.evaluation.metric_choices import parse_choices
 from ragfault.evaluation.trusted_corpus import trust_corpus
 from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
@@ -96,6 +97,7 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     calibration: str | Path | JudgeCalibration | None = None,
     trusted: str | Path | ChunkIndex | None = None,
     metrics: str | Sequence[str | Rubric] = "default",
+    metrics_by: str | Sequence[str] = (),
     gold: GoldMode = "apply",
     workers: int = 1,
     executor: Executor | None = None,
@@ -115,6 +117,8 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     "technical", or a TOML file (see `ragfault profile`). `calibration` is a file of `ragfault judge calibrate`, which
     calibrates the judge to labels. `metrics` is a set ("default", "all", a layer), or expressions such as "ndcg@10",
     and rubrics (see `rubric`), which are handed to a judge named "llm:MODEL"; rubrics of its options are scored, too.
+    `metrics_by` are choices such as "route=faq:groundedness,refusal": traces with the tag (route, model, or a key of
+    the metadata) are scored by these metrics alone, and only judged where one of them reads a verdict.
     `trusted` are documents, or an index of them, against which the claims of answers without reference and facts are
     checked, for factual_accuracy and other metrics of truth. `gold`: "apply" lets gold, facts, references and
     answerability labels go before the judge where a trace has them, "ignore" scores by the judge alone; stored verdicts
@@ -149,6 +153,9 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     given_options = add_rubrics(judge, options, [item for item in metrics if isinstance(item, Rubric)])
     requested = [metrics] if isinstance(metrics, str) else [str(item) for item in metrics]
     selected = select_metrics(requested)
+    tag_choices = (metrics_by,) if isinstance(metrics_by, str) else tuple(metrics_by)
+    chosen = [parse_metric(name) for choice in parse_choices(tag_choices) for name in choice.metrics]
+    selected = tuple(dict.fromkeys((*selected, *chosen)))
     judge = _resolve_judge(judge, given_options, profile, calibration, selected)
     if any("truth" in metric.definition.verdicts for metric in selected):
         judge = trust_corpus(judge, trusted)
@@ -165,7 +172,9 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         batch_size = batch or _choose_batch_size(
             survey.count, metered=isinstance(judge, MeteredJudge), remote=executor is not None or is_remote(out)
         )
-        partial = _begin_run(out, _make_plan(judge, selected, gold, survey, source_names, batch_size), force, on_notice)
+        partial = _begin_run(
+            out, _make_plan(judge, selected, tag_choices, gold, survey, source_names, batch_size), force, on_notice
+        )
         report_progress = _make_progress_reporter(judge, on_progress, on_usage)
         with (
             BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as bad_lines,
@@ -345,6 +354,7 @@ def _explain_missing_metrics(metrics: str | Sequence[str]) -> Iterator[str]:
 def _make_plan(
     judge: Judge,
     metrics: Sequence[Metric],
+    metrics_by: tuple[str, ...],
     gold: GoldMode,
     surveyed: InputSummary,
     source_names: tuple[str, ...],
@@ -354,6 +364,7 @@ def _make_plan(
         ragfault=__version__,
         judge=judge.fingerprint,
         metrics=tuple(map(describe_metric, metrics)),
+        metrics_by=metrics_by,
         gold=gold,
         fingerprint=surveyed.fingerprint,
         traces=surveyed.count,

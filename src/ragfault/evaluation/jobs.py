@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from ragfault.errors import BadLine, InputError, UsageError
+from ragfault.evaluation.metric_choices import MetricChoice, parse_choices, score_chosen
 from ragfault.gold_evidence import GoldMode
 from ragfault.io.atomic_files import convert_write_errors
 from ragfault.io.field_values import InvalidRecord
@@ -32,8 +33,7 @@ from ragfault.io.runs import PartialRun, RunPlan
 from ragfault.io.runs.writer import TableBlobs, encode_part
 from ragfault.io.slices import TraceIndex, TraceSlice
 from ragfault.io.trace_writer import write_records
-from ragfault.judges.assembly import observe_traces
-from ragfault.metrics import Metric, compute_scores, parse_metric
+from ragfault.metrics import Metric, parse_metric
 from ragfault.protocols import Executor, Judge, MeteredJudge
 from ragfault.records import Trace
 
@@ -234,6 +234,7 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
     metrics: tuple[str, ...]
     gold: GoldMode
     modules: tuple[str, ...]  # the modules that define the metrics; a fresh process must import them
+    choices: tuple[MetricChoice, ...] = ()
 
     @classmethod
     def create(cls, partial_run: PartialRun, judge: Judge, metrics: Iterable[Metric]) -> EvaluationJob:
@@ -245,6 +246,7 @@ class EvaluationJob(Struct, frozen=True, kw_only=True):
             metrics=tuple(map(str, metrics)),
             gold=partial_run.plan.gold,
             modules=list_metric_modules(metrics),
+            choices=parse_choices(partial_run.plan.metrics_by),
         )
 
 
@@ -393,11 +395,6 @@ def _score_batch(job: EvaluationJob, number: int, traces: list[Trace]) -> int:
 
 def _score_traces(job: EvaluationJob, traces: list[Trace]) -> TableBlobs:
     """Judge and score traces, and encode the tables of their batch."""
-    verdicts = observe_traces(job.judge, traces)
     metrics = [parse_metric(text) for text in job.metrics]
-    scores = [
-        row
-        for trace, trace_verdicts in zip(traces, verdicts, strict=True)
-        for row in compute_scores(metrics, trace, trace_verdicts, job.gold)
-    ]
+    verdicts, scores = score_chosen(job.judge, metrics, traces, job.choices, job.gold)
     return encode_part(traces, verdicts, scores)

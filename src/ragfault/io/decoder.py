@@ -216,6 +216,7 @@ class TraceDecoder:
             and trace.time is None
             and type(trace.reference) is not tuple
             and trace.error != ""
+            and b'"image"' not in line
         )
         if plain:
             return trace

@@ -35,11 +35,12 @@ from ragfault.io.formats.passages import (
     split_passages,
     split_prompt,
 )
-from ragfault.io.formats.paths import ABSENT, count_spread, get_path, get_root, remove_paths
+from ragfault.io.formats.paths import ABSENT, ColumnFunction, count_spread, get_path, get_root, remove_paths
 from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord
 from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.gold_values import name_gold_texts, normalize_gold
 from ragfault.records import Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
+from ragfault.rules import is_wordless_image, read_image
 
 INT64_LIMIT = 2**63
 
@@ -116,8 +117,8 @@ def list_column_paths(record: RawRecord) -> Iterator[str]:
 
 
 def starts_at_column(path: str, names: Iterable[str]) -> bool:
-    """Tell whether a path begins at one of these columns."""
-    return bool(get_root(dict.fromkeys(names), path))
+    """Tell whether a path begins at one of these columns; a function does."""
+    return isinstance(path, ColumnFunction) or bool(get_root(dict.fromkeys(names), path))
 
 
 def has_path(record: RawRecord, path: str) -> bool:
@@ -327,7 +328,7 @@ def _list_passages(value: Any) -> list[Any]:
 
 
 def normalize_trace(trace: Trace, check: bool = False, empty_query: bool = False) -> Trace:
-    """Give the time an offset, unwrap a tuple of one reference, and replace an empty error by None.
+    """Give the time an offset and images their words, unwrap a tuple of one reference, replace an empty error by None.
 
     A time without an offset is taken as UTC. `check` also looks at its numbers and texts, for records that no JSON
     reader has seen; `empty_query` allows a query without text.
@@ -336,6 +337,8 @@ def normalize_trace(trace: Trace, check: bool = False, empty_query: bool = False
         check_values(trace, empty_query)
     if trace.time is not None and trace.time.tzinfo is None:
         trace = msgspec.structs.replace(trace, time=trace.time.replace(tzinfo=UTC))
+    if any(is_wordless_image(chunk) for chunk in trace.chunks or ()):
+        trace = msgspec.structs.replace(trace, chunks=tuple(map(read_image, trace.chunks or ())))
     if type(trace.reference) is tuple and len(trace.reference) == 1:
         trace = msgspec.structs.replace(trace, reference=trace.reference[0])
     if trace.error == "":

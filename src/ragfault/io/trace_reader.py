@@ -42,7 +42,7 @@ from ragfault.records import Trace
 def read_traces(  # noqa: PLR0913 - the options of one verb
     where: InputPaths | tables.TableLike | Iterable[Mapping[str, Any] | Trace],
     *,
-    map: Mapping[str, str] | str | Path | None = None,
+    map: Mapping[str, str | Callable[[Any], Any]] | str | Path | None = None,
     shape: str | None = None,
     qrels: str | os.PathLike[str] | None = None,
     on_bad: OnBad = "raise",
@@ -384,7 +384,7 @@ class InputSummary(msgspec.Struct, frozen=True):
 def summarize_input(
     where: InputPaths,
     *,
-    map: Mapping[str, str] | str | Path | None = None,
+    map: Mapping[str, str | Callable[[Any], Any]] | str | Path | None = None,
     shape: str | None = None,
     qrels: str | os.PathLike[str] | None = None,
     max_line: int = MAX_LINE,

@@ -43,6 +43,7 @@ from ragfault.records import (
     UseVerdict,
     Verdicts,
 )
+from ragfault.rules import is_wordless_image
 from ragfault.text import split_content_words, split_sentences
 
 
@@ -145,7 +146,7 @@ def grade_relevance(relevance: float, levels: RelevanceLevels = DEFAULT_LEVELS) 
 
 
 def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> dict[str, Any]:
-    chunks = [Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()]
+    chunks = [Passage(chunk.id, "" if is_wordless_image(chunk) else chunk.text) for chunk in trace.chunks or ()]
     session = scorer.open_session(trace.query)
     parts: dict[str, Any] = {}
     entailments: list[Entailment] = []
@@ -182,7 +183,32 @@ def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> di
             parts["similarity"] = max(
                 session.measure_similarity(trace.answer, reference) for reference in trace.references
             )
-    return parts
+    return _drop_doubtful_parts(trace, parts)
+
+
+def _drop_doubtful_parts(trace: Trace, parts: dict[str, Any]) -> dict[str, Any]:
+    """Drop the verdicts that an image without words may overturn, with the reason.
+
+    Support that other chunks give stands; that a claim, statement or citation is unsupported, an image irrelevant or
+    unused, or information missing, cannot be told.
+    """
+    wordless = {chunk.id for chunk in trace.chunks or () if is_wordless_image(chunk)}
+    if not wordless or "chunk" not in parts:
+        return parts
+    reason = f"{', '.join(sorted(wordless)[:3])}: an image without caption or text, which this judge cannot read"
+    doubtful = {
+        "chunk": True,
+        "missing": bool(parts.get("missing")),
+        "use": "use" in parts,
+        "recall": any(not verdict.covered for verdict in parts.get("recall") or ()),
+        "claim": any(verdict.support not in SUPPORTING_LABELS for verdict in parts.get("claim") or ()),
+        "citation": any(not verdict.supports and verdict.chunk in wordless for verdict in parts.get("citation") or ()),
+    }
+    lost = [name for name, is_lost in doubtful.items() if is_lost]
+    remaining = {name: part for name, part in parts.items() if name not in lost}
+    if "claim" in lost:
+        remaining["answer"] = replace(parts["answer"], grounded=None)
+    return {**remaining, "failures": {**parts["failures"], **dict.fromkeys(lost, reason)}}
 
 
 def _describe_excess(claim_count: int) -> dict[str, str]:
@@ -210,7 +236,7 @@ def _get_references(trace: Trace) -> tuple[str, ...]:
 
 
 def lack_text(chunks: Sequence[Passage]) -> bool:
-    """Return whether no retrieved chunk has text, as in a TREC run: nothing can be judged."""
+    """Return whether no retrieved chunk has text, as in a TREC run or one of images alone: nothing can be judged."""
     return bool(chunks) and not any(chunk.text.strip() for chunk in chunks)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 from ragfault import text
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
-from ragfault.records import Chunk, ChunkVerdict, Trace, Verdicts
-from ragfault.rules import RELEVANT_LEVELS
+from ragfault.records import ChunkVerdict, Trace, Verdicts
+from ragfault.rules import RELEVANT_LEVELS, get_asked_time, is_outdated
 
 NOTHING_RELEVANT = "nothing relevant retrieved counts as 0"
 
@@ -293,37 +292,14 @@ def staleness(trace: Trace, verdicts: Verdicts, *, max_age: float | None = None)
     """Share of the dated chunks that were not valid at the time of the query.
 
     The share, among chunks with a date in their metadata, of those asked for before `valid_from`, after
-    `valid_to`, or more than `max_age` days after `updated_at` (if `max_age` is given). In [0, 1].
+    `valid_to`, or more than `max_age` days after `updated_at` (if `max_age` is given). In [0, 1]. A query that asks
+    for what held at another time ("as of 2024"), or follows one in the history that does, counts at that time.
     Undefined without the time of the query or without dates.
     """
     if not trace.chunks:
         return Undefined("chunks not recorded" if trace.chunks is None else "nothing retrieved")
-    if trace.time is None:
+    asked = get_asked_time(trace)
+    if asked is None:
         return Undefined("the time of the query is not recorded")
-    asked = trace.time if trace.time.tzinfo else trace.time.replace(tzinfo=UTC)
-    stale = [verdict for chunk in trace.chunks if (verdict := _is_stale(chunk, asked, max_age)) is not None]
+    stale = [verdict for chunk in trace.chunks if (verdict := is_outdated(chunk, asked, max_age)) is not None]
     return sum(stale) / len(stale) if stale else Undefined("no chunk carries a date")
-
-
-def _is_stale(chunk: Chunk, query_time: datetime, max_age: float | None) -> bool | None:
-    """Return whether the chunk was out of date at the time of the query; None without a date."""
-    begin, end = _parse_date(chunk, "valid_from"), _parse_date(chunk, "valid_to")
-    updated = _parse_date(chunk, "updated_at") if max_age is not None else None
-    if begin is None and end is None and updated is None:
-        return None
-    is_too_old = updated is not None and max_age is not None and query_time - updated > timedelta(days=max_age)
-    return bool((begin and query_time < begin) or (end and query_time > end) or is_too_old)
-
-
-def _parse_date(chunk: Chunk, key: str) -> datetime | None:
-    """Parse a date of the chunk's metadata in UTC; `valid_to` without a time means the end of that day."""
-    value = chunk.metadata.get(key)
-    if not isinstance(value, str):
-        return None
-    try:
-        date = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    if key == "valid_to" and len(value) == len("2026-01-31"):
-        date += timedelta(days=1) - timedelta(microseconds=1)
-    return date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -89,17 +89,48 @@ def answer_relevance(trace: Trace, verdicts: Verdicts) -> MetricResult:
     return verdict if isinstance(verdict, Undefined) else verdict.relevance
 
 
+OKAY_WEIGHTS = {"brief": 0.0, "normal": 0.5, "detailed": 1.0}
+"""Detail that is asked for → the weight of an okay fact beside a vital one."""
+BRIEF_QUERY = re.compile(
+    r"\b(?:briefly|in short|in brief|in (?:one|a|a single) (?:word|line|sentence)|keep it short|tl;?dr)\b",
+    re.IGNORECASE,
+)
+DETAILED_QUERY = re.compile(
+    r"\b(?:in (?:full |great )?detail|in depth|thoroughly|comprehensively|exhaustive(?:ly)?"
+    r"|step by step|detailed|full list)\b",
+    re.IGNORECASE,
+)
+
+
+def read_detail(trace: Trace) -> str:
+    """Return the detail that a query asks for: brief, normal or detailed, by `metadata.detail`, else by its words.
+
+    >>> read_detail(Trace(id="1", query="In short: what does a crossing cost?"))
+    'brief'
+    """
+    given = str(trace.metadata.get("detail", "")).strip().lower()
+    if given in OKAY_WEIGHTS:
+        return given
+    return (
+        "brief" if BRIEF_QUERY.search(trace.query) else "detailed" if DETAILED_QUERY.search(trace.query) else "normal"
+    )
+
+
 @metric(layer="generation", verdicts="fact answer", fields="facts answer", source="expected-fact lists")
-def completeness(trace: Trace, verdicts: Verdicts, *, okay: float = 1.0) -> MetricResult:
+def completeness(trace: Trace, verdicts: Verdicts, *, okay: float = 1.0, by_detail: bool = False) -> MetricResult:
     """Share of the expected facts that the answer states.
 
     Expected facts present / expected facts; those that `metadata.okay_facts` lists count `okay` times as much as the
-    others, the vital ones (nuggets of TREC: `okay=0.5`). Without facts, aspects of the query answered / aspects, and
-    the row says so. In [0, 1]. Undefined with neither, and where nothing counts.
+    others, the vital ones (nuggets of TREC: `okay=0.5`). `by_detail=true` sets `okay` by the detail that is asked for:
+    0 where `metadata.detail` is brief, 0.5 where normal, 1 where detailed; without it the query tells ("in short", "in
+    detail"), else it is normal. Without facts, aspects of the query answered / aspects, and the row says so. In
+    [0, 1]. Undefined with neither, and where nothing counts.
     """
     if not trace.answer:
         return Undefined("no answer")
     if trace.facts and verdicts.fact:
+        if by_detail:
+            okay = OKAY_WEIGHTS[read_detail(trace)]
         return share_facts(trace, [(item.fact, item.present) for item in verdicts.fact], okay)
     aspects = verdicts.answer.aspects if verdicts.answer else ()
     if not aspects:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ragfault.errors import UnknownName
 from ragfault.records import Chunk
 from ragfault.retrieval.pipeline import FilterCondition, Hits, Query, Stage, StageResult
+from ragfault.text.asked_time import find_asked_time
 
 GROUPS_FIELD = "groups"
 """The metadata that names who may read a chunk; where it is absent, everybody may."""
@@ -35,6 +36,20 @@ def require_metadata(**filters: Any) -> Stage:
     """
     conditions = tuple(_parse_condition(name, value) for name, value in filters.items())
     return lambda query, hits: StageResult(replace(query, conditions=(*query.conditions, *conditions)), hits)
+
+
+def resolve_time() -> Stage:
+    """Return the stage that sets the time of a query to the one it asks about, so that what held then is found.
+
+    By `find_asked_time`, from the query and the questions before it; a query without a time is asked now.
+
+    >>> query = Query(text="What did a van cost as of 2024?", time=datetime(2026, 3, 1))
+    >>> resolve_time()(query, ()).query.time.date().isoformat()
+    '2024-12-31'
+    """
+    return lambda query, hits: StageResult(
+        replace(query, time=find_asked_time(query.text, query.time or datetime.now(UTC), query.earlier)), hits
+    )
 
 
 def _parse_condition(name: str, value: Any) -> FilterCondition:

@@ -44,6 +44,8 @@ class Query(Struct, frozen=True, kw_only=True):
     """The groups of whoever asks, for permissions; None: whoever may read everything."""
     time: datetime | None = None
     """Time of the query; chunks that are not valid then are not found."""
+    earlier: tuple[str, ...] = ()
+    """Questions that the user asked before in the conversation, the oldest first."""
     notes: tuple[str, ...] = ()
     """Notes of the stages, which go into the trace: no chunk meets the conditions, a rewrite failed."""
 

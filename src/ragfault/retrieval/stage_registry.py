@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from ragfault.errors import UnknownName, UsageError
 from ragfault.expressions import Expression, parse_expression
 from ragfault.protocols import Generator, Reranker
-from ragfault.retrieval.filters import infer_conditions, require_metadata
+from ragfault.retrieval.filters import infer_conditions, require_metadata, resolve_time
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Stage
 from ragfault.retrieval.query_stages import decompose, expand, rewrite, shorten
@@ -163,6 +163,7 @@ STAGES: dict[str, StageFactory] = {
         lambda _, *fields: infer_conditions(fields) if fields else infer_conditions(),
         "reads conditions out of the query",
     ),
+    "as_of": StageFactory("filter", lambda _: resolve_time(), "reads the time that the query asks about"),
     "restrict": StageFactory("filter", lambda _, **filters: require_metadata(**filters), "asks for metadata"),
     "sparse": StageFactory("retrieve", lambda index, k=100: index.retrieve("sparse", k), "finds by words"),
     "dense": StageFactory("retrieve", lambda index, k=100: index.retrieve("dense", k), "finds by meaning"),

@@ -176,15 +176,14 @@ def cut_passages(document: Document) -> list[CorpusPassage]:
     for chunk in load_chunker(PASSAGE_CHUNKER)(document):
         assert chunk.start is not None
         assert chunk.end is not None
-        if len(WORD.findall(chunk.text)) < MIN_PASSAGE_WORDS and chunk.kind != "table":
+        text = document.text[chunk.start : chunk.end]
+        if len(WORD.findall(text)) < MIN_PASSAGE_WORDS and chunk.kind != "table":
             continue
-        first = next((m.start() + chunk.start for m in WORD.finditer(chunk.text)), chunk.start)
+        first = next((m.start() + chunk.start for m in WORD.finditer(text)), chunk.start)
         above = bisect_right(starts, first) - 1
         heading = _read_heading(document.text, starts[above]) if above >= 0 else document.title or ""
-        stems = Counter(stem for stem in split_words(chunk.text) if stem not in STOP_WORDS)
-        passages.append(
-            CorpusPassage(document.id, chunk.start, chunk.end, chunk.text, heading, chunk.kind == "table", stems)
-        )
+        stems = Counter(stem for stem in split_words(text) if stem not in STOP_WORDS)
+        passages.append(CorpusPassage(document.id, chunk.start, chunk.end, text, heading, chunk.kind == "table", stems))
     return passages
 
 

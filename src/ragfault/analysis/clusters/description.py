@@ -33,6 +33,7 @@ CAUSE_ORDER: tuple[ProblemKind, ...] = (
     "wrong_refusal",
     "nothing_relevant",
     "false_claim",
+    "outdated_source",
     "contradicted_claim",
     "uncovered_statement",
     "contradicted_fact",

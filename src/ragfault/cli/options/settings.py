@@ -35,6 +35,7 @@ SETTINGS_SCHEMA: dict[str, dict[str, Any]] = {
         "calibration": NonEmptyText,
         "trusted": NonEmptyText,
         "metrics": TextList,
+        "metrics_by": TextList,
         "gold": Annotated[Literal["apply", "ignore"], Meta(description='"apply" or "ignore"')],
         "workers": PositiveInt,
         "ray": NonEmptyText,

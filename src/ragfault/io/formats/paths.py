@@ -38,6 +38,31 @@ def parse_embedded(value: Any) -> Any:
     return value
 
 
+class ColumnFunction(str):
+    """A function of a record in the place of a column; as a text it is the name of the function.
+
+    >>> column = ColumnFunction.wrap(lambda record: record["hits"][0]["body"])
+    >>> get_path({"hits": [{"body": "At ten."}]}, column)
+    'At ten.'
+    """
+
+    function: Callable[[Any], Any]
+
+    @classmethod
+    def wrap(cls, function: Callable[[Any], Any]) -> ColumnFunction:
+        """Return a function as a column."""
+        column = cls(f"{getattr(function, '__name__', type(function).__name__)}()")
+        column.function = function
+        return column
+
+    def call(self, record: Any) -> Any:
+        """Return what the function makes of a record; `ABSENT` where it looks for a part that the record lacks."""
+        try:
+            return self.function(record)
+        except (LookupError, TypeError, AttributeError):
+            return ABSENT
+
+
 def get_path(record: Any, path: str) -> Any:
     """Return the value at a path, or `ABSENT`.
 
@@ -53,6 +78,8 @@ def get_path(record: Any, path: str) -> Any:
     >>> get_path({"steps": [{"type": "llm"}, {"type": "search", "output": "b"}]}, "steps[type=search].output")
     ['b']
     """
+    if isinstance(path, ColumnFunction):
+        return path.call(record)
     record = parse_embedded(record)
     if isinstance(record, dict):
         return record[path] if path in record else _get_below_object(record, path)

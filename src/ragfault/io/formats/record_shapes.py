@@ -19,6 +19,7 @@ from ragfault.errors import InputError, UnknownName
 from ragfault.io.datasets.natural_questions import flatten_natural_questions
 from ragfault.io.field_values import make_content_id
 from ragfault.io.files import iterate_lines, open_bytes
+from ragfault.io.formats.paths import ColumnFunction
 from ragfault.records import Chunk, Gold, Latency, TokenCounts, Trace
 
 
@@ -376,11 +377,12 @@ MAP_KEYS = (
 )
 
 
-def parse_column_map(mapping: Mapping[str, str] | str | Path | None) -> ColumnMap:
+def parse_column_map(mapping: Mapping[str, str | Callable[[Any], Any]] | str | Path | None) -> ColumnMap:
     """Parse a column map: field → column, or the path of a TOML file with the same content.
 
     A field is one of a trace, `metadata.NAME`, or a part such as `latency.total`; `chunks.id` names a column of lists
-    parallel to the chunks. A column may be a path with dots (`choices.0.text`), which nested tables stand for too.
+    parallel to the chunks. A column may be a path with dots (`choices.0.text`), which nested tables stand for too, and
+    in Python a function of the record, which returns the value of the field.
     Raises `UnknownName` for an unknown field, `InputError` for an unreadable file.
 
     >>> parse_column_map({"query": "question", "metadata.task": "task"})
@@ -392,9 +394,9 @@ def parse_column_map(mapping: Mapping[str, str] | str | Path | None) -> ColumnMa
     for key, column in table.items():
         if key not in MAP_KEYS and not (key.startswith("metadata.") and len(key) > len("metadata.")):
             raise UnknownName("map key", key, [*MAP_KEYS, "metadata.NAME"], listed=True)
-        if not isinstance(column, str) or not column:
+        if not (callable(column) or isinstance(column, str)) or not column:
             raise InputError(f"the map key {key} needs the name of a column, not {column!r}")
-    return {key: (column,) for key, column in table.items()}
+    return {key: (ColumnFunction.wrap(column) if callable(column) else column,) for key, column in table.items()}
 
 
 def load_column_map(mapping: Mapping[str, Any] | str | Path) -> dict[str, Any]:

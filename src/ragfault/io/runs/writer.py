@@ -65,6 +65,8 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     skipped: int = 0
     batch: int = 64
     """Traces per part; a resumed evaluation keeps its size."""
+    metrics_by: tuple[str, ...] = ()
+    """Choices of metrics by the tags of a trace, as they were written."""
 
     def matches(self, existing: RunPlan) -> bool:
         """Tell whether a run begun with `existing` can be resumed; names of the input do not matter."""

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from ragfault.judges.checks.lexicon import ALIASES
+from ragfault.judges.checks.tables import PassageRow, parse_rows
 from ragfault.text import NEGATIONS, STOP_WORDS, split_sentences, split_words
 
 MAX_PASSAGE_CHARS = 200_000
@@ -262,6 +263,16 @@ class SentenceIndex:
             )
         )
         """The polarity that records give each of their keys."""
+
+    @cached_property
+    def table_rows(self) -> list[PassageRow]:
+        """The rows of all Markdown tables."""
+        return parse_rows([passage.text for passage in self.passages])
+
+    @cached_property
+    def prose(self) -> list[frozenset[str]]:
+        """The content of the sentences outside of tables."""
+        return [sentence.content for place, sentence in enumerate(self.sentences) if "|" not in self.get_source(place)]
 
     @cached_property
     def tokens(self) -> list[str]:

@@ -15,6 +15,7 @@ from ragfault.judges.checks.contradictions import detect_contradiction, get_neig
 from ragfault.judges.checks.lexicon import IdfTable, load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex
 from ragfault.judges.checks.queries import WeightedQuery, score_relevance
+from ragfault.judges.checks.tables import detect_row_conflict
 from ragfault.judges.lexical.features import (
     ClaimAlignment,
     ClaimCounts,
@@ -71,6 +72,8 @@ class ClaimCheck(NamedTuple):
     """The field of a record that contradicts it."""
     missing_name: str | None
     """The name or number that no passage has."""
+    row_conflict: str | None = None
+    """Reason where it gives one row of a table the value of another."""
 
 
 def check_claim(
@@ -93,6 +96,7 @@ def check_claim(
         contradiction,
         field_conflict,
         _detect_missing_name(statement, alignment, index, rarity, query_words),
+        detect_row_conflict(statement.weights.keys(), index.table_rows, index.prose) if index.table_rows else None,
     )
 
 
@@ -173,6 +177,8 @@ def _choose_support(
     check: ClaimCheck, index: SentenceIndex, p: float, thresholds: EntailmentThresholds, max_missing: float
 ) -> tuple[ClaimSupport, str | None]:
     """Choose the label and its reason: exact checks first, then the probability."""
+    if check.row_conflict:
+        return "contradicted", check.row_conflict
     if check.field_conflict and check.field_conflict[1] != "absent":
         return "contradicted", f"{_mark_key(check.field_conflict[0])}: {check.field_conflict[1]}"
     if check.contradiction:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from ragfault.protocols import Embedder
 from ragfault.records import Chunk, Document
 from ragfault.retrieval.chunking import structure
 from ragfault.retrieval.chunking.structure import (
+    TABLE_RULE,
     PartBoundaries,
     TextBlocks,
     iterate_lines,
@@ -56,21 +58,25 @@ class DocumentPart(NamedTuple):
 
     span: TokenSpan
     is_table: bool
+    head: str = ""
+    """Heading and names of the columns, which the text of a later part of a table begins with."""
 
 
 @dataclass(frozen=True)
 class Chunker:
     """A way to cut documents into chunks: a callable, Document → chunks in their order.
 
-    The text of a chunk is `document.text[start:end]`, always; its metadata is that of the document. Its id is that of
+    The text of a chunk is `document.text[start:end]`, in the later parts of a cut table after the head of the table;
+    its metadata is that of the document. Its id is that of
     the document, "#", and 12 hex digits of its text, so that the same id means the same passage, also where text
     before it has changed; a text that is repeated in the document has "~2", "~3" … appended. Together the chunks
     hold all of the text but white space, and none is longer than `size` tokens (`token_count`) unless it is a table. A
     document without text has no chunk. The outcome depends on the document and the parameters alone.
 
-    Tables (of Markdown, also those that were made of HTML and CSV) are chunks by themselves, of kind "table", whole
-    up to four times the size and cut between rows beyond that; only `fixed` is blind to them. No chunk reaches over
-    a table, nor over the bounds of parts that are kept `apart`.
+    Tables (of Markdown, also those that were made of HTML and CSV) are chunks by themselves, of kind "table", with the
+    heading right above them; each is one chunk up to four times the size, and cut between rows beyond that. Every
+    part then begins with the heading and the names of the columns, where these take at most half of the size; only
+    `fixed` is blind to tables. No chunk reaches over a table, nor over the bounds of parts that are kept `apart`.
 
     Raises UnknownName for a kind that does not exist; UsageError where the size is not at least 1, the overlap not at
     least 0 and at most half of the size, or a parameter is not one of the kind.
@@ -134,9 +140,9 @@ class Chunker:
 def _build_chunks(document: Document, tokens: TokenOffsets, parts: Iterator[DocumentPart]) -> Iterator[Chunk]:
     """Return the chunk records."""
     seen: dict[str, int] = {}
-    for piece, table in parts:
+    for piece, table, head in parts:
         start, end = tokens.starts[piece.start], tokens.ends[piece.end - 1]
-        text = document.text[start:end]
+        text = head + document.text[start:end]
         name = make_content_id(text, f"{document.id}#")
         turn = seen[name] = seen.get(name, 0) + 1
         yield Chunk(
@@ -159,11 +165,10 @@ def _split_document(chunker: Chunker, text: str, tokens: TokenOffsets) -> Iterat
         return
     blocks = parse_blocks(text)
     way, apart, level = _plan_division(chunker, text, tokens, blocks)
-    for run, table in _separate_tables(
-        span, [(tokens.token_at(start), tokens.token_at(end)) for start, end in blocks.tables]
-    ):
+    tables = [(_reach_heading(start, text, blocks.headings), end) for start, end in blocks.tables]
+    for run, table in _separate_tables(span, [(tokens.token_at(start), tokens.token_at(end)) for start, end in tables]):
         if table:
-            yield from (DocumentPart(piece, is_table=True) for piece in _split_table(run, text, tokens, chunker.size))
+            yield from _split_table(run, text, tokens, chunker.size)
             continue
         for start, end in pairwise([run.start, *apart(run.start, run.end), run.end]):
             for piece in split_with_overlap(TokenSpan(start, end), chunker.size, chunker.overlap, way, level):
@@ -192,13 +197,36 @@ def _separate_tables(span: TokenSpan, tables: list[tuple[int, int]]) -> Iterator
         yield TokenSpan(place, span.end), False
 
 
-def _split_table(table: TokenSpan, text: str, tokens: TokenOffsets, size: int) -> list[TokenSpan]:
-    """Return a table as one span, or spans of rows where it is much too long."""
+def _reach_heading(start: int, text: str, headings: Sequence[tuple[int, int]]) -> int:
+    """Return the start of the headings right above a table, or of the table where text stands between them."""
+    for place, _ in reversed(headings[: bisect_right(headings, (start, 0))]):
+        _, _, below = text[place:start].partition("\n")
+        if below.strip(" \t\r\n=-"):
+            break
+        start = place
+    return start
+
+
+def _split_table(table: TokenSpan, text: str, tokens: TokenOffsets, size: int) -> Iterator[DocumentPart]:
+    """Yield a table as one part, or parts of rows, each with the head, where it is much too long."""
     if table.end - table.start <= MAX_TABLE_FACTOR * size:
-        return [table]
+        yield DocumentPart(table, is_table=True)
+        return
     first, last = tokens.starts[table.start], tokens.ends[table.end - 1]
-    begun = tokens.tokens_at(first + place for place, _ in iterate_lines(text[first:last]))
-    return make_divider([make_break_finder(begun)], size)(table)
+    lines = list(iterate_lines(text[first:last]))
+    rule = next((at for at, (_, line) in enumerate(lines) if at and TABLE_RULE.fullmatch(line.strip())), None)
+    head_end = table.start if rule is None else tokens.token_at(first + lines[rule][0] + len(lines[rule][1]))
+    if head_end - table.start > size // 2:
+        head_end = table.start
+    begun = [token for token in tokens.tokens_at(first + place for place, _ in lines) if token > head_end]
+    head = text[first : tokens.ends[head_end - 1]] + "\n" if head_end > table.start else ""
+    divide = make_divider([make_break_finder(begun)], size)  # a table may be longer, so the head takes no row away
+    pieces = divide(TokenSpan(head_end, table.end))
+    for number, piece in enumerate(pieces):
+        if number:
+            yield DocumentPart(piece, is_table=True, head=head)
+        else:
+            yield DocumentPart(TokenSpan(table.start, piece.end), is_table=True)
 
 
 def _plan_division(

@@ -19,6 +19,7 @@ from ragfault.judges.lexical.entailment import LexicalJudge
 from ragfault.judges.llm.prompts.untrusted_text import FencedText, remove_hidden
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.records import Chunk, Citation, Trace
+from ragfault.rules import is_address
 
 IMAGE_KEYS = ("image", "image_url", "url")
 """Metadata keys of a chunk's image."""
@@ -254,18 +255,12 @@ def _prepare_chunks(chunks: Sequence[Chunk] | None, settings: LLMSettings) -> tu
     shown = []
     for number, chunk in enumerate(chunks, 1):
         image = select_image(chunk, settings.images)
-        text = "" if chunk.kind == "image" and _is_address(chunk.text) else remove_hidden(chunk.text)
+        text = "" if chunk.kind == "image" and is_address(chunk.text) else remove_hidden(chunk.text)
         if chunk.kind in {"table", "record"}:
             text = format_table(text)
         shown.append(PromptChunk(f"c{number}", chunk, text, image))
     textless = all(chunk.is_blank and not chunk.is_unsent_image for chunk in shown)
     return None if shown and textless else tuple(shown)
-
-
-def _is_address(text: str) -> bool:
-    """Check that a text is the URL of an image and nothing else."""
-    bare = text.strip()
-    return bare.startswith("data:") or ("://" in bare[:12] and not any(character.isspace() for character in bare))
 
 
 def _split_answer(answer: str, claims_in_answer: Sequence[Claim]) -> tuple[FencedText, ...]:

@@ -41,6 +41,29 @@ def build_measured_table(choice: GeneratorChoice) -> tuple[Sequence[str], list[S
     return HEADINGS[:end], [build_figure_cells(row, choice.frontier)[:end] for row in choice.measured]
 
 
+def condense_figures(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """Condense a table of figures to the width of a terminal.
+
+    Both quantiles stand in one column, the frontier is a star at the name, and columns without any value are left out.
+
+    >>> condense_figures(HEADINGS, [("a", "40", "0.7", "0", "–", "–", "30", "90", "–", "yes")])
+    (['generator', 'questions', 'value', 'p50/p95 ms'], [['a *', '40', '0.7', '30/90']])
+    """
+    at = heads.index("p50 ms")
+    named = [[f"{row[0]} *" if row[-1] == "yes" else row[0], *row[1:]] for row in rows]
+    joined = [
+        [*row[:at], "–" if row[at] == row[at + 1] == "–" else f"{row[at]}/{row[at + 1]}", *row[at + 2 :]]
+        for row in named
+    ]
+    titles = [*heads[:at], "p50/p95 ms", *heads[at + 2 :]]
+    used = [
+        place
+        for place, title in enumerate(titles)
+        if place < 3 or (title != "frontier" and any(row[place] not in ("–", "0", "") for row in joined))
+    ]
+    return [titles[place] for place in used], [[row[place] for place in used] for row in joined]
+
+
 def list_drops(choice: GeneratorChoice) -> list[tuple[str, ...]]:
     """Return the rows of the generators that left the race: DROP_HEADINGS."""
     return [
@@ -103,16 +126,19 @@ def render_choice_terminal(choice: GeneratorChoice, *, color: bool = False) -> s
         Text(f"Recommended: {clean_text(choice.recommended)}. {clean_text(choice.reason)}", style="bold"),
         Text(describe_terms(choice), style="dim"),
         Text("\nOn the held-out questions" if choice.selection_questions else "\nOn the questions", style="bold cyan"),
-        build_text_table(*build_measured_table(choice)),
+        build_text_table(*condense_figures(*build_measured_table(choice))),
     ]
     if choice.raced:
         parts += [
             Text("\nOn the questions that chose, as far as each came", style="bold cyan"),
-            build_text_table(HEADINGS, [build_figure_cells(row, choice.frontier) for row in choice.raced]),
+            build_text_table(
+                *condense_figures(HEADINGS, [build_figure_cells(row, choice.frontier) for row in choice.raced])
+            ),
         ]
     if drops := list_drops(choice):
         parts += [Text("\nThe race", style="bold cyan"), build_text_table(DROP_HEADINGS, drops)]
-    parts += [Text(""), *(Text(line) for line in list_remarks(choice))]
+    star = ["* On the frontier: no other generator is better in one figure and no worse in the rest."]
+    parts += [Text(""), *(Text(line) for line in (*(star if choice.frontier else []), *list_remarks(choice)))]
     return render_rich(parts, width=None, color=color)
 
 

@@ -1,0 +1,102 @@
+"""Choices of metrics by trace: a tag of a trace selects the metrics that are computed on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ragfault.errors import UsageError
+from ragfault.gold_evidence import GoldMode
+from ragfault.judges.assembly import observe_traces
+from ragfault.metrics import Metric, compute_scores, select_metrics
+from ragfault.protocols import Judge
+from ragfault.records import Score, Trace, Verdicts
+
+CHOICE = re.compile(r"(?:metadata\.)?(?P<field>[^=:]+?)\s*=\s*(?P<value>[^:]+?)\s*:\s*(?P<metrics>.+)", re.DOTALL)
+TRACE_FIELDS = ("route", "model", "conversation")
+SEPARATOR = re.compile(r",(?![^(]*\))")
+"""A comma outside of the parameters of a metric."""
+
+
+class MetricChoice(Struct, frozen=True, kw_only=True):
+    """The metrics of the traces that have a tag."""
+
+    field: str
+    """`route`, `model`, `conversation`, else a key of the metadata."""
+    value: str
+    metrics: tuple[str, ...]
+
+    def applies_to(self, trace: Trace) -> bool:
+        """Return whether a trace has the tag; a list in the metadata has each of its members."""
+        given = getattr(trace, self.field) if self.field in TRACE_FIELDS else trace.metadata.get(self.field)
+        return self.value in (map(str, given) if isinstance(given, list | tuple) else [str(given)])
+
+
+def parse_choices(texts: Sequence[str]) -> tuple[MetricChoice, ...]:
+    """Parse choices such as `route=faq:groundedness,ndcg@10`.
+
+    Raises UsageError for another form, UnknownName for a metric that does not exist.
+
+    >>> parse_choices(["tags=beta:refusal, latency"])[0].metrics
+    ('refusal', 'latency')
+    """
+    choices = []
+    for text in texts:
+        match = CHOICE.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(
+                f'metrics by a tag are written FIELD=VALUE:METRIC,METRIC, got "{text}". For example: '
+                '"route=faq:groundedness,refusal".'
+            )
+        names = [name.strip() for name in SEPARATOR.split(match["metrics"]) if name.strip()]
+        metrics = tuple(map(str, select_metrics(names)))
+        choices.append(MetricChoice(field=match["field"].strip(), value=match["value"], metrics=metrics))
+    return tuple(choices)
+
+
+def score_chosen(
+    judge: Judge, metrics: Sequence[Metric], traces: Sequence[Trace], choices: Sequence[MetricChoice], gold: GoldMode
+) -> tuple[list[Verdicts], list[Score]]:
+    """Judge traces, and score each by the metrics that its tags choose, by all of them where none applies.
+
+    The other scores are undefined, with the tag as the reason. A trace none of whose metrics reads a verdict is not
+    judged, so that it costs nothing.
+    """
+    if not choices:
+        verdicts = observe_traces(judge, traces)
+        pairs = zip(traces, verdicts, strict=True)
+        return verdicts, [row for trace, seen in pairs for row in compute_scores(metrics, trace, seen, gold)]
+    chosen = [_choose_metrics(metrics, trace, choices) for trace in traces]
+    judged = [
+        trace
+        for trace, (selected, _) in zip(traces, chosen, strict=True)
+        if any(metric.definition.verdicts for metric in selected)
+    ]
+    seen_by_id = {verdicts.trace: verdicts for verdicts in (observe_traces(judge, judged) if judged else ())}
+    verdicts = [seen_by_id.get(trace.id) or Verdicts(trace=trace.id, judge=judge.fingerprint) for trace in traces]
+    scores: list[Score] = []
+    for trace, seen, (selected, tags) in zip(traces, verdicts, chosen, strict=True):
+        computed = {row.metric: row for row in compute_scores(selected, trace, seen, gold)}
+        scores += [computed.get(str(metric)) or _leave_out(metric, trace, tags) for metric in metrics]
+    return verdicts, scores
+
+
+def _choose_metrics(
+    metrics: Sequence[Metric], trace: Trace, choices: Sequence[MetricChoice]
+) -> tuple[list[Metric], str]:
+    """Return the metrics of a trace, and the tags that chose them."""
+    applying = [choice for choice in choices if choice.applies_to(trace)]
+    if not applying:
+        return list(metrics), ""
+    names = {name for choice in applying for name in choice.metrics}
+    tags = ", ".join(dict.fromkeys(f"{choice.field}={choice.value}" for choice in applying))
+    return [metric for metric in metrics if str(metric) in names], tags
+
+
+def _leave_out(metric: Metric, trace: Trace, tags: str) -> Score:
+    return Score(
+        trace=trace.id, metric=str(metric), layer=metric.definition.layer, status="undefined",
+        reason=f"not asked for where {tags}",
+    )  # fmt: skip

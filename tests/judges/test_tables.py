@@ -1,0 +1,64 @@
+"""Laws of tables and images: a value belongs to its row, and an image without words cannot be judged by its text."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragfault.judges import load_judge
+from ragfault.records import Chunk, Citation, Trace, Verdicts
+
+TABLE = """## Charges for a crossing
+
+| Vehicle | Price in euros | Note |
+|---|---|---|
+| Car | 20 | Up to 5 m. Longer ones are vans. |
+| Van | 35 | Up to 7 m. |
+| Motor lorry | 90 | Booking needed. |
+"""
+
+
+def observe(answer: str, *chunks: Chunk, judge: str = "lexical", cites: tuple[Citation, ...] | None = None) -> Verdicts:
+    trace = Trace(id="1", query="What does a crossing cost?", chunks=chunks, answer=answer, citations=cites)
+    return load_judge(judge).observe([trace])[0]
+
+
+@pytest.mark.parametrize("judge", ["lexical", "embedded"])
+def test_the_value_of_another_row_is_contradicted(judge: str):
+    """A claim that gives one row the value of another is contradicted, and the reason names both rows."""
+    chunk = Chunk(id="fares", text=TABLE, kind="table")
+    [right] = observe("The price of a van is 35 euros.", chunk, judge=judge).claim or ()
+    [wrong] = observe("The price of a van is 90 euros.", chunk, judge=judge).claim or ()
+    assert right.support != "contradicted"
+    assert wrong.support == "contradicted"
+    assert wrong.reason == "the table has “90” in the row “Motor lorry”, not in “Van”"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "A van costs 35 euros, a motor lorry 90.",
+        "A crossing costs up to 90 euros.",
+        "A car costs 20 euros, which is up to 5 m.",
+        "A van of the fleet costs 90 euros.",
+    ],
+)
+def test_a_claim_that_names_no_row_or_several_is_not_judged_by_rows(answer: str):
+    """So is one whose value stands in a sentence outside of the table."""
+    chunks = (Chunk(id="fares", text=TABLE), Chunk(id="note", text="Since May a van of the fleet costs 90 euros."))
+    reasons = [claim.reason or "" for claim in observe(answer, *chunks).claim or ()]
+    assert not any(reason.startswith("the table has") for reason in reasons)
+
+
+def test_an_image_without_words_leaves_open_what_it_may_support():
+    """A claim that no other chunk supports cannot be told, with the reason; support by another chunk stands."""
+    image = Chunk(id="plan", kind="image", text="https://example.org/plan.png")
+    text = Chunk(id="a", text="Dogs travel free.")
+    sound = observe("Dogs travel free.", image, text)
+    assert [claim.support for claim in sound.claim or ()] == ["supported"]
+    open_ = observe("The ferry leaves from berth 2.", image, text, cites=(Citation(chunk="plan"),))
+    reason = "plan: an image without caption or text, which this judge cannot read"
+    assert open_.claim is open_.citation is open_.chunk is None
+    assert {open_.failures[part] for part in ("claim", "citation", "chunk", "use")} == {reason}
+    assert open_.answer is not None
+    assert open_.answer.grounded is None
+    assert observe("The ferry leaves from berth 2.", image).claim is None
