@@ -22,7 +22,7 @@ from ragfault.evaluation.jobs import (
     open_input_folder,
     run_job,
 )
-from ragfault.evaluation.metric_choices import parse_choices
+from ragfault.evaluation.metric_choices import add_chosen_metrics
 from ragfault.evaluation.trusted_corpus import trust_corpus
 from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
@@ -152,10 +152,8 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
     check_free(out, force=force)
     given_options = add_rubrics(judge, options, [item for item in metrics if isinstance(item, Rubric)])
     requested = [metrics] if isinstance(metrics, str) else [str(item) for item in metrics]
-    selected = select_metrics(requested)
     tag_choices = (metrics_by,) if isinstance(metrics_by, str) else tuple(metrics_by)
-    chosen = [parse_metric(name) for choice in parse_choices(tag_choices) for name in choice.metrics]
-    selected = tuple(dict.fromkeys((*selected, *chosen)))
+    selected = add_chosen_metrics(select_metrics(requested), tag_choices)
     judge = _resolve_judge(judge, given_options, profile, calibration, selected)
     if any("truth" in metric.definition.verdicts for metric in selected):
         judge = trust_corpus(judge, trusted)

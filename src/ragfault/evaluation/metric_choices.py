@@ -10,7 +10,7 @@ from msgspec import Struct
 from ragfault.errors import UsageError
 from ragfault.gold_evidence import GoldMode
 from ragfault.judges.assembly import observe_traces
-from ragfault.metrics import Metric, compute_scores, select_metrics
+from ragfault.metrics import Metric, compute_scores, parse_metric, select_metrics
 from ragfault.protocols import Judge
 from ragfault.records import Score, Trace, Verdicts
 
@@ -54,6 +54,12 @@ def parse_choices(texts: Sequence[str]) -> tuple[MetricChoice, ...]:
         metrics = tuple(map(str, select_metrics(names)))
         choices.append(MetricChoice(field=match["field"].strip(), value=match["value"], metrics=metrics))
     return tuple(choices)
+
+
+def add_chosen_metrics(metrics: Sequence[Metric], choices: Sequence[str]) -> tuple[Metric, ...]:
+    """Return the metrics with those that the tags choose."""
+    chosen = [parse_metric(name) for choice in parse_choices(choices) for name in choice.metrics]
+    return tuple(dict.fromkeys((*metrics, *chosen)))
 
 
 def score_chosen(
