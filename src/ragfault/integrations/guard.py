@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -21,7 +21,7 @@ from ragfault.evaluation.online.scorer import to_chunks
 from ragfault.guard.decisions import SEVERITIES, GuardDecision
 from ragfault.guard.rails import RailResult, run_in_thread
 from ragfault.guard.runtime import STAGES, Guard
-from ragfault.integrations.tool_calls import read_tool_calls
+from ragfault.integrations.tool_calls import TOOL_RESULTS, read_tool_calls, read_tool_results
 from ragfault.io.otel.recorded_content import extract_question
 from ragfault.records import Chunk, Trace
 
@@ -137,10 +137,13 @@ class CheckedRequest(NamedTuple):
 async def check_request(guard: Guard, trace: Trace, body: dict[str, Any]) -> CheckedRequest | GuardDecision:
     """Check query and passages, and replace in the messages what rails fixed; return a decision where they block.
 
-    A passage that does not stand in the messages word for word cannot be replaced: then the request is blocked. Raises
-    ValueError where the query was fixed and is no plain text in the messages.
+    Results of tools in the messages are passages, too. A passage that does not stand in the messages word for word
+    cannot be replaced: then the request is blocked. Raises ValueError where the query was fixed and is no plain text in
+    the messages, and for results of tools that are no text.
     """
     begun = time.perf_counter()
+    if tool_results := read_tool_results(body.get("messages"), [chunk.text for chunk in trace.chunks or ()]):
+        trace = replace(trace, chunks=(*(trace.chunks or ()), *tool_results))
     results: list[RailResult] = []
     for stage in STAGES[:2]:
         checked = await guard.check_stage(trace, stage)
@@ -212,14 +215,22 @@ def list_chunk_events(
 
 
 def _replace_query(body: dict[str, Any], query: str) -> bool:
-    """Replace the last message of the user; False where its content is no plain text."""
+    """Replace the last question of the user; False where its content is no plain text."""
     for message in reversed(body["messages"]):
-        if message.get("role") == "user":
+        if message.get("role") == "user" and not holds_tool_results(message):
             if not isinstance(message.get("content"), str):
                 return False
             message["content"] = query
             return True
     return False
+
+
+def holds_tool_results(message: Mapping[str, Any]) -> bool:
+    """Return whether all parts of a message are results of tools."""
+    parts = message.get("content")
+    return isinstance(parts, list) and all(
+        isinstance(part, dict) and part.get("type") in TOOL_RESULTS for part in parts
+    )
 
 
 def _replace_chunks(body: dict[str, Any], before: Sequence[Chunk], after: Sequence[Chunk]) -> bool:
@@ -237,12 +248,21 @@ def _replace_chunks(body: dict[str, Any], before: Sequence[Chunk], after: Sequen
 
 def _replace_text(messages: Sequence[dict[str, Any]], old: str, new: str) -> bool:
     """Replace a text wherever it stands in the texts of messages; return whether it did."""
-    parts = [part for message in messages if isinstance(message.get("content"), list) for part in message["content"]]
     replaced = False
-    for holder, key in (*((message, "content") for message in messages), *((part, "text") for part in parts)):
-        if isinstance(holder.get(key), str) and old in holder[key]:
-            holder[key], replaced = holder[key].replace(old, new), True
+    for holder in _list_holders(messages):
+        for key in ("content", "text", "output"):
+            if isinstance(holder.get(key), str) and old in holder[key]:
+                holder[key], replaced = holder[key].replace(old, new), True
     return replaced
+
+
+def _list_holders(messages: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Yield messages, their parts, and the parts of results of tools."""
+    for holder in messages:
+        if isinstance(holder, dict):
+            yield holder
+            for parts in (holder.get("content"), holder.get("output")):
+                yield from _list_holders(parts if isinstance(parts, list) else ())
 
 
 async def read_body(receive: Receive) -> bytes:

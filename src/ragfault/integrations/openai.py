@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -82,9 +83,10 @@ def guard_client(
     question of the user, else the last message of the user; neither is sent. `contexts` of this function retrieves the
     passages of a query for calls without any. Passages that a rail drops or masks are replaced in the messages; a
     blocked request never reaches the endpoint, and its completion has the policy's message and the finish reason
-    "content_filter". Calls of tools in a completion are decided on by their arguments; ValueError for arguments that
-    cannot be read. With `stream` the events come once the answer is complete and checked. Raises UsageError for other
-    calls that give answers, which the guard does not cover, and for raw responses.
+    "content_filter". Results of tools in the messages are passages, too. Calls of tools in a completion are decided on
+    by their arguments; ValueError for arguments that cannot be read. With `stream` the events come once the answer is
+    complete and checked. Raises UsageError for results of tools that are no text, for other calls that give answers,
+    which the guard does not cover, and for raw responses.
     """
     guard = guard if isinstance(guard, Guard) else Guard(guard)
     copied = client.copy()
@@ -177,10 +179,7 @@ class _GuardedCalls:
 
 def _copy_message(message: Any) -> Any:
     """Copy a message with its parts, so that the caller's stays as it is."""
-    plain = dict(message) if isinstance(message, Mapping) else message.model_dump(exclude_none=True)
-    if isinstance(plain.get("content"), list):
-        plain["content"] = [dict(part) if isinstance(part, Mapping) else part for part in plain["content"]]
-    return plain
+    return deepcopy(dict(message)) if isinstance(message, Mapping) else message.model_dump(exclude_none=True)
 
 
 def _without_stream(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,16 @@
-"""Calls of tools in a completion, as text that rails read."""
+"""Calls of tools in a completion, and results of tools in a request, as texts that rails read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from ragfault.records import Chunk
+
+TOOL_ROLES = frozenset(("tool", "function"))
+TOOL_RESULTS = frozenset(("tool_result", "function_call_output"))
+"""Types of the parts of a message that hold the result of a tool."""
 
 
 def read_tool_calls(message: Mapping[str, Any]) -> str | None:
@@ -26,6 +32,61 @@ def read_tool_calls(message: Mapping[str, Any]) -> str | None:
     if not calls:
         return None
     return "\n".join(line for call in calls for line in _list_lines(call))
+
+
+def read_tool_results(messages: Any, known: Iterable[str] = ()) -> tuple[Chunk, ...]:
+    """Return the results of tools in the messages of a request as chunks, without the texts that are known already.
+
+    Results are the messages with the role `tool` or `function`, and the parts `tool_result` of any message. One in JSON
+    is decoded where it has escape sequences. Raises ValueError for a result with other parts than texts.
+
+    >>> messages = [{"role": "user", "content": "When?"}, {"role": "tool", "tool_call_id": "c1", "content": "At ten."}]
+    >>> read_tool_results(messages)[0].text, read_tool_results(messages, ["At ten."])
+    ('At ten.', ())
+    """
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise ValueError("the messages of a request are a list of objects")
+    texts = []
+    for text in (text for message in messages for text in _list_results(message)):
+        left = text
+        for passage in sorted(filter(str.strip, known), key=len, reverse=True):
+            left = left.replace(passage.strip(), " ")
+        if left.strip():
+            texts.append(text if left == text else left)
+    return tuple(Chunk(id=f"tool-{number}", text=_decode_result(text)) for number, text in enumerate(texts, 1))
+
+
+def _list_results(message: Mapping[str, Any]) -> Iterator[str]:
+    content = message.get("content")
+    if message.get("role") in TOOL_ROLES:
+        yield from _list_texts(content)
+    elif isinstance(content, list):
+        for part in content:
+            if isinstance(part, dict) and part.get("type") in TOOL_RESULTS:
+                yield from _list_texts(part.get("content", part.get("output")))
+
+
+def _list_texts(content: Any) -> Iterator[str]:
+    """Yield the texts of a result; ValueError for what is no text."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, list) and all(
+        isinstance(part, str) or (isinstance(part, dict) and isinstance(part.get("text"), str)) for part in content
+    ):
+        yield from (part if isinstance(part, str) else part["text"] for part in content)
+    elif content is not None:
+        raise ValueError("the guard reads only texts as results of tools")
+
+
+def _decode_result(text: str) -> str:
+    """Decode a result in JSON, so that no escape sequence hides a text; others stay as they are."""
+    if "\\" not in text:
+        return text
+    try:
+        value = json.loads(text, object_pairs_hook=tuple, parse_int=str, parse_float=str, parse_constant=str)
+        return "\n".join(_list_values(value, ""))
+    except (json.JSONDecodeError, RecursionError):
+        return text
 
 
 def _list_lines(call: Mapping[str, Any]) -> Iterator[str]:
