@@ -71,6 +71,13 @@ def test_the_requested_number_takes_at_most_two_calls_an_item(corpus, server):
             assert texts[span.document][span.start : span.end] == span.quote
 
 
+def test_a_kind_whose_drafts_all_fail_leaves_the_calls_of_the_others(corpus, server):
+    result = make_testset(corpus, 12, mix={"two-passage": 0.4, "extractive": 0.6}, model=load(server))
+    assert result.counts == {"extractive": 12}
+    assert any(note.startswith("two-passage: 0 of 5") for note in result.notes)
+    assert sum(server.calls.values()) <= 24
+
+
 def test_what_the_model_quotes_and_the_corpus_lacks_is_left_out_with_the_reason(corpus, server):
     server.quotes = False
     result = make_testset(corpus, 6, mix=MIX, model=load(server))

@@ -11,6 +11,7 @@ from ragfault.testsets.reviews import (
     append_review,
     create_item,
     create_review,
+    create_written,
     fingerprint_item,
     merge_reviews,
     read_form,
@@ -144,3 +145,48 @@ def test_an_item_that_a_person_wrote_is_added():
     result = merge_reviews([ITEM], [review])
     assert [item.query for item in result.items] == [ITEM.query, "How long is the quay?"]
     assert result.items[1].metadata["review"] == "accepted"
+
+
+def test_what_a_person_wrote_waits_for_the_reviews_of_others_like_any_item():
+    written = create_item("query: How long is the quay?\nvital: 40 metres", "ann", {})
+    assert merge_reviews([], [written], needed=2).pending == 1
+    accepted = create_review(written.edited, "accepted", "ben")
+    result = merge_reviews([], [written, accepted], needed=2)
+    assert (result.accepted, result.items[0].metadata["reviewed"]["by"]) == (1, "ann, ben")
+    rejected = create_review(written.edited, "rejected", "ben")
+    assert [dispute.reason for dispute in merge_reviews([], [written, rejected]).disputes] == ["decision"]
+
+
+def test_an_author_changes_and_withdraws_what_they_wrote():
+    written = create_item("query: How long is the quay?", "ann", {})
+    changed = create_written(replace(written.edited, query="How wide is the quay?"), "ann")
+    assert [item.query for item in merge_reviews([], [written, changed]).items] == ["How wide is the quay?"]
+    assert merge_reviews([], [written, changed, create_written(changed.edited, "ann", "rejected")]).items == ()
+
+
+def test_what_a_person_wrote_is_not_added_to_a_set_that_has_it():
+    written = create_item("query: How long is the quay?", "ann", {})
+    merged = merge_reviews([ITEM], [written]).items
+    assert len(merge_reviews(merged, [written]).items) == 2
+
+
+def test_a_killed_writer_leaves_a_file_that_is_read_and_continued(tmp_path):
+    path = tmp_path / "reviews.jsonl"
+    first, second = (create_review(ITEM, "accepted", name) for name in ("ann", "ben"))
+    append_review(path, first)
+    complete = path.read_bytes()
+    for cut in range(1, len(complete)):
+        path.write_bytes(complete + complete[:cut])
+        expected = [first, first] if cut == len(complete) - 1 else [first]
+        assert list(read_reviews(path)) == expected
+        append_review(path, second)
+        assert list(read_reviews(path)) == [*expected, second]
+
+
+def test_a_refused_review_is_not_written(tmp_path):
+    def refuse():
+        raise InputError("no")
+
+    with pytest.raises(InputError):
+        append_review(tmp_path / "reviews.jsonl", create_review(ITEM, "accepted", "ann"), refuse)
+    assert list(read_reviews(tmp_path / "reviews.jsonl")) == []

@@ -49,6 +49,7 @@ Examples:
   ragfault serve --store watched
   ragfault serve --store watched --judge minilm --workers 2 --keep 30d --size 20GB
   ragfault serve --store watched --check llm:gpt-4o-mini --budget 5
+  ragfault serve --store watched --testset set.jsonl --corpus docs/
   RAGFAULT_TOKEN=… ragfault serve --store watched --host 0.0.0.0"""
 )
 @click.option(
@@ -148,6 +149,11 @@ Examples:
     help="Path prefix under which a proxy serves ragfault, such as /ragfault.",
 )
 @click.option("--request-log", metavar="FILE", help="Where a line of JSON is written for each request; -: the output.")
+@click.option("--testset", type=click.Path(path_type=Path), help="Evaluation set that people review on the dashboard.")
+@click.option(
+    "--reviews", type=click.Path(path_type=Path), help="File of their reviews.  [default: reviews.jsonl beside the set]"
+)
+@click.option("--corpus", type=click.Path(path_type=Path), help="Corpus in which their new gold spans are located.")
 @click.option("--demo", is_flag=True, help="Stream the demo's traces in accelerated time, with a fault in them.")
 @click.option("--speed", type=float, default=60.0, show_default=True, help="Seconds of demo traffic per real second.")
 def start(

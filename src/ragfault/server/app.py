@@ -27,7 +27,7 @@ from ragfault.server.ingest import endpoints
 from ragfault.server.scoring.otlp_export import check_otlp_settings
 from ragfault.server.security import AccessControl, SecurityMiddleware
 from ragfault.server.settings import ServerSettings, is_loopback
-from ragfault.server.state import ServerState
+from ragfault.server.state import ServerState, open_review_session
 from ragfault.server.storage import open_store
 from ragfault.server.storage.backup import delete_copies
 from ragfault.server.store_guard import StoreGuard
@@ -58,6 +58,9 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
         clock = DemoClock(settings.speed) if settings.demo else time.time
     check_otlp_settings(settings)
     build_receivers(settings)  # report errors in the settings before a store is created
+    if (session := open_review_session(settings)) is not None:
+        session.load()
+        session.load_documents()
     with convert_write_errors(settings.data_folder):
         settings.data_folder.mkdir(parents=True, exist_ok=True)
     delete_copies(settings.data_folder)

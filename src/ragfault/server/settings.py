@@ -104,6 +104,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """The path below which a proxy shows this server: "/ragfault"."""
     request_log: str | None = None
     """The file that a line is written to for each request; "-": standard output."""
+    testset: Path | None = None
+    """The set that people review on the dashboard; None: none."""
+    reviews: Path | None = None
+    """The file of their reviews; None: reviews.jsonl beside the set."""
+    corpus: Path | None = None
+    """The corpus in which new gold spans are located."""
     demo: bool = False
     speed: float = 60.0
     """Seconds of the demo per real second."""
@@ -128,6 +134,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
                 f"the token can be guessed: beyond this machine it has {MIN_TOKEN_LENGTH} characters or more. "
                 "Make one with: openssl rand -hex 32."
             )
+        if self.testset is None and (self.reviews or self.corpus):
+            raise UsageError("--reviews and --corpus belong to a set to review. Name it with --testset FILE.")
         if self.workers < 0:
             raise UsageError(f"workers are 0 or more, got {self.workers}.")
         parse_redaction_kinds(self.redact)

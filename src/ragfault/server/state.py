@@ -27,6 +27,7 @@ from ragfault.server.scoring.scoring_workers import ScoringWorkers
 from ragfault.server.scoring.spot_checks import SpotChecker
 from ragfault.server.settings import ServerSettings
 from ragfault.server.storage import TraceStore
+from ragfault.testsets.review_session import ReviewSession
 
 log = logging.getLogger("ragfault.server")
 
@@ -49,6 +50,14 @@ def measure_clock_offset() -> float:
     """Return the seconds by which the clock is ahead of the uptime, which goes on while the machine sleeps."""
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
     return time.time() - uptime
+
+
+def open_review_session(settings: ServerSettings) -> ReviewSession | None:
+    """Open the set of the settings with its reviews; None without one."""
+    if settings.testset is None:
+        return None
+    reviews = settings.reviews or settings.testset.parent / "reviews.jsonl"
+    return ReviewSession(settings.testset, reviews, settings.corpus)
 
 
 class ServerState:
@@ -77,6 +86,8 @@ class ServerState:
         """Guards changes of the state of the alerts."""
         self.registry_lock = threading.Lock()
         """Guards changes of clusters and saved views."""
+        self.review_session = open_review_session(settings)
+        """The set that people review; None without one."""
         self.redaction = IncomingRedactor(settings, self.counters)
         self.labels = LabelLimiter(store.list_routes, self.counters.add)
         """Bounds the routes and cohorts that traffic names."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import InputError, UnknownName
+from ragfault.io.atomic_files import convert_write_errors, lock_folder
 from ragfault.io.field_values import make_content_id
-from ragfault.io.files import iterate_lines, open_bytes
+from ragfault.io.files import MAX_LINE, iterate_lines, open_bytes
 from ragfault.records import Document, Gold, Span, Trace
 from ragfault.stats import BootstrapEstimate, bootstrap_estimates
 from ragfault.stats.agreement import MultiRaterRatings
@@ -102,13 +104,8 @@ def write_form(item: Trace) -> str:
     >>> print(write_form(Trace(id="1", query="When?", facts=("At 7.",))).split("\n")[3])
     query: When?
     """
-    okay = set(map(str, item.metadata.get("okay_facts") or ()))
-    spans = item.gold.spans if item.gold is not None else ()
-    lines = [f"query: {_join_line(item.query)}", f"answerable: {ANSWERABLE_WORDS[item.answerable]}"]
-    lines += [f"reference: {_join_line(reference)}" for reference in item.references]
-    lines += [f"{'okay' if fact in okay else 'vital'}: {_join_line(fact)}" for fact in item.facts or ()]
-    lines += [f"span: {span.document} | {_join_line(span.quote or '')}" for span in spans]
-    return FORM_HELP + "\n".join(line.rstrip() for line in lines) + "\n"
+    lines = [f"{name}: {line}".rstrip() for name, lines in list_values(item).items() for line in lines]
+    return FORM_HELP + "\n".join(lines) + "\n"
 
 
 ANSWERABLE_WORDS = {True: "yes", False: "no", None: ""}
@@ -121,9 +118,7 @@ def _join_line(text: str) -> str:
 def read_form(form: str, item: Trace, documents: Mapping[str, Document]) -> Trace:
     """Return an item as a form has it; what the form leaves as it was stays, word by word.
 
-    A span that is new is located by its words, white space apart, which must stand once in its document.
-
-    Raises InputError for a line that is none of the form's, a missing query, and words that stand nowhere or twice.
+    Raises InputError for a line that is none of the form's, and what `apply_values` raises.
 
     >>> item = Trace(id="1", query="When?", facts=("At 7.",))
     >>> read_form("query: When does it open?\\nvital: At 7.\\nokay: On Monday.", item, {}).facts
@@ -138,6 +133,31 @@ def read_form(form: str, item: Trace, documents: Mapping[str, Document]) -> Trac
             raise InputError(f'"{line[:60]}" is no line of the form. Begin it with one of: {", ".join(FORM_FIELDS)}.')
         if text.strip():
             values[name.strip()].append(text.strip())
+    return apply_values(values, item, documents)
+
+
+def list_values(item: Trace) -> dict[str, list[str]]:
+    """List what a person edits in an item: the lines of each field of `FORM_FIELDS`, without line breaks."""
+    okay = set(map(str, item.metadata.get("okay_facts") or ()))
+    spans = item.gold.spans if item.gold is not None else ()
+    return {
+        "query": [_join_line(item.query)],
+        "answerable": [ANSWERABLE_WORDS[item.answerable]],
+        "reference": [_join_line(reference) for reference in item.references],
+        "vital": [_join_line(fact) for fact in item.facts or () if fact not in okay],
+        "okay": [_join_line(fact) for fact in item.facts or () if fact in okay],
+        "span": [f"{span.document} | {_join_line(span.quote or '')}" for span in spans],
+    }
+
+
+def apply_values(values: Mapping[str, Sequence[str]], item: Trace, documents: Mapping[str, Document]) -> Trace:
+    """Return an item with the lines of each field of `FORM_FIELDS`; what they leave as it was stays, word by word.
+
+    A span that is new is located by its words, white space apart, which must stand once in its document.
+
+    Raises InputError for a missing query, another answerability than yes, no or empty, and words that stand nowhere or
+    twice.
+    """
     if len(values["query"]) != 1:
         raise InputError(f"the form has {len(values['query'])} queries: an item has one.")
     answerable = {word: value for value, word in ANSWERABLE_WORDS.items()}
@@ -221,20 +241,56 @@ def create_item(form: str, by: str, documents: Mapping[str, Document]) -> ItemRe
     >>> create_item("query: When does it open?", "ann", {}).edited.metadata["kind"]
     'own'
     """
-    item = read_form(form, Trace(id="new", query="", metadata={"kind": "own", "review": "pending"}), documents)
-    name = make_content_id(f"{item.query} {by}", "q-")
+    return create_written(read_form(form, EMPTY_ITEM, documents), by)
+
+
+def create_written(item: Trace, by: str, decision: Decision = "accepted") -> ItemReview:
+    """Create the review that adds an item which the reviewer wrote, or replaces or withdraws what they wrote."""
+    name = item.id or make_content_id(f"{item.query} {by}", "q-")
     time = datetime.now(UTC).replace(microsecond=0)
-    return ItemReview(item=name, by=by, time=time, decision="accepted", shown=NEW, edited=replace(item, id=name))
+    return ItemReview(item=name, by=by, time=time, decision=decision, shown=NEW, edited=replace(item, id=name))
 
 
-def append_review(path: str | Path, review: ItemReview) -> None:
-    """Append a review to a file of JSON Lines."""
-    with Path(path).open("ab") as file:
-        file.write(msgspec.json.encode(review) + b"\n")
+EMPTY_ITEM = Trace(id="", query="", metadata={"kind": "own", "review": "pending"})
+"""What a new item is before somebody fills it in."""
+
+
+def append_review(path: str | Path, review: ItemReview, check: Callable[[], None] = lambda: None) -> None:
+    """Append a review to a file of JSON Lines and sync it to disk, one writer at a time.
+
+    `check` runs while no other process writes; where it raises, nothing is written. A last line that a killed process
+    left incomplete was never acknowledged, and is overwritten.
+    """
+    path = Path(path)
+    with lock_folder(path), convert_write_errors(path):
+        check()
+        with path.open("ab+") as file:
+            length = file.seek(0, os.SEEK_END)
+            file.seek(max(0, length - 1))
+            begin = b""
+            if file.read(1) not in (b"", b"\n"):
+                file.seek(max(0, length - MAX_LINE))
+                last = file.read().rpartition(b"\n")[2]
+                begin = b"\n" * _is_review(last)
+                file.truncate(length - len(last) * (not begin))
+            file.write(begin + msgspec.json.encode(review) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _is_review(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=ItemReview)
+    except msgspec.MsgspecError:
+        return False
+    return True
 
 
 def read_reviews(path: str | Path) -> Iterator[ItemReview]:
-    """Yield the reviews of a file; none where it does not exist. Raises InputError for a line that is no review."""
+    """Yield the reviews of a file; none where it does not exist, or of a last line that was not written to its end.
+
+    Raises InputError for any other line that is no review.
+    """
     if not Path(path).exists():
         return
     stream = open_bytes(str(path))
@@ -244,6 +300,8 @@ def read_reviews(path: str | Path) -> Iterator[ItemReview]:
                 try:
                     yield msgspec.json.decode(line, type=ItemReview)
                 except msgspec.MsgspecError as error:
+                    if not line.endswith(b"\n"):
+                        return
                     raise InputError(f"{path}:{number}: {error}. Write it with: ragfault testset review") from None
 
 
@@ -254,6 +312,30 @@ def normalize_name(name: str) -> str:
     'ann'
     """
     return " ".join(name.split()).casefold()
+
+
+def add_written(items: Iterable[Trace], reviews: Iterable[ItemReview]) -> tuple[list[Trace], list[ItemReview]]:
+    """Return items with those that reviewers wrote, as their authors last left them, and reviews that refer to them.
+
+    An author accepts what they wrote; what they withdrew, or what the items have already, is not added again.
+
+    >>> written = create_item("query: When does it open?", "ann", {})
+    >>> items, [review] = add_written([], [written])
+    >>> items[0].query, review.by, review.shown == fingerprint_item(items[0])
+    ('When does it open?', 'ann', True)
+    """
+    listed, given = list(items), list(reviews)
+    there = {item.id for item in listed}
+    written = {review.item: review for review in given if review.shown == NEW}
+    resolved: list[ItemReview] = []
+    for review in given:
+        if review.shown != NEW:
+            resolved.append(review)
+        elif written[review.item] is review and review.decision == "accepted" and review.item not in there:
+            item = review.edited or Trace(id=review.item, query="")
+            listed.append(item)
+            resolved.append(replace(review, shown=fingerprint_item(item), edited=None))
+    return listed, resolved
 
 
 def merge_reviews(
@@ -268,7 +350,8 @@ def merge_reviews(
 
     The last review of a person for an item as it stands counts. An item is accepted or rejected where `needed` people
     reviewed it and all agree; the adjudicator's review decides alone, and is not counted in the agreement. Rejected
-    items are left out; disputed ones and those with too few reviews stay as they were; what a reviewer wrote is added.
+    items are left out; disputed ones and those with too few reviews stay as they were. What a reviewer wrote is added,
+    and is an item that its author accepts (`add_written`).
     Names are compared without case and white space around them. Intervals are over items.
 
     Raises UnknownName for an adjudicator without a review.
@@ -278,6 +361,7 @@ def merge_reviews(
     >>> result.items[0].metadata["review"], result.shared, result.agreement.value
     ('accepted', 1, 1.0)
     """
+    items, reviews = add_written(items, reviews)
     by_item: dict[str, dict[str, ItemReview]] = {}
     for review in reviews:
         by_item.setdefault(f"{review.item} {review.shown}", {})[normalize_name(review.by)] = review
@@ -308,10 +392,6 @@ def merge_reviews(
         counts[final.decision] += 1
         if final.decision == "accepted":
             merged.append(_accept(final.edited or item, [*given.values(), final], final.time))
-    for added in (given for key, given in by_item.items() if key.endswith(f" {NEW}")):
-        written = next(iter(added.values()))
-        counts["accepted"] += 1
-        merged.append(_accept(written.edited or Trace(id=written.item, query=""), [*added.values()], written.time))
     estimates = _estimate_agreement([given for _, given in shared], seed)
     return ReviewResult(
         items=tuple(merged), accepted=counts["accepted"], rejected=counts["rejected"], pending=counts["pending"],

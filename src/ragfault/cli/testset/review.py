@@ -44,22 +44,14 @@ def review(items: str, out: str, by: str | None, corpus: str | None, disputes: b
     resumes where it ended. What others decided is hidden, unless --disputes.
     """
     from ragfault.cli.label import open_key_reader
-    from ragfault.io import read_traces
-    from ragfault.io.documents import read_documents
-    from ragfault.testsets.reviews import fingerprint_item, merge_reviews, normalize_name, read_reviews
+    from ragfault.testsets.review_session import ReviewSession
 
     name = by if by is not None else os.environ.get("USER") or os.environ.get("USERNAME") or ""
-    own = normalize_name(name)
-    listed = list(read_traces(items, notice=print_notice))
-    documents = {} if corpus is None else {document.id: document for document in read_documents(corpus)}
-    reviews = list(read_reviews(out))
-    done = {(entry.item, entry.shown) for entry in reviews if normalize_name(entry.by) == own}
-    waiting = [item for item in listed if (item.id, fingerprint_item(item)) not in done]
-    versions: dict[str, tuple[ItemReview, ...]] = {}
-    if disputes:
-        others = merge_reviews(listed, [entry for entry in reviews if normalize_name(entry.by) != own])
-        versions = {dispute.item: dispute.reviews for dispute in others.disputes}
-        waiting = [item for item in waiting if item.id in versions]
+    session = ReviewSession(items, out, corpus, print_notice)
+    documents = session.load_documents()
+    state = session.load()
+    versions = state.find_disputes(name) if disputes else {}
+    waiting = [item for item in state.list_waiting(name) if not disputes or item.id in versions]
     with open_key_reader() as read:
         count = 0
         for item in waiting:

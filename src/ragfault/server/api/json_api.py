@@ -28,6 +28,7 @@ from ragfault.server.api.insight_views import (
     load_insights,
     load_versions,
 )
+from ragfault.server.api.testset_views import ShownItems, TestsetView, load_testset
 from ragfault.server.counters import LATENCY_EDGES, LatencyHistogram
 from ragfault.server.ingest.incoming_traces import SentMark, SentTrace
 from ragfault.server.ingest.label_limits import OTHER_LABEL
@@ -301,6 +302,23 @@ def get_guard(
     """Return how often guards block, fix and abstain, by rail and route, up to now or between two times."""
     times = detail_views.parse_range(server, {"window": str(window), "since": since, "until": until})
     return load_guard(server, detail_views.parse_route(route), times.window, times.until, times.is_fixed)
+
+
+@router.get("/testset.json", **INVALID)
+def get_testset(
+    request: Request,
+    server: Server,
+    by: Annotated[str, Query(max_length=80)] = "",
+    show: ShownItems = "waiting",
+    text: Annotated[str, Query(max_length=200)] = "",
+    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
+    needed: Annotated[int, Query(ge=1, le=9)] = 2,
+    adjudicator: Annotated[str, Query(max_length=80)] = "",
+) -> TestsetView:
+    """Return a page of the set that people review, and how far they agree; reviews of others are not in it."""
+    token = request.app.state.access.read_token(request)
+    name = by if token is None else token.name
+    return load_testset(server.review_session, name, show, text, page, needed, adjudicator)
 
 
 @router.get("/versions.json", **INVALID)

@@ -88,7 +88,7 @@ async def _apply_and_redirect(
     return RedirectResponse(back, 303)
 
 
-def _author_name(request: Request, fields: FormFields) -> str:
+def read_author(request: Request, fields: FormFields) -> str:
     """Return the author of a form: the name of the token, otherwise the name that the form states."""
     token = request.app.state.access.read_token(request)
     return token.name if token is not None else fields.get("by", "").strip()[:80] or "dashboard"
@@ -202,7 +202,7 @@ async def post_label(request: Request, fields: FormFields = AdminForm) -> Respon
             HumanLabel(
                 trace=name,
                 verdicts=build_labels(stored, part, int(at[:9]), say == "agree"),
-                by=_author_name(request, fields),
+                by=read_author(request, fields),
                 time=datetime.fromtimestamp(server.now(), UTC),
                 answer=fingerprint_answer(stored.trace),
             )
@@ -221,7 +221,7 @@ async def post_comment(request: Request, fields: FormFields = AdminForm) -> Resp
 
     def action(server: ServerState) -> None:
         traffic_views.load_trace(server, name)
-        comment = TraceComment(trace=name, text=text, by=_author_name(request, fields), time=server.now())
+        comment = TraceComment(trace=name, text=text, by=read_author(request, fields), time=server.now())
         server.store.add_comment(comment).result()
 
     return await _apply_and_redirect(request, action, trace_url(name) + "#comments", ("comment", name, text))
@@ -232,7 +232,7 @@ async def post_alert(request: Request, fields: FormFields = AdminForm) -> Respon
     """Silence alerts, or end all silences."""
     action, rule = fields.get("action"), fields.get("rule", "")
     names = {"metric": fields.get("metric") or None, "route": fields.get("route") or None}
-    who = _author_name(request, fields)
+    who = read_author(request, fields)
 
     def work(server: ServerState) -> None:
         with server.alert_lock:
@@ -259,7 +259,7 @@ async def post_alert(request: Request, fields: FormFields = AdminForm) -> Respon
 @forms_router.post("/incidents")
 async def post_incident(request: Request, fields: FormFields = AdminForm) -> Response:
     """Acknowledge an incident and the alerts of it that fire: no reminder is sent of them."""
-    id, who = fields.get("incident", ""), _author_name(request, fields)
+    id, who = fields.get("incident", ""), read_author(request, fields)
 
     def work(server: ServerState) -> None:
         with server.alert_lock:

@@ -35,6 +35,7 @@ NAVIGATION = (
     ("/incidents", "Incidents"),
     ("/clusters", "Clusters"),
     ("/guard", "Guard"),
+    ("/testset", "Test set"),
     ("/runs", "Runs"),
     ("/drift", "Drift"),
     ("/judge", "Judge"),
@@ -208,6 +209,7 @@ def render_page(request: Request, name: str, status: int = 200, without_json: bo
         "times": None,
         "signed_in": SESSION_COOKIE in request.cookies and not access.is_open,
         "root": get_server(request).settings.root_path,
+        "has_testset": get_server(request).review_session is not None,
     }
     text = _build_environment().get_template(f"{name}.html").render(around | content)
     return HTMLResponse(prefix_links(text, around["root"]), status, PAGE_HEADERS)

@@ -20,6 +20,7 @@ from ragfault.server.api.detail_views import open_run
 from ragfault.server.dashboard import charts
 from ragfault.server.dashboard.forms import forms_router, render_access
 from ragfault.server.dashboard.page_renderer import PageRoute, get_server, local_path, render_page
+from ragfault.server.dashboard.testset_pages import testset_router
 from ragfault.server.dashboard.traffic_pages import MAX_SHOWN_INCIDENTS, traffic_router
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
@@ -50,7 +51,7 @@ public_router = APIRouter(route_class=PageRoute, include_in_schema=False)
 def build_router() -> APIRouter:
     """Combine all routes of the dashboard."""
     combined = APIRouter()
-    for part in (public_router, forms_router, traffic_router, access_router, router):
+    for part in (public_router, forms_router, traffic_router, testset_router, access_router, router):
         combined.include_router(part)
     return combined
 

@@ -134,17 +134,19 @@ class _TestsetMaker:
     def make(self, counts: Mapping[QuestionKind, int]) -> TestsetResult:
         """Make the items of all kinds, the rarest first, and fill up with extractive ones."""
         short = 0
-        if self.model_writer is not None:
-            self.model_writer.max_calls = CALLS_PER_ITEM * sum(counts.get(kind, 0) for kind in MODEL_KINDS)
+        tried = 0  # items of model kinds that fell short: the calls for them are spent
         for kind in reversed(QUESTION_KINDS):
             goal = counts.get(kind, 0) + (short if kind == "extractive" else 0)
             if not goal:
                 continue
+            self._allow_calls(kind, goal - (tried if kind == "extractive" else 0))
             added = self._add_kind(kind, goal)
             if added < goal and kind != "extractive":
                 self.notes.append(f"{kind}: {added} of {goal}, the corpus has no more that pass the checks")
                 short += goal - added
+                tried += goal - added if kind in MODEL_KINDS else 0
         if len(self.items) < self.n and "extractive" not in counts and short:
+            self._allow_calls("extractive", short - tried)
             self._add_kind("extractive", short)
         self._note_shortage()
         kinds = Counter(item.metadata["kind"] for item in self.items)
@@ -162,11 +164,18 @@ class _TestsetMaker:
             usage=None if self.model_writer is None else self.model_writer.model.usage,
         )
 
+    def _allow_calls(self, kind: QuestionKind, count: int) -> None:
+        """Allow the model the calls for items of a kind, besides those that other kinds left."""
+        if self.model_writer is not None and kind in MODEL_KINDS:
+            self.model_writer.max_calls += CALLS_PER_ITEM * count
+
     def _note_shortage(self) -> None:
         """Note why there are fewer items than were asked for, and what became of calls to the model."""
         writer = self.model_writer
-        if writer is not None and writer.stopped:
-            self.notes.append(f"the model was asked no further: {writer.stopped}")
+        is_spent = writer is not None and len(self.items) < self.n and writer.calls >= writer.max_calls - 1
+        if writer is not None and (writer.stopped or is_spent):
+            spent = f"{writer.calls:,} calls were made, {CALLS_PER_ITEM} for each item of its kinds"
+            self.notes.append(f"the model was asked no further: {writer.stopped or spent}")
         if writer is not None and writer.failures:
             reason, number = writer.failures.most_common(1)[0]
             self.notes.append(f"{writer.failures.total()} of {writer.calls} calls failed, {number} with: {reason}")

@@ -136,7 +136,6 @@ class ModelWriter:
         while missing() > 0 and not self.stopped:
             size = min(BATCH_CALLS, math.ceil(missing() / per_call), (self.max_calls - self.calls) // CALLS_PER_ITEM)
             if size < 1:
-                self.stopped = f"{self.calls:,} calls were made, {CALLS_PER_ITEM} for each item asked for"
                 return
             batch = list(islice((site for site in sites if not self._is_site_full(site)), size))
             if not batch:
