@@ -1,18 +1,20 @@
 """How much live traffic the server takes: traces a second with scoring on and off, times of pages, bytes.
 
 python -m benchmarks.ingest [--stored 10000 100000] [--light] [--days 30] [--seconds 10] [--clients 4] [--batch 20]
-                            [--judge JUDGE]
+                            [--judge JUDGE] [--different] [--against CHECKOUT --rounds 5]
 python -m benchmarks.ingest --pages FOLDER    (only the pages, over a store that is there)
 python -m benchmarks.ingest --anew FOLDER     (their processor without caches)
 
 A real `ragfault serve` in a process of its own. Each trace has five chunks; by OTLP it is four spans in protobuf.
-Clients send bodies that were made before, one after the other.
+Clients send bodies that were made before, one after the other. `--against` floods a server
+of this checkout and one of another by turns, and prints medians and their ratio.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import resource
 import shutil
 import tempfile
 import threading
@@ -100,14 +102,14 @@ def flood(place: str, seconds: float, clients: int, bodies: Bodies, start: int =
     return Flood(len(took) * bodies.batch / (time.monotonic() - begin), took, refused[0])
 
 
-def ingest(seconds: float, clients: int, batch: int, judge: str) -> None:
+def ingest(seconds: float, clients: int, batch: int, judge: str, different: bool) -> None:
     """Print the rates with scoring off and on, for both ways in."""
     print("form    scoring    taken/s  p50 ms  p95 ms  p99 ms  refused  scored/s  after/s  server cpu  judge cpu   MB")
     for form in FORMS:
         for workers in ("0", "1"):
             folder = Path(tempfile.mkdtemp())
             with serving(folder, "--workers", workers, "--judge", judge) as server:
-                bodies = Bodies(form, batch, "m")
+                bodies = Bodies(form, batch, "m", different)
                 flood(server.place, 2.0, 1, bodies, 900_000)
                 _row(form, judge if workers == "1" else "off", server, bodies, seconds, clients)
             shutil.rmtree(folder)
@@ -133,6 +135,53 @@ def _row(form: str, name: str, server: Serving, bodies: Bodies, seconds: float, 
         f"{cost:11.2f} {judging:10.2f} {server.memory:4,.0f}",
         flush=True,
     )
+
+
+def against(tree: Path, rounds: int, flooding: tuple[float, int, int], judge: str, different: bool) -> None:
+    """Print medians of two checkouts that are flooded by turns, for both ways in, with scoring off and on."""
+    seconds, clients, batch = flooding
+    print("form    scoring    of           taken/s  server cpu ms  scored/s    ratio of taken/s, of cpu")
+    for form in FORMS:
+        for workers in ("0", "1"):
+            bodies, results = Bodies(form, batch, "m", different), {"there": [], "here": []}  # type: ignore[var-annotated]
+            for turn in range(2 * rounds):
+                side = ("there", "here", "here", "there")[turn % 4]
+                place = Path(tempfile.mkdtemp())
+                options = ("--workers", workers, "--judge", judge)
+                with serving(place, *options, tree=tree if side == "there" else None) as server:
+                    flood(server.place, 2.0, 1, bodies, 900_000)
+                    results[side].append(_measure(server, bodies, seconds, clients))
+                shutil.rmtree(place)
+            medians = {side: np.median(rows, axis=0) for side, rows in results.items()}
+            for side, (rate, cost, scored) in medians.items():
+                name = judge if workers == "1" else "off"
+                ratio = medians["here"] / np.maximum(medians["there"], 1e-9)
+                shown = f"    {ratio[0]:.2f}, {ratio[1]:.2f}" if side == "here" else ""
+                print(f"{form:7} {name:9} {side:8} {rate:12,.0f} {cost:14.3f} {scored:9,.0f}{shown}", flush=True)
+
+
+def _measure(server: Serving, bodies: Bodies, seconds: float, clients: int) -> tuple[float, float, float]:
+    """Return traces taken a second, milliseconds of the server's processor a trace, and traces scored a second.
+
+    Where nothing is scored, the processor includes ending the server, which compresses what only its log has so far.
+    """
+    scored, spent = server.overview()["scoring"]["scored"], server.spent()[0]
+    begin, children = time.monotonic(), _spent_by_children()
+    outcome = flood(server.place, seconds, clients, bodies)
+    took = time.monotonic() - begin
+    summary = server.overview()["scoring"]
+    if summary["workers"]:
+        used = server.spent()[0] - spent
+    else:
+        server.process.terminate()
+        server.process.wait()
+        used = _spent_by_children() - children - spent
+    return outcome.rate, 1000 * used / max(1, len(outcome.took) * bodies.batch), (summary["scored"] - scored) / took
+
+
+def _spent_by_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 # --- how long pages take -----------------------------------------------------------------------------
@@ -198,6 +247,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--batch", type=int, default=20, help="traces to a request")
     parser.add_argument("--judge", default="embedded")
+    parser.add_argument("--different", action="store_true", help="texts of traces differ, instead of repeating")
+    parser.add_argument("--against", type=Path, help="a checkout to compare with, by turns")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each of the two is flooded")
     parser.add_argument("--pages", type=Path, help="time the pages over this store, and do nothing else")
     parser.add_argument("--anew", type=Path, help="the processor of the pages over this store without caches")
     given = parser.parse_args()
@@ -205,8 +257,11 @@ def main() -> None:
         return anew(given.anew, given.looks)
     if given.pages:
         return pages(given.pages, given.looks)
+    if given.against:
+        flooding = (given.seconds, given.clients, given.batch)
+        return against(given.against, given.rounds, flooding, given.judge, given.different)
     if given.seconds:
-        ingest(given.seconds, given.clients, given.batch, given.judge)
+        ingest(given.seconds, given.clients, given.batch, given.judge, given.different)
     for count in given.stored:
         stored(count, given.light, given.looks, given.days)
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import random
 import subprocess
 import sys
 import time
@@ -66,17 +67,38 @@ MARK = b"@@name@@"
 
 
 class Bodies:
-    """Request bodies of so many traces, each under ids that no other has."""
+    """Request bodies of so many traces, each under ids that no other has.
 
-    def __init__(self, form: str, batch: int, kind: str) -> None:
+    The texts of 16 bodies repeat; `different`: those of 512, each text with its words in an order of its own.
+    """
+
+    def __init__(self, form: str, batch: int, kind: str, different: bool = False) -> None:
         self.path, self.content = FORMS[form]
         self.form, self.batch, self.kind = form, batch, kind
-        self.templates = [self._template(at) for at in range(16)]
+        self.source = traces("@@name@@-", 16 * self.batch, datetime.now(UTC))
+        self.random = random.Random(0) if different else None
+        self.templates = [self._template(at) for at in range(512 if different else 16)]
 
     def _template(self, at: int) -> bytes:
-        sent = traces("@@name@@-", 16 * self.batch, datetime.now(UTC))[at * self.batch : (at + 1) * self.batch]
+        sent = self.source[at % 16 * self.batch :][: self.batch]
         sent = [msgspec.structs.replace(item, id=f"@@name@@-{n:04}") for n, item in enumerate(sent)]
+        if self.random is not None:
+            sent = [self._vary(item) for item in sent]
         return msgspec.json.encode(sent) if self.form == "native" else export(sent)
+
+    def _vary(self, trace: Trace) -> Trace:
+        """Return a trace whose texts have their words in another order."""
+
+        def shuffle(text: str) -> str:
+            words = text.split(" ")
+            assert self.random is not None
+            self.random.shuffle(words)
+            return " ".join(words)
+
+        chunks = tuple(msgspec.structs.replace(chunk, text=shuffle(chunk.text)) for chunk in trace.chunks or ())
+        return msgspec.structs.replace(
+            trace, query=shuffle(trace.query), answer=shuffle(trace.answer or ""), chunks=chunks
+        )
 
     def make(self, number: int) -> tuple[bytes, list[str]]:
         """Return a body, and the ids of its traces in the store."""
@@ -258,18 +280,19 @@ class Serving(NamedTuple):
         return int(report[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def serve(store: Path, *options: str) -> Serving:
-    """Start a server."""
+def serve(store: Path, *options: str, tree: Path | None = None) -> Serving:
+    """Start a server; `tree` is another checkout that it runs from."""
     command = [sys.executable, "-m", "ragfault", "serve", "--store", str(store), "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **({"PYTHONPATH": f"{tree}/src"} if tree else {})}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     return Serving(process, urlsplit(process.stdout.readline().split()[-1]).netloc)
 
 
 @contextmanager
-def serving(store: Path, *options: str) -> Iterator[Serving]:
+def serving(store: Path, *options: str, tree: Path | None = None) -> Iterator[Serving]:
     """Return a server that is ended at the end."""
-    sent = serve(store, *options)
+    sent = serve(store, *options, tree=tree)
     try:
         yield sent
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,8 +17,10 @@ pytest.importorskip("duckdb", reason="the store needs the extra `server`")
 
 from ragfault.errors import OutputError, RunError
 from ragfault.evaluation import evaluate
+from ragfault.evaluation.evaluator import describe_metric
+from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.records import Chunk, Gold, Trace
-from ragfault.server.storage import EventCount, TraceSelection, export_run, import_run, open_store
+from ragfault.server.storage import AppendResult, EventCount, TraceSelection, export_run, import_run, open_store
 from ragfault.server.storage.duckdb.connection import MIGRATIONS
 from storage_laws import *  # noqa: F403 - the laws hold for the stores of this module
 from storage_laws import Place, pages
@@ -45,6 +48,7 @@ def test_a_trace_is_there_once_however_often_it_is_sent(at: Place, tmp_path_fact
 
 KILLED = """
 import sys
+import threading
 from ragfault.records import Trace
 from ragfault.server.storage import open_store
 store = open_store(sys.argv[1])
@@ -121,6 +125,54 @@ def test_a_store_from_before_words_were_stored_finds_them(tmp_path: Path, monkey
         store.compact().result()
         assert store.reader.fetch_value("SELECT count(*) FROM traces WHERE words IS NULL") == missing
         assert [store.count_traces(TraceSelection(text=text)) for text in texts] == counts
+    store.close()
+
+
+def test_a_store_from_before_texts_were_compressed_by_zstd_keeps_them(tmp_path: Path):
+    """Its traces and outcomes are what they were, and their long texts are compressed by zstd from then on."""
+    duckdb, store = pytest.importorskip("duckdb"), open_store(tmp_path)
+    traces = [Trace(id=f"t{at}", query="Wann?", answer=f"Um {at}.", route="r") for at in range(30)]
+    store.append_traces(traces).result()
+    scorer = TraceScorer("lexical", metrics=["answer_relevance"])
+    store.add_outcomes([scorer(trace) for trace in traces[:20]], [describe_metric(m) for m in scorer.metrics]).result()
+    before = [store.get_trace(trace.id) for trace in traces]
+    store.close()
+    with duckdb.connect(str(tmp_path / "ragfault.duckdb")) as con:
+        for table in ("traces", "outcomes"):
+            con.execute(f"CREATE TABLE old AS SELECT * FROM {table}")
+            con.execute(f"DROP TABLE {table}")
+            con.execute(f"ALTER TABLE old RENAME TO {table}")
+        number = 1 + next(at for at, entry in enumerate(MIGRATIONS) if "zstd" in entry.name)
+        con.execute(f"DELETE FROM migrations WHERE number >= {number}")
+    store = open_store(tmp_path)
+    assert [store.get_trace(trace.id) for trace in traces] == before
+    assert store.append_traces([traces[0], Trace(id="new", query="q")]).result() == AppendResult(1, 1)
+    store.close()
+    with duckdb.connect(str(tmp_path / "ragfault.duckdb")) as con:
+        con.execute(
+            "INSERT INTO traces SELECT t.* REPLACE (repeat(md5(i::VARCHAR), 40) AS body) FROM traces t, "
+            "range(5000) AS many(i) WHERE t.id = 'new'"
+        )
+        con.execute("CHECKPOINT")
+        query = "SELECT DISTINCT compression FROM pragma_storage_info('traces') WHERE column_name = 'body'"
+        assert ("ZSTD",) in con.execute(query).fetchall()
+
+
+def test_writes_that_wait_together_each_get_their_own_result(tmp_path: Path):
+    """Queued requests are inserted at once; a trace that several of them hold is new in the first alone."""
+    store = open_store(tmp_path)
+    gate = threading.Event()
+    store.submit(lambda _: gate.wait(30))
+    appended = [store.append_traces([Trace(id=id, query="q") for id in ids]) for ids in ("ab", "bc", "ccd", "d")]
+    pending = [store.add_pending("span", [id.encode() for id in ids]) for ids in ("xy", "", "z")]
+    gate.set()
+    results = [future.result(timeout=30) for future in appended]
+    assert results == [AppendResult(2, 0), AppendResult(1, 1), AppendResult(1, 2), AppendResult(0, 1)]
+    numbers = [future.result(timeout=30) for future in pending]
+    assert [len(group) for group in numbers] == [2, 0, 1]
+    bodies = {body.number: body.body for body in store.list_pending("span")}
+    assert bodies == dict(zip([*numbers[0], *numbers[2]], (b"x", b"y", b"z"), strict=True))
+    assert sorted(row.trace.id for row in store.list_unscored()) == list("abcd")
     store.close()
 
 

@@ -5,6 +5,7 @@ A native line goes straight through msgspec; only one that fails there takes the
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
@@ -69,6 +70,9 @@ TraceKeys = _define_key_struct(
     tokens=TokenKeys,
 )
 """The keys of a trace, with integers within 64 bits and no negative times and counts."""
+
+check_keys = msgspec.json.Decoder(TraceKeys).decode
+decode_native = msgspec.json.Decoder(Trace).decode
 
 
 class ReadOptions:
@@ -151,8 +155,8 @@ class TraceDecoder:
         """Marks at which a text is split to chunks; None: no record had chunks so far."""
         self.header: list[str] = []
         self.unrecognized_count = 0
-        self.decode_native = msgspec.json.Decoder(Trace).decode
-        self.check_keys = msgspec.json.Decoder(TraceKeys).decode
+        self.plain_line: bytes | None = None
+        """The first record of `decode_native_record`, where it need not be inspected unless another one must be."""
 
     def read_header(self, names: list[str]) -> None:
         """Check the columns of a table against the map; raises `InputError` for one that is not there."""
@@ -195,6 +199,23 @@ class TraceDecoder:
             record, self.columns or {}, keep_rest, self.is_table, labeled, self.split_marks or "headings"
         )
 
+    def decode_native_record(self, line: bytes) -> Trace:
+        """Decode a record whose shape is expected to be ragfault's own; the result is that of `decode_record`.
+
+        Inspecting the columns of a first record takes as long as decoding a hundred: it is put off where the record
+        fills each field from which another one could be read, until a record comes that is not native.
+        """
+        if self.columns is None:
+            trace = None
+            with contextlib.suppress(InvalidRecord):  # decode_record says what is wrong
+                trace = self._decode_native_line(line)
+            if trace is not None and (self.plain_line is not None or _is_plain(trace)):
+                self.plain_line = self.plain_line or line
+                return trace
+            if self.plain_line is not None:
+                self._detect_shape([parse_record(self.plain_line)])
+        return self.decode_record(line)
+
     def decode_records(self, payload: Any) -> list[Trace]:
         """Decode a payload to its trace, or to one for each turn where that is asked for. Raises as above."""
         trace = self.decode_record(payload)
@@ -205,8 +226,8 @@ class TraceDecoder:
     def _decode_native_line(self, line: bytes) -> Trace | None:
         """Decode a native line by msgspec alone; return None where it needs the slow path."""
         try:
-            self.check_keys(line)
-            trace = self.decode_native(line)
+            check_keys(line)
+            trace = decode_native(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
         if line.count(b"{") + line.count(b"[") > MAX_METADATA_DEPTH and _measure_json_depth(line) > MAX_METADATA_DEPTH:
@@ -284,6 +305,19 @@ class TraceDecoder:
         self.unrecognized_count += self.columns is None
         if self.unrecognized_count >= MAX_BAD_LINES_SHOWN and not collector.good_count:
             raise InputError(f"{self.name}: {collector.bad_lines[-1].problem if collector.bad_lines else 'no traces'}")
+
+
+def _is_plain(trace: Trace) -> bool:
+    """Tell whether a native trace has the main fields and no nested content that could be taken for another one."""
+    metadata = [trace.metadata, *(chunk.metadata for chunk in trace.chunks or ())]
+    values = [trace.query, trace.answer, *(value for values in metadata for value in values.values())]
+    has_main_fields = trace.answer and trace.chunks and not trace.history and not trace.steps
+    return bool(has_main_fields) and not any(map(_is_nested, values))
+
+
+def _is_nested(value: Any) -> bool:
+    """Tell whether a value is an object or a list, or a text that holds one."""
+    return isinstance(value, (dict, list)) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{"))
 
 
 def parse_record(line: bytes) -> dict[str, Any]:

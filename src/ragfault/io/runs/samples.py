@@ -103,8 +103,11 @@ def _write_sample(run: Run, folder: Path, rows: NDArray[np.bool_]) -> dict[str, 
     """Write the tables of a sample, and return what its manifest counts."""
     import pyarrow as pa
 
-    ids = pa.chunked_array([batch.column("id") for batch in run.iterate_batches("traces", ["id"])], pa.string())
-    ids = ids.filter(pa.array(rows))
+    parts, end = [], 0
+    for batch in run.iterate_batches("traces", ["id"]):
+        begin, end = end, end + batch.num_rows
+        parts.append(batch.column("id").filter(pa.array(rows[begin:end])))
+    ids = pa.chunked_array(parts, pa.string())
     counts = {"traces": len(ids), **dict.fromkeys(STATUSES, 0)}
     for name, column in (("traces", "id"), ("verdicts", "trace"), ("scores", "trace")):
         statuses = _filter_table(run, folder, name, column, ids)  # type: ignore[arg-type]

@@ -105,7 +105,7 @@ def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
 def _parse_trace(decoder: TraceDecoder, raw: bytes, limits: RequestLimits) -> Trace:
     if len(raw) > limits.trace:
         raise InvalidRecord(f"the trace has {len(raw):,} bytes, at most {limits.trace:,} are taken")
-    trace = decoder.decode_record(raw)
+    trace = decoder.decode_native_record(raw)
     if not trace.id:
         raise InvalidRecord("field `id` is missing: by it a trace that is sent again is known")
     if len(trace.id) > MAX_ID_LENGTH:

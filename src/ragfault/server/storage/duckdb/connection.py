@@ -16,10 +16,12 @@ from ragfault.server.storage.store_engine import DatabaseConnection, Migration, 
 CONFIG = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
+    "checkpoint_threshold": "128MB",
     "memory_limit": "1GB",
     "threads": "2",
 }
-"""Nothing is downloaded; queries beyond this memory use the disk."""
+"""Nothing is downloaded; queries beyond this memory use the disk. A checkpoint compresses the newest row group anew,
+with all that earlier ones put into it: the more it waits for, the fewer times that is."""
 
 PLACEHOLDER = re.compile(r"(?:(?P<column>[\w.]+) IN )?\{(?P<name>\w+):(?:Array\((?P<item>\w+)\)|\w+)\}")
 
@@ -244,6 +246,27 @@ MIGRATIONS: tuple[Migration, ...] = (
     ),
     Migration("2026-11-22 scores sorted by metric", ("CREATE TABLE sorted_scores (last BIGINT NOT NULL)",)),
     Migration("2026-11-23 words of traces", ("ALTER TABLE traces ADD COLUMN IF NOT EXISTS words VARCHAR",)),
+    Migration(
+        "2026-11-23 texts compressed by zstd",
+        (
+            "CREATE TABLE packed_traces (number BIGINT NOT NULL, id VARCHAR NOT NULL, received DOUBLE NOT NULL, "
+            "time DOUBLE NOT NULL, route VARCHAR NOT NULL, model VARCHAR, conversation VARCHAR, "
+            "query VARCHAR NOT NULL, answer VARCHAR, error VARCHAR, body VARCHAR NOT NULL USING COMPRESSION zstd, "
+            "words VARCHAR)",
+            "CREATE TABLE packed_outcomes (number BIGINT NOT NULL, judge VARCHAR NOT NULL, scored DOUBLE NOT NULL, "
+            "state VARCHAR NOT NULL, verdicts VARCHAR NOT NULL USING COMPRESSION zstd, "
+            "scores VARCHAR NOT NULL USING COMPRESSION zstd, gold VARCHAR)",
+            *(
+                statement
+                for table in ("traces", "outcomes")
+                for statement in (
+                    f"INSERT INTO packed_{table} BY NAME SELECT * FROM {table}",
+                    f"DROP TABLE {table}",
+                    f"ALTER TABLE packed_{table} RENAME TO {table}",
+                )
+            ),
+        ),
+    ),
 )
 """Migrations by number, from 1."""
 

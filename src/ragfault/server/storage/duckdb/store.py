@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +222,9 @@ class DuckDBStore(TraceStore):
             self._reopen()
         try:
             self.writer.execute("BEGIN")
-            results = [request.work([request.payload])[0] for request in requests]
+            results: list[Any] = []
+            for work, group in groupby(requests, key=lambda request: request.work):
+                results.extend(work([request.payload for request in group]))
             self.writer.execute("COMMIT")
         except BaseException as error:
             with contextlib.suppress(Exception):  # a transaction that ended by itself
