@@ -10,8 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.analysis import pair_runs
+from ragfault.analysis.comparison.bisection import describe_fault
 from ragfault.analysis.comparison.decision_tree import BRANCHES, STAGES_BY_BRANCH, STAGES_BY_LAYER
-from ragfault.analysis.comparison.records import StageEvidence
+from ragfault.analysis.comparison.records import Difference, LayerFault, MetricChange, StageEvidence, Suspect
 from ragfault.analysis.comparison.stages.evidence import collect_evidence
 from ragfault.analysis.comparison.stages.paired_traces import read_pairs
 from ragfault.analysis.comparison.stages.ranking import load_stage_weights, rank_suspects
@@ -218,6 +219,42 @@ def test_probabilities_are_those_of_a_softmax():
     [first, *_] = rank_suspects(stages, (seen,))
     assert (first.stage, first.evidence) == ("reranker", "seen")
     assert first.probability > max(suspect.probability for suspect in plain if suspect.stage == "reranker")
+
+
+def test_the_same_chunks_in_another_order_are_no_fault_of_a_stage_that_changes_the_chunks():
+    """Where all lists hold the same chunks in another order, chunker, filter and depth are not among the suspects."""
+    seen = StageEvidence(name="order", stage="reranker", strength=1.0, text="seen")
+    named = {suspect.stage for suspect in rank_suspects(("chunker", "reranker", "embedder"), (seen,), ("filter",))}
+    assert named == {"reranker", "embedder"}
+    part = replace(seen, strength=0.9)
+    assert "chunker" in {suspect.stage for suspect in rank_suspects(("chunker", "reranker", "embedder"), (part,))}
+
+
+def test_the_sentence_of_a_fault_names_no_improbable_stage():
+    """A suspect below one in twenty is listed below the sentence, and the first is always in it."""
+    suspects = [Suspect(stage=name, probability=p, evidence="seen") for name, p in (("top-k", 0.94), ("index", 0.02))]
+    change = MetricChange(
+        metric="ndcg@10",
+        layer="retrieval",
+        better="higher",
+        state="fell",
+        baseline=0.9,
+        candidate=0.6,
+        difference=Difference(
+            mean=-0.3, low=-0.4, high=-0.2, error=0.05, df=49, center=-0.3, n=50, clusters=50, method="t"
+        ),
+        p=0.001,
+        adjusted=0.001,
+        equivalence_p=1.0,
+        margin=0.02,
+        detectable=0.05,
+        needed=None,
+        n=50,
+    )
+    fault = LayerFault(
+        layer="retrieval", branch="1", title="wrong", evidence=(change,), suspects=tuple(suspects), remedies=()
+    )
+    assert describe_fault(fault, {}).endswith("look at top-k.")
 
 
 def test_the_weights_are_those_of_the_stages_of_the_tree():

@@ -46,6 +46,7 @@ from ragfault.analysis.comparison.comparability import (
 )
 from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
 from ragfault.analysis.comparison.decision_tree import (
+    BRANCHES,
     EQUAL_DEPTH,
     STAGES_BY_BRANCH,
     STAGES_BY_LAYER,
@@ -84,6 +85,8 @@ VerdictSentence = tuple[Literal["fault", "no fault", "cannot tell"], str]
 TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 """Of alpha, for the metrics and checks together, and for the search for a segment; the rest is for what one side
 records less often (0.001 of 0.05), so that all of them together name anything with a chance of at most alpha."""
+LEAST_PROBABILITY = 0.05
+"""Least probability of a suspect that the sentence of a fault names, beside the first."""
 LEVEL_WEIGHTS = {"high": 1.0, "medium": 0.7, "low": 0.3, "none": 0.0}  # weights of context_relevance
 
 
@@ -188,7 +191,13 @@ def _describe_faults(
     evidence = collect_evidence(read_pairs(paired, pair_mask)) if faults else ()
     for fault in faults:
         usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
-        yield replace(fault, suspects=rank_suspects(usual, evidence, others), examples=pick_examples(paired, fault))
+        reordered = fault.branch == BRANCHES[0].name and any(e.name == "order" and e.strength == 1 for e in evidence)
+        yield replace(
+            fault,
+            title="the same chunks stand in a worse order" if reordered else fault.title,
+            suspects=rank_suspects(usual, evidence, others),
+            examples=pick_examples(paired, fault),
+        )
 
 
 def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, Any]) -> Bisection:
@@ -419,11 +428,13 @@ def _describe_other_chunks(walk: TreeWalk) -> str:
 def describe_fault(fault: LayerFault, changes: Mapping[str, MetricChange], unit: str = "paired traces") -> str:
     """Return the sentence of a fault: its layer, its strongest evidence, what rose instead, and where to look.
 
+    A suspect that is improbable beside the others is listed below the sentence, and not in it.
     `unit` names what the changes count: paired traces, or the traces of each of two windows.
     """
     gain = find_gain(fault.evidence[0], changes)
     more = f", while {describe_change(gain, unit)}" if gain is not None else ""
-    stages = ", ".join(suspect.stage for suspect in fault.suspects)
+    likely = [suspect.stage for suspect in fault.suspects if suspect.probability >= LEAST_PROBABILITY]
+    stages = ", ".join(likely or [suspect.stage for suspect in fault.suspects[:1]])
     lead = f"{fault.layer.capitalize()} broke ({fault.title}): {describe_change(fault.evidence[0], unit)}"
     return f"{lead}{more}; look at {stages}."
 

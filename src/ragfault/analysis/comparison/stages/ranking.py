@@ -14,6 +14,12 @@ from ragfault.analysis.comparison.records import StageEvidence, Suspect
 
 MAX_SUSPECTS = 3
 NO_EVIDENCE = "no specific evidence on these pairs"
+EXCLUDED_STAGES = {
+    "order": frozenset(
+        ("chunker", "ingestion", "source documents", "index coverage", "filter", "top-k", "score threshold")
+    )
+}
+"""Observation at full strength → stages that cannot have caused it: these change chunks and not their order alone."""
 
 
 class StageWeights(Struct, frozen=True):
@@ -59,8 +65,11 @@ def score_stage(stage: str, evidence: Sequence[StageEvidence], table: StageWeigh
 def score_stages(
     usual: Sequence[str], others: Sequence[str], evidence: Sequence[StageEvidence], table: StageWeights
 ) -> dict[str, float]:
-    """Score the usual stages of a fault, and those of the others that any evidence speaks for."""
+    """Score the usual stages of a fault and those of the others that any evidence speaks for; none that it excludes."""
     supported = {item.stage for item in evidence}
+    excluded = {stage for item in evidence if item.strength == 1 for stage in EXCLUDED_STAGES.get(item.name, ())}
+    usual = [stage for stage in usual if stage not in excluded]
+    others = [stage for stage in others if stage not in excluded]
     added = [stage for stage in others if stage not in usual and stage in supported]
     scores = {stage: score_stage(stage, evidence, table) for stage in (*usual, *added)}
     return {stage: score + table.branch_logits * (stage in added) for stage, score in scores.items()}
