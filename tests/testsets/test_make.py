@@ -46,6 +46,12 @@ def test_the_set_has_each_kind_that_the_corpus_has_material_for(corpus):
     assert all(counts[kind] >= 2 for kind in kinds)
 
 
+def test_the_gold_answer_is_a_name_or_a_number_or_else_the_sentence(corpus):
+    for item in make_testset(corpus, 20, mix={"extractive": 1}).items:
+        first = item.reference[0]
+        assert first.isupper() or first.isdigit() or item.reference == item.facts[0]
+
+
 def test_a_table_question_has_its_row_as_gold(corpus):
     for item in make_testset(corpus, 6, mix={"table": 1}).items:
         (span,) = item.gold.spans

@@ -16,7 +16,7 @@ from ragfault.testsets.answerability import score_answerability
 from ragfault.testsets.making.filters import DraftFilter
 from ragfault.testsets.making.model_questions import CALLS_PER_ITEM, ModelWriter
 from ragfault.testsets.making.questions import DRAFTERS, Draft
-from ragfault.testsets.making.wording import QueryStyle, QueryWriter
+from ragfault.testsets.making.wording import QueryStyle, QueryWriter, name_answer_kind
 from ragfault.testsets.passages import CorpusIndex
 from ragfault.testsets.records import (
     DEFAULT_MIX,
@@ -227,6 +227,12 @@ class _TestsetMaker:
         self.by_passage[draft.passages[0]] += 1
         return True
 
+    def _build_reference(self, draft: Draft) -> str | None:
+        """Return the gold answer: the sentence where a question without a model asks for a word, no name or number."""
+        if draft.kind != "extractive" or self.model_writer is not None or not draft.reference:
+            return draft.reference
+        return draft.facts[0] if name_answer_kind(draft.reference) == "other" else draft.reference
+
     def _build_item(self, draft: Draft, document: str) -> Trace:
         provenance = {
             "maker": f"testset/{MAKER_VERSION}",
@@ -244,7 +250,7 @@ class _TestsetMaker:
         return Trace(
             id=make_content_id(f"{normalize_answer(draft.query)} {document}", "q-"),
             query=draft.query,
-            reference=draft.reference,
+            reference=self._build_reference(draft),
             facts=draft.facts or None,
             gold=Gold(spans=draft.spans) if draft.spans else None,
             answerable=draft.answerable,

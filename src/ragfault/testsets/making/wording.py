@@ -115,6 +115,8 @@ def choose_answer(sentence: str, rng: random.Random) -> Answer | None:
 
     >>> choose_answer("The ferry was built in 1907 by hand.", random.Random(0))
     Answer(text='1907', kind='year', words=frozenset({5}))
+    >>> choose_answer("It opens at 22:30 on Mondays.", random.Random(0)).text
+    '22:30'
     """
     matches = list(WORD.finditer(sentence))
     words = [match.group() for match in matches]
@@ -128,8 +130,18 @@ def choose_answer(sentence: str, rng: random.Random) -> Answer | None:
             last += 1
         while first > 1 and words[first - 1][0].isupper() and last - first < 3:
             first -= 1
+    while last + 1 < len(words) and _is_one_number(sentence, matches[last], matches[last + 1]):
+        last += 1
+    while first > 0 and _is_one_number(sentence, matches[first - 1], matches[first]):
+        first -= 1
     text = sentence[matches[first].start() : matches[last].end()]
     return Answer(text, name_answer_kind(text), frozenset(range(first, last + 1)))
+
+
+def _is_one_number(sentence: str, left: re.Match[str], right: re.Match[str]) -> bool:
+    """Return whether two words are parts of one time of day, or of one number with thousands."""
+    digits = left.group()[-1].isdigit() and right.group()[0].isdigit()
+    return digits and sentence[left.end() : right.start()] in {":", ","}
 
 
 def name_answer_kind(text: str) -> str:
