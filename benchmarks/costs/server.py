@@ -60,14 +60,27 @@ def texts(node: Any) -> list[str]:
     return []
 
 
+class ManyConnections(ThreadingHTTPServer):
+    """A server that accepts as many connections at once as a tool opens."""
+
+    request_queue_size = 1024
+
+
 class Endpoint:
     """The server, on a thread of its own, as a context: with `spoil` = n every n-th reply is malformed."""
 
-    def __init__(self, traces: list[dict[str, Any]], *, spoil: int = 0, replies: Replies = reply) -> None:
+    def __init__(
+        self,
+        traces: list[dict[str, Any]],
+        *,
+        spoil: int = 0,
+        replies: Replies = reply,
+        handler: type[BaseHTTPRequestHandler] | None = None,
+    ) -> None:
         self.traces, self.spoil, self.replies = traces, spoil, replies
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
         self.scene, self.lock, self.numbers = Scene(WARMING, traces[0]), threading.Lock(), count(1)
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"endpoint": self}))
+        self.server = ManyConnections(("127.0.0.1", 0), type("Bound", (handler or Handler,), {"endpoint": self}))
         self.server.daemon_threads = True
 
     @property
