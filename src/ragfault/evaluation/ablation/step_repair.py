@@ -33,6 +33,8 @@ Agent = Callable[[Trace, RecordedSteps], Trace]
 """An agent that can be run again: it takes a question and the steps that it is to take as recorded."""
 
 REPAIR_METRICS = ("factual_accuracy", "completeness", "groundedness")
+MAX_COPIES = 128
+"""Times as many questions as there are, beyond which no number is given."""
 LEAST_SHARE = 0.5
 """Share of what was lost that the repair of a step must recover to name it."""
 Values = NDArray[np.float64]
@@ -243,7 +245,13 @@ def _decide(
         return replace(result, sentence=_describe(best, kinds, lost, doubtful))
     means = np.array([np.mean(column[np.isfinite(column)] if np.isfinite(column).any() else 0.0)
                       for column in values["source"].T])  # fmt: skip
-    reason = _explain_doubt(result, pairs, [default_margin(m, x, margin) for m, x in zip(measures, means, strict=True)])
+    margins = [default_margin(m, x, margin) for m, x in zip(measures, means, strict=True)]
+
+    def count_needed(at: int) -> int | None:
+        both = values["source"][:, [at]], values["none"][:, [at]]
+        return _count_needed(*both, measures[at], clusters, margins[at], (confidence, seed))
+
+    reason = _explain_doubt(result, pairs, margins, count_needed)
     if reason:
         return replace(result, sentence=f"cannot tell: {reason}")
     sentence = "no loss is shown between the source and the agent: there is nothing to repair"
@@ -259,7 +267,10 @@ def _is_shown(loss: tuple[Difference, float], measure: MetricInfo, confidence: f
 
 
 def _explain_doubt(
-    result: StepRepairs, pairs: Sequence[tuple[MetricInfo, tuple[Difference, float] | None]], margins: Sequence[float]
+    result: StepRepairs,
+    pairs: Sequence[tuple[MetricInfo, tuple[Difference, float] | None]],
+    margins: Sequence[float],
+    count_needed: Callable[[int], int | None],
 ) -> str:
     """Say why it cannot be told that nothing was lost; "" where each metric shows it."""
     if failed := result.errors.get("none", 0):
@@ -268,30 +279,60 @@ def _explain_doubt(
         return f"the agent gave no answer to {result.blank} of {result.questions} questions"
     if not result.losses:
         return "no metric has a value for the answers of both the source and the agent"
-    for (measure, loss), margin in zip(pairs, margins, strict=True):
-        if loss is None:
-            continue
-        worst = min(_sign(measure) * end for end in (loss[0].low, loss[0].high))
-        if loss[0].clusters < 2 or worst < -margin:
-            return f"{measure.name} may have lost more than {margin:.2g} on {loss[0].n} questions"
+    for at, ((measure, loss), margin) in enumerate(zip(pairs, margins, strict=True)):
+        if loss is not None and not _excludes_loss(loss[0], measure, margin):
+            needed = count_needed(at)
+            more = "" if needed is None else f"; about {needed:,} questions like these would exclude it"
+            return f"{measure.name} may have lost more than {margin:.2g} on {loss[0].n} questions{more}"
     return ""
+
+
+def _excludes_loss(loss: Difference, measure: MetricInfo, margin: float) -> bool:
+    return loss.clusters >= 2 and min(_sign(measure) * end for end in (loss.low, loss.high)) >= -margin
+
+
+def _count_needed(
+    before: Values, after: Values, measure: MetricInfo, clusters: Any, margin: float, terms: tuple[float, int]
+) -> int | None:
+    """Count the questions that would exclude a loss of the margin if all were like these; None: not by MAX_COPIES."""
+    labels = np.arange(len(before)) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    size = int((np.isfinite(before) & np.isfinite(after)).sum())
+
+    def excludes(copies: int) -> bool:
+        several = np.concatenate([labels + copy * len(labels) for copy in range(copies)])
+        both = (np.tile(side, (copies, 1)) for side in (before, after))
+        [loss] = _compute_losses(*both, [measure], several, *terms)
+        return loss is not None and _excludes_loss(loss, measure, margin)
+
+    most = 2
+    while not excludes(most):
+        most *= 2
+        if most > MAX_COPIES:
+            return None
+    return size * next(copies for copies in range(most // 2 + 1, most + 1) if copies == most or excludes(copies))
 
 
 def _compare(
     before: Values, after: Values, measures: Sequence[MetricInfo], clusters: Any, confidence: float, seed: int
 ) -> list[tuple[Difference, float] | None]:
     """Return for each metric the paired difference and its p-value; None without a pair."""
+    differences = _compute_losses(before, after, measures, clusters, confidence, seed)
     defined = np.isfinite(before) & np.isfinite(after)
     old, new = (np.where(defined, side, 0.0) for side in (before, after))
-    bounds = [(-math.inf if m.low is None else m.low, math.inf if m.high is None else m.high) for m in measures]
-    differences = paired_differences(
-        old, new, clusters, defined=defined, bounds=bounds, confidence=confidence, seed=seed
-    )
     tests = sign_flip_tests(old, new, clusters, defined=defined, seed=seed)
     return [
         None if difference is None or test is None else (difference, test.p)
         for difference, test in zip(differences, tests, strict=True)
     ]
+
+
+def _compute_losses(
+    before: Values, after: Values, measures: Sequence[MetricInfo], clusters: Any, confidence: float, seed: int
+) -> list[Difference | None]:
+    defined = np.isfinite(before) & np.isfinite(after)
+    old, new = (np.where(defined, side, 0.0) for side in (before, after))
+    bounds = [(-math.inf if m.low is None else m.low, math.inf if m.high is None else m.high) for m in measures]
+    return paired_differences(old, new, clusters, defined=defined, bounds=bounds, confidence=confidence, seed=seed)
 
 
 def _list_doubtful(
