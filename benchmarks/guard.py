@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from ragfault.guard.certificate import RatedAnswer, certify_answers
 from ragfault.guard.policy import parse_policy
 from ragfault.guard.runtime import Guard
-from ragfault.guard.traffic import TrafficWatcher, describe_inputs
+from ragfault.guard.traffic import Ranking, TrafficWatcher, describe_inputs, rank_answer
 from ragfault.io import read_traces
 from ragfault.io.datasets import write_handbook
 from ragfault.records import Chunk, Trace
@@ -48,7 +48,7 @@ outcome = "flag"
 CHUNKS, WORDS, ROUNDS = 5, 150, 5
 
 
-def load_answers(data: Path, retained: Path, task: str) -> list[RatedAnswer]:
+def load_answers(data: Path, retained: Path, task: str, ranking: Ranking = "risk") -> list[RatedAnswer]:
     """Load the labelled answers of a task of RAGTruth, with the risk that the judge sees without their source."""
     with np.load(retained) as packed:
         start, odds = packed["start"], packed["answers"]
@@ -61,7 +61,7 @@ def load_answers(data: Path, retained: Path, task: str) -> list[RatedAnswer]:
                 continue
             chunks = tuple(Chunk(id=str(n), text=text) for n, text in enumerate(row["contexts"]))
             trace = Trace(id=str(row["id"]), query=row["query"] or "?", chunks=chunks, answer=row["answer"])
-            risk = float(1 / (1 + np.exp(-odds[number])))
+            risk = rank_answer(trace, float(1 / (1 + np.exp(-odds[number]))), ranking)
             inputs = describe_inputs(trace, int(start[number + 1] - start[number]), risk)
             answers.append(RatedAnswer(risk, bool(row["spans"]), row["source_id"], inputs))
     return answers
@@ -88,10 +88,16 @@ def draw(answers: Sequence[RatedAnswer], by_source: bool, rng: np.random.Generat
 
 def measure_certificates(data: Path, retained: Path, draws: int) -> None:
     """Print the share released and the share of draws in which the bound is broken."""
-    answers = load_answers(data, retained, "QA")
+    print("ranking, answers            alpha  released, best possible  released  nothing promised  bound broken")
+    rankings: tuple[Ranking, ...] = ("risk", "words")
+    for ranking in rankings:
+        measure_ranking(load_answers(data, retained, "QA", ranking), ranking, draws)
+
+
+def measure_ranking(answers: Sequence[RatedAnswer], ranking: str, draws: int) -> None:
+    """Print the rows of one ranking of the answers."""
     rng = np.random.default_rng(0)
-    print("answers            alpha  released, best possible  released  nothing promised  bound broken")
-    for name, pool in (("QA, thinned", thin(answers, rng)), ("QA", answers)):
+    for name, pool in ((f"{ranking}: QA, thinned", thin(answers, rng)), (f"{ranking}: QA", answers)):
         for by_source in (False, True):
             for alpha in (0.1, 0.05):
                 shares, broken = [], 0
@@ -103,7 +109,7 @@ def measure_certificates(data: Path, retained: Path, draws: int) -> None:
                     broken += bool(released) and bool(np.mean(released) > alpha)
                 kind = f"{name}, sources" if by_source else name
                 print(
-                    f"{kind:20} {alpha:.2f}  {find_best_share(pool, alpha):22.3f}  {np.mean(shares):8.3f}"
+                    f"{kind:30} {alpha:.2f}  {find_best_share(pool, alpha):22.3f}  {np.mean(shares):8.3f}"
                     f"  {np.mean(np.array(shares) == 0):16.3f}  {broken / draws:12.3f}",
                     flush=True,
                 )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UsageError
@@ -21,6 +23,9 @@ from ragfault.guard.certificate import (
     measure_design_effect,
     read_certificate,
 )
+from ragfault.guard.policy import parse_policy
+from ragfault.guard.runtime import Guard
+from ragfault.guard.traffic import rank_answer
 from ragfault.records import Chunk, Trace
 
 
@@ -132,6 +137,32 @@ def test_routes_share_delta_and_have_thresholds_of_their_own() -> None:
     assert split.get_route("chat") is None
     with pytest.raises(UsageError, match="Routes: mail, web"):
         certify(make_traces(4), judge="lexical", routes=("chat",))
+
+
+def test_a_certificate_by_words_releases_fewer_answers_with_words_that_no_chunk_has(tmp_path: Path) -> None:
+    """The guard decides by the number that was certified: the same risk with other words is held back."""
+    certificate = certify(make_traces(80), judge="lexical", ranking="words")
+    assert (certificate.ranking, certificate.promises) == ("words", True)
+    path = tmp_path / "certificate.json"
+    path.write_bytes(msgspec.json.encode(certificate))
+    assert read_certificate(path) == certificate
+    guard = Guard(parse_policy(f"certificate = '{path}'\n[rails.groundedness]"), judge="lexical")
+    released = guard.decide(make_traces(2)[1])
+    assert (released.outcome, released.promised) == ("pass", True)
+    trace = make_traces(2)[1]
+    risk = guard.decide(replace(trace, answer=f"{trace.answer} The purple elephants of Vienna dance there.")).risk
+    assert released.risk is not None
+    assert risk is not None
+    assert released.risk < released.threshold < risk  # type: ignore[operator]
+
+
+def test_the_ranking_by_words_rises_with_risk_and_with_unsupported_words() -> None:
+    trace = replace(make_traces(1)[0], answer="It opens at noon.")
+    longer = replace(trace, answer="It opens at noon for elephants and violins.")
+    risks = [rank_answer(trace, risk, "words") for risk in (0.0, 0.2, 0.5, 1.0)]
+    assert risks == sorted(set(risks))
+    assert rank_answer(longer, 0.2, "words") > rank_answer(trace, 0.2, "words")
+    assert all(0 < risk < 1 for risk in risks)
 
 
 def test_the_command_writes_what_it_promises_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

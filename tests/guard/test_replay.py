@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ragfault.cli import run_command
+from ragfault.errors import UsageError
 from ragfault.evaluation import evaluate
+from ragfault.guard.certificate import Certificate, RouteCertificate
 from ragfault.guard.policy import GuardPolicy, parse_policy
 from ragfault.guard.replay import replay_run
 from ragfault.guard.runtime import Guard
@@ -59,6 +62,20 @@ def test_risk_and_false_blocks_come_from_labels(run: Run) -> None:
     assert replay.rails[0].false_blocks is not None
     assert replay.rails[0].false_blocks.mean == 1.0
     assert replay_run(run, load()).total.risk is None
+
+
+def test_costs_are_refused_beside_a_certificate_by_words(run: Run, tmp_path: Path) -> None:
+    """A threshold by cost is of the judge's risk, and would be taken for one."""
+    part = RouteCertificate(route=None, delta=0.1, n=90, groups=90, bad=3, design_effect=1.0, threshold=0.5)
+    certificate = Certificate(
+        alpha=0.1, delta=0.1, date="2031-05-04", judge=run.manifest.judge, routes=(part,), ranking="words"
+    )
+    path = tmp_path / "certificate.json"
+    path.write_bytes(msgspec.json.encode(certificate))
+    policy = load(f"certificate = '{path}'\n[rails.groundedness]")
+    assert replay_run(run, policy).promised
+    with pytest.raises(UsageError, match="certify with ranking"):
+        replay_run(run, policy, costs=(20, 1))
 
 
 def test_the_command_prints_the_replay_also_as_json(

@@ -62,6 +62,14 @@ Exit code 3: nothing can be promised; nothing is written."""
     metavar="ROUTE",
     help="Certify this route apart, with its share of delta; repeatable.  [default: one threshold for all]",
 )
+@click.option(
+    "--ranking",
+    type=click.Choice(["risk", "words"]),
+    default="risk",
+    show_default=True,
+    help="Order of the answers: the judge's risk, or one that counts unsupported words, too; choose it before seeing "
+    "labels.",
+)
 @add_label_options
 @calibration_option
 @add_result_options("certificate")

@@ -26,7 +26,7 @@ from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.agreement.judge_measurement import JudgedSource, judge_labels
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, LabeledTrace
 from ragfault.evaluation.agreement.units import rate_answer
-from ragfault.guard.traffic import describe_inputs
+from ragfault.guard.traffic import Ranking, describe_inputs, rank_answer
 from ragfault.io.files import describe_input
 from ragfault.io.runs import Run
 from ragfault.records import Trace, Verdicts
@@ -92,6 +92,8 @@ class Certificate(Struct, frozen=True, kw_only=True):
     """Fingerprint of the judge; the promise holds for no other."""
     source: tuple[str, ...] = ()
     routes: tuple[RouteCertificate, ...]
+    ranking: Ranking = "risk"
+    """Number whose threshold is certified: the judge's risk, or one that counts unsupported words, too."""
 
     @property
     def promises(self) -> bool:
@@ -264,17 +266,20 @@ def certify(
     delta: float = 0.1,
     start: float | None = None,
     routes: Sequence[str] = (),
+    ranking: Ranking = "risk",
     **judging: Any,
 ) -> Certificate:
     """Certify a judge's threshold on labelled answers, read as by `ragfault.evaluation.agreement.measure_judge`.
 
     `judging` are the options of `judge_labels`: run, judge, profile, calibration, positive, group, map …
     With `routes` each of them gets a threshold of its own and an equal share of delta, so that all promises hold
-    jointly; otherwise one threshold holds for all traffic in the mix of the labels. Raises what `measure_judge` raises;
+    jointly; otherwise one threshold holds for all traffic in the mix of the labels. `ranking` orders the answers (see
+    `ragfault.guard.traffic.rank_answer`); chosen after a look at the labels, it breaks the promise. Raises what
+    `measure_judge` raises;
     UsageError where no label of an answer is read, or a route has none.
     """
     judged = judge_labels(source, **judging)
-    answers = rate_labeled_answers(judged)
+    answers = rate_labeled_answers(judged, ranking)
     if not answers:
         raise UsageError("these labels say of no answer whether it is bad. Label answers, or all claims of an answer.")
     known = {answer.route for answer in answers}
@@ -296,17 +301,19 @@ def certify(
         judge=judged.judge,
         source=() if isinstance(source, Run) else tuple(describe_input(source)),
         routes=tuple(parts),
+        ranking=ranking,
     )
 
 
-def rate_labeled_answers(judged: JudgedSource) -> list[RatedAnswer]:
+def rate_labeled_answers(judged: JudgedSource, ranking: Ranking = "risk") -> list[RatedAnswer]:
     """Return the answers with a label and a verdict; one with a bad claim is bad, one is good if all its claims are."""
     answers = []
     for item, verdicts in zip(judged.labeled.labeled, judged.judged.verdicts, strict=False):
         bad, unit = _read_label(item, verdicts), rate_answer(verdicts)
         if bad is not None and unit is not None:
-            inputs = describe_inputs(item.trace, len(verdicts.claim or ()), unit.score)
-            answers.append(RatedAnswer(unit.score, bad, item.group, inputs, item.trace.route))
+            risk = rank_answer(item.trace, unit.score, ranking)
+            inputs = describe_inputs(item.trace, len(verdicts.claim or ()), risk)
+            answers.append(RatedAnswer(risk, bad, item.group, inputs, item.trace.route))
     return answers
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
-from ragfault.errors import JudgeError
+from ragfault.errors import JudgeError, UsageError
 from ragfault.guard.cost_tuning import CostTuning, tune_thresholds
 from ragfault.guard.decisions import GuardDecision
 from ragfault.guard.policy import GuardPolicy, load_policy
@@ -111,6 +111,10 @@ def replay_run(
     settings = policy if isinstance(policy, GuardPolicy) else load_policy(policy)
     judge = StoredJudge(opened)
     guard = Guard(settings, judge=judge)
+    if costs is not None and guard.certificate is not None and guard.certificate.ranking != "risk":
+        raise UsageError(
+            "thresholds by cost are of the judge's risk: certify with --ranking risk, or leave out the costs."
+        )
     traces = [trace for trace in judge.traces.values() if trace.answer is not None]
 
     def decide(changed: GuardPolicy) -> list[GuardDecision]:

@@ -20,7 +20,7 @@ from ragfault.guard.decisions import SEVERITIES, DecisionSink, GuardDecision, em
 from ragfault.guard.policy import GROUNDEDNESS, GuardPolicy, RailSettings, load_policy
 from ragfault.guard.rails import Outcome, Rail, RailCheck, RailResult, Stage, StageDecision, run_stage, run_sync
 from ragfault.guard.scanners import SCANNERS, Scanner, make_scanner
-from ragfault.guard.traffic import TrafficShift, TrafficWatcher, describe_inputs
+from ragfault.guard.traffic import TrafficShift, TrafficWatcher, describe_inputs, rank_answer
 from ragfault.judges import DEFAULT_JUDGE, load_judge
 from ragfault.judges.answer_edits import SENTENCE_END, cut_unsupported
 from ragfault.judges.assembly import observe_traces
@@ -267,12 +267,13 @@ class Guard:
             unit = rate_answer(verdicts)
             if unit is None:
                 raise JudgeError("the judge gave no verdict on the answer")
-            inputs = describe_inputs(trace, len(verdicts.claim or ()), unit.score)
+            risk = rank_answer(trace, unit.score, self.certificate.ranking if self.certificate else "risk")
+            inputs = describe_inputs(trace, len(verdicts.claim or ()), risk)
             threshold = self.get_threshold(trace.route)
-            if threshold is not None and unit.score <= threshold:
+            if threshold is not None and risk <= threshold:
                 return RailCheck("pass", inputs=inputs)
             limit = "no threshold is certified" if threshold is None else f"above {threshold:.3f}"
-            reason = f"risk {unit.score:.3f}, {limit}"
+            reason = f"risk {risk:.3f}, {limit}"
             if settings.outcome != "fix":
                 return RailCheck(settings.outcome, reason, inputs=inputs)
             fixed = cut_unsupported(trace, verdicts)

@@ -11,15 +11,21 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 
 from ragfault.records import Trace
 from ragfault.stats.bootstrap import FloatArray
+from ragfault.text import split_content_words
 
+Ranking = Literal["risk", "words"]
+RISK_SLOPE, WORD_SLOPE, WORD_INTERCEPT = 0.62, 0.68, -2.16
+"""Logistic regression of bad answers (RAGTruth, answers to questions): log-odds of the risk, logarithm of 1 + words."""
 NOTICE_LEVEL = 0.05
 """Largest chance that a promise is ever withdrawn though traffic still looks like the calibration."""
+RISK_ROUNDING = 1e-6
 MAX_RANKED = 20_000
 """Values of an input that are kept to rank the next one among; of longer traffic the first ones."""
 RAMPS = np.array((0.35, 0.6, 1.6, 2.5, 5.0, 10.0))
@@ -36,6 +42,30 @@ class TrafficShift(Struct, frozen=True):
     """Released answers until then, this one included."""
     evidence: float
     """Value of the martingale of this input; at most 1 on average while nothing has changed."""
+
+
+def rank_answer(trace: Trace, risk: float, ranking: Ranking = "risk") -> float:
+    """Return the number by which answers are released: the judge's risk, or a risk that counts unsupported words, too.
+
+    Unsupported words are the content words of the answer that are neither in the chunks nor in the query. Both numbers
+    are between 0 and 1.
+
+    >>> from ragfault.records import Chunk
+    >>> chunk = Chunk(id="a", text="The office opens at ten.")
+    >>> plain, added = (
+    ...     Trace(id="1", query="When?", chunks=(chunk,), answer=text)
+    ...     for text in ("It opens at ten.", "It opens at ten, says captain Ahab.")
+    ... )
+    >>> rank_answer(plain, 0.1), round(rank_answer(plain, 0.1, "words"), 3), round(rank_answer(added, 0.1, "words"), 3)
+    (0.1, 0.029, 0.07)
+    """
+    if ranking == "risk":
+        return risk
+    known = set(split_content_words(" ".join((trace.query, *(chunk.text for chunk in trace.chunks or ())))))
+    unsupported = sum(word not in known for word in split_content_words(trace.answer or ""))
+    inside = min(max(risk, RISK_ROUNDING), 1 - RISK_ROUNDING)
+    odds = RISK_SLOPE * math.log(inside / (1 - inside)) + WORD_SLOPE * math.log1p(unsupported) + WORD_INTERCEPT
+    return 1 / (1 + math.exp(-odds))
 
 
 def describe_inputs(trace: Trace, claims: int, risk: float) -> dict[str, float]:

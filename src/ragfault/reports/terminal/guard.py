@@ -31,7 +31,8 @@ def render_certificate_terminal(certificate: Certificate, *, width: int | None =
         else "Nothing can be promised"
     )
     parts: list[RenderableType] = [Text(title, style="bold")]
-    parts.append(Text(f"judge {clean_text(certificate.judge)}, {certificate.date}", style="dim"))
+    ranking = "" if certificate.ranking == "risk" else ", risk with unsupported words counted"
+    parts.append(Text(f"judge {clean_text(certificate.judge)}{ranking}, {certificate.date}", style="dim"))
     parts.append(build_text_table(CERTIFICATE_HEADINGS, [_list_cells(part) for part in certificate.routes]))
     for part in certificate.routes:
         if part.reason:
