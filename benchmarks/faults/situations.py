@@ -16,6 +16,7 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import quote
 from zlib import crc32
 
 from msgspec import Struct
@@ -239,6 +240,41 @@ def add_notice(trace: Trace) -> Trace:
     return replace(trace, answer=f"{trace.answer}\n\n{notice}") if trace.answer else trace
 
 
+def add_footer(trace: Trace) -> Trace:
+    """Add the number of a ticket and a date to the answer, others everywhere."""
+    number = crc32(trace.id.encode())
+    footer = f"Ticket #{number % 90_000 + 10_000}, answered on 2025-06-{number % 28 + 1:02d}."
+    return replace(trace, answer=f"{trace.answer}\n\n{footer}") if trace.answer else trace
+
+
+def greet(trace: Trace) -> Trace:
+    """Greet the user by name before the answer, and sign it."""
+    name = ("Ann", "Bob", "Carla", "Dmitri", "Eve", "Femi", "Gita", "Hugo")[crc32(trace.id.encode()) % 8]
+    answer = f"Hi {name},\n\n{trace.answer}\n\nBest regards,\nYour ferry team"
+    return replace(trace, answer=answer) if trace.answer else trace
+
+
+def drop_punctuation(trace: Trace) -> Trace:
+    """Write answers without punctuation."""
+    return replace(trace, answer=trace.answer and re.sub(r"[^\w\s]", "", trace.answer))
+
+
+def misread_chunks(trace: Trace) -> Trace:
+    """Read the UTF-8 of chunk texts as Latin-1; quotes stay as they are."""
+    return change_chunks(trace, lambda chunk: replace(chunk, text=chunk.text.encode().decode("latin-1")))
+
+
+def prefix_citations(trace: Trace) -> Trace:
+    """Put a prefix before the chunk ids that citations name."""
+    cited = trace.citations and tuple(replace(c, chunk=f"doc:{c.chunk}") for c in trace.citations)
+    return replace(trace, citations=cited)
+
+
+def reverse_chunks(trace: Trace) -> Trace:
+    """Record the chunks in the opposite order."""
+    return replace(trace, chunks=trace.chunks and trace.chunks[::-1])
+
+
 def write_commas(trace: Trace) -> Trace:
     """Write decimals with a comma."""
     return replace(trace, answer=re.sub(r"(?<=\d)\.(?=\d)", ",", trace.answer or "") or None)
@@ -349,8 +385,28 @@ SITUATIONS = {
     "answers translated": Situation(
         change=among(0.4, translate), exits=(3,), words="answers of the candidate are in another language"
     ),
-    "a notice added": Situation(
-        change=add_notice, exits=(3,), words="answers of the candidate hold a notice, the same on"
+    "a notice added": Situation(change=add_notice, exits=(3,), words="answers of the candidate hold a notice on"),
+    "a notice, and answers invent": Situation(
+        change=in_turn(among(0.4, add_invention), add_notice), exits=(1,), words="less grounded in the chunks"
+    ),
+    "a footer that differs": Situation(change=add_footer, exits=(3,), words="hold a notice on"),
+    "a footer, and answers invent": Situation(
+        change=in_turn(among(0.4, add_invention), add_footer), exits=(1,), words="less grounded in the chunks"
+    ),
+    "a greeting": Situation(change=greet, exits=(3,), words="hold a notice on"),
+    "a greeting, and answers invent": Situation(
+        change=in_turn(among(0.4, add_invention), greet), exits=(1,), words="less grounded in the chunks"
+    ),
+    "punctuation removed": Situation(change=drop_punctuation, exits=(3,), words="hold no punctuation on"),
+    "URL-encoded answers": Situation(
+        change=lambda trace: replace(trace, answer=trace.answer and quote(trace.answer)),
+        exits=(3,),
+        words="are URL-encoded on",
+    ),
+    "chunk texts in Latin-1": Situation(change=misread_chunks, exits=(3,), words="hold damaged characters on"),
+    "a prefix to cited ids": Situation(change=prefix_citations, exits=(3,), words="a prefix to the id, not by id, on"),
+    "chunks backwards, answers the same": Situation(
+        change=reverse_chunks, exits=(0, 1, 3), words="nswers are the same on every pair, although"
     ),
     "decimal commas": Situation(change=write_commas, exits=(3,), words="answers differ in markup on"),
     "capitals": Situation(change=write_capitals, exits=(3,), words="answers differ in markup on"),

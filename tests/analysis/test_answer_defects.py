@@ -40,9 +40,8 @@ def stop(trace: Trace) -> Trace:
 
 
 def thank(trace: Trace) -> Trace:
-    return replace(
-        trace, answer=f"{trace.answer}\nThank you for asking for pier {trace.id}, and have a pleasant crossing."
-    )
+    pier = "".join("abcdefghij"[int(digit)] for digit in trace.id)
+    return replace(trace, answer=f"{trace.answer}\nThank you for asking for pier {pier}, and have a pleasant crossing.")
 
 
 def compare(tmp_path: Path, old: Callable[[Trace], Trace], new: Callable[[Trace], Trace], share: float = 0.4):

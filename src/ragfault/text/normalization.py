@@ -29,6 +29,28 @@ def normalize_answer(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
 
 
+MISREAD_TAIL = r"[\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"
+MISREAD_BYTES = re.compile(rf"[ÂÃÐÑ]{MISREAD_TAIL}|â{MISREAD_TAIL}{{2}}")
+"""Letters that begin two or three bytes of UTF-8 where these are read as Latin-1 or Windows-1252."""
+
+
+def repair_encoding(text: str) -> str:
+    """Return a text with UTF-8 that was read as Latin-1 or Windows-1252 read rightly.
+
+    >>> repair_encoding("cafÃ© for Â£2")
+    'café for £2'
+    """
+    return text if text.isascii() else MISREAD_BYTES.sub(_decode_misread, text)
+
+
+def _decode_misread(match: re.Match[str]) -> str:
+    raw = b"".join(bytes([ord(sign)]) if ord(sign) < 256 else sign.encode("cp1252") for sign in match[0])
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return match[0]
+
+
 def normalize_typography(text: str) -> str:
     r"""Return a text with one kind of space, quotation mark and dash, as quotations are compared.
 

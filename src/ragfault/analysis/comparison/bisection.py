@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -39,6 +39,7 @@ from ragfault.analysis.comparison.attribution.step_faults import (
 )
 from ragfault.analysis.comparison.comparability import (
     describe_blocked,
+    describe_same_answers,
     describe_uneven_loss,
     describe_unpaired_traces,
     drop_spoiled_differences,
@@ -157,8 +158,8 @@ def bisect(
     faults = _order_by_cause(find_step_faults(full), trace_to_steps(side, faults, pair_mask))
     shown = (*_describe_faults(side, broken, every), *_describe_faults(side, faults, pair_mask))
     shared = replace(full, changes=(*comparison.changes, *checks, *on_steps, *defects), warnings=warnings)
-    loss = _describe_loss(side, comparison, pair_mask)
-    decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, loss)
+    gaps = _describe_gaps(side, comparison, full, pair_mask)
+    decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
     verdict, sentence = _add_steps(_doubt_edits(decided, edits), shown, full)
     result = Bisection(
         verdict=verdict, sentence=sentence, faults=shown, tree=tuple(tree), comparison=shared, differences=differences,
@@ -223,14 +224,28 @@ def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, A
     return replace(result, verdict="fault", sentence=text, faults=part.faults, segments=segments, needed=None)
 
 
+class ComparisonGaps(NamedTuple):
+    """What a comparison does not see."""
+
+    lost: str
+    """Scores that one side lost, in words; empty where there are none that matter."""
+    excuse: str
+    """Right refusals that excuse their loss."""
+    alone: str | None
+    """Traces without a partner."""
+    hides_fault: bool
+    """Whether these may hold a fault."""
+
+
 def _decide_verdict(
-    faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison, full: Comparison, loss: tuple[str, str]
+    faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comparison, full: Comparison, gaps: ComparisonGaps
 ) -> VerdictSentence:
     """Return verdict and sentence: what stopped the pipeline first, then mismatches of the pair, then the tree."""
     blocked = any(mismatch.blocks for mismatch in full.mismatches)
     asides = [mismatch.sentence for mismatch in full.mismatches if not mismatch.blocks or faults]
-    alone = describe_unpaired_traces(full) if full.by is None else None
-    asides += [alone] if alone else []
+    asides += [] if gaps.alone is None else [gaps.alone]
+    same = None if blocked else describe_same_answers(full)
+    asides += [] if same is None else [same]
     asides += [] if faults else describe_unconfirmed_defects(full.changes, full.alpha)
     counts = "".join(f" {text[0].upper()}{text[1:]}." for text in (*asides, *describe_unshown_rises(full, ["error"])))
     if faults and _is_fact(faults[0]):
@@ -240,11 +255,11 @@ def _decide_verdict(
         return "fault", f"{_verdict_text(faults, walk, comparison)}{counts}"
     if blocked:
         return "cannot tell", f"{describe_blocked(comparison, full.mismatches)}{counts}"
-    if walk.verdict == "no fault" and loss[0]:
-        return "cannot tell", f"The data cannot tell: {loss[0]}.{counts}"
-    if walk.verdict == "no fault" and full.by is None and hides_a_fault(full):
+    if walk.verdict == "no fault" and gaps.lost:
+        return "cannot tell", f"The data cannot tell: {gaps.lost}.{counts}"
+    if walk.verdict == "no fault" and gaps.hides_fault:
         return "cannot tell", f"The data cannot tell: nothing is shown on {full.pairs:,} paired traces.{counts}"
-    excuse = f" {loss[1]}." if walk.verdict == "no fault" and loss[1] else ""
+    excuse = f" {gaps.excuse}." if walk.verdict == "no fault" and gaps.excuse else ""
     return walk.verdict, f"{_verdict_text(faults, walk, comparison)}{excuse}{counts}"
 
 
@@ -253,15 +268,18 @@ def _is_fact(fault: LayerFault) -> bool:
     return fault.evidence[0].metric in CHECK_METRICS or is_step_metric(fault.evidence[0].metric)
 
 
-def _describe_loss(paired: PairedRuns, comparison: Comparison, pair_mask: NDArray[np.bool_] | None) -> tuple[str, str]:
-    """Describe scores that one side lost, and the right refusals that excuse their loss; empty where there is none."""
+def _describe_gaps(
+    paired: PairedRuns, comparison: Comparison, full: Comparison, pair_mask: NDArray[np.bool_] | None
+) -> ComparisonGaps:
+    """Describe scores that one side lost, the right refusals that excuse their loss, and traces without a partner."""
+    alone = describe_unpaired_traces(full, paired.failed_alone), hides_a_fault(full, paired.failed_alone)
     loss = describe_uneven_loss(comparison.changes, comparison.pairs)
     if loss is None:
-        return "", ""
+        return ComparisonGaps("", "", *alone)
     shift = find_new_refusals(paired, pair_mask)
     left = describe_uneven_loss(comparison.changes, comparison.pairs, int(shift.accepted.sum()))
     text = shift.describe()
-    return ("", f"{text[0].upper()}{text[1:]}") if left is None else (left, "")
+    return ComparisonGaps(*(("", f"{text[0].upper()}{text[1:]}") if left is None else (left, "")), *alone)
 
 
 def _explain_by_more_chunks(walk: TreeWalk) -> VerdictSentence | None:

@@ -26,6 +26,7 @@ from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import Run
 from ragfault.metrics.catalog import get_definitions
 from ragfault.stats import mcnemar_test
+from ragfault.text.notices import Stretch
 from ragfault.text.number_format import format_percent
 
 EVERYTHING = "everything"  # stands for every field
@@ -45,6 +46,9 @@ RANK_METRICS = frozenset(
 )
 """Metrics that read the order of the chunks, beside those cut at a depth."""
 GOLD_SPANS = "gold spans"  # the spans of documents in the gold, beside its chunk ids
+WHOLE_ANSWER = "whole answer"  # the answer with what surrounds what it says, such as a greeting
+PART_METRICS = frozenset(("groundedness", "contradiction", "factual_accuracy", "claim_precision", "completeness"))
+"""Metrics that read what an answer says claim by claim, and not the whole of it."""
 ASPECTS = "aspects"  # what an answer is judged by where there are no facts; a judge sees the chunks as well
 CLIPPED_SHARE = 0.9  # of the chunks with another text under one id, so many are beginnings of the other side's
 BROKEN_OFF_SHARE = 0.5  # so many of them end within a sentence; texts to which something was added do not
@@ -66,6 +70,8 @@ class LocatedMismatch(Struct, frozen=True, eq=False, kw_only=True):
     pairs: Mask
     left_out: Mapping[str, Mask] = {}  # field → pairs on which it cannot be compared
     blocks: bool = True
+    side: int | None = None  # of the answers of which the stretches are not judged
+    stretches: Mapping[int, tuple[Stretch, ...]] = {}  # pair → stretches of that answer
 
 
 def find_mismatches(
@@ -152,6 +158,8 @@ def read_fields(metric: str) -> frozenset[str]:
         fields |= {ASPECTS} if "fact" in definition.verdicts else {"chunks", CHUNK_TEXT}
     if metric_name(metric) in RANK_METRICS or "@" in metric:
         fields |= {CHUNK_ORDER}
+    if "answer" in fields and metric_name(metric) not in PART_METRICS:
+        fields |= {WHOLE_ANSWER}
     if metric.startswith("span_") and "gold" in fields:
         fields = {*fields, GOLD_SPANS} - {"gold"}
     return frozenset({*fields, EVERYTHING})
@@ -316,24 +324,45 @@ def describe_uneven_loss(changes: Sequence[MetricChange], pairs: int, excused: i
     )
 
 
-def describe_unpaired_traces(comparison: Comparison) -> str | None:
-    """Describe how many traces of the candidate, or of the baseline, have no partner; None where 5 % or less."""
+def describe_unpaired_traces(comparison: Comparison, failed: tuple[int, int] = (0, 0)) -> str | None:
+    """Describe how many traces of the candidate, or of the baseline, have no partner; None where 5 % or less.
+
+    So many of these, of the baseline and of the candidate, `failed`.
+    """
     texts = []
-    for count, side in zip(reversed(comparison.unpaired), ("candidate", "baseline"), strict=True):
-        total = comparison.pairs + count
-        if count > UNPAIRED_SHARE * total:
-            texts.append(f"{count:,} of {total:,} traces of the {side}")
+    for at, side in ((1, "candidate"), (0, "baseline")):
+        total = comparison.pairs + comparison.unpaired[at]
+        if comparison.unpaired[at] > UNPAIRED_SHARE * total:
+            errors = f" ({failed[at]:,} of them errors)" if failed[at] else ""
+            texts.append(f"{comparison.unpaired[at]:,} of {total:,} traces of the {side}{errors}")
     return f"{' and '.join(texts)} have no partner and are not compared" if texts else None
 
 
-def hides_a_fault(comparison: Comparison) -> bool:
+def hides_a_fault(comparison: Comparison, failed: tuple[int, int] = (0, 0)) -> bool:
     """Return whether the traces without a partner may hold a fault that the pairs do not show.
 
-    So it is where the candidate has more of them than pairs, and where over a tenth of the baseline's traces are
-    missing from it: they may be those that failed.
+    So it is where the candidate has more of them than pairs, where over a tenth of the baseline's traces are missing
+    from it, since they may be those that failed, and where over 5 % of its traces failed and have no partner, more
+    than of the baseline's.
     """
     missing, extra = comparison.unpaired
-    return extra > comparison.pairs or missing > MISSING_SHARE * (missing + comparison.pairs)
+    shares = [count / (comparison.pairs + alone) for count, alone in zip(failed, comparison.unpaired, strict=True)]
+    return (
+        extra > comparison.pairs
+        or missing > MISSING_SHARE * (missing + comparison.pairs)
+        or shares[1] > UNPAIRED_SHARE + shares[0]
+    )
+
+
+def describe_same_answers(comparison: Comparison) -> str | None:
+    """Describe that no answer changed where recorded chunks did; None where it is otherwise."""
+    if comparison.same_answers < comparison.pairs or comparison.same_chunks == comparison.pairs:
+        return None
+    share = format_percent(1 - comparison.same_chunks / comparison.pairs)
+    return (
+        f"the answers are the same on every pair, although the recorded chunks differ on {share}: either the record of "
+        "the chunks changed, or what changed does not reach the answers"
+    )
 
 
 def describe_blocked(comparison: Comparison, mismatches: Sequence[PairMismatch]) -> str:

@@ -30,6 +30,7 @@ TREE_METRICS = (
 )
 """The metrics that the tree reads."""
 
+LEAST_PAIRS = 10  # fewer rule nothing out, also where nothing differs on them
 MAX_COPIES = 0.05  # by so much more copies among the retrieved texts, lists hold fewer passages
 
 RETRIEVER_STAGES = (
@@ -166,6 +167,8 @@ class TreeWalk:
         if self.faults:
             return "fault"
         known = [change for change in self.comparison.changes if change.n]
+        if self.comparison.pairs < LEAST_PAIRS:
+            return "cannot tell"
         return "no fault" if known and all(map(excludes_drop, known)) else "cannot tell"
 
     @property
@@ -237,6 +240,8 @@ class TreeWalk:
         outcome: Literal["fault", "ruled out", "cannot tell", "not reached", "not measured"],
         reason: str,
     ) -> None:
+        if outcome == "ruled out" and self.comparison.pairs < LEAST_PAIRS:
+            outcome, reason = "cannot tell", f"{reason}, on too few pairs to rule it out"
         self.decisions.append(BranchDecision(branch=branch.name, layer=branch.layer, outcome=outcome, why=reason))
 
     def _build_fault(self, branch: TreeBranch, evidence: list[MetricChange]) -> LayerFault:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.comparability import (
     GOLD_SPANS,
+    PART_METRICS,
     describe_mismatches,
     find_mismatches,
     left_out_pairs,
@@ -30,6 +31,7 @@ from ragfault.analysis.comparison.renamed_ids import (
     read_chunk_levels,
     rescore_renamed,
     score_without_gold,
+    score_without_notices,
 )
 from ragfault.analysis.comparison.run_profile import RunProfile, profile_run, rename_profile
 from ragfault.analysis.correction import HumanLabels, LabelProvenance, LabelValues
@@ -244,6 +246,12 @@ class PairedRuns:
         return self._ids_and_queries
 
     @cached_property
+    def failed_alone(self) -> tuple[int, int]:
+        """Return how many traces of each run failed and have no partner."""
+        errors = [np.delete(contents.errors, self.paired_rows(at)) for at, contents in enumerate(self.contents)]
+        return int(errors[0].sum()), int(errors[1].sum())
+
+    @cached_property
     def profiles(self) -> tuple[RunProfile, RunProfile]:
         """Return the profile of each run."""
         return profile_run(self.runs[0]), self._profile_candidate(None)
@@ -310,6 +318,11 @@ class PairedRuns:
     def _stored_values(self, metric: str, side: int) -> NDArray[np.float64]:
         if metric in self._extra_metrics:
             return self._extra_metrics[metric][1][side]
+        if metric in self._without_notice[side]:
+            return self._without_notice[side][metric]
+        return self._values_with_notice(metric, side)
+
+    def _values_with_notice(self, metric: str, side: int) -> NDArray[np.float64]:
         matrix = self.matrices[side]
         at = matrix.column_index(metric)
         if at is None:
@@ -352,6 +365,19 @@ class PairedRuns:
             for side, run in enumerate(self.runs)
         )
         return old, new
+
+    @cached_property
+    def _without_notice(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+        """Return the values of metrics of claims for each side, without the claims in a notice; none where none is."""
+        values: tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]] = ({}, {})
+        names = [m.name for m in self.shared_metrics() if metric_name(m.name) in PART_METRICS - {"completeness"}]
+        for mismatch in self.mismatch_list:
+            if mismatch.side is not None:
+                run, rows = self.runs[mismatch.side], self.paired_rows(mismatch.side)
+                plain = {name: self._values_with_notice(name, mismatch.side) for name in names}
+                scores = score_without_notices(run, rows, mismatch.stretches, self._other_keys, plain)
+                values[mismatch.side].update(scores)
+        return values
 
     def chunk_levels(self, side: int) -> Sequence[tuple[RelevanceLevel, ...]]:
         """Return the levels of the chunks of one run's traces, with gold applied where it is the same on both sides."""
@@ -421,6 +447,8 @@ class PairedRuns:
             statuses = self.matrices[side].status[self.paired_rows(side), at]
             if metric in self._judged_alone[side]:
                 statuses = np.where(self._other_keys, np.where(known, SCORED, UNDEFINED), statuses)
+            if metric in self._without_notice[side]:
+                statuses = np.where((statuses == SCORED) & ~known, UNDEFINED, statuses)
         return np.where(self.left_out(metric), UNDEFINED, statuses)
 
     def is_scored(self, metric: str) -> bool:

@@ -95,8 +95,8 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     broken = [fault for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks]
     failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(side, defects, alpha, None, settings)]))
     tests = sum(change.adjusted is not None for change in full.changes)
-    alone = describe_unpaired_traces(comparison)
-    obstacle = _low_coverage_text(side, coverage) or (alone if hides_a_fault(comparison) else None)
+    alone = describe_unpaired_traces(comparison, side.failed_alone)
+    obstacle = _low_coverage_text(side, coverage) or (alone if hides_a_fault(comparison, side.failed_alone) else None)
     terms = _RegressionOptions(alpha, power, coverage, tests, _lost_gold_share(side, comparison), obstacle)
     return RegressionReport(
         baseline=comparison.baseline,

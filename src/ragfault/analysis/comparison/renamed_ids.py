@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.pairing import ChunkKey, Mask, RunContents, TracePairing, load_texts
-from ragfault.gold_evidence import apply_gold_to_chunks
+from ragfault.gold_evidence import apply_gold, apply_gold_to_chunks
 from ragfault.io.runs import Run
 from ragfault.metrics.catalog import compute_score, parse_metric
-from ragfault.records import Chunk, Citation, Gold, RelevanceLevel, Trace
+from ragfault.records import Chunk, Citation, Gold, RelevanceLevel, Trace, Verdicts
+from ragfault.text.notices import Stretch
 
 NEARLY_SAME = 0.7  # of the phrases of the longer text; a corpus that is cut anew shares fewer
 KNOWN_SHARE = 0.8  # of the texts under new ids; fewer are known where the corpus was re-chunked
@@ -245,3 +246,41 @@ def score_without_gold(
                 value = compute_score(metric, trace, verdicts).value
                 values[name][pairs[row]] = math.nan if value is None else value
     return values
+
+
+def score_without_notices(
+    run: Run,
+    rows: NDArray[np.int64],
+    stretches: Mapping[int, Sequence[Stretch]],
+    other_keys: Mask,
+    values: Mapping[str, NDArray[np.float64]],
+) -> dict[str, NDArray[np.float64]]:
+    """Return the values of metrics of claims on the pairs, without the claims within stretches of the answer."""
+    scored = {name: column.copy() for name, column in values.items()}
+    parsed = {name: parse_metric(name) for name in values}
+    pairs: dict[int, list[int]] = {}
+    for pair in stretches:
+        pairs.setdefault(int(rows[pair]), []).append(pair)
+    for row, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True)):
+        for pair in pairs.get(row, ()):
+            keyed = run.manifest.gold == "apply" and not other_keys[pair]
+            seen = drop_claims(apply_gold(trace, verdicts) if keyed else verdicts, stretches[pair])
+            for name, metric in parsed.items():
+                value = compute_score(metric, trace, seen).value
+                scored[name][pair] = math.nan if value is None else value
+    return scored
+
+
+def drop_claims(verdicts: Verdicts, stretches: Sequence[Stretch]) -> Verdicts:
+    """Return verdicts without the claims that lie by half or more within stretches of the answer."""
+    claims = verdicts.claim or ()
+    inside = [
+        2 * sum(max(0, min(end, claim.end) - max(start, claim.start)) for start, end in stretches)
+        >= claim.end - claim.start
+        for claim in claims
+    ]
+    truth = verdicts.truth
+    if truth is not None and len(truth) == len(claims):
+        truth = tuple(item for item, drop in zip(truth, inside, strict=True) if not drop)
+    rest = tuple(claim for claim, drop in zip(claims, inside, strict=True) if not drop)
+    return replace(verdicts, claim=None if verdicts.claim is None else rest, truth=truth)
