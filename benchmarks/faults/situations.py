@@ -247,8 +247,8 @@ def add_footer(trace: Trace) -> Trace:
     return replace(trace, answer=f"{trace.answer}\n\n{footer}") if trace.answer else trace
 
 
-def greet(trace: Trace) -> Trace:
-    """Greet the user by name before the answer, and sign it."""
+def add_greeting(trace: Trace) -> Trace:
+    """Add a greeting by name before the answer, and a signature after it."""
     name = ("Ann", "Bob", "Carla", "Dmitri", "Eve", "Femi", "Gita", "Hugo")[crc32(trace.id.encode()) % 8]
     answer = f"Hi {name},\n\n{trace.answer}\n\nBest regards,\nYour ferry team"
     return replace(trace, answer=answer) if trace.answer else trace
@@ -393,9 +393,9 @@ SITUATIONS = {
     "a footer, and answers invent": Situation(
         change=in_turn(among(0.4, add_invention), add_footer), exits=(1,), words="less grounded in the chunks"
     ),
-    "a greeting": Situation(change=greet, exits=(3,), words="hold a notice on"),
+    "a greeting": Situation(change=add_greeting, exits=(3,), words="hold a notice on"),
     "a greeting, and answers invent": Situation(
-        change=in_turn(among(0.4, add_invention), greet), exits=(1,), words="less grounded in the chunks"
+        change=in_turn(among(0.4, add_invention), add_greeting), exits=(1,), words="less grounded in the chunks"
     ),
     "punctuation removed": Situation(change=drop_punctuation, exits=(3,), words="hold no punctuation on"),
     "URL-encoded answers": Situation(

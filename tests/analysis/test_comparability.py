@@ -226,6 +226,17 @@ def demo() -> list[Trace]:
     return demo_traces()
 
 
+def test_failed_attempts_that_are_logged_beside_their_retries_are_counted(baseline: Run, tmp_path: Path):
+    """Errors without a partner are said, and over 5 % of them exclude "no fault" and a pass."""
+    pairs = worded(system(N, 1))
+    failed = [(replace(t, id=f"{t.id}-0", answer=None, error="timeout"), seen) for t, seen in pairs[:20]]
+    candidate = evaluate_system(tmp_path / "new", [*pairs, *failed])
+    bisection = bisect(baseline, candidate, margin=0.3)
+    assert bisection.verdict == "cannot tell"
+    assert f"20 of {N + 20} traces of the candidate (20 of them errors) have no partner" in bisection.sentence
+    assert gate(candidate, baseline=baseline, max_drop=0.3).exit_code == 3
+
+
 @pytest.mark.parametrize("key", [True, False], ids=["key", "no key"])
 @pytest.mark.parametrize("name", SITUATIONS)
 @pytest.mark.long

@@ -72,6 +72,16 @@ def test_nothing_is_named_between_equal_runs(runs: tuple[Run, Run], tmp_path: Pa
     assert (result.stage, result.confidence, result.quotes, result.fix, result.cases) == (None, None, (), (), ())
 
 
+def test_a_few_pairs_rule_nothing_out(tmp_path: Path):
+    """With one pair that is the same in both runs, no layer is said to be fine."""
+    text = "The ferry sails at nine."
+    trace = Trace(id="1", query="When does the ferry sail?", chunks=(Chunk(id="a", text=text),), answer=text)
+    old, new = (evaluate([trace], tmp_path / name, judge="lexical") for name in ("old", "new"))
+    result = investigate(new, old)
+    assert result.verdict == "cannot tell"
+    assert {hypothesis.outcome for hypothesis in result.hypotheses} == {"cannot tell"}
+
+
 @pytest.mark.long
 def test_a_run_alone_names_what_comes_first_and_quotes_it(runs: tuple[Run, Run]):
     """Without a baseline the kinds of problem are hypotheses; no stage is named."""

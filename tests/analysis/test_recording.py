@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from msgspec.structs import replace
@@ -184,3 +185,62 @@ def test_citations_by_number_or_document_are_no_fault_where_their_quotes_stand_t
     old, new = (run(str(at), [cited(t, name) for t in BASELINE]) for at, name in enumerate((lambda c: c.id, names)))
     texts = [mismatch.sentence for mismatch in bisect(pair_runs(old, new)).comparison.mismatches]
     assert any("citations of the candidate name chunks by number, document" in text for text in texts) == mismatched
+
+
+def test_a_footer_is_no_fault_and_hides_none(run):
+    """A footer with another number in each answer is a notice; inventions above it lower groundedness as without it."""
+
+    def signed(trace: Trace) -> Trace:
+        return replace(trace, answer=f"{trace.answer}\n\nTicket #{int(trace.id) * 37 + 1000}, answered on 2025-06-03.")
+
+    def invented(trace: Trace) -> Trace:
+        colour = "".join("abcdefghij"[int(digit)] for digit in trace.id)
+        extra = f" Captains sell {colour} kites to tourists before every storm."
+        return replace(trace, answer=f"{trace.answer}{extra}") if int(trace.id) % 5 < 3 else trace
+
+    base = run("baseline", BASELINE)
+    alone, both, plain = (
+        bisect(pair_runs(base, run(name, change(made))))
+        for name, made in (("signed", signed), ("both", lambda t: signed(invented(t))), ("invented", invented))
+    )
+    assert alone.verdict == "cannot tell"
+    assert "hold a notice on 100 % of pairs" in alone.sentence
+    assert both.verdict == plain.verdict == "fault"
+    assert both.faults[0].evidence[0].difference.mean == plain.faults[0].evidence[0].difference.mean
+
+
+def test_a_sentence_in_the_place_of_one_before_is_no_notice(run):
+    """Last sentences of one form with other figures are part of the answer where they replace what stood there."""
+
+    def priced(trace: Trace, unit: str) -> Trace:
+        return replace(trace, answer=f"{trace.answer} Heavy luggage of {trace.id} {unit} travels free of charge.")
+
+    sides = run("kilograms", change(lambda t: priced(t, "kg"))), run("pounds", change(lambda t: priced(t, "lb")))
+    assert not bisect(pair_runs(*sides)).comparison.mismatches
+
+
+def test_the_same_answers_to_other_chunks_are_named(run):
+    """Where no answer changed, the sentence says so, whatever the lists of chunks measure."""
+    candidate = run("fewer", change(lambda t: replace(t, chunks=t.chunks[:-1])))
+    result = bisect(pair_runs(run("baseline", BASELINE), candidate))
+    assert "he answers are the same on every pair, although the recorded chunks differ on 100 %" in result.sentence
+
+
+@pytest.mark.parametrize(
+    ("modify", "words"),
+    [
+        (lambda t: replace(t, answer=re.sub(r"[^\w\s]", "", t.answer)), "hold no punctuation on 100 %"),
+        (lambda t: replace(t, answer=quote(t.answer)), "are URL-encoded on 100 %"),
+        (lambda t: replace(t, answer=f"{t.answer[:-1]} for Â£{t.id}."), "answers of the candidate hold damaged"),
+        (
+            lambda t: replace(t, chunks=tuple(replace(c, text=re.sub(r"[^\w\s]", "", c.text)) for c in t.chunks)),
+            "chunk texts of the candidate hold no punctuation on 100 %",
+        ),
+    ],
+    ids=["punctuation", "escapes", "encoding", "chunks without punctuation"],
+)
+def test_another_form_of_texts_is_named_and_no_fault(modify: Callable[[Trace], Trace], words: str, run):
+    """Texts that lost their punctuation, are escaped or were read in another encoding are said, and never blamed."""
+    result = bisect(pair_runs(run("baseline", BASELINE), run("formed", change(modify))))
+    assert result.verdict == "cannot tell"
+    assert words in result.sentence

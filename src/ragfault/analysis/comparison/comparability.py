@@ -46,7 +46,7 @@ RANK_METRICS = frozenset(
 )
 """Metrics that read the order of the chunks, beside those cut at a depth."""
 GOLD_SPANS = "gold spans"  # the spans of documents in the gold, beside its chunk ids
-WHOLE_ANSWER = "whole answer"  # the answer with what surrounds what it says, such as a greeting
+FULL_ANSWER = "full answer"  # the answer with what surrounds what it says, such as a greeting
 PART_METRICS = frozenset(("groundedness", "contradiction", "factual_accuracy", "claim_precision", "completeness"))
 """Metrics that read what an answer says claim by claim, and not the whole of it."""
 ASPECTS = "aspects"  # what an answer is judged by where there are no facts; a judge sees the chunks as well
@@ -159,7 +159,7 @@ def read_fields(metric: str) -> frozenset[str]:
     if metric_name(metric) in RANK_METRICS or "@" in metric:
         fields |= {CHUNK_ORDER}
     if "answer" in fields and metric_name(metric) not in PART_METRICS:
-        fields |= {WHOLE_ANSWER}
+        fields |= {FULL_ANSWER}
     if metric.startswith("span_") and "gold" in fields:
         fields = {*fields, GOLD_SPANS} - {"gold"}
     return frozenset({*fields, EVERYTHING})

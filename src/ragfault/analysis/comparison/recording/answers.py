@@ -12,7 +12,7 @@ from urllib.parse import unquote_plus
 
 import numpy as np
 
-from ragfault.analysis.comparison.comparability import WHOLE_ANSWER, LocatedMismatch
+from ragfault.analysis.comparison.comparability import FULL_ANSWER, LocatedMismatch
 from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, normalize_space
 from ragfault.analysis.languages import ENGLISH_JUDGES
 from ragfault.io.runs import Run
@@ -188,10 +188,10 @@ def _find_added_notices(pairs: Sequence[AnswerPair], size: int) -> list[LocatedM
         others = dict.fromkeys(text for pair in pairs for text in (pair.answers[1 - side], *pair.chunks[side]))
         located = dict(zip(texts, locate_notices(texts, list(others)), strict=True))
         noted = {pair.place: located[pair.answers[side]] for pair in pairs if located[pair.answers[side]]}
-        whole = [pair for pair in pairs if pair.place in noted]
-        rests = [_without_notice(pair, side, noted[pair.place]) for pair in whole]
-        held = sum(_holds_words(rest, pair, side) for rest, pair in zip(rests, whole, strict=True))
-        if not rests or held < NOTED_SHARE * len(rests):
+        noted_pairs = [pair for pair in pairs if pair.place in noted]
+        rests = [_without_notice(pair, side, noted[pair.place]) for pair in noted_pairs]
+        unchanged = sum(_holds_words(rest, pair, side) for rest, pair in zip(rests, noted_pairs, strict=True))
+        if not rests or unchanged < NOTED_SHARE * len(rests):
             continue
         mask = mark_places(list(noted), size)
         quotes = [pair.answers[side][start:end] for pair in pairs for start, end in noted.get(pair.place, ())]
@@ -201,7 +201,7 @@ def _find_added_notices(pairs: Sequence[AnswerPair], size: int) -> list[LocatedM
             f"{' but for names, numbers or a few wordings' if varied else ''} ({clip_notice(max(quotes, key=len))}), "
             "which is not judged"
         )
-        left_out = {WHOLE_ANSWER: mask}
+        left_out = {FULL_ANSWER: mask}
         notice = LocatedMismatch(kind="texts", text=text, pairs=mask, left_out=left_out, side=side, stretches=noted)
         return [notice, *_find_markup(rests, size)]
     return []
@@ -225,8 +225,8 @@ def _holds_words(rest: AnswerPair, pair: AnswerPair, side: int) -> bool:
     words = frozenset(split_content_words(pair.answers[1 - side]))
     if not words:
         return False
-    without, whole = (cover_words(words, (part.answers[side],)) for part in (rest, pair))
-    return without >= REPEATED_COVER and whole - without <= NOTICE_COVER
+    without, full = (cover_words(words, (part.answers[side],)) for part in (rest, pair))
+    return without >= REPEATED_COVER and full - without <= NOTICE_COVER
 
 
 def cover_words(words: frozenset[str], texts: Sequence[str]) -> float:
