@@ -200,8 +200,8 @@ def test_a_footer_is_no_fault_and_hides_none(run):
 
     base = run("baseline", BASELINE)
     alone, both, plain = (
-        bisect(pair_runs(base, run(name, change(made))))
-        for name, made in (("signed", signed), ("both", lambda t: signed(invented(t))), ("invented", invented))
+        bisect(pair_runs(base, run(name, change(modify))))
+        for name, modify in (("signed", signed), ("both", lambda t: signed(invented(t))), ("invented", invented))
     )
     assert alone.verdict == "cannot tell"
     assert "hold a notice on 100 % of pairs" in alone.sentence
