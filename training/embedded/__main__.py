@@ -5,6 +5,7 @@
     python -m training.embedded DATA --keep kept.npz     (and what the parts say of what they have not seen)
     python -m training.embedded DATA --transfer          (no weights: each task and set by a judge that never saw it)
     python -m training.embedded DATA --transfer --keep parts.npz     (and what its parts say, for training/support.py)
+    python -m training.embedded DATA --measure --keep seen.npz       (no weights: sources that were never seen)
 
 Needs the dependency group `train`. Answers of one source are in one of five folds. Whatever feeds another part
 is predicted for claims and answers that its maker has not seen.
@@ -17,17 +18,18 @@ from pathlib import Path
 
 import numpy as np
 from training.embedded import boosting, network
+from training.embedded.combining import measure_shapes
 from training.embedded.examples import FOLDS, answers
 from training.embedded.fitting import (
     BASE_RATES,
     MONOTONE_COLUMNS,
     Data,
-    apply,
     apply_each,
     arrange,
     bag_out,
     calibrate,
     fit,
+    fit_small,
     halfway,
     match_rate,
     score_answers,
@@ -41,19 +43,34 @@ from ragfault.judges.embedded.word_vectors import Array, load_vectors
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/support.npz"
 
 
-def crossed(data: Data, inner: Array) -> Array:
-    """Return the log-odds of each claim by parts that have not seen its fold."""
-    odds = np.zeros(len(data.owner))
+def crossed(data: Data, inner: Array, every: int) -> tuple[Array, Array]:
+    """Return the log-odds of each claim by parts that have not seen its fold (claims × parts), and by small trees."""
+    parts, small = np.zeros((len(data.owner), 4)), np.zeros(len(data.owner))
     for fold in range(FOLDS):
         at = np.flatnonzero(data.fold == fold)
-        odds[at] = apply(fit(data, data.fold != fold, inner), data, at)
+        parts[at] = apply_each(fit(data, data.fold != fold, inner, every), data, at)
+        small[at] = fit_small(data, (data.fold != fold) & (data.claims.marks >= 0), at)
         print(f"fold {fold + 1} of {FOLDS}", flush=True)
-    return odds
+    return parts, small
+
+
+def keep(path: Path, data: Data, parts: Array, small: Array) -> None:
+    """Keep what the parts say of claims, and of each answer the odds, the label, its kind and its shape."""
+    keyed = data.features[:, FEATURE_COLUMNS["keyed"]]
+    odds = combine_parts(parts, keyed)
+    content = data.answers
+    np.savez_compressed(
+        path, ids=np.array([f"{answer.set} {answer.id}" for answer in content]), start=data.start, parts=parts,
+        small=small, keyed=keyed, odds=odds, answers=score_answers(data, odds),
+        shapes=measure_shapes(data.features, data.start),
+        kinds=np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in content]),
+        folds=np.array([answer.fold for answer in content]), bad=np.array([answer.bad for answer in content]),
+    )  # fmt: skip
 
 
 def transfer(data: Data, inner: Array, every: int, retained: Path | None) -> None:
     """Judge each task and set by models that were fitted on the others, and by words alone."""
-    parts = np.zeros((len(data.owner), 4))
+    parts, small = np.zeros((len(data.owner), 4)), np.zeros(len(data.owner))
     keyed = data.features[:, FEATURE_COLUMNS["keyed"]]
     worst = np.maximum.reduceat(data.lexical_odds, data.start[:-1])
     kinds = np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in data.answers])
@@ -64,13 +81,13 @@ def transfer(data: Data, inner: Array, every: int, retained: Path | None) -> Non
         at = np.flatnonzero(content[data.owner])
         odds = np.zeros(len(data.owner))
         parts[at] = apply_each(fit(data, other[data.owner], inner, every), data, at)
+        small[at] = fit_small(data, other[data.owner] & (data.claims.marks >= 0), at)
         odds[at] = combine_parts(parts[at], keyed[at])
         some = [answer for answer, inside in zip(data.answers, content, strict=True) if inside]
         report(some, score_answers(data, odds)[content], f"{kind}, never seen")
         report(some, worst[content], f"{kind}, lexical")
     if retained:
-        ids = np.array([f"{answer.set} {answer.id}" for answer in data.answers])
-        np.savez_compressed(retained, ids=ids, start=data.start, parts=parts, keyed=keyed)
+        keep(retained, data, parts, small)
 
 
 def lines(data: Data, odds: Array, reported: Array) -> dict[str, Array]:
@@ -117,9 +134,8 @@ def main() -> None:
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("--transfer", action="store_true", help="measure tasks and sets that were never seen")
-    parser.add_argument(
-        "--thin", type=int, default=1, help="for --transfer: train the network on every nth claim of RAGTruth"
-    )
+    parser.add_argument("--measure", action="store_true", help="measure by folds, and write no weights")
+    parser.add_argument("--thin", type=int, default=1, help="train the network on every nth claim of RAGTruth")
     parser.add_argument("--keep", type=Path, help="keep here what the parts say of what they have not seen")
     options = parser.parse_args()
     data = arrange([answer for answer in answers(options.data) if answer.seen is not None])
@@ -128,13 +144,14 @@ def main() -> None:
     if options.transfer:
         transfer(data, inner, options.thin, options.keep)
         return
-    odds = crossed(data, inner)
+    parts, small = crossed(data, inner, options.thin)
+    odds = combine_parts(parts, data.features[:, FEATURE_COLUMNS["keyed"]])
     reported = score_answers(data, odds)
     report(data.answers, reported, "held out")
     if options.keep:
-        ids = np.array([f"{answer.set} {answer.id}" for answer in data.answers])
-        np.savez_compressed(options.keep, ids=ids, start=data.start, odds=odds, answers=reported)
-    write(data, inner, odds, reported)
+        keep(options.keep, data, parts, small)
+    if not options.measure:
+        write(data, inner, odds, reported)
 
 
 if __name__ == "__main__":

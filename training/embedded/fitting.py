@@ -12,7 +12,7 @@ from training.embedded import boosting, network
 from training.embedded.examples import FOLDS, Answer
 
 from ragfault.judges.embedded.features import FEATURE_COLUMNS, FEATURE_NAMES
-from ragfault.judges.embedded.support import combine_claims, combine_parts
+from ragfault.judges.embedded.support import combine_claims
 from ragfault.judges.embedded.word_vectors import Array
 
 __all__ = [
@@ -20,12 +20,12 @@ __all__ = [
     "MONOTONE_COLUMNS",
     "Data",
     "Parts",
-    "apply",
     "apply_each",
     "arrange",
     "bag_out",
     "calibrate",
     "fit",
+    "fit_small",
     "halfway",
     "match_rate",
     "score_answers",
@@ -34,7 +34,7 @@ __all__ = [
 
 OTHERS = 3.0
 """How much more a claim of the smaller sets counts."""
-CLAIM_ROUNDS, MONOTONE_ROUNDS = 250, 200
+CLAIM_ROUNDS, MONOTONE_ROUNDS, SMALL_ROUNDS = 250, 200, 60
 RISING = """
 lost_kinds lost lost_total lost_most lost_second exact hard hard_most hard_total hard3 lost_run apart apart_best
 numbers_lost numbers_away names_lost names_away denial absent no clash field nowhere
@@ -142,6 +142,24 @@ def fit_monotone(data: Data, known: Array) -> lightgbm.Booster:
     )  # fmt: skip
 
 
+def fit_small(data: Data, known: Array, at: Array) -> Array:
+    """Return the log-odds of claims by monotone trees of three leaves, fitted on others; not part of the judge.
+
+    Only features with a direction, and each set or task counts by the root of its size.
+    """
+    directions = {name: direction for name, direction in DIRECTIONS.items() if direction}
+    inputs = np.c_[data.features[:, [FEATURE_COLUMNS[name] for name in directions]], data.lexical_odds]
+    kinds = np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in data.answers])[data.owner]
+    _, places, sizes = np.unique(kinds[known], return_inverse=True, return_counts=True)
+    counts = 1 / np.sqrt(sizes)[places]
+    trees = boosting.boost(
+        inputs[known], data.claims.marks[known], counts * len(counts) / counts.sum() / 2, SMALL_ROUNDS,
+        monotone_constraints=[*directions.values(), 1], **{**boosting.MONOTONE, "num_leaves": 3},
+    )  # fmt: skip
+    odds: Array = trees.predict(inputs[at], raw_score=True)
+    return odds
+
+
 def _monotone_inputs(data: Data) -> Array:
     inputs: Array = np.c_[data.features[:, MONOTONE_COLUMNS[:-1]], data.lexical_odds]
     return inputs
@@ -161,11 +179,6 @@ def bag_out(data: Data) -> Array:
         table = bag_of(data, (data.fold != fold) & (data.claims.marks >= 0))
         reported[data.fold == fold] = boosting.bagged(table, *data.bag, len(reported))[data.fold == fold]
     return reported
-
-
-def apply(parts: Parts, data: Data, at: Array) -> Array:
-    """Return the log-odds that claims are bad, by all parts together."""
-    return combine_parts(apply_each(parts, data, at), data.features[at, FEATURE_COLUMNS["keyed"]])
 
 
 def apply_each(parts: Parts, data: Data, at: Array) -> Array:
