@@ -55,7 +55,7 @@ def _make_injection(threshold: float | None = None) -> Scanner:
         return (*_match_patterns(text), *_classify("injection", text, threshold, as_one=False))
 
     scan_again = lru_cache(MAX_REMEMBERED)(scan)
-    return lambda text: list((scan_again if len(text) <= MAX_REMEMBERED_LENGTH else scan)(text))
+    return lambda text: list(scan_again(text) if len(text) <= MAX_REMEMBERED_LENGTH else scan(text))
 
 
 def _match_patterns(text: str) -> list[Finding]:

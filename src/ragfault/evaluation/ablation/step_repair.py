@@ -297,11 +297,12 @@ def _count_needed(
     """Count the questions that would exclude a loss of the margin if all were like these; None: not by MAX_COPIES."""
     labels = np.arange(len(before)) if clusters is None else np.unique(clusters, return_inverse=True)[1]
     size = int((np.isfinite(before) & np.isfinite(after)).sum())
+    confidence, seed = terms
 
     def excludes(copies: int) -> bool:
         several = np.concatenate([labels + copy * len(labels) for copy in range(copies)])
-        both = (np.tile(side, (copies, 1)) for side in (before, after))
-        [loss] = _compute_losses(*both, [measure], several, *terms)
+        old, new = np.tile(before, (copies, 1)), np.tile(after, (copies, 1))
+        [loss] = _compute_losses(old, new, [measure], several, confidence, seed)
         return loss is not None and _excludes_loss(loss, measure, margin)
 
     most = 2
