@@ -248,7 +248,7 @@ def fold_text(text: str) -> FoldedText:
 def _replace_characters(text: str, folds: Mapping[str, str]) -> str:
     """Replace characters; a few of them one after the other, which is faster, since folding a fold changes nothing."""
     if len(folds) > MAX_REPLACED:
-        return text.translate(str.maketrans(dict(folds)))
+        return text.translate({ord(character): fold for character, fold in folds.items()})
     for character, fold in folds.items():
         text = text.replace(character, fold)
     return text
