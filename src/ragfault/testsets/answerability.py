@@ -1,4 +1,8 @@
-"""Answerability of a question by a passage: features of their words, weighed by a packaged model."""
+"""Answerability of a question by a passage: features of their words, weighed by a packaged model.
+
+Besides features of its own the model has those of the default judge, for which the question without its question words
+is a claim: what a claim has that a passage does not say is what a question presupposes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,10 @@ import numpy as np
 
 from ragfault.judges.checks.contradictions import ANTONYMS
 from ragfault.judges.checks.lexicon import load_idf
+from ragfault.judges.checks.passages import Passage
 from ragfault.judges.checks.queries import KIND_PATTERNS, classify_answer_kind
+from ragfault.judges.embedded.features import FEATURE_NAMES as CLAIM_FEATURE_NAMES
+from ragfault.judges.embedded.judge import EmbeddedJudge
 from ragfault.judges.embedded.network import TreeEnsemble
 from ragfault.judges.embedded.word_vectors import embed_word_vectors, load_vectors
 from ragfault.text import NEGATIONS, STOP_WORDS, split_sentences, split_words
@@ -50,7 +57,18 @@ FEATURE_NAMES = (
     "pairs", "sequence", "run", "kind number", "kind date", "kind name", "kind in sentence", "new of kind",
     "new names", "new numbers", "noun in sentence", "noun near", "sentence cosine", "passage cosine",
     "sentences", "words of query", "why or how",
+    "claim odds", "answer odds", "worst word", "second word", "third word", "mean word",
+    *(f"claim {name}" for name in CLAIM_FEATURE_NAMES),
 )  # fmt: skip
+WEIGHED_WORDS = 3
+NO_WORD_ODDS = -5.0
+"""Log-odds that stand for a word that a claim does not have."""
+QUESTION_OPENING = re.compile(
+    r"^\W*(?:(?:in|on|at|by|for|to|from|of|with)\s+)?"
+    r"(?:what|which|who|whom|whose|when|where|why|how(?: many| much| long| often| far)?)\b\s*"
+    r"(?:(?:is|are|was|were|did|does|do|has|have|had|can|could|would|will)\b)?\s*",
+    re.IGNORECASE,
+)
 
 
 def list_query_words(query: str) -> list[QueryWord]:
@@ -139,7 +157,19 @@ def compute_features(query: str, passage: str, prepared: PassageWords | None = N
         float(vectors[0] @ vectors[1]), float(vectors[0] @ vectors[2]),
         min(20, len(own.sentences)), min(20, len(words)), bool(re.match(r"\W*(?:why|how)\b", query, re.IGNORECASE)),
     )  # fmt: skip
-    return np.array(values, float)
+    return np.concatenate([values, _weigh_claim(query, passage)])
+
+
+def _weigh_claim(query: str, passage: str) -> Array:
+    """Return what the judge says of a question without its question words, taken as a claim about a passage."""
+    claim = QUESTION_OPENING.sub("", query.strip().rstrip("?").strip()) or "it"
+    weighed = EmbeddedJudge().open_session(query).weigh_claims([f"{claim}."], [Passage("passage", passage)])
+    if weighed is None:
+        return np.zeros(6 + len(CLAIM_FEATURE_NAMES))
+    odds = np.sort(weighed.word_odds[0])[::-1]
+    worst = np.concatenate([odds, np.full(WEIGHED_WORDS, NO_WORD_ODDS)])[:WEIGHED_WORDS]
+    mean = float(odds.mean()) if len(odds) else 0.0
+    return np.concatenate([[weighed.odds[0], weighed.answer_odds], worst, [mean], weighed.features[0]])
 
 
 def _count_opposites(stems: Sequence[str], content: frozenset[str]) -> int:

@@ -25,7 +25,7 @@ SWAP_SHARE = 0.75
 WITHHELD_SENTENCE_SHARE, WITHHELD_QUERY_SHARE = 0.75, 0.6
 """Shares, by rarity, of the words of a withheld sentence, or of its question, from which a passage may answer it."""
 
-MIN_ANSWERABILITY, MAX_ANSWERABILITY = 0.19, 0.76
+MIN_ANSWERABILITY, MAX_ANSWERABILITY = 0.17, 0.8
 """2 % of the pairs with an answer are below, 2 % of those without one above, out of fold (`training.answerability`)."""
 SEARCHED_PASSAGES = 3
 """Passages, those with most of its words, in which an unanswerable question may not have an answer."""

@@ -45,7 +45,7 @@ def make_withheld(
 
     A question is left out where the rest of the corpus may answer it: a passage has three quarters of the words of its
     sentence, or the answer and six tenths of the words of the question (both by rarity), or, of the three passages
-    with most of its words, one answers it with a probability above 0.76 (`score_answerability`). `metadata.withheld`
+    with most of its words, one answers it with a probability above 0.8 (`score_answerability`). `metadata.withheld`
     has the place of the passage in the corpus as it was, and the sentence and its answer. Tables stay.
 
     Raises UsageError for a share outside 0 … 0.5, InputError for a corpus with fewer than two passages.
