@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragfault import evaluate
+from ragfault.cli import run_command
 from ragfault.errors import RunError, UsageError
 from ragfault.records import Chunk, Document, Step, Trace
 from ragfault.retrieval.pipeline_config import PipelineConfig, build_index, format_pipeline_config
@@ -116,3 +117,21 @@ def test_what_is_left_is_read_by_place_or_by_name(stage: str, many: int):
         if pitfall.name == "lost in the middle"
     ]
     assert f"at most {many} chunks" in detected.evidence
+
+
+def test_a_run_says_from_which_length_its_queries_are_over_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """By the lengths of its own queries; a run of one query says nothing."""
+    texts = [
+        "When does it leave?",
+        "What does a car cost?",
+        "May dogs travel?",
+        "Where is the quay?",
+        "Why " * 30 + "?",
+    ]
+    for name, count in (("several", 5), ("single", 1)):
+        traces = [Trace(id=str(at), query=text) for at, text in enumerate(texts[:count])]
+        evaluate(traces, tmp_path / name, metrics=["error"])
+        run_command(["lint", str(tmp_path / name)])
+    several, single = capsys.readouterr().out.split("of 6 pitfalls detected")[1:]
+    assert "are over-long here (1 of 5): the stage shorten(" in several
+    assert "over-long" not in single

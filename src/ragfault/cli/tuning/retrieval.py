@@ -195,7 +195,8 @@ def lint(target: str, index: str | None, sample: int, kind: str | None, **option
     if target == "-" or not (Path(target).is_dir() or target.endswith(".toml")):
         return _show_reading(target, pick_trace_options(options), kind)
 
-    pitfalls = look(_open_target(Path(target), sample), index)
+    opened = _open_target(Path(target), sample)
+    pitfalls = look(opened, index)
     bad = [pitfall for pitfall in pitfalls if pitfall.detected]
     if kind == "json":
         print_json(pitfalls)
@@ -206,7 +207,24 @@ def lint(target: str, index: str | None, sample: int, kind: str | None, **option
         click.echo(f"{'✗' if pitfall.detected else '·'} {pitfall.name}: {clean_text(pitfall.evidence)}")
         if pitfall.detected:
             click.echo(f"    {pitfall.remedy}")
+    if not isinstance(opened, Path) and (line := _describe_lengths([trace.query for trace in opened.traces()])):
+        click.echo(f"\n{line}")
     return 1 if bad else 0
+
+
+def _describe_lengths(queries: list[str]) -> str:
+    """Describe from which length on a query is over-long among these; empty for fewer than two."""
+    from ragfault.retrieval.query_stages import estimate_length_limit
+    from ragfault.text import split_words
+
+    if len(queries) < 2:
+        return ""
+    limit = estimate_length_limit(queries)
+    longer = sum(len(split_words(query)) > limit for query in queries)
+    return (
+        f"Queries of more than {format_count(limit, 'word')} are over-long here ({longer:,} of {len(queries):,}): "
+        f"the stage shorten({limit}) simplifies them."
+    )
 
 
 def _open_target(path: Path, sample: int) -> Run | Path:
