@@ -52,6 +52,7 @@ from ragfault.reports.wording import combine_verdicts
 from ragfault.retrieval.stores import StoreLoss
 from ragfault.testsets import CorpusAudit, RefreshResult, TestsetDescription
 from ragfault.testsets.pooling import PoolEstimate
+from ragfault.testsets.premises import PremiseReport
 from ragfault.testsets.reviews import ReviewResult
 from ragfault.tuning import TuningResult
 from ragfault.tuning.adaptation.records import AdaptationPlan, AdaptivePolicy
@@ -262,6 +263,7 @@ DOCUMENTS: dict[str, tuple[Any, ...]] = {
     "testset describe": (TestsetDescription, DescribedTestset),
     "testset refresh": (RefreshResult,),
     "testset audit": (CorpusAudit,),
+    "testset premises": (PremiseReport,),
     "lint": (tuple[Pitfall, ...], InputSummary),
     "savings": (Savings,),
     "relevance": (RelevanceDocument,),

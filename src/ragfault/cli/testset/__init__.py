@@ -10,6 +10,7 @@ from ragfault.cli.testset.describe import describe
 from ragfault.cli.testset.make import make
 from ragfault.cli.testset.nuggets import key, nuggets
 from ragfault.cli.testset.pool import pool
+from ragfault.cli.testset.premises import premises
 from ragfault.cli.testset.refresh import refresh
 from ragfault.cli.testset.review import adjudicate, review
 
@@ -24,5 +25,5 @@ def testset() -> None:
     """Make evaluation sets from a corpus without a key, describe them, and keep them valid as the corpus changes."""
 
 
-for command in (make, describe, pool, nuggets, key, review, adjudicate, refresh, audit, convert):
+for command in (make, describe, pool, nuggets, key, review, adjudicate, refresh, audit, premises, convert):
     testset.add_command(command)

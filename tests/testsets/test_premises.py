@@ -1,0 +1,46 @@
+"""Laws of checking questions against the chunks that were retrieved for them."""
+
+from __future__ import annotations
+
+from ragfault.records import Chunk, Trace
+from ragfault.testsets.premises import check_premise, check_premises
+
+TEXT = "The quay of Ostrey was built in 1907 by Ann Lee. It has three berths for ferries. Soup is served at noon."
+
+
+def ask(query: str, *texts: str, **fields: object) -> Trace:
+    chunks = tuple(Chunk(id=str(at), text=text) for at, text in enumerate(texts or (TEXT,)))
+    return Trace(id=query, query=query, chunks=chunks, **fields)  # type: ignore[arg-type]
+
+
+def test_a_number_that_the_chunks_state_otherwise_is_a_false_premise():
+    """The sentence with the other number is quoted; the number of the chunk is none."""
+    check = check_premise(ask("Who built the quay of Ostrey in 1911?"))
+    assert check is not None
+    assert (check.outcome, check.sentence) == ("false premise", "The quay of Ostrey was built in 1907 by Ann Lee.")
+    assert check.reason == "no chunk has “1911”, and a sentence has another number"
+    right = check_premise(ask("Who built the quay of Ostrey in 1907?"))
+    assert right is not None
+    assert right.outcome != "false premise"
+
+
+def test_a_number_on_another_subject_is_no_false_premise():
+    """A sentence must have half of the other words of the question."""
+    check = check_premise(ask("How many museums opened in Bellmouth in 1911?"))
+    assert check is not None
+    assert check.outcome in ("not answered", "cannot tell")
+    assert check.sentence is None
+
+
+def test_labels_measure_the_probability_and_chunks_without_text_are_left_out():
+    """Every trace with a text has one outcome."""
+    traces = [
+        ask("Who built the quay of Ostrey?", answerable=True),
+        ask("Which museum lends bicycles to visitors?", answerable=False),
+        ask("Who built the quay?", " "),
+        Trace(id="bare", query="Who?"),
+    ]
+    report = check_premises(traces)
+    assert (sum(report.counts.values()), report.left_out, report.auroc) == (2, 2, 1.0)
+    assert [check.trace for check in report.checks] == [traces[0].id, traces[1].id]
+    assert check_premises(traces[:1]).auroc is None
