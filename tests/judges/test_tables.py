@@ -40,6 +40,8 @@ def test_the_value_of_another_row_is_contradicted(judge: str):
         "A crossing costs up to 90 euros.",
         "A car costs 20 euros, which is up to 5 m.",
         "A van of the fleet costs 90 euros.",
+        "A van does not cost 90 euros.",
+        "A van costs less than 90 euros.",
     ],
 )
 def test_a_claim_that_names_no_row_or_several_is_not_judged_by_rows(answer: str):
@@ -62,3 +64,10 @@ def test_an_image_without_words_leaves_open_what_it_may_support():
     assert open_.answer is not None
     assert open_.answer.grounded is None
     assert observe("The ferry leaves from berth 2.", image).claim is None
+
+
+def test_numbers_of_rows_name_no_row():
+    """A first cell that only counts the rows says nothing of what a claim is about."""
+    table = "| No. | Crew | Years |\n|---|---|---|\n| 1 | Ada Holm | 12 |\n| 2 | Ben Roe | 7 |\n"
+    [claim] = observe("Ben Roe is on 1 ferry.", Chunk(id="crew", text=table)).claim or ()
+    assert not (claim.reason or "").startswith("the table has")

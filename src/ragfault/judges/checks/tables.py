@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence, Set
 from typing import NamedTuple
 
-from ragfault.text import STOP_WORDS, split_words
+from ragfault.text import NEGATIONS, STOP_WORDS, split_words
 
 RULE_LINE = re.compile(r"(?=[^-]*-)(?=[^|]*\|)[\s|:-]+")
 """The line between the names of the columns and the rows."""
@@ -46,20 +46,39 @@ def parse_rows(texts: Sequence[str]) -> list[PassageRow]:
     return rows
 
 
-def detect_row_conflict(claim_words: Set[str], rows: Sequence[PassageRow], elsewhere: Sequence[Set[str]]) -> str | None:
+COMPARISONS = frozenset(
+    split_words(
+        "than less more fewer under over below above between least most within exceed differ except instead unlike"
+    )
+)
+"""Words of claims that may name the value of another row rightly."""
+RANK = re.compile(r"\d{1,3}")
+"""A first cell that numbers the rows names none of them."""
+
+
+def detect_row_conflict(
+    claim_words: Set[str], tokens: Sequence[str], rows: Sequence[PassageRow], elsewhere: Sequence[Set[str]]
+) -> str | None:
     r"""Return why a claim gives one row the value of another; None where it does not, or names no row or several.
 
     The claim names the rows whose first cell it holds in full. It takes the value of another row of their table where
     it holds a cell of that row in full, not the cell of the same column of a row that it names, and a stem of it
-    stands in no row that it names and in no sentence outside of tables (`elsewhere`).
+    stands in no row that it names and in no sentence outside of tables (`elsewhere`). A claim that negates or compares
+    (by its `tokens`) is passed over, and so are rows that are only numbered.
 
     >>> rows = parse_rows(["| Vehicle | Price |\n|---|---|\n| Car | 20 |\n| Van | 30 |"])
-    >>> detect_row_conflict({"car", "cost", "30"}, rows, [])
+    >>> detect_row_conflict({"car", "cost", "30"}, ["car", "cost", "30"], rows, [])
     'the table has “30” in the row “Van”, not in “Car”'
-    >>> detect_row_conflict({"car", "cost", "20"}, rows, []) is None
+    >>> detect_row_conflict({"car", "cost", "20"}, ["car", "cost", "20"], rows, []) is None
     True
     """
-    named = [row for row in rows if row.cells[0] and row.cells[0] <= claim_words]
+    if not COMPARISONS.isdisjoint(tokens) or not NEGATIONS.isdisjoint(tokens):
+        return None
+    named = [
+        row
+        for row in rows
+        if row.cells[0] and row.cells[0] <= claim_words and not RANK.fullmatch(row.texts[0].strip(".# "))
+    ]
     longest = max((row.cells[0] for row in named), key=len, default=frozenset())
     if not named or any(not row.cells[0] <= longest for row in named):
         return None

@@ -96,7 +96,9 @@ def check_claim(
         contradiction,
         field_conflict,
         _detect_missing_name(statement, alignment, index, rarity, query_words),
-        detect_row_conflict(statement.weights.keys(), index.table_rows, index.prose) if index.table_rows else None,
+        detect_row_conflict(statement.weights.keys(), statement.tokens, index.table_rows, index.prose)
+        if index.table_rows
+        else None,
     )
 
 
