@@ -79,7 +79,7 @@ class StoreLease:
                 return
         raise OutputError(
             f"another process owns the store {self._connection.address}: {_describe_holder(first)}. "
-            "Ask it over HTTP, or end it first."
+            "Send to it and ask it over HTTP, end it first, or name another store."
         )
 
     def _read_holder(self) -> dict[str, Any] | None:

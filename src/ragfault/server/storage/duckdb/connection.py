@@ -143,7 +143,7 @@ def open_database(path: Path) -> Any:
             holder = re.search(r"\(PID (\d+)", str(error))
             raise OutputError(
                 f"another process owns the store {path.parent}{f' (process {holder[1]})' if holder else ''}. "
-                "Ask it over HTTP, or end it first."
+                "Send to it and ask it over HTTP, end it first, or name another store."
             ) from None
         raise OutputError(f"cannot open the store {path.parent}: {str(error).splitlines()[0]}") from None
     except OSError as error:
