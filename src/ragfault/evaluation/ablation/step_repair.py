@@ -329,7 +329,7 @@ def _compare(
 
 def _compute_losses(
     before: Values, after: Values, measures: Sequence[MetricInfo], clusters: Any, confidence: float, seed: int
-) -> list[Difference | None]:
+) -> tuple[Difference | None, ...]:
     defined = np.isfinite(before) & np.isfinite(after)
     old, new = (np.where(defined, side, 0.0) for side in (before, after))
     bounds = [(-math.inf if m.low is None else m.low, math.inf if m.high is None else m.high) for m in measures]
