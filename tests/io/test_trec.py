@@ -62,7 +62,8 @@ def test_white_space_is_insignificant(write, content):
 
 def test_a_double_space_that_keeps_the_count(write):
     """A doubled space in a line without a tag is seen, though the number of columns fits."""
-    assert rows(read_run(write("51  Q0 123 1 0.5\n"))) == [("51", "123", 0.5)]
+    for line in ("51  Q0 123 1 0.5\n", "51 Q0  123 1 0.5\n", "51 Q0 123  1 0.5\n", "51 Q0 123 1  0.5\n"):
+        assert rows(read_run(write(line))) == [("51", "123", 0.5)]
 
 
 def test_quotes_and_words_for_nothing_are_ids(write):

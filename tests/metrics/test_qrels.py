@@ -75,6 +75,20 @@ def columns(nested, name, seed=0):
     return {"query": pa.array(query), "chunk": pa.array(chunk), name: pa.array(numbers)}
 
 
+def grouped(run, qrels):
+    """Return the same as columns whose rows follow the queries, the best first in every other query."""
+    for row, (query, scores) in enumerate(run.items()):
+        with np.errstate(over="ignore"):
+            best_first = sorted(scores.items(), key=lambda pair: np.float32(pair[1]), reverse=True)
+        run = run | {query: dict(best_first) if row % 2 else scores}
+    sides = []
+    for nested, name in ((run, "score"), (qrels, "grade")):
+        rows = [(query, chunk, float(number)) for query, row in nested.items() for chunk, number in row.items()]
+        query, chunk, numbers = zip(*rows, strict=True)
+        sides.append({"query": pa.array(query), "chunk": pa.array(chunk), name: pa.array(numbers)})
+    return sides
+
+
 def values(ranking, name, k=None, **parameters):
     """Query → value, None where undefined."""
     result, defined = compute_rank_metric(name, ranking, k, **parameters)
@@ -87,13 +101,15 @@ def values(ranking, name, k=None, **parameters):
 
 @pytest.mark.parametrize("relevant", [1, 2])
 @pytest.mark.parametrize("seed", range(10))
-def test_equals_trec_eval(seed, relevant):
-    """Every metric of every query is trec_eval's, from dicts and from shuffled columns alike."""
+def test_equals_trec_eval(seed, relevant, monkeypatch):
+    """Every metric of every query is trec_eval's, from dicts and from shuffled and grouped columns alike."""
+    monkeypatch.setattr("ragfault.metrics.qrels.BLOCK_ROWS", 2**seed)
     run, qrels = draw(seed)
     expected = pytrec_eval.RelevanceEvaluator(qrels, ASKED, relevance_level=relevant).evaluate(run)
     for ranking in (
         ranking_from_dicts(run, qrels),
         ranking_from_columns(columns(run, "score"), columns(qrels, "grade")),
+        ranking_from_columns(*grouped(run, qrels)),
     ):
         for theirs, (name, k) in TREC.items():
             ours = values(ranking, name, k, relevant=relevant)
@@ -210,6 +226,7 @@ def test_colliding_hashes_do_no_harm(seed, monkeypatch):
     expected = values(ranking_from_dicts(run, qrels), "ndcg")
     monkeypatch.setattr("ragfault.metrics.qrels._hash_rows", lambda side: np.zeros(len(side.query), np.uint64))
     assert values(ranking_from_columns(columns(run, "score"), columns(qrels, "grade")), "ndcg") == expected
+    assert values(ranking_from_columns(*grouped(run, qrels)), "ndcg") == expected
 
 
 @pytest.mark.parametrize("kind", ["chunked", "dictionary", "large", "numpy", "sliced", "filtered", "integers"])

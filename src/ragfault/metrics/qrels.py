@@ -5,9 +5,11 @@ Only judged chunks need a rank, which counting the higher scores of their query 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from contextlib import suppress
+from itertools import chain, pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +21,12 @@ from ragfault.errors import InputError
 from ragfault.metrics.ranking import FloatArray, GradedHits, IntArray, Ranking
 
 KeyArray = NDArray[np.uint64]
-RetrievedGold = tuple[IntArray, list[str], FloatArray]
 QueryScores = Mapping[str, Mapping[str, float]]
 """Query → chunk → score (a run) or grade (qrels)."""
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: an invertible multiplication that spreads the keys."""
+QUERY_MULTIPLIER = np.uint64(0xC2B2AE3D27D4EB4F)
+"""Another odd multiplier (of xxHash64), so that query and chunk do not cancel out."""
 BLOCK_ROWS = 1 << 15
 """Rows of one step: few enough for the intermediate arrays to stay in the processor's cache."""
 MAX_STRING_BYTES = 2**31 - 1
@@ -64,25 +67,26 @@ def ranking_from_dicts(run: QueryScores, qrels: QueryScores) -> Ranking:
     queries = list(dict.fromkeys(chain(run, qrels)))
     results = [run.get(query, {}) for query in queries]
     gold = [qrels.get(query, {}) for query in queries]
-    query, score = _flatten(results, "score")
-    gold_query, gold_grade = _flatten(gold, "grade")
-    _check_grades(gold_grade, gold_query, queries)
-    hit_query, chunks, value = _match_dicts(results, gold)
+    query, gold_query = (np.repeat(np.arange(len(side)), list(map(len, side))) for side in (results, gold))
+    score, grade, hit_score = _flatten_dicts(results, gold)
+    _check_grades(grade, gold_query, queries)
+    key = _make_sort_keys(query, score, queries)
+    row = np.flatnonzero(~np.isnan(hit_score) & (grade >= 0))
+    hit_query = gold_query[row]
 
-    def names(rows: IntArray) -> list[str]:
-        flat = list(chain.from_iterable(results))
+    def pick(maps: Sequence[Mapping[str, float]], rows: IntArray) -> list[str]:
+        flat = list(chain.from_iterable(maps))
         return [flat[row] for row in rows.tolist()]
 
-    key = _make_sort_keys(query, score, queries)
     rank = _rank_hits(
         query,
         key,
         hit_query,
-        _make_sort_keys(hit_query, value[:, 0], queries),
-        lambda hits: [chunks[i] for i in hits],
-        names,
+        _make_sort_keys(hit_query, hit_score[row], queries),
+        lambda hits: pick(gold, row[hits]),
+        lambda rows: pick(results, rows),
     )
-    return _build_ranking(queries, query, GradedHits(hit_query, rank, value[:, 1]), gold_query, gold_grade)
+    return _build_ranking(queries, query, GradedHits(hit_query, rank, grade[row]), gold_query, grade)
 
 
 def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Mapping[str, Any]) -> Ranking:
@@ -111,7 +115,7 @@ def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Ma
     def names(rows: IntArray) -> list[str]:
         return side.chunk_ids(rows).to_pylist()  # type: ignore[no-any-return]
 
-    rank = _rank_hits(side.query, key, side.query[row], key[row], lambda hits: names(row[hits]), names)
+    rank = _rank_hits(side.query, key, side.query[row], key[row], lambda hits: names(row[hits]), names, row)
     hits = GradedHits(side.query[row], rank, gold.value[mate])
     return _build_ranking(queries, side.query, hits, gold.query, gold.value)
 
@@ -140,10 +144,18 @@ def _rank_hits(
     hit_key: KeyArray,
     hit_names: Callable[[IntArray], list[str]],
     names: Callable[[IntArray], list[str]],
+    hit_row: IntArray | None = None,
 ) -> IntArray:
-    """Return the rank of each hit among the rows of its query, from 1."""
-    line = key if (key[1:] >= key[:-1]).all() else np.sort(key)
-    before = np.searchsorted(line, hit_key)
+    """Return the rank of each hit, whose row may be known, among the rows of its query, from 1."""
+    ordered = bool((key[1:] >= key[:-1]).all())
+    line = key if ordered else np.sort(key)
+    if ordered and hit_row is not None:
+        # Only where the row before it has the same score is a hit's row not the first of its score.
+        tied = (key.take(hit_row - 1, mode="clip") == hit_key) & (hit_row > 0)
+        before = hit_row.copy()
+        before[tied] = np.searchsorted(line, hit_key[tied])
+    else:
+        before = np.searchsorted(line, hit_key)
     count = np.bincount(query)
     rank = before - (count.cumsum() - count)[hit_query] + 1
     tied = np.flatnonzero((line.take(before + 1, mode="clip") == hit_key) & (before + 1 < len(line)))
@@ -174,10 +186,13 @@ def _build_ranking(
 ) -> Ranking:
     """Sort the hits by query and rank, and the gold by query and grade."""
     size = len(queries)
-    order = np.argsort((hits.query << 32) | hits.rank)
+    place = (hits.query << 32) | hits.rank
+    order = slice(None) if (place[1:] >= place[:-1]).all() else np.argsort(place)
     judged = grade >= 0
     ideal, best = gold_query[judged], grade[judged]
-    down = np.lexsort((-best, ideal))
+    # One key sorts faster than two, where 32 bits hold every grade.
+    exact = bool((best.astype(np.float32) == best).all())
+    down = np.argsort(_make_sort_keys(ideal, best, queries)) if exact else np.lexsort((-best, ideal))
     ideal, best = ideal[down], best[down]
     count = np.bincount(ideal, minlength=size)
     rank = np.arange(1, len(ideal) + 1) - (count.cumsum() - count)[ideal]
@@ -190,28 +205,24 @@ def _build_ranking(
     )
 
 
-def _flatten(maps: Sequence[Mapping[str, float]], value_name: str) -> tuple[IntArray, FloatArray]:
-    """Return the map's index and the value of every entry."""
-    lengths = np.fromiter(map(len, maps), np.int64, len(maps))
-    values = chain.from_iterable(entries.values() for entries in maps)
+def _flatten_dicts(
+    results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str, float]]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the scores of the run, the grades of the gold, and for each of these its chunk's score or NaN."""
+    sides = list(zip(results, gold, strict=True))
+    # Query by query, while its dicts are in the processor's cache.
+    values = chain.from_iterable(
+        part
+        for retrieved, judged in sides
+        for part in (retrieved.values(), judged.values(), map(retrieved.get, judged, repeat(math.nan)))
+    )
+    lengths = np.array([[len(retrieved), len(judged), len(judged)] for retrieved, judged in sides], np.int64).ravel()
     try:
-        return np.repeat(np.arange(len(maps)), lengths), np.fromiter(values, np.float64, int(lengths.sum()))
+        flat = np.fromiter(values, np.float64, int(lengths.sum()))
     except (TypeError, ValueError) as error:
-        raise InputError(f"a {value_name} is not a number: {error}.") from error
-
-
-def _match_dicts(results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str, float]]) -> RetrievedGold:
-    """Return query, chunk, score and grade of the retrieved gold."""
-    places: list[int] = []
-    chunks: list[str] = []
-    values: list[tuple[float, float]] = []
-    for place, (retrieved, judged) in enumerate(zip(results, gold, strict=True)):
-        for chunk, grade in judged.items():
-            if grade >= 0 and chunk in retrieved:
-                places.append(place)
-                chunks.append(chunk)
-                values.append((retrieved[chunk], grade))
-    return np.array(places, np.int64), chunks, np.array(values, np.float64).reshape(-1, 2)
+        raise InputError(f"a score or a grade is not a number: {error}.") from error
+    part = np.repeat(np.tile(np.arange(3, dtype=np.int8), len(sides)), lengths)
+    return flat[part == 0], flat[part == 1], flat[part == 2]
 
 
 def _read_columns(
@@ -266,8 +277,7 @@ def _hash_rows(columns: RankingColumns) -> KeyArray:
         key = _hash_strings(columns.chunk)
     for start in range(0, len(key), BLOCK_ROWS):
         part = key[start : start + BLOCK_ROWS]
-        part ^= columns.query[start : start + BLOCK_ROWS].astype(np.uint64) * HASH_MULTIPLIER
-        part *= HASH_MULTIPLIER
+        part += columns.query[start : start + BLOCK_ROWS].astype(np.uint64) * QUERY_MULTIPLIER
         part ^= part >> np.uint64(32)
         part *= HASH_MULTIPLIER
     return key
@@ -287,16 +297,47 @@ def _hash_strings(strings: pa.Array) -> KeyArray:
 
 
 def _mix_words(digest: KeyArray, ends: IntArray, text: NDArray[np.uint8]) -> None:
-    """Mix the words of each string into its hash, in place."""
+    """Mix length and words of each string into its hash, in place; the last word of a long string overlaps."""
     padded = np.concatenate([text, np.zeros(8, np.uint8)])
     window = np.ndarray((len(padded) - 7,), np.dtype("<u8"), padded.data, strides=(1,))
-    length = np.diff(ends)
-    for start in range(0, int(length.max()), 8):
-        left = length - start
-        live = slice(None) if left.min() > 0 else np.flatnonzero(left > 0)
-        word = window[ends[:-1][live] + start] & BYTE_MASKS[np.minimum(left[live], 8)]
-        mixed = (digest[live] ^ word) * HASH_MULTIPLIER
-        digest[live] = mixed ^ (mixed >> np.uint64(29))
+    begin, length = ends[:-1], np.diff(ends)
+    shortest, longest = int(length.min()), int(length.max())
+    word = window[begin]
+    if shortest < 8:
+        word &= BYTE_MASKS[np.minimum(length, 8)]
+    digest += word
+    digest *= HASH_MULTIPLIER
+    digest += length.astype(np.uint64)
+    for offset in range(8, longest, 8):
+        live = slice(None) if shortest > offset else np.flatnonzero(length > offset)
+        at = begin[live] + np.minimum(length[live] - 8, offset)
+        digest[live] = (digest[live] ^ window[at]) * HASH_MULTIPLIER
+
+
+def _join_grouped_rows(run: RankingColumns, gold: RankingColumns, keys: list[KeyArray]) -> tuple[IntArray, IntArray]:
+    """Return what `_join_keys` returns, for a run whose rows are in the order of the queries.
+
+    Sorts rows of a few queries at a time. Raises ValueError for another run, and where a key occurs twice on one side.
+    """
+    if not len(run.query) or (run.query[1:] < run.query[:-1]).any():
+        raise ValueError("not in the order of the queries")
+    gold_order = np.argsort(gold.query, kind="stable")
+    starts = np.unique(run.query.searchsorted(run.query[::BLOCK_ROWS]))
+    gold_starts = gold.query[gold_order].searchsorted(run.query[starts])
+    bounds = [*starts.tolist(), len(run.query)], [*gold_starts.tolist(), len(gold_order)]
+    pairs = []
+    for (start, end), (gold_start, gold_end) in zip(*map(pairwise, bounds), strict=True):
+        key = np.concatenate([keys[0][start:end], keys[1][gold_order[gold_start:gold_end]]])
+        # The low bits of a key make room for its row: one sort moves both.
+        mask = np.uint64((1 << len(key).bit_length()) - 1)
+        line = np.sort((key & ~mask) | np.arange(len(key), dtype=np.uint64))
+        same = np.flatnonzero((line[1:] ^ line[:-1]) <= mask)
+        first, second = ((line[rows] & mask).astype(np.int64) for rows in (same, same + 1))
+        if (second < end - start).any() or (first >= end - start).any() or (key[first] != key[second]).any():
+            raise ValueError("a key occurs twice")
+        pairs.append((first + start) << 32 | gold_order[second - (end - start) + gold_start])
+    line = np.sort(np.concatenate(pairs))
+    return line >> 32, line & 0xFFFFFFFF
 
 
 def _join_keys(key: KeyArray, gold_key: KeyArray) -> tuple[IntArray, IntArray]:
@@ -324,6 +365,10 @@ def _match_columns(
 ) -> tuple[RankingColumns, RankingColumns, tuple[IntArray, IntArray]]:
     """Remove repeated chunks of both sides, and return them with the rows that match."""
     keys = [_hash_rows(run), _hash_rows(gold)]
+    with suppress(ValueError):
+        pairs = _join_grouped_rows(run, gold, keys)
+        if run.chunk_ids(pairs[0]).equals(gold.chunk_ids(pairs[1])):
+            return run, gold, pairs
     again = [_locate_repeats(key) for key in keys]
     pairs = _join_keys(*keys)
     # Hashes only ever prove that two ids differ. Whatever looks equal is settled by the ids themselves.

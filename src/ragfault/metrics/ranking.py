@@ -283,13 +283,19 @@ def _select_relevant(hits: GradedHits, k: int | None, relevant: float) -> tuple[
 
 def _count_relevant(ranking: Ranking, relevant: float) -> IntArray:
     """Count the relevant chunks of each query."""
-    return np.bincount(ranking.ideal.query[ranking.ideal.grade >= relevant], minlength=len(ranking.queries))
+    relevance = ranking.ideal.grade >= relevant
+    return np.bincount(ranking.ideal.query, relevance, len(ranking.queries)).astype(np.int64)
 
 
 def _count_hits(ranking: Ranking, k: int | None, relevant: float) -> tuple[IntArray, IntArray]:
     """Count the relevant chunks among the first k, and all relevant ones."""
-    query, _ = _select_relevant(ranking.retrieved, k, relevant)
-    return np.bincount(query, minlength=len(ranking.queries)), _count_relevant(ranking, relevant)
+    _check_arguments(k, relevant)
+    query, rank, grade = ranking.retrieved
+    counted = grade >= relevant
+    if k is not None:
+        counted &= rank <= k
+    hits = np.bincount(query, counted, len(ranking.queries)).astype(np.int64)
+    return hits, _count_relevant(ranking, relevant)
 
 
 def _compute_dcg(hits: GradedHits, k: int | None, gain: str, size: int) -> FloatArray:
@@ -297,7 +303,9 @@ def _compute_dcg(hits: GradedHits, k: int | None, gain: str, size: int) -> Float
     if k is not None:
         keep = rank <= k
         query, rank, grade = query[keep], rank[keep], grade[keep]
-    return np.bincount(query, GAIN_FUNCTIONS[gain](grade) / np.log2(rank + 1), size).astype(np.float64, copy=False)
+    # A logarithm for each rank, not for each hit.
+    discount = np.log2(np.arange(1, rank.max(initial=0) + 2))
+    return np.bincount(query, GAIN_FUNCTIONS[gain](grade) / discount[rank], size).astype(np.float64, copy=False)
 
 
 def ranking_from_lists(ids: Iterable[str], gold: Mapping[str, float], query: str = "") -> Ranking:

@@ -26,7 +26,6 @@ TrecRow = tuple[str, str, float]
 
 PARSE_BLOCK_BYTES = 4 * 2**20
 """Bytes that one thread parses at a time."""
-DICTIONARY_TYPE = pa.dictionary(pa.int32(), pa.string())
 
 
 class TrecLayout(NamedTuple):
@@ -99,6 +98,8 @@ def _has_table_header(name: str) -> bool:
 
 def _read_columns(name: str, layout: TrecLayout) -> pa.Table | None:
     """Read the file by Arrow; None where it must be read line by line."""
+    # A tag is not needed, and nothing that follows a score that is a number can be shifted.
+    fields = [field for field in layout.fields if field != "tag"]
     with pa.input_stream(name) as stream:
         tab = b"\t" in stream.read(4096).split(b"\n", 1)[0]
     with pa.input_stream(name) as stream:
@@ -108,29 +109,35 @@ def _read_columns(name: str, layout: TrecLayout) -> pa.Table | None:
                 csv.ReadOptions(column_names=layout.fields, block_size=PARSE_BLOCK_BYTES),
                 csv.ParseOptions(delimiter="\t" if tab else " ", quote_char=False),
                 csv.ConvertOptions(
-                    column_types={
-                        "query": DICTIONARY_TYPE,
-                        "iteration": DICTIONARY_TYPE,
-                        "chunk": pa.string(),
-                        layout.value_field: pa.float64(),
-                    },
-                    include_columns=["query", "iteration", "chunk", layout.value_field],
+                    column_types={name: pa.float64() if name == layout.value_field else pa.string() for name in fields},
+                    include_columns=fields,
                     null_values=[],
                 ),
             )
         except pa.ArrowInvalid:
             return None
-    return table.drop_columns("iteration") if _is_well_formed(table, b" " if tab else b"\t") else None
+    if not _is_well_formed(table, b" " if tab else b"\t"):
+        return None
+    values = [_encode_runs(table["query"]), table["chunk"], table[layout.value_field]]
+    return pa.table(values, ["query", "chunk", layout.value_field])
+
+
+def _encode_runs(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Encode a column, equal values of which mostly follow each other, as a dictionary."""
+    runs = [pc.run_end_encode(part) for part in column.chunks]
+    names = pa.chunked_array([part.values for part in runs], pa.string()).combine_chunks().dictionary_encode()
+    lengths = [np.diff(part.run_ends.to_numpy(), prepend=0) for part in runs]
+    return pa.DictionaryArray.from_arrays(np.repeat(names.indices, np.concatenate(lengths)), names.dictionary)
 
 
 def _is_well_formed(table: pa.Table, other_separator: bytes) -> bool:
     """Tell whether the columns are surely those that any white space would have made."""
     # Two blanks in a row leave an empty field between them: with one field too few the count still fits.
-    names = pa.concat_arrays([part.dictionary for column in table.columns[:2] for part in column.chunks])
-    ids = pa.chunked_array([names, *table["chunk"].chunks])
-    if not pc.min(pc.binary_length(ids)).as_py() or pc.any(pc.is_nan(table.columns[3])).as_py():
+    texts = [column for column in table.columns if pa.types.is_string(column.type)]
+    numbers = [column for column in table.columns if pa.types.is_floating(column.type)]
+    if not all(pc.min(pc.binary_length(column)).as_py() for column in texts) or pc.any(pc.is_nan(*numbers)).as_py():
         return False
-    return not any(other_separator in bytes(part.buffers()[2] or b"") for part in ids.chunks)
+    return not any(other_separator in bytes(part.buffers()[2] or b"") for column in texts for part in column.chunks)
 
 
 def _read_lines(name: str, layout: TrecLayout, bad_lines: list[BadLine] | None) -> pa.Table:
