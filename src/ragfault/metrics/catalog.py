@@ -11,9 +11,10 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Literal, get_args, get_type_hints
+from typing import Literal, NamedTuple, get_args, get_type_hints
 
 from msgspec import Struct
 
@@ -185,6 +186,7 @@ def metric(  # noqa: PLR0913 - all that a metric says of itself
             positive=tuple(positive.split()),
             scales=tuple(scales.split()),
         )
+        _plan_metric.cache_clear()
         return function
 
     return enter
@@ -309,26 +311,38 @@ def compute_score(metric: Metric, trace: Trace, verdicts: Verdicts) -> Score:
     Score(trace='7', metric='context_relevance', layer='retrieval', status='undefined', value=None,
           reason='nothing retrieved')
     """
-    definition = metric.definition
-    failure = _get_failure(definition, verdicts)
-    if failure is not None:
-        return _make_score(metric, definition, trace, "failed", None, failure)
-    keywords: dict[str, Scalar] = dict(metric.parameters)
-    if metric.k is not None:
-        keywords["k"] = metric.k
-    try:
-        result = definition.function(trace, verdicts, **keywords)
-        if isinstance(result, Undefined):
-            return _make_score(metric, definition, trace, "undefined", None, result.reason)
-        value, reason = (result.value, result.reason) if isinstance(result, AnnotatedValue) else (result, None)
-        number = float(value)
-    except Exception as error:  # noqa: BLE001 - the door to functions that users write: one bad row, not a lost run
-        return _make_score(metric, definition, trace, "failed", None, f"{type(error).__name__}: {error}")
-    low, high = metric.range
-    if not (math.isfinite(number) and low - RANGE_TOLERANCE <= number <= high + RANGE_TOLERANCE):
-        why = f"the metric returned {number:g}, and its range is {low:g} to {high:g}"
-        return _make_score(metric, definition, trace, "failed", None, why)
-    return _make_score(metric, definition, trace, "scored", number, reason)
+    name, definition, keywords, (low, high) = _plan_metric(metric)
+    status: Literal["scored", "undefined", "failed"] = "failed"
+    number, reason = None, _get_failure(definition, verdicts)
+    if reason is None:
+        try:
+            result = definition.function(trace, verdicts, **keywords)
+            if isinstance(result, Undefined):
+                status, reason = "undefined", result.reason
+            else:
+                value, reason = (result.value, result.reason) if isinstance(result, AnnotatedValue) else (result, None)
+                status, number = "scored", float(value)
+        except Exception as error:  # noqa: BLE001 - the door to functions that users write: one bad row, not a lost run
+            status, reason = "failed", f"{type(error).__name__}: {error}"
+    if number is not None and not (math.isfinite(number) and low - RANGE_TOLERANCE <= number <= high + RANGE_TOLERANCE):
+        reason = f"the metric returned {number:g}, and its range is {low:g} to {high:g}"
+        status, number = "failed", None
+    return Score(trace=trace.id, metric=name, layer=definition.layer, status=status, value=number, reason=reason)
+
+
+class MetricPlan(NamedTuple):
+    """What computing a metric needs, looked up once for all traces."""
+
+    name: str
+    definition: MetricDefinition
+    keywords: dict[str, Scalar]
+    range: tuple[float, float]
+
+
+@lru_cache(1024)
+def _plan_metric(metric: Metric) -> MetricPlan:
+    keywords = dict(metric.parameters) | ({} if metric.k is None else {"k": metric.k})
+    return MetricPlan(str(metric), metric.definition, keywords, metric.range)
 
 
 def _get_failure(definition: MetricDefinition, verdicts: Verdicts) -> str | None:
@@ -339,17 +353,6 @@ def _get_failure(definition: MetricDefinition, verdicts: Verdicts) -> str | None
         if part in verdicts.failures:
             return verdicts.failures[part]
     return None
-
-
-def _make_score(
-    metric: Metric,
-    definition: MetricDefinition,
-    trace: Trace,
-    status: Literal["scored", "undefined", "failed"],
-    value: float | None,
-    reason: str | None,
-) -> Score:
-    return Score(trace=trace.id, metric=str(metric), layer=definition.layer, status=status, value=value, reason=reason)
 
 
 def compute_scores(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
 from ragfault.metrics import ranking
@@ -18,9 +19,15 @@ def _score_ranking(name: str, trace: Trace, k: int | None, relevant: float, **pa
         return Undefined("no gold")
     if trace.chunks is None:
         return Undefined("chunks not recorded")
-    judged = ranking.ranking_from_lists([chunk.id for chunk in trace.chunks], trace.gold.chunks, trace.id)
+    judged = _rank_chunks(trace.id, tuple([chunk.id for chunk in trace.chunks]), tuple(trace.gold.chunks.items()))
     values, defined = ranking.compute_rank_metric(name, judged, k, relevant=relevant, **parameters)
     return float(values[0]) if defined[0] else Undefined("no relevant gold")
+
+
+@lru_cache(8)
+def _rank_chunks(trace: str, ids: tuple[str, ...], gold: tuple[tuple[str, float], ...]) -> ranking.Ranking:
+    """Judge the chunks of a trace once for all metrics."""
+    return ranking.ranking_from_lists(ids, dict(gold), trace)
 
 
 @metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")

@@ -19,6 +19,9 @@ TYPOGRAPHY_MAP = str.maketrans(
     | {"…": "...", "\u00ad": "", "\u200b": "", "\ufeff": ""}
 )
 
+NON_ASCII = re.compile(r"[^\x00-\x7f]+")
+"""The few parts of most texts that need more than a look."""
+
 
 def normalize_answer(text: str) -> str:
     """Normalize an answer as the SQuAD evaluation does: lower case, no punctuation, no articles.
@@ -58,8 +61,13 @@ def normalize_typography(text: str) -> str:
     'She said: "It\'s done"'
     """
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text.translate(TYPOGRAPHY_MAP))
+        text = NON_ASCII.sub(_translate_typography, text.replace("`", "'"))
+        text = unicodedata.normalize("NFKC", text)
     return " ".join(text.replace("''", '"').replace("``", '"').split())
+
+
+def _translate_typography(match: re.Match[str]) -> str:
+    return match.group().translate(TYPOGRAPHY_MAP)
 
 
 NEGATIONS = frozenset(("no", "not", "never", "none", "nobody", "nothing", "neither", "nor", "without"))
@@ -216,13 +224,17 @@ def fold_case(text: str) -> str:
     >>> fold_case("Röntgen"), fold_case("ŁÓDŹ"), fold_case("Straße")
     ('rontgen', 'łodz', 'strasse')
     """
-    text = text.translate(STRAIGHT_QUOTES).casefold()
-    if text.isascii():
-        return text
-    parts = unicodedata.normalize("NFKD", text)
-    return unicodedata.normalize(
-        "NFC", "".join(character for character in parts if not unicodedata.combining(character))
-    )
+    text = NON_ASCII.sub(_straighten_quotes, text.replace("`", "'")).casefold()
+    return text if text.isascii() else NON_ASCII.sub(_remove_marks, text)
+
+
+def _straighten_quotes(match: re.Match[str]) -> str:
+    return match.group().translate(STRAIGHT_QUOTES)
+
+
+def _remove_marks(match: re.Match[str]) -> str:
+    parts = unicodedata.normalize("NFKD", match.group())
+    return unicodedata.normalize("NFC", "".join([part for part in parts if not unicodedata.combining(part)]))
 
 
 def _expand_negation(match: re.Match[str]) -> str:
