@@ -20,6 +20,7 @@ from ragfault.evaluation.jobs import (
     TraceSource,
     make_rereadable,
     open_input_folder,
+    read_unfinished,
     run_job,
 )
 from ragfault.evaluation.metric_choices import add_chosen_metrics
@@ -178,6 +179,11 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
             BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as bad_lines,
             track_spending(judge, partial),
         ):
+            if (fetch_in_batches := getattr(judge, "fetch_in_batches", None)) is not None:
+                fetch_in_batches(
+                    lambda: read_unfinished(partial, read_traces(trace_source, on_bad=_ignore, **read_options)),
+                    on_notice,
+                )
             traces = _verify_unchanged(read_traces(trace_source, on_bad=bad_lines.write, **read_options), survey)
             index = (
                 _index_traces(trace_source, survey, file_stamps, read_options) if executor_used is not None else None

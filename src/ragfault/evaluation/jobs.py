@@ -216,6 +216,14 @@ def split_batches(traces: Iterator[Trace], batch_size: int) -> Iterator[list[Tra
         yield batch
 
 
+def read_unfinished(partial_run: PartialRun, traces: Iterator[Trace]) -> Iterator[Trace]:
+    """Yield the traces of the parts that are not done yet."""
+    ready = partial_run.list_finished_parts()
+    for number, part in enumerate(split_batches(traces, partial_run.plan.batch)):
+        if number not in ready:
+            yield from part
+
+
 def make_changed_error() -> InputError:
     """Return the error for an input that has changed."""
     return InputError("the input changed while it was read. Evaluate again when nothing writes to it.")

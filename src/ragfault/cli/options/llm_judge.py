@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DIRECT_FLAGS = ("base_url", "temperature", "max_tokens", "votes", "concurrency", "timeout")
-LLM_FLAGS = (*DIRECT_FLAGS, "budget", "price", "cache", "param", "reverse", "rubrics")
+LLM_FLAGS = (*DIRECT_FLAGS, "budget", "price", "cache", "param", "reverse", "rubrics", "batch_api")
 """The options that `asking` adds, as a verb gets them."""
 BUDGET_PATTERN = re.compile(r"(?:us\$|\$|usd)?\s*([\d_,]*\.?\d+)\s*(k|m)?\s*(tokens?|us\$|\$|usd)?", re.IGNORECASE)
 MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000}
@@ -89,7 +89,7 @@ def resolve_judge_options(judge: str | None, flags: Mapping[str, Any], table: Ma
         from ragfault.rubrics import load_rubrics
 
         resolved["rubrics"] = load_rubrics(given.get("rubrics") or resolved["rubrics"])
-    return {**resolved, **{name: given[name] for name in ("cache", "reverse") if name in given}}
+    return {**resolved, **{name: given[name] for name in ("cache", "reverse", "batch_api") if name in given}}
 
 
 def parse_budgets(amounts: Sequence[str | float]) -> dict[str, float]:

@@ -8,7 +8,8 @@ import threading
 import uuid
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,7 +110,7 @@ def _count_tokens(call: ModelCall) -> int:
 
 
 def _sum_calls(kind: CallKind, rows: list[tuple[bool, int]], settings: LLMSettings) -> CallEstimate:
-    cost = load_cost_function(settings)
+    cost = load_cost_function(settings, batch=settings.batch_api)
     sizes = [size for cached, size in rows if not cached]
     reply = min(REPLY_TOKENS[kind], settings.max_tokens)
     prices = [(cost(size, reply), cost(size, settings.max_tokens)) for size in sizes]
@@ -217,6 +218,24 @@ class LLMJudge:
     def estimate(self, traces: Iterable[Trace]) -> CostEstimate:
         """Estimate calls and cost of judging these traces, by kind of call; sends nothing."""
         return estimate_cost(traces, self._effective_settings, self._prompts)
+
+    def fetch_in_batches(
+        self, read_traces: Callable[[], Iterable[Trace]], on_notice: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Ask all calls about some traces by the batch endpoint, where the settings say so, and await the replies.
+
+        They go to the reply cache. Later calls that depend on a reply, and those that fail twice, are left to
+        `observe`. `read_traces` is called several times. Raises JudgeStopped as `observe` does; UsageError for a
+        provider without known batches.
+        """
+
+        def plan() -> Iterable[ModelCall]:
+            for trace in read_traces():
+                with suppress(JudgeError):
+                    yield from plan_calls(trace, self._effective_settings, self._prompts)
+
+        if self.settings.batch_api:
+            self._open_session().fetch_in_batches(plan, on_notice)
 
     # --- budget -----------------------------------------------------------------------------------
 

@@ -74,6 +74,8 @@ class LLMSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     rubrics: tuple[Rubric, ...] = ()
     """Criteria of the user, judged in the request on the answer."""
 
+    batch_api: bool = False
+    """Ask by the batch endpoint of the provider: at half the price, within a day."""
     concurrency: PositiveInt = 16
     """Most calls in flight at once."""
     timeout: PositiveFloat = 120.0

@@ -32,10 +32,11 @@ CostFunction = Callable[[int, int], int | None]
 """(tokens sent, tokens received) → billionths of a US$, or None where the price is unknown."""
 
 
-def load_cost_function(settings: LLMSettings) -> CostFunction:
-    """Return the cost of calls to the model of settings.
+def load_cost_function(settings: LLMSettings, *, batch: bool = False) -> CostFunction:
+    """Return the cost of calls to the model of settings, by a batch endpoint half of the catalog's price.
 
-    Local models cost nothing unless a price is set. Raises UsageError for a budget in US$ without a known price.
+    Local models cost nothing unless a price is set, which is then that of every call.
+    Raises UsageError for a budget in US$ without a known price.
 
     >>> load_cost_function(LLMSettings(model="m", price=(0.15, 0.6)))(1000, 100)
     210000
@@ -51,7 +52,15 @@ def load_cost_function(settings: LLMSettings) -> CostFunction:
             f"kept. {_install_hint()}Give --price IN,OUT (US$ for a million tokens sent and received), or a budget in "
             'tokens: --budget "200000 tokens".'
         )
-    return cost or _unknown_cost
+    return (_halve(cost) if batch and cost else cost) or _unknown_cost
+
+
+def _halve(cost: CostFunction) -> CostFunction:
+    def half(prompt: int, completion: int) -> int | None:
+        full = cost(prompt, completion)
+        return None if full is None else -(-full // 2)
+
+    return half
 
 
 def _install_hint() -> str:
@@ -280,9 +289,22 @@ class CallBudget:
         within = self._max_tokens is None or prompt + completion + bound.prompt + bound.completion <= self._max_tokens
         return within and (self._max_cost is None or cost + (bound.cost or 0) <= self._max_cost)
 
-    def settle(self, ticket: int, amount: CallCost, reply: tuple[bytes, CachedReply] | None = None) -> None:
-        """Replace a reservation by the cost of the call, and store its reply in the same transaction."""
+    def settle(
+        self,
+        ticket: int,
+        amount: CallCost,
+        reply: tuple[bytes, CachedReply] | None = None,
+        batch_call: str | None = None,
+    ) -> bool:
+        """Replace a reservation by the cost of the call, and store its reply in the same transaction.
+
+        Returns False, and does nothing, for a call of a batch that is settled already.
+        """
         with self._file.transaction() as connection:
+            if batch_call is not None:
+                done = connection.execute("delete from batch_calls where name = ?", (batch_call,))
+                if not done.rowcount:
+                    return False
             if reply is not None:
                 store_reply(connection, *reply)
             connection.execute("delete from reservations where id = ?", (ticket,))
@@ -292,6 +314,17 @@ class CallBudget:
                 (self._hits, *amount[:2], amount.cost or 0, amount.cost is None, self.name),
             )
             self._hits = 0
+        return True
+
+    @property
+    def owner(self) -> str | None:
+        """Token of this process."""
+        return self._owner.token
+
+    def list_living(self) -> list[str] | None:
+        """List the tokens of the living processes; None where the system cannot tell."""
+        with self._file.transaction():
+            return self._owner.register()
 
     def release(self, ticket: int) -> None:
         with self._file.transaction() as connection:

@@ -229,6 +229,11 @@ class EndpointClient:
         """True if the connection uses TLS, which takes longer to close."""
         self._client = _create_client(endpoint, settings)
 
+    @property
+    def features(self) -> EndpointFeatures:
+        """Return the features that the endpoint has not refused so far."""
+        return self._features
+
     async def send(self, call: ModelCall, on_sending: Callable[[], None] = lambda: None) -> CompletionAnswer:
         """Send a call once; features that the endpoint refuses are left out from then on.
 
@@ -261,7 +266,7 @@ class EndpointClient:
             raise self._connection_error(error) from None
         except ValueError:
             raise CallError("the endpoint replied with something that is no JSON", charged=True) from None
-        return _parse_completion(payload)
+        return parse_completion(payload)
 
     def _timeout_error(self) -> CallError:
         error = CallError(f"no reply within {self._settings.timeout:g} s", charged=True)
@@ -362,7 +367,7 @@ def _error_chain(error: BaseException) -> Iterator[BaseException]:
         current = current.__cause__
 
 
-def _parse_completion(payload: Any) -> CompletionAnswer:
+def parse_completion(payload: Any) -> CompletionAnswer:
     """Return the answer of a completion; raises CallError where there is none."""
     payload = _as_mapping(payload)
     choices = payload.get("choices")

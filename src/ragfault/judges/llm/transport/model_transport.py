@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ragfault.errors import BudgetExceeded, JudgeStopped
+from ragfault.errors import BudgetExceeded, JudgeStopped, UsageError
 from ragfault.judges.llm.settings import LLMSettings, resolve_endpoint
+from ragfault.judges.llm.transport.batches import BatchRunner
 from ragfault.judges.llm.transport.budget import (
     NANO,
     CallBudget,
@@ -212,8 +213,11 @@ class LLMSession:
 
     def __init__(self, settings: LLMSettings, budget_id: str, *, fresh: bool) -> None:
         endpoint = resolve_endpoint(settings)
+        self._settings, self._endpoint = settings, endpoint
         cost = load_cost_function(settings)
         cache = resolve_cache_path(settings.cache)
+        if settings.batch_api and cache is None:
+            raise UsageError("--batch-api stores its replies in the cache: give --cache FILE, not none.")
         bounded = settings.budget is not None or settings.budget_tokens is not None
         self._file = CacheFile(cache or (_budget_path() if bounded else None))
         self._last_usage = Usage()
@@ -248,6 +252,11 @@ class LLMSession:
             return _await_result(future)
         except CancelledError:
             raise JudgeStopped(ENDED_MESSAGE) from None
+
+    def fetch_in_batches(self, plan: Callable[[], Iterable[ModelCall]], on_notice: Callable[[str], None]) -> None:
+        """Ask what the cache lacks by the batch endpoint; its replies are in the cache then."""
+        runner = BatchRunner(self._endpoint, self._settings, self._file, self._budget)
+        self.run(lambda caller: runner.run(plan, caller, lambda: self._client.features, on_notice))
 
     @property
     def usage(self) -> Usage:

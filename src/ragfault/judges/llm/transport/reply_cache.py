@@ -95,7 +95,7 @@ CACHE_VARIABLE = "RAGFAULT_CACHE"
 """Environment variable that names another file, or "none"."""
 APPLICATION_ID = 0x72676663
 """Mark of the file format in the SQLite header."""
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for another process that writes."""
 
@@ -115,13 +115,26 @@ create table reservations (
 );
 create index reserved on reservations (budget);
 """
+BATCH_SCHEMA = """
+create table batches (label text primary key, batch text, service text not null, owner text, created integer not null);
+create table batch_calls (
+    name text primary key, label text not null, key blob not null, kind text not null, ticket integer not null
+);
+create index batched on batch_calls (key);
+create index labeled on batch_calls (label)
+"""
+"""Calls that were sent to a batch endpoint and have no stored reply yet."""
 
 
-UPGRADE_FROM_2 = (
-    "alter table reservations add column owner text",
-    "alter table reservations add column sent integer not null default 1",
-)
-"""Statements that bring the previous layout to this one."""
+UPGRADES = {
+    0: CACHE_SCHEMA.strip().rstrip(";").split(";"),
+    2: [
+        "alter table reservations add column owner text",
+        "alter table reservations add column sent integer not null default 1",
+    ],
+    3: [],
+}
+"""Layout → statements that bring it to the present one, before the tables of batches."""
 
 
 def default_cache_path() -> Path:
@@ -185,10 +198,11 @@ class CacheFile:
             not mark and execute("select count(*) from sqlite_master").fetchone()[0]
         ):
             raise InputError(self._damaged_message())
-        if mark and layout not in (2, LAYOUT_VERSION):
+        if mark and layout not in (*UPGRADES, LAYOUT_VERSION):
             raise InputError(f"{self.path} is of another version of ragfault. Name another file with --cache.")
-        for line in () if layout == LAYOUT_VERSION else UPGRADE_FROM_2 if mark else CACHE_SCHEMA.split(";"):
-            execute(line)
+        if layout != LAYOUT_VERSION:
+            for line in (*UPGRADES[layout], *BATCH_SCHEMA.split(";")):
+                execute(line)
         execute(f"pragma application_id = {APPLICATION_ID}")
         execute(f"pragma user_version = {LAYOUT_VERSION}")
         execute("commit")
