@@ -242,16 +242,19 @@ def test_a_crash_loop_is_charged_for_what_was_sent_alone(file: CacheFile):
     assert not list(file.path.parent.glob("*.lock"))
 
 
-def test_a_cache_of_the_last_layout_is_taken_over(tmp_path: Path):
-    """Replies and spending of a file made before reservations had owners stay, and what was reserved in it counts."""
+@pytest.mark.parametrize("layout", [2, 3])
+def test_a_cache_of_the_last_layout_is_taken_over(tmp_path: Path, layout: int):
+    """Replies and spending of a file from before batches, or owners of reservations, stay; its reservations count."""
     place = tmp_path / "cache.sqlite"
     filled(place, stored_reply())
     with sqlite3.connect(place) as old:
-        for column in ("owner", "sent"):
+        for table in ("batches", "batch_calls"):
+            old.execute(f"drop table {table}")
+        for column in ("owner", "sent") if layout == 2 else ():
             old.execute(f"alter table reservations drop column {column}")
         old.execute("insert into budgets (name, calls) values ('run', 2)")
         old.execute("insert into reservations (budget, prompt, completion, cost) values ('run', 1, 1, 0)")
-        old.execute("pragma user_version = 2")
+        old.execute(f"pragma user_version = {layout}")
     old.close()
     cache = CacheFile(place)
     budget = CallBudget(cache, "run", BASE)
