@@ -313,7 +313,8 @@ def compute_score(metric: Metric, trace: Trace, verdicts: Verdicts) -> Score:
     """
     name, definition, keywords, (low, high) = _plan_metric(metric)
     status: Literal["scored", "undefined", "failed"] = "failed"
-    number, reason = None, _get_failure(definition, verdicts)
+    number: float | None = None
+    reason = _get_failure(definition, verdicts)
     if reason is None:
         try:
             result = definition.function(trace, verdicts, **keywords)
@@ -341,7 +342,9 @@ class MetricPlan(NamedTuple):
 
 @lru_cache(1024)
 def _plan_metric(metric: Metric) -> MetricPlan:
-    keywords = dict(metric.parameters) | ({} if metric.k is None else {"k": metric.k})
+    keywords: dict[str, Scalar] = dict(metric.parameters)
+    if metric.k is not None:
+        keywords["k"] = metric.k
     return MetricPlan(str(metric), metric.definition, keywords, metric.range)
 
 

@@ -187,7 +187,9 @@ def _build_ranking(
     """Sort the hits by query and rank, and the gold by query and grade."""
     size = len(queries)
     place = (hits.query << 32) | hits.rank
-    order = slice(None) if (place[1:] >= place[:-1]).all() else np.argsort(place)
+    if (place[1:] < place[:-1]).any():
+        order = np.argsort(place)
+        hits = GradedHits(hits.query[order], hits.rank[order], hits.grade[order])
     judged = grade >= 0
     ideal, best = gold_query[judged], grade[judged]
     # One key sorts faster than two, where 32 bits hold every grade.
@@ -200,7 +202,7 @@ def _build_ranking(
         queries,
         np.bincount(gold_query, minlength=size) > 0,
         np.bincount(query, minlength=size),
-        GradedHits(hits.query[order], hits.rank[order], hits.grade[order]),
+        hits,
         GradedHits(ideal, rank, best),
     )
 

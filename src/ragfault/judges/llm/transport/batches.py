@@ -73,9 +73,11 @@ class BatchRunner:
             )
         self._settings, self._file, self._budget = settings, file, budget
         self._client = BatchClient(endpoint, settings)
-        self._service: BatchService = (AnthropicBatches if settings.provider == "anthropic" else OpenAIBatches)(
-            self._client, settings
-        )
+        self._service: BatchService
+        if settings.provider == "anthropic":
+            self._service = AnthropicBatches(self._client, settings)
+        else:
+            self._service = OpenAIBatches(self._client, settings)
         self._service_name = f"{settings.provider}/{settings.model} at {endpoint_location(settings)}"
         self._cost = load_cost_function(settings, batch=True)
         self._build_key = create_key_builder(settings)
