@@ -179,17 +179,25 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
             BadLineWriter(out.with_name(out.name + ".bad.jsonl"), on_notice) as bad_lines,
             track_spending(judge, partial),
         ):
-            if (fetch_in_batches := getattr(judge, "fetch_in_batches", None)) is not None:
-                fetch_in_batches(
-                    lambda: read_unfinished(partial, read_traces(trace_source, on_bad=_ignore, **read_options)),
-                    on_notice,
-                )
+            _fetch_in_batches(judge, partial, trace_source, read_options, on_notice)
             traces = _verify_unchanged(read_traces(trace_source, on_bad=bad_lines.write, **read_options), survey)
             index = (
                 _index_traces(trace_source, survey, file_stamps, read_options) if executor_used is not None else None
             )
             run_job(EvaluationJob.create(partial, judge, selected), traces, index, executor_used, report_progress)
         return partial.finish(force=force, usage=get_usage(judge))
+
+
+def _fetch_in_batches(
+    judge: Judge,
+    partial: PartialRun,
+    trace_source: TraceSource,
+    read_options: Mapping[str, Any],
+    on_notice: Callable[[str], None],
+) -> None:
+    """Let a judge that can do so ask about all unfinished traces at once."""
+    if (fetch := getattr(judge, "fetch_in_batches", None)) is not None:
+        fetch(lambda: read_unfinished(partial, read_traces(trace_source, on_bad=_ignore, **read_options)), on_notice)
 
 
 def _begin_run(out: AnyPath, plan: RunPlan, force: bool, on_notice: Callable[[str], None]) -> PartialRun:

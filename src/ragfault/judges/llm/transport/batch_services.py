@@ -220,7 +220,8 @@ class AnthropicBatches:
         for batch in recent:
             if batch["processing_status"] == "ended" and batch.get("results_url"):
                 lines = await self._client.read_lines(f"/messages/batches/{batch['id']}/results")
-                if next(lines, {}).get("custom_id", "").startswith(label):
+                first: dict[str, Any] = next(lines, {})
+                if str(first.get("custom_id", "")).startswith(label):
                     return str(batch["id"])
         in_work = [batch for batch in recent if batch["processing_status"] != "ended"]
         same = [batch["id"] for batch in in_work if sum(batch["request_counts"].values()) == count]

@@ -54,7 +54,7 @@ class StoredBatch(NamedTuple):
     """Id at the service; None where it was not recorded before the command died."""
     created: int
     """Seconds since 1970."""
-    count: int
+    calls: int
     """Calls without a stored result."""
 
 
@@ -199,11 +199,11 @@ class BatchRunner:
             self._awaited.clear()
             await asyncio.sleep(FIRST_POLL)
         for stored in batches:
-            batch = stored.batch or await self._service.locate(stored.label, stored.count, stored.created)
+            batch = stored.batch or await self._service.locate(stored.label, stored.calls, stored.created)
             if batch is None:
                 self._forget(stored.label)
                 continue
-            state = await self._wait(batch, stored.count, on_notice)
+            state = await self._wait(batch, stored.calls, on_notice)
             replies = 0
             failures: list[str] = []
             for path in state.files:
@@ -212,7 +212,7 @@ class BatchRunner:
                     if answer.answer is None:
                         failures.append(answer.failure)
                     replies += self._store(answer)
-            missing = stored.count - replies
+            missing = stored.calls - replies
             reason = f" ({failures[0]})" if failures else ""
             note = f"; {missing:,} were not answered{reason}, and are sent again" if missing > 0 else ""
             on_notice(f"batch {batch} {state.status}: {replies:,} replies{note}")
