@@ -56,6 +56,13 @@ def test_other_chances_of_the_same_agent_are_no_fault_of_a_step(baseline: Run, t
     assert not any(is_step_metric(c.metric) and c.verdict == "worse" for c in bisection.comparison.changes)
 
 
+def test_steps_that_are_the_same_in_both_runs_did_not_become_faulty_between_them(tmp_path: Path):
+    traces = [replace(t, id=f"{t.id}{part}") for part in "ab" for t in SimulatedAgent(0).answer_all()]
+    refused = [replace(t, answer="I do not know.") for t in traces]
+    runs = [score(side, tmp_path / name) for name, side in (("old", traces), ("new", refused))]
+    assert not any("first faulty step" in change.metric for change in bisect(*runs).comparison.changes)
+
+
 def test_a_kind_of_step_that_one_run_never_takes_is_not_tested(baseline: Run, tmp_path: Path):
     def add(trace: Trace) -> Trace:
         return replace(trace, steps=(*trace.steps, Step(id="x", kind="route", error="no route")))

@@ -22,7 +22,7 @@ from ragfault.analysis.steps.differences import SAME_CHUNKS, find_first_differen
 from ragfault.analysis.steps.localization import localize_faulty_steps
 from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.io.runs import MetricInfo
-from ragfault.records import StepKind, Trace
+from ragfault.records import Step, StepKind, Trace
 from ragfault.stats import paired_difference
 from ragfault.text.number_format import format_p_value, format_percent
 
@@ -102,7 +102,11 @@ def _read_sides(paired: PairedRuns, places: Sequence[int]) -> list[list[Trace]]:
 
 
 def _measure_steps(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
-    """Measure every pair; a kind of step that one run never takes is a change of the agent and is not tested."""
+    """Measure every pair; a kind of step that one run never takes is a change of the agent and is not tested.
+
+    A step that did the same in both runs did not become faulty between them, and is not counted as the first faulty one
+    on either side: what comes after it makes it more or less suspect.
+    """
     places = np.flatnonzero(_find_recorded(paired)).tolist()
     sides = _read_sides(paired, places)
     taken = [{step.kind for trace in traces for step in trace.steps or ()} for traces in sides]
@@ -124,12 +128,22 @@ def _measure_steps(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
                 if fault.kind in taken[0] & taken[1]:
                     put(f"{PREFIX}{fault.kind or 'other'} {fault.fault}", side, place, 1.0, places)
         chosen = [traces[at] for at in sorted(spaced)]
-        by_trace = dict(zip([trace.id for trace in chosen], located, strict=True))
+        others = [sides[1 - side][at] for at in sorted(spaced)]
+        pairs = {trace.id: (place, trace, other) for place, trace, other in zip(located, chosen, others, strict=True)}
         for finding in localize_faulty_steps(chosen).traces:
-            if finding.status == "fault" and finding.best is not None and finding.best.fault != "unexplained":
-                kind = finding.best.kind or "other"
-                put(f"{PREFIX}{kind} {FIRST}", side, by_trace[finding.trace], 1.0, located)
+            place, trace, other = pairs[finding.trace]
+            best = finding.best
+            if finding.status != "fault" or best is None or best.fault == "unexplained":
+                continue
+            if not _did_the_same(next(step for step in trace.steps or () if step.id == best.step), other):
+                put(f"{PREFIX}{best.kind or 'other'} {FIRST}", side, place, 1.0, located)
     return values
+
+
+def _did_the_same(step: Step, other: Trace) -> bool:
+    """Tell whether a step of another trace did the same with the same."""
+    done = (step.kind, step.name, step.input, step.output, step.chunks, step.error)
+    return any(done == (s.kind, s.name, s.input, s.output, s.chunks, s.error) for s in other.steps or ())
 
 
 def split_step_checks(comparison: Comparison) -> tuple[tuple[MetricChange, ...], Comparison]:
