@@ -28,7 +28,7 @@ from ragfault import evaluate
 from ragfault.analysis.monitoring.incidents import Incident
 from ragfault.analysis.monitoring.noise import describe_promise
 from ragfault.cli import run_command as command
-from ragfault.errors import UsageError
+from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.io.datasets import load_handbook
@@ -40,7 +40,9 @@ from ragfault.server import ServerSettings
 from ragfault.server.alerts.delivery import WEBHOOK_FORMATS, IncidentNotice, NoticeSender, sign_body
 from ragfault.server.api.json_api import render_metrics
 from ragfault.server.counters import EventCounters
+from ragfault.server.ingest.incoming_traces import read_traces
 from ragfault.server.request_limits import RateLimiter
+from ragfault.server.settings import RequestLimits
 from ragfault.server.storage import open_store
 from ragfault.server.storage.outcome_rows import SUM_COLUMNS
 from server_process import Server, otlp, rag_spans, run_server, span
@@ -171,6 +173,15 @@ def test_valid_traces_are_stored_and_invalid_ones_reported(server: Server):
     assert "query" in receipt["refused"][0]["problem"]
     none = server.ask("/v1/ragfault/traces", b'{"id": "bad"}')
     assert (none.status, none.headers["content-type"]) == (400, "application/problem+json")
+
+
+def test_a_first_trace_without_a_query_is_rejected_alone():
+    """The traces after it are taken, and a body in which no trace can be read says what there is."""
+    parsed = read_traces(b'{"id": "a", "query": ""}\n{"id": "b", "query": "When?"}', RequestLimits())
+    assert [trace.id for trace in parsed.traces] == ["b"]
+    assert [item.place for item in parsed.rejected] == [1]
+    with pytest.raises(InputError, match="there are: id, words"):
+        read_traces(b'{"id": "a", "words": "When?"}', RequestLimits())
 
 
 def test_otlp_answers_a_partial_success(server: Server):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.options.llm_judge import (
-    LLM_FLAGS,
+    EVALUATE_LLM_FLAGS,
     add_llm_options,
     estimate_cost,
     format_estimate,
@@ -178,7 +178,9 @@ def _name_run(source: str) -> str:
 
 def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     """Merge what `evaluate` is given: flags before settings, and what is for a judge that asks a model apart."""
-    given = {name: value for name, value in options.items() if value not in (None, ()) and name not in LLM_FLAGS}
+    given = {
+        name: value for name, value in options.items() if value not in (None, ()) and name not in EVALUATE_LLM_FLAGS
+    }
     asked = {**table.get("evaluate", {}), **given, **({"metrics": metrics} if metrics else {})}
     return {**asked, "options": resolve_judge_options(asked.get("judge"), options, table.get("llm", {}))}
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DIRECT_FLAGS = ("base_url", "temperature", "max_tokens", "votes", "concurrency", "timeout")
-LLM_FLAGS = (*DIRECT_FLAGS, "budget", "price", "cache", "param", "reverse", "rubrics", "batch_api")
-"""The options that `asking` adds, as a verb gets them."""
+LLM_FLAGS = (*DIRECT_FLAGS, "budget", "price", "cache", "param", "reverse", "rubrics")
+"""The options that `add_llm_options` adds, as a verb gets them."""
+EVALUATE_LLM_FLAGS = (*LLM_FLAGS, "batch_api")
+"""The same with those that `evaluate` alone has."""
 BUDGET_PATTERN = re.compile(r"(?:us\$|\$|usd)?\s*([\d_,]*\.?\d+)\s*(k|m)?\s*(tokens?|us\$|\$|usd)?", re.IGNORECASE)
 MULTIPLIERS = {"": 1, "k": 1_000, "m": 1_000_000}
 
@@ -68,7 +70,7 @@ def resolve_judge_options(judge: str | None, flags: Mapping[str, Any], table: Ma
 
     Raises UsageError where flags are given to a judge that asks no model, or cannot be read.
     """
-    given = {name: flags[name] for name in LLM_FLAGS if flags.get(name) not in (None, (), False)}
+    given = {name: flags[name] for name in EVALUATE_LLM_FLAGS if flags.get(name) not in (None, (), False)}
     if judge is None or judge.partition(":")[0] != "llm":
         if given:
             amounts = ", ".join(f"--{name.replace('_', '-')}" for name in given)

@@ -81,7 +81,8 @@ class ParsedTraces(NamedTuple):
 def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
     """Parse the traces of a request body.
 
-    Raises InputError for an empty body and for one with too many traces.
+    Raises InputError for an empty body, for one with too many traces, and where no trace can be read as its columns are
+    unknown; beside traces that can, such a record is rejected alone.
 
     >>> body = b'{"id": "a", "query": "When?"}\\n{"id": "b"}'
     >>> parsed = read_traces(body, RequestLimits())
@@ -89,7 +90,7 @@ def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
     ('a', (RejectedRecord(place=2, problem='field `query` is missing'),))
     """
     decoder = TraceDecoder("the body", ReadOptions({}, NATIVE_SHAPE, None, limits.body))
-    traces, rejected = [], []
+    traces, rejected, unknown = [], [], None
     for place, raw in enumerate(_split_records(body), start=1):
         if place > limits.traces:
             raise InputError(f"more than {limits.traces:,} traces. Send fewer at once.")
@@ -97,6 +98,11 @@ def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
             traces.append(_parse_trace(decoder, raw, limits))
         except InvalidRecord as wrong:
             rejected.append(RejectedRecord(place, str(wrong)[:500]))
+        except InputError as wrong:
+            unknown = unknown or wrong
+            rejected.append(RejectedRecord(place, str(wrong)[:500]))
+    if unknown is not None and not traces:
+        raise unknown
     if not traces and not rejected:
         raise InputError("the body is empty: send a trace as JSON, several in a list, or one a line.")
     return ParsedTraces(tuple(traces), tuple(rejected))
