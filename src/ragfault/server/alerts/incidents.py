@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -30,11 +31,13 @@ from ragfault.analysis.monitoring.incidents import (
     classify_route,
     find_onset,
 )
+from ragfault.analysis.monitoring.rollups import STEP_METRICS
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.analysis.score_matrix import metric_name
+from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import MetricInfo
-from ragfault.server.storage import TimelineMark, TraceStore
+from ragfault.server.storage import TimelineMark, TraceSelection, TraceStore
 from ragfault.text.number_format import format_number
 
 RETRIEVAL_BRANCH = "1 retrieval"
@@ -45,6 +48,8 @@ MAX_COHORTS = 6
 """Cohorts that an incident lists."""
 MAX_TRACES = 5
 """Traces that an incident lists."""
+MAX_SEARCHED = 200
+"""First traces of a route since the onset that are searched for faults of steps."""
 MAX_LOCATED = 10
 """Routes of an incident on which the decision tree is walked."""
 WATCH_MINUTES = DAY_MINUTES
@@ -151,7 +156,7 @@ class IncidentBuilder:
         if named:
             incident = self._describe_fault(incident, *max(named, key=lambda pair: _evidence_size(pair[1])))
         elif incident.branch is None:
-            incident = self._describe_unnamed(incident, members[0])
+            incident = self._describe_unnamed(incident, members)
         return self._add_extent(incident)
 
     def _refine_onset(self, incident: Incident, members: Sequence[Alert]) -> dict[str, Any]:
@@ -194,8 +199,10 @@ class IncidentBuilder:
             return change
         return replace(change, n=series.between(incident.interval.minute, self._until).value_count)
 
-    def _describe_unnamed(self, incident: Incident, alert: Alert) -> Incident:
-        """Describe an incident whose layer the tree does not name: the change of its metric, otherwise the limit."""
+    def _describe_unnamed(self, incident: Incident, members: Sequence[Alert]) -> Incident:
+        """Describe an incident that the tree does not name: kinds of steps, the change of a metric, or the limit."""
+        by_kind = {kind: own for kind, name in STEP_METRICS.items() for own in members if own.metric == name}
+        alert = next(iter(by_kind.values()), members[0])
         series = self._series.get((alert.metric, alert.route, None))
         onset, measure = incident.interval.minute, self._measures[alert.metric]
         gap = None if series is None else window_difference(
@@ -213,7 +220,9 @@ class IncidentBuilder:
         moved = "" if size is None else (
             f", {'down' if size.difference < 0 else 'up'} by {format_number(abs(size.difference))} since"
         )  # fmt: skip
-        text = f"{alert.rule.name}: {alert.metric} {describe_limit(alert.rule)}{value}{moved}"
+        if by_kind:
+            title = f"{' and '.join(by_kind).capitalize()} steps broke"
+        text = f"{title if by_kind else alert.rule.name}: {alert.metric} {describe_limit(alert.rule)}{value}{moved}"
         blind = "" if incident.layer == "operation" else "; which layer broke, the data cannot tell"
         return replace(incident, title=title, sentence=f"{text}{blind}.", size=size)
 
@@ -239,8 +248,22 @@ class IncidentBuilder:
             share=own / total if total else None,
             cohorts=self._compare_cohorts(incident, own / total if total else 1.0),
             marks=tuple(_mark_before(mark) for mark in reversed(marks) if mark.route in (None, *incident.routes))[:5],
-            traces=tuple(dict.fromkeys(entry.trace for entry in sorted(worst)))[:MAX_TRACES] or incident.traces,
+            traces=tuple(dict.fromkeys(entry.trace for entry in sorted(worst)))[:MAX_TRACES]
+            or incident.traces
+            or tuple(islice(self._find_faulty_steps(metric, incident.routes, onset), MAX_TRACES)),
         )
+
+    def _find_faulty_steps(self, metric: str, routes: Sequence[str | None], onset: int) -> Iterator[str]:
+        """Yield the first traces since an onset with a fault in the kind of step of a metric; none for other metrics.
+
+        Faults of steps are no scores, so the store cannot sort by them.
+        """
+        kind = next((kind for kind, name in STEP_METRICS.items() if name == metric), None)
+        for route in routes[:MAX_TRACES] if kind is not None else ():
+            selection = TraceSelection(since=60.0 * onset, until=60.0 * self._until, route=route or "")
+            for stored in islice(self._store.iterate_judged(selection), MAX_SEARCHED):
+                if any(fault.kind == kind for fault in list_operation_faults(stored.trace)):
+                    yield stored.trace.id
 
     def _compare_cohorts(self, incident: Incident, share: float) -> tuple[CohortChange, ...]:
         """Compare each cohort before and since the onset; a cohort is of all routes, so that its change is diluted.
