@@ -61,6 +61,8 @@ def reworded(trace: Trace) -> Trace:
 RECORDS = {
     "clipped": change(lambda trace: replace(trace, answer=trace.answer[:100])),
     "html": change(lambda trace: replace(trace, answer=f"<p>{reworded(trace).answer}<br/></p>")),
+    "small letters": change(lambda trace: replace(trace, answer=trace.answer.lower().rstrip("."))),
+    "quotation marks": change(lambda trace: replace(trace, answer=f"“{trace.answer}”")),
     "json": change(lambda trace: replace(trace, answer=json.dumps({"answer": trace.answer, "confidence": 0.9}))),
     "reasoning": change(lambda t: replace(t, answer=f"<think>They ask for a ferry.</think>\n{t.answer}")),
     "joined chunks": change(
@@ -79,6 +81,7 @@ RECORDS = {
     "another language": change(lambda t: replace(t, answer=re.sub(r"[A-Za-z]+", lambda m: m[0][::-1], t.answer))),
     "other chunks read": change(lambda trace: replace(reworded(trace), chunks=trace.chunks[1:])),
 }
+UNSIDED = ("html", "json", "reasoning", "joined chunks", "sources", "small letters", "quotation marks")
 HAPPENED = {
     "nothing": BASELINE,
     "fewer words": change(lambda trace: replace(trace, answer=" ".join(trace.answer.split()[:9]))),
@@ -130,12 +133,12 @@ def test_both_sides_are_looked_at(run):
     """A logger that was repaired is a mismatch as well."""
     for name, rows in RECORDS.items():
         [mismatch] = bisect(pair_runs(run("candidate", rows), run("baseline", BASELINE))).comparison.mismatches
-        assert "baseline" in mismatch.sentence or name in ("html", "json", "reasoning", "joined chunks", "sources")
+        assert "baseline" in mismatch.sentence or name in UNSIDED
 
 
 @pytest.mark.parametrize(("anew", "mismatched"), [(5, True), (2, False)], ids=["same answers", "other answers"])
-def test_chunks_that_the_answers_do_not_follow_were_not_read(anew: int, mismatched: bool, run):
-    """Where another chunk is first the answers are as often the same as elsewhere: the record differs, and no layer."""
+def test_chunks_that_the_answers_do_not_follow_are_named_and_compared(anew: int, mismatched: bool, run):
+    """Where another chunk is first the answers are as often the same as elsewhere: both readings are said."""
 
     def moved(trace: Trace) -> Trace:
         at = int(trace.id)
@@ -143,8 +146,10 @@ def test_chunks_that_the_answers_do_not_follow_were_not_read(anew: int, mismatch
         return replace(trace, answer=answer, chunks=trace.chunks[::-1] if at % 2 == 0 else trace.chunks)
 
     pairs = pair_runs(run("baseline", BASELINE), run(f"moved-{anew}", [moved(trace) for trace in BASELINE]))
-    sentences = [mismatch.sentence for mismatch in bisect(pairs).comparison.mismatches]
-    assert any("the answers do not follow them" in sentence for sentence in sentences) == mismatched
+    mismatches = bisect(pairs).comparison.mismatches
+    assert any("the answers do not follow them" in mismatch.sentence for mismatch in mismatches) == mismatched
+    assert not mismatched or "either the record" in mismatches[0].sentence
+    assert not any(mismatch.left_out or mismatch.blocks for mismatch in mismatches)
 
 
 @pytest.mark.parametrize(("anew", "mismatched"), [(10, True), (1, False)], ids=["same answers", "other answers"])
@@ -207,6 +212,41 @@ def test_a_footer_is_no_fault_and_hides_none(run):
     assert "hold a notice on 100 % of pairs" in alone.sentence
     assert both.verdict == plain.verdict == "fault"
     assert both.faults[0].evidence[0].difference.mean == plain.faults[0].evidence[0].difference.mean
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda t: replace(t, answer="I am sorry, I cannot find that in the schedules."),
+        lambda t: replace(t, answer=" ".join(t.answer.split()[:5])),
+        lambda t: replace(t, answer=f"Captains sell {TOWNS[int(t.id) % 7]} kites to tourists before storms."),
+    ],
+    ids=["refused", "cut short", "invented"],
+)
+def test_a_greeting_hides_no_fault_of_two_in_five_answers(broken: Callable[[Trace], Trace], run):
+    """Refusals, answers that are cut short and inventions move groundedness as they do without the greeting."""
+
+    def spoiled(trace: Trace) -> Trace:
+        return broken(trace) if int(trace.id) % 5 < 2 else trace
+
+    def greeted(trace: Trace) -> Trace:
+        return replace(trace, answer=f"Dear passenger, here is what we know.\n\n{trace.answer}")
+
+    base = run("baseline", BASELINE)
+    plain, both = (
+        bisect(pair_runs(base, run(name, change(modify))))
+        for name, modify in (("spoiled", spoiled), ("greeted", lambda t: greeted(spoiled(t))))
+    )
+    [before], [after] = ([c for c in r.comparison.changes if c.metric == "groundedness"] for r in (plain, both))
+    assert "hold a notice on 100 % of pairs" in both.sentence
+    assert before.difference.mean == after.difference.mean
+
+
+def test_a_sentence_that_is_all_of_many_answers_is_no_notice(run):
+    """One invention that stands beside half of the answers and in the place of the others lowers groundedness."""
+    claim = "Captains sell kites to tourists before every storm."
+    spoiled = change(lambda t: replace(t, answer=f"{t.answer} {claim}" if int(t.id) % 2 else claim))
+    assert bisect(pair_runs(run("baseline", BASELINE), run("same", spoiled))).verdict == "fault"
 
 
 def test_a_sentence_in_the_place_of_one_before_is_no_notice(run):

@@ -27,7 +27,8 @@ CUT_SHARE = 0.02  # of the pairs
 SAME_LENGTH_SHARE = 0.8  # of the answers that are beginnings of the other side's; some are so by chance
 LEAST_WORDS = 5  # a shorter answer may be known by heart
 LEAST_NOTICES = 15  # answers; in fewer, one sentence may be the answer to all
-NOTED_SHARE = 0.8  # of the answers with a notice keep the words of the other side's; a refusal with a notice does not
+NOTED_SHARE = 0.5  # of the answers with a notice keep the words of the other side's; a refusal with a notice does not
+ALONE_SHARE = 0.1  # of the answers with a notice; a sentence that is all of more of them is an answer
 REPEATED_COVER = 0.5  # of the words of an answer
 NOTICE_COVER = 0.1  # of the words of the other answer; a sentence that holds more of them is part of the answer
 FOREIGN_SHARE = 0.02  # of the pairs; fewer answers in another language hardly move a mean
@@ -37,6 +38,8 @@ REASONING_PATTERN = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTAL
 MARK_PATTERN = re.compile(
     r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|^\|\s*\d{1,3}\s*(?=\|)|[*_`]{1,3}|\|(?:\s*:?-{3,}:?\s*\|)*"
 )
+QUOTE_MARKS = "\"'“”‘’«»"
+CURRENCY_NAMES = str.maketrans({"£": "gbp", "€": "eur", "$": "usd", "¥": "jpy"})
 SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
 SOURCE_MARK = re.compile(r"^\s*(?:[-*•]\s+)?(?:[^\W\d_]+:\s+)?(?:[\[(]?\d{1,3}[\]).:]\s*)?")
 SOURCE_HEADING = re.compile(r"^\W*[^\W\d_]+(?: [^\W\d_]+)?\W*:?\W*$")
@@ -191,7 +194,8 @@ def _find_added_notices(pairs: Sequence[AnswerPair], size: int) -> list[LocatedM
         noted_pairs = [pair for pair in pairs if pair.place in noted]
         rests = [_without_notice(pair, side, noted[pair.place]) for pair in noted_pairs]
         unchanged = sum(_holds_words(rest, pair, side) for rest, pair in zip(rests, noted_pairs, strict=True))
-        if not rests or unchanged < NOTED_SHARE * len(rests):
+        alone = sum(not rest.answers[side] for rest in rests)
+        if not rests or unchanged < NOTED_SHARE * len(rests) or alone > ALONE_SHARE * len(rests):
             continue
         mask = mark_places(list(noted), size)
         quotes = [pair.answers[side][start:end] for pair in pairs for start, end in noted.get(pair.place, ())]
@@ -199,7 +203,7 @@ def _find_added_notices(pairs: Sequence[AnswerPair], size: int) -> list[LocatedM
         text = (
             f"answers of the {name} hold a notice on {{share}} of pairs, the same"
             f"{' but for names, numbers or a few wordings' if varied else ''} ({clip_notice(max(quotes, key=len))}), "
-            "which is not judged"
+            "which is not judged, true or false"
         )
         left_out = {FULL_ANSWER: mask}
         notice = LocatedMismatch(kind="texts", text=text, pairs=mask, left_out=left_out, side=side, stretches=noted)
@@ -221,12 +225,15 @@ def _without_notice(pair: AnswerPair, side: int, stretches: Sequence[Stretch]) -
 
 
 def _holds_words(rest: AnswerPair, pair: AnswerPair, side: int) -> bool:
-    """Return whether the rest of an answer holds half of the words of the other side's, and the notice few of them."""
-    words = frozenset(split_content_words(pair.answers[1 - side]))
+    """Return whether the rest of an answer holds half of the words of the other side's, and the notice few of them.
+
+    Or whether it is a part of the other side's answer, as of an answer that is cut short under its greeting.
+    """
+    words, left = (frozenset(split_content_words(text)) for text in (pair.answers[1 - side], rest.answers[side]))
     if not words:
         return False
     without, full = (cover_words(words, (part.answers[side],)) for part in (rest, pair))
-    return without >= REPEATED_COVER and full - without <= NOTICE_COVER
+    return (without >= REPEATED_COVER or (without > 0 and left <= words)) and full - without <= NOTICE_COVER
 
 
 def cover_words(words: frozenset[str], texts: Sequence[str]) -> float:
@@ -278,7 +285,7 @@ def _is_url_encoded(answer: str) -> bool:
 
 
 def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
-    """Find answers that are the same without tags, JSON around them, reasoning, bullets, emphasis, case and sources.
+    """Find answers that are the same but for markup: tags, JSON, reasoning, bullets, emphasis, case, sources, marks.
 
     Or but for punctuation, of which one side has none. Where there are many, an answer with tags, in JSON, with its
     sources or without punctuation is not compared with one of another form: a judge reads them as words.
@@ -296,7 +303,8 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
     else:
         text = (
             "answers differ in markup on {share} of pairs, most in nothing else: tags, JSON, reasoning, bullets, "
-            "emphasis, letter case, separators in numbers or a list of sources around the same words"
+            "emphasis, letter case, quotation marks, a final full stop, separators in numbers, currency symbols or a "
+            "list of sources around the same words"
         )
     mask = mark_places([*(pair.place for pair in same), *other_form], size)
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
@@ -332,15 +340,18 @@ def _lists_names(line: str, names: Collection[str]) -> bool:
 
 
 def _strip_markup(text: str) -> str:
-    """Return the words of an answer without its markup, without case or accents, and with one separator in numbers.
+    """Return the words of an answer without markup, case, accents, quotation marks around it and a final full stop.
 
-    >>> _strip_markup("<p>1. It&#39;s <b>ten</b>.<br></p>") == _strip_markup("- IT'S **ten**.")
+    Separators in numbers are alike, and symbols of currencies are codes.
+
+    >>> _strip_markup("<p>1. It&#39;s <b>ten</b>.<br></p>") == _strip_markup("- IT'S **ten**")
     True
     """
     plain = unquote_plus(text) if _is_url_encoded(text) else _unwrap_json(text)
     plain = TAG_PATTERN.sub("\n", REASONING_PATTERN.sub("", plain))
     plain = MARK_PATTERN.sub(" ", html.unescape(plain).strip())
-    return SEPARATOR.sub(".", "".join(fold_case(normalize_space(plain)).split()))
+    words = "".join(fold_case(normalize_space(plain)).split()).translate(CURRENCY_NAMES)
+    return SEPARATOR.sub(".", words.strip(QUOTE_MARKS)).rstrip(".")
 
 
 def _unwrap_json(text: str) -> str:

@@ -121,7 +121,8 @@ def _find_other_chunks(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMi
 def _find_ignored_chunks(pairs: Sequence[AnswerPair], size: int, answered: int) -> list[LocatedMismatch]:
     """Find recorded chunks that differ without an effect: where the first is another, as many answers are the same.
 
-    A generator that reads another chunk first words most answers otherwise, also where the chunks hold the same facts.
+    A generator that reads another chunk first words most answers otherwise, also where the chunks hold the same facts;
+    one that picks a sentence may not. No chunk is shown to be missing, so that the lists are compared.
     """
     same = [pair.is_same for pair in pairs]
     moved = [all(pair.chunks) and pair.chunks[0][0] != pair.chunks[1][0] for pair in pairs]
@@ -137,10 +138,11 @@ def _find_ignored_chunks(pairs: Sequence[AnswerPair], size: int, answered: int) 
         return []
     mask = mark_places([pair.place for pair in pairs if pair.chunks[0] != pair.chunks[1]], size)
     text = (
-        "the recorded chunks differ on {share} of pairs, and the answers do not follow them: "
-        f"where another chunk is first {equal_share:.0%} of the answers are the same, elsewhere {elsewhere:.0%}"
+        "the recorded chunks differ on {share} of pairs, and the answers do not follow them: where another chunk is "
+        f"first {equal_share:.0%} of the answers are the same, elsewhere {elsewhere:.0%}; either the record of the "
+        "chunks changed, or the answers do not depend on what changed"
     )
-    return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"chunks": mask, CHUNK_TEXT: mask})]
+    return [LocatedMismatch(kind="texts", text=text, pairs=mask, blocks=False)]
 
 
 def _find_sorted_chunks(
@@ -255,10 +257,12 @@ def _find_other_names(runs: tuple[Run, Run], pairing: TracePairing) -> list[Loca
         cited = [place for place, kind in enumerate(named[side]) if kind]
         places = [place for place in cited if named[side][place] == "other" and named[1 - side][place] == "id"]
         if len(places) >= max(LEAST_PAIRS, CITED_SHARE * len(cited)):
-            mask = mark_places(places, len(pairing))
+            # The few others lead nowhere, or their quotes do not stand in the baseline's chunks either.
+            unlike = [at for at in cited if named[side][at] != "id" and named[1 - side][at] == "id"]
+            mask = mark_places(unlike, len(pairing))
             text = (
                 f"citations of the {name} name chunks by number, document or a prefix to the id, not by id, on "
-                "{share} of pairs, and their quotes stand there"
+                "{share} of pairs, and most of their quotes stand there"
             )
             return [LocatedMismatch(kind="fields", text=text, pairs=mask, left_out={"citations": mask})]
     return []
