@@ -194,3 +194,18 @@ def test_a_file_that_is_no_certificate_is_refused(tmp_path: Path) -> None:
     place.write_text('{"alpha": 0.1}')
     with pytest.raises(InputError, match="is not a certificate"):
         read_certificate(place)
+
+
+@pytest.mark.parametrize("risk", [-0.4, 2.5, float("nan")])
+def test_a_risk_that_is_no_probability_is_refused(risk: float):
+    """Log-odds would be certified at other thresholds, and compared with probabilities at run time."""
+    with pytest.raises(UsageError, match="a risk is a probability from 0 to 1"):
+        certify_answers([RatedAnswer(risk, False, "1", {})])
+    with pytest.raises(UsageError, match="a risk is a probability from 0 to 1"):
+        rank_answer(Trace(id="1", query="When?"), risk, "words")
+
+
+def test_a_ranking_that_does_not_exist_is_refused():
+    """It was read as the ranking by words."""
+    with pytest.raises(UsageError, match="risk, words"):
+        rank_answer(Trace(id="1", query="When?"), 0.1, "odds")  # type: ignore[arg-type]

@@ -71,3 +71,34 @@ def test_numbers_of_rows_name_no_row():
     table = "| No. | Crew | Years |\n|---|---|---|\n| 1 | Ada Holm | 12 |\n| 2 | Ben Roe | 7 |\n"
     [claim] = observe("Ben Roe is on 1 ferry.", Chunk(id="crew", text=table)).claim or ()
     assert not (claim.reason or "").startswith("the table has")
+
+
+FARES = "| Vehicle | Price | Share |\n|---|---|---|\n| Car | 1.2 million | 40% |\n| Van | 1,200,000 | 0.4 |\n"
+STAFF = "| Name | Role | Manager |\n|---|---|---|\n| Ada Holm | engineer | Ben Roe |\n| Ben Roe | director | |\n"
+CITIES = "| Region | City | Staff |\n|---|---|---|\n| North | Leeds | 40 |\n| | York | 12 |\n| South | Dover | 12 |\n"
+STOPS = "| Stop | Arrives | Leaves |\n|---|---|---|\n| Dover | 09:30 | 09:45 |\n| Calais | 11:15 | 11:45 |\n"
+
+
+@pytest.mark.parametrize(
+    ("table", "answer"),
+    [
+        (FARES, "The price of the car is 1,200,000."),
+        (FARES, "The share of the van is 40%."),
+        (STAFF, "Ada Holm reports to a director."),
+        (STAFF, "Ben Roe manages the engineer."),
+        (CITIES, "The North has 12 staff in York."),
+        (STOPS, "After Dover the ferry arrives at 11:15."),
+        (STOPS, "The ferry leaves Dover at 09:45 and is under way until the 11:45 departure."),
+        (TABLE, "The price of a car plus 15 gives 35 euros."),
+    ],
+)
+def test_a_true_claim_on_rows_that_hang_together_is_not_contradicted_by_them(table: str, answer: str):
+    """Numbers in another unit, rows that name each other or go on below, times and sums take no other row's value."""
+    reasons = [claim.reason or "" for claim in observe(answer, Chunk(id="table", text=table)).claim or ()]
+    assert not any(reason.startswith("the table has") for reason in reasons)
+
+
+def test_the_wrong_value_of_a_table_of_times_is_still_contradicted():
+    """Times are compared as they are read, with and without a leading zero."""
+    [claim] = observe("The ferry leaves Dover at 11:45.", Chunk(id="table", text=STOPS)).claim or ()
+    assert claim.support == "contradicted"

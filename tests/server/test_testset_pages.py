@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -182,6 +183,32 @@ def test_texts_of_a_set_are_escaped(served: tuple[Path, Client]):
         text = client.ask(page).text
         assert "<script>alert" not in text
         assert "&lt;script&gt;alert" in text
+
+
+@pytest.mark.long
+def test_a_page_of_a_large_set_has_at_most_a_megabyte(tmp_path: Path):
+    """With 5,000 items of long texts; markup in any field of an item, its id included, is text."""
+    evil = '"><img src=x onerror=alert(1)></textarea>'
+    items = tuple(
+        Trace(
+            id=f"{evil}/{number}",
+            query=evil + "ü" * 4000,
+            reference=evil,
+            facts=(evil,),
+            gold=Gold(spans=(Span(document=evil, start=0, end=9, quote=evil, prefix=evil, suffix=evil),)),
+            metadata={"kind": evil, "okay_facts": [evil]},
+        )
+        for number in range(5000)
+    )
+    server = DashboardServer(tmp_path / "s", testset=write_set(tmp_path, items), corpus=tmp_path / "docs")
+    with server.serving() as url:
+        client = Client(url)
+        fields = {"by": evil, "text": evil, "page": "3"}
+        pages = [f"/testset?{urlencode(fields | {'show': show})}" for show in ("all", "waiting", "disputed")]
+        for address in (*pages, f"/testset/item?{urlencode({'id': items[7].id, 'by': evil})}", "/testset/item?id=../x"):
+            text = client.ask(address).text
+            assert "<img src=x" not in text
+            assert len(text.encode()) <= 1_000_000
 
 
 def test_a_form_without_the_stamp_of_the_server_or_a_name_is_refused(served: tuple[Path, Client]):

@@ -26,7 +26,7 @@ from ragfault.errors import InputError, UsageError
 from ragfault.evaluation.agreement.judge_measurement import JudgedSource, judge_labels
 from ragfault.evaluation.agreement.labeled_trace_loader import LabeledSource, LabeledTrace
 from ragfault.evaluation.agreement.units import rate_answer
-from ragfault.guard.traffic import Ranking, describe_inputs, rank_answer
+from ragfault.guard.traffic import Ranking, check_risk, describe_inputs, rank_answer
 from ragfault.io.files import describe_input
 from ragfault.io.runs import Run
 from ragfault.records import Trace, Verdicts
@@ -152,7 +152,7 @@ def certify_answers(
     `start` is the share of the answers with which the sequence of tests begins; by default it is chosen
     (`choose_start`). Answers of one group are not independent: counts are divided by the design effect, the squared
     ratio of the clustered to the plain standard error of the share of bad answers, where it is above 1. Raises
-    UsageError for alpha or delta outside (0, 1).
+    UsageError for alpha or delta outside (0, 1), and for a risk outside [0, 1].
 
     >>> answers = [RatedAnswer(i / 100, i >= 80, str(i), {"risk": i / 100}) for i in range(100)]
     >>> part = certify_answers(answers)
@@ -162,6 +162,8 @@ def certify_answers(
     if not (0 < alpha < 1 and 0 < delta < 1 and (start is None or 0 < start <= 1)):
         shown = "" if start is None else f", start {start:g}"
         raise UsageError(f"alpha, delta and start are between 0 and 1, got alpha {alpha:g}, delta {delta:g}{shown}.")
+    for answer in answers:
+        check_risk(answer.risk)
     n = len(answers)
     labels = np.array([answer.bad for answer in answers], dtype=np.float64)
     groups = [answer.group for answer in answers]

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from msgspec import Struct
 
+from ragfault.errors import UsageError
 from ragfault.records import Trace
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.text import split_content_words
@@ -44,11 +45,20 @@ class TrafficShift(Struct, frozen=True):
     """Value of the martingale of this input; at most 1 on average while nothing has changed."""
 
 
+def check_risk(risk: float) -> None:
+    """Raise UsageError for a risk that is no probability."""
+    if not 0 <= risk <= 1:
+        raise UsageError(
+            f"a risk is a probability from 0 to 1, got {risk:g}. Turn log-odds into 1 / (1 + exp(-odds)); bring "
+            "other scores into that range before you certify."
+        )
+
+
 def rank_answer(trace: Trace, risk: float, ranking: Ranking = "risk") -> float:
     """Return the number by which answers are released: the judge's risk, or a risk that counts unsupported words, too.
 
     Unsupported words are the content words of the answer that are neither in the chunks nor in the query. Both numbers
-    are between 0 and 1.
+    are between 0 and 1. Raises UsageError for a risk that is not (log-odds, say), and for another ranking.
 
     >>> from ragfault.records import Chunk
     >>> chunk = Chunk(id="a", text="The office opens at ten.")
@@ -59,6 +69,9 @@ def rank_answer(trace: Trace, risk: float, ranking: Ranking = "risk") -> float:
     >>> rank_answer(plain, 0.1), round(rank_answer(plain, 0.1, "words"), 3), round(rank_answer(added, 0.1, "words"), 3)
     (0.1, 0.029, 0.07)
     """
+    check_risk(risk)
+    if ranking not in get_args(Ranking):
+        raise UsageError(f'there is no ranking "{ranking}". Choose one of: {", ".join(get_args(Ranking))}.')
     if ranking == "risk":
         return risk
     known = set(split_content_words(" ".join((trace.query, *(chunk.text for chunk in trace.chunks or ())))))

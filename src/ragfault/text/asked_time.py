@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from ragfault.text.normalization import split_content_words
+from ragfault.text.normalization import STOP_WORDS, split_content_words, split_words
 
 MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
           "december")  # fmt: skip
@@ -19,10 +19,13 @@ MONTH_DATE = (
     r"\s+(?P<month_year>(?:19|20)\d\d)"
 )
 TIME_REFERENCE = re.compile(
-    rf"\b{STATE_PHRASE}\s+(?:the\s+)?(?:end\s+of\s+)?(?:(?P<iso>\d{{4}}-\d\d(?:-\d\d)?)|{MONTH_DATE}"
-    r"|(?P<year>(?:19|20)\d\d)|(?P<relative>last (?:year|month)|yesterday|today|now))\b",
+    rf"\b{STATE_PHRASE}\s+(?:the\s+)?(?:end\s+of\s+)?(?:(?P<iso>\d{{4}}-\d\d(?:-\d\d(?=T\d|\b))?)|{MONTH_DATE}"
+    r"|(?P<year>(?:19|20)\d\d)|(?P<relative>last (?:year|month)|yesterday|today|now))(?:\b|(?=T\d))",
     re.IGNORECASE,
 )
+QUANTITY = re.compile(r"[/%°$€£-]|[.,]\d|\s+(?P<noun>[^\W_]+)")
+"""After a bare year or month: it may be an amount, an edition or an address ("2000 euros", "the 1990 edition")."""
+YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 PRESENT = re.compile(r"\b(?:now|today|currently|at present|these days|at the moment)\b", re.IGNORECASE)
 MAX_FOLLOW_UP_WORDS = 3
 """A question of so many content words or fewer leans on the one before it."""
@@ -32,9 +35,11 @@ def find_asked_time(query: str, asked: datetime, earlier: Sequence[str] = ()) ->
     """Return the time that a query asks about; `asked` is when it was put, `earlier` the questions before it.
 
     The oldest comes first. A time counts where the query says that it asks for what held then: "as of March 2024", "in
-    force on 2024-03-20", "as of last year"; a bare year does not, for an event may be meant. A period stands for its
-    end. Without one, a question that leans on earlier ones (of at most three content words, or sharing one with the
-    question that named the time) keeps their time, unless one after it says "now". In all other cases it is `asked`.
+    force on 2024-03-20", "as of last year"; a bare year does not, for an event may be meant, nor does one before a noun
+    ("in force in the 1990 edition"). A period stands for its end, the first of several times counts, and beside "now"
+    none does. Without one, a question that leans on earlier ones (of at most three content words, or sharing one with
+    the question that named the time) keeps their time, unless it has a year of its own or one after it says "now". In
+    all other cases it is `asked`.
 
     >>> put = datetime(2026, 3, 1, tzinfo=UTC)
     >>> find_asked_time("What is the fare for a van?", put).date().isoformat()
@@ -45,13 +50,24 @@ def find_asked_time(query: str, asked: datetime, earlier: Sequence[str] = ()) ->
     asked = asked if asked.tzinfo else asked.replace(tzinfo=UTC)
     words = set(split_content_words(query))
     for text in (query, *reversed(earlier)):
-        reference = TIME_REFERENCE.search(text)
-        if reference is not None:
+        reference = next((match for match in TIME_REFERENCE.finditer(text) if not _is_quantity(match)), None)
+        if reference is not None and not PRESENT.search(text.replace(reference[0], "")):
             leans = text is query or len(words) <= MAX_FOLLOW_UP_WORDS or words & set(split_content_words(text))
             return min(_resolve(reference, asked) or asked, asked) if leans else asked
-        if PRESENT.search(text):
+        if PRESENT.search(text) or (text is query and YEAR.search(text)):
             break
     return asked
+
+
+def _is_quantity(reference: re.Match[str]) -> bool:
+    """Return whether the digits of a reference may be an amount or a part of a name, by the text after them."""
+    if not (reference["year"] or reference["iso"]):
+        return False
+    after = QUANTITY.match(reference.string, reference.end())
+    if after is None or after["noun"] is None:
+        return after is not None
+    is_unit = len(after["noun"]) == 1 and after["noun"] not in "Iai"
+    return is_unit or STOP_WORDS.isdisjoint(split_words(after["noun"]))
 
 
 def _resolve(reference: re.Match[str], asked: datetime) -> datetime | None:

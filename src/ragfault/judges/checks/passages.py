@@ -267,7 +267,7 @@ class SentenceIndex:
     @cached_property
     def table_rows(self) -> list[PassageRow]:
         """The rows of all Markdown tables."""
-        return parse_rows([passage.text for passage in self.passages])
+        return parse_rows([passage.text for passage in self.passages], normalize_spelling)
 
     @cached_property
     def prose(self) -> list[frozenset[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 from ragfault.text import NEGATIONS, STOP_WORDS, split_words
@@ -23,8 +23,10 @@ class PassageRow(NamedTuple):
     texts: tuple[str, ...]
 
 
-def parse_rows(texts: Sequence[str]) -> list[PassageRow]:
+def parse_rows(texts: Sequence[str], normalize: Callable[[str], str] = str) -> list[PassageRow]:
     r"""Return the rows of the Markdown tables of some passages, without their heads.
+
+    A row whose first cell is empty continues the one above and has its name; stems are those of the `normalize`d cells.
 
     >>> [row.texts for row in parse_rows(["| Vehicle | Price |\n|---|---|\n| Car | 20 |\n| Van | 30 |"])]
     [('Car', '20'), ('Van', '30')]
@@ -40,20 +42,36 @@ def parse_rows(texts: Sequence[str]) -> list[PassageRow]:
                 inside, table = True, table + 1
             elif inside:
                 cells = tuple(cell.strip() for cell in CELL_BORDER.split(line.strip().strip("|")))
-                rows.append(
-                    PassageRow(table, tuple(frozenset(split_words(cell)) - STOP_WORDS for cell in cells), cells)
-                )
+                if not cells[0] and rows and rows[-1].table == table:
+                    cells = (rows[-1].texts[0], *cells[1:])
+                stems = tuple(frozenset(split_words(normalize(cell))) - STOP_WORDS for cell in cells)
+                rows.append(PassageRow(table, stems, cells))
     return rows
 
 
 COMPARISONS = frozenset(
     split_words(
-        "than less more fewer under over below above between least most within exceed differ except instead unlike"
+        "than less more fewer under over below above between least most within exceed differ except instead unlike "
+        "after before next previous plus minus sum total average both cheaper higher lower longer shorter larger "
+        "smaller rise rose raise fall fell drop grow grew gain lose lost increase decrease change double twice half"
     )
 )
-"""Words of claims that may name the value of another row rightly."""
+"""Words of claims that may name the value of another row, or one computed of several, rightly."""
+DIGITS = re.compile(r"[\d.,\s]+")
 RANK = re.compile(r"\d{1,3}")
 """A first cell that numbers the rows names none of them."""
+
+
+def _are_comparable(cell: str, own_cell: str) -> bool:
+    """Return whether two cells write values alike: two numbers need one unit and format, unlike “40%” and “0.4”."""
+    if not re.search(r"\d", cell) or not re.search(r"\d", own_cell):
+        return True
+    return DIGITS.sub("", cell).lower() == DIGITS.sub("", own_cell).lower()
+
+
+def _are_linked(row: PassageRow, own: PassageRow) -> bool:
+    """Return whether a cell of one row names the other, as a manager; a claim on one may then state values of both."""
+    return any(row.cells[0] <= cell for cell in own.cells[1:]) or any(own.cells[0] <= cell for cell in row.cells[1:])
 
 
 def detect_row_conflict(
@@ -63,8 +81,9 @@ def detect_row_conflict(
 
     The claim names the rows whose first cell it holds in full. It takes the value of another row of their table where
     it holds a cell of that row in full, not the cell of the same column of a row that it names, and a stem of it
-    stands in no row that it names and in no sentence outside of tables (`elsewhere`). A claim that negates or compares
-    (by its `tokens`) is passed over, and so are rows that are only numbered.
+    stands in no row that it names and in no sentence outside of tables (`elsewhere`). A claim that negates, compares
+    or computes (by its `tokens`) is passed over, and so are rows that are only numbered, rows that name each other
+    and numbers in another unit or format than the row's own.
 
     >>> rows = parse_rows(["| Vehicle | Price |\n|---|---|\n| Car | 20 |\n| Van | 30 |"])
     >>> detect_row_conflict({"car", "cost", "30"}, ["car", "cost", "30"], rows, [])
@@ -89,10 +108,14 @@ def detect_row_conflict(
         own = tables.get(row.table)
         if own is None or row.cells[0] <= longest or len(row.cells) != len(own.cells):
             continue
-        for cell, own_cell, text in zip(row.cells[1:], own.cells[1:], row.texts[1:], strict=True):
+        if _are_linked(row, own):
+            continue
+        for cell, own_cell, text, own_text in zip(
+            row.cells[1:], own.cells[1:], row.texts[1:], own.texts[1:], strict=True
+        ):
             foreign = cell - known
             if not foreign or not cell <= claim_words or (own_cell and own_cell <= claim_words):
                 continue
-            if not any(foreign <= words for words in elsewhere):
+            if _are_comparable(text, own_text) and not any(foreign <= words for words in elsewhere):
                 return f"the table has “{text}” in the row “{row.texts[0]}”, not in “{own.texts[0]}”"
     return None

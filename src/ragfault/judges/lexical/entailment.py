@@ -319,7 +319,7 @@ def _measure_shares(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[fl
     return tuple(shares)
 
 
-VERSION = 2
+VERSION = 3
 
 
 class LexicalSession:
