@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from ragfault.cli import run_command
 from ragfault.errors import UnknownName, UsageError
 from ragfault.evaluation import evaluate
 from ragfault.evaluation.metric_choices import parse_choices
@@ -70,3 +73,29 @@ def test_what_cannot_be_read_is_refused():
         parse_choices(["faq:latency"])
     with pytest.raises(UnknownName, match="latency"):
         parse_choices(["route=faq:latensy"])
+
+
+def test_a_tag_that_no_trace_has_is_named_with_those_that_there_are(tmp_path: Path):
+    """A mistyped value would otherwise compute all metrics unseen."""
+    notices: list[str] = []
+    evaluate(
+        [make_trace("1", route="faq"), make_trace("2", route="legal")], tmp_path / "run", judge="lexical",
+        metrics=["error"], metrics_by=["route=fag:refusal", "route=faq:error", "team=a:error"],
+        on_notice=notices.append,
+    )  # fmt: skip
+    assert notices[-2:] == [
+        "no trace has route=fag, so its metrics were chosen for none. Values of route: faq, legal.",
+        "no trace has team=a, so its metrics were chosen for none. Values of team: none.",
+    ]
+
+
+def test_an_estimate_counts_the_traces_that_will_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Traces whose tag chooses no metric that reads a verdict cost nothing."""
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(b"\n".join(msgspec.json.encode(make_trace(name, route=name)) for name in ("a", "b", "c")))
+    command = ["evaluate", str(path), "--judge", "llm:m", "--dry-run", "--json", "-m", "groundedness"]
+    counts = []
+    for choice in ([], ["--metrics-by", "route=a:latency"]):
+        assert run_command([*command, *choice]) == 0
+        counts.append(json.loads(capsys.readouterr().out)["traces"])
+    assert counts == [3, 2]

@@ -187,9 +187,15 @@ def _merge_options(metrics: tuple[str, ...], options: dict[str, Any], table: dic
 
 def _print_estimate(where: Any, asked: dict[str, Any], reading: dict[str, Any], kind: str | None) -> None:
     """Print what evaluating would ask of a model."""
+    from ragfault.evaluation.metric_choices import select_judged
     from ragfault.io import read_traces
+    from ragfault.metrics import select_metrics
 
     traces = read_traces(where, **reading)
+    if choices := asked.get("metrics_by"):
+        requested = asked.get("metrics", "default")
+        metrics = select_metrics([requested] if isinstance(requested, str) else requested)
+        traces = select_judged(traces, metrics, choices)
     estimate, judge = estimate_cost(traces, asked.get("judge"), asked["options"], asked.get("profile", "general"))
     if kind == "json":
         print_json(estimate)

@@ -23,7 +23,7 @@ from ragfault.evaluation.jobs import (
     read_unfinished,
     run_job,
 )
-from ragfault.evaluation.metric_choices import add_chosen_metrics
+from ragfault.evaluation.metric_choices import add_chosen_metrics, explain_unused, parse_choices
 from ragfault.evaluation.trusted_corpus import trust_corpus
 from ragfault.gold_evidence import GoldMode, check_gold_mode
 from ragfault.io import InputSummary, TraceDigest, explain_missing_fields, read_traces, summarize_input
@@ -185,7 +185,10 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
                 _index_traces(trace_source, survey, file_stamps, read_options) if executor_used is not None else None
             )
             run_job(EvaluationJob.create(partial, judge, selected), traces, index, executor_used, report_progress)
-        return partial.finish(force=force, usage=get_usage(judge))
+        run = partial.finish(force=force, usage=get_usage(judge))
+    for line in explain_unused(parse_choices(tag_choices), run.traces() if tag_choices else ()):
+        on_notice(line)
+    return run
 
 
 def _fetch_in_batches(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -30,8 +31,12 @@ class MetricChoice(Struct, frozen=True, kw_only=True):
 
     def applies_to(self, trace: Trace) -> bool:
         """Return whether a trace has the tag; a list in the metadata has each of its members."""
+        return self.value in self.list_values(trace)
+
+    def list_values(self, trace: Trace) -> list[str]:
+        """List what a trace has in the field."""
         given = getattr(trace, self.field) if self.field in TRACE_FIELDS else trace.metadata.get(self.field)
-        return self.value in (map(str, given) if isinstance(given, list | tuple) else [str(given)])
+        return [str(value) for value in (given if isinstance(given, list | tuple) else [given]) if value is not None]
 
 
 def parse_choices(texts: Sequence[str]) -> tuple[MetricChoice, ...]:
@@ -60,6 +65,35 @@ def add_chosen_metrics(metrics: Sequence[Metric], choices: Sequence[str]) -> tup
     """Return the metrics with those that the tags choose."""
     chosen = [parse_metric(name) for choice in parse_choices(choices) for name in choice.metrics]
     return tuple(dict.fromkeys((*metrics, *chosen)))
+
+
+def explain_unused(choices: Sequence[MetricChoice], traces: Iterable[Trace]) -> Iterator[str]:
+    """Yield a message for each choice whose tag no trace has, with the values that there are.
+
+    >>> print(*explain_unused(parse_choices(["route=fag:refusal"]), [Trace(id="1", query="When?", route="faq")]))
+    no trace has route=fag, so its metrics were chosen for none. Values of route: faq.
+    """
+    values_by_field: dict[str, Counter[str]] = {choice.field: Counter() for choice in choices}
+    for trace in traces if choices else ():
+        for choice in {choice.field: choice for choice in choices}.values():
+            values_by_field[choice.field].update(choice.list_values(trace))
+    for choice in choices:
+        values = values_by_field[choice.field]
+        if choice.value not in values:
+            shown = ", ".join(value[:40] for value, _ in values.most_common(5)) or "none"
+            more = f" and {len(values) - 5:,} more" if len(values) > 5 else ""
+            yield (
+                f"no trace has {choice.field}={choice.value}, so its metrics were chosen for none. "
+                f"Values of {choice.field}: {shown}{more}."
+            )
+
+
+def select_judged(traces: Iterable[Trace], metrics: Sequence[Metric], choices: Sequence[str]) -> Iterator[Trace]:
+    """Yield the traces one of whose metrics reads a verdict."""
+    selected, parsed = add_chosen_metrics(metrics, choices), parse_choices(choices)
+    for trace in traces:
+        if any(metric.definition.verdicts for metric in _choose_metrics(selected, trace, parsed)[0]):
+            yield trace
 
 
 def score_chosen(
