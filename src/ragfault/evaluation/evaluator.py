@@ -185,7 +185,11 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
                 _index_traces(trace_source, survey, file_stamps, read_options) if executor_used is not None else None
             )
             run_job(EvaluationJob.create(partial, judge, selected), traces, index, executor_used, report_progress)
-        run = partial.finish(force=force, usage=get_usage(judge))
+        return _report_unused(partial.finish(force=force, usage=get_usage(judge)), tag_choices, on_notice)
+
+
+def _report_unused(run: Run, tag_choices: tuple[str, ...], on_notice: Callable[[str], None]) -> Run:
+    """Report the choices of metrics whose tag no trace of a run has, and return the run."""
     for line in explain_unused(parse_choices(tag_choices), run.traces() if tag_choices else ()):
         on_notice(line)
     return run
