@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragfault import evaluate
-from ragfault.analysis import analyze, compare, diagnose_run, pair_runs, suggest_remedies
+from ragfault.analysis import analyze, bisect, compare, diagnose_run, pair_runs, suggest_remedies
 from ragfault.errors import RunError, UnknownName
 from ragfault.evaluation import rescore
 from ragfault.gold_evidence import match_answer, measure_coverage
@@ -170,3 +170,27 @@ def test_an_unknown_use_of_gold_is_refused(tmp_path):
     """The names are apply and ignore."""
     with pytest.raises(UnknownName, match="apply"):
         evaluate([Trace(id="1", query="q")], tmp_path / "run", gold="aply")
+
+
+def test_a_fall_of_judged_relevance_is_no_fault_of_retrieval_where_gold_excludes_a_loss(tmp_path):
+    """A retriever that finds all gold chunks beside others than before did not break; without gold the data say so."""
+    query, chunk = "What does the ferry to the island cost in winter?", "The ferry to the island costs £{} in winter."
+    beside = ("In winter the ferry to the island runs twice a day.", "Bicycles are let at the bakery.")
+
+    def build(side: int, *, marked: bool) -> list[Trace]:
+        return [
+            Trace(
+                id=f"{n}",
+                query=query,
+                chunks=(Chunk(id=f"{n}", text=chunk.format(n)), Chunk(id=f"{side}-{n}", text=beside[side])),
+                answer=f"It costs £{n}.",
+                gold=Gold(chunks={f"{n}": 1}) if marked else None,
+            )
+            for n in range(200)
+        ]
+
+    for marked, verdict in ((True, "cannot tell"), (False, "fault")):
+        runs = [evaluate(build(side, marked=marked), tmp_path / f"{marked}-{side}", judge="lexical") for side in (0, 1)]
+        bisection = bisect(*runs)
+        assert bisection.verdict == verdict, bisection.sentence
+        assert ("exclude a loss" in bisection.sentence) == marked

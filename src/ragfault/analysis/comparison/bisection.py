@@ -422,6 +422,9 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
     if walk.undecided is not None:
         begin = f"{describe_change(walk.undecided)}, but the data cannot tell whether retrieval moved with it"
         return f"{begin}{_describe_other_chunks(walk)}."
+    if walk.denied_by_gold is not None:
+        begin = describe_change(walk.denied_by_gold)
+        return f"{begin}, but the gold metrics exclude a loss: the judge and what people marked disagree."
     least = [c for c in comparison.changes if c.detectable is not None and not excludes_drop(c)]
     if not least:
         few = any(change.n for change in comparison.changes)

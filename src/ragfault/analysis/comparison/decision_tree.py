@@ -131,9 +131,20 @@ class TreeWalk:
         return any(self.state_of(name) is not None for name in GOLD_METRICS)
 
     @property
+    def denied_by_gold(self) -> MetricChange | None:
+        """Return the drop of the judged relevance at equal depth where every gold metric excludes a loss.
+
+        A judge that compares words finds the chunks of one retriever more relevant than those of another that finds as
+        much of what people marked.
+        """
+        gold = [self.changes[name] for name in GOLD_METRICS if self.state_of(name) is not None]
+        judged = self.dropped(EQUAL_DEPTH)
+        return judged[0] if judged and gold and all(map(excludes_drop, gold)) else None
+
+    @property
     def retrieval_down(self) -> list[MetricChange]:
-        """Return the changes that show a fault of retrieval; the same chunks on every pair exclude one."""
-        if self.comparison.same_chunks == self.comparison.pairs:
+        """Return the changes that show a fault of retrieval; the same chunks on every pair, or gold, exclude one."""
+        if self.comparison.same_chunks == self.comparison.pairs or self.denied_by_gold is not None:
             return []
         changes = self.dropped(*GOLD_METRICS, EQUAL_DEPTH)
         if not changes and not self.has_gold and not self.dropped("factual_accuracy"):
@@ -210,6 +221,8 @@ class TreeWalk:
         """Record a branch whose metrics dropped although it does not match."""
         if branch.layer == "retrieval" and self.comparison.same_chunks == self.comparison.pairs:
             self._record(branch, "ruled out", f"{text}, but both runs retrieved the same chunks")
+        elif branch is BRANCHES[0] and self.denied_by_gold is not None:
+            self._record(branch, "cannot tell", f"{text}; gold shows no loss")
         elif branch.match is _match_overfetching and not self.more_chunks and not self.retrieval_down:
             self._record(branch, "cannot tell", f"{text}, but no more chunks are retrieved")
         else:
@@ -292,6 +305,8 @@ def _state_text(change: MetricChange) -> str:
 
 def _match_overfetching(walk: TreeWalk) -> list[MetricChange]:
     if walk.retrieval_down or walk.comparison.same_chunks == walk.comparison.pairs:
+        return []
+    if walk.denied_by_gold is not None and not walk.more_chunks:
         return []
     changes = walk.dropped("context_relevance") if walk.state_of(EQUAL_DEPTH) is not None else []
     return changes or (walk.dropped("chunk_utilization") if walk.more_chunks else [])
