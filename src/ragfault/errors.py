@@ -35,7 +35,7 @@ MAX_BAD_LINES_SHOWN = 20
 FLAGS_SHOWN: ContextVar[bool] = ContextVar("FLAGS_SHOWN", default=False)
 """Whether messages name the flags of the command line; else the parameters of Python. The command line sets it."""
 
-SWITCHES = ("anyway", "force", "skip-bad")
+SWITCHES = ("anyway", "batch-api", "force", "skip-bad")
 """Flags without a value that messages name."""
 _RENAMED = {
     "o": "out", "m": "metrics", "threshold": "thresholds", "human-labels": "labels", "ray": "address",

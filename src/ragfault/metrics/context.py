@@ -183,6 +183,7 @@ def context_entity_recall(trace: Trace, verdicts: Verdicts) -> MetricResult:
     in the chunks, matched exactly after normalisation: 1921 is not 2921, Austria is not Australia. In
     [0, 1]. Undefined with no item in the reference.
 
+    >>> from ragfault.records import Chunk
     >>> trace = Trace(id="1", query="q", chunks=(Chunk(id="a", text="It opened in 1921."),), reference="In 1921.")
     >>> context_entity_recall(trace, Verdicts(trace="1"))
     1.0
@@ -256,6 +257,7 @@ def redundancy(trace: Trace, verdicts: Verdicts, *, threshold: float = 0.8) -> M
     an earlier chunk. Chunks without text are left out. In [0, 1). Undefined when nothing was retrieved, or
     no text of it is recorded.
 
+    >>> from ragfault.records import Chunk
     >>> twice = (Chunk(id="a", text="Dogs must be on a lead."), Chunk(id="b", text="Dogs must be on a lead."))
     >>> redundancy(Trace(id="1", query="q", chunks=twice), Verdicts(trace="1"))
     0.5
