@@ -211,7 +211,7 @@ class Guard:
             if shift is not None:
                 withdrawn = shift.input
                 reason = "; ".join(
-                    filter(None, (reason, f"promise withdrawn: {withdrawn} differ from the calibration"))
+                    filter(None, (reason, f"promise withdrawn: the input {withdrawn} differs from the calibration"))
                 )
                 outcome = policy.withdrawn
                 if outcome == "block":

@@ -85,7 +85,9 @@ def render_replay_terminal(replay: GuardReplay, *, width: int | None = None, col
         build_text_table(RAIL_HEADINGS, [_list_rail_cells(rail) for rail in replay.rails]),
     ]
     if replay.withdrawn:
-        parts.append(Text(f"\nThe promise would have been withdrawn: {replay.withdrawn} is not as in the calibration"))
+        parts.append(
+            Text(f"\nThe promise would have been withdrawn: the input {replay.withdrawn} differs from the calibration")
+        )
     elif not replay.promised:
         parts.append(Text("\nWithout a certificate nothing is promised", style="dim"))
     if replay.tuned is not None:
