@@ -71,7 +71,7 @@ from ragfault.analysis.comparison.records import Bisection, BranchDecision, Comp
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
 from ragfault.analysis.comparison.stages.evidence import collect_evidence
 from ragfault.analysis.comparison.stages.paired_traces import read_pairs
-from ragfault.analysis.comparison.stages.ranking import rank_suspects
+from ragfault.analysis.comparison.stages.ranking import ORDER_ALONE, rank_suspects
 from ragfault.analysis.comparison.trade_offs import (
     REFUSED_METRICS,
     RIGHT_SHARE,
@@ -192,7 +192,7 @@ def _describe_faults(
     evidence = collect_evidence(read_pairs(paired, pair_mask)) if faults else ()
     for fault in faults:
         usual, others = STAGES_BY_BRANCH.get(fault.branch, ()), STAGES_BY_LAYER.get(fault.layer, ())
-        reordered = fault.branch == BRANCHES[0].name and any(e.name == "order" and e.strength == 1 for e in evidence)
+        reordered = fault.branch == BRANCHES[0].name and any(e.name == ORDER_ALONE for e in evidence)
         yield replace(
             fault,
             title="the same chunks stand in a worse order" if reordered else fault.title,

@@ -9,8 +9,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, TracePair, give, ramp
+from ragfault.analysis.comparison.stages.ranking import ORDER_ALONE
 from ragfault.records import Chunk, Trace
 
+ORDERED_SHARE = 0.98
+"""Share of the changed lists that differ in their order alone: of fewer, the others may be all that a metric lost."""
 MAX_LIKENESS = 200  # lists whose chunks are compared with each other
 
 
@@ -105,6 +108,7 @@ def _list_rules(traces: PairedTraces) -> Evidence:
     ordered = fmean(old == new for old, new in sets)
     text = f"on {ordered:.0%} of the {len(sets):,} pairs whose lists changed, the same chunks stand in another order"
     yield from give("order", ramp(ordered, 0.3, 0.9), text, "reranker")
+    yield from give(ORDER_ALONE, float(ordered >= ORDERED_SHARE), text, "reranker")
     before = fmean(len(old) for _, old, _ in lists.changed)
     after = fmean(len(new) for _, _, new in lists.changed)
     yield from _depth_rules(lists)

@@ -14,12 +14,14 @@ from ragfault.analysis.comparison.records import StageEvidence, Suspect
 
 MAX_SUSPECTS = 3
 NO_EVIDENCE = "no specific evidence on these pairs"
+ORDER_ALONE = "order alone"
+"""Name of the observation that lists changed in nothing but their order."""
 EXCLUDED_STAGES = {
-    "order": frozenset(
+    ORDER_ALONE: frozenset(
         ("chunker", "ingestion", "source documents", "index coverage", "filter", "top-k", "score threshold")
     )
 }
-"""Observation at full strength → stages that cannot have caused it: these change chunks and not their order alone."""
+"""Observation → stages that cannot have caused it: these change chunks and not their order alone."""
 
 
 class StageWeights(Struct, frozen=True):
@@ -67,7 +69,7 @@ def score_stages(
 ) -> dict[str, float]:
     """Score the usual stages of a fault and those of the others that any evidence speaks for; none that it excludes."""
     supported = {item.stage for item in evidence}
-    excluded = {stage for item in evidence if item.strength == 1 for stage in EXCLUDED_STAGES.get(item.name, ())}
+    excluded = {stage for item in evidence for stage in EXCLUDED_STAGES.get(item.name, ())}
     usual = [stage for stage in usual if stage not in excluded]
     others = [stage for stage in others if stage not in excluded]
     added = [stage for stage in others if stage not in usual and stage in supported]
