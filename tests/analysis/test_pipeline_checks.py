@@ -73,6 +73,17 @@ def test_a_few_errors_are_counted_and_not_called_a_fault(baseline: Run, tmp_path
     assert "Error on 3 of 120 pairs, on 0 before: no rise is shown." in bisection.sentence
 
 
+def test_a_few_errors_beside_a_fault_are_a_warning_and_not_in_its_sentence(baseline: Run, tmp_path: Path):
+    """The sentence of a fault is about the fault; what is not shown to rise stands in the warnings."""
+    changes = [fail] * 3 + [blank] * 45
+    pairs = [(change(trace), verdicts) for change, (trace, verdicts) in zip(changes, system(N, 1), strict=False)]
+    new = evaluate_system(tmp_path / "new", [*pairs, *system(N, 1)[len(pairs) :]])
+    bisection = bisect(baseline, new, margin=0.3)
+    assert bisection.faults
+    assert "no rise is shown" not in bisection.sentence
+    assert "error on 3 of 120 pairs, on 0 before: no rise is shown" in bisection.comparison.warnings
+
+
 def test_fewer_errors_are_no_fault(baseline: Run, tmp_path: Path):
     """A pipeline that fails less often than before is at no fault."""
     bisection = bisect(alter(tmp_path / "old", fail, 48), baseline, margin=0.3)

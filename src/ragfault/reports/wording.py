@@ -375,15 +375,18 @@ def describe_pairing(comparison: Comparison) -> list[str]:
     return [paired, *(alone if all_baseline else []), *same]
 
 
-def list_warnings(comparison: Comparison) -> list[str]:
-    """List what keeps two runs from being fully comparable: mismatches with the metrics left out, then warnings."""
+def list_warnings(comparison: Comparison, sentence: str = "") -> list[str]:
+    """List what keeps two runs from being fully comparable: mismatches with the metrics left out, then warnings.
+
+    What `sentence`, shown above them, states already is left out.
+    """
     texts = []
     for mismatch in comparison.mismatches:
         names = [clean_text(name) for name in mismatch.left_out]
         more = f" and {len(names) - 4} more" if len(names) > 4 else ""
         left_out = f" (left out there: {', '.join(names[:4])}{more})" if names else ""
         texts.append(f"{mismatch.sentence}{left_out}")
-    return [*texts, *comparison.warnings]
+    return [text for text in (*texts, *comparison.warnings) if text[1:] not in sentence]
 
 
 def describe_test_terms(comparison: Comparison) -> str:

@@ -247,7 +247,8 @@ def _decide_verdict(
     same = None if blocked else describe_same_answers(full)
     asides += [] if same is None else [same]
     asides += [] if faults else describe_unconfirmed_defects(full.changes, full.alpha)
-    counts = "".join(f" {text[0].upper()}{text[1:]}." for text in (*asides, *describe_unshown_rises(full, ["error"])))
+    asides += [] if faults else describe_unshown_rises(full, ["error"])
+    counts = "".join(f" {text[0].upper()}{text[1:]}." for text in asides)
     if faults and _is_fact(faults[0]):
         also = "; ".join(describe_fault_fact(fault) if _is_fact(fault) else fault.title for fault in faults[1:])
         return "fault", f"{describe_fault_fact(faults[0])}.{f' Also: {also}.' if also else ''}{counts}"

@@ -86,7 +86,7 @@ def _build_bisection(bisection: Bisection, width: int) -> list[RenderableType]:
         _build_verdict(bisection),
         build_line((f"{names}: {'; '.join(describe_pairing(comparison))}", "dim")),
     ]
-    parts += build_warnings(comparison)
+    parts += build_warnings(comparison, summarize_verdict(bisection))
     for fault in bisection.faults:
         parts += _build_fault(fault)
     if bisection.segments:
@@ -224,7 +224,7 @@ def _build_markdown_section(bisection: Bisection) -> list[str]:
     comparison = bisection.comparison
     names = f"{clip_text(comparison.baseline, 60)} → {clip_text(comparison.candidate, 60)}"
     lines = [md.escape_markdown(f"{names}: {'; '.join(describe_pairing(comparison))}."), ""]
-    lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in list_warnings(comparison)]
+    lines += [f"> ⚠️ {md.escape_markdown(text)}\n" for text in list_warnings(comparison, summarize_verdict(bisection))]
     for fault in bisection.faults:
         lines += _build_markdown_fault(fault)
     if bisection.segments:

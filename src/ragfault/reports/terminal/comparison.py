@@ -71,9 +71,9 @@ def render_comparison_terminal(
     return render_rich(parts, width=width, color=color)
 
 
-def build_warnings(comparison: Comparison) -> list[RenderableType]:
-    """Build what keeps the runs from being fully comparable."""
-    return [build_line(("warning: ", "yellow"), clean_text(text)) for text in list_warnings(comparison)]
+def build_warnings(comparison: Comparison, sentence: str = "") -> list[RenderableType]:
+    """Build what keeps the runs from being fully comparable and `sentence` does not state."""
+    return [build_line(("warning: ", "yellow"), clean_text(text)) for text in list_warnings(comparison, sentence)]
 
 
 def build_change_table(changes: Sequence[MetricChange], width: int) -> Table:
