@@ -41,6 +41,8 @@ SEGMENT_PAIRS, ROUTES = 500, 8
 FIGURE = re.compile(r"(?<![\d.,])\d+")  # the whole part of a number
 AMOUNT = re.compile(r"£?\d[\d.,:]*\d|\d")
 
+NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
+
 WORD = re.compile(r"[^\W\d_]{2,}")
 WORDINGS = (
     ("must", "has to"), ("may", "can"), ("each", "every"), ("pays", "is charged"), ("before", "ahead of"),
@@ -259,6 +261,11 @@ def drop_punctuation(trace: Trace) -> Trace:
     return replace(trace, answer=trace.answer and re.sub(r"[^\w\s]", "", trace.answer))
 
 
+def redact_answer(trace: Trace) -> Trace:
+    """Redact the names and figures of an answer."""
+    return replace(trace, answer=trace.answer and NAME.sub("[NAME]", AMOUNT.sub("[NUMBER]", trace.answer)))
+
+
 def misread_chunks(trace: Trace) -> Trace:
     """Read the UTF-8 of chunk texts as Latin-1; quotes stay as they are."""
     return change_chunks(trace, lambda chunk: replace(chunk, text=chunk.text.encode().decode("latin-1")))
@@ -385,15 +392,15 @@ SITUATIONS = {
     "answers translated": Situation(
         change=among(0.4, translate), exits=(3,), words="answers of the candidate are in another language"
     ),
-    "a notice added": Situation(change=add_notice, exits=(3,), words="answers of the candidate hold a notice on"),
+    "a notice added": Situation(change=add_notice, exits=(3,), words="answers of the candidate repeat a text on"),
     "a notice, and answers invent": Situation(
         change=in_turn(among(0.4, add_invention), add_notice), exits=(1,), words="less grounded in the chunks"
     ),
-    "a footer that differs": Situation(change=add_footer, exits=(3,), words="hold a notice on"),
+    "a footer that differs": Situation(change=add_footer, exits=(3,), words="repeat a text on"),
     "a footer, and answers invent": Situation(
         change=in_turn(among(0.4, add_invention), add_footer), exits=(1,), words="less grounded in the chunks"
     ),
-    "a greeting": Situation(change=add_greeting, exits=(3,), words="hold a notice on"),
+    "a greeting": Situation(change=add_greeting, exits=(3,), words="repeat a text on"),
     "a greeting, and answers invent": Situation(
         change=in_turn(among(0.4, add_invention), add_greeting), exits=(1,), words="less grounded in the chunks"
     ),
@@ -402,6 +409,17 @@ SITUATIONS = {
         change=lambda trace: replace(trace, answer=trace.answer and quote(trace.answer)),
         exits=(3,),
         words="are URL-encoded on",
+    ),
+    "URL-encoded answers, and they invent": Situation(
+        change=lambda trace: replace(
+            trace, answer=trace.answer and quote(among(0.4, add_invention)(trace).answer or "")
+        ),
+        exits=(3,),
+        words="answers say other words as well",
+    ),
+    "answers redacted": Situation(change=redact_answer, exits=(3,), words="answers of the candidate are masked on"),
+    "an invention everywhere": Situation(
+        change=add_invention, exits=(1, 3), words="if it is a false claim, generation broke"
     ),
     "chunk texts in Latin-1": Situation(change=misread_chunks, exits=(3,), words="hold damaged characters on"),
     "a prefix to cited ids": Situation(change=prefix_citations, exits=(3,), words="a prefix to the id, not by id, on"),

@@ -78,6 +78,7 @@ RECORDS = {
             chunks=tuple(replace(c, text=re.sub(r"\d", "*", c.text)) for c in t.chunks),
         )
     ),
+    "masked answers": change(lambda trace: replace(trace, answer=re.sub(r"\d", "*", trace.answer))),
     "another language": change(lambda t: replace(t, answer=re.sub(r"[A-Za-z]+", lambda m: m[0][::-1], t.answer))),
     "other chunks read": change(lambda trace: replace(reworded(trace), chunks=trace.chunks[1:])),
 }
@@ -94,7 +95,6 @@ HAPPENED = {
         )
     ),
     "one phrase": change(lambda trace: replace(trace, answer="Unable to answer based on given passages.")),
-    "masked answers": change(lambda trace: replace(trace, answer=re.sub(r"\d", "*", trace.answer))),
     "another wording": change(lambda trace: replace(trace, answer=trace.answer.replace("sunrise", "dawn"))),
 }
 
@@ -121,8 +121,8 @@ def test_a_record_that_differs_is_a_mismatch_and_never_a_fault(name: str, run):
 def test_what_happened_is_no_mismatch(name: str, run):
     """Answers of fewer words, from other chunks, without chunks or in another wording are compared as they are.
 
-    So are answers that name what was not retrieved or mask what the chunks show, and the chunks of a copy of the traces
-    in which no answer was written again.
+    So are answers that name what was not retrieved, and the chunks of a copy of the traces in which no answer was
+    written again.
     """
     result = bisect(pair_runs(run("baseline", BASELINE), run("candidate", HAPPENED[name])))
     assert not result.comparison.mismatches
@@ -209,7 +209,7 @@ def test_a_footer_is_no_fault_and_hides_none(run):
         for name, modify in (("signed", signed), ("both", lambda t: signed(invented(t))), ("invented", invented))
     )
     assert alone.verdict == "cannot tell"
-    assert "hold a notice on 100 % of pairs" in alone.sentence
+    assert "repeat a text on 100 % of pairs" in alone.sentence
     assert both.verdict == plain.verdict == "fault"
     assert both.faults[0].evidence[0].difference.mean == plain.faults[0].evidence[0].difference.mean
 
@@ -238,7 +238,7 @@ def test_a_greeting_hides_no_fault_of_two_in_five_answers(broken: Callable[[Trac
         for name, modify in (("spoiled", spoiled), ("greeted", lambda t: greeted(spoiled(t))))
     )
     [before], [after] = ([c for c in r.comparison.changes if c.metric == "groundedness"] for r in (plain, both))
-    assert "hold a notice on 100 % of pairs" in both.sentence
+    assert "repeat a text on 100 % of pairs" in both.sentence
     assert before.difference.mean == after.difference.mean
 
 
@@ -284,3 +284,53 @@ def test_another_form_of_texts_is_named_and_no_fault(modify: Callable[[Trace], T
     result = bisect(pair_runs(run("baseline", BASELINE), run("formed", change(modify))))
     assert result.verdict == "cannot tell"
     assert words in result.sentence
+
+
+def _mask_towns(trace: Trace) -> Trace:
+    return replace(trace, answer=re.sub("|".join(rf"{town}\w+" for town in TOWNS), "[NAME]", trace.answer))
+
+
+def test_masked_answers_are_named_and_no_fault(run):
+    """Names that one side masks in its answers are said, and neither side is blamed for them, in either direction."""
+    sides = run("plain", BASELINE), run("masked", change(_mask_towns))
+    for pair, name in ((sides, "candidate"), (sides[::-1], "baseline")):
+        result = bisect(pair_runs(*pair))
+        assert result.verdict == "cannot tell"
+        assert f'answers of the {name} are masked on 100 % of pairs ("[NAME]"), 60 of them the same' in result.sentence
+
+
+def test_masks_that_follow_no_rule_are_compared(run):
+    """Where the words that one answer masks stand in another, masks are what the model wrote."""
+
+    def masked(trace: Trace) -> Trace:
+        half = int(trace.id) % 2
+        return replace(trace, answer=re.sub("ferry|sunrise|passengers", "[NAME]", trace.answer)) if half else trace
+
+    result = bisect(pair_runs(run("plain", BASELINE), run("now-and-then", change(masked))))
+    assert not result.comparison.mismatches
+
+
+def test_a_fault_beside_masked_answers_is_named(run):
+    """Where half of the answers are masked, inventions in the others are a fault."""
+
+    def spoiled(trace: Trace) -> Trace:
+        if int(trace.id) % 2:
+            return _mask_towns(trace)
+        return replace(trace, answer=f"Captains sell {TOWNS[int(trace.id) % 7]} kites to tourists before storms.")
+
+    result = bisect(pair_runs(run("plain", BASELINE), run("spoiled", change(spoiled))))
+    assert result.verdict == "fault"
+    assert "are masked on 50 %" in result.sentence
+
+
+@pytest.mark.parametrize("form", [quote, lambda text: re.sub(r"[^\w\s]", "", text)], ids=["escapes", "punctuation"])
+def test_answers_of_another_form_that_say_other_words_are_counted(form: Callable[[str], str], run):
+    """Of answers in another form the sentence says how many differ in their words, and what to do."""
+
+    def spoiled(trace: Trace) -> Trace:
+        extra = " Captains sell kites to tourists before storms." if int(trace.id) % 3 == 0 else ""
+        return replace(trace, answer=form(trace.answer + extra))
+
+    result = bisect(pair_runs(run("plain", BASELINE), run("spoiled", change(spoiled))))
+    assert result.verdict == "cannot tell"
+    assert "20 of these 60 answers say other words as well, which is not judged" in result.sentence

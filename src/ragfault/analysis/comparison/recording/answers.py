@@ -43,6 +43,10 @@ CURRENCY_NAMES = str.maketrans({"£": "gbp", "€": "eur", "$": "usd", "¥": "jp
 SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
 SOURCE_MARK = re.compile(r"^\s*(?:[-*•]\s+)?(?:[^\W\d_]+:\s+)?(?:[\[(]?\d{1,3}[\]).:]\s*)?")
 SOURCE_HEADING = re.compile(r"^\W*[^\W\d_]+(?: [^\W\d_]+)?\W*:?\W*$")
+MASK_PATTERN = re.compile(r"[*#█•]+|X{3,}|[\[<(](?:[A-Z_ ]{3,}(?:[_ ]?\d+)?|(?i:redacted|masked|removed))[\]>)]")
+RULE_SHARE = 0.8  # of the occurrences of what is masked somewhere; a recogniser of names overlooks some
+MAX_RULE_WORDS = 300
+MAX_MASKED = 60  # characters that one mask stands for
 ESCAPE_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}")
 PUNCTUATION_PATTERN = re.compile(r"[.,;:!?]")
 
@@ -80,11 +84,11 @@ def letters_of(text: str) -> str:
 
 def find_answer_mismatches(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find the pairs whose answers one side clips, writes in another form or language, or puts a notice around."""
-    in_form = _find_encoded(pairs, size) or _find_markup(pairs, size)
+    in_form = _find_other_form(runs, pairs, size)
     return [
         *_find_cut_answers(pairs, size),
         *_find_other_language(runs, pairs, size),
-        *(in_form or _find_added_notices(pairs, size)),
+        *(in_form or _find_added_notices(runs, pairs, size)),
     ]
 
 
@@ -178,7 +182,7 @@ def _find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], siz
     return []
 
 
-def _find_added_notices(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+def _find_added_notices(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find the side whose answers hold a notice beside most of what the other side's answers say.
 
     What is neither the notice nor about the answer as a whole is compared without it, unless the rest is in another
@@ -201,13 +205,13 @@ def _find_added_notices(pairs: Sequence[AnswerPair], size: int) -> list[LocatedM
         quotes = [pair.answers[side][start:end] for pair in pairs for start, end in noted.get(pair.place, ())]
         varied = len(set(quotes)) > max(map(len, noted.values()))
         text = (
-            f"answers of the {name} hold a notice on {{share}} of pairs, the same"
-            f"{' but for names, numbers or a few wordings' if varied else ''} ({clip_notice(max(quotes, key=len))}), "
-            "which is not judged, true or false"
+            f"answers of the {name} repeat a text on {{share}} of pairs, the same"
+            f"{' but for names, numbers or a few wordings' if varied else ''} ({clip_notice(max(quotes, key=len))}): "
+            "a notice or a claim, which is not judged; if it is a false claim, generation broke"
         )
         left_out = {FULL_ANSWER: mask}
         notice = LocatedMismatch(kind="texts", text=text, pairs=mask, left_out=left_out, side=side, stretches=noted)
-        return [notice, *_find_markup(rests, size)]
+        return [notice, *(_find_markup(rests, size) or _find_masked(runs, rests, size))]
     return []
 
 
@@ -261,13 +265,20 @@ def _is_in_other_language(pair: AnswerPair, side: int) -> bool:
     return sum(word not in known for word in words) >= UNKNOWN_SHARE * len(words)
 
 
+def _find_other_form(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side whose answers are encoded, in markup, without punctuation or masked."""
+    return _find_encoded(pairs, size) or _find_markup(pairs, size) or _find_masked(runs, pairs, size)
+
+
 def _find_encoded(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find the side whose answers are URL-encoded, where the other's are not."""
     for side, name in ((1, "candidate"), (0, "baseline")):
         encoded = [pair.place for pair in pairs if _is_url_encoded(pair.answers[side])]
         if len(encoded) >= max(LEAST_PAIRS, MARKUP_SHARE * size):
-            mask = mark_places([pair.place for pair in pairs if pair.wrapped[0] != pair.wrapped[1]], size)
+            other_form = [pair for pair in pairs if pair.wrapped[0] != pair.wrapped[1]]
+            mask = mark_places([pair.place for pair in other_form], size)
             text = f"answers of the {name} are URL-encoded on {{share}} of pairs, in the record or before it"
+            text += _describe_other_words(other_form)
             return (
                 [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})] if mask.any() else []
             )
@@ -284,6 +295,77 @@ def _is_url_encoded(answer: str) -> bool:
     return bool(text) and not re.search(r"\s", text) and (bool(ESCAPE_PATTERN.search(text)) or text.count("+") > 1)
 
 
+def _describe_other_words(pairs: Sequence[AnswerPair]) -> str:
+    """Describe how many of the answers in another form say other words as well; empty where none does."""
+    other = sum(not pair.is_same for pair in pairs)
+    if not other:
+        return ""
+    return (
+        f"; {other:,} of these {len(pairs):,} answers say other words as well, which is not judged: record them in one "
+        "form and evaluate again"
+    )
+
+
+def _find_masked(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the side whose answers are the other's with masks, such as [NAME], in place of words.
+
+    A rule masks words wherever they stand; a model that writes masks does so now and then. Where a rule is seen, no
+    answer with more masks than the other side's is compared with it.
+    """
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        masked = {pair: _list_masked(pair, side) for pair in pairs}
+        words = Counter(word for pair_words in masked.values() for word in pair_words)
+        alike = sum(map(bool, masked.values()))
+        if alike < max(LEAST_PAIRS, CUT_SHARE * size) or not _masks_by_rule(runs[side], words):
+            continue
+        marks = [[len(MASK_PATTERN.findall(pair.answers[at])) for at in (side, 1 - side)] for pair in pairs]
+        mask = mark_places([pair.place for pair, count in zip(pairs, marks, strict=True) if count[0] > count[1]], size)
+        shown = Counter(mark[0] for pair in pairs for mark in MASK_PATTERN.finditer(pair.answers[side]))
+        text = (
+            f"answers of the {name} are masked on {{share}} of pairs ({clip_notice(shown.most_common(1)[0][0])}), "
+            f"{alike:,} of them the same otherwise: in the record, or before it, which would be a fault of generation"
+        )
+        return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+    return []
+
+
+def _list_masked(pair: AnswerPair, side: int) -> list[str]:
+    """Return what the answer of one side masks of the other's; nothing where its chunks are masked as well."""
+    words = find_masked(pair.answers[side], pair.answers[1 - side])
+    chunks = zip(pair.chunks[side], pair.chunks[1 - side], strict=False)
+    return [] if words and any(find_masked(*texts) for texts in chunks) else words
+
+
+def _masks_by_rule(run: Run, words: Counter[str]) -> bool:
+    """Return whether hardly any of the words that some answers mask stand in others; the most frequent show it."""
+    frequent = dict(words.most_common(MAX_RULE_WORDS))
+    names = "|".join(map(re.escape, sorted(frequent, key=len, reverse=True)))
+    pattern, masked = re.compile(rf"(?<!\w)(?:{names})(?!\w)"), sum(frequent.values())
+    answers = run.to_arrow("traces", ["answer"])["answer"].to_pylist()
+    shown = sum(len(pattern.findall(normalize_space(answer))) for answer in answers if answer)
+    return masked >= RULE_SHARE * (masked + shown)
+
+
+def find_masked(text: str, other: str) -> list[str]:
+    """Return what a text masks of the other one; nothing where it is not the other one otherwise.
+
+    >>> find_masked("Call ** ** from [NAME].", "Call 12 34 from Ada.")
+    ['12', '34', 'Ada']
+    """
+    parts, rest = MASK_PATTERN.split(normalize_space(text)), normalize_space(other)
+    if len(parts) < 2 or not rest.startswith(parts[0]) or normalize_space(text) in rest:
+        return []
+    rest, masked = rest[len(parts[0]) :], []
+    for part in parts[1:-1]:
+        at = rest.find(part, 1, MAX_MASKED + len(part))
+        if at < 0:
+            return []
+        masked.append(rest[:at])
+        rest = rest[at + len(part) :]
+    size = len(rest) - len(parts[-1])
+    return [*masked, rest[:size]] if 0 < size <= MAX_MASKED and rest.endswith(parts[-1]) else []
+
+
 def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find answers that are the same but for markup: tags, JSON, reasoning, bullets, emphasis, case, sources, marks.
 
@@ -295,9 +377,9 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
         return []
     bare = [sum(pair.unpunctuated[side] > pair.unpunctuated[1 - side] for pair in same) for side in (0, 1)]
     side = int(bare[1] >= bare[0])
-    other_form = [pair.place for pair in pairs if pair.wrapped[0] != pair.wrapped[1]]
+    other_form = [pair for pair in pairs if pair.wrapped[0] != pair.wrapped[1]]
     if 2 * bare[side] > len(same):
-        other_form += [pair.place for pair in pairs if pair.unpunctuated[side] > pair.unpunctuated[1 - side]]
+        other_form += [pair for pair in pairs if pair.unpunctuated[side] > pair.unpunctuated[1 - side]]
         name = ("baseline", "candidate")[side]
         text = f"answers of the {name} hold no punctuation on {{share}} of pairs, most of them the same words"
     else:
@@ -306,7 +388,9 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
             "emphasis, letter case, quotation marks, a final full stop, separators in numbers, currency symbols or a "
             "list of sources around the same words"
         )
-    mask = mark_places([*(pair.place for pair in same), *other_form], size)
+    concerned = {pair.place: pair for pair in (*same, *other_form)}
+    mask = mark_places([*concerned], size)
+    text += _describe_other_words([*concerned.values()])
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
 
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ragfault.analysis.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, MAX_TEXTS, LocatedMismatch
-from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, load_texts, normalize_space
+from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, load_texts
 from ragfault.analysis.comparison.recording.answers import (
     CUT_SHARE,
     LEAST_PAIRS,
     LEAST_WORDS,
     MARKUP_SHARE,
+    MASK_PATTERN,
     PUNCTUATION_PATTERN,
     AnswerPair,
     cover_words,
+    find_masked,
     letters_of,
     mark_places,
 )
@@ -38,10 +39,8 @@ LEAST_OTHER_FIRST = 15  # fewer pairs with another first chunk, or without, show
 SAME_ANSWER_SHARE = 0.6  # of the answers where another chunk is first are the same
 SAME_ANSWER_LOSS = 0.1  # by so much at most their share is smaller than elsewhere
 MASKED_SHARE = 0.9  # of the chunk texts that differ under one id
-MAX_MASKED = 60  # characters that one mask stands for
 SORTED_SHARES = (0.98, 0.5)  # of the lists of the side in the order of ids, at least; of the other side, at most
 LEAST_SORTED = 3  # a list of two is in the order of its ids by chance
-MASK_PATTERN = re.compile(r"[*#█•]+|X{3,}|[\[<(][A-Z_ ]{3,}[\]>)]")
 LEAST_NAME = 3  # characters; a shorter name may stand within another by chance
 
 
@@ -199,25 +198,6 @@ def _find_altered_texts(
     return []
 
 
-def _is_masked(text: str, other: str) -> bool:
-    """Return whether a text is the other one with masks in place of some characters.
-
-    >>> _is_masked("Call ** ** from [NAME].", "Call 12 34 from Ada.")
-    True
-    """
-    parts = MASK_PATTERN.split(normalize_space(text))
-    rest = normalize_space(other)
-    if len(parts) < 2 or not rest.startswith(parts[0]) or normalize_space(text) in rest:
-        return False
-    rest = rest[len(parts[0]) :]
-    for part in parts[1:-1]:
-        at = rest.find(part, 1, MAX_MASKED + len(part))
-        if at < 0:
-            return False
-        rest = rest[at + len(part) :]
-    return 0 < len(rest) - len(parts[-1]) <= MAX_MASKED and rest.endswith(parts[-1])
-
-
 def _is_unpunctuated(text: str, other: str) -> bool:
     """Return whether a text is the other one without any punctuation, in any letter case.
 
@@ -232,7 +212,7 @@ def _is_unpunctuated(text: str, other: str) -> bool:
 
 
 ALTERATIONS: tuple[tuple[Callable[[str, str], bool], str], ...] = (
-    (_is_masked, "are masked"),
+    (lambda text, other: bool(find_masked(text, other)), "are masked"),
     (_is_unpunctuated, "hold no punctuation"),
 )
 """Whether a text is another one altered, and what to call it."""
