@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragfault.judges.llm.model_exchange import VoteResult, merge_votes, request_with_repair
-from ragfault.judges.llm.prompts.untrusted_text import parse_fences
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import build_question_request, grade_passages, score_questions
 from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall
-from scripted import PROMPTS, Failing, Scripted, complete_reply, saying
+from scripted import PROMPTS, Failing, Scripted, complete_reply, parse_fences, saying
 
 
 def same(first: str, second: str) -> float:

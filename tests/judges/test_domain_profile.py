@@ -16,7 +16,7 @@ from ragfault.io import read_traces
 from ragfault.io.datasets import write_handbook
 from ragfault.judges import load_judge
 from ragfault.judges.assembly import grade_relevance
-from ragfault.judges.domain.identifiers import align_spelling, explain_claim_conflict, explain_query_conflict
+from ragfault.judges.domain.identifiers import align_spelling, detect_conflict, explain_query_conflict
 from ragfault.judges.domain.mentions import FORM_PARSERS, extract_mentions
 from ragfault.judges.domain.profile import (
     IDENTIFIER_FORMS,
@@ -164,8 +164,8 @@ def test_query_conflicts(profile: str, query: str, text: str, agrees: bool) -> N
 @pytest.mark.parametrize(("profile", "claim", "text", "agrees"), cases(CLAIM_CASES))
 def test_claim_conflicts(profile: str, claim: str, text: str, agrees: bool) -> None:
     """A claim is refused where it names another thing than the passage, and only there."""
-    reason = explain_claim_conflict(load_profile(profile), claim, text)
-    assert (reason is None) == agrees, reason
+    conflict = detect_conflict(load_profile(profile), claim, [text])
+    assert (conflict is None) == agrees, conflict
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -173,7 +173,7 @@ def test_claim_conflicts(profile: str, claim: str, text: str, agrees: bool) -> N
 def test_nothing_asked(profile: str, text: str) -> None:
     """A query and a claim without identifiers are untouched, whatever the passage holds."""
     assert explain_query_conflict(load_profile(profile), "Who is there, and why?", text) is None
-    assert explain_claim_conflict(load_profile(profile), "They are there by right.", text) is None
+    assert detect_conflict(load_profile(profile), "They are there by right.", [text]) is None
 
 
 NAMED = {
@@ -193,7 +193,7 @@ def test_texts_with_all_identifiers_agree(data: st.DataObject, profile: str) -> 
     content = data.draw(st.permutations(list(dict.fromkeys(asked + others))))
     text = "; ".join(f"It speaks about {item}" for item in content) + "."
     assert explain_query_conflict(load_profile(profile), f"What about {' and '.join(asked)}?", text) is None
-    assert explain_claim_conflict(load_profile(profile), f"It is about {asked[0]}.", text) is None
+    assert detect_conflict(load_profile(profile), f"It is about {asked[0]}.", [text]) is None
 
 
 @pytest.mark.parametrize("profile", DOMAINS)
@@ -202,7 +202,7 @@ def test_mentions_are_extracted(profile: str, at: int) -> None:
     """Each of these identifiers is found, and agrees with itself."""
     text = f"It is about {NAMED[profile][at]}."
     assert extract_mentions(load_profile(profile), text)
-    assert explain_claim_conflict(load_profile(profile), text, text) is None
+    assert detect_conflict(load_profile(profile), text, [text]) is None
 
 
 # --- over a judge ----------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ from ragfault.judges.llm.prompts.request_plan import (
     pack_groups,
     split_text,
 )
-from ragfault.judges.llm.prompts.untrusted_text import FencedText, parse_fences
+from ragfault.judges.llm.prompts.untrusted_text import FencedText
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.reply_cache import ModelCall
 from ragfault.records import Chunk, Trace
-from scripted import PROMPTS, TRACE, Scripted, complete_reply, judge, requested_ids
+from scripted import PROMPTS, TRACE, Scripted, complete_reply, judge, parse_fences, requested_ids
 
 WORDS = "harbour pier ferry noon ticket sailor gull winter concrete"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ragfault.judges.domain.profile import load_profile
 from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
-from ragfault.judges.llm.prompts.untrusted_text import parse_fences
+from ragfault.judges.llm.prompts.untrusted_text import MARK_DIGITS, FencedText
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import judge_trace
 from ragfault.judges.llm.transport.reply_cache import ModelCall, ModelCaller, ModelReply
@@ -39,6 +39,17 @@ FREE: dict[str, Any] = {
     "questions": ["Who?", "What?", "When?"],
     "noncommittal": False,
 }
+
+
+def parse_fences(message: str) -> list[FencedText]:
+    """Return the fenced texts of a message, by the mark of its first opening line."""
+    first = re.search(rf"^<<([0-9a-f]{{{MARK_DIGITS}}}) ", message, re.MULTILINE)
+    if first is None:
+        return []
+    mark = first.group(1)
+    name = r"[a-z][a-z0-9.]*(?: (?:part \d+ of \d+))?"
+    fence = re.compile(rf"^<<{mark} ({name})>>\n(.*?)\n<</{mark} \1>>$", re.DOTALL | re.MULTILINE)
+    return [FencedText(match.group(1), match.group(2)) for match in fence.finditer(message)]
 
 
 def requested_ids(call: ModelCall) -> dict[str, list[str]]:

@@ -20,7 +20,7 @@ from ragfault.guard.decisions import SEVERITIES, DecisionSink, GuardDecision, em
 from ragfault.guard.policy import GROUNDEDNESS, GuardPolicy, RailSettings, load_policy
 from ragfault.guard.rails import Outcome, Rail, RailCheck, RailResult, Stage, StageDecision, run_stage, run_sync
 from ragfault.guard.scanners import SCANNERS, Scanner, make_scanner
-from ragfault.guard.traffic import TrafficShift, TrafficWatcher, describe_inputs, rank_answer
+from ragfault.guard.traffic import TrafficWatcher, describe_inputs, rank_answer
 from ragfault.judges import DEFAULT_JUDGE, load_judge
 from ragfault.judges.answer_edits import SENTENCE_END, cut_unsupported
 from ragfault.judges.assembly import observe_traces
@@ -75,11 +75,6 @@ class Guard:
             part = self.certificate.get_route(route)
             return part.threshold if part else None
         return OWN_THRESHOLD if self.policy.threshold is None else self.policy.threshold
-
-    def get_shift(self, route: str | None) -> TrafficShift | None:
-        """Return the shift of traffic for which the promise on a route was withdrawn, if any."""
-        watcher = self._get_watcher(route)
-        return watcher.shift if watcher else None
 
     def decide(self, trace: Trace) -> GuardDecision:
         """Decide on a complete trace; also within a running event loop."""

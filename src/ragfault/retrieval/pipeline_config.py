@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -19,7 +18,12 @@ from ragfault.retrieval.answers.registry import check_answer_check, make_answer_
 from ragfault.retrieval.chunking import load_chunker
 from ragfault.retrieval.embedders import load_embedder
 from ragfault.retrieval.generation.answering import answer_trace
-from ragfault.retrieval.generation.settings import GeneratorConfig, format_generator_table, parse_generator_config
+from ragfault.retrieval.generation.settings import (
+    GeneratorConfig,
+    format_generator_table,
+    format_toml,
+    parse_generator_config,
+)
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.pipeline import Pipeline
 from ragfault.retrieval.stage_registry import STAGE_KINDS, StageKind, check_stage, get_stage_kind, make_stage
@@ -136,24 +140,19 @@ def format_pipeline_config(config: PipelineConfig, comment: str = "") -> str:
     select = "top(10)"
     """
     lines = [f"# {line}".rstrip() for line in comment.splitlines()]
-    lines += ["[index]", f"chunker = {_quote_toml(config.chunker)}", f"embedder = {_quote_toml(config.embedder)}"]
+    lines += ["[index]", f"chunker = {format_toml(config.chunker)}", f"embedder = {format_toml(config.embedder)}"]
     lines += ["", "[stages]"]
-    lines += [f"{_format_key(name)} = {_quote_toml(text)}" for name, text in config.stages.items()]
+    lines += [f"{_format_key(name)} = {format_toml(text)}" for name, text in config.stages.items()]
     if config.generator is not None:
         lines += ["", *format_generator_table(config.generator)]
     if config.checks:
         lines += ["", "[checks]"]
-        lines += [f"{_format_key(name)} = {_quote_toml(text)}" for name, text in config.checks.items()]
+        lines += [f"{_format_key(name)} = {format_toml(text)}" for name, text in config.checks.items()]
     return "\n".join(lines) + "\n"
 
 
-def _quote_toml(text: str) -> str:
-    """Return a TOML basic string: JSON's, whose escapes TOML shares."""
-    return msgspec.json.encode(text).decode().replace("\x7f", "\\u007F")
-
-
 def _format_key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _quote_toml(name)
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else format_toml(name)
 
 
 def load_config_embedder(config: PipelineConfig) -> Any:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ragfault.retrieval.pipeline_config import NO_EMBEDDER, PipelineConfig
 from ragfault.text.number_format import format_p_value
-from ragfault.tuning.results import Gain, describe_cost, format_gain
+from ragfault.tuning.results import Gain, capitalize, describe_cost, format_gain
 
 BEST_SCORING = "the best-scoring pipeline"
 NEEDED_STEPS = "the best-scoring pipeline without the steps that show no gain"
@@ -77,17 +77,13 @@ def recommend_pipeline(
         reasons.append(_describe_no_gain(by_pair[eligible[-1], current], metric))
     for name in candidates[: list(candidates).index(current)]:
         if name in excluded:
-            reasons.append(_capitalize(f"{name} {excluded[name]}."))
+            reasons.append(capitalize(f"{name} {excluded[name]}."))
     return Recommendation(current, " ".join(reasons) or "The search chose nothing else.")
-
-
-def _capitalize(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _describe_no_gain(gain: Gain, metric: str) -> str:
     """Describe the gain of a candidate that takes no place."""
-    subject = _capitalize(gain.component)
+    subject = capitalize(gain.component)
     if gain.verdict == "loses":
         return f"{subject} loses {_describe_figures(gain, metric)}{_describe_price(gain)}."
     return f"{subject} showed no gain: {_describe_figures(gain, metric)}{_describe_price(gain)}."

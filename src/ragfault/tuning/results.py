@@ -206,12 +206,12 @@ def summarize_tuning(result: TuningResult) -> tuple[str, ...]:
         verb = {"gains": "gains", "loses": "LOSES", "no gain shown": "shows no gain:"}[gain.verdict]
         paid = describe_cost(gain)
         sentences.append(
-            f"{_capitalize(gain.chosen)} {verb} {format_gain(gain)} {result.metric} against {gain.alternative} on "
+            f"{capitalize(gain.chosen)} {verb} {format_gain(gain)} {result.metric} against {gain.alternative} on "
             f"{result.holdout_questions:,} held-out questions (p {format_p_value(gain.adjusted_p)})"
             + (f" and {paid}" if paid else "")
             + "."
         )
-    sentences += [_capitalize(describe_gain(gain, result.metric)) for gain in result.ablations]
+    sentences += [capitalize(describe_gain(gain, result.metric)) for gain in result.ablations]
     sentences += [_describe_rejected(gain, result.metric) for gain in result.rejected]
     if result.stopped_at:
         sentences.append(f"The budget was spent at the step {result.stopped_at}: what follows it was not searched.")
@@ -226,10 +226,11 @@ def _describe_rejected(gain: Gain, metric: str) -> str:
     name = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.alternative}"
     instead = "" if gain.chosen == "none" else f" in place of {gain.chosen}"
     if gain.verdict == "no gain shown":
-        return _capitalize(f"{name}{instead} gains nothing that is shown: {own} {metric}.")
+        return capitalize(f"{name}{instead} gains nothing that is shown: {own} {metric}.")
     verb = "would lose" if gain.verdict == "gains" else "would have gained"
-    return _capitalize(f"{name}{instead} {verb} {own} {metric}.")
+    return capitalize(f"{name}{instead} {verb} {own} {metric}.")
 
 
-def _capitalize(text: str) -> str:
+def capitalize(text: str) -> str:
+    """Return a text with a capital first letter, and the others as they are."""
     return text[:1].upper() + text[1:]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ragfault.cli.options.output import print_notice
 from ragfault.errors import UsageError
 
 if TYPE_CHECKING:
@@ -197,15 +198,11 @@ def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
         raise UsageError(
             f"--human-labels was given {len(paths)} times, but there is one run: put the labels in one file."
         )
-    return load_reference_scores(paths[0], run, notice=_print_notice) if paths else None
+    return load_reference_scores(paths[0], run, notice=print_notice) if paths else None
 
 
 def load_paired_labels(paths: Sequence[str], old: Run, new: Run) -> tuple[HumanLabels | None, HumanLabels | None]:
     """Load what was said of a baseline and of a candidate: one file for both, or one for each."""
     from ragfault.evaluation.agreement.reference_scores import load_paired_reference_scores
 
-    return load_paired_reference_scores(paths, (old, new), notice=_print_notice)
-
-
-def _print_notice(text: str) -> None:
-    click.echo(text, err=True)
+    return load_paired_reference_scores(paths, (old, new), notice=print_notice)

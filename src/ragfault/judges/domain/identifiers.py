@@ -74,20 +74,6 @@ def explain_query_conflict(profile: DomainProfile, query: str, text: str) -> str
     return None
 
 
-def explain_claim_conflict(profile: DomainProfile, claim: str, text: str) -> str | None:
-    """Return why a text cannot support a claim: it has another identifier of the same category, or lacks it.
-
-    None if it can.
-
-    >>> from ragfault.judges.domain.profile import load_profile
-    >>> explain_claim_conflict(load_profile("medical"), "Give 10 mg of it.", "Give 10 mcg of it.")
-    'the claim says 10 mg, the passage 10 mcg'
-    >>> explain_claim_conflict(load_profile("medical"), "Give 0.5 g of it.", "Give 500 mg of it.")
-    """
-    conflict = detect_conflict(profile, claim, (text,))
-    return conflict.reason if conflict else None
-
-
 def detect_conflict(
     profile: DomainProfile, claim: str, texts: Sequence[str], query: str = ""
 ) -> IdentifierConflict | None:
@@ -95,6 +81,11 @@ def detect_conflict(
 
     A value of the query, as in "after six years" or "I take 20 mg", needs no confirmation; a section or
     version that it asks about does.
+
+    >>> from ragfault.judges.domain.profile import load_profile
+    >>> detect_conflict(load_profile("medical"), "Give 10 mg of it.", ["Give 10 mcg of it."]).reason
+    'the claim says 10 mg, the passage 10 mcg'
+    >>> detect_conflict(load_profile("medical"), "Give 0.5 g of it.", ["Give 500 mg of it."])
     """
     claim_mentions, query_mentions = (
         extract_mentions(profile, claim),

@@ -84,7 +84,7 @@ def render_gate(gate: GateResult) -> Markup:
 
 
 def render_diagnosis(diagnosis: Diagnosis) -> Markup:
-    """Render a diagnosis: every problem of the trace with its reason, and what mends it."""
+    """Render a diagnosis: every problem of the trace with its reason, and its remedies."""
     return Markup(_load_macros().diagnosis(diagnosis, PROBLEM_KINDS).strip())
 
 

@@ -9,7 +9,6 @@ from functools import cache
 from ragfault.errors import UnknownName, UsageError
 from ragfault.expressions import Expression, parse_expression
 from ragfault.judges import load_judge
-from ragfault.protocols import Judge
 from ragfault.retrieval.answers.checks import (
     AnswerPipeline,
     AnswerStage,
@@ -24,10 +23,7 @@ from ragfault.retrieval.answers.checks import (
 )
 from ragfault.retrieval.stage_registry import load_generator
 
-
-@cache
-def _load_judge(name: str) -> Judge:
-    return load_judge(name)
+_load_judge = cache(load_judge)
 
 
 def _load_writer(model: str, budget: float | None) -> Writer:

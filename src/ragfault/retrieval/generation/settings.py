@@ -97,19 +97,19 @@ def format_generator_table(config: GeneratorConfig) -> list[str]:
     >>> format_generator_table(GeneratorConfig(model="llm:m", chunks=3))
     ['[generator]', 'model = "llm:m"', 'chunks = 3']
     """
-    lines = ["[generator]", f"model = {_format_toml(config.model)}"]
+    lines = ["[generator]", f"model = {format_toml(config.model)}"]
     for field in msgspec.structs.fields(config)[1:]:
         value = getattr(config, field.name)
         if value == field.default or value is None:
             continue
         if field.name == "examples":
-            rows = (f"{{query = {_format_toml(row.query)}, answer = {_format_toml(row.answer)}}}" for row in value)
+            rows = (f"{{query = {format_toml(row.query)}, answer = {format_toml(row.answer)}}}" for row in value)
             lines.append(f"examples = [{', '.join(rows)}]")
         else:
-            lines.append(f"{field.name} = {_format_toml(value)}")
+            lines.append(f"{field.name} = {format_toml(value)}")
     return lines
 
 
-def _format_toml(value: str | float) -> str:
-    """Return a TOML value; JSON's texts and numbers are TOML's."""
+def format_toml(value: str | float) -> str:
+    """Format a text or a number as TOML: as JSON, whose escapes TOML shares; only DEL has to be escaped as well."""
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007F")

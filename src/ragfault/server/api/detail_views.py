@@ -84,7 +84,6 @@ def compare_windows(
     return WindowComparison(route=route, before=before, after=after, blame=blame)
 
 
-NUMBER_FIELDS = ("low", "high", "limit")
 MAX_MINUTE = 2**31
 """Minutes since 1970 that the store can hold end before this one."""
 NO_ROUTE = "-"

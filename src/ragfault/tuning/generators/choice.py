@@ -28,7 +28,6 @@ MIN_QUESTIONS = 20
 """Fewer questions than this choose nothing and show nothing."""
 CONTROL_ALPHA = 0.01
 """Where the control of nothing against nothing has a smaller p value, no gain is shown."""
-BOUND_NAMES = ("cost", "latency", "latency_p95", "tokens", "value")
 
 HumanValues = Mapping[str, Mapping[int, float]]
 """Generator → position of a question → value of the metric by people."""
