@@ -1,4 +1,4 @@
-"""Reader of corpus documents: Markdown, text, HTML, JSON and tables from files and folders."""
+"""Reader of corpus documents (Markdown, text, HTML, JSON, tables), and the texts of chunks that it finds in them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import glob
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from ragfault.errors import BadDocuments, InputError, UnknownName
 from ragfault.io import document_parsers, files
@@ -19,7 +21,7 @@ from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import MAX_LINE, InputPaths
 from ragfault.io.formats import json_stream, tables
-from ragfault.records import Document
+from ragfault.records import Chunk, Document, Trace
 
 DOCUMENT_KINDS = {
     ".md": "markdown",
@@ -34,6 +36,8 @@ DOCUMENT_KINDS = {
     ".tsv": "tsv",
 }
 """Kind of file by suffix, also before .gz and .zst."""
+MAX_SHOWN_IDS = 3
+"""Chunks without a document whose ids a notice names."""
 
 
 class CorpusFile(NamedTuple):
@@ -409,3 +413,43 @@ def _recode_to_utf8(file: CorpusFile, stream: files.InputStream, options: Docume
         return stream.body
     text = _decode_text(file, "rows", _read_bytes(stream, options), options._replace(notice=None))
     return io.BufferedReader(io.BytesIO(text.encode()))
+
+
+def join_chunk_texts(
+    traces: Iterable[Trace], documents: InputPaths, notice: NoticeCallback | None = None
+) -> Iterator[Trace]:
+    """Yield traces whose chunks without a text have that of the document with their id.
+
+    A chunk that names its document and its place there, and whose id is no document's, has the text of that place. What
+    no document holds stays without a text; how many chunks that is, and the first of their ids, is said to `notice` at
+    the end. Raises what `read_documents` raises.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "corpus.jsonl"
+    >>> _ = path.write_text('{"id": "ferry", "text": "The ferry leaves at six."}')
+    >>> trace = Trace(id="1", query="When?", chunks=(Chunk(id="ferry", score=0.9), Chunk(id="dog")))
+    >>> [chunk.text for chunk in next(join_chunk_texts([trace], path)).chunks]
+    ['The ferry leaves at six.', '']
+    """
+    texts = {document.id: document.text for document in read_documents(documents, notice=notice)}
+    joined, missing, absent = 0, 0, dict[str, None]()
+    for trace in traces:
+        chunks = []
+        for chunk in trace.chunks or ():
+            text = chunk.text or _find_text(chunk, texts)
+            if not chunk.text:
+                joined, missing = joined + bool(text), missing + (not text)
+                absent |= {} if text else {chunk.id: None}
+            chunks.append(replace(chunk, text=text))
+        yield replace(trace, chunks=tuple(chunks)) if chunks else trace
+    if notice is not None and joined + missing:
+        rest = f"; no document for {missing:,}: {', '.join(list(absent)[:MAX_SHOWN_IDS])}" if missing else ""
+        notice(f"{joined:,} of {joined + missing:,} chunks without a text have that of a document{rest}")
+
+
+def _find_text(chunk: Chunk, texts: dict[str, str]) -> str:
+    if chunk.id in texts:
+        return texts[chunk.id]
+    if chunk.document is None or chunk.start is None or chunk.end is None:
+        return ""
+    return texts.get(chunk.document, "")[chunk.start : chunk.end]

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from ragfault.errors import MAX_BAD_LINES_SHOWN, BadLine, InputError, UnknownName
 from ragfault.io import files
 from ragfault.io.agents.calls import find_call_keys, join_calls
-from ragfault.io.agents.chunk_texts import join_chunk_texts
 from ragfault.io.agents.crew_logs import are_crew_records, join_crew_tasks
 from ragfault.io.decoder import NoticeCallback, ReadOptions, TraceDecoder, parse_record
+from ragfault.io.documents import join_chunk_texts
 from ragfault.io.error_collector import ErrorCollector, LineTooLong, OnBad, TraceLocations
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.files import MAX_LINE, InputPaths, describe_type, iterate_inputs

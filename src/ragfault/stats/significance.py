@@ -1,4 +1,4 @@
-"""Significance tests: permutation tests, McNemar, equivalence, and Holm's adjustment of p values."""
+"""Significance tests: permutations, McNemar, equivalence, Holm's adjustment, and the bias of significant effects."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from ragfault.stats.bootstrap import (
     tabulate_clusters,
 )
 from ragfault.stats.differences import Difference
-from ragfault.stats.distributions import binomial_cdf, normal_cdf, t_cdf, t_quantile
+from ragfault.stats.distributions import binomial_cdf, normal_cdf, normal_quantile, t_cdf, t_quantile
 
 RESAMPLES = 9999
 MAX_PERMUTATION_CLUSTERS = 20_000
 """With more clusters permutation distributions are practically normal."""
 BATCH_CELLS = 1 << 20
 RELATIVE_TOLERANCE = 1e-12
+SEARCH_STEPS = 200
+"""Bisections of the search for a corrected effect."""
 """Relative difference below which two statistics count as equal."""
 
 
@@ -366,3 +368,42 @@ def holm_adjust(p_values: Sequence[float]) -> list[float]:
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1)))
     values: list[float] = adjusted.tolist()
     return values
+
+
+def correct_significant_effect(effect: float, error: float, alpha: float = 0.05) -> float:
+    """Return the conditional maximum likelihood estimate of an effect, given that |effect / error| was significant.
+
+    An estimate that is looked at only where a two-sided test at `alpha` rejects is too far from 0 on average. The
+    result is the mean m at which a normal variable with that `error`, truncated to the significant values, has the
+    mean `effect` (Zhong & Prentice 2008). An effect that is not significant, or without a finite error above 0, is
+    returned unchanged.
+
+    >>> round(correct_significant_effect(0.05, 0.02), 3), correct_significant_effect(0.01, 0.02)
+    (0.023, 0.01)
+    >>> round(correct_significant_effect(0.2, 0.02), 3)
+    0.2
+    """
+    if not (math.isfinite(error) and error > 0):
+        return effect
+    z, cut = abs(effect) / error, normal_quantile(1 - alpha / 2)
+    if z <= cut:
+        return effect
+    low, high = 0.0, z
+    for _ in range(SEARCH_STEPS):
+        middle = (low + high) / 2
+        if _truncated_mean(middle, cut) < z:
+            low = middle
+        else:
+            high = middle
+    return math.copysign(error * (low + high) / 2, effect)
+
+
+def _truncated_mean(mean: float, cut: float) -> float:
+    """Return the mean of a normal variable of unit variance, given that its absolute value is above `cut`."""
+    above, below = 1 - normal_cdf(cut - mean), normal_cdf(-cut - mean)
+    density = _normal_density(cut - mean) - _normal_density(-cut - mean)
+    return mean + density / (above + below)
+
+
+def _normal_density(z: float) -> float:
+    return math.exp(-z * z / 2) / math.sqrt(2 * math.pi)

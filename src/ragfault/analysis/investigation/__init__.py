@@ -1,8 +1,8 @@
 """Investigation of a run: hypotheses tested with the package's own analyses, quotes, a fix and a test for it."""
 
-from ragfault.analysis.investigation.claim_origins import ClaimOrigins, measure_claim_origins
-from ragfault.analysis.investigation.hypotheses import investigate
+from ragfault.analysis.investigation.hypotheses import investigate, measure_claim_origins
 from ragfault.analysis.investigation.records import (
+    ClaimOrigins,
     Hypothesis,
     HypothesisTest,
     Investigation,

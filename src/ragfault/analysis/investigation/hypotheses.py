@@ -14,13 +14,12 @@ from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.analysis.comparison.records import Bisection, BranchDecision, LayerFault, MetricChange
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
-from ragfault.analysis.investigation.claim_origins import measure_claim_origins
 from ragfault.analysis.investigation.quotes import quote_examples, quote_problems
-from ragfault.analysis.investigation.records import Hypothesis, HypothesisTest, Investigation
+from ragfault.analysis.investigation.records import ClaimOrigins, Hypothesis, HypothesisTest, Investigation
 from ragfault.analysis.records import Diagnosis, ProblemKind
 from ragfault.analysis.run_analysis import diagnose_run
 from ragfault.io.runs import AnyRun, Run, open_run
-from ragfault.stats import wilson_interval
+from ragfault.stats import mean_interval, wilson_interval
 
 ANSWER_METRICS = ("factual_accuracy", "groundedness", "completeness", "answer_relevance")
 """Metrics of the answer, by which a fault is looked for on pairs whose chunks are the same."""
@@ -29,6 +28,9 @@ MIN_PAIRS = 10
 MAX_CASES = 5
 FAULTY_SHARE = 0.05
 """Where the share of failing traces may be below this, one run alone shows no fault."""
+UNSUPPORTED_KINDS = ("unsupported_claim", "contradicted_claim")
+RETRIEVAL_KINDS = ("nothing_retrieved", "nothing_relevant", "missing_context", "uncovered_statement")
+"""Problems that say that the chunks did not hold what was asked for; a single irrelevant chunk does not."""
 
 
 def investigate(run: AnyRun, baseline: AnyRun | None = None, *, seed: int = 0) -> Investigation:
@@ -226,4 +228,31 @@ def _describe_kind(kind: ProblemKind, count: int, failing: int, name: str) -> Hy
         outcome="supported" if low >= 0.5 else "possible",
         confidence=low,
         tests=(test,),
+    )
+
+
+def measure_claim_origins(run: AnyRun) -> ClaimOrigins | None:
+    """Return the share of the unsupported claims of a run that stand where retrieval had failed before.
+
+    An association by trace, by the verdicts of the judge (gold where there is some): the answer would have needed
+    chunks that were not there. None where the run has no unsupported or contradicted claim.
+    """
+    values: list[float] = []
+    traces: list[str] = []
+    others: list[float] = []
+    for diagnosis in diagnose_run(open_run(run)):
+        kinds = [problem.kind for problem in diagnosis.problems]
+        failed = float(any(kind in RETRIEVAL_KINDS for kind in kinds))
+        count = sum(kind in UNSUPPORTED_KINDS for kind in kinds)
+        values += [failed] * count
+        traces += [diagnosis.trace] * count
+        if not count:
+            others.append(failed)
+    if not values:
+        return None
+    return ClaimOrigins(
+        claims=len(values),
+        traces=len(set(traces)),
+        from_retrieval=mean_interval(values, traces, bounds=(0.0, 1.0)),
+        without_fault=sum(others) / len(others) if others else None,
     )

@@ -6,7 +6,19 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ragfault.analysis.investigation.claim_origins import ClaimOrigins
+from ragfault.stats import Interval
+
+
+class ClaimOrigins(Struct, frozen=True, kw_only=True):
+    """Origin of the unsupported and contradicted claims of a run."""
+
+    claims: int
+    traces: int
+    """Traces with at least one such claim."""
+    from_retrieval: Interval
+    """Share of these claims on traces whose chunks did not hold what was asked for, resampled by trace."""
+    without_fault: float | None
+    """The same share among the traces without such a claim; None where there is none. What both have is no cause."""
 
 
 class Quotation(Struct, frozen=True, kw_only=True):

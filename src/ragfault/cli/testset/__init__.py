@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import click
 
-from ragfault.cli.testset.audit import audit
-from ragfault.cli.testset.convert import convert
+from ragfault.cli.testset.audit import audit, premises
 from ragfault.cli.testset.describe import describe
-from ragfault.cli.testset.make import make
+from ragfault.cli.testset.make import convert, make
 from ragfault.cli.testset.nuggets import key, nuggets
 from ragfault.cli.testset.pool import pool
-from ragfault.cli.testset.premises import premises
 from ragfault.cli.testset.refresh import refresh
 from ragfault.cli.testset.review import adjudicate, review
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ragfault.stats import detectable_effect, mean_interval, paired_difference, ppi_paired_difference, sign_flip_test
-from ragfault.stats.selection_bias import correct_significant_effect
+from ragfault.stats.significance import correct_significant_effect
 from ragfault.tuning.generators.race import average_repetitions
 from ragfault.tuning.generators.records import (
     AnswerOutcome,
