@@ -443,7 +443,7 @@ CHAINS = {
 """Name → what is wrong with the third of five releases."""
 SEGMENTS = {
     "one route of eight invents": Situation(
-        change=invent, exits=(1,), words="The drop is confined to route=route-3", layer="generation"
+        change=invent, exits=(1,), words="The drop of groundedness is confined to route=route-3", layer="generation"
     )
 }
 """Name → what is wrong with the candidate on one of eight routes."""

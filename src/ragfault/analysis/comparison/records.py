@@ -247,7 +247,7 @@ class BrokenSegment(Struct, frozen=True, kw_only=True):
     confined: bool
     """Whether no drop is shown elsewhere, and at most a quarter of it is estimated there."""
     text: str
-    """In words: "The drop is confined to route=billing (12 % of the pairs): …"."""
+    """In words: "The drop of groundedness is confined to route=billing (12 % of the pairs): …"."""
 
 
 class SettingDifference(Struct, frozen=True, kw_only=True):

@@ -193,14 +193,14 @@ def _describe(
     name = segment.name if len(segment.name) <= MAX_NAME else segment.name[: MAX_NAME - 1] + "…"
     part = f"{segment.by}={name} ({mask.sum() / len(mask):.0%} of the pairs)"
     kind, word = ("drop", "fell") if sign > 0 else ("rise", "rose")
-    amount = f"{change.metric} {word} by {abs(there.mean):.3f} there"
+    amount = f"it {word} by {abs(there.mean):.3f} there"
     rest = f"{elsewhere.mean:+.3f} [{elsewhere.low:.3f}, {elsewhere.high:.3f}]"
     if not np.isfinite([elsewhere.low, elsewhere.high]).all():
         rest = f"{elsewhere.mean:+.3f} on {elsewhere.n:,} pairs"
     text = (
-        f"The {kind} is confined to {part}: {amount}; none is shown elsewhere ({rest})"
+        f"The {kind} of {change.metric} is confined to {part}: {amount}; none is shown elsewhere ({rest})"
         if confined
-        else f"The {kind} is largest in {part}: {amount}, elsewhere it moved by {rest}"
+        else f"The {kind} of {change.metric} is largest in {part}: {amount}, elsewhere it moved by {rest}"
     )
     return BrokenSegment(
         by=segment.by,
