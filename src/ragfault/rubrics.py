@@ -21,7 +21,7 @@ METRIC_NAME = "rubric"
 """Metric that scores rubrics; with `name=…` one of them."""
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,39}\Z")
 MAX_RUBRICS, MAX_LEVELS, MAX_EXAMPLES, MAX_TEXT = 12, 7, 12, 2_000
-"""Limits of what rides in the request on the answer: rubrics; levels and examples of each; characters of a text."""
+"""Limits of the request that asks about an answer: rubrics; levels and examples of each; characters of a text."""
 
 
 class RubricLevel(FrozenRecord, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +62,7 @@ class Rubric(FrozenRecord, frozen=True):
 
     @property
     def version(self) -> str:
-        """Hash of name, criterion, levels and examples: whoever changes one has another rubric."""
+        """Hash of name, criterion, levels and examples: a rubric in which one is changed is another rubric."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:8]
 
     def get_level(self, value: float) -> RubricLevel:
@@ -123,7 +123,7 @@ def check_rubrics(rubrics: Sequence[Rubric]) -> tuple[Rubric, ...]:
         raise UsageError(f'two rubrics are named "{twice}". Give each its own name.')
     if len(names) > MAX_RUBRICS:
         raise UsageError(
-            f"{len(names)} rubrics: at most {MAX_RUBRICS} ride in one request. Judge the others in another run."
+            f"{len(names)} rubrics: at most {MAX_RUBRICS} are judged in one request. Judge the others in another run."
         )
     return tuple(rubrics)
 

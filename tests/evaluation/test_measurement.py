@@ -556,7 +556,7 @@ def test_an_unknown_column_is_reported_with_the_existing_ones(tmp_path: Path):
     path = lines(tmp_path / "t.jsonl", [row("a", "It opens at 7:30.", mark=1)])
     with pytest.raises(InputError, match=r'no column `mork` to read `label` from. Did you mean "mark"'):
         measure_judge(path, map={"label": "mork"})
-    with pytest.raises(InputError, match=r"no column is known to hold what people said. There are: mark"):
+    with pytest.raises(InputError, match=r"no column is known to hold human labels. There are: mark"):
         measure_judge(path)
     assert measure_judge(path, map={"label": "mark"}, resamples=20).overall.positives == 1
 

@@ -270,7 +270,7 @@ def _render_history(history: Any, kind: str, screen: bool) -> str:
 
 
 def _read_terms(options: dict[str, Any]) -> dict[str, Any]:
-    """Read the terms of the comparison: of the flags, else of the settings."""
+    """Return the options of the comparison: those of the flags, else of the settings."""
     table = load_settings(options["config"]).get("compare", {})
     terms = {"seed": options["seed"]}
     for key in ("margin", "alpha", "power"):
@@ -297,7 +297,7 @@ def _pair_runs(baseline: str, candidate: str, options: dict[str, Any], folder: s
 
 
 def _check_margins(side: Any, texts: Sequence[str]) -> Any:
-    """Check that every metric with a margin of its own is in the frame."""
+    """Check that every metric with a margin of its own is compared."""
     from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
     from ragfault.analysis.score_matrix import match_metrics
 

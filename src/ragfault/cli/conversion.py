@@ -35,7 +35,7 @@ Examples:
 @click.option(
     "--redact",
     help="Replace email, phone, card, key (a,b), or all, by placeholders. With RAGFAULT_REDACT_KEY set, "
-    "ids that are replaced are so in the same way each time.",
+    "the same id has the same placeholder each time.",
 )
 @click.option("--to-qrels", type=click.Path(), help="Path for the qrels, with --to trec.")
 @click.option("--skip-bad", is_flag=True, help="Skip lines that are not traces and write them to OUT.bad.jsonl.")
@@ -81,7 +81,7 @@ def convert(
 
 
 def _redact_traces(traces: Iterator[Trace], kinds: str, counts: Counter[str]) -> Iterator[Trace]:
-    """Redact the traces without what was to go, which is counted."""
+    """Yield the traces redacted, and count the replacements by kind."""
     from ragfault.io.redaction import Redactor
 
     redactor = Redactor(kinds, os.environ.get("RAGFAULT_REDACT_KEY"))
@@ -92,7 +92,7 @@ def _redact_traces(traces: Iterator[Trace], kinds: str, counts: Counter[str]) ->
 
 
 def _require_traces(traces: Iterator[Trace], out: str, side: BadLineWriter) -> Iterator[Trace]:
-    """Require the traces; raises InputError at the end where there was none, so that nothing is written."""
+    """Yield the traces; raise InputError at the end where there was none, so that nothing is written."""
     count = 0
     for trace in traces:
         count += 1
@@ -159,7 +159,7 @@ Examples:
 def export(
     runs: tuple[str, ...], to: str, uri: str | None, experiment: str, out: str | None, force: bool, kind: str | None
 ) -> None:
-    """Hand RUNS on to a tracker of experiments."""
+    """Export RUNS to an experiment tracker."""
     from ragfault.reports.experiment_trackers import to_mlflow, write_history
 
     if to == "wandb":

@@ -188,7 +188,7 @@ def _open_baseline(baseline: str, run: Run, folder: Path | None, calibration: st
 
 
 def _read_baseline_terms(options: Mapping[str, Any], table: Mapping[str, Any], baseline: str | None) -> dict[str, Any]:
-    """Read on what terms the baseline is held against: those of the flags, else of the settings."""
+    """Return the options of the comparison with the baseline: those of the flags, else of the settings."""
     given = {
         key: options[key] for key in BASELINE_OPTIONS if options[key] not in (None, ()) and options[key] is not False
     }

@@ -64,8 +64,8 @@ Exit code 0: no alert fired; 1: one did."""
 def monitor(runs: tuple[str, ...], **options: Any) -> int:
     """Watch RUNS whose traces have times: rolling means, drops with the layer to blame, alerts.
 
-    A drop is called by a sequential test whose false-alarm rate holds however often one looks; its beginning, its
-    size and the traces that show it come with it. What the rules of alerts would have sent is replayed.
+    Drops are detected by a sequential test: its rate of false alarms is the same however often the result is read. Each
+    drop has its beginning, its size and the traces that show it. The alerts that the rules would have sent are listed.
     """
     from ragfault.reports.terminal.monitoring import summarize_monitor
 
@@ -88,7 +88,7 @@ def _render_monitor(report: MonitorReport, kind: str, screen: bool) -> str:
 
 
 def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorReport:
-    """Monitor what there is to say of the runs."""
+    """Monitor the runs as one stretch of traffic, a sample of them where they are large."""
     from ragfault.analysis.monitoring.monitor import CORRELATED_PAIRS, load_marks
     from ragfault.analysis.monitoring.monitor import monitor as watch
     from ragfault.analysis.monitoring.rollups import collect_measures, observe_runs, roll_up, sum_products
@@ -100,7 +100,7 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
         opened = [sample_run(run, max(1, round(share * run.manifest.traces))) for run in opened]
     against = sample_run(Run.open(options["against"]), options["sample"]) if options["against"] else None
     _require_same_judge([*opened, against] if against else opened)
-    terms, marks = _parse_monitor_options(options), load_marks(options["marks"]) if options["marks"] else ()
+    monitor_options, marks = _parse_monitor_options(options), load_marks(options["marks"]) if options["marks"] else ()
     correlated: list[Observation] = []
 
     def observe() -> Iterator[Observation]:
@@ -109,15 +109,15 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
                 correlated.append(observation)
             yield observation
 
-    known = collect_measures(opened)
-    rollups = roll_up(observe(), known)
+    measures = collect_measures(opened)
+    rollups = roll_up(observe(), measures)
     report = watch(
         rollups,
-        known,
+        measures,
         products=sum_products(correlated, CORRELATED_PAIRS),
         marks=marks,
-        drift=_measure_drift(against, opened, rollups, known, options["seed"]),
-        options=terms,
+        drift=_measure_drift(against, opened, rollups, measures, options["seed"]),
+        options=monitor_options,
     )
     population = count_population(opened)
     sample = sum(run.manifest.traces for run in opened) if population else 0
@@ -137,7 +137,7 @@ def _require_same_judge(runs: Sequence[Run]) -> None:
 
 
 def _parse_monitor_options(options: dict[str, Any]) -> MonitorOptions:
-    """Read on what terms traffic is watched, by the options as they were given."""
+    """Return the options of the monitor, from those of the command line."""
     from ragfault.analysis.monitoring.alert_rules import load_rules, parse_minutes
     from ragfault.analysis.monitoring.monitor import MonitorOptions
 
@@ -153,7 +153,7 @@ def _parse_monitor_options(options: dict[str, Any]) -> MonitorOptions:
     return MonitorOptions(seed=options["seed"], **given)
 
 
-def _measure_drift(against: Run | None, runs: Sequence[Run], rollups: Any, known: Any, seed: int) -> Any:
+def _measure_drift(against: Run | None, runs: Sequence[Run], rollups: Any, measures: Any, seed: int) -> Any:
     """Measure how far traffic has moved from an evaluation set; None where none was named."""
     if against is None:
         return None
@@ -161,4 +161,4 @@ def _measure_drift(against: Run | None, runs: Sequence[Run], rollups: Any, known
     from ragfault.analysis.monitoring.windows import build_series
 
     queries = [text for run in runs for text in run.to_arrow("traces", ["query"])["query"].to_pylist()]
-    return measure_drift(against, build_series(rollups), {measure.name: measure for measure in known}, queries, seed)
+    return measure_drift(against, build_series(rollups), {measure.name: measure for measure in measures}, queries, seed)

@@ -157,7 +157,7 @@ async def check_request(guard: Guard, trace: Trace, body: dict[str, Any]) -> Che
 
 
 async def decide_choices(guard: Guard, checked: CheckedRequest, completion: dict[str, Any]) -> list[GuardDecision]:
-    """Decide on every choice of a completion, and put what the user gets in its place.
+    """Decide on every choice of a completion, and replace it by what the user gets.
 
     Calls of tools are decided on by their arguments. Raises TypeError, KeyError, ValueError or AttributeError for what
     is no completion.

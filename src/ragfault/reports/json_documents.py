@@ -74,7 +74,7 @@ class EvaluatedRun(VerbDocument, frozen=True):
 
 
 class CiResult(VerbDocument, frozen=True):
-    """A run that was evaluated and held against thresholds and a baseline."""
+    """A run that was evaluated and compared with thresholds and a baseline."""
 
     path: str
     """Where the run lies."""

@@ -243,7 +243,7 @@ def _describe_metric_ppi(change: MetricChange) -> str:
 
 
 def describe_verdict(change: MetricChange) -> str:
-    """Describe what became of a metric, in words: worse, better, steady, or how many pairs would tell."""
+    """Describe the change of a metric, in words: worse, better, steady, or how many pairs would tell."""
     if change.identical:
         return "steady (same chunks)"
     if change.verdict != "cannot tell":
@@ -390,7 +390,7 @@ def list_warnings(comparison: Comparison, sentence: str = "") -> list[str]:
 
 
 def describe_test_terms(comparison: Comparison) -> str:
-    """Describe on what terms the changes were told."""
+    """Describe the parameters of the tests."""
     return f"alpha {comparison.alpha:.3g}, power {comparison.power:.3g}, p corrected by Holm"
 
 

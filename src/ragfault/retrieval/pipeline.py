@@ -41,7 +41,7 @@ class Query(Struct, frozen=True, kw_only=True):
     route: str | None = None
     """Route that a router chose."""
     user: tuple[str, ...] | None = None
-    """The groups of whoever asks, for permissions; None: whoever may read everything."""
+    """The groups of the user, for permissions; None: the user may read everything."""
     time: datetime | None = None
     """Time of the query; chunks that are not valid then are not found."""
     earlier: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Query(Struct, frozen=True, kw_only=True):
     """Notes of the stages, which go into the trace: no chunk meets the conditions, a rewrite failed."""
 
     failures: tuple[str, ...] = ()
-    """Those of the notes that tell of a stage that failed, and handed on what it was given."""
+    """The notes of stages that failed, each of which returned its input unchanged."""
 
     def with_failure(self, note: str) -> Query:
         """Return the query with a note that a stage failed.
@@ -67,7 +67,7 @@ class Query(Struct, frozen=True, kw_only=True):
 
 
 class StageResult(NamedTuple):
-    """The state that the stages hand on."""
+    """The output of a stage, and the input of the next."""
 
     query: Query
     hits: Hits = ()

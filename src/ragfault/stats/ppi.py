@@ -109,7 +109,7 @@ def make_sample(
     """Build a sample from values; human values are NaN (or None) for unlabeled traces."""
     judge, human = _as_floats(judge_values), _as_floats(human_values)
     if judge.ndim != 1 or judge.shape != human.shape:
-        raise ValueError(f"the judge has {judge.size} values, people {human.size}: give NaN where nobody spoke")
+        raise ValueError(f"the judge has {judge.size} values, people {human.size}: give NaN where there is no label")
     if not np.isfinite(judge).all():
         raise ValueError("a value of the judge is not finite: leave out the traces that it could not judge")
     index, groups = encode_clusters(np.arange(judge.size) if clusters is None else clusters, judge.size)
@@ -118,7 +118,7 @@ def make_sample(
         np.ones(labeled.size) if sampling_probabilities is None else _as_floats(sampling_probabilities)[labeled]
     )
     if not (probabilities > 0).all():
-        raise ValueError("a chance is not above 0: what could not be drawn was not drawn")
+        raise ValueError("a sampling probability is not above 0: a trace that cannot be sampled has no label")
     weights = 1 / probabilities
     return PpiSample(judge, index, groups, labeled, human[labeled], weights / (weights.sum() or 1.0))
 
@@ -187,14 +187,14 @@ def ppi_mean(
     (prediction-powered inference, Angelopoulos, Duchi & Zrnic 2023; the regression estimator of two-phase sampling,
     Cochran 1977). b is the slope of human on judge values, and λ = b times the share of unlabeled traces is cut to
     [0, 1]; λ = 1 is Angelopoulos et al. 2023, and `judge_weight` sets it. It is cross-fitted: the b of each label
-    leaves out its cluster, so that few labels do not flatter the judge. The interval is Student's t, with the
+    leaves out its cluster, so that few labels do not overstate the judge. The interval is Student's t, with the
     clustered errors of both parts and Welch's degrees of freedom; if labels are 0/1, or nearly all equal, or nearly all
     equal to the judge's values, it also holds that with a label added at each end of `bounds` (Bonett & Price 2012).
     λ = 0 gives the interval of the labels alone, a perfect judge that of all traces.
 
     Assumes that the labeled traces are a random sample of all; the judge may err in any way. If some traces were more
     likely to be drawn, give the `sampling_probabilities` of the labeled ones (only ratios matter): each label is then
-    weighted by the inverse (Zrnic & Candès 2024). Traces that somebody picked are not a random sample. Unlabeled traces
+    weighted by the inverse (Zrnic & Candès 2024). Traces picked by hand are not a random sample. Unlabeled traces
     without a cluster may also be given as sums, as `unlabeled`, with the same result.
 
     Undefined below ten labels, or ten clusters with labels. If all are labeled it is `mean_interval` of the labels.

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 from ragfault.text.sentences import split_sentences
 
-NOTICE_SHARE = 0.9  # of the texts; a model that wanders words it in several ways
+NOTICE_SHARE = 0.9  # of the texts; a model words some of its notices differently
 VARIANT_SHARE = 0.1  # of the texts; what begins or ends fewer is no variant of a notice
 LEAST_VARIANTS = 5  # texts
-MAX_LAYERS = 5  # sentences of a notice at the beginning, and at the end
+MAX_OUTER_SENTENCES = 5  # sentences of a notice at the beginning, and at the end
 MAX_SHOWN = 60  # characters
-LEAST_WORDS = 5  # of a sentence within a text; shorter ones are phrases that a model likes
+LEAST_WORDS = 5  # of a sentence within a text; shorter ones are phrases that a model often uses
 LINK_PATTERN = re.compile(r"https?://|www\.|\S@\S")
 
 Stretch = tuple[int, int]
@@ -41,12 +41,12 @@ def locate_notices(texts: Sequence[str], others: Sequence[str]) -> list[tuple[St
         notices.append([(start, end) for start, end in spans if text[start:end] in same])
         rests.append([(start, end) for start, end in spans if text[start:end] not in same])
     for at in (-1, 0):
-        for _ in range(MAX_LAYERS):
-            peeled = _peel_layer(texts, rests, others, at)
-            for number, span in peeled.items():
+        for _ in range(MAX_OUTER_SENTENCES):
+            outer = _find_outer_sentences(texts, rests, others, at)
+            for number, span in outer.items():
                 notices[number].append(span)
                 rests[number].remove(span)
-            if not peeled:
+            if not outer:
                 break
     return [tuple(sorted(spans)) for spans in notices]
 
@@ -64,7 +64,7 @@ def _find_same_sentences(
     return frozenset(sentence for sentence in long if not any(sentence in other for other in others))
 
 
-def _peel_layer(
+def _find_outer_sentences(
     texts: Sequence[str], rests: Sequence[Sequence[Stretch]], others: Sequence[str], at: int
 ) -> dict[int, Stretch]:
     """Return the first (at 0) or last (at -1) sentence of each text that is a variant of a notice; none without one."""
@@ -79,8 +79,8 @@ def _peel_layer(
     for other in others:
         for start, end in split_sentences(other):
             frequent.difference_update(list_forms(other[start:end]))
-    peeled = {number: rests[number][at] for number, listed in forms.items() if not frequent.isdisjoint(listed)}
-    return peeled if len(peeled) >= NOTICE_SHARE * len(texts) else {}
+    outer = {number: rests[number][at] for number, listed in forms.items() if not frequent.isdisjoint(listed)}
+    return outer if len(outer) >= NOTICE_SHARE * len(texts) else {}
 
 
 def list_forms(sentence: str) -> frozenset[str]:

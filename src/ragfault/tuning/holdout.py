@@ -175,7 +175,7 @@ ALPHA = 0.05
 MAX_FRONTIER_POINTS = 12
 """At most so many pipelines of the frontier are measured."""
 ABLATED_KINDS: tuple[StageKind, ...] = ("query", "filter", "rerank", "select", "compress")
-"""Steps whose stage is held against the stage of plain BM25, or none."""
+"""Steps whose stage is compared with the stage of plain BM25, or none."""
 RIVAL_KINDS: tuple[StageKind, ...] = ("query", "rerank", "compress")
 
 

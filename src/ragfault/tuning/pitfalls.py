@@ -80,8 +80,9 @@ class Pitfall(Struct, frozen=True, kw_only=True):
 def lint(target: PipelineConfig | Run | str | Path, index: str | Path | None = None) -> tuple[Pitfall, ...]:
     """Look for the six pitfalls in a pipeline (its file or configuration) or in a run.
 
-    An `index` in a folder is held against the embedder of a pipeline. What cannot be seen is not found, and the
-    evidence says so. Raises InputError where a file is no pipeline, RunError where a folder is no run and no index.
+    An `index` in a folder is compared with the embedder of a pipeline. A pitfall that cannot be checked counts as not
+    detected, and its evidence says so. Raises InputError where a file is no pipeline, RunError where a folder is no run
+    and no index.
 
     >>> found = lint(PipelineConfig(chunker="fixed(512)", embedder="latent", stages={"find": "dense(k=20)"}))
     >>> [one.name for one in found if one.detected]

@@ -57,7 +57,7 @@ def recommend_pipeline(
 ) -> Recommendation:
     """Choose the simplest candidate unless a gain over it is shown.
 
-    `candidates` come the simplest first. Each is held against what was recommended so far, and takes its place where
+    `candidates` come the simplest first. Each is compared with the recommendation so far, and replaces it where
     its gain is shown by the corrected test. `gains` has every candidate over every simpler one. The `excluded` ones,
     each with its reason, are never recommended.
     """

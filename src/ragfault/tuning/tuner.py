@@ -209,7 +209,7 @@ def _measure_holdout(
     """Measure the best-scoring configuration on the holdout questions, and recommend it or a simpler one."""
     best, plain = search_result.config, make_plain_bm25(start)
     if list_budget_selections(bounds) and compute_violation(bounds, runner.measure(plain, parts.selection)):
-        # What is held against it keeps to the bound; so does it.
+        # The pipelines that it is compared with keep to the bound; so does it.
         plain = replace_stage(plain, "select", list_budget_selections(bounds)[0])
     known = list(runner.configs.values())
     prover = HoldoutEvaluator(runner, parts.holdout, seed)

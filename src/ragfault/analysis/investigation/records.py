@@ -48,11 +48,11 @@ class Hypothesis(Struct, frozen=True, kw_only=True):
 
     layer: str
     stage: str | None
-    """Stage of the pipeline, where two runs tell; else None."""
+    """Stage of the pipeline, where two runs are compared and show one; else None."""
     text: str
     outcome: Literal["supported", "possible", "ruled out", "cannot tell"]
     confidence: float | None
-    """In [0, 1]; None where there is nothing to rest it on."""
+    """In [0, 1]; None where there is no evidence for one."""
     tests: tuple[HypothesisTest, ...]
 
 
@@ -73,7 +73,7 @@ class Investigation(Struct, frozen=True, kw_only=True):
     fix_test: tuple[str, ...]
     """Commands that keep the cases, and that tell whether the fault is gone."""
     cases: tuple[str, ...]
-    """Ids of the traces that the test rests on."""
+    """Ids of the traces of the test."""
     origins: ClaimOrigins | None
     """Where the unsupported claims of the run come from; None where it has none."""
 

@@ -101,7 +101,7 @@ def measure_score_drift(
 
     The difference of the means with Welch's interval, which allows for minutes that move together, and the two-sample
     Kolmogorov-Smirnov distance of the histograms with its limiting p (Smirnov 1948), corrected by Holm, which does not:
-    traffic that wanders within the day lies apart from an evaluation set by p alone more often.
+    traffic that varies within the day differs from an evaluation set by p alone more often.
     """
     drifts = []
     for (metric, route, cohort), series in before.items():

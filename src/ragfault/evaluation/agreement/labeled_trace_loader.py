@@ -130,7 +130,7 @@ def detect_columns(
         available = ", ".join([name for name in _list_columns(traces) if name not in TRACE_FIELDS][:30])
         keys = TASK_KEYS[task or "answer"]
         raise InputError(
-            "no column is known to hold what people said"
+            "no column is known to hold human labels"
             f"{f' of {TASK_OBJECTS[task]}' if task else ''}. There are: {available or 'none'}. "
             f"Name it with --map {' or --map '.join(f'{key}=COLUMN' for key in keys)}"
         )
@@ -301,7 +301,7 @@ def load_labeled_traces(
     name, groups = group_traces(traces, options.group)
     rule = LabelRule(task, _label_column(columns), options.positive)
     labeled, unlabeled, unlabeled_claims = _read_labels(
-        zip(traces, groups, strict=True), task, columns, rule, (collector, locations)
+        zip(traces, groups, strict=True), task, columns, rule, collector, locations
     )
     _check_positive(rule)
     if not labeled:
@@ -325,10 +325,10 @@ def _read_labels(
     task: LabelTask,
     columns: LabelColumns,
     rule: LabelRule,
-    collector_and_locations: tuple[_LabelErrors, TraceLocations],
+    collector: _LabelErrors,
+    locations: TraceLocations,
 ) -> tuple[list[LabeledTrace], int, int]:
     """Return the labeled traces, and the numbers of traces and claims without a label; raise all bad lines together."""
-    collector, locations = collector_and_locations
     labeled: list[LabeledTrace] = []
     unlabeled = unlabeled_claims = 0
     for trace, group in traces:

@@ -137,7 +137,7 @@ def write_preference_sheet(first: AnyRun, second: AnyRun, path: str | Path, *, l
     """Write a CSV sheet of the queries that two runs answer differently, to be filled in by people; return its rows.
 
     Each row shows the two answers in an order drawn at random, and the versions in the last columns, which are better
-    hidden from whoever judges. A cell that a spreadsheet would run as a formula begins with an apostrophe. Raises
+    hidden from the people who judge. A cell that a spreadsheet would run as a formula begins with an apostrophe. Raises
     InputError where no query has two different answers.
     """
     runs = [open_run(first), open_run(second)]

@@ -59,12 +59,12 @@ class StackedCalibration(msgspec.Struct, frozen=True):
 
 @cache
 def load_calibration() -> StackedCalibration:
-    """Load the packaged numbers, fitted by training/stacking.py."""
+    """Load the packaged weights, fitted by training/stacking.py."""
     return msgspec.json.decode(_read_packed(), type=StackedCalibration)
 
 
 def digest_calibration() -> str:
-    """Return the digest of the numbers for a judge's fingerprint."""
+    """Return the digest of the weights for a judge's fingerprint."""
     return sha256(_read_packed()).hexdigest()[:8]
 
 

@@ -1,4 +1,4 @@
-"""An exported model, loaded: it scores pairs of texts, long passages in windows."""
+"""Exported model that scores pairs of texts, long passages in windows."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ class OnnxModel:
         ]
         if unknown_inputs or "input_ids" not in self._inputs:
             raise UsageError(
-                f"{config.graph} takes {', '.join(self._inputs) or 'nothing'}; a model that reads pairs takes whole "
-                f"numbers called {', '.join(INPUT_NAMES)}."
+                f"{config.graph} takes {', '.join(self._inputs) or 'nothing'}; a model that reads pairs takes "
+                f"integers named {', '.join(INPUT_NAMES)}."
             )
         self._probe()
 
@@ -195,8 +195,8 @@ class OnnxModel:
             shapes.append((1,))
         if out.shape not in shapes:
             raise UsageError(
-                f"{model.graph} gives an array of {out.shape} for a pair of {size} tokens, but its labels ask for "
-                f"{shapes[0]}. Say the labels in their order: onnx:PATH?labels=…"
+                f"{model.graph} gives an array of {out.shape} for a pair of {size} tokens, but its labels need "
+                f"{shapes[0]}. Name the labels in their order: onnx:PATH?labels=…"
             )
 
 

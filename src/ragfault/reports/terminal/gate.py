@@ -18,7 +18,7 @@ RESULT_SIGNS = {"pass": "✅ pass", "fail": "❌ fail", "cannot tell": "❔ cann
 
 
 def render_gate_terminal(gate: GateResult, *, width: int | None = None, color: bool = False) -> str:
-    """Render the decisions one after the other, each with its reason, below the whole."""
+    """Render the decisions one after the other, each with its reason, below the result."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -39,7 +39,7 @@ def summarize_gate(gate: GateResult) -> str:
 
 
 def list_gate_properties(gate: GateResult) -> list[tuple[str, str]]:
-    """List the gate as names and texts, for whoever keeps properties of a test: the whole, then every decision."""
+    """List the gate as names and texts, as a test report keeps them: the result, then every decision."""
     properties = [("ragfault run", clean_text(gate.run)), ("ragfault result", gate.result)]
     if gate.regression is not None:
         properties.append(("ragfault baseline", clean_text(gate.regression.baseline)))
@@ -62,7 +62,7 @@ def _explain_drop(drop: RegressionDecision) -> str:
 
 
 def _describe_baseline(gate: GateResult) -> list[str]:
-    """Describe how the baseline was held against, and what to beware of."""
+    """Describe the comparison with the baseline, and its warnings."""
     regression = gate.regression
     right = [] if gate.label_source is None else [f"corrected by {describe_label_source(gate.label_source)}"]
     if regression is None:

@@ -29,7 +29,7 @@ SPARKLINE_CELLS = 24
 """Length of a sparkline."""
 
 SPARKLINE_MIN_RANGE = 0.1
-"""The least range that a sparkline is drawn over, so that a wobble does not look like a landslide."""
+"""The least range that a sparkline is drawn over, so that small changes do not look like large ones."""
 
 ALERTS_SHOWN = 12
 """Number of alerts shown."""
@@ -60,8 +60,8 @@ def describe_drop(drop: DetectedDrop) -> str:
         format_metric_route(reference.metric, reference.route),
         "fell" if reference.higher_is_better else "rose",
     )
-    blind = "" if fault or kind else "; which layer, the data cannot tell"
-    return f"{lead}{where} {word} by {size} {when}, called at {format_minute(call.detected_at)}{over}{blind}."
+    unknown = "" if fault or kind else "; which layer, the data cannot tell"
+    return f"{lead}{where} {word} by {size} {when}, called at {format_minute(call.detected_at)}{over}{unknown}."
 
 
 def summarize_monitor(monitor: MonitorReport) -> str:
@@ -76,7 +76,7 @@ def summarize_monitor(monitor: MonitorReport) -> str:
 
 
 def describe_monitoring_settings(monitor: MonitorReport) -> str:
-    """Describe on what terms it was watched."""
+    """Describe the period, the reference and the test of the monitoring."""
     reference = monitor.drops[0].reference if monitor.drops else None
     until = f", the reference until {format_minute(reference.last)}" if reference else ""
     sample = f"{describe_sample_size(monitor.sample, monitor.population)}; " if monitor.population else ""
@@ -139,7 +139,7 @@ def list_cohorts(monitor: MonitorReport) -> list[RollingMean]:
 
 
 def build_alert_rows(events: Sequence[AlertTransition]) -> list[tuple[str, str, str, str, str, str]]:
-    """Build when, what became of it, how urgent, which rule, where, and the figure."""
+    """Build the rows of alerts: time, transition, severity, rule, metric with route, and value."""
     return [
         (
             format_minute(event.time / 60),

@@ -57,7 +57,7 @@ def parse_blocks(text: str) -> TextBlocks:
 
 
 class _BlockReader:
-    """Takes one line after the other."""
+    """Reader of the blocks of a text, line by line."""
 
     def __init__(self) -> None:
         self.headings: list[tuple[int, int]] = []
@@ -372,20 +372,20 @@ def make_semantic_divider(
     >>> make_semantic_divider([3, 5, 6, 9], {3: 0.1, 5: 0.4, 6: 0.2, 9: 0.3}, 6)(TokenSpan(0, 12))
     [TokenSpan(start=0, end=5), TokenSpan(start=5, end=9), TokenSpan(start=9, end=12)]
     """
-    known = make_break_finder(breaks)
+    find_breaks = make_break_finder(breaks)
 
-    def way(span: TokenSpan) -> list[TokenSpan]:
+    def divide(span: TokenSpan) -> list[TokenSpan]:
         pieces: list[TokenSpan] = []
         start = span.start
         while span.end - start > max_tokens:
-            open_ = known(start, start + max_tokens + 1)
-            late = [place for place in open_ if place - start >= (max_tokens + 1) // 2]
+            candidates = find_breaks(start, start + max_tokens + 1)
+            late = [place for place in candidates if place - start >= (max_tokens + 1) // 2]
             if late:
                 end = max(late, key=lambda place: (strengths.get(place, 0.0), place))
             else:
-                end = open_[-1] if open_ else start + max_tokens
+                end = candidates[-1] if candidates else start + max_tokens
             pieces.append(TokenSpan(start, end))
             start = end
         return [*pieces, TokenSpan(start, span.end)]
 
-    return way
+    return divide
