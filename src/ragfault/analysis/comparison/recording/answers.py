@@ -310,21 +310,25 @@ def _find_masked(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) 
     """Find the side whose answers are the other's with masks, such as [NAME], in place of words.
 
     A rule masks words wherever they stand; a model that writes masks does so now and then. Where a rule is seen, no
-    answer with more masks than the other side's is compared with it.
+    answer with more masks than the other side's is compared with it; elsewhere all are, and the masks are said.
     """
     for side, name in ((1, "candidate"), (0, "baseline")):
         masked = {pair: _list_masked(pair, side) for pair in pairs}
         words = Counter(word for pair_words in masked.values() for word in pair_words)
         alike = sum(map(bool, masked.values()))
-        if alike < max(LEAST_PAIRS, CUT_SHARE * size) or not _masks_by_rule(runs[side], words):
+        if alike < max(LEAST_PAIRS, CUT_SHARE * size):
             continue
         marks = [[len(MASK_PATTERN.findall(pair.answers[at])) for at in (side, 1 - side)] for pair in pairs]
         mask = mark_places([pair.place for pair, count in zip(pairs, marks, strict=True) if count[0] > count[1]], size)
         shown = Counter(mark[0] for pair in pairs for mark in MASK_PATTERN.finditer(pair.answers[side]))
         text = (
             f"answers of the {name} are masked on {{share}} of pairs ({clip_notice(shown.most_common(1)[0][0])}), "
-            f"{alike:,} of them the same otherwise: in the record, or before it, which would be a fault of generation"
+            f"{alike:,} of them the same otherwise: "
         )
+        if not _masks_by_rule(runs[side], words):
+            text += "other answers show these words; if it is the record that masks them now and then, that is no fault"
+            return [LocatedMismatch(kind="texts", text=text, pairs=mask, blocks=False)]
+        text += "in the record, or before it, which would be a fault of generation"
         return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
     return []
 
