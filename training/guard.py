@@ -75,7 +75,9 @@ def list_units(rows: Sequence[Row], as_one: bool) -> tuple[list[str], list[int]]
 def fit(rows: Sequence[Row], as_one: bool, strength: float) -> NgramClassifier:
     """Fit a logistic regression on the n-grams."""
     texts, labels = list_units(rows, as_one)
-    buckets, owners = hash_ngrams(texts)
+    hashed = hash_ngrams(tuple(texts))
+    buckets = hashed.buckets[hashed.inside]
+    owners = np.broadcast_to(np.arange(len(texts)).repeat(hashed.lengths), hashed.inside.shape)[hashed.inside]
     matrix = csr_matrix((np.ones(len(buckets)), (owners, buckets)), shape=(len(texts), BUCKETS))
     counts = np.maximum(np.bincount(owners, minlength=len(texts)), 1)
     model = LogisticRegression(C=strength, class_weight="balanced", solver="liblinear")

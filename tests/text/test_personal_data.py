@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import re
+
 import pytest
 from benchmarks.personal_data import KINDS, count_matches, make_texts
 
 from ragfault.guard.scanners import make_scanner
+from ragfault.text import personal_data
 
 SCAN = make_scanner("personal_data", {})
 
@@ -75,3 +79,21 @@ def test_most_generated_values_are_spans_and_few_others_are() -> None:
         hits, misses, wrong = (counts[kind, part] for part in ("hit", "miss", "wrong"))
         assert hits >= 0.75 * (hits + misses), kind
         assert hits >= 0.85 * (hits + wrong), kind
+
+
+def test_what_a_text_must_hold_is_in_every_text_with_such_data() -> None:
+    """The patterns that spare a text the search for personal data never spare one that has some."""
+    rng = random.Random(0)
+    spoken = re.compile(rf"\uff20| dot |{personal_data.SPOKEN_AT.pattern}")
+    for pattern, required, pieces in (
+        (personal_data.IBAN_START, personal_data.COUNTRY_DIGITS, ["GB", "82", " ", "-", "W", "4"]),
+        (personal_data.IPV4, personal_data.THREE_NUMBERS, ["1", "23", ".", ".", " "]),
+        (personal_data.IPV6, personal_data.TWO_COLONS, ["fe80", ":", ":", "1", " "]),
+        (personal_data.SSN, personal_data.NINE_DIGITS, ["123", "45", "6789", "-", "-", " "]),
+        (personal_data.CUED_SSN, personal_data.NINE_DIGITS, ["ssn ", "123", "45", "6789", "-", " "]),
+        (personal_data.SPOKEN_EMAIL, spoken, ["ann", "(at)", " at ", " dot ", ".", "org", "\uff20", " "]),
+    ):
+        texts = ["".join(rng.choices(pieces, k=9)) for _ in range(6_000)]
+        matching = [text for text in texts if pattern.search(text)]
+        assert len(matching) > 1, pattern.pattern
+        assert all(required.search(text) for text in matching)

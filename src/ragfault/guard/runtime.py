@@ -19,7 +19,7 @@ from ragfault.guard.certificate import Certificate, read_certificate
 from ragfault.guard.decisions import SEVERITIES, DecisionSink, GuardDecision, emit_decision
 from ragfault.guard.policy import GROUNDEDNESS, GuardPolicy, RailSettings, load_policy
 from ragfault.guard.rails import Outcome, Rail, RailCheck, RailResult, Stage, StageDecision, run_stage, run_sync
-from ragfault.guard.scanners import SCANNERS, Scanner, make_scanner
+from ragfault.guard.scanners import SCANNERS, Scanner, make_scanner, scan_all
 from ragfault.guard.traffic import TrafficWatcher, describe_inputs, rank_answer
 from ragfault.judges import DEFAULT_JUDGE, load_judge
 from ragfault.judges.answer_edits import SENTENCE_END, cut_unsupported
@@ -305,7 +305,7 @@ def _make_scan(kind: str, outcome: Outcome, scan: Scanner) -> Callable[[Trace, S
         texts = [("", trace.query if stage == "input" else trace.answer or "")]
         if stage == "retrieval":
             texts = [(f" in chunk {chunk.id}", chunk.text) for chunk in trace.chunks or ()]
-        findings = [list(scan(text)) for _, text in texts]
+        findings = scan_all(scan, [text for _, text in texts])
         if not any(findings):
             return RailCheck("pass")
         named = [f"{spotted[0].kind}{place}" for (place, _), spotted in zip(texts, findings, strict=True) if spotted]

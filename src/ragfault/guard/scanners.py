@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from ragfault.errors import UsageError
-from ragfault.guard.ngrams import ClassifierName, load_classifier, score_sentences
+from ragfault.guard.ngrams import ClassifierName, load_classifier, score_texts
 from ragfault.judges.llm.prompts.untrusted_text import detect_hidden, list_mixed_words, scan_text
 from ragfault.text.personal_data import PERSONAL_KINDS, Finding, detect_personal_data
 from ragfault.text.redaction import detect_sensitive
@@ -45,17 +45,42 @@ MAX_REMEMBERED_LENGTH = 4_000
 # --- injections --------------------------------------------------------------------------------------------
 
 
-def _make_injection(threshold: float | None = None) -> Scanner:
-    """Scan passages for orders to a model: the patterns of the judge's check, then a classifier of sentences.
+class InjectionScanner:
+    """Scanner for orders to a model in passages: the patterns of the judge's check, then a classifier of sentences.
 
     Findings of the latest passages are kept: those of a corpus come again.
     """
 
-    def scan(text: str) -> tuple[Finding, ...]:
-        return (*_match_patterns(text), *_classify("injection", text, threshold, as_one=False))
+    def __init__(self, threshold: float | None = None) -> None:
+        self._threshold = threshold
+        self._remembered: dict[str, tuple[Finding, ...]] = {}
+        self._lock = threading.Lock()
 
-    scan_again = lru_cache(MAX_REMEMBERED)(scan)
-    return lambda text: list(scan_again(text) if len(text) <= MAX_REMEMBERED_LENGTH else scan(text))
+    def __call__(self, text: str) -> list[Finding]:
+        return self.scan_texts((text,))[0]
+
+    def scan_texts(self, texts: Sequence[str]) -> list[list[Finding]]:
+        """List the findings of each text; the sentences of those that are new are classified together."""
+        with self._lock:
+            findings = {text: self._remembered.pop(text) for text in {*texts} & self._remembered.keys()}
+            self._remembered |= findings
+        new = [text for text in dict.fromkeys(texts) if text not in findings]
+        for text, classified in zip(new, _classify("injection", new, self._threshold, as_one=False), strict=True):
+            findings[text] = (*_match_patterns(text), *classified)
+        if new:
+            self._remember({text: findings[text] for text in new if len(text) <= MAX_REMEMBERED_LENGTH})
+        return [list(findings[text]) for text in texts]
+
+    def _remember(self, findings: Mapping[str, tuple[Finding, ...]]) -> None:
+        with self._lock:
+            self._remembered |= findings
+            while len(self._remembered) > MAX_REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+
+
+def scan_all(scan: Scanner, texts: Sequence[str]) -> list[list[Finding]]:
+    """List the findings of each text, together where the scanner can do that faster."""
+    return scan.scan_texts(texts) if isinstance(scan, InjectionScanner) else [list(scan(text)) for text in texts]
 
 
 def _match_patterns(text: str) -> list[Finding]:
@@ -67,12 +92,14 @@ def _locate(text: str, excerpt: str, kind: str) -> Finding:
     return Finding(0, len(text), kind) if start < 0 else Finding(start, start + len(excerpt), kind)
 
 
-def _classify(name: ClassifierName, text: str, threshold: float | None, *, as_one: bool) -> list[Finding]:
+def _classify(
+    name: ClassifierName, texts: Sequence[str], threshold: float | None, *, as_one: bool
+) -> list[list[Finding]]:
     classifier = load_classifier(name)
     limit = classifier.threshold if threshold is None else threshold
     return [
-        Finding(finding.start, finding.end, name, finding.p)
-        for finding in score_sentences(classifier, text, as_one=as_one, least=limit)
+        [Finding(sentence.start, sentence.end, name, sentence.p) for sentence in scored]
+        for scored in score_texts(classifier, texts, as_one=as_one, least=limit)
     ]
 
 
@@ -96,13 +123,13 @@ def _make_jailbreak(threshold: float | None = None) -> Scanner:
 
     def scan(text: str) -> list[Finding]:
         findings = [Finding(*match.span(), "jailbreak") for match in JAILBREAK.finditer(text)]
-        return [*findings, *_match_patterns(text), *_classify("jailbreak", text, threshold, as_one=True)]
+        return [*findings, *_match_patterns(text), *_classify("jailbreak", (text,), threshold, as_one=True)[0]]
 
     return scan
 
 
 def _make_toxicity(threshold: float | None = None) -> Scanner:
-    return lambda text: _classify("toxicity", text, threshold, as_one=True)
+    return lambda text: _classify("toxicity", (text,), threshold, as_one=True)[0]
 
 
 # --- data that should not leave ------------------------------------------------------------------------------
@@ -286,7 +313,7 @@ def _make_length(max_chars: int | None = None, max_tokens: int | None = None, mi
 
 
 SCANNERS: dict[str, tuple[Callable[..., Scanner], tuple[str, ...]]] = {
-    "injection": (_make_injection, ("threshold",)),
+    "injection": (InjectionScanner, ("threshold",)),
     "jailbreak": (_make_jailbreak, ("threshold",)),
     "toxicity": (_make_toxicity, ("threshold",)),
     "secrets": (_make_secrets, ()),

@@ -269,8 +269,8 @@ KEY_PATTERN = re.compile(
     r"|SG\.[\w-]{16,32}\.[\w-]{32,64}|eyJ[\w-]{8,}+\.eyJ[\w-]{4,}+\.[\w-]{8,}+)"
 )
 KEY_PREFIXES = (
-    *("sk-", "github_pat_", "k_live_", "k_test_", "AKIA", "ASIA", "gh", "glpat-", "xox", "xapp-", "AIza", "hf_"),
-    *("npm_", "SG.", "eyJ"),
+    *("sk-", "github_pat_", "k_live_", "k_test_", "AKIA", "ASIA", "glpat-", "xox", "xapp-", "AIza", "hf_"),
+    *("npm_", "SG.", "eyJ", "ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
 )
 PEM_BLOCK = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:[\s\\nr]{1,4}[A-Za-z-]{1,30}: [^\n\\]{0,120}){0,4}"

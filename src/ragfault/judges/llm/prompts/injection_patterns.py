@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -54,9 +54,6 @@ LITERAL_HEAD = re.compile(r"[^\W\d_](?:[^\W\d_]| (?=[^\W\d_]))*(?![?*{])")
 """Letters and spaces that stand for themselves."""
 FRAGMENT_NAME = re.compile(r"\{([a-z_]+)\}")
 WORD_BOUNDARY = r"\b"
-WORD_START = re.compile(r"\b\w{1,3}")
-PREFIX_LENGTH = 3
-"""Letters at the beginning of a word by which patterns are looked up."""
 
 
 def _derive_prefixes(pattern: str) -> tuple[str, ...]:
@@ -171,46 +168,91 @@ _TABLE = tomllib.loads(
     files("ragfault.judges.llm").joinpath("prompts", "injection_patterns.toml").read_text(encoding="utf-8")
 )
 INJECTION_PATTERNS = _compile_patterns(_TABLE)
-SIGNED_PATTERNS = tuple(
-    (number, pattern.signs or ("",)) for number, pattern in enumerate(INJECTION_PATTERNS) if not pattern.prefixes
+
+
+def _write_trie(words: Iterable[str]) -> str:
+    """Write the regular expression of the longest of some words that a text begins with.
+
+    >>> _write_trie(["say", "sayid", "set"])
+    's(?:ay(?:id)?|et)'
+    """
+    tails: dict[str, list[str]] = {}
+    for word in sorted(set(words)):
+        tails.setdefault(word[:1], []).append(word[1:])
+    is_end = tails.pop("", None) is not None
+    branches = [re.escape(letter) + _write_trie(rest) for letter, rest in tails.items()]
+    if not branches:
+        return ""
+    if len(branches) == 1 and not is_end:
+        return branches[0]
+    return f"(?:{'|'.join(branches)}){'?' if is_end else ''}"
+
+
+PREFIXES = tuple(sorted({prefix for pattern in INJECTION_PATTERNS for prefix in pattern.prefixes}))
+PREFIX_START = re.compile(
+    rf"\b[{''.join(sorted({prefix[0] for prefix in PREFIXES}))}](?<=(?=({_write_trie(PREFIXES)})).)"
 )
+"""First letter of a word that begins with a prefix; the group is the longest such prefix."""
+
+
+def _index_signs(patterns: Sequence[InjectionPattern]) -> dict[str, list[int]]:
+    """Return the signs of the patterns without prefixes, each with the numbers of its patterns."""
+    index: dict[str, list[int]] = {}
+    for number, pattern in enumerate(patterns):
+        for sign in () if pattern.prefixes else pattern.signs or ("",):
+            index.setdefault(sign, []).append(number)
+    return index
+
+
+SIGNS = _index_signs(INJECTION_PATTERNS)
+ALTERNATIVE_SIGNS = {
+    number: tuple(
+        _derive_signs(part) or ("",) for part in _split_alternatives(INJECTION_PATTERNS[number].regex.pattern)
+    )
+    for number in {number for numbers in SIGNS.values() for number in numbers}
+}
+"""Number of a pattern without prefixes → the signs of each of its alternatives."""
+ASCII_SIGNS = {sign: numbers for sign, numbers in SIGNS.items() if sign.isascii()}
 
 
 def match_patterns(text: str) -> Iterator[tuple[InjectionPattern, re.Match[str]]]:
     """Yield the injections in a folded text, pattern by pattern."""
     starts: dict[int, list[int]] = {}
-    for word in WORD_START.finditer(text):
-        for number in _list_candidates(word.group()):
-            starts.setdefault(number, []).append(word.start())
-    for number in sorted({*starts, *_list_signed(text)}):
+    for prefix in PREFIX_START.finditer(text):
+        start = prefix.start()
+        for number, begins in _list_candidates(prefix[1]):
+            if begins(text, start):
+                starts.setdefault(number, []).append(start)
+    signs = ASCII_SIGNS if text.isascii() else SIGNS
+    signed = (number for sign, numbers in signs.items() if sign in text for number in numbers)
+    for number in sorted({*starts, *signed}):
         pattern = INJECTION_PATTERNS[number]
-        for match in pattern.list_matches(text, starts.get(number, ())):
+        narrowed = pattern if pattern.prefixes else _narrow_pattern(number, text)
+        for match in narrowed.list_matches(text, starts.get(number, ())):
             yield pattern, match
 
 
-def _list_signed(text: str) -> Iterator[int]:
-    """Yield the patterns without prefixes of which a text has a sign, or that have none."""
-    for number, signs in SIGNED_PATTERNS:
-        for sign in signs:
-            if sign in text:
-                yield number
-                break
+def _narrow_pattern(number: int, text: str) -> InjectionPattern:
+    """Leave out the alternatives of a pattern of which a text has no sign: they cannot match."""
+    pattern = INJECTION_PATTERNS[number]
+    possible = tuple(any(sign in text for sign in signs) for signs in ALTERNATIVE_SIGNS[number])
+    return pattern if all(possible) else pattern._replace(regex=_compile_alternatives(number, possible))
 
 
-@lru_cache(maxsize=8_192)
-def _list_candidates(head: str) -> tuple[int, ...]:
-    """List the patterns that may match at a word with these first letters."""
+@cache
+def _compile_alternatives(number: int, possible: tuple[bool, ...]) -> re.Pattern[str]:
+    alternatives = _split_alternatives(INJECTION_PATTERNS[number].regex.pattern)
+    return re.compile("|".join(part for part, is_possible in zip(alternatives, possible, strict=True) if is_possible))
+
+
+@cache
+def _list_candidates(longest: str) -> tuple[tuple[int, Callable[[str, int], re.Match[str] | None]], ...]:
+    """List the patterns that may match where this is the longest prefix, each with its method that matches there."""
     return tuple(
-        number
+        (number, pattern.regex.match)
         for number, pattern in enumerate(INJECTION_PATTERNS)
-        if any(_may_begin(head, prefix) for prefix in pattern.prefixes)
+        if any(longest.startswith(prefix) for prefix in pattern.prefixes)
     )
-
-
-def _may_begin(head: str, prefix: str) -> bool:
-    """Tell whether a word with these first letters may begin a prefix; of several words, its first is a whole one."""
-    first, *more = prefix.split()
-    return head == first if more and len(first) < PREFIX_LENGTH else head.startswith(first[:PREFIX_LENGTH])
 
 
 EXCEPTION_BEFORE, EXCEPTION_START, EXCEPTION_AFTER = (

@@ -273,6 +273,8 @@ MAX_SCANNED = 500_000
 MIN_MIXED_WORDS = 3
 """Fewer words of mixed scripts are taken for typing errors."""
 BASE64_PATTERN = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{24,8000}={0,2}(?![A-Za-z0-9+/=])")
+SINGLE_LETTERS = re.compile(r"[ .\-_*|/][^\W\d_][ .\-_*|/]{1,3}[^\W\d_][ .\-_*|/]")
+"""Two letters on their own, without which a text has no spaced letters; found faster than these."""
 SPACED_LETTERS = re.compile(r"(?<!\w)(?:[^\W\d_][ .\-_*|/]{1,3}){7,400}[^\W\d_](?!\w)")
 
 
@@ -334,7 +336,7 @@ def _scan_disguised(text: str, folded: str) -> Iterator[tuple[str, int, int]]:
     for match in BASE64_PATTERN.finditer(text):
         if _is_instruction(_decode_base64(match.group())):
             yield "hidden", *match.span()
-    for match in SPACED_LETTERS.finditer(folded) if text.isascii() else ():
+    for match in SPACED_LETTERS.finditer(folded) if text.isascii() and SINGLE_LETTERS.search(folded) else ():
         if SPACED_PATTERN.search("".join(filter(str.isalpha, match.group()))):
             yield "hidden", *match.span()
     if "&#" in text and _is_instruction(html.unescape(text)) and not _is_instruction(text):
