@@ -232,7 +232,7 @@ def test_every_trace_is_a_test(session, runs, pytester):
     assert retained["test_answer[good]"]["ragfault groundedness"] == "1"
     assert retained["test_answer[bad]"]["ragfault groundedness"] == "0"
     text = result.stdout.str()
-    assert "which traces? Mark the test" in text
+    assert "no traces are named. Mark the test" in text
     assert f"{asked}\n  groundedness = 0" in text
     assert "unsupported_claim: " in text
 

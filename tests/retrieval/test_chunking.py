@@ -368,7 +368,7 @@ def test_a_chunker_is_its_text(name):
         ("fixed(10, overlap=-1)", UsageError, "at least 0"),
         ("fixed(10, overlap=1.5)", UsageError, "a share of the size"),
         ("fixed(ten)", UsageError, "whole number"),
-        ("fixed(5, 2)", UsageError, "stands by itself"),
+        ("fixed(5, 2)", UsageError, "only the size has no name"),
         ("fixed(5, size=6)", UsageError, "given twice"),
         ("fixed(5", UsageError, "is not a chunker"),
         ("fixed(5, apart=true)", UsageError, "no parts"),

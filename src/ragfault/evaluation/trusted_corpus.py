@@ -52,7 +52,10 @@ class TrustedJudge:
 
     def __init__(self, judge: Judge, index: ChunkIndex, passages: int = PASSAGES_PER_CLAIM) -> None:
         if "claim" not in judge.offers:
-            raise UsageError(f'the judge "{judge.fingerprint}" judges no claims: a trusted corpus tells it nothing.')
+            raise UsageError(
+                f'the judge "{judge.fingerprint}" judges no claims, and a trusted corpus checks nothing else. '
+                "Choose another judge, such as embedded."
+            )
         self._judge, self._index, self._passages = judge, index, passages
         self._search = index.retrieve("sparse", passages)
 

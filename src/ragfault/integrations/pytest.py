@@ -132,7 +132,7 @@ def ragfault(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 def scored(request: pytest.FixtureRequest, ragfault: RagfaultFixture) -> ScoredTrace:
     """One trace of the marker `ragfault_traces` with its verdicts, scores and values, attached to the test."""
     if not hasattr(request, "param"):
-        raise UsageError('which traces? Mark the test: @pytest.mark.ragfault_traces("traces.jsonl").')
+        raise UsageError('no traces are named. Mark the test: @pytest.mark.ragfault_traces("traces.jsonl").')
     if isinstance(request.param, str):
         pytest.fail(request.param, pytrace=False)
     source, options, trace_id = request.param
@@ -346,7 +346,7 @@ class RagfaultFixture:
             pytest.skip(f"ragfault: {text.splitlines()[-1]}")
         raise AssertionError(
             f"{text}\n\nThe data cannot tell, and that is no pass. Give more traces, a wider margin, "
-            "or let it by with --ragfault-unsure=skip (or pass)."
+            "or allow it with --ragfault-unsure=skip (or pass)."
         )
 
     def _get_path(self, name: str) -> Path | None:

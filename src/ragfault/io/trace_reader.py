@@ -139,7 +139,9 @@ def iterate_traces(source: Iterable[Mapping[str, Any] | Trace] | tables.TableLik
         return
     for item in chain([first], items):
         if not isinstance(item, Trace):
-            raise InputError(f"traces stand alone or records as dicts do: {describe_type(item)} follows a Trace")
+            raise InputError(
+                f"a source holds Trace records alone, or dicts alone: {describe_type(item)} follows a Trace"
+            )
         yield item
 
 

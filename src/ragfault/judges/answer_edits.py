@@ -45,12 +45,12 @@ def cut_unsupported(trace: Trace, verdicts: Verdicts) -> Trace | None:
     return replace(trace, answer=left) if left and left != answer.strip() else None
 
 
-def mark_unsupported(trace: Trace, verdicts: Verdicts, mark: str = MARK) -> str:
+def mark_unsupported(trace: Trace, verdicts: Verdicts) -> str:
     """Return the answer with a mark after every claim that the chunks do not support."""
     text = trace.answer or ""
     ends = sorted({claim.end for claim in verdicts.claim or () if claim.support in BAD_SUPPORT}, reverse=True)
     for end in ends:
-        text = text[:end] + mark + text[end:]
+        text = text[:end] + MARK + text[end:]
     return text
 
 

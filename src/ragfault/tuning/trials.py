@@ -337,9 +337,9 @@ class SearchBudgetSpent(Exception):
 class TrialRunner:
     """Runs configurations on questions. What two of them share is computed once, and its time is charged once."""
 
-    def __init__(self, cache: TuningCache, metric: Metric, deadline: float | None = None) -> None:
+    def __init__(self, cache: TuningCache, metric: Metric) -> None:
         self.cache, self.metric = cache, metric
-        self.deadline: float | None = deadline
+        self.deadline: float | None = None
         """End of the search, on the clock of `time.monotonic`."""
         self.computed_seconds: dict[str, float] = {}
         """Cache key → the seconds that its computation takes without the cache."""

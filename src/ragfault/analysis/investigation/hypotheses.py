@@ -12,7 +12,7 @@ import numpy as np
 from ragfault.analysis.comparison.bisection import bisect
 from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
-from ragfault.analysis.comparison.records import Bisection, BranchDecision, LayerFault, MetricChange
+from ragfault.analysis.comparison.records import Bisection, BranchDecision, LayerFault
 from ragfault.analysis.diagnosis import PROBLEM_KINDS
 from ragfault.analysis.investigation.quotes import quote_examples, quote_problems
 from ragfault.analysis.investigation.records import ClaimOrigins, Hypothesis, HypothesisTest, Investigation
@@ -125,7 +125,8 @@ def _test_on_same_chunks(
     metrics = [metric for metric in ANSWER_METRICS if paired.has_metric(metric)]
     if same.sum() < MIN_PAIRS or not metrics:
         return None
-    worse = [change for change in compare(paired, metrics=metrics, pair_mask=same, seed=seed).changes if _fell(change)]
+    changes = compare(paired, metrics=metrics, pair_mask=same, seed=seed).changes
+    worse = [change for change in changes if change.verdict == "worse"]
     what = ", ".join(change.metric for change in worse)
     expected = fault.layer == "generation"
     size = f"{int(same.sum()):,} pairs with the same chunks"
@@ -136,10 +137,6 @@ def _test_on_same_chunks(
     if expected and not worse:
         outcome = "cannot tell"
     return HypothesisTest(command=f"ragfault compare {' '.join(names)}", outcome=outcome, reason=reason)
-
-
-def _fell(change: MetricChange) -> bool:
-    return change.verdict == "worse"
 
 
 def _describe_decision(decision: BranchDecision, names: Sequence[str]) -> Hypothesis:

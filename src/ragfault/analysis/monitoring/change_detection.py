@@ -395,9 +395,6 @@ def locate_fault(
     route: str | None,
     before: tuple[int, int],
     after: tuple[int, int],
-    *,
-    alpha: float = ALPHA,
-    margin: float = MARGIN,
 ) -> FaultLocation:
     """Walk the decision tree on two windows of a route.
 
@@ -414,7 +411,7 @@ def locate_fault(
     p = [_welch_p(gap) for _, gap, _ in compared]
     adjusted = holm_adjust(p) if p else []
     changes = [
-        _build_change(measure, gap, parts, (p_value, two), alpha, margin)
+        _build_change(measure, gap, parts, (p_value, two))
         for (measure, gap, parts), p_value, two in zip(compared, p, adjusted, strict=True)
     ]
     if not any(change.metric == EQUAL_DEPTH for change in changes):
@@ -445,27 +442,22 @@ def _welch_p(gap: Difference) -> float:
 
 
 def _build_change(
-    measure: MetricInfo,
-    gap: Difference,
-    parts: tuple[MetricSeries, MetricSeries],
-    p: tuple[float, float],
-    alpha: float,
-    margin: float,
+    measure: MetricInfo, gap: Difference, parts: tuple[MetricSeries, MetricSeries], p: tuple[float, float]
 ) -> MetricChange:
     width = (measure.high or 1.0) - (measure.low or 0.0)
-    equivalence_p = equivalence_test(gap, margin * width, alpha).p
+    equivalence_p = equivalence_test(gap, MARGIN * width, ALPHA).p
     return MetricChange(
         metric=measure.name,
         layer=measure.layer,
         better=measure.better,
-        state=classify_difference(gap, p[1], equivalence_p, alpha),
+        state=classify_difference(gap, p[1], equivalence_p, ALPHA),
         baseline=parts[0].mean,
         candidate=parts[1].mean,
         difference=gap,
         p=p[0],
         adjusted=p[1],
         equivalence_p=equivalence_p,
-        margin=margin * width,
+        margin=MARGIN * width,
         detectable=None,
         needed=None,
         n=min(part.value_count for part in parts),

@@ -188,7 +188,7 @@ def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:
     except ValueError as error:
         raise InputError(f"a query cannot be read: {error}") from None
     if not starts:
-        raise InputError("there is no query. Give at least one; a few dozen can tell something.")
+        raise InputError("there is no query. Give at least one; to show an effect takes a few dozen.")
     seen: set[str] = set()
     for start in starts:
         if start.id in seen:

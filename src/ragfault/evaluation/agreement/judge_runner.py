@@ -219,9 +219,9 @@ def repeat_judge(
     """
     trace_list = list(traces)
     if k < 2:
-        raise UsageError(f"{k} repeat tells nothing of spread: judge the traces at least twice, -k 2.")
+        raise UsageError(f"a spread needs two repetitions or more, got {k}. Judge the traces at least twice: -k 2.")
     if not trace_list:
-        raise InputError("there is no trace to judge again and again.")
+        raise InputError("there is no trace to judge.")
     runs, name, budget = [], "", f"repeat {uuid.uuid4().hex}"
     texts = list(metrics)
     for repeat in range(k):

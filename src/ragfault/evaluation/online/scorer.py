@@ -164,7 +164,7 @@ def _to_chunk(item: Any) -> Chunk:
 def _build_chunk(name: Any, text: Any, score: Any, metadata: Any, item: Any) -> Chunk:
     """Build a chunk from its parts, with the metadata that JSON can represent."""
     if not isinstance(text, str):
-        raise UsageError(f"a retriever returned {type(item).__name__}, which holds no text that is known of.")
+        raise UsageError(f"a retriever returned {type(item).__name__}, which has no text under a known name.")
     plain_metadata = {str(key): value for key, value in (metadata or {}).items() if isinstance(value, METADATA_TYPES)}
     score = plain_metadata.get("score") if score is None else score
     return Chunk(

@@ -88,7 +88,7 @@ def write_files(bodies: Mapping[Path, bytes], *, force: bool = False) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(body)
     except OSError as error:
-        raise OutputError(f"the demo cannot be written to {path.parent}: {error}. Name a folder that can.") from error
+        raise OutputError(f"the demo cannot be written to {path.parent}: {error}. Name another folder.") from error
 
 
 def _refuse_to_overwrite(paths: list[Path]) -> None:

@@ -39,8 +39,8 @@ class ToolFailure(Exception):
 class SimulatedAgent:
     """An agent that answers questions from the handbook; a fault is a subclass that does one step wrongly."""
 
-    def __init__(self, seed: int = 0, handbook: Handbook | None = None) -> None:
-        self.seed, self.handbook = seed, handbook or load_handbook()
+    def __init__(self, seed: int = 0) -> None:
+        self.seed, self.handbook = seed, load_handbook()
         self.random = random.Random(seed)
         self.steps: list[Step] = []
         self.recorded = RecordedSteps()

@@ -241,7 +241,7 @@ def _rank_chunks(run: pa.Table) -> Iterator[tuple[str, tuple[Chunk, ...]]]:
         yield names[int(place[start])].as_py(), tuple(Chunk(id=id, score=score) for id, score in pairs)
 
 
-def write_trec(traces: Iterable[Trace], run: FilePath, qrels: FilePath | None = None, tag: str = "ragfault") -> None:
+def write_trec(traces: Iterable[Trace], run: FilePath, qrels: FilePath | None = None) -> None:
     """Write the chunks of the traces as a run file, and their gold as a qrels file.
 
     Where scores are absent or would order the chunks otherwise, descending whole numbers are written. Traces without
@@ -260,18 +260,18 @@ def write_trec(traces: Iterable[Trace], run: FilePath, qrels: FilePath | None = 
             results = stack.enter_context(pa.output_stream(os.fspath(run)))
             judged = None if qrels is None else stack.enter_context(pa.output_stream(os.fspath(qrels)))
             for trace in traces:
-                results.write("".join(_format_results(trace, tag)).encode())
+                results.write("".join(_format_results(trace)).encode())
                 if judged is not None:
                     judged.write("".join(_format_grades(trace)).encode())
     except OSError as error:
         raise OutputError(f"the TREC files cannot be written: {error}.") from error
 
 
-def _format_results(trace: Trace, tag: str) -> Iterator[str]:
+def _format_results(trace: Trace) -> Iterator[str]:
     chunks = trace.chunks or ()
     scores = _choose_scores(chunks)
     for rank, (chunk, score) in enumerate(zip(chunks, scores, strict=True), 1):
-        yield f"{_check_id(trace.id)} Q0 {_check_id(chunk.id)} {rank} {score} {_check_id(tag)}\n"
+        yield f"{_check_id(trace.id)} Q0 {_check_id(chunk.id)} {rank} {score} ragfault\n"
 
 
 def _format_grades(trace: Trace) -> Iterator[str]:

@@ -155,7 +155,7 @@ def get_last_text(messages: Sequence[RecordedMessage], roles: tuple[str, ...]) -
     return next((message.text for message in reversed(messages) if message.role in roles), None)
 
 
-def extract_question(value: Any, depth: int = 0) -> str | None:
+def extract_question(value: Any) -> str | None:
     """Extract the question of an input: a text, the last user message, or the value of a usual key.
 
     >>> extract_question("When?"), extract_question('{"query_bundle": {"query_str": "When?", "embedding": null}}')
@@ -163,7 +163,7 @@ def extract_question(value: Any, depth: int = 0) -> str | None:
     >>> extract_question('{"args": [3], "kwargs": {}}') is None
     True
     """
-    return _search_text(value, QUESTION_KEYS, USER_ROLES, depth)
+    return _search_text(value, QUESTION_KEYS, USER_ROLES)
 
 
 def extract_answer(value: Any) -> str | None:
@@ -172,10 +172,10 @@ def extract_answer(value: Any) -> str | None:
     >>> extract_answer('{"context": ["Oslo, 1040"], "answer": "In 1040."}'), extract_answer("In 1040.")
     ('In 1040.', 'In 1040.')
     """
-    return _search_text(value, ANSWER_KEYS, ASSISTANT_ROLES, 0)
+    return _search_text(value, ANSWER_KEYS, ASSISTANT_ROLES)
 
 
-def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], depth: int) -> str | None:
+def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], depth: int = 0) -> str | None:
     value = parse_embedded_json(value)
     if isinstance(value, str):
         return value if value.strip() else None

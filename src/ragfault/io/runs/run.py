@@ -467,7 +467,7 @@ def _load_manifest(path: AnyPath) -> Manifest:
         compare_checksums(path / "manifest.json", checksum, manifest.checksum)
     for name in ("traces", "verdicts", "scores"):
         if not (path / f"{name}.parquet").is_file():
-            raise RunError(f"{path} is not whole: {name}.parquet is missing. Copy the run again.")
+            raise RunError(f"{path} is incomplete: {name}.parquet is missing. Copy the run again.")
     return manifest
 
 

@@ -65,8 +65,8 @@ def check_pattern(pattern: str) -> str:
     'section (?P<id>[0-9]+)'
     >>> check_pattern("(a+)+b")
     Traceback (most recent call last):
-    ragfault.errors.InputError: the pattern (a+)+b takes too long on some texts. Let no repeat stand within another
-    of the same signs, bound the repeats, as in {1,9}, or make them possessive, as in \d++.
+    ragfault.errors.InputError: the pattern (a+)+b takes too long on some texts. Nest no repeat in another of the
+    same characters, bound the repeats, as in {1,9}, or make them possessive, as in \d++.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         raise InputError(f"a pattern has at most {MAX_PATTERN_CHARS:,} characters, this one has {len(pattern):,}.")
@@ -76,10 +76,10 @@ def check_pattern(pattern: str) -> str:
     except (re.error, RecursionError, OverflowError) as error:
         raise InputError(f"the pattern {pattern} is not a regular expression: {error}.") from None
     if search.search(""):
-        raise InputError(f"the pattern {pattern} matches where nothing stands. Let it ask for a sign.")
+        raise InputError(f"the pattern {pattern} matches the empty text. Let it require a character.")
     if "GROUPREF" in repr(tree):
         raise InputError(
-            f"the pattern {pattern} refers back to a group, so that its time cannot be told. Write out what it says."
+            f"the pattern {pattern} refers back to a group, so that its time has no bound. Write the group out."
         )
     for repeat in _iterate_repeats(tree):
         for choice in range(3):
@@ -96,8 +96,8 @@ def _time_search(search: re.Pattern[str], tree: Any, repeat: Any, choice: int) -
             pass
         if process_time() - started > MAX_SEARCH_SECONDS:
             raise InputError(
-                f"the pattern {search.pattern} takes too long on some texts. Let no repeat stand within another "
-                "of the same signs, bound the repeats, as in {1,9}, or make them possessive, as in \\d++."
+                f"the pattern {search.pattern} takes too long on some texts. Nest no repeat in another of the "
+                "same characters, bound the repeats, as in {1,9}, or make them possessive, as in \\d++."
             )
 
 

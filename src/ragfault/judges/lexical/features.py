@@ -184,7 +184,7 @@ def detect_field_conflict(statement: ClaimStatement, index: SentenceIndex) -> tu
         return None
     claim_words = statement.weights.keys()
     negated = collect_negated_words(statement.tokens, reach=2)
-    is_negated = not NEGATIONS.isdisjoint(statement.tokens)
+    is_negated = _is_negated(statement.tokens)
     for key, polarity in index.record_fields:
         if key <= claim_words and (
             (polarity == "absent" and not any(word in index.postings for word in key))

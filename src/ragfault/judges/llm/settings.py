@@ -125,7 +125,7 @@ class ApiKey:
         return f"Key({REDACTED})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a key is never written down; it is read from the environment again")
+        raise TypeError("a key is never serialized; the other process reads it from the environment")
 
 
 class ModelEndpoint(NamedTuple):
@@ -199,7 +199,7 @@ def _base_url(settings: LLMSettings) -> str:
     url = settings.base_url or PROVIDERS[settings.provider].base_url
     if not url:
         raise UsageError(
-            f"{settings.provider} is at another place for everybody. Say it with --base-url, base_url of [llm] in "
+            f"{settings.provider} has another address for each customer. Name it with --base-url, base_url of [llm] in "
             "ragfault.toml, or RAGFAULT_LLM_BASE_URL (https://NAME.openai.azure.com/openai/v1)."
         )
     return url.rstrip("/").removesuffix("/chat/completions")
@@ -236,7 +236,7 @@ def _read_key(settings: LLMSettings, trusted: bool) -> ApiKey | None:
     for name in (API_KEY_VARIABLE, *(PROVIDERS[settings.provider].key_variables if trusted else ())):
         if key := os.environ.get(name, "").strip():
             if not (key.isascii() and key.isprintable()):
-                raise UsageError(f"the key in {name} holds a sign that no request can carry. Set it anew.")
+                raise UsageError(f"the key in {name} has a character that no request can contain. Set it again.")
             return ApiKey(key)
     return None
 

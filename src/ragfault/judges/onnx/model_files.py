@@ -131,7 +131,7 @@ def _parse_settings(text: str) -> dict[str, str]:
 def locate_files(location: str) -> tuple[Path, Path]:
     """Return the graph, and the folder of its configuration."""
     if not location:
-        raise UsageError("onnx: say which model: onnx:FOLDER, onnx:FILE.onnx or onnx:OWNER/NAME.")
+        raise UsageError("onnx: no model is named. Write onnx:FOLDER, onnx:FILE.onnx or onnx:OWNER/NAME.")
     path = Path(location).expanduser()
     if len(location) > MAX_PATH_CHARS or "\0" in location:
         raise UsageError(f"onnx:{location[:40]}… is no path.")
@@ -154,13 +154,13 @@ def _locate_cached(name: str) -> Path:
     """Return the folder of a hub model that was downloaded before."""
     if not HUB_NAME.fullmatch(name):
         raise UsageError(
-            f"there is no {name}. After onnx: stands a folder, an .onnx file, or the OWNER/NAME of a model."
+            f"there is no {name}. After onnx: comes a folder, an .onnx file, or the OWNER/NAME of a model."
         )
     folder = locate_snapshot(name)
     if folder is None:
         raise UsageError(
             f"there is no folder {name} here, and no model of that name in {get_hub_cache()}. "
-            f"Nothing is fetched unasked. Fetch it with: hf download {name} --include '*.json' '*.onnx'"
+            f"Models are not downloaded by themselves. Download it with: hf download {name} --include '*.json' '*.onnx'"
         )
     return folder
 
@@ -252,7 +252,7 @@ def _assign_labels(location: str, labels: list[str], kind: ModelKind) -> tuple[i
     if len(labels) == 3 and {"holds", "against", "open"} == set(roles):
         return roles.index("holds"), contradiction
     raise UsageError(
-        f"onnx:{location}: the labels {', '.join(labels)} do not say what they mean. Say it, in their order: "
+        f"onnx:{location}: the labels {', '.join(labels)} do not name their classes. Name these, in their order: "
         f'"onnx:{location}?labels=contradiction,entailment,neutral" or '
         f'"onnx:{location}?labels=unsupported,supported", or "?labels=score&serves=relevance" for one number.'
     )
@@ -267,7 +267,7 @@ def _read_max_tokens(location: str, config: dict[str, Any], kind: ModelKind, set
     if setting is not None:
         if not setting.isdecimal() or int(setting) < MIN_TOKENS:
             raise UsageError(
-                f"onnx:{location}: room={setting}: say how many tokens are read at once, at least {MIN_TOKENS}."
+                f"onnx:{location}: room={setting}: name the tokens that are read at once, at least {MIN_TOKENS}."
             )
         return int(setting)
     positions = config.get("max_position_embeddings")

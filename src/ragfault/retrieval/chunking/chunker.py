@@ -334,7 +334,7 @@ def _parse_chunker(expression: str) -> tuple[str, dict[str, Any]]:
     """Take the text of a chunker apart into name and parameters."""
     name, values, options, _ = parse_expression(expression, "chunker")
     if len(values) > 1:
-        raise UsageError(f'"{expression}": the size alone stands by itself. Write NAME(SIZE, overlap=…).')
+        raise UsageError(f'"{expression}": only the size has no name before it. Write NAME(SIZE, overlap=…).')
     if values and "size" in options:
         raise UsageError(f'"{expression}": size is given twice.')
     for key in options:

@@ -97,7 +97,7 @@ def _search_all(
         start = perf_counter()
         hits = store.search(query, k, allowed)
         times.append(1000 * (perf_counter() - start))
-        ranking = control.search(query, len(control), allowed)
+        ranking = control.search(query, control.count(), allowed)
         scores, threshold = dict(ranking), ranking[k - 1][1] - TIE
         right = {place for place, _ in hits[:k] if scores.get(place, -2.0) >= threshold}
         shares.append(len(right) / k)

@@ -21,7 +21,7 @@ class MemoryStore:
         self._vectors: Array = np.empty((0, 0), np.float32)
 
     def write(self, vectors: Array) -> None:
-        """Hold these vectors."""
+        """Keep these vectors."""
         if len(self._vectors):
             raise OutputError("the store in memory holds vectors already. Make another one.")
         self._vectors = normalize_rows(vectors)
@@ -36,9 +36,6 @@ class MemoryStore:
         places = np.arange(len(scores)) if allowed is None else np.asarray(allowed, np.int64)
         order = places[np.argsort(-scores[places], kind="stable")[:k]]
         return [(int(place), float(scores[place])) for place in order]
-
-    def __len__(self) -> int:
-        return len(self._vectors)
 
     def drop(self) -> None:
         """Forget the vectors."""

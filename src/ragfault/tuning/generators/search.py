@@ -179,9 +179,9 @@ class GeneratorBench:
         self.configs[config.name] = config
         return config.name
 
-    def get_answer(self, name: str, position: int, repetition: int = 0) -> Trace:
-        """Return an answer that was made."""
-        return self._answers[name, position, repetition]
+    def get_answer(self, name: str, position: int) -> Trace:
+        """Return the first answer to a question that was made."""
+        return self._answers[name, position, 0]
 
     def answer(self, name: str, keys: Sequence[tuple[int, int]]) -> list[Trace]:
         """Return the answers to questions by position and repetition; those that are missing are requested."""

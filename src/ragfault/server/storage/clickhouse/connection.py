@@ -130,12 +130,10 @@ class ClickHouseConnection:
         """Return the first value of the first row."""
         return self.fetch_rows(query, **parameters)[0][0]
 
-    def fetch_among(
-        self, query: str, values: Sequence[Any], *, as_bytes: Sequence[str] = (), **parameters: Any
-    ) -> Iterator[tuple[Any, ...]]:
+    def fetch_among(self, query: str, values: Sequence[Any], **parameters: Any) -> Iterator[tuple[Any, ...]]:
         """Iterate over the rows of a query on the parameter `among`, in parts where it has many values."""
         return chain.from_iterable(
-            self.fetch_rows(query, as_bytes=as_bytes, among=part, **parameters) for part in split_parameters(values)
+            self.fetch_rows(query, among=part, **parameters) for part in split_parameters(values)
         )
 
     def insert(self, table: str, columns: dict[str, list[Any]], token: str | None = None) -> None:
