@@ -4,9 +4,9 @@
 
 Groundedness: AUROC and best F1 of "some claim is not supported" against people's labels, on the sources
 of RAGTruth's training file that the weights were not fitted on; also within task × generator, where
-style gives nothing away. Elsewhere AUROC alone, on sets that the weights have not seen. Then missing context
-by what the chunks hold. Last, what becomes of the small talk and the inventions of the fault bench, and how far
-answers keep to their query.
+style gives nothing away. Elsewhere AUROC alone, on sets that the weights have not seen. Then the relevance of
+passages, also by the default judge, and missing context by what the chunks hold. Last, what becomes of the small
+talk and the inventions of the fault bench, and how far answers keep to their query.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from benchmarks.faults.corpora import handbook_corpus, squad_corpus
 from benchmarks.faults.injection import pair
 from benchmarks.faults.phrases import INVENTIONS, WANDERINGS
@@ -113,18 +114,44 @@ def others(folder: Path) -> None:
 
 
 def relevance(folder: Path) -> None:
-    """Measure relevance against graded labels, within queries that have both kinds."""
-    judge = load_judge("lexical")
+    """Measure the relevance of chunks against graded labels: AUROC over all, within queries, and nDCG@10."""
     for name, threshold in (("wikiqa", 1), ("trec_dl19", 2)):
-        retained = rows(folder, name)
-        seen = judge.observe([trace(row) for row in retained])
-        score = [item.chunk[0].relevance if item.chunk else 0.0 for item in seen]
-        label = [int(row["label"] >= threshold) for row in retained]
-        inner = auroc_within_groups(score, label, [row["query"] for row in retained])
-        levels = Counter(item.chunk[0].level for item in seen if item.chunk)
-        print(
-            f"{name}: {len(retained)}  AUROC {auroc(score, label):.3f}  within query {inner.value:.3f}  {dict(levels)}"
-        )
+        by_query: dict[str, list[Row]] = defaultdict(list)
+        for row in rows(folder, name):
+            by_query[row["query"]].append(row)
+        traces = [
+            Trace(
+                id=query,
+                query=query,
+                chunks=tuple(Chunk(id=str(at), text=row["passage"]) for at, row in enumerate(judged)),
+            )
+            for query, judged in by_query.items()
+        ]
+        groups = [query for query, judged in by_query.items() for _ in judged]
+        grades = [np.array([row["label"] for row in judged]) for judged in by_query.values()]
+        label = (np.concatenate(grades) >= threshold).astype(int)
+        for judge in ("lexical", "embedded"):
+            seen = load_judge(judge).observe(traces)
+            scores = [np.array([item.relevance for item in verdicts.chunk]) for verdicts in seen]
+            ranked = [
+                measure_tied_ndcg(score, grade) for score, grade in zip(scores, grades, strict=True) if grade.any()
+            ]
+            flat = np.concatenate(scores)
+            inner = auroc_within_groups(flat, label, groups)
+            levels = Counter(item.level for verdicts in seen for item in verdicts.chunk)
+            print(
+                f"{name}, {judge}: {len(flat)}  AUROC {auroc(flat, label):.3f}  within query {inner.value:.3f}  "
+                f"nDCG@10 {np.mean(ranked):.3f} of {len(ranked)} queries  {dict(levels)}"
+            )
+
+
+def measure_tied_ndcg(scores: np.ndarray, grades: np.ndarray, depth: int = 10) -> float:
+    """Return the expected nDCG of a ranking whose ties are in random order (McSherry and Najork, ECIR 2008)."""
+    _, places, sizes = np.unique(-scores, return_inverse=True, return_counts=True)
+    gains = np.bincount(places, grades) / sizes
+    discounts = 1 / np.log2(np.arange(2, min(depth, len(grades)) + 2))
+    expected, best = np.repeat(gains, sizes), -np.sort(-grades)
+    return float(expected[: len(discounts)] @ discounts / (best[: len(discounts)] @ discounts))
 
 
 def missing_context(folder: Path) -> None:

@@ -6,6 +6,7 @@
     python -m training.embedded DATA --transfer          (no weights: each task and set by a judge that never saw it)
     python -m training.embedded DATA --transfer --keep parts.npz     (and what its parts say, for training/support.py)
     python -m training.embedded DATA --measure --keep seen.npz       (no weights: sources that were never seen)
+    python -m training.embedded DATA --fold 0 --keep first.npz       (the same, a fifth of the sources alone)
 
 Needs the dependency group `train`. Answers of one source are in one of five folds. Whatever feeds another part
 is predicted for claims and answers that its maker has not seen.
@@ -14,6 +15,7 @@ is predicted for claims and answers that its maker has not seen.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,14 +45,14 @@ from ragfault.judges.embedded.word_vectors import Array, load_vectors
 TARGET = Path(__file__).parents[2] / "src/ragfault/judges/embedded/support.npz"
 
 
-def crossed(data: Data, inner: Array, every: int) -> tuple[Array, Array]:
+def crossed(data: Data, inner: Array, every: int, folds: Sequence[int]) -> tuple[Array, Array]:
     """Return the log-odds of each claim by parts that have not seen its fold (claims × parts), and by small trees."""
     parts, small = np.zeros((len(data.owner), 4)), np.zeros(len(data.owner))
-    for fold in range(FOLDS):
+    for fold in folds:
         at = np.flatnonzero(data.fold == fold)
         parts[at] = apply_each(fit(data, data.fold != fold, inner, every), data, at)
         small[at] = fit_small(data, (data.fold != fold) & (data.claims.marks >= 0), at)
-        print(f"fold {fold + 1} of {FOLDS}", flush=True)
+        print(f"fold {fold} of {FOLDS}", flush=True)
     return parts, small
 
 
@@ -135,6 +137,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--transfer", action="store_true", help="measure tasks and sets that were never seen")
     parser.add_argument("--measure", action="store_true", help="measure by folds, and write no weights")
+    parser.add_argument("--fold", type=int, choices=range(FOLDS), help="measure one fold alone, and write no weights")
     parser.add_argument("--thin", type=int, default=1, help="train the network on every nth claim of RAGTruth")
     parser.add_argument("--keep", type=Path, help="keep here what the parts say of what they have not seen")
     options = parser.parse_args()
@@ -144,13 +147,17 @@ def main() -> None:
     if options.transfer:
         transfer(data, inner, options.thin, options.keep)
         return
-    parts, small = crossed(data, inner, options.thin)
+    parts, small = crossed(data, inner, options.thin, range(FOLDS) if options.fold is None else [options.fold])
+    if options.fold is not None:
+        inside = data.fold == options.fold
+        parts, small = parts[inside], small[inside]
+        data = arrange([answer for answer in data.answers if answer.fold == options.fold])
     odds = combine_parts(parts, data.features[:, FEATURE_COLUMNS["keyed"]])
     reported = score_answers(data, odds)
     report(data.answers, reported, "held out")
     if options.keep:
         keep(options.keep, data, parts, small)
-    if not options.measure:
+    if not options.measure and options.fold is None:
         write(data, inner, odds, reported)
 
 
