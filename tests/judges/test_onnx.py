@@ -274,7 +274,7 @@ def test_spoiled(tmp_path: Path, spoil: object, says: str):
 
 def test_wrong_count(tmp_path: Path):
     """A graph that gives other numbers than its labels ask for is refused at once."""
-    with pytest.raises(UsageError, match="labels ask for"):
+    with pytest.raises(UsageError, match="labels need"):
         load_judge(f"onnx:{classifier(tmp_path, NLI)}?labels=supported,unsupported")
 
 
