@@ -33,7 +33,7 @@ KINDS = ("QA", "Summary", "Data2txt", "attributionbench", "wice", "begin")
 PARTS = ("trees", "monotone trees", "network", "words", "small monotone trees")
 SUMS = {
     "present sum": (*TEXT_WEIGHTS, 0), "small .4, words .5": (0.3, 0, 0.1, 0.5, 0.4),
-    "small .4, words .6": (0.2, 0, 0.1, 0.6, 0.4),
+    "small .4, words .6": (0.2, 0, 0.1, 0.6, 0.4), "small .4, words .3": (0.3, 0, 0.3, 0.3, 0.4),
 }  # fmt: skip
 """The weights of the parts beside texts; records have those of the judge."""
 NOVEL_SUMS = {
