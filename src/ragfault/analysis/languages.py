@@ -39,7 +39,7 @@ def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str
 
 
 def list_language_warnings(*runs: Run) -> tuple[str, ...]:
-    """List what is to be said of the languages of runs."""
+    """List the warnings about the languages of runs."""
     texts = (
         describe_foreign(run.manifest.judge, count_foreign(run), run.manifest.traces, run.path.name) for run in runs
     )

@@ -96,7 +96,7 @@ def _load_embedder(name: str | None) -> Any:
 def _follow_clusters(
     runs: tuple[str, ...], against: str | None, registry_path: Path, options: dict[str, Any], given: dict[str, Any]
 ) -> ClusterReport:
-    """Follow the clusters of runs by the registry, which then has them, and what was said of them."""
+    """Track the clusters of runs in the registry, and save it with the changes that the options ask for."""
     from ragfault.analysis.clusters import load_registry, save_registry
     from ragfault.analysis.clusters.registry import apply_registry, track_changes, track_clusters
     from ragfault.io.runs import Run, sample_run
@@ -116,7 +116,7 @@ def _follow_clusters(
 
 
 def _apply_actions(registry: ClusterRegistry, given: dict[str, Any], now: str) -> ClusterRegistry:
-    """Apply the registry after what was said of clusters."""
+    """Return the registry with the owners, mutes and resolutions that the options name."""
     from ragfault.analysis.clusters import assign_cluster, mute_cluster, resolve_cluster
 
     for text in given["assign"]:

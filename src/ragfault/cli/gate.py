@@ -306,7 +306,7 @@ def _evaluate_traces(traces: tuple[str, ...], out: str, options: dict[str, Any],
 
 
 def _locate_baseline(path: str | None, out: str, has_thresholds: bool) -> tuple[Run | None, tuple[str, ...]]:
-    """Locate the run to hold against, and what is to be said where there is none."""
+    """Return the baseline run; where there is none, why."""
     from ragfault.io.runs import Run
 
     rest = (
@@ -371,7 +371,7 @@ def _write_reports(
 def _print_results(
     run: Run, decision: GateResult | None, bisection_result: Bisection | None, notes: tuple[str, ...], kind: str | None
 ) -> None:
-    """Print what was found."""
+    """Print the gate, the bisection and the notes."""
     from ragfault.reports.terminal import bisection, gate
 
     for note in notes:

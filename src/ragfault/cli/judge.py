@@ -236,7 +236,7 @@ def calibrate(labels: tuple[str, ...], **options: Any) -> int:
 
 
 def _write_card(measurement: Any, path: Path, force: bool) -> Path:
-    """Keep a measurement on a card: beside what a card of the same judge says already, else in a new file."""
+    """Write a measurement to a card: added to a card of the same judge, else in a new file."""
     from ragfault.evaluation.agreement.measurement import build_card
     from ragfault.judges.cards import read_card
     from ragfault.reports.output import write_report_file
@@ -272,7 +272,7 @@ def _render_measurement_html(measurement: Any) -> str:
 def show_result(
     record: Any, renderers: tuple[Callable[..., str], Callable[[Any], str] | None], options: dict[str, Any]
 ) -> None:
-    """Print the table, or JSON; save what is to be saved, and say where it is.
+    """Print the table, or JSON; write the files that the options name, and print their paths.
 
     The renderers are those for the terminal and for HTML.
     """

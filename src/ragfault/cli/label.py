@@ -76,7 +76,7 @@ KEY_ALIASES = {"\x1b[D": "b", "\x7f": "z", "\x08": "z", "\r": "", "\n": ""}
 
 
 class LabelGroup(click.Group):
-    """A group that takes what is none of its commands for the traces to ask about."""
+    """Group whose first argument, where it names no command, is the traces to ask about."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ServeGroup(click.Group):
-    """A group that takes what is none of its commands for the options of the server."""
+    """Group whose arguments, where the first names no command, are the options of the server."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):

@@ -29,7 +29,7 @@ MAX_GROUP_SHARE = 0.25
 
 
 class QuestionSet(NamedTuple):
-    """Questions that can be used, and what is to be said of the others."""
+    """Questions that can be used, and notes on the others."""
 
     questions: tuple[TuningQuestion, ...]
     grouped_by: str

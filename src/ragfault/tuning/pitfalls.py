@@ -68,7 +68,7 @@ PITFALL_REMEDIES: dict[PitfallName, str] = {
 
 
 class Pitfall(Struct, frozen=True, kw_only=True):
-    """One of the six, and what was seen of it."""
+    """One of the six pitfalls, whether it was detected, and the evidence."""
 
     name: PitfallName
     detected: bool

@@ -27,7 +27,7 @@ class JudgeRelevance(Struct, frozen=True, kw_only=True):
 
 
 class RelevanceComparison(Struct, frozen=True, kw_only=True):
-    """A query, chunks of documents, and what each judge makes of them."""
+    """A query, chunks of documents, and their relevance by each judge."""
 
     query: str
     chunks: tuple[Chunk, ...]

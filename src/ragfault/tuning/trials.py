@@ -57,10 +57,9 @@ def digest_texts(*parts: str) -> str:
 
 
 class TuningCache:
-    """A folder in which everything lies under the digest of what it was made from, and memory in front of it.
+    """Cache of indexes and results of stages, in memory and in a folder, by the digest of their inputs.
 
-    What was made from another corpus, by another embedder or another version of ragfault has another name, and is
-    never found.
+    The digest covers the corpus, the embedder and the version of ragfault: a result of others is never used.
     """
 
     def __init__(self, folder: Path | None, documents: Sequence[Document]) -> None:

@@ -19,7 +19,7 @@ MAX_CHARACTERS = 20_000
 
 
 class Move:
-    """A step that decides something, and what came of it before the next one."""
+    """A step that decides something, with its results up to the next one."""
 
     def __init__(self, step: Step, results: tuple[Step, ...], chunks: tuple[Chunk, ...]) -> None:
         self.step, self.results, self.chunks = step, results, chunks

@@ -39,7 +39,7 @@ class JudgingProgress:
         self._progress.update(self._progress.tasks[0].id, completed=done, total=total, rate=rate)
 
     def show_usage(self, usage: Usage) -> None:
-        """Say what was spent so far."""
+        """Show the usage so far."""
         if self._progress is None:
             return
         from ragfault.text.number_format import format_cost
@@ -191,7 +191,7 @@ human_labels_option = click.option(
 
 
 def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
-    """Load what was said of a run, told on standard error; None where that was not asked for."""
+    """Load the human labels of a run, with notices on standard error; None where no file is named."""
     from ragfault.evaluation.agreement.reference_scores import load_reference_scores
 
     if len(paths) > 1:
@@ -202,7 +202,7 @@ def load_run_labels(paths: Sequence[str], run: Run) -> HumanLabels | None:
 
 
 def load_paired_labels(paths: Sequence[str], old: Run, new: Run) -> tuple[HumanLabels | None, HumanLabels | None]:
-    """Load what was said of a baseline and of a candidate: one file for both, or one for each."""
+    """Load the human labels of a baseline and of a candidate: one file for both, or one for each."""
     from ragfault.evaluation.agreement.reference_scores import load_paired_reference_scores
 
     return load_paired_reference_scores(paths, (old, new), notice=print_notice)

@@ -147,7 +147,7 @@ def add_executor_options(function: F) -> F:
 
 
 def build_executor(ray: str | None, asked: dict[str, Any]) -> dict[str, Any]:
-    """Build where the work is done, in the form that `evaluate` takes; takes the workers out of what is asked."""
+    """Return the executor as an argument of `evaluate`; removes the workers, which it then has, from the options."""
     if ray is None:
         return {}
     from ragfault.evaluation import RayExecutor

@@ -116,13 +116,13 @@ def _report_skipped(bad_line: BadLine) -> None:
 
 
 def _check_folder(folder: Path, force: bool) -> None:
-    """Refuse a place where an earlier tuning has written what it found."""
+    """Refuse a folder with the results of an earlier tuning."""
     if not force and (folder / OUTPUT_FILES[0]).exists():
         raise OutputError(f"{folder / OUTPUT_FILES[0]} exists. Choose another folder, or replace it with --force.")
 
 
 def _write_outputs(result: TuningResult, folder: Path) -> None:
-    """Write the files of what was found."""
+    """Write the files of a result."""
     from ragfault.reports.html.pages import render_tuning_html
     from ragfault.reports.json_documents import encode_document
     from ragfault.reports.output import write_report_file
@@ -228,7 +228,7 @@ def _describe_lengths(queries: list[str]) -> str:
 
 
 def _open_target(path: Path, sample: int) -> Run | Path:
-    """Open a run to check, or a sample of a large one, which is said; return the path of anything else."""
+    """Open a run to check, or a sample of a large one, with a notice; return the path of anything else."""
     from ragfault.io.runs import Run, sample_run
     from ragfault.reports.wording import describe_trace_count
 

@@ -61,7 +61,7 @@ def _summarize_gate(gate: GateResult) -> str:
 
 
 def _drop_heading(text: str) -> str:
-    """Drop markdown without its first heading, which the comment has said."""
+    """Return Markdown without its first heading, which the comment has already."""
     first, _, rest = text.partition("\n")
     return rest.strip() if first.startswith("###") else text
 
