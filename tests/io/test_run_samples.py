@@ -16,6 +16,7 @@ from ragfault.guard.policy import parse_policy
 from ragfault.guard.replay import replay_run
 from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import sample_run, sample_runs
+from ragfault.records import Trace
 from ragfault.reports.html.report import render_run_html
 from ragfault.reports.terminal.clusters import render_clusters_terminal
 from ragfault.reports.terminal.guard import render_replay_terminal
@@ -47,6 +48,12 @@ def test_a_sample_holds_all_of_each_of_its_traces_in_the_order_of_the_run(runs: 
     assert list(sample.scores()) == list(run.scores(ids))
     counts = [sum(score.status == status for score in sample.scores()) for status in ("scored", "undefined", "failed")]
     assert counts == [sample.manifest.scored, sample.manifest.undefined, sample.manifest.failed]
+
+
+def test_fields_restrict_what_is_read_of_a_trace(runs: tuple[Run, Run]) -> None:
+    for run in (runs[0], sample_run(runs[0], 30)):
+        expected = [Trace(id=t.id, query=t.query, chunks=t.chunks, answer=t.answer) for t in run.traces()]
+        assert list(run.traces(fields=["chunks", "answer"])) == expected
 
 
 def test_a_larger_sample_includes_a_smaller_one(runs: tuple[Run, Run]) -> None:
@@ -101,7 +108,7 @@ def test_a_history_follows_one_sample_of_all_runs(runs: tuple[Run, Run]) -> None
 
 def test_the_temporary_folder_of_a_sample_goes_with_it(runs: tuple[Run, Run]) -> None:
     sample = sample_run(runs[0], 10)
-    folder = sample.tables
+    folder = sample.get_table_path("scores").parent
     assert folder.exists()
     del sample
     assert not folder.exists()

@@ -118,6 +118,13 @@ def test_table_forms():
     assert trace.time == datetime(1950, 1, 1, tzinfo=UTC)
 
 
+def test_table_defaults():
+    """A trace out of a table is written as the trace that went in: defaults stay unwritten."""
+    trace = Trace(id="1", query="q", chunks=(Chunk(id="a", text="x", score=0.0), Chunk(id="b", kind="table", start=3)))
+    [returned] = table_to_traces(traces_to_table([trace]))
+    assert msgspec.json.encode(returned) == msgspec.json.encode(trace)
+
+
 def test_table_of_others():
     """A table without the needed columns, or with columns of other types, is refused in words."""
     with pytest.raises(InputError, match="no `query`"):

@@ -88,7 +88,7 @@ def _list_sizes(column: pa.Array) -> Ints:
 def _read_batches(run: Run, name: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(open_for_arrow(run.tables / f"{name}.parquet")) as file:
+    with pq.ParquetFile(open_for_arrow(run.get_table_path(name))) as file:
         yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
 
 

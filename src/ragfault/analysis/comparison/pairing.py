@@ -98,7 +98,7 @@ def normalize_space(text: str) -> str:
 def load_texts(run: Run, ids: Collection[str]) -> dict[str, str]:
     """Return the first text of each chunk id, white space normalized."""
     texts: dict[str, str] = {}
-    for trace in run.traces():
+    for trace in run.traces(fields=["chunks"]):
         for chunk in trace.chunks or ():
             if chunk.id in ids and chunk.id not in texts and chunk.text.strip():
                 texts[chunk.id] = normalize_space(chunk.text)

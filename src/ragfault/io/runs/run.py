@@ -280,7 +280,6 @@ class Run:
             )
         self.path = cast(Path, parse_path(path))  # a place in a store has the methods of a path that are used on runs
         self.manifest = _load_manifest(self.path) if manifest is None else manifest
-        self.tables = self.path
         self._evidence: list[tuple[Trace, Verdicts]] | None = None
 
     def __repr__(self) -> str:
@@ -293,11 +292,12 @@ class Run:
 
     @classmethod
     def open(cls, path: str | AnyPath) -> Run:
-        """Open the run at a path, or in an object store (`s3://bucket/run`).
-
-        Raises RunError where there is none, where it was never finished, or where a later version made it.
-        """
+        """Open the run at a path, with what `Run` raises."""
         return cls(path)
+
+    def get_table_path(self, name: str) -> Path:
+        """Return the path of a table."""
+        return self.path / f"{name}.parquet"
 
     def verify_checksums(self) -> None:
         """Compare the checksum of every file of the run with the manifest's.
@@ -308,11 +308,11 @@ class Run:
             with self._convert_read_errors(Path(name).stem):
                 verify_table(self.path / name, checksum)
 
-    def traces(self, ids: Sequence[str] | None = None) -> Iterator[Trace]:
-        """Yield the traces in order; with `ids`, only those."""
+    def traces(self, ids: Sequence[str] | None = None, fields: Sequence[str] = ()) -> Iterator[Trace]:
+        """Yield the traces in order; with `ids`, only those; with `fields`, only with these, the id and the query."""
         from ragfault.io.formats.arrow import table_to_traces
 
-        for table in self._read_batches("traces", "id", ids):
+        for table in self._read_batches("traces", ids, ["id", "query", *fields] if fields else ()):
             yield from table_to_traces(table)
 
     def verdicts(self, ids: Sequence[str] | None = None) -> Iterator[Verdicts]:
@@ -350,20 +350,20 @@ class Run:
     ) -> Iterator[RecordType]:
         from ragfault.io.formats.arrow import table_to_records
 
-        for table in self._read_batches(name, "trace", ids):
+        for table in self._read_batches(name, ids, ()):
             yield from table_to_records(table, record)
 
-    def _read_batches(self, name: TableName, key: str, ids: Sequence[str] | None) -> Iterator[pa.Table]:
+    def _read_batches(self, name: TableName, ids: Sequence[str] | None, fields: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the rows of a table, a bounded number at a time."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         id_set = None if ids is None else pa.array(ids, pa.string())
         with self._convert_read_errors(name):
-            for batch in self.iterate_batches(name):
+            for batch in self.iterate_batches(name, fields):
                 table = pa.Table.from_batches([batch])
                 if id_set is not None:
-                    table = table.filter(pc.is_in(table[key], value_set=id_set))
+                    table = table.filter(pc.is_in(table["id" if name == "traces" else "trace"], value_set=id_set))
                 if table.num_rows:
                     yield table
 
@@ -375,7 +375,7 @@ class Run:
 
         with self._convert_read_errors(table):
             return pq.read_table(
-                open_for_arrow(self.tables / f"{table}.parquet"),
+                open_for_arrow(self.get_table_path(table)),
                 columns=list(columns) if columns else None,
                 read_dictionary=list(dictionary_columns),
                 partitioning=None,
@@ -384,11 +384,11 @@ class Run:
     def iterate_batches(
         self, table: TableName = "scores", columns: Sequence[str] | None = None, dictionary_columns: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a table as record batches, for tables that are large; those that hold texts have fewer rows."""
+        """Yield a table as record batches, for tables that are large; those that hold long texts have fewer rows."""
         import pyarrow.parquet as pq
 
-        place = open_for_arrow(self.tables / f"{table}.parquet")
-        rows = 2**16 if table == "scores" or columns else BATCH_TRACES
+        place = open_for_arrow(self.get_table_path(table))
+        rows = 2**16 if table == "scores" or (columns and "chunks" not in columns) else BATCH_TRACES
         with self._convert_read_errors(table), pq.ParquetFile(place, read_dictionary=list(dictionary_columns)) as file:
             yield from file.iter_batches(rows, columns=list(columns) if columns else None)
 
@@ -398,7 +398,7 @@ class Run:
         import pyarrow as pa
 
         try:
-            verify_table(self.tables / f"{name}.parquet", self.manifest.checksums.get(f"{name}.parquet"))
+            verify_table(self.get_table_path(name), self.manifest.checksums.get(f"{name}.parquet"))
             yield
         except (pa.ArrowException, OSError, KeyError, msgspec.MsgspecError) as error:
             raise RunError(

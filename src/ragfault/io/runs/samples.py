@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+from uuid import uuid4
 
 import msgspec
 import numpy as np
@@ -23,20 +25,41 @@ SAMPLE_TRACES = 20_000
 """Most traces of a run of which every text is analysed; of a larger run a random sample is."""
 MIN_SHARED_IDS = 0.5  # least share of the smaller run with an id of the other; else runs are paired by query
 STATUSES = ("scored", "undefined", "failed")
+CODED_COLUMNS = ("trace", "metric", "layer", "status", "reason")
+"""Texts of scores."""
 
 Hashes = NDArray[np.uint64]
 
 
 class RunSample(Run):
-    """Random sample of a run, read and named like the run itself; its tables lie in a temporary folder."""
+    """Random sample of a run, read and named like the run itself; its tables lie in a temporary folder.
+
+    Scores are counted, and so copied at once; the other tables are copied when they are first read.
+    """
 
     def __init__(self, run: Run, rows: NDArray[np.bool_]) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="ragfault-sample-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        counts = _write_sample(run, folder, rows)
+        self._folder = Path(tempfile.mkdtemp(prefix="ragfault-sample-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._source, self._ids = run, _list_ids(run, rows)
+        counts = _copy_rows(run, self._folder / "scores.parquet", "scores", self._ids)
         population = run.manifest.population or run.manifest.traces
-        super().__init__(run.path, msgspec.structs.replace(run.manifest, **counts, population=population, checksums={}))
-        self.tables = folder
+        manifest = msgspec.structs.replace(
+            run.manifest,
+            traces=len(self._ids),
+            **{status: counts.get(status, 0) for status in STATUSES},
+            population=population,
+            checksums={},
+        )
+        super().__init__(run.path, manifest)
+
+    def get_table_path(self, name: str) -> Path:
+        """Return where a table of the sample lies."""
+        path = self._folder / f"{name}.parquet"
+        if not path.exists():
+            part = path.with_suffix(f".{uuid4().hex}")  # two threads may read it first
+            _copy_rows(self._source, part, name, self._ids)
+            part.replace(path)
+        return path
 
 
 def sample_run(run: Run, most: int = SAMPLE_TRACES) -> Run:
@@ -95,47 +118,66 @@ def _hash_column(run: Run, column: str) -> Hashes:
 
 def _hash_texts(texts: pa.Array) -> Hashes:
     """Hash texts, their case and white space aside: queries are paired so."""
-    joined = (blake2b(" ".join(text.lower().split()).encode(), digest_size=8).digest() for text in texts.to_pylist())
+    values = texts.to_numpy(zero_copy_only=False).tolist()
+    joined = [blake2b(" ".join(text.lower().split()).encode(), digest_size=8).digest() for text in values]
     return np.frombuffer(b"".join(joined), dtype="<u8")
 
 
-def _write_sample(run: Run, folder: Path, rows: NDArray[np.bool_]) -> dict[str, int]:
-    """Write the tables of a sample, and return what its manifest counts."""
+def _list_ids(run: Run, rows: NDArray[np.bool_]) -> frozenset[str]:
+    """List the ids of some rows."""
     import pyarrow as pa
 
-    parts, end = [], 0
+    ids: list[str] = []
+    end = 0
     for batch in run.iterate_batches("traces", ["id"]):
         begin, end = end, end + batch.num_rows
-        parts.append(batch.column("id").filter(pa.array(rows[begin:end])))
-    ids = pa.chunked_array(parts, pa.string())
-    counts = {"traces": len(ids), **dict.fromkeys(STATUSES, 0)}
-    for name, column in (("traces", "id"), ("verdicts", "trace"), ("scores", "trace")):
-        statuses = _filter_table(run, folder, name, column, ids)  # type: ignore[arg-type]
-        counts.update((status, count) for status, count in statuses.items() if status in STATUSES)
-    return counts
+        ids += batch.column("id").filter(pa.array(rows[begin:end])).to_pylist()
+    return frozenset(ids)
 
 
-def _filter_table(run: Run, folder: Path, name: TableName, column: str, ids: pa.Array) -> dict[str, int]:
-    """Copy the rows of the drawn traces in row groups of some thousands; return the number of scores by status."""
+def _copy_rows(run: Run, path: Path, name: str, ids: Set[str]) -> Counter[str]:
+    """Copy the rows of some traces from a table to a file, in order; return the number of scores by status."""
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    # Texts of scores repeat, and most rows are dropped: codes are read, and decoded in the rest.
+    coded, size = (CODED_COLUMNS, 2**16) if name == "scores" else ((), BATCH_TRACES)
+    key = "id" if name == "traces" else "trace"
     writer, parts = None, []
     try:
-        for batch in run.iterate_batches(name):
-            writer = writer or pq.ParquetWriter(folder / f"{name}.parquet", batch.schema, compression="lz4")
-            parts.append(batch.filter(pc.is_in(batch.column(column), value_set=ids)))
+        for batch in run.iterate_batches(cast(TableName, name), dictionary_columns=coded):
+            part = _decode_columns(_select_rows(batch, batch.column(key), ids))
+            writer = writer or pq.ParquetWriter(path, part.schema, compression="lz4")
+            parts.append(part)
             if name == "scores":
-                for entry in parts[-1].column("status").value_counts().to_pylist():
-                    counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
-            if sum(part.num_rows for part in parts) >= BATCH_TRACES:
-                writer.write_table(pa.Table.from_batches(parts))
+                counts.update({entry["values"]: entry["counts"] for entry in part["status"].value_counts().to_pylist()})
+            if sum(part.num_rows for part in parts) >= size:
+                writer.write_table(pa.concat_tables(parts))
                 parts = []
         if writer is not None and parts:
-            writer.write_table(pa.Table.from_batches(parts))
+            writer.write_table(pa.concat_tables(parts))
     finally:
         if writer is not None:
             writer.close()
     return counts
+
+
+def _select_rows(batch: pa.RecordBatch, keys: pa.Array, ids: Set[str]) -> pa.Table:
+    """Return the rows of a batch whose key is one of the ids."""
+    import pyarrow as pa
+
+    encoded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
+    chosen = [text in ids for text in encoded.dictionary.to_numpy(zero_copy_only=False).tolist()]
+    return pa.Table.from_batches([batch.filter(pa.array(chosen, pa.bool_()).take(encoded.indices))])
+
+
+def _decode_columns(table: pa.Table) -> pa.Table:
+    """Return a table without dictionaries."""
+    import pyarrow as pa
+
+    for at, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            kind = field.type.value_type
+            table = table.set_column(at, field.with_type(kind), table.column(at).cast(kind))
+    return table

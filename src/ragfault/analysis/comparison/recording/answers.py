@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_plus
 
@@ -102,8 +103,8 @@ def read_answer_pairs(
     places = np.flatnonzero(differ)
     sides = []
     for run, rows in ((runs[0], left[places].tolist()), (runs[1], right[places].tolist())):
-        chosen = set(rows)
-        texts = {row: _read_answer(trace) for row, trace in enumerate(run.traces()) if row in chosen}
+        chosen, traces = set(rows), run.traces(fields=["chunks", "answer"])
+        texts = {row: _read_answer(trace) for row, trace in enumerate(traces) if row in chosen}
         sides.append([texts[row] for row in rows])
     return [
         AnswerPair(place, *zip(before, after, strict=True))
@@ -242,7 +243,13 @@ def _holds_words(rest: AnswerPair, pair: AnswerPair, side: int) -> bool:
 
 def cover_words(words: frozenset[str], texts: Sequence[str]) -> float:
     """Return the share of the words that the text with the most of them holds."""
-    return max((len(words & frozenset(split_content_words(text))) / len(words) for text in texts), default=0.0)
+    return max((len(words & _collect_words(text)) / len(words) for text in texts), default=0.0)
+
+
+@lru_cache(maxsize=1 << 11)
+def _collect_words(text: str) -> frozenset[str]:
+    """Return the content words of a text; those of recent ones are cached, since chunks are retrieved many times."""
+    return frozenset(split_content_words(text))
 
 
 def _is_in_other_language(pair: AnswerPair, side: int) -> bool:

@@ -52,7 +52,7 @@ def find_chunk_mismatches(
     Answers that rest on a chunk of the other side are the same without it where the record lacks it. Citations that
     name chunks otherwise than by their ids are no fault where their quotes stand there.
     """
-    size = len(pairing)
+    size, records = len(pairing), _read_records(runs, pairing)
     answered = int((~contents[0].blank[pairing.baseline] & ~contents[1].blank[pairing.candidate]).sum())
     return [
         *_find_altered_texts(runs, contents, pairing, pairs),
@@ -62,8 +62,8 @@ def find_chunk_mismatches(
             or _find_ignored_chunks(pairs, size, answered)
             or _find_sorted_chunks(contents, pairing, pairs)
         ),
-        *_find_other_names(runs, pairing),
-        *_find_damaged_characters(runs, pairing),
+        *_find_other_names([[record.citations for record in side] for side in records]),
+        *_find_damaged_characters([[record.damage for record in side] for side in records]),
     ]
 
 
@@ -223,23 +223,46 @@ def _has_lost_its_chunk(pair: AnswerPair, side: int) -> bool:
     words = frozenset(split_content_words(pair.answers[1 - side]))
     if len(words) < LEAST_WORDS or pair.chunks[0] == pair.chunks[1]:
         return False
-    carried, remaining = (cover_words(words, pair.chunks[at]) for at in (1 - side, side))
-    return carried >= CARRIED_COVER and remaining <= carried - MOVED_COVER
+    carried = cover_words(words, pair.chunks[1 - side])
+    return carried >= CARRIED_COVER and cover_words(words, pair.chunks[side]) <= carried - MOVED_COVER
 
 
-def _find_other_names(runs: tuple[Run, Run], pairing: TracePairing) -> list[LocatedMismatch]:
-    """Find the side whose citations name chunks by number, document or a longer name, where the other's name ids."""
-    named = []
+class DamagedTexts(NamedTuple):
+    """Which texts of a trace hold characters that were read in another encoding."""
+
+    answer: bool
+    quotes: bool
+    chunks: bool
+
+
+class TraceRecord(NamedTuple):
+    """The form in which a trace records its citations and characters."""
+
+    citations: str | None
+    """Their kind, as `_find_citation_kind` returns it."""
+    damage: DamagedTexts
+
+
+def _read_records(runs: tuple[Run, Run], pairing: TracePairing) -> list[list[TraceRecord]]:
+    """Read the records of the pairs, side by side; both are read at once, since decoding the chunks takes longest."""
+    known: dict[str, bool] = {}
+    sides = []
     for run, rows in zip(runs, (pairing.baseline, pairing.candidate), strict=True):
-        kinds = [_find_citation_kind(trace) for trace in run.traces()]
-        named.append([kinds[row] for row in rows.tolist()])
+        traces = run.traces(fields=["chunks", "answer", "citations"])
+        records = [TraceRecord(_find_citation_kind(trace), _find_damage(trace, known)) for trace in traces]
+        sides.append([records[row] for row in rows.tolist()])
+    return sides
+
+
+def _find_other_names(named: Sequence[Sequence[str | None]]) -> list[LocatedMismatch]:
+    """Find the side whose citations name chunks by number, document or a longer name, where the other's name ids."""
     for side, name in ((1, "candidate"), (0, "baseline")):
         cited = [place for place, kind in enumerate(named[side]) if kind]
         places = [place for place in cited if named[side][place] == "other" and named[1 - side][place] == "id"]
         if len(places) >= max(LEAST_PAIRS, CITED_SHARE * len(cited)):
             # The few others lead nowhere, or their quotes do not stand in the baseline's chunks either.
             unlike = [at for at in cited if named[side][at] != "id" and named[1 - side][at] == "id"]
-            mask = mark_places(unlike, len(pairing))
+            mask = mark_places(unlike, len(named[0]))
             text = (
                 f"citations of the {name} name chunks by number, document or a prefix to the id, not by id, on "
                 "{share} of pairs, and most of their quotes stand there"
@@ -283,29 +306,18 @@ def _is_name_within(name: str, longer: str) -> bool:
     return (begins and not longer[len(name)].isalnum()) or (ends and not longer[-len(name) - 1].isalnum())
 
 
-class DamagedTexts(NamedTuple):
-    """Which texts of a trace hold characters that were read in another encoding."""
-
-    answer: bool
-    quotes: bool
-    chunks: bool
-
-
-def _find_damaged_characters(runs: tuple[Run, Run], pairing: TracePairing) -> list[LocatedMismatch]:
+def _find_damaged_characters(damaged: Sequence[Sequence[DamagedTexts]]) -> list[LocatedMismatch]:
     """Find the side whose texts were read in another encoding; its citations are left out where quotes differ for it.
 
     What else is measured on damaged texts is compared: readers may see them.
     """
-    known: dict[str, bool] = {}
-    damage = []
-    for run, rows in zip(runs, (pairing.baseline, pairing.candidate), strict=True):
-        damaged = [_find_damage(trace, known) for trace in run.traces()]
-        damage.append(np.array([damaged[row] for row in rows.tolist()], dtype=bool).reshape(-1, 3))
+    damage = [np.array(texts, dtype=bool).reshape(-1, 3) for texts in damaged]
+    size = len(damage[0])
     for side, name in ((1, "candidate"), (0, "baseline")):
         alone = damage[side] & ~damage[1 - side]
         parts = [part for part, count in zip(DamagedTexts._fields, alone.sum(axis=0), strict=True) if count]
         mask = alone.any(axis=1)
-        if mask.sum() >= max(LEAST_PAIRS, CUT_SHARE * len(pairing)):
+        if mask.sum() >= max(LEAST_PAIRS, CUT_SHARE * size):
             what = " and ".join(f"{part.rstrip('s')}s" if part != "chunks" else "chunk texts" for part in parts)
             text = (
                 f"{what} of the {name} hold damaged characters on {{share}} of pairs, such as Ã© for é: UTF-8 that was "
