@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
+from itertools import chain
 from typing import get_args
 
 import msgspec
@@ -20,6 +21,7 @@ from ragfault.metrics import compute_scores, parse_metric
 from ragfault.records import Score, ScoreStatus, StepKind, Trace, Verdicts
 
 BINS = 20  # how many bins a histogram has
+COMMON_VALUES = {0.0: 0.0, 1.0: 1.0}  # most values: one object each; each is its own square
 MAX_WORST = 5  # how many of its worst traces a roll-up names
 MAX_BUILDERS = 20_000  # how many roll-ups are in the making at once: each takes more memory than a finished one
 
@@ -28,7 +30,7 @@ VALUE_GRAIN = 1 << 16
 two million values from 0 to 1, so that the order of merging can never show."""
 
 
-class Observation(Struct, frozen=True, kw_only=True):
+class Observation(Struct, frozen=True, kw_only=True, gc=False):
     """Value of a metric, or the lack of one, at a time in live traffic."""
 
     metric: str
@@ -41,7 +43,7 @@ class Observation(Struct, frozen=True, kw_only=True):
     counts_for_route: bool = True  # whether it counts for its route as well, or for its cohorts only
 
 
-class WorstTrace(Struct, frozen=True, order=True):
+class WorstTrace(Struct, frozen=True, order=True, gc=False):
     """Trace with its value; the worse sorts first."""
 
     badness: float  # the value where lower is better, negated: the least of these is the worst
@@ -49,7 +51,7 @@ class WorstTrace(Struct, frozen=True, order=True):
     value: float
 
 
-class Rollup(Struct, frozen=True, kw_only=True):
+class Rollup(Struct, frozen=True, kw_only=True, gc=False):
     """Summary of the values of one metric on one route within a minute, or within any merged stretch."""
 
     metric: str
@@ -71,7 +73,7 @@ class Rollup(Struct, frozen=True, kw_only=True):
         return (self.metric, self.route or "", self.cohort or "", self.minute)
 
 
-class ProductSums(Struct, frozen=True, kw_only=True):
+class ProductSums(Struct, frozen=True, kw_only=True, gc=False):
     """Sums of products of two metrics within a minute, over the traces on which both have a value."""
 
     first: str
@@ -124,8 +126,12 @@ def merge_product_sums(first: ProductSums, second: ProductSums) -> ProductSums:
 
 def merge_by_key(rollups: Iterable[Rollup]) -> tuple[Rollup, ...]:
     """Merge roll-ups with equal keys; ordered by key."""
+    by_metric: defaultdict[str, list[Rollup]] = defaultdict(list)
+    for rollup in rollups:
+        by_metric[rollup.metric].append(rollup)
     merged: list[Rollup] = []
-    for rollup in sorted(rollups, key=lambda item: item.key):
+    # A metric at a time: the keys that are sorted take memory too.
+    for rollup in chain.from_iterable(sorted(by_metric[name], key=lambda item: item.key) for name in sorted(by_metric)):
         if merged and merged[-1].key == rollup.key:
             merged[-1] = merge_rollups(merged[-1], rollup)
         else:
@@ -195,12 +201,14 @@ class _RollupBuilder:
         if observation.status != "scored" or observation.value is None:
             self.status_counts[observation.status] += 1
             return
+        # Of sparse traffic most roll-ups hold one value: equal numbers are one object.
         value = round(observation.value * VALUE_GRAIN) / VALUE_GRAIN
+        value = COMMON_VALUES.get(value, value)
+        square = COMMON_VALUES.get(value, value * value)
         self.n += 1
-        self.sum += value
-        self.squares += value * value
+        self.sum, self.squares = (self.sum + value, self.squares + square) if self.n > 1 else (value, square)
         self.bins[_bin_index(value, self.low, self.high)] += 1
-        self.worst.append(WorstTrace(self.sign * value, observation.trace, value))
+        self.worst.append(WorstTrace(value if self.sign > 0 else -value, observation.trace, value))
         if len(self.worst) > 8 * MAX_WORST:
             self.worst = sorted(self.worst)[:MAX_WORST]
 

@@ -276,9 +276,8 @@ def _list_values(array: pa.Array) -> list[Any]:
         texts = [*encoded.dictionary.to_numpy(zero_copy_only=False).tolist(), None]
         places = encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
         return list(map(texts.__getitem__, places.tolist()))
-    if array.null_count:
-        return array.to_pylist()
-    return array.to_numpy(zero_copy_only=False).tolist()
+    values: list[Any] = array.to_pylist() if array.null_count else array.to_numpy(zero_copy_only=False).tolist()
+    return values
 
 
 def _read_chunks(column: pa.Array) -> list[Any]:
