@@ -115,6 +115,16 @@ def shorten(trace: Trace) -> Trace:
 
 
 @pytest.mark.long
+def test_edited_figures_are_stated_beside_a_fault(tmp_path: Path):
+    """Without a key generation is blamed for inventions, and the sentence names the edits of the sources."""
+    change = in_turn(misdate_documents(0.6), among(0.4, add_invention))
+    sides = build_pair(demo_traces(), Situation(change=change, exits=(1,), words=""), key=False, n=104)
+    result = bisect(*(evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)))
+    assert [fault.layer for fault in result.faults] == ["generation"]
+    assert "state other figures, and without an answer key nothing tells which are right" in result.sentence
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "layers"),
     [

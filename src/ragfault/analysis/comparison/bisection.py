@@ -160,7 +160,7 @@ def bisect(
     shared = replace(full, changes=(*comparison.changes, *checks, *on_steps, *defects), warnings=warnings)
     gaps = _describe_gaps(side, comparison, full, pair_mask)
     decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
-    verdict, sentence = _add_steps(_doubt_edits(decided, edits), shown, full)
+    verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
     result = Bisection(
         verdict=verdict, sentence=sentence, faults=shown, tree=tuple(tree), comparison=shared, differences=differences,
         needed=walk.needed if verdict == "cannot tell" else None,
@@ -326,10 +326,15 @@ def _explain_by_refusals(
     return "cannot tell", f"No layer is shown to have broken: {text}."
 
 
-def _doubt_edits(decided: VerdictSentence, edits: str | None) -> VerdictSentence:
-    """Return verdict and sentence; without a fault the data cannot tell where nothing confirms edited figures."""
-    if edits is None or decided[0] == "fault":
+def _doubt_edits(decided: VerdictSentence, edits: str | None, faults: Sequence[LayerFault]) -> VerdictSentence:
+    """Return verdict and sentence; without a fault the data cannot tell where nothing confirms edited figures.
+
+    A fault is no fault of the sources for them; that they are edited is said.
+    """
+    if edits is None or any(fault.layer == "source data" for fault in faults):
         return decided
+    if faults:
+        return decided[0], f"{decided[1]} {edits}."
     return "cannot tell", f"{decided[1] if decided[0] == 'cannot tell' else 'The data cannot tell:'} {edits}."
 
 
