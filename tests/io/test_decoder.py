@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import permutations
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ from ragfault.errors import InputError
 from ragfault.io.decoder import ReadOptions, TraceDecoder
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.formats.record_shapes import NATIVE_SHAPE
+from ragfault.records import Trace
 
 PLAIN = {
     "id": "a",
@@ -33,27 +34,49 @@ RECORDS = (
 )
 
 
-def decode(method: str, records: tuple[dict[str, object], ...]) -> list[object]:
+def decode(records: tuple[dict[str, object], ...]) -> list[object]:
     """Return the trace of each record of a body, or the error."""
     decoder, results = TraceDecoder("body", ReadOptions({}, NATIVE_SHAPE, None, 10**6)), []
     for record in records:
         try:
-            results.append(getattr(decoder, method)(msgspec.json.encode(record)))
+            results.append(decoder.decode_native_record(msgspec.json.encode(record)))
         except (InvalidRecord, InputError) as error:
             results.append(str(error))
     return results
 
 
-@pytest.mark.parametrize("records", list(product(RECORDS, repeat=2)))
-def test_a_native_record_is_decoded_as_if_columns_were_inspected(records: tuple[dict[str, object], ...]):
-    """Whatever the first two records of a body are, putting inspection off changes no trace and no message."""
-    assert decode("decode_native_record", records) == decode("decode_record", records)
+@pytest.mark.parametrize("records", list(permutations(RECORDS, 2)))
+def test_neighbours_of_a_record_decide_nothing_about_it(records: tuple[dict[str, object], ...]):
+    """Each trace of a body is the one that its record makes alone; a record that is refused alone is refused."""
+    alone = [decode((record,))[0] for record in records]
+    for mine, other in zip(decode(records), alone, strict=True):
+        assert mine == other or (isinstance(mine, str) and isinstance(other, str))
 
 
-def test_plain_native_records_are_not_inspected():
+def test_a_record_of_the_own_form_is_taken_as_it_is():
+    """Metadata of a trace are metadata, whatever their names and types, also in the first record of a body."""
+    lists = {"gold": ["a", None], "ground_truth": [["a"], 1], "contexts": '["a", "b"]', "reference": {"a": [None]}}
+    for metadata in (lists, *({name: value} for name, value in lists.items())):
+        chunk = {"id": "c", "text": "At nine.", "metadata": metadata}
+        record = {"id": "a", "query": "[1, 2]", "chunks": [chunk], "metadata": metadata}
+        [trace] = decode((record,))
+        assert isinstance(trace, Trace)
+        assert (trace.query, trace.metadata, trace.chunks[0].metadata) == ("[1, 2]", metadata, metadata)
+        assert (trace.reference, trace.gold) == (None, None)
+
+
+def test_native_records_are_not_inspected():
     """Columns are inferred only once a record comes that is not native."""
     decoder = TraceDecoder("body", ReadOptions({}, NATIVE_SHAPE, None, 10**6))
     decoder.decode_native_record(msgspec.json.encode(PLAIN))
     assert decoder.columns is None
     decoder.decode_native_record(msgspec.json.encode({**PLAIN, "ground_truth": "At nine."}))
     assert decoder.columns is not None
+
+
+def test_a_record_that_is_refused_by_the_columns_of_others_is_read_alone():
+    """The first record of another form decides what columns are, but loses no record that can be read without it."""
+    first = {"id": "a", "question": "When?", "contexts": "At nine.", "score": 1}
+    second = {"id": "b", "question": ["When?"], "user_input": "When?", "contexts": ["At nine."]}
+    results = decode((first, second, first))
+    assert [trace.id for trace in results if isinstance(trace, Trace)] == ["a", "b", "a"]

@@ -155,8 +155,8 @@ class TraceDecoder:
         """Marks at which a text is split to chunks; None: no record had chunks so far."""
         self.header: list[str] = []
         self.unrecognized_count = 0
-        self.plain_line: bytes | None = None
-        """The first record of `decode_native_record`, where it need not be inspected unless another one must be."""
+        self.has_native = False
+        """A record of ragfault's own form was decoded: one without a query lacks that, rather than known columns."""
 
     def read_header(self, names: list[str]) -> None:
         """Check the columns of a table against the map; raises `InputError` for one that is not there."""
@@ -200,21 +200,32 @@ class TraceDecoder:
         )
 
     def decode_native_record(self, line: bytes) -> Trace:
-        """Decode a record whose shape is expected to be ragfault's own; the result is that of `decode_record`.
+        """Decode a record whose shape is expected to be ragfault's own: then it is taken as it is, without inference.
 
-        Inspecting the columns of a first record takes as long as decoding a hundred: it is put off where the record
-        fills each field from which another one could be read, until a record comes that is not native.
+        Inspecting the columns of a first record takes as long as decoding a hundred. Of any other shape, and where the
+        query is a prompt that holds the chunks, it is read as `decode_record` reads it, and never worse than alone.
         """
-        if self.columns is None:
-            trace = None
-            with contextlib.suppress(InvalidRecord):  # decode_record says what is wrong
-                trace = self._decode_native_line(line)
-            if trace is not None and (self.plain_line is not None or _is_plain(trace)):
-                self.plain_line = self.plain_line or line
-                return trace
-            if self.plain_line is not None:
-                self._detect_shape([parse_record(self.plain_line)])
-        return self.decode_record(line)
+        trace = None
+        with contextlib.suppress(InvalidRecord):  # decode_record says what is wrong
+            trace = self._decode_native_line(line)
+        if trace is not None and (trace.chunks is not None or not split_prompt(trace.query)):
+            self.has_native = True
+            return trace
+        alone = TraceDecoder(self.name, self.options)
+        if trace is not None:
+            with contextlib.suppress(InvalidRecord, InputError):
+                trace = alone.decode_record(line)
+            return trace
+        is_first = self.columns is None
+        try:
+            return self.decode_record(line)
+        except (InvalidRecord, InputError) as error:
+            if is_first and self.has_native and isinstance(error, InputError):
+                normalize_record(parse_record(line), dict(record_shapes.NATIVE_SHAPE.columns), keep_rest=True)
+            if not is_first:  # columns of other records may say that it has a fault that it does not have
+                with contextlib.suppress(InvalidRecord, InputError):
+                    return alone.decode_record(line)
+            raise
 
     def decode_records(self, payload: Any) -> list[Trace]:
         """Decode a payload to its trace, or to one for each turn where that is asked for. Raises as above."""
@@ -305,19 +316,6 @@ class TraceDecoder:
         self.unrecognized_count += self.columns is None
         if self.unrecognized_count >= MAX_BAD_LINES_SHOWN and not collector.good_count:
             raise InputError(f"{self.name}: {collector.bad_lines[-1].problem if collector.bad_lines else 'no traces'}")
-
-
-def _is_plain(trace: Trace) -> bool:
-    """Tell whether a native trace has the main fields and no nested content that could be taken for another one."""
-    metadata = [trace.metadata, *(chunk.metadata for chunk in trace.chunks or ())]
-    values = [trace.query, trace.answer, *(value for values in metadata for value in values.values())]
-    has_main_fields = trace.answer and trace.chunks and not trace.history and not trace.steps
-    return bool(has_main_fields) and not any(map(_is_nested, values))
-
-
-def _is_nested(value: Any) -> bool:
-    """Tell whether a value is an object or a list, or a text that holds one."""
-    return isinstance(value, (dict, list)) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{"))
 
 
 def parse_record(line: bytes) -> dict[str, Any]:

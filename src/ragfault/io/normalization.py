@@ -350,12 +350,15 @@ def check_values(trace: Trace, empty_query: bool = False) -> None:
     """Raise `InvalidRecord` for an empty query, NaN, numbers out of range, and texts with a lone surrogate."""
     if not empty_query and not trace.query.strip():
         raise InvalidRecord("field `query` is empty")
-    for place, value in _iterate_numbers(trace):
+    for field, at, value in _iterate_numbers(trace):
+        if value is None or 0 <= value < INT64_LIMIT:
+            continue
+        place = field.format(at)
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidRecord(f"{'NaN' if math.isnan(value) else 'Infinity'} is not a number - at `$.{place}`")
         if isinstance(value, int) and not -INT64_LIMIT <= value < INT64_LIMIT:
             raise InvalidRecord(f"Number out of range - at `$.{place}`")
-        if value is not None and value < 0 and place.startswith(("latency.", "steps[", "tokens.", "turn")):
+        if value < 0 and place.startswith(("latency.", "steps[", "tokens.", "turn")):
             raise InvalidRecord(f"{value} is less than nothing - at `$.{place}`")
     try:
         msgspec.msgpack.encode(trace)
@@ -365,22 +368,24 @@ def check_values(trace: Trace, empty_query: bool = False) -> None:
         pass
 
 
-def _iterate_numbers(trace: Trace) -> Iterable[tuple[str, float | int | None]]:
-    for place, chunk in enumerate(trace.chunks or ()):
-        yield f"chunks[{place}].score", chunk.score
-        yield f"chunks[{place}].start", chunk.start
-        yield f"chunks[{place}].end", chunk.end
+def _iterate_numbers(trace: Trace) -> Iterable[tuple[str, int | str, float | int | None]]:
+    """Yield each number with its place, as a format and what it takes: few places are ever named."""
+    for at, chunk in enumerate(trace.chunks or ()):
+        yield "chunks[{}].score", at, chunk.score
+        yield "chunks[{}].start", at, chunk.start
+        yield "chunks[{}].end", at, chunk.end
     if trace.gold:
-        yield from ((f"gold.chunks[{name}]", grade) for name, grade in trace.gold.chunks.items())
-        for place, span in enumerate(trace.gold.spans):
-            yield from ((f"gold.spans[{place}].{part}", getattr(span, part)) for part in ("start", "end", "grade"))
-    for field, parts in (("latency", Latency), ("tokens", TokenCounts)):
-        yield from ((f"{field}.{part}", getattr(getattr(trace, field), part, None)) for part in parts.__struct_fields__)
-    for place, step in enumerate(trace.steps or ()):
-        yield f"steps[{place}].start", step.start
-        yield f"steps[{place}].duration", step.duration
-        yield from (
-            (f"steps[{place}].tokens.{part}", getattr(step.tokens, part, None))
-            for part in TokenCounts.__struct_fields__
-        )
-    yield "turn", trace.turn
+        yield from (("gold.chunks[{}]", name, grade) for name, grade in trace.gold.chunks.items())
+        for at, span in enumerate(trace.gold.spans):
+            yield from ((f"gold.spans[{{}}].{part}", at, getattr(span, part)) for part in ("start", "end", "grade"))
+    if trace.latency is not None:
+        yield from ((f"latency.{part}", "", getattr(trace.latency, part)) for part in Latency.__struct_fields__)
+    if trace.tokens is not None:
+        yield from ((f"tokens.{part}", "", getattr(trace.tokens, part)) for part in TokenCounts.__struct_fields__)
+    for at, step in enumerate(trace.steps or ()):
+        yield "steps[{}].start", at, step.start
+        yield "steps[{}].duration", at, step.duration
+        if step.tokens is not None:
+            yield "steps[{}].tokens.prompt", at, step.tokens.prompt
+            yield "steps[{}].tokens.completion", at, step.tokens.completion
+    yield "turn", "", trace.turn

@@ -19,7 +19,7 @@ from ragfault.io.otel.semantic_conventions import (
     WORKFLOW_NAME_ATTRIBUTE,
     get_first_attribute,
 )
-from ragfault.io.otel.span_tree import SpanStep
+from ragfault.io.otel.span_tree import SpanStep, read_once
 from ragfault.io.otel.spans import OtelSpan
 
 NUMBERED_CALL = re.compile(
@@ -30,9 +30,12 @@ NUMBERED_CALL = re.compile(
 CALL_TYPES = ("tool_call", "tool_use", "function_call", "mcp_call")
 FINISH_REASONS = ("tool_calls", "tool_call", "tool_use", "function_call")
 FINISH_ATTRIBUTES = ("gen_ai.response.finish_reasons", "llm.finish_reason", "gen_ai.completion.0.finish_reason")
+CALL_ATTRIBUTES = (*COMPLETION_ATTRIBUTES, *OUTPUT_ATTRIBUTES)
+NAME_ATTRIBUTES = {"tool": TOOL_NAME_ATTRIBUTES, "chain": (WORKFLOW_NAME_ATTRIBUTE,)}
 MAX_DEPTH = 12
 
 
+@read_once
 def list_tool_calls(step: SpanStep) -> list[str]:
     """List the calls of tools that a model asked for, as `name(arguments)`; empty where it asked for none.
 
@@ -42,7 +45,7 @@ def list_tool_calls(step: SpanStep) -> list[str]:
     ['search({"query":"Oslo"})']
     """
     for span in step.records:
-        values = [span.attributes.get(name) for name in (*COMPLETION_ATTRIBUTES, *OUTPUT_ATTRIBUTES)]
+        values = [span.attributes[name] for name in CALL_ATTRIBUTES if name in span.attributes]
         values += [event.attributes for event in span.events if event.name == "gen_ai.choice"]
         calls = [*_list_numbered_calls(span), *(call for value in values for call in _iterate_calls(value, 0))]
         if calls:
@@ -50,11 +53,14 @@ def list_tool_calls(step: SpanStep) -> list[str]:
     return []
 
 
+@read_once
 def asks_for_tools(step: SpanStep) -> bool:
     """Tell whether a call of a model ended with the request to call tools."""
-    reasons = [get_first_attribute(span.attributes, FINISH_ATTRIBUTES) for span in step.records]
-    ended = {str(part).lower() for reason in reasons for part in (reason if isinstance(reason, list) else [reason])}
-    return not ended.isdisjoint(FINISH_REASONS) or bool(list_tool_calls(step))
+    for span in step.records:
+        reason = get_first_attribute(span.attributes, FINISH_ATTRIBUTES)
+        if any(str(part).lower() in FINISH_REASONS for part in (reason if isinstance(reason, list) else (reason,))):
+            return True
+    return bool(list_tool_calls(step))
 
 
 def get_call_input(step: SpanStep) -> str | None:
@@ -69,8 +75,8 @@ def get_call_output(step: SpanStep) -> str | None:
 
 def get_step_name(step: SpanStep) -> str | None:
     """Return the name of the tool or workflow where it is recorded, else that of the span."""
-    names = {"tool": TOOL_NAME_ATTRIBUTES, "chain": (WORKFLOW_NAME_ATTRIBUTE,)}.get(step.role, ())
-    return str(get_first_attribute(step.span.attributes, names) or step.span.name) or None
+    named = get_first_attribute(step.span.attributes, NAME_ATTRIBUTES.get(step.role, ()))
+    return str(named or step.span.name) or None
 
 
 def get_agent_name(step: SpanStep) -> str | None:
@@ -99,7 +105,7 @@ def _format_value(value: Any) -> str:
 def _list_numbered_calls(span: OtelSpan) -> list[str]:
     calls: dict[tuple[int, int], dict[str, Any]] = {}
     for name, value in span.attributes.items():
-        if (match := NUMBERED_CALL.match(name)) is not None:
+        if "tool_calls." in name and (match := NUMBERED_CALL.match(name)) is not None:
             calls.setdefault((int(match[1]), int(match[2])), {})[match[3]] = value
     return [_format_call(calls[place]) for place in sorted(calls)]
 
@@ -107,7 +113,7 @@ def _list_numbered_calls(span: OtelSpan) -> list[str]:
 def _iterate_calls(value: Any, depth: int) -> Iterator[str]:
     """Yield the calls within an output, in the layouts of gen_ai, OpenAI, LangChain and Anthropic."""
     value = parse_embedded_json(value)
-    if depth > MAX_DEPTH:
+    if depth > MAX_DEPTH or isinstance(value, str):
         return
     if isinstance(value, list):
         for part in value:

@@ -224,9 +224,13 @@ def _build_log_event(record: Any, checker: LimitChecker) -> SpanEvent:
 
 def _build_attributes(pairs: Any, checker: LimitChecker) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
-    for pair in checker.cut_values(pairs, checker.limits.attributes):
-        if not pair.key.endswith(VECTOR_SUFFIX):
-            attributes[pair.key] = _convert_value(pair.value, checker, 0)
+    limits = checker.limits
+    for pair in pairs if len(pairs) <= limits.attributes else checker.cut_values(pairs, limits.attributes):
+        key, value = pair.key, pair.value
+        if not key.endswith(VECTOR_SUFFIX):
+            text = value.string_value  # most are texts, and one that is not empty needs no look at its type
+            is_plain = text and len(text) <= limits.text
+            attributes[key] = text if is_plain else _convert_value(value, checker, 0)
     return attributes
 
 

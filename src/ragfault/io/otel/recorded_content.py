@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,7 +22,7 @@ from ragfault.io.otel.semantic_conventions import (
     get_first_attribute,
     parse_count,
 )
-from ragfault.io.otel.span_tree import SpanStep
+from ragfault.io.otel.span_tree import SpanStep, read_once
 from ragfault.io.otel.spans import OtelSpan, SpanEvent
 from ragfault.records import TokenCounts
 
@@ -65,15 +65,17 @@ def parse_embedded_json(value: Any) -> Any:
     return value
 
 
-def get_recorded_value(attributes: dict[str, Any], names: Iterable[str]) -> Any:
+def get_recorded_value(attributes: dict[str, Any], names: Collection[str]) -> Any:
     """Return the first of these attributes that is set, without quotes where its JSON is a mere text.
 
     >>> get_recorded_value({"traceloop.entity.output": '"In 1040."'}, ["output.value", "traceloop.entity.output"])
     'In 1040.'
     """
+    if attributes.keys().isdisjoint(names):
+        return None
     for name in names:
         value = attributes.get(name)
-        if value is not None and value not in ("", [], {}):
+        if value or (value is not None and value not in ("", [], {})):
             return unquote_json(value) if name.startswith(JSON_PREFIXES) else value
     return None
 
@@ -96,11 +98,10 @@ def collect_numbered(attributes: dict[str, Any], prefix: str) -> list[dict[str, 
     """
     objects: dict[int, dict[str, Any]] = {}
     length = len(prefix)
-    for name, value in attributes.items():
-        if name.startswith(prefix):
-            place, _, part = name[length:].partition(".")
-            if place.isdecimal() and len(place) < 10:
-                objects.setdefault(int(place), {})[part] = value
+    for name in [name for name in attributes if name.startswith(prefix)]:
+        place, _, part = name[length:].partition(".")
+        if place.isdecimal() and len(place) < 10:
+            objects.setdefault(int(place), {})[part] = attributes[name]
     return [objects[place] for place in sorted(objects)] if len(objects) > 1 else list(objects.values())
 
 
@@ -208,6 +209,7 @@ UNKNOWN_MODEL = "unknown"
 """Placeholder of some instrumentations for a missing model name."""
 
 
+@read_once
 def get_query(step: SpanStep) -> str | None:
     """Return the question that a step was asked, if recorded."""
     for part in step.records:
@@ -231,6 +233,7 @@ def _get_span_query(span: OtelSpan, role: str) -> str | None:
     )
 
 
+@read_once
 def get_output(step: SpanStep) -> str | None:
     """Return the text that a step produced, if recorded."""
     for part in step.records:
@@ -248,6 +251,7 @@ def _get_span_output(span: OtelSpan, role: str) -> str | None:
     return spoken or output
 
 
+@read_once
 def get_prompt(step: SpanStep) -> str:
     """Return the full prompt of a model call; empty where it was not recorded."""
     for part in step.records:
@@ -308,10 +312,10 @@ def _collect_messages(
             messages = [RecordedMessage(role, value)]
         if messages:
             return messages
+    names_joined = "\n".join(attributes)
     for prefix in prefixes:
-        if messages := [
-            message for part in collect_numbered(attributes, prefix) if (message := _parse_numbered_message(part, role))
-        ]:
+        numbered = collect_numbered(attributes, prefix) if prefix in names_joined else ()
+        if messages := [message for part in numbered if (message := _parse_numbered_message(part, role))]:
             return messages
     return []
 
@@ -350,6 +354,7 @@ def get_model(step: SpanStep) -> str | None:
     return None
 
 
+@read_once
 def get_tokens(step: SpanStep) -> TokenCounts:
     """Return the token counts of a step, else those of its duplicates."""
     attributes = step.span.attributes

@@ -86,8 +86,9 @@ def _drop_duplicates(chunks: list[Chunk]) -> tuple[Chunk, ...]:
 
 def _read_numbered_documents(attributes: dict[str, Any], role: str) -> list[Any] | None:
     """Read the numbered documents of OpenInference, with ids from the output where they lack them."""
+    names_joined = "\n".join(attributes)
     for prefix in (DOCUMENT_PREFIXES.get(role, ""), *DOCUMENT_PREFIXES.values()):
-        documents = collect_numbered(attributes, prefix) if prefix else []
+        documents = collect_numbered(attributes, prefix) if prefix and prefix in names_joined else []
         if not documents:
             continue
         parts = [_parse_document(part) for part in documents]
@@ -179,6 +180,8 @@ def _is_passage(part: Any) -> bool:
 
 def _get_field(value: dict[str, Any], names: tuple[str, ...]) -> Any:
     """Return the first of these fields that is a text or a number."""
+    if value.keys().isdisjoint(names):
+        return None
     for name in names:
         field = value.get(name)
         if isinstance(field, (str, int, float)) and not isinstance(field, bool) and field != "":

@@ -5,7 +5,7 @@ Covers OpenInference, the gen_ai conventions of OpenTelemetry, Langfuse and Open
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, Literal
 
 from ragfault.io.otel.spans import OtelSpan
@@ -147,11 +147,13 @@ GEN_AI_ROLES: dict[str, SpanRole] = {
 TRACELOOP_ROLES: dict[str, SpanRole] = {"workflow": "chain", "task": "chain", "agent": "agent", "tool": "tool"}
 
 
-def get_first_attribute(attributes: dict[str, Any], names: Iterable[str]) -> Any:
+def get_first_attribute(attributes: dict[str, Any], names: Collection[str]) -> Any:
     """Return the first of these attributes that is set and not empty."""
+    if attributes.keys().isdisjoint(names):  # most spans have none of them, which this says without a loop
+        return None
     for name in names:
         value = attributes.get(name)
-        if value is not None and value not in ("", [], {}):
+        if value or (value is not None and value not in ("", [], {})):
             return value
     return None
 

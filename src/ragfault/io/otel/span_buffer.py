@@ -240,7 +240,13 @@ def _estimate_value_size(value: object) -> int:
     if isinstance(value, str):
         return 64 + len(value)
     if isinstance(value, dict):
-        return 64 + sum(len(name) + _estimate_value_size(part) for name, part in value.items())
+        size = 64 + 64 * len(value) + sum(map(len, value))
+        for part in value.values():
+            if type(part) is str:
+                size += len(part)
+            elif isinstance(part, (dict, list)):
+                size += _estimate_value_size(part) - 64
+        return size
     return 64 + sum(map(_estimate_value_size, value)) if isinstance(value, list) else 64
 
 

@@ -5,8 +5,9 @@ Instrumentations often record the same work twice; such a span is merged into th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -19,7 +20,7 @@ LEAF_ROLES = ("llm", "embedding")
 """Roles that never nest: an inner span of the same role is a duplicate."""
 
 
-class SpanStep(NamedTuple):
+class SpanStep(Struct, frozen=True, eq=False, dict=True):
     """A span of a RAG system with the spans that record the same work again."""
 
     span: OtelSpan
@@ -34,7 +35,27 @@ class SpanStep(NamedTuple):
     @property
     def records(self) -> tuple[OtelSpan, ...]:
         """Return all spans of this work, the outermost first."""
+        if not self.duplicates:
+            return (self.span,)
         return (self.span, *(part for step in self.duplicates for part in step.records))
+
+
+Content = TypeVar("Content")
+
+
+def read_once(read: Callable[[SpanStep], Content]) -> Callable[[SpanStep], Content]:
+    """Make a function of a step compute its result once a step: a trace and its steps show the same content."""
+    name = read.__name__
+
+    @wraps(read)
+    def get(step: SpanStep) -> Content:
+        contents = step.__dict__
+        if name not in contents:
+            contents[name] = read(step)
+        content: Content = contents[name]
+        return content
+
+    return get
 
 
 class SpanTree(NamedTuple):
@@ -45,6 +66,8 @@ class SpanTree(NamedTuple):
     steps: tuple[SpanStep, ...]
     spans: tuple[OtelSpan, ...]
     """All spans, in order."""
+    attribute_names: frozenset[str] = frozenset()
+    """The names of the attributes of any span, and of the resource of the root."""
 
     def select_steps(self, *roles: SpanRole) -> list[SpanStep]:
         """Return the steps of these roles, in order."""
@@ -67,7 +90,9 @@ def build_span_tree(spans: Iterable[OtelSpan]) -> SpanTree:
     ordered = tuple(sorted(by_id.values(), key=lambda span: (span.start, -span.end, span.id)))
     tree = _SpanTreeBuilder(by_id, ordered)
     steps = tuple(step for span in ordered if (step := tree.build_step(span)) is not None)
-    return SpanTree(_select_root(ordered, by_id), steps, ordered)
+    root = _select_root(ordered, by_id)
+    names = frozenset(root.resource).union(*(span.attributes for span in ordered))
+    return SpanTree(root, steps, ordered, names)
 
 
 def _select_root(ordered: Sequence[OtelSpan], by_id: dict[str, OtelSpan]) -> OtelSpan:

@@ -49,6 +49,7 @@ from ragfault.io.otel.span_tree import SpanStep, SpanTree, build_span_tree
 from ragfault.io.otel.spans import OtelSpan, SpanEvent
 from ragfault.records import Chunk, Latency, Step, StepKind, TokenCounts, Trace
 
+METADATA_PREFIXES = tuple(f"{name}." for name in METADATA_OBJECTS)
 EVALUATION_EVENT = "gen_ai.evaluation.result"
 EVALUATION_FIELDS = {
     "name": "gen_ai.evaluation.name",
@@ -60,6 +61,8 @@ EVALUATION_FIELDS = {
 
 def get_trace_attribute(tree: SpanTree, names: Sequence[str]) -> Any:
     """Return the first of these attributes on the root, else on another span, else on the resource."""
+    if tree.attribute_names.isdisjoint(names):
+        return None
     value = get_first_attribute(tree.root.attributes, names)
     if value is not None:
         return value
@@ -97,15 +100,16 @@ def collect_metadata(tree: SpanTree, events: Sequence[SpanEvent]) -> dict[str, A
 
 def _iterate_own_metadata(tree: SpanTree) -> Iterator[tuple[str, Any]]:
     """Yield the metadata that the system gave its root, or its outermost step."""
-    for span in (tree.steps[0].span, tree.root):
+    first = tree.steps[0].span
+    for span in (tree.root,) if first is tree.root else (first, tree.root):
         for name in METADATA_OBJECTS:
             value = parse_embedded_json(span.attributes.get(name))
             if isinstance(value, dict):
                 yield from value.items()
         for name, value in span.attributes.items():
-            prefix = next((known for known in METADATA_OBJECTS if name.startswith(known + ".")), None)
-            if prefix:
-                yield name[len(prefix) + 1 :], unquote_json(parse_embedded_json(value))
+            if name.startswith(METADATA_PREFIXES):
+                prefix = next(known for known in METADATA_PREFIXES if name.startswith(known))
+                yield name[len(prefix) :], unquote_json(parse_embedded_json(value))
 
 
 def _parse_rating(event: SpanEvent) -> dict[str, Any]:
