@@ -283,16 +283,28 @@ def breached(observations: Sequence[Observation], until: int, rules: Sequence[Al
 
 def test_the_built_in_rules_are_those_of_the_definitions():
     """Each fires on the wrong side of its limit, and not on the right one."""
-    assert breached(make_series([0.2] * 30, "chunk_utilization"), 30) == {"LOW_USAGE"}
+    falls = {"ROLLING_DROP", "ROLLING_FALL"}
+    assert breached(make_series([0.6] * 30 + [0.2] * 30, "chunk_utilization"), 60) - falls == {"LOW_USAGE"}
     low_relevance = {"LOW_RELEVANCE", "WARNING_CONTEXT_RELEVANCE"}
-    assert breached(make_series([0.55] * 30, "context_relevance"), 30) == low_relevance
-    assert breached(make_series([0.45] * 30, "chunk_utilization"), 30) == set()
+    assert breached(make_series([0.7] * 30 + [0.55] * 30, "context_relevance"), 60) - falls == low_relevance
+    assert breached(make_series([0.6] * 30 + [0.45] * 30, "chunk_utilization"), 60) - falls == set()
     assert breached(make_series([0.0, 1.0] * 15, "missing_context_rate"), 30) == {"MISSING_CONTEXT"}
     assert breached(make_series([0.65] * 30), 30) == {"WARNING_GROUNDEDNESS"}
     assert breached(make_series([0.45] * 30), 30) == {"WARNING_GROUNDEDNESS", "CRITICAL_GROUNDEDNESS"}
     assert breached(make_series([0.45] * 5), 30) == set()
     assert worst_severity(DEFAULT_RULES) == "critical"
     assert worst_severity([]) is None
+
+
+def test_few_relevant_chunks_are_no_alert_where_they_are_usual():
+    """A route that retrieves many chunks for each question has a low share of relevant ones from its first trace on."""
+    assert breached(make_series([0.5] * 90, "context_relevance"), 90) == set()
+    assert breached(make_series([0.3] * 90, "chunk_utilization"), 90) == set()
+    fallen = make_series([0.7] * 60 + [0.5] * 120, "context_relevance")
+    assert "LOW_RELEVANCE" in breached(fallen, 90)
+    assert "LOW_RELEVANCE" in breached(fallen, 110)
+    own = parse_rules("builtin = false\nrule = [{metric = 'context_relevance', below = 0.6}]")
+    assert breached(make_series([0.5] * 90, "context_relevance"), 90, own) == {"context_relevance<0.6"}
 
 
 def test_a_rolling_drop_is_against_the_day_before():

@@ -143,12 +143,12 @@ def post(client: Client, spans: list[OtelSpan]) -> None:
     ids=["searches fail and answers have read nothing", "plans repeat a search"],
 )
 def test_an_incident_names_the_kinds_of_steps(tmp_path: Path, agent: type[SimulatedAgent], kinds: tuple[str, ...]):
-    """A well agent opens no incident of steps; a faulty one opens one with the kinds, the onset and such traces."""
+    """A well agent opens no incident at all; a faulty one opens one with the kinds, the onset and such traces."""
     server = AgentServer(tmp_path / "s")
     with serve_app(server.app) as url:
         client = Client(url)
         server.receive(client, [SimulatedAgent(seed) for seed in range(3)], 80)
-        assert [incident for incident in server.watch(client) if incident["layer"] == "operation"] == []
+        assert server.watch(client) == []
         onset = server.now
         ids = server.receive(client, [agent(7)], 30)
         [incident] = [incident for incident in server.watch(client) if incident["layer"] == "operation"]
@@ -164,7 +164,8 @@ def test_an_incident_names_the_kinds_of_steps(tmp_path: Path, agent: type[Simula
 
 def _check_trace(client: Client, id: str, kind: str) -> None:
     """Check the page of a trace with a fault of the operation of a step: the tree, its texts, a suspected step."""
-    trace = msgspec.convert(json.loads(client.ask(f"/traces/{id}.json").text)["trace"], Trace)
+    view = json.loads(client.ask(f"/traces/{id}.json").text)
+    trace = msgspec.convert(view["trace"], Trace)
     assert kind in {fault.kind for fault in list_operation_faults(trace)}
     page = client.ask(f"/traces/{id}").text
     tree = html.unescape(page[page.index('id="steps"') : page.index('id="answer"')])
@@ -174,4 +175,9 @@ def _check_trace(client: Client, id: str, kind: str) -> None:
         assert step.error is None or step.error in tree
     assert {f"depth-{depth}" for depth in (0, 1, 2)} == set(re.findall(r"depth-\d", tree))
     assert "First faulty step: " in tree
+    faulty = view["faulty_step"]
+    assert faulty["status"] in ("fault", "cannot tell")
+    if faulty["suspects"] and faulty["suspects"][0]["fault"] == "tool_failed":
+        assert f"its {kind} step" in faulty["suspects"][0]["evidence"][0]
+        assert html.escape(faulty["suspects"][0]["evidence"][0], quote=False)[:20] in tree
     assert "no step is faulty" not in tree

@@ -41,6 +41,19 @@ def test_a_call_that_was_not_executed_is_the_first_fault():
     assert (finding.best.step, finding.best.fault, finding.best.layer) == ("1", "call_not_executed", "operation")
 
 
+def test_a_search_that_timed_out_is_named_as_the_step_that_failed():
+    """Its plan was executed: not the call was wrong, its search failed."""
+    failed = (
+        Step(id="1", kind="plan", output="search(Marsdiep ferry)"),
+        Step(id="2", kind="retrieve", parent="1", error="timed out after 5 s"),
+    )
+    finding = localize(
+        build_trace(*failed, *search("3", "company that runs the Marsdiep ferry", "f", "t"), answer="1907")
+    )
+    assert (finding.best.step, finding.best.fault, finding.best.layer) == ("1", "tool_failed", "operation")
+    assert finding.best.evidence[0] == 'its retrieve step 2 failed ("timed out after 5 s"), and step 3 follows'
+
+
 def test_a_supported_answer_after_a_good_search_has_no_probable_fault():
     trace = build_trace(*search("1", "company that runs the Marsdiep ferry founded year", "f", "t"), answer="1907")
     assert localize(trace).best is None

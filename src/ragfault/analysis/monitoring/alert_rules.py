@@ -45,6 +45,10 @@ UNIT_MINUTES = {"m": 1, "h": 60, "d": 1440}
 _DURATION_PATTERN = re.compile(r"(\d+)\s*([mhd])")
 
 
+DESIGN_METRICS = ("context_relevance", "chunk_utilization")
+"""Metrics whose level says how much a system retrieves as well as how good that is."""
+
+
 class AlertRule(Struct, frozen=True, kw_only=True):
     """Alert rule: the rolling mean of a metric beyond a limit, for a duration."""
 
@@ -67,6 +71,9 @@ class AlertRule(Struct, frozen=True, kw_only=True):
     """Whether the limit must be passed by more than the pattern of the week and the noise of the reference explain; as
     long as there is no reference, by the whole 95 % interval, and no drop is told."""
     min_values: int = 1  # windows with fewer values say nothing
+    unusual: bool = False
+    """Whether it says nothing of a route whose mean is usually beyond the limit: the share of relevant chunks is low by
+    design where a system retrieves many for each question."""
 
 
 class RuleReading(Struct, frozen=True, kw_only=True):
@@ -99,6 +106,7 @@ def _level_rules() -> Iterator[AlertRule]:
                 duration=5,
                 certain=True,
                 min_values=10,
+                unusual=metric in DESIGN_METRICS,
             )
 
 
@@ -114,6 +122,7 @@ def _health_rules() -> Iterator[AlertRule]:
             duration=5,
             certain=True,
             min_values=10,
+            unusual=figure in DESIGN_METRICS,
             **side,  # type: ignore[arg-type]
         )
 
@@ -154,7 +163,7 @@ DEFAULT_RULES: tuple[AlertRule, ...] = (
 RULE_KEYS = {
     "name": "name", "metric": "metric", "route": "route", "window": "window", "below": "below", "above": "above",
     "drop": "drop", "called": "drop_detected", "severity": "severity", "for": "duration", "clear": "hysteresis",
-    "cooldown": "cooldown", "repeat": "repeat", "certain": "certain", "least": "min_values",
+    "cooldown": "cooldown", "repeat": "repeat", "certain": "certain", "least": "min_values", "unusual": "unusual",
 }  # fmt: skip
 """Key of a [[rule]] → field of the record."""
 
@@ -287,7 +296,8 @@ def evaluate_rules(
                 reference = None if references is None else references.get((key[0], key[1]))
                 reading = _evaluate_rule(rule, key, series, measures[key[0]], until, open_, reference)
                 waiting = rule.drop is not None and rule.certain and references is not None and reference is None
-                if waiting and measures[key[0]].high is not None:
+                is_unscaled = waiting and measures[key[0]].high is not None
+                if is_unscaled or (rule.unusual and _is_usual(rule, series, until, reference)):
                     reading = replace(reading, breach=False)
                 readings.append(reading)
     return tuple(readings)
@@ -339,6 +349,17 @@ def _evaluate_rule(
     return RuleReading(
         rule=rule, metric=key[0], route=key[1], value=value, breach=breach, recovered=well, traces=traces
     )
+
+
+def _is_usual(rule: AlertRule, series: MetricSeries, until: int, reference: ReferencePeriod | None) -> bool:
+    """Return whether neither the reference nor the day before the window is known to be within the limit of a rule."""
+    start = until - rule.window
+    before = series.between(start - DAY_MINUTES, start)
+    means = [before.mean if before.value_count >= rule.min_values else None, reference and reference.mean]
+    known = [mean for mean in means if mean is not None]
+    if rule.below is not None:
+        return all(mean < rule.below for mean in known)
+    return rule.above is not None and all(mean > rule.above for mean in known)
 
 
 def _is_stale(series: MetricSeries, until: int, window: int) -> bool:

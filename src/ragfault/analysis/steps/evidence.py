@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ragfault.analysis.steps.features import CLOSED_QUESTION, FEATURE_NAMES, REPEATED, Array, extract_short_answer
 from ragfault.analysis.steps.moves import Move, Moves
+from ragfault.analysis.steps.operations import CALL_ERROR
 from ragfault.analysis.steps.records import FaultyStepKind
 from ragfault.records import Layer
 from ragfault.text import extract_entities
@@ -50,12 +51,14 @@ def choose_layer(move: Move, fault: FaultyStepKind) -> Layer:
 def _check_errors(moves: Moves, number: int, move: Move, values: Values) -> MoveEvidence | None:
     if not values["error"]:
         return None
-    reason = " ".join(move.errors[0].split())[:QUOTE_LENGTH]
-    if values["unexecuted"] and move.step.kind == "plan":
+    failed = next(part for part in (move.step, *move.results) if part.error)
+    reason = " ".join((failed.error or "").split())[:QUOTE_LENGTH]
+    if values["unexecuted"] and move.step.kind == "plan" and CALL_ERROR.search(failed.error or ""):
         return MoveEvidence("call_not_executed", f'its call was not executed: "{reason}"')
     following = moves.moves[number + 1] if number + 1 < len(moves.moves) else None
     after = "and is the last step" if following is None else f"and step {following.step.id} follows"
-    return MoveEvidence("tool_failed", f'a tool failed ("{reason}"), {after}')
+    name = "a tool" if failed is move.step or failed.kind is None else f"its {failed.kind} step {failed.id}"
+    return MoveEvidence("tool_failed", f'{name} failed ("{reason}"), {after}')
 
 
 def _check_repetition(moves: Moves, number: int, move: Move, values: Values) -> MoveEvidence | None:

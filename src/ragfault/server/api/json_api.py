@@ -36,7 +36,7 @@ from ragfault.server.json_routes import JsonRoute, Server, build_openapi, proble
 from ragfault.server.request_limits import RETRY_AFTER
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
-from ragfault.server.storage import ConversationSummary, LabelPage, StoredTrace, TracePage, TraceSelection, TraceState
+from ragfault.server.storage import ConversationSummary, LabelPage, TracePage, TraceSelection, TraceState
 
 MAX_SERIES = 320
 """Histograms that Prometheus gets: of so many routes as fit, and the others together."""
@@ -357,12 +357,12 @@ def get_traces(server: Server, selection: Selection) -> TracePage:
 
 
 @router.get("/traces/{id:path}.json", **UNKNOWN)
-def get_trace(server: Server, id: NameParam, named: Annotated[TextParam, Query(alias="id")] = None) -> StoredTrace:
-    """Return one trace with its verdicts and scores.
+def get_trace(server: Server, id: NameParam, named: Annotated[TextParam, Query(alias="id")] = None) -> traffic_views.TraceView:
+    """Return one trace with its verdicts, its scores and its first faulty step.
 
     A trace whose id fits in no path is requested as `-`, with its id as a query parameter.
     """
-    return traffic_views.load_trace(server, named if id == "-" and named is not None else id)
+    return traffic_views.load_trace_view(server, named if id == "-" and named is not None else id)
 
 
 @router.get("/incidents.json", **INVALID)

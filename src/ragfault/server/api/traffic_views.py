@@ -25,6 +25,7 @@ from ragfault.analysis.monitoring.windows import (
     describe_distribution,
     rolling_means,
 )
+from ragfault.analysis.steps import FaultyStep, localize_recorded_step
 from ragfault.errors import UnknownName
 from ragfault.gold_evidence import GoldMode
 from ragfault.io.runs import Manifest, MetricInfo
@@ -270,6 +271,19 @@ def load_trace(server: ServerState, id: str) -> StoredTrace:
     if trace is None:
         raise UnknownName("trace", id, (), hint="It may have been deleted, or never have arrived.")
     return trace
+
+
+class TraceView(StoredTrace, frozen=True, kw_only=True):
+    """One trace with all that is known of it, and its first faulty step."""
+
+    faulty_step: FaultyStep | None = None
+    """As the page of the trace says it; None: the trace records no step that could be judged."""
+
+
+def load_trace_view(server: ServerState, id: str) -> TraceView:
+    """Load one trace with its first faulty step. Raises UnknownName for an unknown id."""
+    stored = load_trace(server, id)
+    return TraceView(**msgspec.structs.asdict(stored), faulty_step=localize_recorded_step(stored.trace))
 
 
 def list_open_incidents(server: ServerState) -> tuple[Incident, ...]:

@@ -9,7 +9,6 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from ragfault.analysis.steps import localize_recorded_step
 from ragfault.errors import UnknownName
 from ragfault.reports.format import LAYER_QUESTIONS
 from ragfault.reports.html.pages import render_bisection_html
@@ -157,9 +156,8 @@ def _list_preset_views(server: ServerState) -> list[tuple[str, TraceSelection]]:
 def show_trace(request: Request, id: str) -> Response:
     """Show one trace with its verdicts and scores."""
     server = get_server(request)
-    stored = traffic_views.load_trace(server, request.query_params.get("id", id) if id == "-" else id)
-    trace = stored.trace
-    faulty_step = localize_recorded_step(trace)
+    stored = traffic_views.load_trace_view(server, request.query_params.get("id", id) if id == "-" else id)
+    trace, faulty_step = stored.trace, stored.faulty_step
     labels = server.store.read_labels(trace.id, MAX_TRACE_LABELS)
     return render_page(
         request,

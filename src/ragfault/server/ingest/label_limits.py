@@ -18,6 +18,9 @@ MIN_TRAFFIC = 20
 """Traces of a name before it may take the place of one with less than half of its traffic."""
 MAX_LABEL_LENGTH = 120
 """Longest route or cohort value, in characters."""
+MAX_ROUTE_READ = 1000
+"""Characters of a route that are looked at: the patterns below take the square of the length at worst, and a sender may
+write a route of a megabyte, in which one look held the server for minutes."""
 OTHER_LABEL = "other"
 """The route, or the value of a cohort field, of what is beyond the bounds."""
 
@@ -35,7 +38,7 @@ def template_route(name: str) -> str:
     >>> template_route("GET /user/17/ask"), template_route("/v2/docs?page=3"), template_route("faq search")
     ('GET /user/{id}/ask', '/v2/docs', 'faq search')
     """
-    return IDENTIFIER.sub("{id}", QUERY_STRING.sub(r"\1", name))[:MAX_LABEL_LENGTH]
+    return IDENTIFIER.sub("{id}", QUERY_STRING.sub(r"\1", name[:MAX_ROUTE_READ]))[:MAX_LABEL_LENGTH]
 
 
 class TopNames:
