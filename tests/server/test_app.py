@@ -224,6 +224,7 @@ def test_a_repeated_mark_is_stored_once(server: Server):
     assert server.ask("/v1/ragfault/marks", [mark]).json == {"taken": 0, "repeated": 1}
     assert [entry["text"] for entry in server.ask("/overview.json").json["marks"]] == ["release 7"]
     assert server.ask("/v1/ragfault/marks", b"{}").status == 400
+    assert server.ask("/v1/ragfault/marks", {"text": "x" * 5000}).status == 400
 
 
 # --- limits ------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -18,6 +19,8 @@ from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.io.datasets import load_handbook
 from ragfault.metrics import select_metrics
 from ragfault.server import ServerSettings, create_app
+from ragfault.server.ingest.incoming_traces import read_marks
+from ragfault.server.storage import TimelineMark
 
 PAGES = (
     "/", "/overview.json", "/metrics", "/metrics/groundedness", "/metrics/groundedness.json", "/insights",
@@ -41,7 +44,7 @@ def test_no_page_grows_with_the_names_that_traffic_chooses(tmp_path: Path):
         batch = []
         for at in range(first, first + 1000):
             outcome, moment = outcomes[at % 10], datetime.fromtimestamp(begin + at / 3, UTC)
-            route = "the busy one" if at % 4 == 0 else f"name {at % ROUTES}"
+            route = "the busy one" if at % 4 == 0 else f"name {at % ROUTES} " + 60 * 'é"'
             trace = replace(
                 outcome.trace, id=f"t{at}", route=route, time=moment, metadata={"release": f"r{at % ROUTES}"}
             )
@@ -53,6 +56,8 @@ def test_no_page_grows_with_the_names_that_traffic_chooses(tmp_path: Path):
             )
         server.store.append_traces([outcome.trace for outcome in batch]).result()
         server.store.add_outcomes(batch, measures, fields).result()
+    marks = [TimelineMark(text=f"{at} {'<' * 3500}", time=datetime.fromtimestamp(begin, UTC)) for at in range(300)]
+    server.store.add_marks(read_marks(msgspec.json.encode(marks)), begin).result()
     for _ in range(2):
         app.state.scheduler.run_round()
     with serve_app(app) as url:

@@ -22,7 +22,9 @@ from server_process import run_server
         ("ask user 1834021", "ask user {id}"),
         *((name, name) for name in ("faq search", "gpt-4 route", "v2", "GET /user/{id}", "Why? Because", "a.b_c-3")),
         ("x" * 500, "x" * 120),
-        *((text * 900_000, text * (120 // len(text))) for text in ("<", "&", "a-", "?")),  # the square would take an hour
+        *(
+            (text * 900_000, text * (120 // len(text))) for text in ("<", "&", "a-", "?")
+        ),  # the square would take an hour
         ("/a" * 450_000, "/a" * 60),
         ("/docs?page=" + "9" * 900_000, "/docs"),
     ],

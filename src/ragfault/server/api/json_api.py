@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -40,6 +40,8 @@ from ragfault.server.storage import ConversationSummary, LabelPage, TracePage, T
 
 MAX_SERIES = 320
 """Histograms that Prometheus gets: of so many routes as fit, and the others together."""
+MAX_SERIES_BYTES = 900_000
+"""Bytes of these histograms: with long names of routes fewer fit."""
 
 
 def render_metrics(server: ServerState) -> str:
@@ -83,9 +85,18 @@ def _render_head(name: str, kind: str, text: str) -> Iterator[str]:
     yield f"# TYPE {name} {kind}"
 
 
-def _render_scores(server: ServerState) -> Iterator[str]:
-    measures = server.measures
-    rollups = bound_routes(server.store.read_total_rollups(), MAX_SERIES // max(1, len(measures)))
+def _render_scores(server: ServerState) -> list[str]:
+    measures, rollups = server.measures, server.store.read_total_rollups()
+    limit = MAX_SERIES // max(1, len(measures))
+    while True:
+        lines = list(_render_rollups(bound_routes(rollups, limit), measures))
+        size = sum(len(line.encode()) + 1 for line in lines)
+        if size <= MAX_SERIES_BYTES or limit <= 1:
+            return lines
+        limit = min(limit - 1, limit * MAX_SERIES_BYTES // size)  # routes with long names
+
+
+def _render_rollups(rollups: Sequence[Rollup], measures: Mapping[str, MetricInfo]) -> Iterator[str]:
     yield from _render_head("ragfault_score", "histogram", "The values of a metric on a route.")
     for rollup in rollups:
         yield from _render_histogram(rollup, measures[rollup.metric])
@@ -357,7 +368,9 @@ def get_traces(server: Server, selection: Selection) -> TracePage:
 
 
 @router.get("/traces/{id:path}.json", **UNKNOWN)
-def get_trace(server: Server, id: NameParam, named: Annotated[TextParam, Query(alias="id")] = None) -> traffic_views.TraceView:
+def get_trace(
+    server: Server, id: NameParam, named: Annotated[TextParam, Query(alias="id")] = None
+) -> traffic_views.TraceView:
     """Return one trace with its verdicts, its scores and its first faulty step.
 
     A trace whose id fits in no path is requested as `-`, with its id as a query parameter.

@@ -27,6 +27,9 @@ EARLIEST_TIME, LATEST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1,
 MAX_ID_LENGTH = 512
 """Longest id in characters."""
 
+MAX_MARK_BYTES = 4000
+"""Longest mark as JSON: views show many at once."""
+
 SentTime = Annotated[
     str,
     Meta(
@@ -163,6 +166,10 @@ def read_marks(body: bytes) -> tuple[TimelineMark, ...]:
         raise InputError(f"the body is no mark: {error}.") from None
     marks = tuple(decoded) if isinstance(decoded, list) else (decoded,)
     for mark in marks:
+        if (size := len(msgspec.json.encode(mark))) > MAX_MARK_BYTES:
+            raise InputError(
+                f"a mark has {size:,} bytes, at most {MAX_MARK_BYTES:,} are taken: name the release in it."
+            )
         if problem := validate_trace(Trace(id="mark", query=mark.text, time=mark.time, metadata=mark.metadata)):
             raise InputError(problem.replace("the trace", "the mark"))
     return marks

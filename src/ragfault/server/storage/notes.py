@@ -31,6 +31,8 @@ NoteKind = Literal[
 NoteOrder = Literal["number", "number DESC", "name", "time, name", "time DESC, number DESC"]
 
 
+MAX_MARKS = 100
+"""Marks that are read at once: views show each of them."""
 LATEST_FIRST: NoteOrder = "time DESC, number DESC"
 
 
@@ -114,9 +116,10 @@ class NoteTables(StoreEngine):
         return self.submit(write)
 
     def read_marks(self, since: float = 0.0, until: float | None = None) -> tuple[TimelineMark, ...]:
-        """Return marks by time."""
-        bodies = self._read_bodies(self.reader, "mark", order="time, name", since=since, until=until)
-        return tuple(msgspec.json.decode(body, type=TimelineMark) for body in bodies)
+        """Return the latest MAX_MARKS marks by time."""
+        bodies = self._read_bodies(self.reader, "mark", order=LATEST_FIRST, limit=MAX_MARKS, since=since, until=until)
+        marks = [msgspec.json.decode(body, type=TimelineMark) for body in bodies]
+        return tuple(sorted(marks, key=lambda mark: (mark.time or datetime.min.replace(tzinfo=UTC), mark.id)))
 
     def add_events(
         self, events: Sequence[AlertEvent], settings: dict[str, Any] | None = None, resolved: Sequence[Incident] = ()
