@@ -56,7 +56,7 @@ def test_no_page_grows_with_the_names_that_traffic_chooses(tmp_path: Path):
             )
         server.store.append_traces([outcome.trace for outcome in batch]).result()
         server.store.add_outcomes(batch, measures, fields).result()
-    marks = [TimelineMark(text=f"{at} {'<' * 3500}", time=datetime.fromtimestamp(begin, UTC)) for at in range(300)]
+    marks = [TimelineMark(text=f"{at} {'<' * 1900}", time=datetime.fromtimestamp(begin, UTC)) for at in range(300)]
     server.store.add_marks(read_marks(msgspec.json.encode(marks)), begin).result()
     for _ in range(2):
         app.state.scheduler.run_round()

@@ -355,7 +355,10 @@ def _is_usual(rule: AlertRule, series: MetricSeries, until: int, reference: Refe
     """Return whether neither the reference nor the day before the window is known to be within the limit of a rule."""
     start = until - rule.window
     before = series.between(start - DAY_MINUTES, start)
-    means = [before.mean if before.value_count >= rule.min_values else None, reference and reference.mean]
+    means = (
+        before.mean if before.value_count >= rule.min_values else None,
+        None if reference is None else reference.mean,
+    )
     known = [mean for mean in means if mean is not None]
     if rule.below is not None:
         return all(mean < rule.below for mean in known)

@@ -27,7 +27,7 @@ EARLIEST_TIME, LATEST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1,
 MAX_ID_LENGTH = 512
 """Longest id in characters."""
 
-MAX_MARK_BYTES = 4000
+MAX_MARK_BYTES = 2000
 """Longest mark as JSON: views show many at once."""
 
 SentTime = Annotated[
