@@ -12,6 +12,7 @@ are right.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from ragfault.analysis import bisect, gate, history
 from ragfault.evaluation import evaluate
 from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Gold, Trace
+from ragfault.records import Chunk, Citation, Gold, Trace
 from ragfault.reports.terminal.run_history import summarize_history
 
 from .corpora import handbook_corpus
@@ -303,6 +304,28 @@ def add_headers(trace: Trace) -> Trace:
     return change_chunks(trace, lambda chunk: replace(chunk, text=f"[{chunk.document} > the handbook] {chunk.text}"))
 
 
+def fence_json(trace: Trace) -> Trace:
+    """Answer with a JSON object between code fences."""
+    text = json.dumps({"answer": trace.answer, "sources": [chunk.id for chunk in trace.chunks or ()]}, indent=1)
+    return replace(trace, answer=f"```json\n{text}\n```") if trace.answer else trace
+
+
+def show_agent_steps(trace: Trace) -> Trace:
+    """Put the reasoning of an agent before the answer."""
+    steps = f"Thought: I have to look this up.\nAction: search[{trace.query}]\nObservation: some passages"
+    return replace(trace, answer=f"{steps}\nFinal Answer: {trace.answer}") if trace.answer else trace
+
+
+def drop_quotes(trace: Trace) -> Trace:
+    """Remove the quotes and claims of citations, so that ids are left."""
+    return replace(trace, citations=trace.citations and tuple(Citation(chunk=c.chunk) for c in trace.citations))
+
+
+def add_dialogue(trace: Trace) -> Trace:
+    """Record the query behind a dialogue, the same everywhere."""
+    return replace(trace, query=f"user: Hello, may I ask something? assistant: Of course. user: {trace.query}")
+
+
 def is_unknowable(trace: Trace) -> bool:
     """Return whether a query is taken for one of the fifth that the documents do not answer."""
     return crc32(trace.id.encode()) % 5 == 0
@@ -426,6 +449,12 @@ SITUATIONS = {
     "chunks backwards, answers the same": Situation(
         change=reverse_chunks, exits=(0, 1, 3), words="nswers are the same on every pair, although"
     ),
+    "JSON in a code fence": Situation(change=fence_json, exits=(3,), words="answers differ in markup on"),
+    "steps of an agent": Situation(change=show_agent_steps, exits=(3,), words="answers differ in markup on"),
+    "citations without quotes": Situation(
+        change=drop_quotes, exits=(3,), words="claims and quotes of citations are not recorded in the candidate"
+    ),
+    "queries behind a dialogue": Situation(change=add_dialogue, exits=(3,), words="within one fixed text on"),
     "decimal commas": Situation(change=write_commas, exits=(3,), words="answers differ in markup on"),
     "capitals": Situation(change=write_capitals, exits=(3,), words="answers differ in markup on"),
     "refusals with the query": Situation(change=refuse_at_length, exits=(1,), words="Generation broke"),

@@ -233,8 +233,69 @@ def test_failed_attempts_that_are_logged_beside_their_retries_are_counted(baseli
     candidate = evaluate_system(tmp_path / "new", [*pairs, *failed])
     bisection = bisect(baseline, candidate, margin=0.3)
     assert bisection.verdict == "cannot tell"
-    assert f"20 of {N + 20} traces of the candidate (20 of them errors) have no partner" in bisection.sentence
+    assert (
+        f"20 of {N + 20} traces of the candidate (20 of them errors or blank answers) have no partner"
+        in bisection.sentence
+    )
     assert gate(candidate, baseline=baseline, max_drop=0.3).exit_code == 3
+
+
+def test_an_attempt_that_was_retried_is_no_failure_of_its_query(baseline: Run, tmp_path: Path):
+    """Where a query was tried twice, the attempt with an answer is compared, and the other one has no partner."""
+    pairs = [(replace(t, id=f"{t.id}-again"), seen) for t, seen in worded(system(N, 1))]
+    failed = [(replace(t, id=f"{t.id}-first", answer=None, error="rate limit"), seen) for t, seen in pairs[:40]]
+    bisection = bisect(baseline, evaluate_system(tmp_path / "new", [*failed, *pairs]), margin=0.3)
+    assert bisection.verdict == "cannot tell"
+    assert f"40 of {N + 40} traces of the candidate (40 of them errors or blank answers)" in bisection.sentence
+
+
+def number_chunks(size: int) -> dict[str, Chunk]:
+    """Cut 40 documents of six sentences into chunks of some sentences, numbered within their document."""
+    sentences = [
+        [
+            f"In {place} of ward {at} the {what} {WORDS[at % 7]} the quay number {at * 6 + k}."
+            for k, what in enumerate(THINGS)
+        ]
+        for at, place in ((at, WORDS[-1 - at % 7]) for at in range(40))
+    ]
+    return {
+        f"{at}#{k // size}": Chunk(id=f"{at}#{k // size}", text=" ".join(lines[k : k + size]), document=str(at))
+        for at, lines in enumerate(sentences)
+        for k in range(0, len(lines), size)
+    }
+
+
+THINGS = ("mayor", "pilot", "baker", "porter", "teacher", "surgeon")
+WORDS = ("repairs", "paints", "sweeps", "measures", "guards", "photographs", "describes")
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_ids_that_stand_for_other_cuts_void_the_gold_that_names_them(renewed: bool, tmp_path: Path):
+    """A corpus cut anew under the old numbers, and retrieved as well, is no fault of retrieval."""
+    small, large = number_chunks(2), number_chunks(6)
+    sides = []
+    for name, chunks, number in (("old", small, "#2"), ("new", large, "#0" if renewed else "#2")):
+        traces = []
+        for at in range(40):
+            mine = [chunk for chunk in chunks.values() if chunk.document in (str(at), str((at + 1) % 40))]
+            query = f"Who {WORDS[at % 7]} the quay number {at * 6 + 5}?"
+            answer = f"The surgeon {WORDS[at % 7]} the quay number {at * 6 + 5}."
+            gold = Gold(chunks={f"{at}{number}": 1.0})
+            traces.append(Trace(id=str(at), query=query, chunks=tuple(mine), answer=answer, gold=gold))
+        sides.append(evaluate(traces, tmp_path / name, judge="lexical"))
+    bisection = bisect(*sides)
+    assert not bisection.faults
+    assert ("other cuts of the documents in the candidate" in bisection.sentence) is not renewed
+    assert not pair_runs(sides[0], sides[0]).recut_gold.any()
+
+
+def test_what_is_asked_within_a_fixed_text_is_not_read_as_aspects(tmp_path: Path):
+    """Completeness without facts reads the query, and a fixed text around it holds questions of its own."""
+    sides = []
+    for at, text in enumerate(("{}", "user: Hello, may I ask something? assistant: Of course, what is it? user: {}")):
+        traces = [replace(t, query=text.format(t.query), facts=None) for t in demo_traces()]
+        sides.append(evaluate(traces, tmp_path / str(at), judge="lexical"))
+    assert bisect(*sides).verdict == "cannot tell"
 
 
 @pytest.mark.parametrize("key", [True, False], ids=["key", "no key"])

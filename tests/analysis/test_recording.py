@@ -65,6 +65,14 @@ RECORDS = {
     "quotation marks": change(lambda trace: replace(trace, answer=f"“{trace.answer}”")),
     "json": change(lambda trace: replace(trace, answer=json.dumps({"answer": trace.answer, "confidence": 0.9}))),
     "reasoning": change(lambda t: replace(t, answer=f"<think>They ask for a ferry.</think>\n{t.answer}")),
+    "fenced json": change(
+        lambda t: replace(t, answer=f"```json\n{json.dumps({'answer': t.answer, 'sources': [t.chunks[0].id]})}\n```")
+    ),
+    "steps of an agent": change(
+        lambda t: replace(
+            t, answer=f"Thought: look at the timetable.\nAction: search[{t.id}]\nFinal Answer: {t.answer}"
+        )
+    ),
     "joined chunks": change(
         lambda trace: replace(trace, chunks=(Chunk(id="all", text="\n---\n".join(c.text for c in trace.chunks)),))
     ),
@@ -337,3 +345,34 @@ def test_answers_of_another_form_that_say_other_words_are_counted(form: Callable
     result = bisect(pair_runs(run("plain", BASELINE), run("spoiled", change(spoiled))))
     assert result.verdict == "cannot tell"
     assert "20 of these 60 answers say other words as well, which is not judged" in result.sentence
+
+
+def cited_by_quotes(trace: Trace) -> Trace:
+    return replace(trace, citations=(Citation(chunk=trace.chunks[0].id, quote=trace.answer),))
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (lambda t: replace(t, citations=(Citation(chunk=t.chunks[0].id),)), "claims and quotes of citations are not"),
+        (lambda t: replace(t, answer=json.dumps({"lines": t.answer.split(", "), "all": t.answer})), "differ in markup"),
+    ],
+)
+def test_citations_whose_claim_cannot_be_read_are_not_called_fabricated(
+    changed: Callable[[Trace], Trace], words: str, run
+):
+    """A citation stands by a sentence of the answer: without quotes, or in another form, nothing tells by which."""
+    bisection = bisect(run("old", change(cited_by_quotes)), run("new", change(lambda t: changed(cited_by_quotes(t)))))
+    assert words in bisection.sentence
+    assert not bisection.faults
+
+
+def test_a_phrase_with_a_number_is_no_other_language(run):
+    """One refusal in place of many answers, or a link, is English also with a number that differs."""
+
+    def answered(trace: Trace) -> Trace:
+        if int(trace.id) % 4:
+            return replace(trace, answer=f"{trace.answer} Source: https://ferries.example.org/{trace.id}/timetable")
+        return replace(trace, answer=f"Unable to answer based on given passages. Score: {40 + int(trace.id)} percent")
+
+    assert "another language" not in bisect(run("old", BASELINE), run("new", change(answered))).sentence

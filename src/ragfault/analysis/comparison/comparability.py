@@ -46,6 +46,7 @@ RANK_METRICS = frozenset(
 )
 """Metrics that read the order of the chunks, beside those cut at a depth."""
 GOLD_SPANS = "gold spans"  # the spans of documents in the gold, beside its chunk ids
+CITED_CLAIMS = "cited claims"  # what citations stand by: a claim that they name, else a sentence of the answer
 FULL_ANSWER = "full answer"  # the answer with what surrounds what it says, such as a greeting
 PART_METRICS = frozenset(("groundedness", "contradiction", "factual_accuracy", "claim_precision", "completeness"))
 """Metrics that read what an answer says claim by claim, and not the whole of it."""
@@ -75,9 +76,13 @@ class LocatedMismatch(Struct, frozen=True, eq=False, kw_only=True):
 
 
 def find_mismatches(
-    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing, renamed: RenamedIds | None
+    runs: tuple[Run, Run],
+    contents: tuple[RunContents, RunContents],
+    pairing: TracePairing,
+    renamed: RenamedIds | None,
+    recut_gold: Mask,
 ) -> tuple[LocatedMismatch, ...]:
-    """Find all mismatches of two paired runs."""
+    """Find all mismatches of two paired runs; gold says nothing on the pairs where it names chunks cut anew."""
     old, new = contents
     left, right = pairing.baseline, pairing.candidate
     mismatch_items = []
@@ -87,8 +92,10 @@ def find_mismatches(
         text = f"the queries differ on {{share}} of pairs under the same {pairing.paired_by}: these are not pairs"
         if side_name:
             text = f"the queries of the {side_name} are recorded within one fixed text on {{share}} of pairs"
-        field = "query" if side_name else EVERYTHING
-        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out={field: other}))
+        # What a judge takes for a part of the query may be a part of the fixed text.
+        factless = (old.facts[left] == 0) | (new.facts[right] == 0)
+        left_out = {"query": other, ASPECTS: other & factless} if side_name else {EVERYTHING: other}
+        mismatch_items.append(LocatedMismatch(kind="queries", text=text, pairs=other, left_out=left_out))
     if renamed is not None and renamed.pairs.any():
         text = (
             f"chunks stand under other ids or places with the same text{'' if renamed.same_texts else ', or nearly,'} "
@@ -98,6 +105,13 @@ def find_mismatches(
     mismatch_items += _find_missing_fields(old, new, pairing)
     lacking = {field for mismatch in mismatch_items for field in mismatch.left_out}
     mismatch_items += _find_edited_labels(old, new, pairing, renamed, lacking)
+    if recut_gold.any():
+        text = (
+            "gold names chunks by ids that stand for other cuts of the documents in the candidate, on {share} of "
+            "pairs: renew the labels, or use gold spans"
+        )
+        left_out = {"gold": recut_gold}
+        mismatch_items.append(LocatedMismatch(kind="labels", text=text, pairs=recut_gold, left_out=left_out))
     mismatch_items += _find_clipped_texts(runs, contents, pairing)
     return tuple(mismatch_items)
 
@@ -160,6 +174,8 @@ def read_fields(metric: str) -> frozenset[str]:
         fields |= {CHUNK_ORDER}
     if "answer" in fields and metric_name(metric) not in PART_METRICS:
         fields |= {FULL_ANSWER}
+    if definition is not None and "citation" in definition.verdicts:
+        fields |= {CITED_CLAIMS}
     if metric.startswith("span_") and "gold" in fields:
         fields = {*fields, GOLD_SPANS} - {"gold"}
     return frozenset({*fields, EVERYTHING})
@@ -192,6 +208,11 @@ def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairi
     one_sided = (lost or gained) and not all(recorded[answered].any() for recorded in citations)
     if one_sided or mcnemar_test(lost, gained) <= ASYMMETRY_ALPHA:
         mismatch_items += _compare_recording("citations", "citations", citations, answered)
+    cited = answered & (old.citation_counts[left] > 0) & (new.citation_counts[right] > 0)
+    located = [side.has_quotes[rows] for side, rows in ((old, left), (new, right))]
+    lost, gained = (int((cited & located[at] & ~located[1 - at]).sum()) for at in (0, 1))
+    if mcnemar_test(lost, gained) <= ASYMMETRY_ALPHA:
+        mismatch_items += _compare_recording("claims and quotes of citations", CITED_CLAIMS, located, cited)
     for name, field, present in (
         ("references", "reference", [old.references[left] != 0, new.references[right] != 0]),
         ("facts", "facts", [old.facts[left] != 0, new.facts[right] != 0]),
@@ -333,7 +354,7 @@ def describe_unpaired_traces(comparison: Comparison, failed: tuple[int, int] = (
     for at, side in ((1, "candidate"), (0, "baseline")):
         total = comparison.pairs + comparison.unpaired[at]
         if comparison.unpaired[at] > UNPAIRED_SHARE * total:
-            errors = f" ({failed[at]:,} of them errors)" if failed[at] else ""
+            errors = f" ({failed[at]:,} of them errors or blank answers)" if failed[at] else ""
             texts.append(f"{comparison.unpaired[at]:,} of {total:,} traces of the {side}{errors}")
     return f"{' and '.join(texts)} have no partner and are not compared" if texts else None
 

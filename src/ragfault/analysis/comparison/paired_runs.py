@@ -22,11 +22,12 @@ from ragfault.analysis.comparison.comparability import (
     read_fields,
     rests_on_verdicts,
 )
-from ragfault.analysis.comparison.pairing import RunContents, TracePairing, pair_traces, read_contents
+from ragfault.analysis.comparison.pairing import RunContents, pair_traces, read_contents
 from ragfault.analysis.comparison.recording import find_recording_mismatches
 from ragfault.analysis.comparison.records import PairMismatch
 from ragfault.analysis.comparison.renamed_ids import (
     find_other_keys,
+    find_recut_gold,
     find_renamed_ids,
     read_chunk_levels,
     rescore_renamed,
@@ -221,10 +222,11 @@ class PairedRuns:
         )
         self.matrices = (ScoreMatrix(baseline, labels[0]), ScoreMatrix(candidate, labels[1]))
         self.contents: tuple[RunContents, RunContents] = (read_contents(baseline), read_contents(candidate))
-        self.pairing: TracePairing = pair_traces(baseline, candidate, self.contents)
+        self.pairing = pair_traces(baseline, candidate, self.contents)
         self.renamed_ids = find_renamed_ids(self.runs, *self.contents, self.pairing)
+        self.recut_gold = find_recut_gold(self.runs, *self.contents, self.pairing)
         self.mismatch_list = (
-            *find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids),
+            *find_mismatches(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold),
             *find_recording_mismatches(self.runs, self.contents, self.pairing),
         )
         self._left_out: dict[str, NDArray[np.bool_]] = {}
@@ -247,9 +249,9 @@ class PairedRuns:
 
     @cached_property
     def failed_alone(self) -> tuple[int, int]:
-        """Return how many traces of each run failed and have no partner."""
-        errors = [np.delete(contents.errors, self.paired_rows(at)) for at, contents in enumerate(self.contents)]
-        return int(errors[0].sum()), int(errors[1].sum())
+        """Return how many traces of each run failed or have a blank answer, and have no partner."""
+        silent = [np.delete(side.errors | side.blank, self.paired_rows(at)) for at, side in enumerate(self.contents)]
+        return int(silent[0].sum()), int(silent[1].sum())
 
     @cached_property
     def profiles(self) -> tuple[RunProfile, RunProfile]:
@@ -318,9 +320,8 @@ class PairedRuns:
     def _stored_values(self, metric: str, side: int) -> NDArray[np.float64]:
         if metric in self._extra_metrics:
             return self._extra_metrics[metric][1][side]
-        if metric in self._without_notice[side]:
-            return self._without_notice[side][metric]
-        return self._values_with_notice(metric, side)
+        known = self._without_notice[side]
+        return known[metric] if metric in known else self._values_with_notice(metric, side)
 
     def _values_with_notice(self, metric: str, side: int) -> NDArray[np.float64]:
         matrix = self.matrices[side]
@@ -350,7 +351,7 @@ class PairedRuns:
     @cached_property
     def _other_keys(self) -> NDArray[np.bool_]:
         """Return the pairs on which gold is not applied, because it is not the same on both sides."""
-        return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids)
+        return find_other_keys(self.runs, self.contents, self.pairing, self.renamed_ids, self.recut_gold)
 
     @cached_property
     def _judged_alone(self) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
@@ -487,8 +488,7 @@ def pair_runs(
         return baseline
     if candidate is None:
         raise UsageError("two runs are compared, and there is one: give the candidate beside the baseline.")
-    runs = (open_run(baseline), open_run(candidate))
-    old, new = sample_runs(runs, 0 if any(labels) else sample)
+    old, new = sample_runs((open_run(baseline), open_run(candidate)), 0 if any(labels) else sample)
     return PairedRuns(old, new, anyway=anyway, labels=labels, flakiness=flakiness)
 
 

@@ -54,6 +54,8 @@ class RunContents(Struct, frozen=True, eq=False, kw_only=True):
     blank: Mask  # the answer is absent, empty or white space
     errors: Mask
     has_steps: Mask
+    has_claims: Mask  # each citation has the claim that it stands by
+    has_quotes: Mask  # some citation has a claim, or a quote or a mark that leads to it
     gold: list[Gold | None]
     keys: tuple[ChunkKey, ...]  # the distinct chunks of the run
     trace_keys: list[tuple[int, ...]]  # the places in `keys` of the chunks of a trace
@@ -122,7 +124,7 @@ def read_contents(run: Run) -> RunContents:
         if trace.error is not None:
             failed = next((step for step in reversed(trace.steps or ()) if step.error is not None), None)
             failed_steps[(failed.kind or failed.name or "unnamed") if failed else ""] += 1
-    flags = ("answered", "blank", "errors", "has_steps")
+    flags = ("answered", "blank", "errors", "has_steps", "has_claims", "has_quotes")
     names = (
         "queries",
         "chunks",
@@ -166,6 +168,9 @@ def _fingerprint_trace(trace: Trace, keys: list[ChunkKey]) -> dict[str, int]:
         "blank": trace.answer is None or not trace.answer.strip(),
         "errors": trace.error is not None,
         "has_steps": bool(trace.steps),
+        "has_claims": all(citation.claim for citation in citations),
+        "has_quotes": any(citation.claim or citation.quote for citation in citations)
+        or any(mark in (trace.answer or "") for c in citations for mark in (f"[{c.chunk}]", f"({c.chunk})", "[1]")),
     }
 
 
@@ -178,13 +183,16 @@ def _fingerprint_texts(texts: Iterable[str]) -> int:
 def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunContents]) -> TracePairing:
     """Pair the traces of two runs: by id where at least half of the smaller run pairs so, else by query.
 
-    Several traces of one query pair in their order. Raises RunError where nothing pairs.
+    Several traces of one query pair in their order, those without an answer last: where one run has more of them, what
+    has no partner may be attempts that were retried. Raises RunError where nothing pairs.
     """
     columns = ["id", "query", "conversation"]
     sides = [run.to_arrow("traces", columns) for run in (baseline, candidate)]
     least = min(table.num_rows for table in sides)
+    silent = contents[0].errors | contents[0].blank, contents[1].errors | contents[1].blank
     for how in ("id", "query"):
-        left, right = _match_keys(*(table[how].to_pylist() for table in sides))
+        old_keys, new_keys = (table[how].to_pylist() for table in sides)
+        left, right = _match_keys(old_keys, new_keys, silent)
         if len(left) >= (MIN_PAIRED_SHARE * least if how == "id" else 1):
             break
     if not len(left):
@@ -209,18 +217,18 @@ def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunC
     )
 
 
-def _match_keys(baseline_keys: list[str], candidate_keys: list[str]) -> tuple[RowIndices, RowIndices]:
-    """Return the rows with equal keys; repeated keys pair in order."""
-    places: defaultdict[str, list[int]] = defaultdict(list)
-    for row, key in enumerate(candidate_keys):
-        places[key].append(row)
-    taken: defaultdict[str, int] = defaultdict(int)
-    pairs = []
-    for row, key in enumerate(baseline_keys):
-        rank = taken[key]
-        if rank < len(places.get(key, ())):
-            pairs.append((row, places[key][rank]))
-            taken[key] += 1
+def _match_keys(
+    baseline_keys: list[str], candidate_keys: list[str], silent: tuple[Mask, Mask]
+) -> tuple[RowIndices, RowIndices]:
+    """Return the rows with equal keys; repeated keys pair in order, the rows that are silent last."""
+    sides = []
+    for keys, last in zip((baseline_keys, candidate_keys), silent, strict=True):
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for row in np.argsort(last, kind="stable").tolist():
+            places[keys[row]].append(row)
+        sides.append(places)
+    old, new = sides
+    pairs = sorted(pair for key in old if key in new for pair in zip(old[key], new[key], strict=False))
     rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return rows[:, 0], rows[:, 1]
 

@@ -5,7 +5,9 @@ Such pairs are mismatches like those of `comparability`: what rests on the field
 
 from __future__ import annotations
 
-from ragfault.analysis.comparison.comparability import LocatedMismatch
+from msgspec.structs import replace
+
+from ragfault.analysis.comparison.comparability import CITED_CLAIMS, LocatedMismatch
 from ragfault.analysis.comparison.pairing import RunContents, TracePairing
 from ragfault.analysis.comparison.recording.answers import find_answer_mismatches, read_answer_pairs
 from ragfault.analysis.comparison.recording.chunks import find_chunk_mismatches
@@ -17,4 +19,11 @@ def find_recording_mismatches(
 ) -> tuple[LocatedMismatch, ...]:
     """Find the pairs on which the record of one side differs, and not what happened."""
     pairs = read_answer_pairs(runs, contents, pairing)
-    return (*find_answer_mismatches(runs, pairs, len(pairing)), *find_chunk_mismatches(runs, contents, pairing, pairs))
+    recorded = contents[0].has_claims[pairing.baseline] & contents[1].has_claims[pairing.candidate]
+    in_answers = [
+        replace(mismatch, left_out={**mismatch.left_out, CITED_CLAIMS: mismatch.left_out["answer"] & ~recorded})
+        if "answer" in mismatch.left_out
+        else mismatch
+        for mismatch in find_answer_mismatches(runs, pairs, len(pairing))
+    ]
+    return (*in_answers, *find_chunk_mismatches(runs, contents, pairing, pairs))

@@ -20,7 +20,7 @@ from ragfault.io.runs import Run
 from ragfault.records import Chunk, Trace
 from ragfault.text import split_content_words, split_words
 from ragfault.text.normalization import ENGLISH_WORDS, MIN_ENGLISH_SHARE, fold_case
-from ragfault.text.notices import Stretch, clip_notice, cut_stretches, locate_notices
+from ragfault.text.notices import LINK_PATTERN, Stretch, clip_notice, cut_stretches, locate_notices
 
 LEAST_PAIRS = 5  # fewer pairs show no habit of a logger
 MARKUP_SHARE = 0.1  # of the pairs; answers of a model that is asked twice seldom differ in markup alone
@@ -35,7 +35,12 @@ NOTICE_COVER = 0.1  # of the words of the other answer; a sentence that holds mo
 FOREIGN_SHARE = 0.02  # of the pairs; fewer answers in another language hardly move a mean
 UNKNOWN_SHARE = 0.3  # of the words of an answer in another language; names and numbers are the same in both
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
-REASONING_PATTERN = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
+REASONING_PATTERN = re.compile(
+    r"<(think|thinking|reasoning)>.*?</\1>|\A\s*Thought:.*?^Final Answer:|<\|\w+\|>", re.DOTALL | re.MULTILINE
+)
+"""Reasoning before an answer, as models and agents write it, and the special tokens of a model."""
+FENCE_PATTERN = re.compile(r"\A\s*```\w*\n(.*)\n```\s*\Z", re.DOTALL)
+LINKED_WORD = re.compile(rf"\S*(?:{LINK_PATTERN.pattern})\S*")
 MARK_PATTERN = re.compile(
     r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|^\|\s*\d{1,3}\s*(?=\|)|[*_`]{1,3}|\|(?:\s*:?-{3,}:?\s*\|)*"
 )
@@ -163,15 +168,17 @@ def _find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], siz
     """Find the side whose answers are in a language that its judge does not know, where the other side's are English.
 
     Such an answer holds hardly a common English word, and words that neither its chunks nor the other answer hold. One
-    text in place of several answers is a phrase such as "Unable to answer", which may be English without such words.
+    text in place of several answers, numbers apart, is a phrase such as "Unable to answer", which may be English
+    without such words.
     """
     judge = runs[1].manifest.judge.split(" ", maxsplit=1)[0]
     if judge.split("/")[0] not in ENGLISH_JUDGES:
         return []
     for side, name in ((1, "candidate"), (0, "baseline")):
         foreign = [pair for pair in pairs if _is_in_other_language(pair, side)]
-        replaced = Counter(text for text, _ in {(pair.answers[side], pair.answers[1 - side]) for pair in foreign})
-        places = [pair.place for pair in foreign if replaced[pair.answers[side]] == 1]
+        phrases = {pair.place: " ".join(_read_words(pair.answers[side])) for pair in foreign}
+        replaced = Counter(text for text, _ in {(phrases[pair.place], pair.answers[1 - side]) for pair in foreign})
+        places = [place for place, text in phrases.items() if replaced[text] == 1]
         if len(places) >= max(LEAST_PAIRS, FOREIGN_SHARE * size):
             mask = mark_places(places, size)
             other = "baseline" if side else "candidate"
@@ -261,9 +268,7 @@ def _is_in_other_language(pair: AnswerPair, side: int) -> bool:
     >>> _is_in_other_language(pair, 1), _is_in_other_language(pair, 0)
     (True, False)
     """
-    words, other = (
-        [word for word in split_words(pair.answers[at]) if not word[0].isdigit()] for at in (side, 1 - side)
-    )
+    words, other = (_read_words(pair.answers[at]) for at in (side, 1 - side))
     if len(words) < LEAST_WORDS or not ENGLISH_WORDS.intersection(other):
         return False
     if sum(word in ENGLISH_WORDS for word in words) >= MIN_ENGLISH_SHARE * len(words):
@@ -275,6 +280,15 @@ def _is_in_other_language(pair: AnswerPair, side: int) -> bool:
 def _find_other_form(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
     """Find the side whose answers are encoded, in markup, without punctuation or masked."""
     return _find_encoded(pairs, size) or _find_markup(pairs, size) or _find_masked(runs, pairs, size)
+
+
+def _read_words(answer: str) -> list[str]:
+    """Return the words of an answer without numbers and links.
+
+    >>> _read_words("Half of 12 stay open: https://example.org/plan")
+    ['half', 'of', 'stay', 'open']
+    """
+    return [word for word in split_words(LINKED_WORD.sub("", answer)) if not word[0].isdigit()]
 
 
 def _find_encoded(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
@@ -406,8 +420,13 @@ def _find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch
 
 
 def _is_wrapped(answer: str) -> bool:
-    """Return whether an answer holds tags, is a JSON object or is URL-encoded."""
-    return TAG_PATTERN.search(answer) is not None or answer.lstrip().startswith("{") or _is_url_encoded(answer)
+    """Return whether an answer holds tags or reasoning, is a JSON object, in a fence or not, or is URL-encoded."""
+    return (
+        TAG_PATTERN.search(answer) is not None
+        or REASONING_PATTERN.search(answer) is not None
+        or FENCE_PATTERN.sub(r"\1", answer).lstrip().startswith("{")
+        or _is_url_encoded(answer)
+    )
 
 
 def _strip_sources(answer: str, chunks: Sequence[Chunk]) -> str:
@@ -450,11 +469,12 @@ def _strip_markup(text: str) -> str:
 
 
 def _unwrap_json(text: str) -> str:
-    """Return the longest text of a JSON object, else the text as it is."""
-    if not text.lstrip().startswith("{"):
+    """Return the longest text of a JSON object, which may stand between code fences, else the text as it is."""
+    plain = FENCE_PATTERN.sub(r"\1", text)
+    if not plain.lstrip().startswith("{"):
         return text
     try:
-        values = json.loads(text).values()
+        values = json.loads(plain).values()
     except ValueError:
         return text
     return max((value for value in values if isinstance(value, str)), key=len, default=text)

@@ -284,7 +284,7 @@ def _find_citation_kind(trace: Trace) -> str | None:
         for name in {str(number), str(number + 1), f"[{number + 1}]", chunk.document or ""}:
             meant.setdefault(name, []).append(chunk.text)
     for name in {citation.chunk for citation in trace.citations}:
-        longer = [chunk.text for chunk in chunks if _is_name_within(chunk.id, name)]
+        longer = [c.text for c in chunks if any(_is_name_within(part, name) for part in (c.id, c.document or ""))]
         meant.setdefault(name, []).extend(longer)
     all_match = all(
         meant[citation.chunk]
