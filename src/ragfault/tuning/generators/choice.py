@@ -13,6 +13,7 @@ from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.stats import paired_difference, sign_flip_test
 from ragfault.text.number_format import format_interval, format_p_value
 from ragfault.tuning.generators.proof import (
+    RaceEvidence,
     compute_figures,
     estimate_noise,
     find_violation,
@@ -96,7 +97,7 @@ def choose_generator(
     if not 0 < terms.holdout < 1:
         raise UsageError(f"holdout is between 0 and 1, got {terms.holdout}.")
     parts = split_positions(groups, terms.holdout if len(names) > 2 or search is not None else None, terms.seed)
-    race = search(parts) if search is not None else _race_selection(names, parts, measure, terms)
+    race = search(parts) if search is not None else _race_selection(names, present, parts, measure, terms)
     chosen = race.chosen if race is not None else next(name for name in names if name != present)
     measured = {name: measure(name, parts.holdout) for name in dict.fromkeys((chosen, present))}
     keys = [groups[at] for at in parts.holdout]
@@ -109,8 +110,11 @@ def choose_generator(
             else tuple([people.get(name, {}).get(at, np.nan) for at in parts.holdout] for name in (present, chosen))
         )
         gain = measure_gain(
-            (chosen, present), measured, keys, _selection_gain(race, chosen, present), terms.limits, terms.seed, labels
-        )
+            (chosen, present), measured, keys,
+            None if race is None or search is not None
+            else RaceEvidence(race.outcomes, [groups[at] for at in parts.selection]),
+            terms.limits, terms.seed, labels, _selection_gain(race, chosen, present),
+        )  # fmt: skip
     recommended, reason, gain = _decide(chosen, present, gain, test, race, terms, measured)
     raced = measured if race is None else race.outcomes
     reach = min(map(len, raced.values()))
@@ -162,7 +166,7 @@ def split_positions(groups: Sequence[str], holdout: float | None, seed: int) -> 
 
 
 def _race_selection(
-    names: Sequence[str], parts: QuestionParts, measure: MeasureAnswers, terms: ChoiceTerms
+    names: Sequence[str], present: str, parts: QuestionParts, measure: MeasureAnswers, terms: ChoiceTerms
 ) -> GeneratorRace | None:
     """Race the generators on the selection questions; None where a single alternative leaves nothing to choose."""
     if len(names) < 2:
@@ -176,6 +180,7 @@ def _race_selection(
         calls=terms.calls,
         repetitions=terms.repetitions,
         exclude=lambda outcomes: find_violation(terms.bounds, outcomes) is not None,
+        stay=present,
     )
 
 
@@ -227,12 +232,15 @@ def _decide(
 def _describe_gain(gain: GeneratorGain, metric: str) -> str:
     """Return the figures of a gain in words, the one that the verdict rests on first."""
     alone, people = f"{format_interval(gain.difference, 3, signed=True)}", gain.human_correction
+    p = f"p {format_p_value(gain.p)}"
+    if gain.questions > gain.difference.n:
+        p += f" on {gain.questions:,} with those of the race, corrected for the choice"
     where = f"{metric} against {gain.alternative} on {gain.difference.n:,} held-out questions"
     if people is None or people.difference is None or people.p is None:
-        return f"{alone} {where} (p {format_p_value(gain.p)})"
+        return f"{alone} {where} ({p})"
     return (
         f"{format_interval(people.difference, 3, signed=True)} {where}, corrected by people on {people.labelled:,} of "
-        f"them (p {format_p_value(people.p)}); by the judge alone {alone} (p {format_p_value(gain.p)})"
+        f"them (p {format_p_value(people.p)}); by the judge alone {alone} ({p})"
     )
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragfault.stats import detectable_effect, mean_interval, paired_difference, ppi_paired_difference, sign_flip_test
-from ragfault.stats.significance import correct_significant_effect
+from ragfault.stats import (
+    Difference,
+    detectable_effect,
+    mean_interval,
+    paired_difference,
+    ppi_paired_difference,
+    sign_flip_test,
+)
+from ragfault.stats.distributions import normal_cdf, normal_quantile
+from ragfault.stats.significance import SignificanceTest, correct_significant_effect
 from ragfault.tuning.generators.race import average_repetitions
 from ragfault.tuning.generators.records import (
     AnswerOutcome,
@@ -22,6 +30,8 @@ from ragfault.tuning.holdout import select_undominated
 from ragfault.tuning.results import Bound, GainVerdict
 
 GAIN_ALPHA = 0.05
+DRAWS = 20_000
+"""Draws of the largest statistic."""
 
 Outcomes = Sequence[Sequence[AnswerOutcome]]
 
@@ -62,41 +72,120 @@ def paired_gap(before: Outcomes, after: Outcomes) -> Any:
     return average_repetitions(after[:common]) - average_repetitions(before[:common])
 
 
+class RaceEvidence(NamedTuple):
+    """What a race says of the gain of its winner: questions that count in the test, and how much was tried."""
+
+    outcomes: Mapping[str, Outcomes]
+    groups: Sequence[str]
+    """Group of each question of the race, in its order."""
+
+
 def measure_gain(
     names: tuple[str, str],
     measured: Mapping[str, Outcomes],
     groups: Sequence[str],
-    selection_gain: float | None,
+    race: RaceEvidence | None,
     limits: tuple[float, float],
     seed: int,
     people: tuple[Sequence[float], ...] | None = None,
+    selection_gain: float | None = None,
 ) -> GeneratorGain:
     """Return the gain of the first of two generators over the second.
 
-    `people` is human values of the second and of the first, NaN where there is none; the verdict rests on the corrected
-    gain where it is defined.
+    The difference is that of `measured` alone. The test of a gain is one-sided and counts the questions of the `race`,
+    too; its p value is corrected for the best of so many having been chosen (`correct_for_choice`). `people` is human
+    values of the second and of the first, NaN where there is none; the verdict rests on the corrected gain where it is
+    defined.
     """
     chosen, alternative = names
     before, after = average_repetitions(measured[alternative]), average_repetitions(measured[chosen])
     difference = paired_difference(before, after, groups, bounds=limits, seed=seed)
-    p = sign_flip_test(before, after, groups, seed=seed).p
+    two_sided = sign_flip_test(before, after, groups, seed=seed)
+    n, p, level = difference.n, _halve(two_sided), GAIN_ALPHA
+    if race is not None:
+        common = min(len(race.outcomes[name]) for name in names)
+        raced = [average_repetitions(race.outcomes[name][:common]) for name in (alternative, chosen)]
+        joined_before, joined_after = (np.concatenate(parts) for parts in zip(raced, (before, after), strict=True))
+        joint = sign_flip_test(joined_before, joined_after, [*race.groups[:common], *groups], seed=seed)
+        largest = draw_largest(race.outcomes, alternative, seed)
+        n, p = n + common, correct_for_choice(_halve(joint), largest, len(race.outcomes) - 1)
+        level = 1 - normal_cdf(float(np.quantile(largest, 1 - GAIN_ALPHA)))
     correction = None if people is None else _correct_by_people((before, after), people, groups, limits)
-    mean, decisive = difference.mean, p
     if correction is not None and correction.difference is not None and correction.p is not None:
-        mean, decisive = correction.difference.mean, correction.p
-    shown = decisive <= GAIN_ALPHA
-    verdict: GainVerdict = "no gain shown" if not shown else "gains" if mean > 0 else "loses"
+        gains = correction.p <= GAIN_ALPHA and correction.difference.mean > 0
+        loses = correction.p <= GAIN_ALPHA and correction.difference.mean < 0
+    else:
+        gains = p <= GAIN_ALPHA and difference.mean > 0
+        loses = two_sided.p <= GAIN_ALPHA and difference.mean < 0
+    verdict: GainVerdict = "gains" if gains else "loses" if loses else "no gain shown"
+    corrected = correct_significant_effect(difference.mean, difference.error, GAIN_ALPHA)
+    if gains:
+        corrected = _correct_gain(difference, n, level)
     return GeneratorGain(
         chosen=chosen,
         alternative=alternative,
         difference=difference,
         p=p,
+        questions=n,
         selection_gain=difference.mean if selection_gain is None else selection_gain,
-        corrected_gain=correct_significant_effect(difference.mean, difference.error, GAIN_ALPHA),
-        detectable=detectable_effect(difference.deviation, difference.n, difference.cluster_size),
+        corrected_gain=corrected,
+        detectable=detectable_effect(difference.deviation, n, difference.cluster_size, alpha=2 * level),
         human_correction=correction,
         verdict=verdict,
     )
+
+
+def _correct_gain(difference: Difference, n: int, level: float) -> float:
+    """Return the gain corrected for being reported where the one-sided test on n questions, these among them, shows it.
+
+    The excess of a part's mean over the truth, given that the statistic of all is above its threshold, is that of
+    the mean of all.
+    """
+    error = difference.error * (difference.n / n) ** 0.5
+    if difference.mean <= normal_quantile(1 - level) * error:
+        return 0.0
+    return correct_significant_effect(difference.mean, error, 2 * level)
+
+
+def _halve(test: SignificanceTest) -> float:
+    """Return the one-sided p value of a mean above 0, from the two-sided one."""
+    return test.p / 2 if test.statistic > 0 else 1 - test.p / 2
+
+
+def draw_largest(outcomes: Mapping[str, Outcomes], present: str, seed: int) -> Any:
+    """Draw the largest of the normal statistics of all generators against the present one where none is better.
+
+    Their correlations are those of the differences on the questions that all answered, shrunk towards 0 by one over
+    their number: independent statistics have the largest maximum.
+
+    >>> rows = {name: [[AnswerOutcome(0.5)]] * 9 for name in "abc"}
+    >>> round(float(np.quantile(draw_largest(rows, "a", 0), 0.95)), 1)
+    2.0
+    """
+    gaps = [paired_gap(outcomes[present], rows) for name, rows in outcomes.items() if name != present]
+    common = min(map(len, gaps))
+    table = np.array([gap[:common] - gap[:common].mean() for gap in gaps])
+    norms = np.sqrt((table**2).sum(axis=1))
+    table /= np.where(norms > 0, norms, 1.0)[:, None]
+    correlations = (1 - 1 / common) * (table @ table.T)
+    np.fill_diagonal(correlations, 1.0)
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal((DRAWS, len(gaps))) @ np.linalg.cholesky(correlations).T).max(axis=1)
+
+
+def correct_for_choice(p: float, largest: Any, tried: int) -> float:
+    """Return the chance that the best of all that were tried has so small a one-sided p value where none is better.
+
+    Whatever rule chose it, its statistic is at most the largest of all (Dunnett 1955); where too few draws are as
+    large, the p value is multiplied by the number tried (Bonferroni).
+
+    >>> correct_for_choice(1e-7, np.zeros(20_000), 5)
+    5e-07
+    """
+    if not 0 < p < 1:
+        return p
+    share = float((np.sum(largest >= normal_quantile(1 - p)) + 1) / (len(largest) + 1))
+    return max(p, min(share, tried * p))
 
 
 def _correct_by_people(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,12 +62,14 @@ def race_generators(
     repetitions: int = 1,
     alpha: float = ALPHA,
     exclude: ExcludeGenerator = lambda _: False,
+    stay: str | None = None,
 ) -> GeneratorRace:
     """Race generators over questions, in their order, and return the one with the highest mean at the end.
 
     After each round those drop out that are worse than the leader beyond doubt: a one-sided paired t test at `alpha`
     over the number of comparisons of the race (Bonferroni), so that the best is dropped so in at most a share `alpha`
     of races. With a limit of `calls` the field also halves after each round, and what is then dropped is only behind.
+    The generator `stay` answers every question of the race, so that the winner can be compared with it on all of them.
 
     Raises UsageError for fewer than two names, names that are equal, or too few calls.
 
@@ -100,13 +102,21 @@ def race_generators(
         more = not final and size < questions
         ranked = _rank_field(field, outcomes, exclude)
         keep = len(field) if calls is None or not more else max(2, math.ceil(len(field) / 2))
-        dropped = _drop_generators(ranked, outcomes, level, keep, exclude)
+        rivals = [name for name in ranked if name != stay]
+        if stay is not None and keep < len(field):
+            keep = ranked.index(rivals[math.ceil(len(rivals) / 2) - 1]) + 1
+        dropped = _drop_generators(ranked, outcomes, level, keep, exclude, stay)
         gone = {generator.name for generator in dropped}
         field = [name for name in ranked if name not in gone]
         rounds.append(
             RaceRound(questions=size, generators=tuple(ranked), leader=field[0], calls=spent, dropped=dropped)
         )
-    return GeneratorRace(field[0], tuple(field[1:]), tuple(rounds), spent, outcomes)
+    undecided = [name for name in field[1:] if name != stay or _compare_with(outcomes, field[0], name) > level]
+    return GeneratorRace(field[0], tuple(undecided), tuple(rounds), spent, outcomes)
+
+
+def _compare_with(outcomes: Mapping[str, Sequence[Sequence[AnswerOutcome]]], leader: str, name: str) -> float:
+    return compute_lead_p_value(average_repetitions(outcomes[leader]) - average_repetitions(outcomes[name]))
 
 
 def average_repetitions(outcomes: Sequence[Sequence[AnswerOutcome]]) -> np.ndarray[Any, Any]:
@@ -133,11 +143,14 @@ def _drop_generators(
     level: float,
     keep: int,
     exclude: ExcludeGenerator,
+    stay: str | None,
 ) -> tuple[DroppedGenerator, ...]:
     leader = average_repetitions(outcomes[ranked[0]])
     within = not exclude(outcomes[ranked[0]])
     dropped: list[DroppedGenerator] = []
     for place, name in enumerate(ranked[1:], 1):
+        if name == stay:
+            continue
         gaps = leader - average_repetitions(outcomes[name])
         p = compute_lead_p_value(gaps)
         breaks = within and exclude(outcomes[name])

@@ -111,11 +111,14 @@ class GeneratorGain(Struct, frozen=True, kw_only=True):
     alternative: str
     difference: Difference
     p: float
-    """p value of the sign-flip test of no difference."""
+    """One-sided p value of no gain by the sign-flip test; after a race that of the best of all that raced."""
+    questions: int
+    """Questions of the test: those that measured, and those of the race that both answered."""
     selection_gain: float
     """The same gain on the questions that chose, which is too high on average."""
     corrected_gain: float
-    """Gain corrected for being reported only where it is significant: the conditional maximum likelihood estimate."""
+    """Gain corrected for being reported only where it is significant: the conditional maximum likelihood estimate, or 0
+    where that is below 0."""
     detectable: float
     """Smallest gain that so many questions show with 80 % power."""
     human_correction: HumanCorrection | None
