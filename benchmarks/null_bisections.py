@@ -100,7 +100,7 @@ class DealtRun(Run):
             for at, (row, label) in enumerate(zip(rows.tolist(), labels, strict=True))
         ]
 
-    def traces(self, ids: Sequence[str] | None = None) -> Iterator[Trace]:
+    def traces(self, ids: Sequence[str] | None = None, fields: object = ()) -> Iterator[Trace]:  # noqa: ARG002
         return iter(self.dealt if ids is None else [trace for trace in self.dealt if trace.id in set(ids)])
 
     def verdicts(self, ids: Sequence[str] | None = None) -> Iterator[Verdicts]:

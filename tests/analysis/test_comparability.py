@@ -109,6 +109,16 @@ def test_renamed_ids_follow_their_texts(baseline: Run, tmp_path: Path):
     assert not any(clue.name == "ids" for clue in bisection.differences)
 
 
+def test_texts_lost_under_some_ids_are_a_difference_of_the_record(baseline: Run, tmp_path: Path):
+    """Where ids that have text in one run have none in the other, metrics that read texts are left out there."""
+    new = alter(
+        tmp_path / "new", lambda t: on_chunks(t, lambda c: replace(c, text="" if c.id.endswith("2") else c.text))
+    )
+    bisection = bisect(baseline, new, margin=0.3)
+    assert not bisection.faults
+    assert "chunk texts are not recorded in the candidate on 100 % of pairs" in bisection.sentence
+
+
 def test_renumbered_ids_follow_their_texts(baseline: Run, tmp_path: Path):
     """An old id that now stands for another text does not count as the gold it was."""
 

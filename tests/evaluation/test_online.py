@@ -52,7 +52,7 @@ def test_a_response_is_scored_at_once():
         result = score_response(QUERY, [chunk], "It opens at 7:30 on weekdays.", judge="lexical")
         assert result.values["groundedness"] == 1.0
         assert result.verdicts.chunk is not None
-    with pytest.raises(UsageError, match="holds no text"):
+    with pytest.raises(UsageError, match="has no text"):
         score_response(QUERY, [object()], judge="lexical")
     with pytest.raises(UsageError, match="in a list"):
         score_response(QUERY, TEXT, judge="lexical")

@@ -13,12 +13,12 @@ import pytest
 
 from ragfault.judges.domain.profile import load_profile
 from ragfault.judges.llm.prompts.instructions import load_prompts
-from ragfault.judges.llm.prompts.untrusted_text import detect_injections, parse_fences, remove_hidden
+from ragfault.judges.llm.prompts.untrusted_text import detect_injections, remove_hidden
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import judge_trace, plan_calls
 from ragfault.judges.llm.transport.reply_cache import ModelCall
 from ragfault.records import Chunk, Citation, Trace
-from scripted import Scripted, complete_reply
+from scripted import Scripted, complete_reply, parse_fences
 
 ATTACKS = tomllib.loads((Path(__file__).parents[1] / "support" / "attacks.toml").read_text(encoding="utf-8"))["attack"]
 PLACES = ("chunk", "answer", "query", "fact", "reference", "quote")

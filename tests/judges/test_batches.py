@@ -102,16 +102,16 @@ def test_the_budget_holds(tmp_path):
     """Of calls that the budget does not allow none is sent, and the same command with more goes on."""
     traces = make_traces(40)
     with serve_batches() as server:
-        server.prompt = 4000
+        server.prompt = 2000
         with pytest.raises(BudgetExceeded):
-            run_evaluation(tmp_path, server, traces, price=(1.0, 1.0), budget=0.2, max_tokens=100)
+            run_evaluation(tmp_path, server, traces, price=(1.0, 1.0), budget=0.1, max_tokens=100)
         calls = server.batched + server.live
-        assert 20 < sum(calls.values()) <= 0.2 / 4020e-6
+        assert 20 < sum(calls.values()) <= 0.1 / 2020e-6
         assert len(server.batches) < 4
         run = run_evaluation(tmp_path, server, traces, price=(1.0, 1.0), budget=1.0, max_tokens=100)
     assert run.manifest.traces == 40
     assert max((server.batched + server.live).values()) == 1
-    assert run.manifest.usage.cost == pytest.approx(80 * 4020e-6)
+    assert run.manifest.usage.cost == pytest.approx(80 * 2020e-6)
 
 
 def test_what_cannot_be(tmp_path):

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from ragfault.errors import JudgeStopped
 from ragfault.judges import load_judge
 from ragfault.judges.llm.judge import LLMJudge
-from ragfault.judges.llm.prompts.untrusted_text import parse_fences
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.reply_cache import CallFailed, ModelCall, create_key_builder
 from ragfault.records import Chunk, Trace
-from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, saying
+from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, parse_fences, saying
 
 # --- identity --------------------------------------------------------------------------------------
 

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from ragfault.judges.domain.profile import DomainProfile, PromptWording, RelevanceLevels, SupportThresholds
 from ragfault.judges.llm.prompts.instructions import PromptSet, load_prompts
-from ragfault.judges.llm.prompts.untrusted_text import parse_fences
 from ragfault.judges.llm.settings import LLMSettings
 from ragfault.judges.llm.trace_judgment import plan_calls
 from ragfault.judges.llm.transport.reply_cache import CallFailed
 from ragfault.records import Chunk, Evidence, Trace, Verdicts
-from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, requested_ids, saying
+from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, parse_fences, requested_ids, saying
 
 # --- claims and evidence ---------------------------------------------------------------------------
 

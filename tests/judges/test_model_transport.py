@@ -550,7 +550,7 @@ def test_a_path_of_its_own_is_a_place_of_its_own():
 def test_a_key_that_cannot_be_sent_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, key: str):
     """It is said by the name of its variable, and not shown."""
     monkeypatch.setenv("RAGFAULT_LLM_API_KEY", key)
-    with pytest.raises(UsageError, match="RAGFAULT_LLM_API_KEY holds a sign") as refused:
+    with pytest.raises(UsageError, match="RAGFAULT_LLM_API_KEY has a character") as refused:
         resolve_endpoint(build_settings("m", base_url="http://localhost:1/v1"))
     assert "sk-" not in str(refused.value)
 

@@ -22,12 +22,12 @@ from ragfault.judges.llm.prompts.untrusted_text import (
     PromptLine,
     detect_hidden,
     fence_texts,
-    parse_fences,
     remove_hidden,
     reveal_hidden,
 )
 from ragfault.records import Chunk
 from ragfault.rubrics import rubric
+from scripted import parse_fences
 
 TEXTS = st.text() | st.text(alphabet="<>/0123456789abcdef c1\n\r\u200b\u2028\x0c")
 

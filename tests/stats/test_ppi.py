@@ -191,7 +191,7 @@ def test_a_harmful_judge_is_not_used():
 )
 def test_what_cannot_be_is_refused(judged, people, chances):
     """A judge without a value, labels of another number, or a chance of nothing raise ValueError."""
-    with pytest.raises(ValueError, match=r"judge|values|chance"):
+    with pytest.raises(ValueError, match=r"judge|values|probability"):
         ppi_mean(judged, people, sampling_probabilities=chances)
 
 

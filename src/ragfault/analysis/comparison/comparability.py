@@ -17,6 +17,7 @@ from ragfault.analysis.comparison.pairing import (
     Mask,
     RunContents,
     TracePairing,
+    has_all_texts,
     load_texts,
     normalize_space,
 )
@@ -194,7 +195,7 @@ def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairi
     left, right = pairing.baseline, pairing.candidate
     fine = ~(old.errors[left] | new.errors[right])
     chunks = [side.chunk_counts[rows] != NOT_RECORDED for side, rows in ((old, left), (new, right))]
-    texts = [side.has_text[rows] for side, rows in ((old, left), (new, right))]
+    texts = [has_all_texts(old, new)[left], has_all_texts(new, old)[right]]
     retrieved = (old.chunk_counts[left] > 0) & (new.chunk_counts[right] > 0)
     answers = [old.answered[left], new.answered[right]]
     answered = fine & ~old.blank[left] & ~new.blank[right]

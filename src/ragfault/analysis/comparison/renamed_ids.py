@@ -103,7 +103,7 @@ def find_recut_gold(runs: tuple[Run, Run], old: RunContents, new: RunContents, p
 
     A corpus that is cut anew and numbered as before has the old ids with other texts. What such a text gained stood in
     other chunks of its document, or what it lost stands in others now; an edit or damage is in neither. Labels that
-    were renewed, and spans, hold.
+    were renewed, and spans, hold. Chunks without a document are left alone.
     """
     left, right = pairing.baseline.tolist(), pairing.candidate.tolist()
     keys = [{key.id: key for key in reversed(side.keys) if key.text} for side in (old, new)]
@@ -129,7 +129,9 @@ def _is_cut_anew(runs: tuple[Run, Run], keys: Sequence[Mapping[str, ChunkKey]], 
     differing = sorted(
         name
         for name in keys[0].keys() & keys[1].keys() - set(intact)
-        if keys[0][name].text not in known[1] and keys[1][name].text not in known[0]
+        if keys[0][name].document is not None
+        and keys[0][name].text not in known[1]
+        and keys[1][name].text not in known[0]
     )[:MAX_CUTS]
     if len(differing) < LEAST_CUTS:
         return False
