@@ -72,8 +72,10 @@ def has_all_texts(contents: RunContents, other: RunContents) -> Mask:
     """Return whether a trace has text, and lacks none of a chunk whose id has text in the other run."""
     texts = {key.id for key in other.keys if key.text}
     lost = [not key.text and key.id in texts for key in contents.keys]
-    complete = [not any(lost[at] for at in places) for places in contents.trace_keys]
-    return np.logical_and(contents.has_text, np.array(complete, dtype=bool))
+    incomplete = np.array([any(lost[at] for at in places) for places in contents.trace_keys], dtype=bool)
+    texts = contents.has_text
+    texts[incomplete] = False
+    return texts
 
 
 class TracePairing(Struct, frozen=True):
