@@ -73,9 +73,9 @@ def has_all_texts(contents: RunContents, other: RunContents) -> Mask:
     texts = {key.id for key in other.keys if key.text}
     lost = [not key.text and key.id in texts for key in contents.keys]
     incomplete = np.array([any(lost[at] for at in places) for places in contents.trace_keys], dtype=bool)
-    texts = contents.has_text
-    texts[incomplete] = False
-    return texts
+    present = contents.has_text
+    present[incomplete] = False
+    return present
 
 
 class TracePairing(Struct, frozen=True):
