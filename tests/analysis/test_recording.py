@@ -90,7 +90,17 @@ RECORDS = {
     "another language": change(lambda t: replace(t, answer=re.sub(r"[A-Za-z]+", lambda m: m[0][::-1], t.answer))),
     "other chunks read": change(lambda trace: replace(reworded(trace), chunks=trace.chunks[1:])),
 }
-UNSIDED = ("html", "json", "reasoning", "joined chunks", "sources", "small letters", "quotation marks")
+UNSIDED = (
+    "html",
+    "json",
+    "fenced json",
+    "steps of an agent",
+    "reasoning",
+    "joined chunks",
+    "sources",
+    "small letters",
+    "quotation marks",
+)
 HAPPENED = {
     "nothing": BASELINE,
     "fewer words": change(lambda trace: replace(trace, answer=" ".join(trace.answer.split()[:9]))),
