@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ragfault import bisect
 from ragfault.analysis import pair_runs
+from ragfault.analysis.comparison.recording.answers import REASONING_PATTERN, _read_words
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Citation, Gold, Trace
@@ -386,3 +387,11 @@ def test_a_phrase_with_a_number_is_no_other_language(run):
         return replace(trace, answer=f"Unable to answer based on given passages. Score: {40 + int(trace.id)} percent")
 
     assert "another language" not in bisect(run("old", BASELINE), run("new", change(answered))).sentence
+
+
+def test_long_answers_without_spaces_or_ends_are_read_in_time_that_grows_with_their_length():
+    """An answer of one word, and one that opens reasoning again and again, are read as they are."""
+    word, opened = "a" * 300_000, "<think>" * 40_000
+    assert _read_words(f"{word} https://example.org/{word}") == [word]
+    assert REASONING_PATTERN.sub("", opened) == opened
+    assert REASONING_PATTERN.sub("", "<think>No.</think>Noon.") == "Noon."

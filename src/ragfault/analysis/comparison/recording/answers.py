@@ -36,11 +36,11 @@ FOREIGN_SHARE = 0.02  # of the pairs; fewer answers in another language hardly m
 UNKNOWN_SHARE = 0.3  # of the words of an answer in another language; names and numbers are the same in both
 TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
 REASONING_PATTERN = re.compile(
-    r"<(think|thinking|reasoning)>.*?</\1>|\A\s*Thought:.*?^Final Answer:|<\|\w+\|>", re.DOTALL | re.MULTILINE
+    r"<(think|thinking|reasoning)>(?:(?!<\1>).)*?</\1>|\A\s*Thought:.*?^Final Answer:|<\|\w+\|>",
+    re.DOTALL | re.MULTILINE,
 )
 """Reasoning before an answer, as models and agents write it, and the special tokens of a model."""
 FENCE_PATTERN = re.compile(r"\A\s*```\w*\n(.*)\n```\s*\Z", re.DOTALL)
-LINKED_WORD = re.compile(rf"\S*(?:{LINK_PATTERN.pattern})\S*")
 MARK_PATTERN = re.compile(
     r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|^\|\s*\d{1,3}\s*(?=\|)|[*_`]{1,3}|\|(?:\s*:?-{3,}:?\s*\|)*"
 )
@@ -288,7 +288,8 @@ def _read_words(answer: str) -> list[str]:
     >>> _read_words("Half of 12 stay open: https://example.org/plan")
     ['half', 'of', 'stay', 'open']
     """
-    return [word for word in split_words(LINKED_WORD.sub("", answer)) if not word[0].isdigit()]
+    plain = " ".join(part for part in answer.split() if not LINK_PATTERN.search(part))
+    return [word for word in split_words(plain) if not word[0].isdigit()]
 
 
 def _find_encoded(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
