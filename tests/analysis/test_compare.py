@@ -72,6 +72,24 @@ def test_cannot_tell_says_how_many_pairs_would(baseline: Run, tmp_path: Path):
     assert change.detectable > 0.02
 
 
+def test_pairs_of_repeated_queries_are_stated_to_depend_on_each_other(tmp_path: Path):
+    """Eight queries asked six times are eight independent pairs, which compare and bisect state."""
+    old, new = (
+        evaluate_system(
+            tmp_path / name,
+            [
+                (replace(trace, id=f"{trace.id}-{again}"), replace(seen, trace=f"{trace.id}-{again}"))
+                for trace, seen in system(8, 1, grounding=grounding)
+                for again in range(6)
+            ],
+        )
+        for name, grounding in (("old", 0.0), ("new", 1.0))
+    )
+    text = "only 8 independent: a conversation, or a query asked again with the same chunks, counts as one"
+    assert text in " ".join(render_comparison_terminal(compare(old, new)).split())
+    assert f"48 paired traces ({text})" in bisect(old, new).sentence
+
+
 def test_the_detectable_change_grows_with_the_number_of_metrics(baseline: Run, tmp_path: Path):
     """What these pairs would miss is planned under the correction that is applied: more metrics, a larger change."""
     candidate = evaluate_system(tmp_path / "new", system(200, 2))

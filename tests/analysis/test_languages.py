@@ -6,6 +6,7 @@ import pytest
 
 from ragfault import Chunk, Trace, bisect, compare, evaluate, gate
 from ragfault.io.runs import Run
+from ragfault.text import lacks_english
 
 GERMAN = ("Wie lange dauert die Fahrt nach Norden?", "Die Fahrt nach Norden dauert etwa zwei Stunden.")
 ENGLISH = ("How long does the trip to the north take?", "The trip to the north takes about two hours.")
@@ -54,3 +55,9 @@ def test_the_baseline_of_a_gate_is_looked_at_as_well(runs: dict[str, Run]):
     assert result.regression is not None
     assert any("of german" in text for text in result.regression.warnings)
     assert str(gate(runs["german"], baseline=runs["german"])).count("12 of 12 traces of german") == 1
+
+
+def test_short_english_answers_without_articles_are_english():
+    """Words such as "yes" and "unless" are English where a text has no others that only English has."""
+    assert not lacks_english("Can I renew online? Yes, twice, unless it is reserved.")
+    assert lacks_english("Hoe laat gaat het open? De bibliotheek gaat om negen uur open, want het is druk.")

@@ -27,6 +27,14 @@ STEP_RECORD = {
 }
 
 
+def test_an_unknown_kind_of_step_is_refused_with_those_that_there_are(tmp_path: Path):
+    """The message names the place, and every kind that a step may have."""
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"query": "When?", "steps": [{"id": "1", "kind": "llm"}]}), encoding="utf-8")
+    with pytest.raises(BadTraces, match=r"'llm' - at `\$\.steps\[0\]\.kind`: one of plan, rewrite, .*cite"):
+        list(read_traces(path))
+
+
 @pytest.mark.parametrize("name", ["t.jsonl", "t.json", "t.csv", "t.tsv", "t.parquet"])
 def test_history_steps_and_answerable_survive_every_format(tmp_path: Path, name: str):
     """Traces with the fields of conversations and agents come back equal from every format."""

@@ -19,6 +19,7 @@ from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thres
 from ragfault.errors import RunError, UsageError
 from ragfault.io.runs import SAMPLE_TRACES, AnyRun, Run, open_run
 from ragfault.stats import Interval, PpiMean
+from ragfault.text.number_format import format_interval
 
 MIN_COVERAGE = 0.5
 """Least share of scored traces for a threshold to pass."""
@@ -167,15 +168,9 @@ def _interval_text(result: GateOutcome, interval: Interval, ppi: PpiMean | None)
         "cannot tell": "the interval contains the threshold",
     }[result]
     return (
-        f"mean {_format_value(interval.mean)} [{_format_value(interval.low)}, {_format_value(interval.high)}] "
+        f"mean {format_interval(interval)} "
         f"from {interval.n:,} traces{f' and {ppi.labelled:,} labels' if ppi else ''}: {where}"
     )
-
-
-def _format_value(value: float) -> str:
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def _reason_text(aggregate: MetricAggregate) -> str:

@@ -6,10 +6,11 @@ Keys that belong to no field go to `metadata`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -39,10 +40,13 @@ from ragfault.io.formats.paths import ABSENT, ColumnFunction, count_spread, get_
 from ragfault.io.formats.record_shapes import TRACE_FIELDS, ColumnMap, RawRecord
 from ragfault.io.formats.texts import parse_list_text
 from ragfault.io.gold_values import name_gold_texts, normalize_gold
-from ragfault.records import Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
+from ragfault.records import Chunk, Citation, ConversationTurn, Latency, Step, TokenCounts, Trace
 from ragfault.rules import is_wordless_image, read_image
 
 INT64_LIMIT = 2**63
+LISTED_RECORDS = {"chunks": Chunk, "history": ConversationTurn, "steps": Step}
+"""Field of a trace → the records that it lists."""
+INVALID_CHOICE = re.compile(r"^Invalid enum value .* at `\$\.(\w+)\[\d+\]\.(\w+)`$")
 
 
 def normalize_record(
@@ -91,8 +95,18 @@ def normalize_record(
     try:
         trace = msgspec.convert(fields, Trace)
     except msgspec.ValidationError as error:
-        raise InvalidRecord(str(error)) from None
+        raise InvalidRecord(f"{error}{_list_choices(str(error))}") from None
     return normalize_trace(trace, check=True, empty_query=empty_query)
+
+
+def _list_choices(message: str) -> str:
+    """List the values that a field may have, where the message says that it has another one."""
+    place = INVALID_CHOICE.search(message)
+    if place is None or place[1] not in LISTED_RECORDS:
+        return ""
+    hint = get_type_hints(LISTED_RECORDS[place[1]])[place[2]]
+    choices = [value for part in (hint, *get_args(hint)) if get_origin(part) is Literal for value in get_args(part)]
+    return f": one of {', '.join(choices)}"
 
 
 def describe_missing_column(field: str, path: str, available: Iterable[str]) -> str:

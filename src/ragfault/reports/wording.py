@@ -372,7 +372,12 @@ def describe_pairing(comparison: Comparison) -> list[str]:
         for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, "answers"))
         if count
     ]
-    return [paired, *(alone if all_baseline else []), *same]
+    return [
+        paired,
+        *([comparison.dependence] if comparison.dependence else []),
+        *(alone if all_baseline else []),
+        *same,
+    ]
 
 
 def list_warnings(comparison: Comparison, sentence: str = "") -> list[str]:

@@ -46,13 +46,17 @@ def problem_responses(*statuses: int, media_types: tuple[str, ...] = ()) -> dict
     }
 
 
-async def get_server(request: Request) -> ServerState:
+def get_server(request: Request) -> ServerState:
     """Return the state of the server that received a request."""
     server: ServerState = request.app.state.server
     return server
 
 
-Server = Annotated[ServerState, Depends(get_server)]
+async def _provide_server(request: Request) -> ServerState:
+    return get_server(request)  # FastAPI would call a function that is not async in a thread
+
+
+Server = Annotated[ServerState, Depends(_provide_server)]
 
 
 class JsonRoute(APIRoute):

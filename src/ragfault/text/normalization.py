@@ -90,8 +90,9 @@ SHARED_WORDS = """
 a about am an as at by can d do doing even i in is it just ll m may me more must my nd no none of off on once one
 over own per re s she so some st such t th than then to too under up us via was we were will
 """
-ENGLISH_WORDS = STOP_WORDS - frozenset(SHARED_WORDS.split())
-"""Stop words that are words of hardly any other language in Latin script."""
+MORE_WORDS = "yes unless hello thank need know get make first year day"
+ENGLISH_WORDS = STOP_WORDS - frozenset(SHARED_WORDS.split()) | frozenset(MORE_WORDS.split())
+"""Stems of common English words that are words of hardly any other language in Latin script."""
 MIN_LANGUAGE_WORDS, MIN_ENGLISH_SHARE = 8, 0.05
 """A text of at least the first number of words, numbers apart, with a smaller share of English words is foreign."""
 SMALL_NUMERALS = """

@@ -14,8 +14,8 @@ from ragfault.analysis.comparison.attribution.answer_defects import (
     add_answer_defects,
     describe_unconfirmed_defects,
     find_defect_faults,
+    is_defect,
     mark_defects,
-    split_defects,
 )
 from ragfault.analysis.comparison.attribution.edited_sources import (
     describe_unverified_edits,
@@ -34,7 +34,6 @@ from ragfault.analysis.comparison.attribution.step_faults import (
     has_unexplained_rise,
     is_cause,
     is_step_metric,
-    split_step_checks,
     trace_to_steps,
 )
 from ragfault.analysis.comparison.comparability import (
@@ -45,16 +44,16 @@ from ragfault.analysis.comparison.comparability import (
     drop_spoiled_differences,
     hides_a_fault,
 )
-from ragfault.analysis.comparison.compare import ALPHA, compare, split_segments
+from ragfault.analysis.comparison.compare import ALPHA, compare, split_changes, split_segments
 from ragfault.analysis.comparison.decision_tree import (
     BRANCHES,
     EQUAL_DEPTH,
     STAGES_BY_BRANCH,
     STAGES_BY_LAYER,
-    TREE_METRICS,
     TreeWalk,
     describe_change,
     excludes_drop,
+    select_tree_metrics,
 )
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.analysis.comparison.pipeline_checks import (
@@ -65,7 +64,6 @@ from ragfault.analysis.comparison.pipeline_checks import (
     describe_unshown_rises,
     find_pipeline_faults,
     find_silent_pairs,
-    split_checks,
 )
 from ragfault.analysis.comparison.records import Bisection, BranchDecision, Comparison, LayerFault, MetricChange
 from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_profiles, stale_gold_share
@@ -122,12 +120,12 @@ def bisect(
     scoring = side.find_scoring_mismatch()
     names = _tree_metrics(side, use_gold_ids=gone is None, without=() if scoring is None else scoring.left_out)
     added = [*add_pipeline_checks(side), *add_answer_defects(side), *add_step_checks(side)]
-    defects, full = split_defects(compare(side, metrics=[*added, *names], pair_mask=pair_mask, **options))
+    defects, full = split_changes(compare(side, metrics=[*added, *names], pair_mask=pair_mask, **options), is_defect)
     if scoring is not None:
         full = replace(full, mismatches=(*full.mismatches, scoring))
     broken = find_pipeline_faults(side, full)
-    checks, comparison = split_checks(full)
-    on_steps, comparison = split_step_checks(comparison)
+    checks, comparison = split_changes(full, CHECK_METRICS.__contains__)
+    on_steps, comparison = split_changes(comparison, is_step_metric)
     silent, every = find_silent_pairs(side, broken), pair_mask
     if silent.any():
         pair_mask = ~silent if pair_mask is None else pair_mask & ~silent
@@ -225,7 +223,7 @@ def _add_segments(paired: PairedRuns, result: Bisection, options: Mapping[str, A
 
 
 class ComparisonGaps(NamedTuple):
-    """What a comparison does not see."""
+    """Scores and traces that a comparison lacks."""
 
     lost: str
     """Scores that one side lost, in words; empty where there are none that matter."""
@@ -388,15 +386,12 @@ def bisect_segments(
 
 
 def _tree_metrics(paired: PairedRuns, use_gold_ids: bool, without: Sequence[str] = ()) -> list[str]:
-    """Select the tree's metrics that both runs have; one of each name, without those of stale gold and some others."""
-    chosen: dict[str, str] = {}
-    for measure in paired.shared_metrics():
-        name = metric_name(measure.name)
-        if measure.name in without:
-            continue
-        if measure.name == EQUAL_DEPTH or (name in TREE_METRICS and (use_gold_ids or name not in GOLD_ID_METRICS)):
-            chosen.setdefault(measure.name if measure.name == EQUAL_DEPTH else name, measure.name)
-    return list(chosen.values())
+    """Select the tree's metrics that both runs have, without those of stale gold and some others."""
+    return select_tree_metrics(
+        measure.name
+        for measure in paired.shared_metrics()
+        if measure.name not in without and (use_gold_ids or metric_name(measure.name) not in GOLD_ID_METRICS)
+    )
 
 
 def _add_equal_depth(paired: PairedRuns) -> None:
@@ -432,15 +427,16 @@ def _verdict_text(faults: Sequence[LayerFault], walk: TreeWalk, comparison: Comp
         begin = describe_change(walk.denied_by_gold)
         return f"{begin}, but the gold metrics exclude a loss: the judge and what people marked disagree."
     least = [c for c in comparison.changes if c.detectable is not None and not excludes_drop(c)]
+    alone = f" ({comparison.dependence})" if comparison.dependence else ""
     if not least:
         few = any(change.n for change in comparison.changes)
         what = "are too few to show a change of any size" if few else "measure nothing of the tree"
-        return f"The data cannot tell: {comparison.pairs:,} paired traces {what}."
+        return f"The data cannot tell: {comparison.pairs:,} paired traces{alone} {what}."
     worst = max(least, key=lambda change: change.detectable or 0.0)
     need = f"; about {walk.needed:,} would show one of {worst.margin:g}" if walk.needed else ""
     return (
-        f"No layer is shown to have broken, and {comparison.pairs:,} paired traces cannot rule it out: they would miss "
-        f"a change of {worst.metric} below {worst.detectable:.2g}{need}."
+        f"No layer is shown to have broken, and {comparison.pairs:,} paired traces{alone} cannot rule it out: they "
+        f"would miss a change of {worst.metric} below {worst.detectable:.2g}{need}."
     )
 
 

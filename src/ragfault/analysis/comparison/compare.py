@@ -7,7 +7,7 @@ together, and a table with one change for each metric.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -172,6 +172,15 @@ class _ComparisonOptions(Struct, frozen=True, kw_only=True):
             if name in self.margins:
                 return _check_margin(measure, self.margins[name])
         return default_margin(measure, mean, self.margin)
+
+
+def split_changes(
+    comparison: Comparison, is_apart: Callable[[str], bool]
+) -> tuple[tuple[MetricChange, ...], Comparison]:
+    """Return the changes of the metrics that stand apart, and the comparison without them."""
+    apart = tuple(change for change in comparison.changes if is_apart(change.metric))
+    others = tuple(change for change in comparison.changes if not is_apart(change.metric))
+    return apart, replace(comparison, changes=others)
 
 
 def _check_margin_names(margins: Mapping[str, float], names: Sequence[str]) -> None:
@@ -404,7 +413,7 @@ def _detectable_change(
     """
     spread = difference.deviation
     level = options.alpha / family
-    if not (math.isfinite(spread) and spread > 0) or difference.clusters < _least_clusters(level):
+    if not (math.isfinite(spread) and spread > 0) or difference.clusters < least_clusters(level):
         return None
     shown = detectable_effect(
         spread,
@@ -420,7 +429,7 @@ def _detectable_change(
     return effect if effect <= reach else None
 
 
-def _least_clusters(level: float) -> int:
+def least_clusters(level: float) -> int:
     """Return the smallest number of clusters whose sign flips can reject at a level: p is at least 2^(1−n)."""
     return max(2, 1 + math.ceil(-math.log2(level)))
 
@@ -439,7 +448,7 @@ def pairs_to_decide(
     counts = (
         required_pairs(margin, spread, size, power=power, alpha=alpha / family, jump=jump, seen=abs(difference.mean)),
         required_equivalence_pairs(margin, spread, size, power=power, alpha=alpha),
-        math.ceil(size * _least_clusters(alpha / family)),
+        math.ceil(size * least_clusters(alpha / family)),
     )
     return None if counts[0] is None else max(count for count in counts if count is not None)
 

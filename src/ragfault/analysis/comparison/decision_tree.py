@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -60,6 +60,20 @@ GENERATION_STAGES = (
 SOURCE_STAGES = ("source documents", "ingestion", "index", "chunker")
 
 
+def select_tree_metrics(metrics: Iterable[str]) -> list[str]:
+    """Select the metrics that the tree reads, the first of each name.
+
+    >>> select_tree_metrics(["recall@5", "recall@10", "latency"])
+    ['recall@5']
+    """
+    selected: dict[str, str] = {}
+    for metric in metrics:
+        name = metric_name(metric)
+        if name == EQUAL_DEPTH or name in TREE_METRICS:
+            selected.setdefault(name, metric)
+    return list(selected.values())
+
+
 class TreeBranch(Struct, frozen=True, kw_only=True):
     """Branch of the tree: when it matches, the layer at fault, and the remedies."""
 
@@ -96,10 +110,7 @@ class TreeWalk:
         self, comparison: ComparisonView, differences: Sequence[RunDifference], *, retrieval_unaffected: bool = False
     ) -> None:
         self.comparison, self.differences, self.retrieval_unaffected = (comparison, differences, retrieval_unaffected)
-        self.changes = {
-            change.metric if change.metric == EQUAL_DEPTH else metric_name(change.metric): change
-            for change in comparison.changes
-        }
+        self.changes = {metric_name(change.metric): change for change in comparison.changes}
         self.faults: list[LayerFault] = []
         self.decisions: list[BranchDecision] = []
         self.undecided: MetricChange | None = None

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.paired_runs import PairedRuns
@@ -240,10 +239,3 @@ def count_traces(change: MetricChange) -> str:
     """Return on how many pairs a check is true: `error on 3 of 104 pairs, on 1 before`."""
     after, before = (round((mean or 0.0) * change.n) for mean in (change.candidate, change.baseline))
     return f"{change.metric} on {after:,} of {change.n:,} pairs, on {before:,} before"
-
-
-def split_checks(comparison: Comparison) -> tuple[tuple[MetricChange, ...], Comparison]:
-    """Return the changes of the checks, and the comparison without them."""
-    checks = tuple(change for change in comparison.changes if change.metric in CHECK_METRICS)
-    others = tuple(change for change in comparison.changes if change.metric not in CHECK_METRICS)
-    return checks, replace(comparison, changes=others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Literal
 
@@ -11,6 +12,9 @@ from ragfault.analysis.correction import LabelProvenance
 from ragfault.io.runs import Manifest
 from ragfault.records import Layer, StepKind
 from ragfault.stats import Difference, PpiDifference, QuantileChange, RatioInterval
+
+MOSTLY_INDEPENDENT = 0.8
+"""Share of independent pairs from which the others go without saying."""
 
 ChangeState = Literal["dropped", "rose", "steady", "cannot tell"]
 """State of a metric: dropped or rose by a corrected test, steady by an equivalence test."""
@@ -124,6 +128,15 @@ class MetricChange(Struct, frozen=True, kw_only=True):
         return "better" if (self.state == "rose") == (self.better == "higher") else "worse"
 
 
+def describe_dependence(pairs: int, changes: Iterable[MetricChange]) -> str:
+    """Describe how many of the pairs are independent; empty where nearly all are, or no metric has a value on all."""
+    measured = [change.judge_difference or change.difference for change in changes if change.n == pairs]
+    groups = max((difference.clusters for difference in measured if difference is not None), default=pairs)
+    if groups >= MOSTLY_INDEPENDENT * pairs:
+        return ""
+    return f"only {groups:,} independent: a conversation, or a query asked again with the same chunks, counts as one"
+
+
 class Comparison(PrintedResult, Struct, frozen=True, kw_only=True):
     """Comparison of two runs, metric by metric."""
 
@@ -148,6 +161,11 @@ class Comparison(PrintedResult, Struct, frozen=True, kw_only=True):
     """What the runs record differently."""
     label_sources: tuple[LabelProvenance | None, LabelProvenance | None] = (None, None)
     """Provenance of the human labels of the baseline and of the candidate."""
+
+    @property
+    def dependence(self) -> str:
+        """How many of the pairs are independent, in words; empty where nearly all are."""
+        return describe_dependence(self.pairs, self.changes)
 
 
 class RunDifference(Struct, frozen=True, kw_only=True):

@@ -9,13 +9,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis.comparison.attribution.answer_defects import (
-    add_answer_defects,
-    find_defect_faults,
-    split_defects,
-)
+from ragfault.analysis.comparison.attribution.answer_defects import add_answer_defects, find_defect_faults, is_defect
 from ragfault.analysis.comparison.comparability import describe_unpaired_traces, hides_a_fault
-from ragfault.analysis.comparison.compare import ALPHA, MARGIN, POWER, compare
+from ragfault.analysis.comparison.compare import ALPHA, MARGIN, POWER, compare, least_clusters, split_changes
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS, describe_change
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
 from ragfault.analysis.comparison.pipeline_checks import (
@@ -40,6 +36,7 @@ from ragfault.analysis.score_matrix import match_metrics, metric_name
 from ragfault.errors import UsageError
 from ragfault.io.runs import Run
 from ragfault.stats import equivalence_test, required_pairs
+from ragfault.text.number_format import format_number, format_signed
 
 MAX_NEEDED = 1_000_000  # larger numbers of needed traces are not reported
 
@@ -90,7 +87,7 @@ def check_regression(  # noqa: PLR0913 - the options of one verb
     named = {name: value for key, value in (margins or {}).items() for name in _match_metrics(side, key)}
     settings: dict[str, Any] = {"margin": max_drop, "margins": named, "alpha": alpha, "power": power, "seed": seed}
     full = compare(side, metrics=[*checks, *add_answer_defects(side), *chosen], **settings)
-    defects, comparison = split_defects(full)
+    defects, comparison = split_changes(full, is_defect)
     comparison = replace(comparison, changes=tuple(c for c in comparison.changes if c.metric not in checks))
     broken = [fault for fault in find_pipeline_faults(side, full) if fault.evidence[0].metric in checks]
     failures = tuple(map(_decide_failure, [*broken, *find_defect_faults(side, defects, alpha, None, settings)]))
@@ -305,7 +302,9 @@ def _needed_pairs(change: MetricChange, bound: float | None, options: _Regressio
     points_worse = difference.high < 0 if change.better == "higher" else difference.low > 0
     if harm > change.margin:
         if points_worse:
-            return enough(harm, options.alpha / max(1, options.tests)), f"show it, {stays}"
+            level = options.alpha / max(1, options.tests)
+            shown, least = enough(harm, level), math.ceil(difference.cluster_size * least_clusters(level))
+            return None if shown is None else max(shown, least), f"show it, {stays}"
         return enough(change.margin, 2 * options.alpha), "rule it out, if there is none, at the present spread"
     unchanged = enough(change.margin, 2 * options.alpha)
     if unchanged is None or unchanged > change.evidence_count[0] + 1 or harm == change.margin:
@@ -322,15 +321,15 @@ def _change_text(change: MetricChange) -> str:
     assert difference is not None
     assert change.baseline is not None
     assert change.candidate is not None
-    ends = f"[{_format_signed(difference.low)}, {_format_signed(difference.high)}]"
+    ends = f"[{format_signed(difference.low)}, {format_signed(difference.high)}]"
     p = ""
     if change.adjusted is not None:
         p = f", corrected p {'< 0.001' if change.adjusted < 0.001 else f'= {change.adjusted:.3f}'}"
-    moved = f"mean {_format_value(change.baseline)} → {_format_value(change.candidate)}"
+    moved = f"mean {format_number(change.baseline)} → {format_number(change.candidate)}"
     if change.judge_difference is not None:
         labels, what = change.evidence_count
         moved, p = f"{moved} as judged", f", corrected by {labels:,} {what}{p}"
-    return f"{moved}, {_format_signed(difference.mean)} {ends} on {change.n:,} pairs{p}"
+    return f"{moved}, {format_signed(difference.mean)} {ends} on {change.n:,} pairs{p}"
 
 
 def _pass_text(change: MetricChange, bound: float | None) -> str:
@@ -339,7 +338,7 @@ def _pass_text(change: MetricChange, bound: float | None) -> str:
     word = "drop" if change.better == "higher" else "rise"
     assert bound is not None
     worst = max(0.0, -bound if change.better == "higher" else bound)
-    what = f"more than {_format_value(worst)}" if worst else "any size"
+    what = f"more than {format_number(worst)}" if worst else "any size"
     return f"{_change_text(change)}: a {word} of {what} is ruled out, and the margin is {change.margin:.3g}"
 
 
@@ -347,15 +346,4 @@ def _undecided_text(change: MetricChange, bound: float | None) -> str:
     word = "drop" if change.better == "higher" else "rise"
     if bound is None:
         return "the data say nothing about its spread"
-    return f"a {word} of {_format_value(abs(bound))} is not ruled out, and the margin is {change.margin:.3g}"
-
-
-def _format_value(value: float) -> str:
-    if math.isinf(value):
-        return "∞"
-    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
-
-
-def _format_signed(value: float) -> str:
-    sign = "+" if value > 0 else "−" if value < 0 else ""
-    return f"{sign}{_format_value(abs(value))}"
+    return f"a {word} of {format_number(abs(bound))} is not ruled out, and the margin is {change.margin:.3g}"

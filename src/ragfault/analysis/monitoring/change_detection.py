@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.compare import ALPHA, MARGIN, classify_difference
-from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH, TREE_METRICS, TreeWalk
+from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH, TreeWalk, select_tree_metrics
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange
 from ragfault.analysis.monitoring.noise import NOISE_LEVEL, NoiseModel, fit_noise, hour_of_week
 from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey, window_difference, window_mean
@@ -402,7 +402,7 @@ def locate_fault(
     the first three chunks, else context_relevance as if the number of chunks had not moved.
     """
     compared: list[tuple[MetricInfo, Difference, tuple[MetricSeries, MetricSeries]]] = []
-    for name in _tree_metrics(series_by_key, measures, route):
+    for name in select_tree_metrics(name for name in measures if (name, route, None) in series_by_key):
         series = series_by_key[name, route, None]
         parts = series.between(*before), series.between(*after)
         gap = window_difference(*parts, measures[name])
@@ -423,18 +423,6 @@ def locate_fault(
     return FaultLocation(
         fault=walk.faults[0] if walk.faults else None, decisions=tuple(walk.decisions), changes=tuple(changes)
     )
-
-
-def _tree_metrics(
-    series_by_key: Mapping[SeriesKey, MetricSeries], measures: Mapping[str, MetricInfo], route: str | None
-) -> list[str]:
-    """Select the tree's metrics with values on a route, one of each name."""
-    chosen: dict[str, str] = {}
-    for name in measures:
-        key = name if name == EQUAL_DEPTH else metric_name(name)
-        if (name, route, None) in series_by_key and (key == EQUAL_DEPTH or key in TREE_METRICS):
-            chosen.setdefault(key, name)
-    return list(chosen.values())
 
 
 def _welch_p(gap: Difference) -> float:

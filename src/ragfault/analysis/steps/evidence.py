@@ -85,17 +85,17 @@ def _check_results(moves: Moves, number: int, move: Move, values: Values) -> Mov
     return None
 
 
-def _check_answer(moves: Moves, number: int, move: Move, values: Values) -> MoveEvidence | None:  # noqa: ARG001
+def _check_answer(moves: Moves, number: int, move: Move, values: Values) -> MoveEvidence | None:
     if not values["is_last"] or move.is_call or not move.text.strip():
         return None
     answer = " ".join(extract_short_answer(move.text).split())[:QUOTE_LENGTH]
     if values["answer_refuses"]:
         return MoveEvidence("refused_answer", f'it gives up: "{answer}"')
-    if not values["answer_read"]:
+    if not any(part.returned for part in moves.moves[:number]):
         return MoveEvidence("unfounded_answer", "it answers, and nothing had been read before")
     if values["answer_found"] < LOW_COVERAGE and not CLOSED_QUESTION.search(moves.trace.query):
         return MoveEvidence("unsupported_answer", f'the words of its answer are in nothing that was read: "{answer}"')
-    if values["answer_support"] < LOW_COVERAGE:
+    if values["answer_read"] and values["answer_support"] < LOW_COVERAGE:
         share = f"{values['answer_support']:.0%}"
         return MoveEvidence(
             "unsupported_answer", f"no chunk that was read covers more than {share} of the words of question and answer"

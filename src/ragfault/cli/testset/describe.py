@@ -76,19 +76,9 @@ def _format_difficulty(difficulty: TestsetDifficulty) -> list[str]:
 
 
 def _format_lines(result: TestsetDescription) -> list[str]:
-    kinds = ", ".join(f"{name} {count:,}" for name, count in result.kinds.items())
-    covered = f"{result.covered:,}" + (f" of {result.corpus:,}" if result.corpus is not None else "")
-    lines = [
-        f"{result.items:,} items: {kinds}; {result.unanswerable:,} unanswerable, {result.reviewed:,} reviewed",
-        f"gold in {covered} documents"
-        + (f", {result.chunks_needed:.2f} places an item" if result.chunks_needed is not None else ""),
-        f"effective size {result.effective:.0f} ({result.groups:,} groups of overlapping gold or nearly one query)",
-    ]
-    if result.detectable is not None:
-        lines.append(
-            f"detects a change of {result.detectable:.3f} (power 0.8, paired, deviation 0.25); "
-            f"a change of 0.05 takes {result.required:,}"
-        )
+    from ragfault.reports.html.testset import list_facts
+
+    lines = list_facts(result)
     lines += [f"  {part.document}: {part.items:,} items, {part.share:.0%}" for part in result.documents[:5]]
     weakest = sorted(result.topics.items(), key=lambda pair: pair[1])[:5]
     lines += [f"  topic {topic}: {share:.0%} of its passages have gold" for topic, share in weakest]

@@ -19,7 +19,6 @@ from ragfault.io.runs import Manifest, Run, sample_run
 from ragfault.reports.charts import svg
 from ragfault.reports.format import (
     LAYER_QUESTIONS,
-    RESULT_SIGNS,
     clean_label,
     explain_corrections,
     format_label_gain,
@@ -30,6 +29,13 @@ from ragfault.reports.format import (
 from ragfault.reports.html import trace_browser
 from ragfault.reports.html.environment import render_page
 from ragfault.reports.output import write_report_file
+from ragfault.reports.run_verdict import (
+    PROBLEMS_SHOWN,
+    describe_example,
+    describe_layers,
+    describe_problem,
+    describe_targets,
+)
 from ragfault.reports.wording import (
     describe_gold_agreement,
     describe_judge_trust,
@@ -37,7 +43,6 @@ from ragfault.reports.wording import (
     describe_language,
     describe_trace_count,
 )
-from ragfault.text.number_format import format_count
 
 REPORT_SCRIPTS = ("theme.js", "dom.js", "store.js", "list.js", "detail.js", "page.js")
 
@@ -82,7 +87,12 @@ def render_run_html(run: Run, findings: Findings | None = None) -> str:
         facts=_list_facts(findings),
         judge_note=_explain_judge(findings.manifest),
         findings=findings,
-        target_summary=_summarize_targets(findings),
+        warning=describe_language(findings),
+        verdict=[*describe_layers(findings), *describe_targets(findings)],
+        problems=[
+            (describe_problem(remedy), describe_example(remedy), remedy.steps[0])
+            for remedy in findings.remedies[:PROBLEMS_SHOWN]
+        ],
         rag_figures=_list_rag_figures(findings),
         correction_title=get_correction_heading(findings.scorecard),
         corrections=[(item, item.corrected or item.ppi, text) for item, text in corrections],
@@ -125,8 +135,6 @@ def _list_facts(findings: Findings) -> list[tuple[str, str]]:
         ("Made by", f"ragfault {clean_label(manifest.ragfault, 40)}"),
     ]
     facts += [("Calls", line) for line in describe_judge_usage(findings)]
-    if warning := describe_language(findings):
-        facts.append(("Language", warning))
     if trust := describe_judge_trust(manifest.judge):
         facts.append(("Trust", clean_label(trust, 400)))
     if gold := describe_gold_agreement(findings):
@@ -151,20 +159,6 @@ def _explain_judge(manifest: Manifest) -> str:
             f"a figure; {compared}"
         )
     return f"A judge can be wrong. Read its verdicts on the traces below before you act on a figure; {compared}"
-
-
-def _summarize_targets(findings: Findings) -> str:
-    """Summarize the state of the targets and the alerts in a sentence."""
-    results = [item for item in findings.scorecard.aggregates if item.result is not None]
-    parts = []
-    for result, (_, word) in RESULT_SIGNS.items():
-        names = [item.metric for item in results if item.result == result]
-        if names:
-            listed = "" if result == "pass" else f" ({clean_label(', '.join(names), 120)})"
-            parts.append(f"{len(names)} {word}{listed}")
-    targets = f"Of {len(results)} targets: {', '.join(parts)}." if results else "No metric here has a target."
-    alerts = findings.rag.alerts
-    return f"{targets} {format_count(len(alerts), 'alert')}." if alerts else targets
 
 
 def _list_rag_figures(findings: Findings) -> list[tuple[str, Any, str]]:

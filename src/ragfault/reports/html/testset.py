@@ -28,7 +28,7 @@ def render_testset_html(name: str, description: TestsetDescription, difficulty: 
         ("page.css",),
         ("theme.js", "open_theme.js"),
         name=name,
-        facts=_list_facts(description),
+        facts=list_facts(description),
         sections=sections,
         warnings=description.warnings,
         kinds=draw_columns(description.kinds, "items by kind of question"),
@@ -45,13 +45,17 @@ def render_testset_html(name: str, description: TestsetDescription, difficulty: 
     )
 
 
-def _list_facts(description: TestsetDescription) -> list[str]:
+def list_facts(description: TestsetDescription) -> list[str]:
+    """Return size, coverage and power of an evaluation set in sentences."""
+    kinds = ", ".join(f"{name} {count:,}" for name, count in description.kinds.items())
     covered = f"{description.covered:,}" + (f" of {description.corpus:,}" if description.corpus is not None else "")
     facts = [
-        f"{description.items:,} items, {description.unanswerable:,} unanswerable, {description.reviewed:,} reviewed",
+        f"{description.items:,} items: {kinds}; {description.unanswerable:,} unanswerable, "
+        f"{description.reviewed:,} reviewed",
         f"gold in {covered} documents"
         + (f", {description.chunks_needed:.2f} places an item" if description.chunks_needed is not None else ""),
-        f"effective size {description.effective:.0f}",
+        f"effective size {description.effective:.0f} ({description.groups:,} groups of overlapping gold or nearly one "
+        "query)",
     ]
     if description.detectable is not None:
         facts.append(

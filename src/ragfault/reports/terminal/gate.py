@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ragfault.analysis import GateResult, ThresholdDecision
+from ragfault.analysis.comparison.records import describe_dependence
 from ragfault.analysis.records import RegressionDecision
 from ragfault.reports.format import clean_text, describe_label_source
 from ragfault.reports.markdown.scorecard import build_markdown_table, escape_markdown, format_code
@@ -72,7 +73,9 @@ def _describe_baseline(gate: GateResult) -> list[str]:
         for count, name in zip(regression.unpaired, (regression.baseline, gate.run), strict=True)
         if count
     ]
-    paired = ", ".join([f"{regression.pairs:,} pairs of traces by {regression.paired_by}", *alone])
+    dependence = describe_dependence(regression.pairs, [decision.change for decision in regression.decisions])
+    counts = [f"{regression.pairs:,} pairs of traces by {regression.paired_by}", *filter(None, [dependence]), *alone]
+    paired = ", ".join(counts)
     terms = f"alpha {regression.alpha:g}, power {regression.power:g}, p corrected by Holm"
     beware = [f"not comparable: {m.sentence}" if m.blocks else f"beware: {m.sentence}" for m in regression.mismatches]
     beware += [f"beware: {text}" for text in regression.warnings if text not in gate.warnings]

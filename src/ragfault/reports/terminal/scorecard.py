@@ -449,11 +449,12 @@ def _build_diagnosis(diagnosis: Diagnosis) -> list[RenderableType]:
         return [*parts, indent_line(4, f"no problem among {diagnosis.checked:,} things looked at")]
     counts = [(title, count) for title, count, _ in summarize_problems(diagnosis)]
     parts.append(indent_line(4, ("; ".join(f"{title} ×{count:,}" for title, count in counts), "yellow")))
-    steps = dict.fromkeys(step for problem in diagnosis.problems for step in problem.remedies)
-    parts.append(indent_line(4, ("how to fix it: ", "green"), "; ".join(steps)))
     for kind in dict.fromkeys(problem.kind for problem in diagnosis.problems):
+        problems = [problem for problem in diagnosis.problems if problem.kind == kind]
+        steps = dict.fromkeys(step for problem in problems for step in problem.remedies)
         parts.append(indent_line(4, (get_problem_title(kind), "yellow")))
-        for problem in (problem for problem in diagnosis.problems if problem.kind == kind):
+        parts.append(indent_line(6, ("how to fix it: ", "green"), "; ".join(steps)))
+        for problem in problems:
             where = f"[{clip_text(problem.chunk, 60)}] " if problem.chunk is not None else ""
             reason = f"   {clean_text(problem.reason)}" if problem.reason else ""
             parts.append(indent_line(6, f"{where}{clip_text(problem.text, 600)}", (reason, "dim")))

@@ -19,9 +19,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ragfault.errors import RagfaultError
 from ragfault.reports.format import clean_label, get_problem_title
+from ragfault.server.json_routes import get_server
 from ragfault.server.request_limits import error_status
 from ragfault.server.security import SESSION_COOKIE
-from ragfault.server.state import ServerState
 from ragfault.server.storage import TraceSelection
 from ragfault.text.number_format import format_number
 from ragfault.version import __version__
@@ -95,12 +95,6 @@ def local_path(path: str) -> str:
     ('/traces?sort=triad', '/', '/')
     """
     return path if re.fullmatch(r"/(?![/\\])[\x21-\x7e]*", path) else "/"
-
-
-def get_server(request: Request) -> ServerState:
-    """Return the state of the server that received a request."""
-    server: ServerState = request.app.state.server
-    return server
 
 
 def _finalize(value: Any) -> Any:

@@ -18,9 +18,10 @@ from ragfault.server.api import detail_views, traffic_views, verdict_view
 from ragfault.server.api.detail_views import open_run
 from ragfault.server.dashboard import charts
 from ragfault.server.dashboard.forms import forms_router, render_access
-from ragfault.server.dashboard.page_renderer import PageRoute, get_server, local_path, render_page
+from ragfault.server.dashboard.page_renderer import PageRoute, local_path, render_page
 from ragfault.server.dashboard.testset_pages import testset_router
 from ragfault.server.dashboard.traffic_pages import MAX_SHOWN_INCIDENTS, traffic_router
+from ragfault.server.json_routes import get_server
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
 from ragfault.server.storage import TRACE_STATES, TraceSelection

@@ -16,7 +16,8 @@ from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.records import Trace
 from ragfault.server.api.testset_views import ITEMS_SHOWN, SHOWN_ITEMS, list_items, load_testset, merge_state
 from ragfault.server.dashboard.forms import AdminForm, FormFields, read_author
-from ragfault.server.dashboard.page_renderer import PageRoute, get_server, render_page
+from ragfault.server.dashboard.page_renderer import PageRoute, render_page
+from ragfault.server.json_routes import get_server
 from ragfault.server.security import require_role
 from ragfault.testsets.review_session import ReviewSession, ReviewState, fingerprint_review
 from ragfault.testsets.reviews import (

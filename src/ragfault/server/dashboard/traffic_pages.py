@@ -28,7 +28,8 @@ from ragfault.server.api.insight_views import (
 )
 from ragfault.server.api.traffic_views import MetricTrend, TrendPoint
 from ragfault.server.dashboard import charts
-from ragfault.server.dashboard.page_renderer import PageRoute, get_server, render_page
+from ragfault.server.dashboard.page_renderer import PageRoute, render_page
+from ragfault.server.json_routes import get_server
 from ragfault.server.security import require_role
 from ragfault.server.state import ServerState
 

@@ -73,7 +73,7 @@ def paired_gap(before: Outcomes, after: Outcomes) -> Any:
 
 
 class RaceEvidence(NamedTuple):
-    """What a race says of the gain of its winner: questions that count in the test, and how much was tried."""
+    """Outcomes of a race that count in the test of its winner's gain."""
 
     outcomes: Mapping[str, Outcomes]
     groups: Sequence[str]

@@ -19,7 +19,7 @@ from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.decision_tree import BRANCHES
 from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.comparison.pipeline_checks import is_shown_rise
-from ragfault.analysis.comparison.records import BranchDecision, Comparison, LayerFault, MetricChange
+from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange
 from ragfault.analysis.comparison.stages.answer_evidence import repeats_itself, states_other_unit
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo
@@ -83,6 +83,11 @@ DEFECTS = (
 DEFECT_METRICS = tuple(defect.metric for defect in DEFECTS)
 
 
+def is_defect(metric: str) -> bool:
+    """Return whether a metric is that of a defect."""
+    return metric in DEFECT_METRICS
+
+
 def add_answer_defects(paired: PairedRuns) -> tuple[str, ...]:
     """Add the defects as metrics of the pairs with an answer on both sides; return those that differ on any pair."""
     if not paired.has_metric(DEFECTS[0].metric):
@@ -113,13 +118,6 @@ def _measure_defects(paired: PairedRuns) -> Mapping[str, tuple[NDArray[np.float6
             if not math.isnan(values[0, place]) and (defect.metric == COPIES_METRIC or not same):
                 values[0, place], values[1, place] = defect.shows(old, new), defect.shows(new, old)
     return {metric: (values[0], values[1]) for metric, values in measured.items()}
-
-
-def split_defects(comparison: Comparison) -> tuple[tuple[MetricChange, ...], Comparison]:
-    """Return the changes of the defects, and the comparison without them."""
-    defects = tuple(change for change in comparison.changes if change.metric in DEFECT_METRICS)
-    others = tuple(change for change in comparison.changes if change.metric not in DEFECT_METRICS)
-    return defects, replace(comparison, changes=others)
 
 
 def find_defect_faults(

@@ -146,13 +146,6 @@ def _did_the_same(step: Step, other: Trace) -> bool:
     return any(done == (s.kind, s.name, s.input, s.output, s.chunks, s.error) for s in other.steps or ())
 
 
-def split_step_checks(comparison: Comparison) -> tuple[tuple[MetricChange, ...], Comparison]:
-    """Return the changes of the metrics of steps, and the comparison without them."""
-    checks = tuple(change for change in comparison.changes if is_step_metric(change.metric))
-    others = tuple(change for change in comparison.changes if not is_step_metric(change.metric))
-    return checks, replace(comparison, changes=others)
-
-
 def find_step_faults(comparison: Comparison) -> list[LayerFault]:
     """Return a fault for each fault of the operation of a kind of step that is shown to have risen."""
     faults = []
