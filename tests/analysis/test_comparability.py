@@ -130,6 +130,7 @@ def test_renumbered_ids_follow_their_texts(baseline: Run, tmp_path: Path):
     assert bisect(baseline, alter(tmp_path / "new", rotate), margin=0.3).verdict == "no fault"
 
 
+@pytest.mark.long
 def test_renamed_ids_hide_no_fault(baseline: Run, tmp_path: Path):
     """Ids renamed on half of the traces hide no loss of relevant chunks."""
     bisection = bisect(baseline, alter(tmp_path / "new", rename, 0.5, seed=2, retrieval=0.4))
@@ -164,6 +165,7 @@ def test_other_texts_under_new_ids_are_other_chunks(baseline: Run, tmp_path: Pat
     assert pair_runs(baseline, alter(tmp_path / "new", other)).renamed_ids is None
 
 
+@pytest.mark.long
 def test_one_text_around_every_query_is_no_other_query(baseline: Run, tmp_path: Path):
     """A prompt recorded around the queries is said, and faults of what does not read the query are still found."""
 
@@ -299,6 +301,7 @@ def test_ids_that_stand_for_other_cuts_void_the_gold_that_names_them(renewed: bo
     assert not pair_runs(sides[0], sides[0]).recut_gold.any()
 
 
+@pytest.mark.long
 def test_what_is_asked_within_a_fixed_text_is_not_read_as_aspects(tmp_path: Path):
     """Completeness without facts reads the query, and a fixed text around it holds questions of its own."""
     sides = []

@@ -346,6 +346,7 @@ def test_a_drop_among_new_copies_is_no_second_fault(tmp_path: Path, change: Call
     assert sorted(fault.layer for fault in bisect(*runs).faults) == layers
 
 
+@pytest.mark.long
 def test_a_longer_list_alone_does_not_lower_relevance_at_equal_depth(baseline: Run, tmp_path: Path):
     """Chunks added at the end leave context_relevance at equal depth where it was."""
     side = pair_runs(baseline, evaluate_system(tmp_path / "new", system(200, 1, extra=5)))

@@ -470,6 +470,7 @@ def test_a_rise_is_no_drop():
     assert detect_drops(series, period) == ()
 
 
+@pytest.mark.long
 def test_what_recovers_can_drop_again():
     """After the mean is back watching begins anew, and a second drop is a second call."""
     series = dropped_twice()

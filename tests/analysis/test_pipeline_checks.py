@@ -84,6 +84,7 @@ def test_a_few_errors_beside_a_fault_are_a_warning_and_not_in_its_sentence(basel
     assert "error on 3 of 120 pairs, on 0 before: no rise is shown" in bisection.comparison.warnings
 
 
+@pytest.mark.long
 def test_fewer_errors_are_no_fault(baseline: Run, tmp_path: Path):
     """A pipeline that fails less often than before is at no fault."""
     bisection = bisect(alter(tmp_path / "old", fail, 48), baseline, margin=0.3)

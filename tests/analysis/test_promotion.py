@@ -151,6 +151,7 @@ def test_accepting_marks_the_case_alone(failing_run: Run, tmp_path: Path):
         accept_cases(out, ["case-none"], "ann", NOW)
 
 
+@pytest.mark.long
 def test_two_processes_lose_nothing(tmp_path: Path):
     """Processes that promote to one file at once leave the cases of all of them, each on a line of its own."""
     out = tmp_path / "evalset.jsonl"

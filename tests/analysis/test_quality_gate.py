@@ -223,6 +223,7 @@ def timed(*latencies: float):
     return [pair(f"t{at}", "h", "s", latency=Latency(total=value)) for at, value in enumerate(latencies)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("old", "new", "result"),
     [
@@ -250,6 +251,7 @@ def test_what_fails_one_way_passes_the_other(tmp_path):
     assert gate(old, baseline=new).result == "pass"
 
 
+@pytest.mark.long
 def test_pass_is_the_one_sided_bound_within_the_margin(tmp_path):
     """A metric passes with any margin above its bound and with none below it; the bound is one-sided at alpha."""
     old, new = run_of(tmp_path, "old", "s" * 95 + "u" * 5), run_of(tmp_path, "new", "u" + "s" * 99)

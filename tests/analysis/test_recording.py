@@ -124,6 +124,7 @@ def run(tmp_path_factory) -> Callable[[str, Sequence[Trace]], Run]:
     return lambda name, rows: evaluate(rows, folder / name, metrics=["context_relevance", "groundedness"], force=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_record_that_differs_is_a_mismatch_and_never_a_fault(name: str, run):
     """It is named with its share, what rests on the field is left out, and no layer is blamed."""
@@ -136,6 +137,7 @@ def test_a_record_that_differs_is_a_mismatch_and_never_a_fault(name: str, run):
     assert mismatch.left_out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HAPPENED)
 def test_what_happened_is_no_mismatch(name: str, run):
     """Answers of fewer words, from other chunks, without chunks or in another wording are compared as they are.
@@ -211,6 +213,7 @@ def test_citations_by_number_or_document_are_no_fault_where_their_quotes_stand_t
     assert any("citations of the candidate name chunks by number, document" in text for text in texts) == mismatched
 
 
+@pytest.mark.long
 def test_a_footer_is_no_fault_and_hides_none(run):
     """A footer with another number in each answer is a notice; inventions above it lower groundedness as without it."""
 
@@ -362,6 +365,7 @@ def cited_by_quotes(trace: Trace) -> Trace:
     return replace(trace, citations=(Citation(chunk=trace.chunks[0].id, quote=trace.answer),))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changed", "words"),
     [

@@ -175,6 +175,7 @@ def evidence_of(baseline: Path, place: Path, change: Callable[[Trace], Trace]) -
     return collect_evidence(read_pairs(pair_runs(Run.open(baseline), new)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("change", "branch", "stage"), CASES, ids=lambda value: getattr(value, "__name__", value))
 def test_the_stage_that_changed_is_the_first_suspect(
     baseline: Path, tmp_path: Path, change: Callable[[Trace], Trace], branch: str, stage: str
@@ -228,6 +229,7 @@ def test_the_same_chunks_in_another_order_are_no_fault_of_a_stage_that_changes_t
     assert named == {"reranker", "embedder"}
 
 
+@pytest.mark.long
 def test_lists_that_also_lost_chunks_do_not_only_stand_in_another_order(tmp_path: Path):
     """Where a tenth of the lists lost a chunk, which may be all that was lost, no stage is excluded."""
 

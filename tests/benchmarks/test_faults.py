@@ -145,6 +145,7 @@ def test_paragraphs_in_the_shape_of_squad(tmp_path: Path):
 # --- the faults --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_changes_some_trace(name: str):
     """A fault changes traces beyond what the writer's slips change."""

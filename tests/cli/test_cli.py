@@ -52,6 +52,7 @@ def test_help_is_a_verb_too(capsys: pytest.CaptureFixture[str]):
     assert run_and_read(capsys, "help", "gate") == run_and_read(capsys, "gate", "--help")
 
 
+@pytest.mark.long
 def test_a_run_without_a_place_is_named_after_its_input(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
@@ -174,6 +175,7 @@ def test_lost_scores_change_the_exit_code(
     assert "too long for the judge" in out
 
 
+@pytest.mark.long
 def test_standard_input_is_read(place: Path, tmp_path: Path):
     """`evaluate -` reads traces from a pipe."""
     data = (place / "handbook/traces-v1.jsonl").read_bytes()
@@ -332,6 +334,7 @@ def test_hostile_text_does_not_reach_the_terminal(tmp_path: Path, capsys: pytest
     assert "\x07" not in out
 
 
+@pytest.mark.long
 def test_a_closed_pipe_is_no_error(place: Path):
     """`ragfault report RUN | head -1` ends quietly."""
     command = f"{sys.executable} -m ragfault report {place / 'v1'} --format json | head -1"

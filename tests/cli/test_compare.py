@@ -115,6 +115,7 @@ def test_what_cannot_be_is_one_message_and_exit_2(
     assert not list(place.glob("page.*"))
 
 
+@pytest.mark.long
 def test_other_judges_are_refused_warned_of_or_replaced(place: Path, capsys: pytest.CaptureFixture[str]):
     """Refused; with --anyway a warning; with --rejudge the older traces are judged as the candidate's were."""
     assert "--rejudge" in run_and_read(capsys, "compare", place / "strict", place / "v1", code=2)
@@ -157,6 +158,7 @@ def test_what_no_trace_has_divides_nothing(tmp_path: Path, capsys: pytest.Captur
         assert "a ratio is not possible" in out
 
 
+@pytest.mark.long
 def test_a_file_is_written_completely_and_never_over_another(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

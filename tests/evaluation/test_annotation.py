@@ -206,6 +206,7 @@ def test_back_says_it_anew_and_undo_takes_it_back(judged_run: Run, tmp_path: Pat
 # --- the command line ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_keys_that_are_piped_in_label(judged_run: Run, tmp_path: Path):
     """Keys from a pipe do what keys of a terminal do; the order is drawn at random and the same each time."""
     shown = piped([str(judged_run.path), "--by", "ann", "--only", "chunk,claim"], "h n\nzmq", tmp_path)
@@ -226,6 +227,7 @@ def test_the_end_shows_the_agreement(judged_run: Run, tmp_path: Path):
     assert [item.trace for item in read_labels(tmp_path / "labels.jsonl")] == ["q1"]
 
 
+@pytest.mark.long
 def test_traces_that_were_never_judged_are_labelled(tmp_path: Path):
     """Of a file of traces a judge finds the claims; its verdicts are not shown."""
     row = {"id": "1", "query": "When does it open?", "contexts": ["It opens at 7."], "answer": "It opens at 7."}

@@ -164,6 +164,7 @@ def test_workers_without_the_files_receive_the_traces(
     assert not list((tmp_path / "there").iterdir())
 
 
+@pytest.mark.long
 def test_rescoring_on_workers_changes_nothing(complete_run: Run, tmp_path: Path):
     """Two workers give the tables of one."""
     metrics = ["context_relevance(high=0.5)", "redundancy"]
@@ -183,6 +184,7 @@ def test_a_repeated_part_is_written_once(tmp_path: Path):
     assert (partial.path / "parts" / "0000000" / "scores.parquet").read_bytes() == b"first"
 
 
+@pytest.mark.long
 def test_changed_input_raises(tmp_path: Path):
     """Writing to a file while workers read it raises InputError; no run is written."""
     path = tmp_path / "t.jsonl"

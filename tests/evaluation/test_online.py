@@ -161,6 +161,7 @@ for number in range(100):
     assert queries == [f"query {number}" for number in range(100)]
 
 
+@pytest.mark.long
 def test_a_retriever_is_as_it_was():
     """What it returns and what it raises reach the caller unchanged; both are scored."""
     result: list[ScoredTrace] = []

@@ -76,6 +76,7 @@ def test_a_position_that_always_wins_explains_every_win():
     assert (report.p, (report.best_wins.low or 0) < 0.5) == (1, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("count", "first"), [(3, 0.5), (8, 0.5), (20, 0.9), (40, 0.9)])
 def test_the_p_value_of_equal_versions_is_small_in_at_most_one_of_twenty(count: int, first: float):
     """Coin flips, and raters who take the first nine times of ten, have p up to 0.05 in 5 % of 200 series or fewer."""

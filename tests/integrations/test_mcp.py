@@ -87,6 +87,7 @@ def test_nothing_outside_of_the_folder_is_touched(tmp_path: Path, path: str):
     assert sorted(item.name for item in (tmp_path / "inside").iterdir()) == ["link"]
 
 
+@pytest.mark.long
 def test_nothing_is_paid_for_and_nothing_replaced_unasked(place: Path):
     """A judge that asks a model is refused; a run is replaced only where that was said; what is missing is an error."""
     tools = McpTools(place)

@@ -412,6 +412,7 @@ anything = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(field=st.sampled_from(Trace.__struct_fields__), value=anything, loose=st.booleans())
 def test_any_value(field, value, loose):
@@ -494,6 +495,7 @@ def test_unwritable(tmp_path):
         write_traces(many, "/proc/t.jsonl")
 
 
+@pytest.mark.long
 def test_full_disk(tmp_path):
     """A file that outgrows what may be written is taken away again."""
     code = (

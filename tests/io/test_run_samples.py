@@ -128,6 +128,7 @@ def test_clusters_steps_and_replays_say_of_which_sample_they_are(runs: tuple[Run
     assert replay_run(runs[1], policy, labels=labels, sample=40).population == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -155,6 +156,7 @@ def test_a_diagnosis_by_id_looks_at_all_traces(runs: tuple[Run, Run], capsys: py
     assert [entry["trace"] for entry in json.loads(capsys.readouterr().out)] == ids
 
 
+@pytest.mark.long
 def test_runs_that_are_monitored_together_are_sampled_at_one_rate(
     runs: tuple[Run, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

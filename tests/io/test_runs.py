@@ -173,6 +173,7 @@ def test_a_damaged_table_is_named(tmp_path: Path):
             read()
 
 
+@pytest.mark.long
 def test_no_flipped_bit_is_read(tmp_path: Path):
     """A run with one flipped bit anywhere is refused when it is opened or the table is read, or means the same."""
     finished(tmp_path / "run")

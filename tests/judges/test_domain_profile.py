@@ -489,6 +489,7 @@ def test_long_texts_are_bounded() -> None:
 # --- on the command line ---------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """`ragfault profile` lists and prints; the profile of a run is that of the flag, else that of the settings."""
     monkeypatch.chdir(tmp_path)

@@ -223,6 +223,7 @@ def test_long_passages():
     assert long.value > 0.5 * short.value
 
 
+@pytest.mark.long
 @needed
 def test_quantised_encoder():
     """Logits of claims in whole numbers are near those in 32 bits, and the same for a row alone or among others."""

@@ -577,6 +577,7 @@ def test_ngram_overlap_needs_a_reference_of_n_words():
         parse_metric("ngram_f1(n=0)")
 
 
+@pytest.mark.long
 def test_overlap_metrics_are_those_of_their_libraries():
     """BLEU and chrF are sacrebleu's, ROUGE-L is rouge-score's, on a scale of 0 to 1, best of the references."""
     sacrebleu = pytest.importorskip("sacrebleu")

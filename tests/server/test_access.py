@@ -103,6 +103,7 @@ def test_an_expired_token_opens_nothing_and_leaves_the_server_closed(tmp_path: P
         assert call(url, "GET", "/traces.json", token="")[0] == 401
 
 
+@pytest.mark.long
 def test_nobody_locks_everybody_out(tmp_path: Path):
     """The first token is an admin's, and the last admin token cannot be revoked over HTTP."""
     server = DashboardServer(tmp_path / "s")
@@ -349,6 +350,7 @@ def test_behind_a_proxy_a_token_is_needed(tmp_path: Path):
             ServerSettings(store=tmp_path, root_path=wrong)
 
 
+@pytest.mark.long
 def test_below_a_root_path_everything_leads_back_there(tmp_path: Path):
     """Links, redirects, cookies and forms carry the root path, whether the proxy strips it or not."""
     server = DashboardServer(tmp_path / "s", token=OWN, root_path="/tools/rag")

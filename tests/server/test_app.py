@@ -246,6 +246,7 @@ def test_what_is_too_large_is_refused(server: Server):
     assert server.ask("/v1/ragfault/traces", b"{}", {"Content-Encoding": "br"}).status == 415
 
 
+@pytest.mark.long
 def test_more_than_can_wait_is_refused_for_now(tmp_path: Path):
     """Where too much waits, ingest answers 429 with a time, counts it, and takes the same again later."""
     from ragfault.server import RequestLimits, create_app

@@ -31,6 +31,8 @@ from ragfault.server.storage.clickhouse.store import ClickHouseStore
 from storage_laws import *  # noqa: F403 - its laws, which hold here under the places of this module
 from storage_laws import METRICS, Place, measures, pages
 
+pytestmark = pytest.mark.long
+
 ALL = 2**31 - 1
 
 

@@ -378,6 +378,7 @@ def test_embedders_are_checked_first():
         default_space(["latnt"])
 
 
+@pytest.mark.long
 def test_indexes_are_built_by_several_processes(tmp_path: Path, documents: list[Document]):
     """Processes leave the same indexes in the folder that this one would make."""
     store = TuningCache(tmp_path / "two", documents)
