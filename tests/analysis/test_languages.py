@@ -30,7 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 def test_verbs_on_two_runs_and_the_gate_warn_as_evaluate_does(runs: dict[str, Run]):
     """compare, bisect and gate say of which run the judge does not know the language, in print, too."""
-    warning = "12 of 12 traces of german hold hardly a common English word; lexical/3 knows English only"
+    warning = "12 of 12 traces of german hold hardly a common English word; lexical/4 knows English only"
     german, english = runs["german"], runs["english"]
     gated = gate(german, ["groundedness>=0.1"])
     pair = compare(english, german)

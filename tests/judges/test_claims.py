@@ -6,7 +6,7 @@ import pytest
 
 from ragfault.judges import load_judge
 from ragfault.judges.assembly import MAX_CLAIMS
-from ragfault.judges.checks.claims import extract_claims, is_refusal_sentence, locate_words, strip_marks
+from ragfault.judges.checks.claims import extract_claims, is_refusal, is_refusal_sentence, locate_words, strip_marks
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, SentenceIndex, normalize_spelling
 from ragfault.judges.lexical.entailment import check_claim
@@ -71,6 +71,49 @@ def test_that_sources_are_silent_is_a_refusal(text: str, is_refusal: bool):
     """A sentence that says that the sources are silent refuses; one that says what a thing does not do claims."""
     assert is_refusal_sentence(text) == is_refusal
     assert bool(extract_claims(text)) != is_refusal
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("Did you know that the ferry has four decks?", "the ferry has four decks"),
+        ("yes i do. did you know the harbour was built in 1902 ?", "the harbour was built in 1902"),
+        ("I'm not sure but I know that the ferry leaves at noon.", "the ferry leaves at noon."),
+        ("I have no idea, but I know that the ferry leaves at noon.", "the ferry leaves at noon."),
+        ("I don't know much about it but the harbour is open.", "the harbour is open."),
+        ("The ferry leaves at noon, doesn't it?", "The ferry leaves at noon"),
+        ("The ferry leaves at noon, right?", "The ferry leaves at noon"),
+    ],
+)
+def test_what_a_question_or_a_doubt_states_is_a_claim(text: str, stated: str):
+    """A statement in the form of a question or after a doubt is the claim, where it stands, and no refusal."""
+    (claim,) = extract_claims(text)
+    assert (claim.text, text[claim.start : claim.end]) == (stated, stated)
+    assert not is_refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Did you know?",
+        "Did you know the captain?",
+        "Do you know the opening hours of the harbour office?",
+        "Do you know when the ferry leaves?",
+        "Do you know the year in which the harbour was built?",
+        "Did you know the captain who was here before?",
+        "Did you know anyone that was on the ferry?",
+        "Did you know about that?",
+        "Is it the first deck, or is it the second?",
+        "Can you see it, or can't you?",
+        "Would you like to see the harbour?",
+        "I don't know.",
+        "I don't know, but the passages do not mention a ferry.",
+        "I don't know, but do you like ferries?",
+    ],
+)
+def test_a_question_or_a_doubt_that_states_nothing_is_no_claim(text: str):
+    """A question that asks, and a doubt that nothing follows, claim nothing."""
+    assert extract_claims(text) == []
 
 
 def missing(claim: str, query: str = "") -> str | None:

@@ -27,9 +27,9 @@ from scripted import PROMPTS, TRACE, Failing, Scripted, complete_reply, judge, p
 def test_fingerprint_and_cache_keys_are_stable():
     """Fingerprints and cache keys stay byte-identical, so that runs stay comparable and paid replies usable."""
     prefix = "prompts=0b762636 temperature=0 tokens=4096"
-    assert LLMJudge("ollama/llama3").fingerprint == f"llm/1 ollama/llama3 at=localhost:11434 {prefix}"
+    assert LLMJudge("ollama/llama3").fingerprint == f"llm/2 ollama/llama3 at=localhost:11434 {prefix}"
     judge = LLMJudge("m", votes=3, reverse=True, base_url="https://h.example/v1")
-    assert judge.fingerprint == f"llm/1 openai/m at=h.example {prefix} votes=3 reverse"
+    assert judge.fingerprint == f"llm/2 openai/m at=h.example {prefix} votes=3 reverse"
     chunk = Chunk(id="a", text="It opens at 6:30.")
     trace = Trace(id="1", query="When?", chunks=(chunk,), answer="It opens at 6:30.")
     settings = LLMSettings(model="m", base_url="http://localhost:8000/v1")
@@ -49,7 +49,7 @@ def test_two_calls_say_all():
     seen = judge(caller=caller)
     assert [call.kind for call in caller.calls] == ["retrieval", "generation"]
     assert not seen.failures
-    assert (seen.trace, seen.judge) == ("7", "llm/1")
+    assert (seen.trace, seen.judge) == ("7", "llm/2")
     assert [item.chunk for item in seen.chunk or ()] == [item.chunk for item in seen.use or ()] == ["x", "y", "z"]
     answer = TRACE.answer or ""
     assert [answer[item.start : item.end] for item in seen.claim or ()] == [item.claim for item in seen.claim or ()]

@@ -127,7 +127,7 @@ def judge(
     trace: Trace = TRACE, caller: ModelCaller | None = None, prompts: PromptSet = PROMPTS, **options: Any
 ) -> Verdicts:
     """Return the verdicts of a scripted model on a trace."""
-    return asyncio.run(judge_trace(trace, caller or Scripted(), LLMSettings(model="m", **options), prompts, "llm/1"))
+    return asyncio.run(judge_trace(trace, caller or Scripted(), LLMSettings(model="m", **options), prompts, "llm/2"))
 
 
 def saying(**fields: dict[str, Any]) -> Scripted:

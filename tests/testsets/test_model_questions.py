@@ -66,7 +66,7 @@ def test_the_requested_number_takes_at_most_two_calls_an_item(corpus, server):
     assert sum(server.calls.values()) == result.usage.calls <= 24
     texts = {document.id: document.text for document in corpus}
     for item in result.items:
-        assert item.metadata["provenance"]["model"].startswith("llm/1 openai/m")
+        assert item.metadata["provenance"]["model"].startswith("llm/2 openai/m")
         for span in item.gold.spans:
             assert texts[span.document][span.start : span.end] == span.quote
 

@@ -23,8 +23,8 @@ def count_foreign(run: Run) -> int:
 def describe_foreign(judge: str, foreign: int, traces: int, of: str = "") -> str | None:
     """Describe how many traces are in a language that the judge does not know; None where that is no trouble.
 
-    >>> describe_foreign("embedded/2 a=b", 9, 12, of="v1")
-    '9 of 12 traces of v1 hold hardly a common English word; embedded/2 knows English only: do not rely on its verdicts
+    >>> describe_foreign("embedded/3 a=b", 9, 12, of="v1")
+    '9 of 12 traces of v1 hold hardly a common English word; embedded/3 knows English only: do not rely on its verdicts
      on other languages, take another judge (--judge llm:MODEL)'
     >>> describe_foreign("llm:some-model/1", 9, 12)
     """

@@ -77,7 +77,7 @@ class TraceSampler:
 
     >>> from ragfault.evaluation.online import score_response
     >>> scored = score_response("When?", ["At noon."], "In June.", judge="lexical", metrics=["groundedness"])
-    >>> sampler = TraceSampler(SamplingPolicy(share=0.25), salt="00ff", judge="llm/1")
+    >>> sampler = TraceSampler(SamplingPolicy(share=0.25), salt="00ff", judge="llm/2")
     >>> sampler.draw(scored).taken, sampler.draw(scored).chance
     (True, 1.0)
     """

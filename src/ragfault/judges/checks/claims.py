@@ -215,6 +215,38 @@ SOURCE_TALK = re.compile(
 """A sentence about the passages themselves, or the stub of a citation."""
 
 
+FINITE_VERB = (
+    r"(?:(?:is|are|was|were|has|have|had|does|do|did|can|could|will|would|may|might|must|should|began|became|built|came"
+    r"|gave|got|kept|led|lost|made|said|took|went|won|wrote)(?:n['’]t)?|\w+[^\We]ed)"
+)
+STATING_QUESTION = re.compile(
+    r"\b(?:did|do) you (?:(?:also|already|even) )?know,? that (?=(?:\S+ ){2})"
+    r"|\bdid you (?:(?:also|already|even) )?know,? "
+    r"(?!(?:who|what|when|where|why|how|which|whose|whether|if|about|of|any\w*|some\w*|that)\b)"
+    rf"(?=(?:(?!who\b|which\b|that\b)\S+ ){{1,12}}?{FINITE_VERB}\b)",
+    re.IGNORECASE,
+)
+"""The opening of a question that states what follows: "Did you know that ..."; without "that" a verb must follow."""
+DOUBTED_STATEMENT = re.compile(
+    r"\bi(?:(?:['’]m| am) (?:not|n['’]t) (?:\w+ )?(?:sure|certain)| (?:do not|do n['’]t|don['’]t) (?:really )?know"
+    r"| have no idea)\b[^,;.?!]{0,60}[,;]? but (?:i (?:do )?know (?:that )?)?",
+    re.IGNORECASE,
+)
+"""A speaker's doubt, up to what the sentence states all the same: "I have no idea, but ..."."""
+AUXILIARIES = r"is|are|was|were|do|does|did|has|have|had|ca|can|could|wo|will|would|should"
+TAG_QUESTION = re.compile(
+    rf",? (?:{AUXILIARIES}) ?n['’]t (?:it|he|she|they|we)\s*\?\W*$"
+    rf"|, (?:(?:{AUXILIARIES}) (?:it|he|she|they)|right|correct|huh)\s*\?\W*$",
+    re.IGNORECASE,
+)
+"""The question at the end of a statement: ", isn't it?"."""
+INTERROGATIVE = re.compile(
+    rf"(?:(?:and|but|so|or|well|then) )?(?:wh(?:o|at|en|ere|y|ich|ose)|how|shall|may|might|must|{AUXILIARIES})\b",
+    re.IGNORECASE,
+)
+"""The opening of a question that asks."""
+
+
 class Claim(NamedTuple):
     """A checkable sentence with its span in the answer."""
 
@@ -228,7 +260,7 @@ def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None
 
     Questions, greetings, headings, offers of help and refusals are no claims. Small talk is none either,
     unless `is_on_topic` holds for it, because the query or a source is about such general words, or the
-    answer has nothing else.
+    answer has nothing else. Of a question or a doubt that states something (`locate_statement`), that is the claim.
 
     >>> [claim.text for claim in extract_claims("Sure! Oslo is old. It was founded in 1040 [1]. Shall I go on?")]
     ['Oslo is old.', 'It was founded in 1040 [1].']
@@ -239,10 +271,18 @@ def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None
         marker = LIST_MARKER.match(answer, start, end)
         begin = marker.end() if marker else start
         text = answer[begin:end]
-        if answer[start] == "#" or not _is_claim(text):
+        if answer[start] == "#":
             continue
-        is_talk = not marker and is_small_talk(strip_marks(text)) and not (is_on_topic and is_on_topic(text))
-        (talk if is_talk else claims).append(Claim(text, begin, end))
+        claim = Claim(text, begin, end)
+        if not _is_claim(text):
+            stated = locate_statement(text)
+            if stated is None or not _is_claim(text[slice(*stated)]):
+                continue
+            claim = Claim(text[slice(*stated)], begin + stated[0], begin + stated[1])
+        is_talk = (
+            not marker and is_small_talk(strip_marks(claim.text)) and not (is_on_topic and is_on_topic(claim.text))
+        )
+        (talk if is_talk else claims).append(claim)
     if (
         talk
         and not claims
@@ -250,6 +290,27 @@ def extract_claims(answer: str, is_on_topic: Callable[[str], bool] | None = None
     ):
         return talk
     return claims
+
+
+def locate_statement(text: str) -> tuple[int, int] | None:
+    """Return the span of what a question or a sentence of doubt states all the same; None where it states nothing.
+
+    >>> for text in ("Did you know that Oslo is old?", "I don't know, but it was founded in 1040.", "Is it old?"):
+    ...     span = locate_statement(text)
+    ...     print(span and text[slice(*span)])
+    Oslo is old
+    it was founded in 1040.
+    None
+    """
+    end = len(text.rstrip(" ?!*_\"'"))
+    if "?" not in text[end:]:
+        doubt = DOUBTED_STATEMENT.search(text)
+        return (doubt.end(), len(text)) if doubt else None
+    opening = STATING_QUESTION.search(text)
+    if opening:
+        return opening.end(), end
+    tag = TAG_QUESTION.search(text)
+    return (0, tag.start()) if tag and not INTERROGATIVE.match(text) else None
 
 
 TERM = re.compile(r"\d[\d.,:]*\d|[^\W_]+(?:[-'’][^\W_]+)*")
@@ -337,7 +398,8 @@ def is_refusal(answer: str) -> bool:
     (True, False)
     """
     spans = split_sentences(answer)
-    refusing = [is_refusal_sentence(answer[start:end]) for start, end in spans]
+    sentences = [answer[start:end] for start, end in spans]
+    refusing = [is_refusal_sentence(text) and locate_statement(text) is None for text in sentences]
     if not any(refusing):
         return False
     claim_count = len(extract_claims(answer))

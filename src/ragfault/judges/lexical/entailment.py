@@ -319,7 +319,7 @@ def _measure_shares(alignment: ClaimAlignment, index: SentenceIndex) -> tuple[fl
     return tuple(shares)
 
 
-VERSION = 3
+VERSION = 4
 
 
 class LexicalSession:

@@ -124,7 +124,7 @@ def _total_cost(prices: list[int | None]) -> float | None:
     return sum(known) / NANO if len(known) == len(prices) else None
 
 
-JUDGE_VERSION = "1"
+JUDGE_VERSION = "2"
 
 
 class LLMJudge:
@@ -134,7 +134,7 @@ class LLMJudge:
     Nothing is sent before the first observation; the key is read from the environment then.
 
     >>> LLMJudge("ollama/llama3").fingerprint.split()[:3]
-    ['llm/1', 'ollama/llama3', 'at=localhost:11434']
+    ['llm/2', 'ollama/llama3', 'at=localhost:11434']
     """
 
     def __init__(
