@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.io import read_traces
 from ragfault.io.otel import OtelSpan, build_trace
 from ragfault.records import Chunk, Trace
@@ -111,3 +114,99 @@ def test_chunks_without_a_text_have_that_of_the_document_with_their_id(tmp_path:
     [trace] = read_traces(given, documents=tmp_path, notice=notices.append)
     assert [chunk.text for chunk in trace.chunks] == ["The last ferry leaves at 22:40.", "last ferry", "a lead", ""]
     assert notices[-1] == "2 of 3 chunks without a text have that of a document; no document for 1: lost"
+
+
+STATED = {
+    "an attribute": {"ragfault.step.kind": "KIND"},
+    "an operation of gen_ai": {"gen_ai.operation.name": "KIND"},
+    "metadata of OpenInference": {"openinference.span.kind": "CHAIN", "metadata": '{"ragfault.step.kind": "KIND"}'},
+    "metadata of Langfuse": {
+        "langfuse.observation.type": "span", "langfuse.observation.metadata.ragfault.step.kind": "KIND",
+    },
+    "properties of OpenLLMetry": {
+        "traceloop.span.kind": "task", "traceloop.association.properties.ragfault.step.kind": "KIND",
+    },
+}  # fmt: skip
+"""Ways to state the kind of a step."""
+
+
+def staged_spans(stated: dict[str, str], *, with_root: bool = True) -> list[OtelSpan]:
+    """Return the spans of a pipeline that rewrites the question by a model, searches, reads and answers."""
+
+    def stage(kind: str, given: str, returned: str) -> dict[str, Any]:
+        recorded = {key: value.replace("KIND", kind) for key, value in stated.items()}
+        return recorded | {"input.value": given, "output.value": returned}
+
+    documents = json.dumps([{"id": "ferry.md", "content": "The last ferry leaves at 22:40."}])
+    asked = operation("chat", request__model="m", input__messages=message("user", f"Rewrite: {QUERY}"))
+    root = build_span(0, "ask", None, **{"openinference.span.kind": "CHAIN", "input.value": QUERY})
+    return [
+        *([root] if with_root else []),
+        build_span(1, "condense", **stage("rewrite", QUERY, "last ferry Texel")),
+        build_span(2, "chat", 1, **asked, **{"gen_ai.output.messages": message("assistant", "last ferry Texel")}),
+        build_span(3, "search", **operation(
+            "retrieval", retrieval__query__text="last ferry Texel", retrieval__documents=documents)),
+        build_span(4, "extract", **stage("read", "last ferry Texel", "leaves at 22:40")),
+        build_span(5, "chat", **operation("chat", request__model="m", output__messages=message("assistant", "22:40."))),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_rewriting_and_reading_are_steps_where_spans_state_them(name: str):
+    """The model that rewrites is part of the rewriting: it neither answers nor is it an answer without reading."""
+    trace = build_trace(staged_spans(STATED[name]))
+    assert [step.kind for step in trace.steps] == [None, "rewrite", "rewrite", "retrieve", "read", "generate"]
+    assert (trace.query, trace.answer) == (QUERY, "22:40.")
+    assert [(step.input, step.output) for step in trace.steps if step.name == "extract"] == [
+        ("last ferry Texel", "leaves at 22:40")
+    ]
+    assert list_operation_faults(trace) == ()
+
+
+def test_the_question_is_what_was_rewritten_and_no_rewriting_is_the_answer():
+    """Without a span around all, the input of the rewriting is the query; without an answer there is none."""
+    trace = build_trace(staged_spans(STATED["an attribute"], with_root=False)[:-1])
+    assert (trace.query, trace.answer) == (QUERY, None)
+
+
+def test_a_stage_that_encloses_a_search_is_more_than_its_kind():
+    """A router around a whole pipeline leaves the calls of models in it what they are."""
+    spans = staged_spans(STATED["an attribute"])
+    spans[0] = build_span(0, "router", None, **{"ragfault.step.kind": "route", "input.value": QUERY})
+    trace = build_trace(spans)
+    assert [step.kind for step in trace.steps] == ["route", "rewrite", "rewrite", "retrieve", "read", "generate"]
+    assert (trace.query, trace.answer) == (QUERY, "22:40.")
+
+
+def test_metadata_that_a_search_inherits_do_not_rename_it():
+    """Frameworks hand metadata down: a search within a rewriting stays a search; an unknown kind says nothing."""
+    inherited = {"metadata": {"ragfault.step.kind": "rewrite"}}
+    search = operation("retrieval", retrieval__query__text="ferry", retrieval__documents='[{"id": "a"}]')
+    chain = {"openinference.span.kind": "CHAIN", "input.value": QUERY, "ragfault.step.kind": "dance"}
+    trace = build_trace([build_span(0, "ask", None, **chain), build_span(1, "search", **search, **inherited)])
+    assert [step.kind for step in trace.steps] == [None, "retrieve"]
+
+
+def test_the_kind_is_read_from_exports_of_platforms(tmp_path: Path):
+    """Langfuse and LangSmith keep it in the metadata of an observation or run."""
+    langfuse = {
+        "id": "t", "timestamp": "2026-01-01T00:00:00Z", "input": QUERY, "output": "22:40.", "observations": [
+            {"id": "o", "type": "SPAN", "name": "condense", "startTime": "2026-01-01T00:00:01Z", "input": QUERY,
+             "output": "last ferry", "metadata": {"ragfault.step.kind": "rewrite"}},
+        ],
+    }  # fmt: skip
+    child = {
+        "id": "b", "run_type": "chain", "name": "condense", "start_time": "2026-01-01T00:00:01Z",
+        "inputs": {"query": QUERY}, "outputs": {"output": "ferry"},
+        "extra": {"metadata": {"ragfault.step.kind": "rewrite"}},
+    }  # fmt: skip
+    langsmith = {
+        "id": "a", "run_type": "chain", "start_time": "2026-01-01T00:00:00Z", "inputs": {"query": QUERY},
+        "outputs": {"output": "22:40."}, "child_runs": [child],
+    }  # fmt: skip
+    for record in (langfuse, langsmith):
+        path = tmp_path / "export.jsonl"
+        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        [trace] = read_traces(path)
+        assert [step.kind for step in trace.steps] == [None, "rewrite"]
+        assert (trace.query, trace.answer) == (QUERY, "22:40.")

@@ -31,6 +31,12 @@ RECORDS = (
     {**PLAIN, "steps": [{"id": "s", "kind": "tool", "output": "At nine."}]},
     {"id": "b", "query": "Context: It leaves at nine.\n\nQuestion: When does it leave?", "answer": "At nine."},
     {"id": "d", "question": "When?", "contexts": ["At nine."]},
+    {"id": "e", "question": ["When?"], "user_input": "When?", "contexts": ["At nine."], "score": 1},
+    {"id": "f", "input": "When?", "output": "At nine.", "docs": "It leaves at nine.\n---\nIt is green."},
+    {"id": "g", "question": "It is green.\n---\nIt is blue.", "docs": "# Ferry\nAt nine.\n# Dog\nIt is green."},
+    {"id": "h", "context": "It is green.", "text": "When?"},
+    {"id": "i"},
+    {"words": "When?"},
 )
 
 
@@ -47,10 +53,8 @@ def decode(records: tuple[dict[str, object], ...]) -> list[object]:
 
 @pytest.mark.parametrize("records", list(permutations(RECORDS, 2)))
 def test_neighbours_of_a_record_decide_nothing_about_it(records: tuple[dict[str, object], ...]):
-    """Each trace of a body is the one that its record makes alone; a record that is refused alone is refused."""
-    alone = [decode((record,))[0] for record in records]
-    for mine, other in zip(decode(records), alone, strict=True):
-        assert mine == other or (isinstance(mine, str) and isinstance(other, str))
+    """Each trace of a body is the one that its record makes alone, and each refusal says the same."""
+    assert decode(records) == [decode((record,))[0] for record in records]
 
 
 def test_a_record_of_the_own_form_is_taken_as_it_is():
@@ -63,20 +67,3 @@ def test_a_record_of_the_own_form_is_taken_as_it_is():
         assert isinstance(trace, Trace)
         assert (trace.query, trace.metadata, trace.chunks[0].metadata) == ("[1, 2]", metadata, metadata)
         assert (trace.reference, trace.gold) == (None, None)
-
-
-def test_native_records_are_not_inspected():
-    """Columns are inferred only once a record comes that is not native."""
-    decoder = TraceDecoder("body", ReadOptions({}, NATIVE_SHAPE, None, 10**6))
-    decoder.decode_native_record(msgspec.json.encode(PLAIN))
-    assert decoder.columns is None
-    decoder.decode_native_record(msgspec.json.encode({**PLAIN, "ground_truth": "At nine."}))
-    assert decoder.columns is not None
-
-
-def test_a_record_that_is_refused_by_the_columns_of_others_is_read_alone():
-    """The first record of another form decides what columns are, but loses no record that can be read without it."""
-    first = {"id": "a", "question": "When?", "contexts": "At nine.", "score": 1}
-    second = {"id": "b", "question": ["When?"], "user_input": "When?", "contexts": ["At nine."]}
-    results = decode((first, second, first))
-    assert [trace.id for trace in results if isinstance(trace, Trace)] == ["a", "b", "a"]

@@ -298,14 +298,16 @@ def test_requests_are_logged_without_secrets(tmp_path: Path):
     with server.serving() as url:
         call(url, "GET", "/traces.json?text=private")
         call(url, "GET", "/nowhere%0a{}", token="rf_wrong", **{"User-Agent": "x" * 999})
+        Client(url).ask("/healthz", method="HEAD")
     text = (tmp_path / "logs" / "requests.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     assert [(line["who"], line["method"], line["path"], line["status"]) for line in lines] == [
         ("--token", "GET", "/traces.json", 200),
         (None, "GET", "/nowhere\n{}", 404),
+        (None, "HEAD", "/healthz", 200),
     ]
     assert all(line["milliseconds"] >= 0 and line["address"] == "127.0.0.1" for line in lines)
-    assert lines[0]["bytes"] > 0
+    assert lines[0]["bytes"] > 0 == lines[2]["bytes"]
     assert len(lines[1]["agent"]) == 300
     assert not re.search(f"private|{OWN}|rf_wrong", text)
 

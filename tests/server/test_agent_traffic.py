@@ -48,6 +48,15 @@ class Repeating(SimulatedAgent):
         return [calls[0]] * 2 + calls if random.Random(question.id).random() < 0.6 else calls
 
 
+class LosingRewrites(SimulatedAgent):
+    """The model that rewrites three questions in five does not answer."""
+
+    def rewrite(self, question: Trace, remembered: str) -> str:
+        if random.Random(question.id).random() < 0.6:
+            raise ToolFailure("the model is overloaded")
+        return super().rewrite(question, remembered)
+
+
 class AgentServer:
     """A server that judges, whose clock the test sets."""
 
@@ -120,7 +129,7 @@ def describe_step(step: Step, texts: dict[str, str]) -> dict[str, Any]:
     if step.kind in OPERATIONS:
         attributes["gen_ai.operation.name"] = OPERATIONS[step.kind]
     else:
-        attributes["openinference.span.kind"] = "CHAIN"
+        attributes |= {"openinference.span.kind": "CHAIN", "ragfault.step.kind": step.kind}
     if step.kind == "retrieve":
         documents = [{"id": chunk, "content": texts[chunk]} for chunk in step.chunks or ()]
         attributes |= {"gen_ai.retrieval.query.text": step.input}
@@ -139,8 +148,8 @@ def post(client: Client, spans: list[OtelSpan]) -> None:
 
 @pytest.mark.parametrize(
     ("agent", "kinds"),
-    [(TimingOut, ("retrieve", "generate")), (Repeating, ("plan",))],
-    ids=["searches fail and answers have read nothing", "plans repeat a search"],
+    [(TimingOut, ("retrieve", "generate")), (Repeating, ("plan",)), (LosingRewrites, ("rewrite",))],
+    ids=["searches fail and answers have read nothing", "plans repeat a search", "rewrites fail"],
 )
 def test_an_incident_names_the_kinds_of_steps(tmp_path: Path, agent: type[SimulatedAgent], kinds: tuple[str, ...]):
     """A well agent opens no incident at all; a faulty one opens one with the kinds, the onset and such traces."""
@@ -177,7 +186,7 @@ def _check_trace(client: Client, id: str, kind: str) -> None:
     assert "First faulty step: " in tree
     faulty = view["faulty_step"]
     assert faulty["status"] in ("fault", "cannot tell")
-    if faulty["suspects"] and faulty["suspects"][0]["fault"] == "tool_failed":
-        assert f"its {kind} step" in faulty["suspects"][0]["evidence"][0]
+    if faulty["suspects"] and faulty["suspects"][0]["fault"] in ("tool_failed", "step_failed"):
+        assert faulty["suspects"][0]["evidence"][0].startswith(("it failed", f"its {kind} step"))
         assert html.escape(faulty["suspects"][0]["evidence"][0], quote=False)[:20] in tree
     assert "no step is faulty" not in tree

@@ -55,6 +55,15 @@ def test_silence_while_the_server_was_down_is_its_own():
     assert find_traffic_gap(history(9 * DAY + 12 * 60), 9 * DAY + 13 * 60, 9 * DAY + 13 * 60 - 5) is None
 
 
+def test_a_first_evening_that_falls_silent_by_and_by_is_no_incident():
+    """The traffic of the first day is no measure of its night: that of its last hour counts where it is less."""
+    evening = {minute: max(1, 20 - minute // 30) for minute in range(600)}
+    evening |= dict.fromkeys(range(610, 720, 12), 1)
+    assert find_traffic_gap(evening, 718 + 30, 0) is None
+    noon = find_traffic_gap(dict.fromkeys(range(300), 20), 315, 0)
+    assert (noon.minutes, noon.expected, noon.reference) == (16, 320, "on average before")
+
+
 @given(st.lists(st.integers(1, 120), min_size=20, max_size=60), st.integers(0, 120))
 def test_traffic_that_pauses_is_not_silent_within_its_pauses(pauses: list[int], more: int):
     """Bursts with pauses of up to two hours: no silence is called as long as one of them lasts."""

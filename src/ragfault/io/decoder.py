@@ -155,8 +155,6 @@ class TraceDecoder:
         """Marks at which a text is split to chunks; None: no record had chunks so far."""
         self.header: list[str] = []
         self.unrecognized_count = 0
-        self.has_native = False
-        """A record of ragfault's own form was decoded: one without a query lacks that, rather than known columns."""
 
     def read_header(self, names: list[str]) -> None:
         """Check the columns of a table against the map; raises `InputError` for one that is not there."""
@@ -202,29 +200,24 @@ class TraceDecoder:
     def decode_native_record(self, line: bytes) -> Trace:
         """Decode a record whose shape is expected to be ragfault's own: then it is taken as it is, without inference.
 
-        Inspecting the columns of a first record takes as long as decoding a hundred. Of any other shape, and where the
-        query is a prompt that holds the chunks, it is read as `decode_record` reads it, and never worse than alone.
+        Inspecting the columns of a record takes as long as decoding a hundred. One of any other shape, or whose query
+        is a prompt that holds the chunks, is inspected alone: no other record decides anything about it. Raises as
+        `decode_record`.
         """
         trace = None
         with contextlib.suppress(InvalidRecord):  # decode_record says what is wrong
             trace = self._decode_native_line(line)
         if trace is not None and (trace.chunks is not None or not split_prompt(trace.query)):
-            self.has_native = True
             return trace
-        alone = TraceDecoder(self.name, self.options)
-        if trace is not None:
-            with contextlib.suppress(InvalidRecord, InputError):
-                trace = alone.decode_record(line)
-            return trace
-        is_first = self.columns is None
         try:
-            return self.decode_record(line)
+            return TraceDecoder(self.name, self.options).decode_record(line)
         except (InvalidRecord, InputError) as error:
-            if is_first and self.has_native and isinstance(error, InputError):
-                normalize_record(parse_record(line), dict(record_shapes.NATIVE_SHAPE.columns), keep_rest=True)
-            if not is_first:  # columns of other records may say that it has a fault that it does not have
-                with contextlib.suppress(InvalidRecord, InputError):
-                    return alone.decode_record(line)
+            if trace is not None:
+                return trace
+            if isinstance(error, InputError):
+                record = parse_record(line)
+                if record.keys() <= set(Trace.__struct_fields__):  # it lacks the query, rather than known columns
+                    normalize_record(record, dict(record_shapes.NATIVE_SHAPE.columns), keep_rest=True)
             raise
 
     def decode_records(self, payload: Any) -> list[Trace]:

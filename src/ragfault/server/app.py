@@ -95,9 +95,9 @@ def create_app(settings: ServerSettings, clock: Callable[[], float] | None = Non
     app.state.access = AccessControl(settings, server.store)
     app.state.audit = AuditLog(server.store, settings.data_folder / AUDIT_FILE)
     app.add_middleware(SecurityMiddleware, local=is_loopback(settings.host) and not settings.trusted_proxies)
+    app.add_middleware(HeadMiddleware)
     if request_log is not None:
         app.add_middleware(RequestLogMiddleware, log=request_log)
-    app.add_middleware(HeadMiddleware)
     app.add_middleware(ProxyMiddleware, trusted=settings.trusted_proxies, root_path=settings.root_path)
     request_limits.install_handlers(app)
     for router in ROUTERS:

@@ -38,7 +38,7 @@ def explain_move(moves: Moves, number: int, features: Array) -> list[MoveEvidenc
 
 def choose_layer(move: Move, fault: FaultyStepKind) -> Layer:
     """Choose the layer that a faulty move belongs to."""
-    if fault in ("call_not_executed", "tool_failed"):
+    if fault in ("call_not_executed", "tool_failed", "step_failed"):
         return "operation"
     if move.step.kind in ("generate", "cite", "read"):
         return "generation"
@@ -57,6 +57,8 @@ def _check_errors(moves: Moves, number: int, move: Move, values: Values) -> Move
         return MoveEvidence("call_not_executed", f'its call was not executed: "{reason}"')
     following = moves.moves[number + 1] if number + 1 < len(moves.moves) else None
     after = "and is the last step" if following is None else f"and step {following.step.id} follows"
+    if failed is move.step and failed.kind not in ("tool", None):
+        return MoveEvidence("step_failed", f'it failed ("{reason}"), {after}')
     name = "a tool" if failed is move.step or failed.kind is None else f"its {failed.kind} step {failed.id}"
     return MoveEvidence("tool_failed", f'{name} failed ("{reason}"), {after}')
 

@@ -5,15 +5,21 @@ Covers OpenInference, the gen_ai conventions of OpenTelemetry, Langfuse and Open
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any, Literal, cast
+
+import msgspec
 
 from ragfault.io.otel.spans import OtelSpan
+from ragfault.records import StepKind
 
 SpanRole = Literal[
-    "retriever", "reranker", "llm", "embedding", "chain", "agent", "planner", "tool", "memory", "guard", "judge", "part"
+    "retriever", "reranker", "llm", "embedding", "chain", "agent", "planner", "tool", "memory", "guard", "judge",
+    "part", "stage",
 ]  # fmt: skip
-"""Role of a span in a RAG system; `guard` and `judge` observe others, `part` is a lesser step."""
+"""Role of a span in a RAG system; `guard` and `judge` observe others, `part` is a lesser step, `stage` one that
+rewrites, routes, reads or cites."""
 INPUT_ATTRIBUTES = ("langfuse.observation.input", "input.value", "traceloop.entity.input", "gen_ai.task.input")
 OUTPUT_ATTRIBUTES = ("langfuse.observation.output", "output.value", "traceloop.entity.output", "gen_ai.task.output")
 TRACE_INPUT_ATTRIBUTES = ("langfuse.trace.input",)
@@ -93,6 +99,26 @@ METADATA_OBJECTS = (
     "traceloop.association.properties",
 )
 """Attributes that hold metadata objects, as JSON or one attribute per key."""
+STEP_KIND_ATTRIBUTE = "ragfault.step.kind"
+"""States the kind of a step: no convention has a name for rewriting, routing, reading and citing."""
+STEP_METADATA = ("metadata", "langfuse.observation.metadata", "traceloop.association.properties")
+"""Metadata of a span, an object or one attribute per key: the kind may be stated there where attributes cannot be."""
+STATED_KIND_ATTRIBUTES = (STEP_KIND_ATTRIBUTE, *(f"{name}.{STEP_KIND_ATTRIBUTE}" for name in STEP_METADATA))
+STATED_ROLES: dict[StepKind, SpanRole] = {
+    "retrieve": "retriever",
+    "rerank": "reranker",
+    "generate": "llm",
+    "plan": "planner",
+    "tool": "tool",
+    "memory": "memory",
+    "rewrite": "stage",
+    "route": "stage",
+    "read": "stage",
+    "cite": "stage",
+}
+"""The role of a span that states its kind and has no more specific role."""
+ENCLOSING_ROLES = ("chain", "agent", "part", None)
+"""Roles that give way to the stated kind."""
 OPENINFERENCE_ROLES: dict[str, SpanRole] = {
     "RETRIEVER": "retriever",
     "RERANKER": "reranker",
@@ -143,6 +169,10 @@ GEN_AI_ROLES: dict[str, SpanRole] = {
     "create_memory_store": "part",
     "delete_memory_store": "part",
     "execute_task": "chain",
+    "rewrite": "stage",
+    "route": "stage",
+    "read": "stage",
+    "cite": "stage",
 }
 TRACELOOP_ROLES: dict[str, SpanRole] = {"workflow": "chain", "task": "chain", "agent": "agent", "tool": "tool"}
 
@@ -175,6 +205,34 @@ def detect_role(span: OtelSpan) -> SpanRole | None:
     >>> detect_role(OtelSpan(trace="a", id="b", attributes={"http.request.method": "POST"})) is None
     True
     """
+    role = _detect_recorded_role(span)
+    if role not in ENCLOSING_ROLES or (stated := get_stated_kind(span.attributes)) is None:
+        return role
+    return STATED_ROLES[stated]
+
+
+def get_stated_kind(attributes: dict[str, Any]) -> StepKind | None:
+    """Return the kind of step that a span states: in its attributes, its metadata, or as an operation of its own name.
+
+    >>> get_stated_kind({"langfuse.observation.metadata": '{"ragfault.step.kind": "rewrite"}'})
+    'rewrite'
+    """
+    stated = get_first_attribute(attributes, STATED_KIND_ATTRIBUTES)
+    for name in STEP_METADATA if stated is None else ():
+        metadata = attributes.get(name)
+        if isinstance(metadata, str) and STEP_KIND_ATTRIBUTE in metadata:
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+                metadata = msgspec.json.decode(metadata)
+        if isinstance(metadata, dict) and STEP_KIND_ATTRIBUTE in metadata:
+            stated = metadata[STEP_KIND_ATTRIBUTE]
+    if str(stated).lower() in STATED_ROLES:
+        return cast(StepKind, str(stated).lower())
+    operation = str(attributes.get("gen_ai.operation.name")).lower()
+    return cast(StepKind, operation) if GEN_AI_ROLES.get(operation) == "stage" else None
+
+
+def _detect_recorded_role(span: OtelSpan) -> SpanRole | None:
+    """Detect the role of a span by the conventions, apart from the kind that it states."""
     attributes = span.attributes
     named: SpanRole | None = None
     if kind := attributes.get("openinference.span.kind") or attributes.get("gen_ai.span.kind"):

@@ -11,13 +11,18 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from ragfault.io.otel.semantic_conventions import SpanRole, detect_role
+from ragfault.io.otel.semantic_conventions import SpanRole, detect_role, get_stated_kind
 from ragfault.io.otel.spans import OtelSpan, choose_fuller_span
+from ragfault.records import StepKind
 
 OBSERVER_ROLES = ("judge", "guard")
 """Roles of spans that observe the system; work inside of them is not the system's own."""
 LEAF_ROLES = ("llm", "embedding")
 """Roles that never nest: an inner span of the same role is a duplicate."""
+STATING_ROLES = ("llm", "stage", "planner", "tool")
+"""Roles whose kind the span may state: metadata are passed on to searches within a rewriting, too."""
+INNER_ROLES = (None, "llm", "embedding", "part", "stage", *OBSERVER_ROLES)
+"""Roles that a stage may enclose as its own work: what encloses a search is more than a rewriting."""
 
 
 class SpanStep(Struct, frozen=True, eq=False, dict=True):
@@ -31,6 +36,8 @@ class SpanStep(Struct, frozen=True, eq=False, dict=True):
     """The roles of the steps around it, the nearest first."""
     parent: str | None = None
     """The span id of the nearest step around it."""
+    kind: StepKind | None = None
+    """The kind that the span states, or of a call of a model the stage that it is the work of."""
 
     @property
     def records(self) -> tuple[OtelSpan, ...]:
@@ -115,6 +122,20 @@ class _SpanTreeBuilder:
             if owner is not None and self._is_duplicate(span, owner):
                 self.duplicates.setdefault(owner.id, []).append(span)
         self.duplicate_ids = {span.id for spans in self.duplicates.values() for span in spans}
+        self.stages = self._collect_stages(ordered)
+
+    def _collect_stages(self, ordered: Sequence[OtelSpan]) -> dict[str, StepKind]:
+        """Map the ids of the stages that enclose nothing but calls of models to their kinds."""
+        stages = {
+            span.id: kind
+            for span in ordered
+            if self.roles[span.id] == "stage" and (kind := get_stated_kind(span.attributes)) is not None
+        }
+        for span in ordered if stages else ():
+            if self.roles[span.id] not in INNER_ROLES:
+                for name in self._collect_outer_roles(span):
+                    stages.pop(name, None)
+        return stages
 
     def _get_owner(self, span: OtelSpan) -> OtelSpan | None:
         """Return the nearest span around it that has a role; None where parents form a circle."""
@@ -146,7 +167,10 @@ class _SpanTreeBuilder:
             return None
         duplicates = self._collect_duplicates(span, {span.id})
         parent = next((name for name, role in around.items() if role != "part"), None)
-        return SpanStep(span, mine, duplicates, tuple(around.values()), parent)
+        stated = get_stated_kind(span.attributes) if mine in STATING_ROLES else None
+        if stated is None and mine == "llm" and parent is not None:
+            stated = self.stages.get(parent)
+        return SpanStep(span, mine, duplicates, tuple(around.values()), parent, stated)
 
     def _collect_outer_roles(self, span: OtelSpan) -> dict[str, SpanRole]:
         """Map the ids of the steps around a span, the nearest first, to their roles."""

@@ -157,6 +157,8 @@ STEP_KINDS: dict[SpanRole, StepKind] = {
 }
 """The kind of step by the role of its span; chains, agents, embeddings and guards have none. A call of a model that
 asks for tools, or is part of a plan, is a plan."""
+WRITER_KINDS = (None, "generate", "cite", "plan")
+"""Stated kinds of calls of a model that may write the answer: one that rewrites the question does not."""
 RETRIEVAL_ROLES: tuple[SpanRole, ...] = ("retriever", "reranker")
 OUTER_ROLES: tuple[SpanRole, ...] = ("chain", "agent", "tool")
 
@@ -191,7 +193,11 @@ def build_trace(spans: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> 
             f"no span of the trace {outline.root.trace} holds a query: is the recording of inputs switched off?"
         )
     stages = [(step, _get_step_chunks(step)) for step in outline.select_steps(*RETRIEVAL_ROLES)]
-    writers = [step for step in outline.select_steps("llm") if not set(step.outer_roles) & set(RETRIEVAL_ROLES)]
+    writers = [
+        step
+        for step in outline.select_steps("llm")
+        if not set(step.outer_roles) & set(RETRIEVAL_ROLES) and step.kind in WRITER_KINDS
+    ]
     answer = _get_trace_answer(outline, writers)
     planners = [step for step in writers if _choose_kind(step) == "plan"]
     chunks = _select_chunks(stages, max(writers, key=_get_end_order) if writers else None, planners)
@@ -240,7 +246,8 @@ def _get_trace_query(tree: SpanTree) -> str | None:
         return given
     outer = [step for step in tree.select_steps(*OUTER_ROLES) if not step.outer_roles]
     rest = [step for step in tree.select_steps(*OUTER_ROLES) if step.outer_roles]
-    for step in (*outer, *tree.select_steps(*RETRIEVAL_ROLES), *rest, *tree.select_steps("llm")):
+    first = [step for step in tree.select_steps("stage") if step.kind in ("rewrite", "route")]
+    for step in (*outer, *first, *tree.select_steps(*RETRIEVAL_ROLES), *rest, *tree.select_steps("llm")):
         if query := get_query(step):
             return query
     return None
@@ -389,6 +396,8 @@ def _build_steps(tree: SpanTree, stages: Sequence[RetrievalStage]) -> tuple[Step
 
 
 def _choose_kind(step: SpanStep) -> StepKind | None:
+    if step.kind is not None:
+        return step.kind
     if step.role == "llm" and ("planner" in step.outer_roles or asks_for_tools(step)):
         return "plan"
     return STEP_KINDS.get(step.role)

@@ -12,6 +12,7 @@ from typing import Any
 from ragfault.io.field_values import InvalidRecord
 from ragfault.io.otel.exported_spans import parse_nanoseconds
 from ragfault.io.otel.recorded_content import parse_embedded_json, unquote_json
+from ragfault.io.otel.semantic_conventions import STEP_KIND_ATTRIBUTE
 from ragfault.io.otel.spans import OtelSpan, SpanEvent
 
 LANGFUSE_TRACE_COLUMNS = {
@@ -251,6 +252,7 @@ def _build_run_attributes(record: dict[str, Any], root: bool) -> dict[str, Any]:
     thread = next((metadata[key] for key in THREAD_KEYS if metadata.get(key)), None)
     if thread is not None:
         attributes["session.id"] = str(thread)
+    attributes[STEP_KIND_ATTRIBUTE] = metadata.get(STEP_KIND_ATTRIBUTE)
     if root:
         attributes["metadata"] = {
             key: part

@@ -62,7 +62,8 @@ def find_traffic_gap(counts: Mapping[int, int], now: int, started: int) -> Traff
     """Return the present silence where the reference of this time had traces: a week ago, otherwise a day ago.
 
     `counts` has the traces of each minute that had any; before `started` the server did not listen. Without a day of
-    history it is the mean of the time before. Traffic that pauses by itself is not silent: the gaps around the same
+    history it is the mean of the time before, or of its last hour where that is less: a first evening falls silent by
+    and by. Traffic that pauses by itself is not silent: the gaps around the same
     time of the reference count.
 
     >>> steady = dict.fromkeys(range(0, 1500), 2)
@@ -82,9 +83,14 @@ def find_traffic_gap(counts: Mapping[int, int], now: int, started: int) -> Traff
         shift = days * DAY_MINUTES
         if first <= begin - shift:
             return _hold_against(counts, begin, now, shift, min(last, now - shift + AROUND_MINUTES), name)
-    expected = length * sum(counts.values()) / (last - first + 1)
+    latest = sum(n for minute, n in counts.items() if minute > last - MIN_HISTORY)
+    rate, reference = min(
+        (sum(counts.values()) / (last - first + 1), "on average before"),
+        (latest / MIN_HISTORY, "on average in the hour before"),
+    )
+    expected = length * rate
     is_silent = expected >= MIN_EXPECTED and length > max(MIN_SILENCE, GAP_FACTOR * _longest_gap(counts, first, last))
-    return TrafficGap(length, expected, "on average before") if is_silent else None
+    return TrafficGap(length, expected, reference) if is_silent else None
 
 
 def _hold_against(

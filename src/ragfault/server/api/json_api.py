@@ -29,6 +29,7 @@ from ragfault.server.api.insight_views import (
     load_versions,
 )
 from ragfault.server.api.testset_views import ShownItems, TestsetView, load_testset
+from ragfault.server.api.trace_parts import BoundedTrace, TracePart, bound_trace, load_trace_part
 from ragfault.server.counters import LATENCY_EDGES, LatencyHistogram
 from ragfault.server.ingest.incoming_traces import SentMark, SentTrace
 from ragfault.server.ingest.label_limits import OTHER_LABEL
@@ -368,14 +369,25 @@ def get_traces(server: Server, selection: Selection) -> TracePage:
 
 
 @router.get("/traces/{id:path}.json", **UNKNOWN)
-def get_trace(
-    server: Server, id: NameParam, named: Annotated[TextParam, Query(alias="id")] = None
-) -> traffic_views.TraceView:
-    """Return one trace with its verdicts, its scores and its first faulty step.
+def get_trace(server: Server, id: NameParam, named: Annotated[TextParam, Query(alias="id")] = None) -> BoundedTrace:
+    """Return one trace with its verdicts, its scores and its first faulty step, in at most 1 MB.
 
-    A trace whose id fits in no path is requested as `-`, with its id as a query parameter.
+    A trace whose id fits in no path is requested as `-`, with its id as a query parameter. `left_out` names the lists
+    and texts that are not whole.
     """
-    return traffic_views.load_trace_view(server, named if id == "-" and named is not None else id)
+    view = traffic_views.load_trace_view(server, named if id == "-" and named is not None else id)
+    return bound_trace(view, as_json=True)
+
+
+@router.get("/part.json", **UNKNOWN)
+def get_trace_part(
+    server: Server,
+    trace: Annotated[str, Query(min_length=1, max_length=1000)],
+    part: Annotated[str, Query(min_length=1, max_length=2000, description="A JSON pointer: /trace/chunks/3/text.")],
+    after: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+) -> TracePart:
+    """Return a page of one list or text of a trace, from behind its first `after` items or characters."""
+    return load_trace_part(server, trace, part, after)
 
 
 @router.get("/incidents.json", **INVALID)

@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ragfault.errors import RagfaultError
 from ragfault.reports.format import clean_label, get_problem_title
+from ragfault.server.api.trace_parts import escape_pointer
 from ragfault.server.json_routes import get_server
 from ragfault.server.request_limits import error_status
 from ragfault.server.security import SESSION_COOKIE
@@ -172,6 +173,9 @@ def _build_environment() -> Environment:
         "label": _format_label,
         "plain": _format_plain,
         "problem_title": get_problem_title,
+        "text": _format_text,
+        "pointer": lambda name: escape_pointer(str(name)),
+        "numbered": enumerate,
     }
     environment.globals |= {"pages": NAVIGATION, "version": __version__, "query": selection_query}
     return environment
@@ -182,9 +186,14 @@ def _format_label(text: str | None, limit: int = 200) -> str:
     return "" if text is None else clean_label(text, limit)
 
 
+def _format_text(value: Any) -> str:
+    """Format any value as one text of any length."""
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+
+
 def _format_plain(value: Any) -> str:
     """Format any value as one short text."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
+    text = _format_text(value)
     return text if len(text) <= 400 else f"{text[:400]}…"
 
 

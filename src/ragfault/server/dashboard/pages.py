@@ -9,13 +9,14 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from ragfault.errors import UnknownName
+from ragfault.errors import UnknownName, UsageError
 from ragfault.reports.format import LAYER_QUESTIONS
 from ragfault.reports.html.pages import render_bisection_html
 from ragfault.reports.html.report import render_run_html
 from ragfault.reports.wording import describe_faulty_step
 from ragfault.server.api import detail_views, traffic_views, verdict_view
 from ragfault.server.api.detail_views import open_run
+from ragfault.server.api.trace_parts import bound_comments, bound_trace, load_trace_part
 from ragfault.server.dashboard import charts
 from ragfault.server.dashboard.forms import forms_router, render_access
 from ragfault.server.dashboard.page_renderer import PageRoute, local_path, render_page
@@ -157,9 +158,10 @@ def _list_preset_views(server: ServerState) -> list[tuple[str, TraceSelection]]:
 def show_trace(request: Request, id: str) -> Response:
     """Show one trace with its verdicts and scores."""
     server = get_server(request)
-    stored = traffic_views.load_trace_view(server, request.query_params.get("id", id) if id == "-" else id)
+    stored = bound_trace(traffic_views.load_trace_view(server, request.query_params.get("id", id) if id == "-" else id))
     trace, faulty_step = stored.trace, stored.faulty_step
     labels = server.store.read_labels(trace.id, MAX_TRACE_LABELS)
+    comments, left_comments = bound_comments(server.store.read_comments(trace.id))
     return render_page(
         request,
         "trace",
@@ -179,16 +181,29 @@ def show_trace(request: Request, id: str) -> Response:
             for citation in trace.citations or ()
         ],
         steps=charts.list_steps(trace),
+        step_places={step.id: at for at, step in enumerate(trace.steps or ())},
         faulty_step=faulty_step,
         faulty_step_text=faulty_step and describe_faulty_step(faulty_step),
         checks=() if server.store.spot_checks is None else server.store.spot_checks.read_trace_checks(trace.id),
         place=lambda chunk: verdict_view.locate_chunk(trace, chunk),
         label_states=verdict_view.compare_labels(stored, labels),
         labels=labels,
-        comments=server.store.read_comments(trace.id),
+        comments=comments,
+        left_out={left.part: left for left in (*stored.left_out, *left_comments)},
         clusters=detail_views.list_trace_clusters(server, trace.id),
         measures=server.measures,
     )
+
+
+@router.get("/part")
+def show_trace_part(request: Request) -> Response:
+    """Show a page of one list or text of a trace that is too large for its own page."""
+    query = request.query_params
+    after = query.get("after", "0")
+    if not after.isascii() or not after.isdigit():
+        raise UsageError("`after` is a whole number.")
+    part = load_trace_part(get_server(request), query.get("trace", ""), query.get("part", ""), int(after[:9]))
+    return render_page(request, "part", part=part, left_out={left.part: left for left in part.left_out})
 
 
 MAX_TRACE_LABELS = 500

@@ -62,11 +62,12 @@ class OtlpResponse(msgspec.Struct, omit_defaults=True, rename="camel"):
     partial_success: OtlpPartialSuccess | None = None
 
 
-async def _receive_body(request: Request, server: ServerState) -> bytes:
+async def _receive_body(request: Request, server: ServerState, *, spans: bool = False) -> bytes:
     """Read the body of a request, unless its client sends too much. Raises 429 and what `read_body` raises."""
     try:
         server.rate_limiter.check(request.client.host if request.client else "")
-        if server.store.queued_writes >= server.settings.limits.pending_writes or server.scoring_workers.is_full:
+        is_full = server.scoring_workers.is_full or (spans and server.trace_assembler.is_full)
+        if is_full or server.store.queued_writes >= server.settings.limits.pending_writes:
             raise HTTPException(
                 429,
                 "more traces arrive than can be stored and scored. Send them again later.",
@@ -173,7 +174,7 @@ async def _store_otlp(request: Request, server: ServerState, signal: Literal["tr
     content_type = request.headers.get("content-type", PROTOBUF)
     kind = JSON if content_type.split(";")[0].strip().lower() == JSON else PROTOBUF
     try:
-        body = await _receive_body(request, server)
+        body = await _receive_body(request, server, spans=True)
         decoded = await run_in_threadpool(_decode_otlp, server, body, signal, content_type)
     except InputError as error:
         server.counters.add("rejected")

@@ -6,12 +6,14 @@ Pending spans are stored before they are acknowledged, so that a killed server l
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
 import msgspec
+from msgspec.structs import replace
 
 from ragfault.errors import OutputError
 from ragfault.io.field_values import InvalidRecord
@@ -37,6 +39,14 @@ BATCH_SIZE = 512
 """Traces stored at once."""
 RETRY_SECONDS = 2.0
 """Seconds before a failed write is retried."""
+MAX_INCOMING_BYTES = 64_000_000
+"""Bytes of spans that wait to be joined above which ingest answers 429."""
+MAX_STEP_BYTES = 1_000_000
+"""Bytes of the steps of a trace above which their texts are cut: they repeat what chunks and answer hold."""
+MAX_TRACE_BYTES = 8_000_000
+"""Bytes of a trace of spans above which it is rejected even so."""
+STEP_TEXT_LEVELS = (5000, 1000, 200, 20)
+"""Characters of these texts that are tried in turn."""
 
 
 class SpanBatch(msgspec.Struct, frozen=True):
@@ -64,7 +74,9 @@ class TraceAssembler(BackgroundThread):
         self._keep_origins = keep_origins
         self._window = SpanBuffer(settle_seconds, max(settle_seconds, MAX_WAIT_SECONDS))
         self._poll_seconds = min(POLL_SECONDS, settle_seconds)
-        self._incoming: SimpleQueue[tuple[int, SpanBatch]] = SimpleQueue()
+        self._incoming: SimpleQueue[tuple[int, int, SpanBatch]] = SimpleQueue()
+        """Number and bytes of pending bodies, and what they hold."""
+        self._incoming_bytes, self._bytes_lock = 0, threading.Lock()
         self._pending_numbers: dict[str, list[int]] = {}
         """Trace id → numbers of its pending bodies in the store."""
         super().__init__("ragfault-assembler")
@@ -74,9 +86,10 @@ class TraceAssembler(BackgroundThread):
         after = 0
         while bodies := self._store.list_pending(SPANS_KIND, after):
             for pending in bodies:
-                self._incoming.put((pending.number, msgspec.msgpack.decode(pending.body, type=SpanBatch)))
+                batch = msgspec.msgpack.decode(pending.body, type=SpanBatch)
+                self._put_incoming(pending.number, len(pending.body), batch)
                 after = pending.number
-            self._release_pending(self._add_incoming(time.monotonic()))
+            self._run_round(time.monotonic())
         super().start()
 
     def add_spans(self, operations: Iterable[OtelSpan], events: Iterable[SpanEvent] = ()) -> Future[tuple[int, ...]]:
@@ -88,14 +101,26 @@ class TraceAssembler(BackgroundThread):
             if event.trace:
                 parts.setdefault(event.trace, ([], []))[1].append(event)
         packed = [SpanBatch(name, tuple(spans), tuple(log_events)) for name, (spans, log_events) in parts.items()]
-        future = self._store.add_pending(SPANS_KIND, [msgspec.msgpack.encode(batch) for batch in packed])
-        future.add_done_callback(lambda done: self._enqueue(done, packed))
+        bodies = [msgspec.msgpack.encode(batch) for batch in packed]
+        sizes = list(map(len, bodies))
+        future = self._store.add_pending(SPANS_KIND, bodies)
+        future.add_done_callback(lambda done: self._enqueue(done, sizes, packed))
         return future
 
-    def _enqueue(self, future: Future[tuple[int, ...]], packed: list[SpanBatch]) -> None:
+    def _enqueue(self, future: Future[tuple[int, ...]], sizes: list[int], packed: list[SpanBatch]) -> None:
         if future.exception() is None:
-            for pair in zip(future.result(), packed, strict=True):
-                self._incoming.put(pair)
+            for number, size, batch in zip(future.result(), sizes, packed, strict=True):
+                self._put_incoming(number, size, batch)
+
+    def _put_incoming(self, number: int, size: int, batch: SpanBatch) -> None:
+        with self._bytes_lock:
+            self._incoming_bytes += size
+        self._incoming.put((number, size, batch))
+
+    @property
+    def is_full(self) -> bool:
+        """True where more spans wait to be joined than memory is meant for."""
+        return self._incoming_bytes >= MAX_INCOMING_BYTES
 
     @property
     def incomplete(self) -> int:
@@ -123,9 +148,11 @@ class TraceAssembler(BackgroundThread):
         late, over = counts.late, counts.over_limit
         while True:
             try:
-                number, packed = self._incoming.get_nowait()
+                number, size, packed = self._incoming.get_nowait()
             except Empty:
                 break
+            with self._bytes_lock:
+                self._incoming_bytes -= size
             self._window.add(packed.operations, now, packed.events)
             if packed.trace in self._window:
                 self._pending_numbers.setdefault(packed.trace, []).append(number)
@@ -178,7 +205,32 @@ class TraceAssembler(BackgroundThread):
             return None
         if self._keep_origins:
             origin = {ORIGIN_KEY: msgspec.to_builtins(locate_origin(joined.spans))}
-            trace = msgspec.structs.replace(trace, metadata={**trace.metadata, **origin})
+            trace = replace(trace, metadata={**trace.metadata, **origin})
         if problem := validate_trace(trace):
             raise InvalidRecord(problem)
-        return self._redact(trace)
+        return self._redact(limit_size(trace))
+
+
+def limit_size(trace: Trace) -> Trace:
+    """Cut the texts of the steps of a trace that is too large; raises InvalidRecord where that is not enough.
+
+    >>> from ragfault.records import Step
+    >>> steps = tuple(Step(id=str(at), output="x" * 9000) for at in range(200))
+    >>> len(limit_size(Trace(id="a", query="?", steps=steps)).steps[0].output)
+    1006
+    """
+    for most in STEP_TEXT_LEVELS:
+        if len(msgspec.json.encode(trace.steps)) <= MAX_STEP_BYTES:
+            break
+        steps = (
+            replace(step, input=_cut_text(step.input, most), output=_cut_text(step.output, most))
+            for step in trace.steps or ()
+        )
+        trace = replace(trace, steps=tuple(steps))
+    if (size := len(msgspec.json.encode(trace))) > MAX_TRACE_BYTES:
+        raise InvalidRecord(f"the trace has {size:,} bytes, at most {MAX_TRACE_BYTES:,} are taken")
+    return trace
+
+
+def _cut_text(text: str | None, most: int) -> str | None:
+    return text if text is None or len(text) <= most else f"{text[:most]} (cut)"
