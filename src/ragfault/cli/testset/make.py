@@ -89,7 +89,7 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     from ragfault.io.atomic_files import write_atomically
     from ragfault.io.documents import read_documents
     from ragfault.testsets import fit_style, make_testset
-    from ragfault.text.number_format import format_cost
+    from ragfault.text.number_format import format_cost, format_count
 
     if (given["withhold"] is None) != (given["reduced"] is None):
         raise UsageError(
@@ -126,7 +126,8 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
         print_json(_summarize(result, out))
     else:
         kinds = ", ".join(f"{name} {number}" for name, number in result.counts.items())
-        click.echo(f"{len(result.items):,} items in {out} ({kinds}); {len(result.rejected):,} drafts rejected")
+        rejected = format_count(len(result.rejected), "draft")
+        click.echo(f"{len(result.items):,} items in {out} ({kinds}); {rejected} rejected")
         if result.usage is not None:
             cost = format_cost(result.usage.cost)
             click.echo(f"{result.usage.calls:,} calls ({result.usage.cached:,} more from the cache), {cost}")
@@ -146,13 +147,14 @@ def _withhold(
 ) -> WithheldQuestions:
     """Make the unanswerable questions of a set of `count` about passages that are withheld, and say how many."""
     from ragfault.testsets.making.withheld import make_withheld
+    from ragfault.text.number_format import format_count
 
     shares = mix or _get_mix(None)
     goal = max(1, round(count * shares.get("unanswerable", 0) / sum(shares.values())))
     withheld = make_withheld(documents, goal, share=share, seed=seed, style=style)
     print_notice(
         f"{withheld.passages:,} passages withheld, {len(withheld.items):,} of {goal:,} questions about them accepted "
-        f"({len(withheld.rejected):,} drafts rejected): index the reduced corpus"
+        f"({format_count(len(withheld.rejected), 'draft')} rejected): index the reduced corpus"
     )
     return withheld
 

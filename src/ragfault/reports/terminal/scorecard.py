@@ -211,7 +211,12 @@ def _build_verdict(findings: Findings, clip: int | None) -> list[RenderableType]
 
 
 def _clip_sentence(text: str, clip: int | None) -> str:
-    return clean_text(text) if clip is None else clip_text(text, clip)
+    """Clip a sentence, behind one of its parts where it has several."""
+    text = clean_text(text)
+    if clip is None or len(text) <= clip:
+        return text
+    parts = text[:clip].rpartition("; ")[0]
+    return f"{parts}; …" if parts else clip_text(text, clip)
 
 
 def _build_gaps(findings: Findings, clip: int) -> list[RenderableType]:
@@ -222,7 +227,7 @@ def _build_gaps(findings: Findings, clip: int) -> list[RenderableType]:
     groups = group_unmeasured_metrics(findings.scorecard)
     if groups:
         lines.append(f"Not measured: {'; '.join(f'{_list_some(names)} ({reason})' for reason, names in groups)}")
-    return [build_line((clip_text(line, clip), "dim")) for line in lines]
+    return [build_line((_clip_sentence(line, clip), "dim")) for line in lines]
 
 
 def _list_some(names: Sequence[str]) -> str:
