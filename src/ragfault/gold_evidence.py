@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 from msgspec.structs import replace
@@ -35,6 +36,10 @@ def check_gold_mode(gold: str) -> None:
         raise UnknownName("use of gold", gold, get_args(GoldMode))
 
 
+RETRIEVED_COVERS = {"all": True, "none": False, "some": None}
+"""Gold that was retrieved → whether the chunks cover the query."""
+
+
 class GoldCoverage(NamedTuple):
     """Relevance of the retrieved chunks by gold, and what of the gold they hold."""
 
@@ -60,19 +65,40 @@ def apply_gold(trace: Trace, verdicts: Verdicts) -> Verdicts:
     """
     if isinstance(verdicts, GoldVerdicts) or not has_answer_key(trace):
         return verdicts
-    coverage = measure_coverage(trace)
+    key = AnswerKey(trace, verdicts)
     parts = {name: getattr(verdicts, name) for name in Verdicts.__struct_fields__}
-    parts["chunk"] = _raise_levels(verdicts.chunk, coverage)
+    if verdicts.chunk:
+        parts["chunk"] = _raise_levels(verdicts.chunk, key.coverage)
     if verdicts.missing is not None:
-        parts["missing"] = _list_missing(trace, verdicts, coverage)
-    if coverage is not None and coverage.retrieved == "all" and verdicts.recall:
+        parts["missing"] = _list_missing(trace, verdicts, key.coverage)
+    if verdicts.recall and key.coverage is not None and key.coverage.retrieved == "all":
         parts["recall"] = _confirm_recall(trace, verdicts.recall)
-    refused = verdicts.answer is not None and verdicts.answer.refused
-    return GoldVerdicts(
-        **parts,
-        covered=_is_covered(trace, coverage),
-        key_agreement=None if refused else measure_key_agreement(trace, verdicts),
-    )
+    return GoldVerdicts(**parts, key=key)
+
+
+class AnswerKey:
+    """What the answer key of a trace says of its verdicts; each part is computed when it is first read."""
+
+    def __init__(self, trace: Trace, verdicts: Verdicts) -> None:
+        self._trace, self._verdicts = trace, verdicts
+
+    @cached_property
+    def coverage(self) -> GoldCoverage | None:
+        """Relevance of the retrieved chunks by gold."""
+        return measure_coverage(self._trace)
+
+    @cached_property
+    def covered(self) -> bool | None:
+        """Whether gold says that the chunks cover the query; None where part was retrieved, or it is silent."""
+        if self._trace.answerable is False:
+            return False
+        return None if self.coverage is None else RETRIEVED_COVERS[self.coverage.retrieved]
+
+    @cached_property
+    def agreement(self) -> float | None:
+        """The share of the answer key that the answer states; None for a refusal, and where it cannot be told."""
+        refused = self._verdicts.answer is not None and self._verdicts.answer.refused
+        return None if refused else measure_key_agreement(self._trace, self._verdicts)
 
 
 def apply_gold_to_chunks(trace: Trace, chunks: tuple[ChunkVerdict, ...] | None) -> tuple[ChunkVerdict, ...] | None:
@@ -180,13 +206,6 @@ def _confirm_recall(trace: Trace, recall: Sequence[RecallVerdict]) -> tuple[Reca
         else replace(item, covered=True)
         for item in recall
     )
-
-
-def _is_covered(trace: Trace, coverage: GoldCoverage | None) -> bool | None:
-    """Return whether gold says that the chunks cover the query; None where part was retrieved, or it is silent."""
-    if trace.answerable is False:
-        return False
-    return None if coverage is None else {"all": True, "none": False, "some": None}[coverage.retrieved]
 
 
 def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:

@@ -1,5 +1,6 @@
 """Laws of the comparison of texts."""
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from ragfault.text import (
     EntityIndex,
     extract_entities,
+    extract_literals,
     make_shingles,
     mentions_entity,
     normalize_answer,
@@ -163,6 +165,29 @@ def test_quote_slips() -> None:
 def test_quote_short(quote: str) -> None:
     """A short quote matches whole words or not at all."""
     assert score_quote_match(quote, SOURCE) < 0.95
+
+
+ENTITY_TEXTS = (
+    *("twelve hundred at 6 pm", "at 18:00", "1.5m", "£1,234.50 or ½ mile", "٣ km", "U.S. Army", "Dr. Łódź Müller's"),
+    *("Sec. 4(b), § 12 and Fig. B", "v2.3.1", "the 1990s", "13/14/2024", "14 March 2024", "007 and 0.50", "ISO-9001"),
+    *("forty-five", "Catch-Twenty Two", "a million", "straße 12", "100,000", "2000", "99.9%", "ninety percent", "3com"),
+    *("-5 °C", "March, 2024"),
+)
+
+
+def test_an_index_holds_the_entities_and_runs_of_words_of_its_texts_and_no_others() -> None:
+    """Texts that surely hold an entity not are passed over, and no other text is."""
+    chance = random.Random(3)
+    for _ in range(300):
+        texts = [" ".join(chance.choices(ENTITY_TEXTS, k=chance.randrange(1, 5))) for _ in range(3)]
+        asked = {form for text in ENTITY_TEXTS for item in extract_literals(text).values() for form in item}
+        asked |= {entity for text in (*ENTITY_TEXTS, *texts) for entity in extract_entities(text)}
+        forms = {form for text in texts for item in extract_literals(text).values() for form in item}
+        forms |= {entity for text in texts for entity in extract_entities(text)}
+        index = EntityIndex(*texts)
+        assert forms <= {entity for entity in asked | forms if entity in index}
+        numbers = {entity for entity in asked - forms if entity[0].isdigit()}
+        assert not [entity for entity in numbers if entity in index]
 
 
 @settings(max_examples=150, deadline=None)

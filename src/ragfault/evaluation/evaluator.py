@@ -79,7 +79,7 @@ def _describe_progress(partial: PartialRun, readable_run: Run | None) -> str:
     )
 
 
-METERED_BATCH, DEFAULT_BATCH, MAX_BATCH = 16, 64, 1024
+METERED_BATCH, DEFAULT_BATCH, UNJUDGED_BATCH, MAX_BATCH = 16, 64, 256, 1024
 """Traces to a part, here and on a cluster: at most so many are lost, for each worker, when an evaluation is killed."""
 MIN_CLUSTER_BATCHES = 256  # parts that a cluster's work is cut into at the least, before they are made larger than here
 
@@ -169,7 +169,10 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         file_stamps = get_file_stamps(trace_source) if executor_used is not None else {}
         survey = _survey_input(trace_source, source_names, skip_bad, on_notice, read_options)
         batch_size = batch or _choose_batch_size(
-            survey.count, metered=isinstance(judge, MeteredJudge), remote=executor is not None or is_remote(out)
+            survey.count,
+            metered=isinstance(judge, MeteredJudge),
+            remote=executor is not None or is_remote(out),
+            judged=bool(judge.offers),
         )
         partial = _begin_run(
             out, _make_plan(judge, selected, tag_choices, gold, survey, source_names, batch_size), force, on_notice
@@ -215,14 +218,16 @@ def _begin_run(out: AnyPath, plan: RunPlan, force: bool, on_notice: Callable[[st
     return partial
 
 
-def _choose_batch_size(count: int, *, metered: bool, remote: bool) -> int:
+def _choose_batch_size(count: int, *, metered: bool, remote: bool, judged: bool) -> int:
     """Choose the batch size: larger for remote runs of many traces, where each batch costs a request.
 
-    Smaller for a judge that costs money, whose budget may end within a batch.
+    Smaller for a judge that costs money, whose budget may end within a batch; larger without a judge, where a batch
+    takes less time than its files.
     """
     if metered and not remote:
         return min(DEFAULT_BATCH, max(METERED_BATCH, count // MIN_CLUSTER_BATCHES))
-    return min(MAX_BATCH, max(DEFAULT_BATCH, count // MIN_CLUSTER_BATCHES)) if remote else DEFAULT_BATCH
+    least = DEFAULT_BATCH if judged else UNJUDGED_BATCH
+    return min(MAX_BATCH, max(least, count // MIN_CLUSTER_BATCHES)) if remote else least
 
 
 def _index_traces(

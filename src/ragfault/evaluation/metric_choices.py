@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ragfault.errors import UsageError
 from ragfault.gold_evidence import GoldMode
 from ragfault.judges.assembly import observe_traces
-from ragfault.metrics import Metric, compute_scores, parse_metric, select_metrics
+from ragfault.metrics import Metric, compute_score_table, compute_scores, parse_metric, select_metrics
 from ragfault.protocols import Judge
 from ragfault.records import Score, Trace, Verdicts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CHOICE = re.compile(r"(?:metadata\.)?(?P<field>[^=:]+?)\s*=\s*(?P<value>[^:]+?)\s*:\s*(?P<metrics>.+)", re.DOTALL)
 TRACE_FIELDS = ("route", "model", "conversation")
@@ -98,16 +102,17 @@ def select_judged(traces: Iterable[Trace], metrics: Sequence[Metric], choices: S
 
 def score_chosen(
     judge: Judge, metrics: Sequence[Metric], traces: Sequence[Trace], choices: Sequence[MetricChoice], gold: GoldMode
-) -> tuple[list[Verdicts], list[Score]]:
+) -> tuple[list[Verdicts], pa.Table]:
     """Judge traces, and score each by the metrics that its tags choose, by all of them where none applies.
 
-    The other scores are undefined, with the tag as the reason. A trace none of whose metrics reads a verdict is not
-    judged, so that it costs nothing.
+    Return the verdicts, and the scores as a table. The other scores are undefined, with the tag as the reason. A trace
+    none of whose metrics reads a verdict is not judged, so that it costs nothing.
     """
+    from ragfault.io.formats.arrow import SCORE_SCHEMA, records_to_table
+
     if not choices:
         verdicts = observe_traces(judge, traces)
-        pairs = zip(traces, verdicts, strict=True)
-        return verdicts, [row for trace, seen in pairs for row in compute_scores(metrics, trace, seen, gold)]
+        return verdicts, compute_score_table(metrics, traces, verdicts, gold)
     chosen = [_choose_metrics(metrics, trace, choices) for trace in traces]
     judged = [
         trace
@@ -120,7 +125,7 @@ def score_chosen(
     for trace, seen, (selected, tags) in zip(traces, verdicts, chosen, strict=True):
         computed = {row.metric: row for row in compute_scores(selected, trace, seen, gold)}
         scores += [computed.get(str(metric)) or _leave_out(metric, trace, tags) for metric in metrics]
-    return verdicts, scores
+    return verdicts, records_to_table(scores, SCORE_SCHEMA)
 
 
 def _choose_metrics(

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,9 +26,9 @@ from ragfault.io.runs import Manifest, Run
 from ragfault.io.runs.checksums import compare_checksums, compute_checksum
 from ragfault.io.runs.run import BATCH_TRACES, check_free, parse_output, publish_run
 from ragfault.io.runs.writer import ROW_GROUP_SIZES, write_manifest, write_row_groups
-from ragfault.metrics import Metric, compute_scores, parse_metric, select_metrics
+from ragfault.metrics import Metric, compute_score_table, parse_metric, select_metrics
 from ragfault.protocols import Executor
-from ragfault.records import Trace, Verdicts
+from ragfault.records import Verdicts
 from ragfault.version import __version__
 
 if TYPE_CHECKING:
@@ -132,16 +132,10 @@ def _make_manifest(
 
 def _compute_tables(run: Run, metrics: Sequence[Metric], gold: GoldMode) -> Iterator[pa.Table]:
     """Yield the scores as tables of a bounded number of traces."""
-    from ragfault.io.formats.arrow import SCORE_SCHEMA, records_to_table
-
-    scores = []
-    for number, (trace, verdicts) in enumerate(zip(run.traces(), run.verdicts(), strict=True), 1):
-        scores += compute_scores(metrics, trace, verdicts, gold)
-        if number % BATCH_TRACES == 0:
-            yield records_to_table(scores, SCORE_SCHEMA)
-            scores = []
-    if scores:
-        yield records_to_table(scores, SCORE_SCHEMA)
+    pairs = zip(run.traces(), run.verdicts(), strict=True)
+    while batch := list(islice(pairs, BATCH_TRACES)):
+        traces, verdicts = zip(*batch, strict=True)
+        yield compute_score_table(metrics, traces, verdicts, gold)
 
 
 class RescoreJob(NamedTuple):
@@ -211,7 +205,7 @@ def _score_row_group(job: RescoreJob, number: int) -> bytes:
     """Score one row group, and return the bytes of a Parquet file."""
     import pyarrow.parquet as pq
 
-    from ragfault.io.formats.arrow import SCORE_SCHEMA, records_to_table, table_to_records
+    from ragfault.io.formats.arrow import table_to_records
     from ragfault.io.formats.arrow import table_to_traces as traces_of
 
     tables = []
@@ -219,10 +213,7 @@ def _score_row_group(job: RescoreJob, number: int) -> bytes:
         with pq.ParquetFile(open_for_arrow(job.run.path / f"{name}.parquet")) as file:
             tables.append(file.read_row_group(number))
     metrics = [parse_metric(text) for text in job.metrics]
-    pairs: Iterator[tuple[Trace, Verdicts]] = zip(
-        traces_of(tables[0]), table_to_records(tables[1], Verdicts), strict=True
-    )
-    rows = list(chain.from_iterable(compute_scores(metrics, trace, verdicts, job.gold) for trace, verdicts in pairs))
+    traces, verdicts = list(traces_of(tables[0])), table_to_records(tables[1], Verdicts)
     file = io.BytesIO()
-    pq.write_table(records_to_table(rows, SCORE_SCHEMA), file, compression="lz4")
+    pq.write_table(compute_score_table(metrics, traces, verdicts, job.gold), file, compression="lz4")
     return file.getvalue()

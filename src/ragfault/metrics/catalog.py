@@ -8,13 +8,14 @@ A metric is defined by decorating a function and asked for by a value that print
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Literal, NamedTuple, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from msgspec import Struct
 
@@ -22,7 +23,10 @@ from ragfault.errors import MissingExtra, UnknownName, UsageError
 from ragfault.expressions import Scalar, format_expression, parse_expression
 from ragfault.gold_evidence import GoldMode, apply_gold
 from ragfault.protocols import VERDICT_KINDS, VerdictKind
-from ragfault.records import Layer, Score, Trace, Verdicts
+from ragfault.records import Layer, Score, ScoreStatus, Trace, Verdicts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 RANGE_TOLERANCE = 1e-9
 """Tolerance of the range for rounding errors."""
@@ -45,6 +49,17 @@ class AnnotatedValue(Struct, frozen=True):
 
 MetricResult = float | AnnotatedValue | Undefined
 MetricFunction = Callable[..., MetricResult]
+Outcome = tuple[ScoreStatus, float | None, str | None]
+"""Status, value and reason of a score."""
+
+
+class BatchFormula(NamedTuple):
+    """The formula of a metric for many traces at once, with the values that its function gives for each."""
+
+    prepare: Callable[[Sequence[Trace]], Any]
+    """Returns what all metrics with this function share."""
+    compute: Callable[..., Iterable[MetricResult]]
+    """Takes the prepared value and the parameters of the metric."""
 
 
 class MetricDefinition(Struct, frozen=True, kw_only=True):
@@ -72,6 +87,7 @@ class MetricDefinition(Struct, frozen=True, kw_only=True):
     """Parameters that must be above 0."""
     scales: tuple[str, ...] = ()
     """Parameters that scale the value, so that changing them voids the range."""
+    batch: BatchFormula | None = None
 
     @property
     def summary(self) -> str:
@@ -143,6 +159,7 @@ def metric(  # noqa: PLR0913 - all that a metric says of itself
     packages: str = "",
     positive: str = "",
     scales: str = "",
+    batch: BatchFormula | None = None,
 ) -> Callable[[MetricFunction], MetricFunction]:
     """Add a function to the catalog as a metric of the same name.
 
@@ -150,7 +167,7 @@ def metric(  # noqa: PLR0913 - all that a metric says of itself
     cut-off makes sense, `k: int | None = None`. It returns a number, `AnnotatedValue(number, convention)`, or
     `Undefined(reason)`; it uses no model, network or clock. The first sentence of its docstring is its
     line in the catalog. `verdicts` and `fields` name its inputs, `positive` the parameters that must be
-    above 0, `scales` those that scale the value; names are separated by spaces.
+    above 0, `scales` those that scale the value; names are separated by spaces. `batch` computes many traces at once.
 
     Raises UsageError if another function has the name, UnknownName for an unknown verdict or layer.
 
@@ -185,6 +202,7 @@ def metric(  # noqa: PLR0913 - all that a metric says of itself
             parameters={key: value for key, value in keywords.items() if key != "k"},
             positive=tuple(positive.split()),
             scales=tuple(scales.split()),
+            batch=batch,
         )
         _plan_metric.cache_clear()
         return function
@@ -311,24 +329,14 @@ def compute_score(metric: Metric, trace: Trace, verdicts: Verdicts) -> Score:
     Score(trace='7', metric='context_relevance', layer='retrieval', status='undefined', value=None,
           reason='nothing retrieved')
     """
-    name, definition, keywords, (low, high) = _plan_metric(metric)
-    status: Literal["scored", "undefined", "failed"] = "failed"
-    number: float | None = None
-    reason = _get_failure(definition, verdicts)
-    if reason is None:
-        try:
-            result = definition.function(trace, verdicts, **keywords)
-            if isinstance(result, Undefined):
-                status, reason = "undefined", result.reason
-            else:
-                value, reason = (result.value, result.reason) if isinstance(result, AnnotatedValue) else (result, None)
-                status, number = "scored", float(value)
-        except Exception as error:  # noqa: BLE001 - the door to functions that users write: one bad row, not a lost run
-            status, reason = "failed", f"{type(error).__name__}: {error}"
-    if number is not None and not (math.isfinite(number) and low - RANGE_TOLERANCE <= number <= high + RANGE_TOLERANCE):
-        reason = f"the metric returned {number:g}, and its range is {low:g} to {high:g}"
-        status, number = "failed", None
-    return Score(trace=trace.id, metric=name, layer=definition.layer, status=status, value=number, reason=reason)
+    plan = _plan_metric(metric)
+    return _make_score(plan, trace, _compute_outcome(plan, trace, verdicts))
+
+
+def _make_score(plan: MetricPlan, trace: Trace, outcome: Outcome) -> Score:
+    status, value, reason = outcome
+    layer = plan.definition.layer
+    return Score(trace=trace.id, metric=plan.name, layer=layer, status=status, value=value, reason=reason)
 
 
 class MetricPlan(NamedTuple):
@@ -348,11 +356,30 @@ def _plan_metric(metric: Metric) -> MetricPlan:
     return MetricPlan(str(metric), metric.definition, keywords, metric.range)
 
 
+def _compute_outcome(plan: MetricPlan, trace: Trace, verdicts: Verdicts) -> Outcome:
+    """Compute a metric on one trace; failed where the judge lost a verdict that it reads, or the metric raised."""
+    if verdicts.failures and (reason := _get_failure(plan.definition, verdicts)) is not None:
+        return "failed", None, reason
+    try:
+        return _read_result(plan, plan.definition.function(trace, verdicts, **plan.keywords))
+    except Exception as error:  # noqa: BLE001 - the door to functions that users write: one bad row, not a lost run
+        return "failed", None, f"{type(error).__name__}: {error}"
+
+
+def _read_result(plan: MetricPlan, result: MetricResult) -> Outcome:
+    """Return what a metric returned as an outcome: failed where it is not in the range of the metric."""
+    if isinstance(result, Undefined):
+        return "undefined", None, result.reason
+    value, reason = (result.value, result.reason) if isinstance(result, AnnotatedValue) else (result, None)
+    number, (low, high) = float(value), plan.range
+    if math.isfinite(number) and low - RANGE_TOLERANCE <= number <= high + RANGE_TOLERANCE:
+        return "scored", number, reason
+    return "failed", None, f"the metric returned {number:g}, and its range is {low:g} to {high:g}"
+
+
 def _get_failure(definition: MetricDefinition, verdicts: Verdicts) -> str | None:
     """Return why the judge lost a verdict that the metric reads; None if it did not."""
-    if not verdicts.failures or not definition.verdicts:
-        return None
-    for part in (*definition.verdicts, "*"):
+    for part in (*definition.verdicts, "*") if definition.verdicts else ():
         if part in verdicts.failures:
             return verdicts.failures[part]
     return None
@@ -366,4 +393,48 @@ def compute_scores(
     Where the trace has an answer key, gold decides, unless `gold` is "ignore".
     """
     seen = apply_gold(trace, verdicts) if gold == "apply" else verdicts
-    return [compute_score(metric, trace, seen) for metric in metrics]
+    prepared: dict[Callable[[Sequence[Trace]], Any], Any] = {}
+    plans = map(_plan_metric, metrics)
+    return [_make_score(plan, trace, _compute_column(plan, [trace], [seen], prepared)[0]) for plan in plans]
+
+
+def compute_score_table(
+    metrics: Iterable[Metric], traces: Sequence[Trace], verdicts: Iterable[Verdicts], gold: GoldMode = "apply"
+) -> pa.Table:
+    """Compute the scores of `compute_scores` for many traces, as a table with the fields of `Score`, trace by trace."""
+    import pyarrow as pa
+
+    seen = [apply_gold(*pair) if gold == "apply" else pair[1] for pair in zip(traces, verdicts, strict=True)]
+    plans = [_plan_metric(metric) for metric in metrics]
+    prepared: dict[Callable[[Sequence[Trace]], Any], Any] = {}
+    columns = [_compute_column(plan, traces, seen, prepared) for plan in plans]
+    rows = [outcome for row in zip(*columns, strict=True) for outcome in row]
+    status, value, reason = zip(*rows, strict=True) if rows else ((), (), ())
+    row_plans = plans * len(traces)
+    fields = {
+        "trace": pa.array([trace.id for trace in traces for _ in plans], pa.string()),
+        "metric": pa.array([plan.name for plan in row_plans], pa.string()),
+        "layer": pa.array([plan.definition.layer for plan in row_plans], pa.string()),
+        "status": pa.array(status, pa.string()),
+        "value": pa.array(value, pa.float64()),
+        "reason": pa.array(reason, pa.string()),
+    }
+    return pa.table(fields)
+
+
+def _compute_column(
+    plan: MetricPlan,
+    traces: Sequence[Trace],
+    verdicts: Sequence[Verdicts],
+    prepared: dict[Callable[[Sequence[Trace]], Any], Any],
+) -> list[Outcome]:
+    """Compute a metric on many traces, at once where it has a formula for that."""
+    batch = plan.definition.batch
+    if batch is not None and not plan.definition.verdicts:
+        # Where one trace makes it raise, each is computed alone, so that the others do not fail with it.
+        with contextlib.suppress(Exception):
+            if batch.prepare not in prepared:
+                prepared[batch.prepare] = batch.prepare(traces)
+            results = batch.compute(prepared[batch.prepare], **plan.keywords)
+            return [_read_result(plan, result) for result in results]
+    return [_compute_outcome(plan, *pair) for pair in zip(traces, verdicts, strict=True)]

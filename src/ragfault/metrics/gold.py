@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from ragfault.metrics import ranking
-from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
+from ragfault.metrics.catalog import AnnotatedValue, BatchFormula, MetricResult, Undefined, metric
 from ragfault.records import Span, Trace, Verdicts
 
 TREC_EVAL = "trec_eval"
 
 
-def _score_ranking(name: str, trace: Trace, k: int | None, relevant: float, **parameters: str | float) -> MetricResult:
-    """Compute a ranking metric for the chunks of one trace, in the order the generator saw them."""
+class TraceRankings(NamedTuple):
+    """The judged chunks of some traces."""
+
+    ranking: ranking.Ranking
+    reasons: list[str | None]
+    """Why nothing of a trace can be ranked; None: it can."""
+
+
+def _explain_unranked(trace: Trace) -> str | None:
     if trace.gold is None or not trace.gold.chunks:
-        return Undefined("no gold")
-    if trace.chunks is None:
-        return Undefined("chunks not recorded")
-    judged = _rank_chunks(trace.id, tuple([chunk.id for chunk in trace.chunks]), tuple(trace.gold.chunks.items()))
-    values, defined = ranking.compute_rank_metric(name, judged, k, relevant=relevant, **parameters)
-    return float(values[0]) if defined[0] else Undefined("no relevant gold")
+        return "no gold"
+    return "chunks not recorded" if trace.chunks is None else None
 
 
-@lru_cache(8)
-def _rank_chunks(trace: str, ids: tuple[str, ...], gold: tuple[tuple[str, float], ...]) -> ranking.Ranking:
-    """Judge the chunks of a trace once for all metrics."""
-    return ranking.ranking_from_lists(ids, dict(gold), trace)
+def judge_rankings(traces: Sequence[Trace]) -> TraceRankings:
+    """Judge the chunks of each trace, in the order the generator saw them, once for all metrics."""
+    reasons = list(map(_explain_unranked, traces))
+    pairs = list(zip(traces, reasons, strict=True))
+    judged = ranking.rankings_from_lists(
+        [[chunk.id for chunk in trace.chunks or ()] for trace in traces],
+        [trace.gold.chunks if trace.gold is not None and reason is None else {} for trace, reason in pairs],
+        [trace.id for trace in traces],
+    )
+    return TraceRankings(judged, reasons)
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
+def _score_rankings(name: str, judged: TraceRankings, **parameters: Any) -> Iterator[MetricResult]:
+    """Compute a ranking metric for each trace."""
+    values, defined = ranking.compute_rank_metric(name, judged.ranking, **parameters)
+    for value, is_defined, reason in zip(values.tolist(), defined.tolist(), judged.reasons, strict=True):
+        yield value if is_defined else Undefined(reason or "no relevant gold")
+
+
+def _rank_batch(name: str) -> BatchFormula:
+    return BatchFormula(judge_rankings, partial(_score_rankings, name))
+
+
+def _score_ranking(name: str, trace: Trace, **parameters: Any) -> MetricResult:
+    """Compute a ranking metric for the chunks of one trace."""
+    if (reason := _explain_unranked(trace)) is not None:
+        return Undefined(reason)
+    return next(_score_rankings(name, judge_rankings([trace]), **parameters))
+
+
+@metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant", batch=_rank_batch("recall"))
 def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """Share of the relevant chunks that are among the first k.
 
@@ -42,10 +69,10 @@ def recall(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: 
     >>> recall(Trace(id="1", query="q", chunks=found, gold=Gold(chunks={"b": 1, "z": 1})), Verdicts(trace="1"), k=2)
     0.5
     """
-    return _score_ranking("recall", trace, k, relevant)
+    return _score_ranking("recall", trace, k=k, relevant=relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
+@metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant", batch=_rank_batch("precision"))
 def precision(
     trace: Trace,
     verdicts: Verdicts,
@@ -59,48 +86,67 @@ def precision(
     Relevant chunks found / k, also where fewer than k were retrieved; without k, / retrieved. `over` = retrieved
     divides by the chunks there are among the first k, as mlflow does. In [0, 1]. Undefined without relevant gold.
     """
-    return _score_ranking("precision", trace, k, relevant, over=over)
+    return _score_ranking("precision", trace, k=k, relevant=relevant, over=over)
 
 
-@metric(layer="retrieval", fields="chunks gold", source="van Rijsbergen 1979", positive="relevant")
+@metric(
+    layer="retrieval", fields="chunks gold", source="van Rijsbergen 1979", positive="relevant", batch=_rank_batch("f1")
+)
 def f1(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """The harmonic mean of precision and recall at k.
 
     In [0, 1]. Undefined without relevant gold.
     """
-    return _score_ranking("f1", trace, k, relevant)
+    return _score_ranking("f1", trace, k=k, relevant=relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source="trec_eval (success)", positive="relevant")
+@metric(
+    layer="retrieval", fields="chunks gold", source="trec_eval (success)", positive="relevant", batch=_rank_batch("hit")
+)
 def hit(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """Hit: 1 where a relevant chunk is among the first k, else 0.
 
     1 or 0. Undefined without relevant gold.
     """
-    return _score_ranking("hit", trace, k, relevant)
+    return _score_ranking("hit", trace, k=k, relevant=relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source="trec_eval; Voorhees 1999", positive="relevant")
+@metric(
+    layer="retrieval",
+    fields="chunks gold",
+    source="trec_eval; Voorhees 1999",
+    positive="relevant",
+    batch=_rank_batch("reciprocal_rank"),
+)
 def reciprocal_rank(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """One over the rank of the first relevant chunk, 0 where none is among the first k.
 
     In [0, 1]. Undefined without relevant gold.
     """
-    return _score_ranking("reciprocal_rank", trace, k, relevant)
+    return _score_ranking("reciprocal_rank", trace, k=k, relevant=relevant)
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
+@metric(
+    layer="retrieval",
+    fields="chunks gold",
+    source=TREC_EVAL,
+    positive="relevant",
+    batch=_rank_batch("average_precision"),
+)
 def average_precision(trace: Trace, verdicts: Verdicts, *, k: int | None = None, relevant: float = 1.0) -> MetricResult:
     """The mean, over all relevant chunks, of the precision at the rank where each was found.
 
     A relevant chunk that was not found counts 0: the sum is divided by all relevant gold. (context_precision
     divides by the relevant retrieved.) In [0, 1]. Undefined without relevant gold.
     """
-    return _score_ranking("average_precision", trace, k, relevant)
+    return _score_ranking("average_precision", trace, k=k, relevant=relevant)
 
 
 @metric(
-    layer="retrieval", fields="chunks gold", source="Järvelin & Kekäläinen 2002; exponential gain: Burges et al. 2005"
+    layer="retrieval",
+    fields="chunks gold",
+    source="Järvelin & Kekäläinen 2002; exponential gain: Burges et al. 2005",
+    batch=_rank_batch("ndcg"),
 )
 def ndcg(
     trace: Trace,
@@ -115,16 +161,18 @@ def ndcg(
     + 1); `gain` = linear (the grade, as trec_eval), exponential (2^grade − 1) or binary (1 for any positive grade, as
     mlflow). In [0, 1]. Undefined without gold of a positive grade.
     """
-    return _score_ranking("ndcg", trace, k, 1, gain=gain)
+    return _score_ranking("ndcg", trace, k=k, gain=gain)
 
 
-@metric(layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant")
+@metric(
+    layer="retrieval", fields="chunks gold", source=TREC_EVAL, positive="relevant", batch=_rank_batch("r_precision")
+)
 def r_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricResult:
     """The precision at R, where R is how many relevant chunks there are.
 
     In [0, 1]. Undefined without relevant gold.
     """
-    return _score_ranking("r_precision", trace, None, relevant)
+    return _score_ranking("r_precision", trace, relevant=relevant)
 
 
 @metric(
@@ -133,6 +181,7 @@ def r_precision(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> M
     source="Moffat & Zobel 2008; ir_measures",
     positive="relevant p",
     scales="gain",
+    batch=_rank_batch("rbp"),
 )
 def rbp(
     trace: Trace,
@@ -154,7 +203,7 @@ def rbp(
     >>> rbp(Trace(id="1", query="q", chunks=found, gold=Gold(chunks={"a": 1, "c": 1})), Verdicts(trace="1"), p=0.5)
     0.625
     """
-    return _score_ranking("rbp", trace, k, relevant, p=p, gain=gain)
+    return _score_ranking("rbp", trace, k=k, relevant=relevant, p=p, gain=gain)
 
 
 @metric(layer="retrieval", fields="chunks gold", source="trec_eval; Buckley & Voorhees 2004", positive="relevant")
@@ -172,7 +221,7 @@ def bpref(trace: Trace, verdicts: Verdicts, *, relevant: float = 1.0) -> MetricR
     >>> bpref(Trace(id="1", query="q", chunks=found, gold=gold), Verdicts(trace="1"))
     0.5
     """
-    result = _score_ranking("bpref", trace, None, relevant)
+    result = _score_ranking("bpref", trace, relevant=relevant)
     if isinstance(result, float) and trace.gold and not any(0 <= g < relevant for g in trace.gold.chunks.values()):
         return AnnotatedValue(result, "no gold of grade 0: bpref is recall")
     return result

@@ -318,16 +318,35 @@ def ranking_from_lists(ids: Iterable[str], gold: Mapping[str, float], query: str
     >>> ranking.retrieved_counts.tolist(), ranking.retrieved.rank.tolist()
     ([2], [2])
     """
-    if not all(map(isfinite, gold.values())):
-        raise InputError(f'query "{query}" has a grade that is not a finite number.')
-    order = dict.fromkeys(ids)
-    ranks = [rank for rank, id in enumerate(order, 1) if gold.get(id, -1) >= 0]
-    grades = [gold[id] for id in order if gold.get(id, -1) >= 0]
-    ideal = sorted((grade for grade in gold.values() if grade >= 0), reverse=True)
+    return rankings_from_lists([ids], [gold], [query])
+
+
+def rankings_from_lists(
+    ids: Sequence[Iterable[str]], gold: Sequence[Mapping[str, float]], queries: Sequence[str]
+) -> Ranking:
+    """Judge the chunks of several traces as `ranking_from_lists` does those of one.
+
+    >>> rankings_from_lists([["a", "b"], ["a"]], [{"b": 1}, {"a": 2}], ["q1", "q2"]).retrieved.rank.tolist()
+    [2, 1]
+    """
+    retrieved: list[tuple[int, int, float]] = []
+    ideal: list[tuple[int, int, float]] = []
+    counts = []
+    for place, (retrieved_ids, grades) in enumerate(zip(ids, gold, strict=True)):
+        if not all(map(isfinite, grades.values())):
+            raise InputError(f'query "{queries[place]}" has a grade that is not a finite number.')
+        ranks = {id: rank for rank, id in enumerate(dict.fromkeys(retrieved_ids), 1)}
+        counts.append(len(ranks))
+        judged = {id: grade for id, grade in grades.items() if grade >= 0}
+        retrieved += sorted((place, ranks[id], grade) for id, grade in judged.items() if id in ranks)
+        best = sorted(judged.values(), reverse=True)
+        ideal += [(place, rank, grade) for rank, grade in enumerate(best, 1)]
     return Ranking(
-        (query,),
-        np.array([bool(gold)]),
-        np.array([len(order)]),
-        GradedHits(np.zeros(len(ranks), np.int64), np.array(ranks, np.int64), np.array(grades, np.float64)),
-        GradedHits(np.zeros(len(ideal), np.int64), np.arange(1, len(ideal) + 1), np.array(ideal, np.float64)),
-    )
+        queries, np.array(list(map(bool, gold)), np.bool_), np.array(counts, np.int64), _pack_hits(retrieved),
+        _pack_hits(ideal),
+    )  # fmt: skip
+
+
+def _pack_hits(hits: list[tuple[int, int, float]]) -> GradedHits:
+    query, rank, grade = zip(*hits, strict=True) if hits else ((), (), ())
+    return GradedHits(np.array(query, np.int64), np.array(rank, np.int64), np.array(grade, np.float64))

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
+from typing import TypeVar
 
 from ragfault.text.normalization import STOP_WORDS, STRAIGHT_QUOTES, fold_case, normalize_typography
-from ragfault.text.quantities import SPELLED_NUMBER, EntityMatch, blank_matches, extract_quantities
+from ragfault.text.quantities import (
+    DIGIT,
+    SPELLED_NUMBER,
+    EntityMatch,
+    blank_matches,
+    convert_number_words,
+    extract_quantities,
+)
 from ragfault.text.sentences import split_sentences
 
 INITIALS = re.compile(r"\b(?:[A-Z]\.){2,}")
@@ -119,37 +127,88 @@ class EntityIndex:
     [True, False, True, True, False, True, True]
     """
 
-    __slots__ = ("_word_sequence", "forms")
+    __slots__ = ("_texts", "_word_sequence")
 
     def __init__(self, *texts: str) -> None:
-        parts = [_index_cached(text) if len(text) < MAX_CACHED_LENGTH else _index_text(text) for text in texts]
-        self.forms: frozenset[str] = frozenset().union(*(forms for forms, _ in parts))
-        self._word_sequence = "|".join(words for _, words in parts)
+        self._texts = texts
+        self._word_sequence: str | None = None
 
     def __contains__(self, entity: str) -> bool:
-        if entity in self.forms:
-            return True
-        return (
-            not entity[:1].isdigit()
-            and not QUANTITY_PREFIX.search(entity)
-            and f" {' '.join(WORD_RUN.findall(entity.replace('.', '')))} " in self._word_sequence
+        # Extracting the entities of a text takes much longer than joining its words: only where these do not tell.
+        if entity[:1].isdigit():
+            number = LEADING_NUMBER.match(entity)
+            digits = _remove_points(number[0]).strip("0") if number and entity.isascii() else ""
+            return any(
+                (CLOCK_TIME.fullmatch(entity) or digits in _join_digits(text)) and entity in _index_literals(text)[0]
+                for text in self._texts
+            )
+        last = ""
+        if not QUANTITY_PREFIX.search(entity):
+            if self._contains_words(entity):
+                return True
+            runs = ALNUM_RUN.findall(entity.replace(".", ""))
+            last = runs[-1] if runs and entity.isascii() and not DIGIT.search(entity) else ""
+        return any(
+            last in _join_words(text) and (entity in _index_literals(text)[0] or entity in _index_names(text))
+            for text in self._texts
         )
+
+    def _contains_words(self, entity: str) -> bool:
+        if self._word_sequence is None:
+            self._word_sequence = "|".join(map(_join_words, self._texts))
+        return f" {' '.join(WORD_RUN.findall(entity.replace('.', '')))} " in self._word_sequence
 
 
 MAX_CACHED_LENGTH = 8_000
 """Shorter texts are cached: a chunk is retrieved for many queries, and an answer compared several times."""
+Result = TypeVar("Result")
 
 
-@lru_cache(maxsize=1 << 10)
-def _index_cached(text: str) -> tuple[frozenset[str], str]:
-    return _index_text(text)
+def _cache_short(function: Callable[[str], Result]) -> Callable[[str], Result]:
+    """Cache the results of a function of a text for short texts."""
+    cached = lru_cache(maxsize=1 << 10)(function)
+
+    @wraps(function)
+    def choose(text: str) -> Result:
+        return cached(text) if len(text) < MAX_CACHED_LENGTH else function(text)
+
+    return choose
 
 
-def _index_text(text: str) -> tuple[frozenset[str], str]:
-    """Return all forms of the entities of a text, and its words in order with a blank around each."""
+@_cache_short
+def _index_literals(text: str) -> tuple[frozenset[str], str]:
+    """Return all forms of the entities of a text except names, and the text with these entities blanked out."""
     matches, rest = _match_entities(text)
-    forms = frozenset(form for match in matches for form in match.forms).union(extract_names(rest))
-    return forms, f" {' '.join(WORD_RUN.findall(fold_case(normalize_typography(text)).replace('.', '')))} "
+    return frozenset(form for match in matches for form in match.forms), rest
+
+
+@_cache_short
+def _index_names(text: str) -> frozenset[str]:
+    return frozenset(extract_names(_index_literals(text)[1]))
+
+
+@_cache_short
+def _join_words(text: str) -> str:
+    """Return the words of a text in order with a blank around each."""
+    return f" {' '.join(WORD_RUN.findall(fold_case(normalize_typography(text)).replace('.', '')))} "
+
+
+@_cache_short
+def _join_digits(text: str) -> str:
+    """Return a text in which the digits of every number stand side by side, with number words as digits."""
+    text = _remove_points(convert_number_words(normalize_typography(text)))
+    return FOREIGN_DIGIT.sub(lambda match: str(int(match[0])), text)
+
+
+CLOCK_TIME = re.compile(r"\d\d:\d\d")
+"""Computed from other digits, as 18:00 from 6 pm."""
+FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
+LEADING_NUMBER = re.compile(r"[\d.]+")
+ALNUM_RUN = re.compile(r"[^\W_]+")
+
+
+def _remove_points(text: str) -> str:
+    return text.replace(",", "").replace(".", "")
 
 
 NUMBERED_PREFIXES = tuple(

@@ -11,6 +11,7 @@ from functools import lru_cache
 import Stemmer
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
+ARTICLE_WORDS = ("a", "an", "the")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 TYPOGRAPHY_MAP = str.maketrans(
     dict.fromkeys("‘’‚‛ʼ´`′", "'")
@@ -29,7 +30,11 @@ def normalize_answer(text: str) -> str:
     >>> normalize_answer("  The Eiffel Tower, a landmark. ")
     'eiffel tower landmark'
     """
-    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+    text = text.lower().translate(PUNCTUATION)
+    words = text.split()
+    if "".join(words).isalnum():  # then articles are words by themselves, and need no search
+        return " ".join([word for word in words if word not in ARTICLE_WORDS])
+    return " ".join(ARTICLES.sub(" ", text).split())
 
 
 MISREAD_TAIL = r"[\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]"

@@ -129,7 +129,9 @@ class PartialRun:
         self, number: int, traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: Sequence[Score]
     ) -> None:
         """Write one part atomically."""
-        self.write_blobs(number, encode_part(traces, verdicts, scores))
+        from ragfault.io.formats.arrow import SCORE_SCHEMA, records_to_table
+
+        self.write_blobs(number, encode_part(traces, verdicts, records_to_table(scores, SCORE_SCHEMA)))
 
     def write_blobs(self, number: int, blobs: TableBlobs) -> None:
         """Write one part from the bytes of its tables; an existing one is left unchanged."""
@@ -200,18 +202,14 @@ class PartialRun:
         return write_row_groups(_read_parts(parts), draft / f"{name}.parquet", ROW_GROUP_SIZES[name])
 
 
-def encode_part(traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: Sequence[Score]) -> TableBlobs:
+def encode_part(traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: pa.Table) -> TableBlobs:
     """Encode the tables of a part, each as the bytes of a Parquet file."""
     import pyarrow.parquet as pq
 
-    from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table
+    from ragfault.io.formats.arrow import VERDICTS_SCHEMA, records_to_table
     from ragfault.io.formats.arrow import traces_to_table as trace_table
 
-    tables = {
-        "traces": trace_table(traces),
-        "verdicts": records_to_table(verdicts, VERDICTS_SCHEMA),
-        "scores": records_to_table(scores, SCORE_SCHEMA),
-    }
+    tables = {"traces": trace_table(traces), "verdicts": records_to_table(verdicts, VERDICTS_SCHEMA), "scores": scores}
     blobs = {}
     for name, table in tables.items():
         file = io.BytesIO()
