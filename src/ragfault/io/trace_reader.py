@@ -480,12 +480,13 @@ def _define_values(record: type[msgspec.Struct]) -> Any:
     fields: list[tuple[str, Any]] = []
     for name, kind in get_type_hints(record).items():
         options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-        records = [option for option in options if _is_record(option)]
-        members = [part for option in options if get_origin(option) is tuple for part in get_args(option)]
-        lists = [_define_values(part) for part in members if _is_record(part)]
-        fields.append(
-            (name, _define_values(records[0]) | None if records else tuple[lists[0], ...] | None if lists else Any)
-        )
+        lists = [part for option in options if get_origin(option) is tuple for part in get_args(option)]
+        values: Any = Any
+        for part in filter(_is_record, lists):
+            values = tuple[_define_values(part), ...] | None  # type: ignore[misc]
+        for option in filter(_is_record, options):
+            values = _define_values(option) | None
+        fields.append((name, values))
     fields.sort(key=lambda field: field[0] in OPTIONAL_DIGEST_FIELDS)
     return msgspec.defstruct(f"{record.__name__}Values", fields, array_like=True, frozen=True, gc=False)
 

@@ -122,18 +122,20 @@ def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Ma
 
 def _make_sort_keys(query: IntArray, score: FloatArray, queries: Sequence[str]) -> KeyArray:
     """Return integers that sort by query, then by score as a 32-bit float, highest first."""
-    with np.errstate(over="ignore"):
-        single = score.astype(np.float32)
-    # Adding 0 turns -0.0, which equals 0.0 and has other bits, into 0.0.
-    single += np.float32(0)
-    lost = np.isnan(single)
-    if lost.any():
-        raise InputError(f'query "{queries[query[lost.argmax()]]}" has a score that is not a number.')
-    bits = single.view(np.uint32)
-    bits ^= np.where(single < 0, np.uint32(0), np.uint32(0x7FFFFFFF))
-    key = query.astype(np.uint64)
+    key: KeyArray = query.astype(np.uint64)
     key <<= np.uint64(32)
-    key |= bits
+    for start in range(0, len(key), BLOCK_ROWS):
+        block = slice(start, start + BLOCK_ROWS)
+        with np.errstate(over="ignore"):
+            single = score[block].astype(np.float32)
+        # Adding 0 turns -0.0, which equals 0.0 and has other bits, into 0.0.
+        single += np.float32(0)
+        lost = np.isnan(single)
+        if lost.any():
+            raise InputError(f'query "{queries[query[start + lost.argmax()]]}" has a score that is not a number.')
+        bits = single.view(np.uint32)
+        bits ^= np.where(single < 0, np.uint32(0), np.uint32(0x7FFFFFFF))
+        key[block] |= bits
     return key
 
 
@@ -223,8 +225,10 @@ def _flatten_dicts(
         flat = np.fromiter(values, np.float64, int(lengths.sum()))
     except (TypeError, ValueError) as error:
         raise InputError(f"a score or a grade is not a number: {error}.") from error
-    part = np.repeat(np.tile(np.arange(3, dtype=np.int8), len(sides)), lengths)
-    return flat[part == 0], flat[part == 1], flat[part == 2]
+    is_score = np.repeat(np.arange(len(lengths)) % 3 == 0, lengths)
+    rest = flat[~is_score]
+    is_grade = np.repeat(np.arange(2 * len(sides)) % 2 == 0, np.repeat(lengths[1::3], 2))
+    return flat[is_score], rest[is_grade], rest[~is_grade]
 
 
 def _read_columns(
