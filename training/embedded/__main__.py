@@ -7,6 +7,7 @@
     python -m training.embedded DATA --transfer --keep parts.npz     (and what its parts say, for training/support.py)
     python -m training.embedded DATA --measure --keep seen.npz       (no weights: sources that were never seen)
     python -m training.embedded DATA --fold 0 --keep first.npz       (the same, a fifth of the sources alone)
+    python -m training.embedded DATA --transfer --invariant --keep invariant.npz     (a network that knows no words)
 
 Needs the dependency group `train`. Answers of one source are in one of five folds. Whatever feeds another part
 is predicted for claims and answers that its maker has not seen.
@@ -139,9 +140,14 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true", help="measure by folds, and write no weights")
     parser.add_argument("--fold", type=int, choices=range(FOLDS), help="measure one fold alone, and write no weights")
     parser.add_argument("--thin", type=int, default=1, help="train the network on every nth claim of RAGTruth")
+    parser.add_argument(
+        "--invariant", action="store_true",
+        help="a network without vectors of its own, on what varies little between kinds of text; write no weights",
+    )  # fmt: skip
     parser.add_argument("--keep", type=Path, help="keep here what the parts say of what they have not seen")
     options = parser.parse_args()
-    data = arrange([answer for answer in answers(options.data) if answer.seen is not None])
+    known = [answer for answer in answers(options.data) if answer.seen is not None]
+    data = arrange(known, invariant=options.invariant)
     print(f"{len(data.answers):,} answers, {len(data.owner):,} claims", flush=True)
     inner = bag_out(data)
     if options.transfer:
@@ -157,7 +163,7 @@ def main() -> None:
     report(data.answers, reported, "held out")
     if options.keep:
         keep(options.keep, data, parts, small)
-    if not options.measure and options.fold is None:
+    if not options.measure and not options.invariant and options.fold is None:
         write(data, inner, odds, reported)
 
 

@@ -77,10 +77,12 @@ class Data(NamedTuple):
     """Their mean and deviation."""
     lexical_odds: Array
     """What words alone say of each claim."""
+    invariant: bool = False
+    """Whether the network is trained on what varies little between kinds of text."""
 
 
-def arrange(retained: list[Answer]) -> Data:
-    """Return answers as claims in a row."""
+def arrange(retained: list[Answer], *, invariant: bool = False) -> Data:
+    """Return answers as claims in a row; an invariant network has the features of the monotone trees alone."""
     seen = [item.seen for item in retained if item.seen is not None]
     sizes = np.array([len(item.features) for item in seen])
     start = np.concatenate([[0], np.cumsum(sizes)])
@@ -91,8 +93,12 @@ def arrange(retained: list[Answer]) -> Data:
         cuts = np.searchsorted(first.word_states.claim_numbers, np.arange(1, size))
         for pieces, part in zip(lists, first.word_states[:3], strict=True):
             pieces.extend(np.split(part.astype(np.float16) if part.ndim > 1 else part, cuts))
+    scaled = np.clip((features - scale[0]) / scale[1], -4, 4)
+    lexical_odds = np.concatenate([item.lexical_odds for item in seen])
+    if invariant:
+        scaled = np.c_[scaled[:, MONOTONE_COLUMNS[:-1]], np.clip(lexical_odds / 2 + 0.5, -4, 4)]
     claims = network.Claims(
-        *lists, np.clip((features - scale[0]) / scale[1], -4, 4).astype(np.float32),
+        *lists, scaled.astype(np.float32),
         np.concatenate([item.marks for item in retained]), [tokens for item in retained for tokens in item.tokens],
     )  # fmt: skip
     codes = np.concatenate([item.stem_matches[1] * 4 + item.stem_matches[2] for item in seen])
@@ -107,7 +113,8 @@ def arrange(retained: list[Answer]) -> Data:
         (owners, codes),
         features,
         scale,
-        np.concatenate([item.lexical_odds for item in seen]),
+        lexical_odds,
+        invariant,
     )
 
 
@@ -131,7 +138,7 @@ def fit(data: Data, chosen: Array, inner: Array, every: int = 1) -> Parts:
     monotone = fit_monotone(data, known)
     at = np.flatnonzero(known)
     at = at[(counts > 1) | (np.arange(len(at)) % every == 0)]
-    return Parts(bag_of(data, known), trees, monotone, network.train(data.claims.pick(at)))
+    return Parts(bag_of(data, known), trees, monotone, network.train(data.claims.pick(at), own=not data.invariant))
 
 
 def fit_monotone(data: Data, known: Array) -> lightgbm.Booster:

@@ -103,12 +103,15 @@ def _batches(claims: Claims, random: np.random.Generator) -> Iterator[tuple[Tens
         yield _batch(claims, pieces[piece])
 
 
-def train(claims: Claims, seed: int = 0, epochs: int = EPOCHS) -> Network:
-    """Train a network on claims."""
+def train(claims: Claims, seed: int = 0, epochs: int = EPOCHS, *, own: bool = True) -> Network:
+    """Train a network on claims, with or without a vector of its own for each word."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     network = Network(claims.features.shape[1])
+    if not own:
+        nn.init.zeros_(network.own.weight)
+        network.own.weight.requires_grad_(False)
     rest = [part for name, part in network.named_parameters() if name != "own.weight"]
     rates = (3e-3, 2e-3)
     optimiser = torch.optim.AdamW(
