@@ -561,3 +561,14 @@ def test_plain_refusals(answer: str, refusal: bool) -> None:
     assert seen.answer is not None
     assert seen.answer.refused is refusal
     assert (not seen.claim) is refusal
+
+
+@pytest.mark.parametrize("name", ["lexical", "embedded"])
+@pytest.mark.parametrize(("before", "after"), [("Hello. ", ""), ("hi ", ""), ("Good morning, ", " Thanks!")])
+def test_a_greeting_and_thanks_change_no_verdict(name: str, before: str, after: str):
+    """Courtesies around a query are not looked for in the chunks."""
+    query, answer = "can I return goods within 30 days?", "Goods may be returned within 30 days."
+    plain, polite = load_judge(name).observe(
+        [Trace(id="1", query=text, chunks=HANDBOOK, answer=answer) for text in (query, f"{before}{query}{after}")]
+    )
+    assert polite == plain

@@ -26,7 +26,7 @@ from ragfault.judges.checks.answers import (
 from ragfault.judges.checks.claims import Claim, extract_claims, is_personal
 from ragfault.judges.checks.lexicon import load_idf
 from ragfault.judges.checks.passages import Passage, split_passage
-from ragfault.judges.checks.queries import list_missing
+from ragfault.judges.checks.queries import list_missing, remove_courtesies
 from ragfault.judges.domain.profile import RelevanceLevels
 from ragfault.judges.scorer import Entailment, EntailmentGroup, Scorer, ScorerSession
 from ragfault.protocols import VERDICT_KINDS, Judge, VerdictKind
@@ -147,6 +147,7 @@ def grade_relevance(relevance: float, levels: RelevanceLevels = DEFAULT_LEVELS) 
 
 def _assemble_parts(trace: Trace, scorer: Scorer, levels: RelevanceLevels) -> dict[str, Any]:
     chunks = [Passage(chunk.id, "" if is_wordless_image(chunk) else chunk.text) for chunk in trace.chunks or ()]
+    trace = replace(trace, query=remove_courtesies(trace.query))
     session = scorer.open_session(trace.query)
     parts: dict[str, Any] = {}
     entailments: list[Entailment] = []

@@ -136,6 +136,31 @@ MAX_MISSING = 5
 """Maximum number of listed items."""
 
 
+GREETING = re.compile(
+    r"\s*(?:(?:(?:hi|hello|hey)(?: there| all| team| everyone)?|good (?:morning|afternoon|evening|day)|greetings"
+    r"|dear (?:all|team|support|colleagues?|sir|madam|sir or madam|sirs)|(?:(?:a|one|just a) )?(?:quick )?question)"
+    r"(?:\s*(?:[,!;]|[.:](?=\s))+\s*|\s+[\u2013-]\s+|\s*\n\s*"
+    r"|\s+(?=(?:can|could|what|when|where|who|why|how|which|is|are|do|does|did|i|we|my|please)\b)))+",
+    re.IGNORECASE,
+)
+"""Words that open a query and ask for nothing, where a sign, a line break or a question follows."""
+THANKS = re.compile(
+    r"(?<=[?.!\n])\s*(?:many )?(?:thanks|thank you|thx)(?: in advance| so much| a lot| very much)?[.!\s]*$",
+    re.IGNORECASE,
+)
+
+
+def remove_courtesies(query: str) -> str:
+    """Remove the greeting and the thanks around a query; one of nothing else stays as it is.
+
+    >>> remove_courtesies("Hi there, how long is the ferry? Thanks!"), remove_courtesies("Hello Kitty price")
+    ('how long is the ferry?', 'Hello Kitty price')
+    """
+    greeting = GREETING.match(query)
+    rest = THANKS.sub("", query[greeting.end() if greeting else 0 :])
+    return rest if rest.strip() else query
+
+
 def split_query(query: str) -> list[str]:
     """Split a query into its questions.
 
