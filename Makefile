@@ -62,7 +62,7 @@ lock: ## pin the dependencies anew (needs uv)
 
 bench: $(VENV)/test.stamp ## time the embedded judge and the start
 	$(BIN)/python benchmarks/start.py
-	$(BIN)/python benchmarks/evaluate.py
+	$(BIN)/python -m benchmarks.evaluate
 
 clean: ## remove what the verbs made
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

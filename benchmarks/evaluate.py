@@ -1,89 +1,72 @@
-"""Traces a second of `ragfault evaluate` with the full default metric set and the embedded judge.
+"""Processor time of evaluations without a judge, whole, of this checkout and of another one in turns.
 
-    python benchmarks/evaluate.py [TRACES] [--map FIELD=COLUMN …] [--count N] [--memory]
+    python -m benchmarks.evaluate [--against CHECKOUT] [--rounds 3]
 
-Without TRACES the demo handbook is repeated. Times whole processes with 1 and 2 workers, in five rounds that
-alternate. With --memory, the peak memory of the largest process for N and 10 N traces.
+The traces are those of the demo, varied, and once more with every seventh word of the chunks changed, so that all texts
+differ. Each evaluation has a process of its own; both must give the same tables.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import statistics
+import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
+from benchmarks.scale import UNJUDGED, varied
 from msgspec.structs import replace
 
-from ragfault.io import read_traces, write_traces
-from ragfault.io.datasets import load_handbook
+from ragfault.io import write_traces
 from ragfault.records import Trace
 
-ROUNDS = 5
+ROOT = Path(__file__).parent.parent
+METRICS = {"five": ",".join(UNJUDGED), "default": "default"}
+MEASURE = """
+import sys, time
+import pyarrow.parquet, ragfault.evaluation.evaluator
+from ragfault import evaluate
+begin = time.process_time()
+run = evaluate(sys.argv[1], sys.argv[2], judge="none", metrics=sys.argv[3].split(","), force=True)
+print((time.process_time() - begin) / run.manifest.traces * 1000, *sorted(run.manifest.checksums.values()))
+"""
 
 
-def sample(where: str | None, maps: dict[str, str] | None) -> list[Trace]:
-    """Return the traces to repeat."""
-    return list(read_traces(where, map=maps)) if where else list(load_handbook().traces["v1"])
-
-
-def repeated(traces: list[Trace], count: int) -> Iterator[Trace]:
-    """Yield the traces again and again, under ids of their own, up to a count."""
-    for number, trace in zip(range(count), itertools.cycle(traces), strict=False):
-        yield replace(trace, id=f"{number}")
-
-
-def evaluate(path: Path, out: Path, workers: int) -> float:
-    """Return the wall-clock seconds of one evaluation."""
-    command = [sys.executable, "-m", "ragfault", "evaluate", str(path), "-o", str(out), "-q", "--force"]
-    start = time.perf_counter()
-    subprocess.run([*command, "--workers", str(workers)], check=True)
-    return time.perf_counter() - start
-
-
-def peak(path: Path, out: Path) -> float:
-    """Return the MiB of the largest process of one evaluation, measured by a process that runs nothing else."""
-    code = (
-        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)"
-    )
-    command = [sys.executable, "-m", "ragfault", "evaluate", str(path), "-o", str(out), "-q", "--force"]
-    done = subprocess.run([sys.executable, "-c", code, *command], check=True, capture_output=True, text=True)
-    return float(done.stdout)
+def different(count: int) -> Iterator[Trace]:
+    """Yield varied traces no two of which share a text."""
+    chance = random.Random(1)
+    for trace in varied(count):
+        chunks = []
+        for chunk in trace.chunks or ():
+            words = chunk.text.split(" ")
+            words[::7] = [word + chance.choice(("a", "is", "er", "o")) for word in words[::7]]
+            chunks.append(replace(chunk, text=" ".join(words)))
+        yield replace(trace, chunks=None if trace.chunks is None else tuple(chunks))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("traces", nargs="?")
-    parser.add_argument("--map", action="append", default=[], metavar="FIELD=COLUMN")
-    parser.add_argument("--count", type=int, default=3000)
-    parser.add_argument("--memory", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT")
+    parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
-    traces = sample(asked.traces, dict(pair.split("=", 1) for pair in asked.map) or None)
     with tempfile.TemporaryDirectory() as folder:
-        path, out = Path(folder, "traces.jsonl"), Path(folder, "run")
-        write_traces(repeated(traces, asked.count), path)
-        if asked.memory:
-            print("| traces | peak memory of the largest process |\n|---|---|")
-            for count in (asked.count, 10 * asked.count):
-                write_traces(repeated(traces, count), path, force=True)
-                print(f"| {count:,} | {peak(path, out):,.0f} MiB |")
-            return
-        spent: dict[int, list[float]] = {1: [], 2: []}
-        for _ in range(ROUNDS):
-            for workers, times in spent.items():
-                times.append(evaluate(path, out, workers))
-        print(f"{asked.count:,} traces, default metrics, embedded judge, whole process:\n")
-        print("| workers | seconds, median | traces/s |\n|---|---|---|")
-        for workers, times in spent.items():
-            middle = statistics.median(times)
-            print(f"| {workers} | {middle:.1f} | {asked.count / middle:,.0f} |")
-        print(f"\n2 workers are {statistics.median(spent[1]) / statistics.median(spent[2]):.2f} × as fast as 1.")
+        files = {"varied": varied(6000), "different": different(3000)}
+        for name, traces in files.items():
+            write_traces(traces, Path(folder, f"{name}.jsonl"))
+        for _, name, metrics in product(range(asked.rounds), files, METRICS):
+            tables = set()
+            for place in (asked.against, ROOT) if asked.against else (ROOT,):
+                command = [sys.executable, "-c", MEASURE, f"{folder}/{name}.jsonl", f"{folder}/run", METRICS[metrics]]
+                environment = {"PYTHONPATH": str(place / "src"), "OPENBLAS_NUM_THREADS": "1"}
+                done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+                milliseconds, checksums = done.stdout.split(" ", 1)
+                tables.add(checksums)
+                print(f"{name} texts, {metrics} metrics, {place}: {float(milliseconds):.3f} ms a trace", flush=True)
+            if len(tables) > 1:
+                sys.exit("the tables differ")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ragfault.errors import OutputError, RunError
 from ragfault.io.formats.arrow import SCORE_SCHEMA, VERDICTS_SCHEMA, records_to_table, table_to_records
 from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
+from ragfault.io.runs.writer import encode_part
 from ragfault.records import Score, Trace, Verdicts
 from sample_traces import judged_traces
 
@@ -37,7 +38,7 @@ def fill(partial: PartialRun) -> None:
         traces = [Trace(id=i, query=f"query {i}", metadata={"n": int(i)}) for i in part]
         seen = [Verdicts(trace=i, missing=(f"m{i}",)) for i in part]
         scores = [Score(trace=i, metric="error", layer="operation", status="scored", value=0.0) for i in part]
-        partial.write_part(number, traces, seen, scores)
+        partial.write_blobs(number, encode_part(traces, seen, records_to_table(scores, SCORE_SCHEMA)))
 
 
 def finished(out: Path, **changes: object) -> Run:
@@ -77,7 +78,8 @@ def test_the_files_are_the_same_whatever_the_parts(tmp_path: Path):
 def test_an_unfinished_run_resumes(tmp_path: Path):
     """Parts that are there stay; the plan's batch size holds; only the same plan may go on."""
     begun = PartialRun.begin(tmp_path / "run", plan())
-    begun.write_part(0, [Trace(id="0", query="q")], [Verdicts(trace="0")], [])
+    scores = records_to_table([], SCORE_SCHEMA)
+    begun.write_blobs(0, encode_part([Trace(id="0", query="q")], [Verdicts(trace="0")], scores))
     (begun.path / "parts" / "0000001.draft").mkdir()
     with pytest.raises(RunError, match="never finished"):
         Run.open(tmp_path / "run")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragfault.io.runs import MetricInfo, PartialRun, Run, RunPlan
-from ragfault.metrics import compute_score, select_metrics
+from ragfault.io.runs.writer import encode_part
+from ragfault.metrics import compute_score_table, select_metrics
 from ragfault.records import (
     AnswerVerdict,
     Aspect,
@@ -46,8 +47,9 @@ def build_run(out: Path, pairs: Sequence[tuple[Trace, Verdicts]], judge: str = "
     partial = PartialRun.begin(out, plan)
     for number in range(0, len(pairs), 500):
         part = pairs[number : number + 500]
-        scores = [compute_score(metric, trace, seen) for trace, seen in part for metric in metrics]
-        partial.write_part(number // 500, [t for t, _ in part], [v for _, v in part], scores)
+        traces, verdicts = [trace for trace, _ in part], [seen for _, seen in part]
+        scores = compute_score_table(metrics, traces, verdicts, "ignore")
+        partial.write_blobs(number // 500, encode_part(traces, verdicts, scores))
     return partial.finish()
 
 

@@ -168,12 +168,8 @@ def evaluate(  # noqa: PLR0913 - the options of one verb
         executor_used = executor or (ProcessExecutor(workers) if workers > 1 else None)
         file_stamps = get_file_stamps(trace_source) if executor_used is not None else {}
         survey = _survey_input(trace_source, source_names, skip_bad, on_notice, read_options)
-        batch_size = batch or _choose_batch_size(
-            survey.count,
-            metered=isinstance(judge, MeteredJudge),
-            remote=executor is not None or is_remote(out),
-            judged=bool(judge.offers),
-        )
+        is_remote_run = executor is not None or is_remote(out)
+        batch_size = batch or _choose_batch_size(survey.count, judge, remote=is_remote_run)
         partial = _begin_run(
             out, _make_plan(judge, selected, tag_choices, gold, survey, source_names, batch_size), force, on_notice
         )
@@ -218,15 +214,15 @@ def _begin_run(out: AnyPath, plan: RunPlan, force: bool, on_notice: Callable[[st
     return partial
 
 
-def _choose_batch_size(count: int, *, metered: bool, remote: bool, judged: bool) -> int:
+def _choose_batch_size(count: int, judge: Judge, *, remote: bool) -> int:
     """Choose the batch size: larger for remote runs of many traces, where each batch costs a request.
 
     Smaller for a judge that costs money, whose budget may end within a batch; larger without a judge, where a batch
     takes less time than its files.
     """
-    if metered and not remote:
+    if isinstance(judge, MeteredJudge) and not remote:
         return min(DEFAULT_BATCH, max(METERED_BATCH, count // MIN_CLUSTER_BATCHES))
-    least = DEFAULT_BATCH if judged else UNJUDGED_BATCH
+    least = DEFAULT_BATCH if judge.offers else UNJUDGED_BATCH
     return min(MAX_BATCH, max(least, count // MIN_CLUSTER_BATCHES)) if remote else least
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -473,37 +472,25 @@ class TraceDigest:
 
 OPTIONAL_DIGEST_FIELDS = ("history", "answerable")
 """Fields that enter the fingerprint only where they are set, so that traces without them keep their fingerprint."""
-
-
-def _define_values(record: type[msgspec.Struct]) -> Any:
-    """Define a struct of the values of a record without their names, records within it likewise."""
-    fields: list[tuple[str, Any]] = []
-    for name, kind in get_type_hints(record).items():
-        options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-        lists = [part for option in options if get_origin(option) is tuple for part in get_args(option)]
-        values: Any = Any
-        for part in filter(_is_record, lists):
-            values = tuple[_define_values(part), ...] | None  # type: ignore[misc]
-        for option in filter(_is_record, options):
-            values = _define_values(option) | None
-        fields.append((name, values))
-    fields.sort(key=lambda field: field[0] in OPTIONAL_DIGEST_FIELDS)
-    return msgspec.defstruct(f"{record.__name__}Values", fields, array_like=True, frozen=True, gc=False)
-
-
-def _is_record(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-TraceValues = _define_values(Trace)
+DIGEST_FIELDS = tuple(name for name in Trace.__struct_fields__ if name not in OPTIONAL_DIGEST_FIELDS)
+"""Fields that always enter the fingerprint, in this order."""
+PLAIN_TYPES = frozenset({str, float, int, bool, dict, type(None)})
 
 
 def _list_field_values(trace: Trace) -> list[Any]:
     """List the values of the fields, defaults included: a default that was written out makes no difference."""
-    values = list(msgspec.structs.astuple(msgspec.convert(trace, TraceValues, from_attributes=True)))
-    optional = values[-len(OPTIONAL_DIGEST_FIELDS) :]
-    del values[-len(OPTIONAL_DIGEST_FIELDS) :]
-    for name, value in zip(OPTIONAL_DIGEST_FIELDS, optional, strict=True):
+    values = [_list_values(getattr(trace, name)) for name in DIGEST_FIELDS]
+    for name in OPTIONAL_DIGEST_FIELDS:
+        value = getattr(trace, name)
         if value is not None:
-            values += [name, value]
+            values += [name, _list_values(value)]
     return values
+
+
+def _list_values(value: Any) -> Any:
+    """Replace records by the lists of their values, however deep they nest."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.astuple(value)
+    if isinstance(value, tuple):
+        return [part if type(part) in PLAIN_TYPES else _list_values(part) for part in value]
+    return value

@@ -35,7 +35,7 @@ from ragfault.io.runs.run import (
     read_lock_token,
     remove_folder,
 )
-from ragfault.records import Score, Trace, Usage, Verdicts
+from ragfault.records import Trace, Usage, Verdicts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,14 +124,6 @@ class PartialRun:
     def is_reachable(self) -> bool:
         """Tell whether this process sees the disk or store where the run is built."""
         return read_lock_token(self.path) == self.token
-
-    def write_part(
-        self, number: int, traces: Sequence[Trace], verdicts: Sequence[Verdicts], scores: Sequence[Score]
-    ) -> None:
-        """Write one part atomically."""
-        from ragfault.io.formats.arrow import SCORE_SCHEMA, records_to_table
-
-        self.write_blobs(number, encode_part(traces, verdicts, records_to_table(scores, SCORE_SCHEMA)))
 
     def write_blobs(self, number: int, blobs: TableBlobs) -> None:
         """Write one part from the bytes of its tables; an existing one is left unchanged."""
