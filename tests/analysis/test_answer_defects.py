@@ -44,6 +44,15 @@ def thank(trace: Trace) -> Trace:
     return replace(trace, answer=f"{trace.answer}\nThank you for asking for pier {pier}, and have a pleasant crossing.")
 
 
+def echo(trace: Trace) -> Trace:
+    context = "\n\n".join(chunk.text for chunk in trace.chunks or ())
+    return replace(trace, answer=f"Answer from the context.\n\n{context}\n\nQuestion: {trace.query}\n\n{trace.answer}")
+
+
+def cut(trace: Trace) -> Trace:
+    return replace(trace, answer=(trace.answer or "").rsplit(" ", 2)[0])
+
+
 def compare(tmp_path: Path, old: Callable[[Trace], Trace], new: Callable[[Trace], Trace], share: float = 0.4):
     """Bisect a system whose answers of a share of the queries are changed."""
     traces = [answered(number) for number in range(N)]
@@ -56,7 +65,10 @@ def keep(trace: Trace) -> Trace:
     return trace
 
 
-@pytest.mark.parametrize(("change", "stage"), [(repeat, "decoding"), (convert, "model"), (stop, "max tokens")])
+@pytest.mark.parametrize(
+    ("change", "stage"),
+    [(repeat, "decoding"), (convert, "model"), (stop, "max tokens"), (echo, "prompt"), (cut, "max tokens")],
+)
 def test_a_defect_of_the_answers_is_a_fault_of_generation(tmp_path: Path, change: Callable[[Trace], Trace], stage: str):
     """Answers that repeat themselves, change units or end early name generation, and the stage among the suspects."""
     result = compare(tmp_path, keep, change)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, demo_traces, expect, invent
+from benchmarks.faults.changes import invent
+from benchmarks.faults.situations import EXIT_CODES, SITUATIONS, build_pair, demo_traces, expect
 from msgspec.structs import replace
 
 from ragfault.analysis import bisect, compare, gate, pair_runs

@@ -6,20 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.combined import name_layers
-from benchmarks.faults.corpora import handbook_corpus
-from benchmarks.faults.situations import (
+from benchmarks.faults.changes import (
     Change,
-    Situation,
     add_invention,
     among,
-    build_pair,
     change_chunks,
-    demo_traces,
     drop_figures,
     in_turn,
     misdate_documents,
 )
+from benchmarks.faults.combined import name_layers
+from benchmarks.faults.corpora import handbook_corpus
+from benchmarks.faults.situations import Situation, build_pair, demo_traces
 from benchmarks.faults.unseen import fresh_kinds, second_kinds
 from benchmarks.faults.unseen.corpora import shop_chunks, shop_questions
 from benchmarks.faults.unseen.kinds import KINDS

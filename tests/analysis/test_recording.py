@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from ragfault import bisect
 from ragfault.analysis import pair_runs
-from ragfault.analysis.comparison.recording.answers import REASONING_PATTERN, _read_words
+from ragfault.analysis.comparison.recording.answer_pairs import REASONING_PATTERN
+from ragfault.analysis.comparison.recording.answers import _read_words
 from ragfault.evaluation import evaluate
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Citation, Gold, Trace
@@ -321,12 +322,21 @@ def test_masked_answers_are_named_and_no_fault(run):
         assert f'answers of the {name} are masked on 100 % of pairs ("[NAME]"), 60 of them the same' in result.sentence
 
 
+def test_masks_in_half_of_the_answers_are_named_and_no_fault(run):
+    """A redaction that is on for half of the answers masks names wherever they stand in these."""
+    masked = change(lambda trace: _mask_towns(trace) if int(trace.id) % 2 else trace)
+    result = bisect(pair_runs(run("plain", BASELINE), run("half", masked)))
+    assert (result.verdict, result.faults) == ("cannot tell", ())
+    assert 'answers of the candidate are masked on 50 % of pairs ("[NAME]")' in result.sentence
+
+
 def test_masks_that_follow_no_rule_are_compared(run):
-    """Where the words that one answer masks stand in another, masks may be what the model wrote; both are said."""
+    """Where the words that one masked answer lacks stand in another, masks may be what the model wrote."""
+    words = ("ferry", "sunrise", "passengers", "bicycles")
 
     def masked(trace: Trace) -> Trace:
         half = int(trace.id) % 2
-        return replace(trace, answer=re.sub("ferry|sunrise|passengers", "[NAME]", trace.answer)) if half else trace
+        return replace(trace, answer=trace.answer.replace(words[int(trace.id) // 2 % 4], "[NAME]")) if half else trace
 
     result = bisect(pair_runs(run("plain", BASELINE), run("now-and-then", change(masked))))
     [mismatch] = result.comparison.mismatches
@@ -380,6 +390,41 @@ def test_citations_whose_claim_cannot_be_read_are_not_called_fabricated(
     bisection = bisect(run("old", change(cited_by_quotes)), run("new", change(lambda t: changed(cited_by_quotes(t)))))
     assert words in bisection.sentence
     assert not bisection.faults
+
+
+def test_a_record_of_the_cited_chunks_alone_is_no_fault_of_retrieval(run):
+    """It is named, also where a refusal cites nothing; the first chunk of each list is another depth, and compared."""
+
+    def cited(trace: Trace, record: Callable[[Trace], tuple[Chunk, ...]]) -> Trace:
+        at = int(trace.id)
+        if at % 10 == 0:
+            return replace(trace, answer="The schedules do not say that.", citations=(), chunks=record(trace))
+        citations = tuple(Citation(chunk=c.id, quote=c.text) for c in trace.chunks[at % 2 : 2])
+        return replace(trace, chunks=record(replace(trace, citations=citations)), citations=citations)
+
+    def mark(trace: Trace) -> tuple[Chunk, ...]:
+        names = {citation.chunk for citation in trace.citations or ()}
+        return tuple(chunk for chunk in trace.chunks if chunk.id in names)
+
+    old = run("all", change(lambda t: cited(t, lambda trace: trace.chunks)))
+    alone = bisect(pair_runs(old, run("alone", change(lambda t: cited(t, mark)))))
+    assert (alone.verdict, alone.faults) == ("cannot tell", ())
+    assert "the candidate records the chunks that are cited alone, on 100 % of pairs" in alone.sentence
+    first = bisect(pair_runs(old, run("first", change(lambda t: cited(t, lambda trace: trace.chunks[:1])))))
+    assert "cited alone" not in first.sentence
+
+
+@pytest.mark.parametrize(("quoted", "mismatched"), [(True, True), (False, False)], ids=["quotes", "other quotes"])
+def test_citations_by_address_are_no_fault_where_their_quotes_stand_there(quoted: bool, mismatched: bool, run):
+    """One address for each document, in place of the ids of chunks, is another record; made-up quotes are compared."""
+
+    def cited(trace: Trace, name: str, quote: str) -> Trace:
+        return replace(trace, citations=(Citation(chunk=name, quote=quote),))
+
+    page, invented = "https://ferries.example.org/timetable", "Captains sell kites to tourists before storms."
+    old = run("ids", change(lambda t: cited(t, t.chunks[0].id, t.answer)))
+    new = run("addresses", change(lambda t: cited(t, page, t.answer if quoted else invented)))
+    assert ("document, address or a prefix to the id" in bisect(pair_runs(old, new)).sentence) == mismatched
 
 
 def test_a_phrase_with_a_number_is_no_other_language(run):

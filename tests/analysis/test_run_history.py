@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from benchmarks.faults.situations import clip, demo_traces
+from benchmarks.faults.changes import clip
+from benchmarks.faults.situations import demo_traces
 from msgspec.structs import replace
 
 from ragfault.analysis import RunHistory, history

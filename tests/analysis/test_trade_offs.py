@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ragfault.analysis import bisect, pair_runs
 from ragfault.analysis.comparison.regression import check_regression
 from ragfault.analysis.comparison.trade_offs import find_new_refusals
+from ragfault.evaluation import evaluate
 from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, Gold, Trace, UseVerdict, Verdicts
 from sample_runs import Pair, evaluate_system, system
 
@@ -179,3 +180,25 @@ def test_a_consequence_is_no_second_fault(tmp_path: Path):
     runs = [evaluate_system(tmp_path / name, pairs) for name, pairs in (("old", old), ("new", lost))]
     result = bisect(*runs)
     assert [fault.layer for fault in result.faults] == ["retrieval"]
+
+
+@pytest.mark.parametrize("key", [True, False])
+def test_shorter_answers_that_hold_the_reference_leave_nothing_out(tmp_path: Path, key: bool):
+    """Where the key says that the short answer is right, what a judge misses in it was not asked for."""
+
+    def answered(number: int, text: str) -> Trace:
+        chunk = Chunk(
+            id=str(number), text=f"Passengers pay {number + 3} pounds for a cabin on the ferry to pier {number}."
+        )
+        query = f"What do passengers pay for a cabin on the ferry to pier {number}?"
+        reference = f"{number + 3} pounds" if key else None
+        return Trace(id=str(number), query=query, chunks=(chunk,), answer=text or chunk.text, reference=reference)
+
+    sides = [[answered(n, text.format(n + 3)) for n in range(60)] for text in ("", "{} pounds")]
+    old, new = (
+        evaluate(side, tmp_path / str(at), metrics=["completeness", "answer_relevance"], judge="lexical")
+        for at, side in enumerate(sides)
+    )
+    result = bisect(old, new)
+    assert (result.verdict == "fault") != key
+    assert ("the answers are shorter and hold the reference in full" in result.sentence) == key

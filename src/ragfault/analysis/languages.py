@@ -7,6 +7,15 @@ from ragfault.text import lacks_english
 
 ENGLISH_JUDGES = ("embedded", "lexical", "minilm")
 """Judges that know English only."""
+COMMON_WORDS = """
+der das dem und ist nicht ein eine einen einem mit auf für von zu sich auch wird werden bei oder wie nach sind vom zum
+zur aus beim durch le les des et est une du dans avec pas qui que au aux ce cette sont ou il elle ne sur el los las y
+con por como se su lo más una del al está pero gli della di che è non sono nel alla dei delle per o os da dos em um
+uma não com são na à het een van dat niet voor op aan zijn wordt worden ook naar uit og och det ett av af til till
+på er är som ikke inte med den har ved fra från kan w z się nie jest i od że są przez oraz
+"""
+FOREIGN_WORDS = frozenset(COMMON_WORDS.split())
+"""Common words of other languages in Latin script; some stand in names as well."""
 MIN_FOREIGN_SHARE = 0.1
 """Least share of traces in another language that is reported: in English, lists of names look foreign too."""
 

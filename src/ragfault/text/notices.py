@@ -1,14 +1,15 @@
-"""Notices: sentences around what texts say, the same in nearly all of them but for names and numbers.
+"""Notices: sentences or lines around what texts say, the same in many of them but for names, dates and numbers.
 
-Such as a disclaimer, a greeting, a signature or the number of a ticket.
+Such as a disclaimer, a greeting, a signature, a date or the number of a ticket.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ragfault.text.normalization import split_content_words
 from ragfault.text.sentences import split_sentences
 
 NOTICE_SHARE = 0.9  # of the texts; a model words some of its notices differently
@@ -17,6 +18,19 @@ LEAST_VARIANTS = 5  # texts
 MAX_OUTER_SENTENCES = 5  # sentences of a notice at the beginning, and at the end
 MAX_SHOWN = 60  # characters
 LEAST_WORDS = 5  # of a sentence within a text; shorter ones are phrases that a model often uses
+MONTH = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]*\.?"
+DATE_PATTERN = re.compile(
+    r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?(?:\.\d+)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+    r"|\b\d{1,2}[./]\d{1,2}[./]\d{2,4}\b"
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th|\.)? {MONTH},? \d{{4}}\b|\b{MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}\b"
+)
+ASIDE_PATTERN = re.compile(
+    r"\b(?:answer|response|reply|assistant|chatbot|bot|AI|language model|generated|automatic(?:ally)?|automated"
+    r"|confidence|updated|disclaimer|advice|regards|sincerely|hope (?:this|that|it) helps|let me know"
+    r"|(?:any|further) questions)\b",
+    re.IGNORECASE,
+)
+"""Words about an answer or who gives it, and not about its subject."""
 LINK_PATTERN = re.compile(r"https?://|www\.|\S@\S")
 
 Stretch = tuple[int, int]
@@ -83,15 +97,119 @@ def _find_outer_sentences(
     return outer if len(outer) >= NOTICE_SHARE * len(texts) else {}
 
 
+def locate_added_lines(texts: Sequence[str], others: Sequence[Sequence[str]], least: int) -> list[tuple[Stretch, ...]]:
+    """Locate the notices that some texts hold as lines of their own, or as last sentences about the text itself.
+
+    The first or last lines of at least so many distinct texts have the same form, names, dates and numbers apart, which
+    no line of the texts beside each (`others`) has, and hold other words than these. A line of names belongs to the one
+    beside it.
+
+    >>> answers = [f"Pier {number} is open.\\nConfidence: {number} %" for number in range(6)]
+    >>> [text[start:end] for text in answers[:1] for start, end in locate_added_lines(answers, [()] * 6, 5)[0]]
+    ['Confidence: 0 %']
+    """
+    known: dict[str, frozenset[str]] = {}  # a text beside others → forms of its lines
+    words: dict[str, frozenset[str]] = {}  # a text beside others → its content words
+    notices: list[list[Stretch]] = [[] for _ in texts]
+    rests = [(len(text) - len(text.lstrip()), len(text.rstrip())) for text in texts]
+    for _ in range(MAX_OUTER_SENTENCES):
+        before = sum(map(len, notices))
+        for find_outer in (_find_last_lines, _find_last_line, _find_first_lines, _find_first_line, _find_aside):
+            outer = {number: find_outer(text, *rests[number]) for number, text in enumerate(texts)}
+            forms = {number: list_forms(texts[number][slice(*span)]) for number, span in outer.items() if span}
+            frequent = _count_forms(texts, forms, least)
+            for number in [number for number, listed in forms.items() if listed & frequent]:
+                span = outer[number]
+                for text in others[number]:
+                    if text not in known:
+                        known[text] = frozenset().union(*map(list_forms, text.split("\n")))
+                    forms[number] -= known[text]
+                    if text not in words:
+                        words[text] = frozenset(split_content_words(text))
+                if span and _repeats_words(texts[number][slice(*span)], [words[text] for text in others[number]]):
+                    forms[number] = frozenset()
+            frequent = frequent and _count_forms(texts, forms, least)
+            cut = {number: span for number, listed in forms.items() if (span := outer[number]) and listed & frequent}
+            for number, span in cut.items():
+                notices[number].append(span)
+                rests[number] = _trim(texts[number], rests[number], span)
+        if sum(map(len, notices)) == before:
+            break
+    return [tuple(sorted(spans)) for spans in notices]
+
+
+def _repeats_words(line: str, others: Sequence[frozenset[str]]) -> bool:
+    """Return whether other texts hold half of the content words of a line, numbers apart; such a line is no notice."""
+    words = {word for word in split_content_words(line) if not word[0].isdigit()}
+    return bool(words) and 2 * len(words.difference(*others)) <= len(words)
+
+
+def _count_forms(texts: Sequence[str], forms: Mapping[int, frozenset[str]], least: int) -> set[str]:
+    """Return the forms of at least so many distinct texts."""
+    counts = Counter(form for form, _ in {(form, texts[number]) for number, listed in forms.items() for form in listed})
+    return {form for form, count in counts.items() if count >= least}
+
+
+def _trim(text: str, rest: Stretch, notice: Stretch) -> Stretch:
+    """Return what is left of the rest of a text without a notice at its beginning or end, and white space."""
+    begin, stop = (notice[1], rest[1]) if notice[0] == rest[0] else (rest[0], notice[0])
+    inner = text[begin:stop]
+    return begin + len(inner) - len(inner.lstrip()), stop - len(inner) + len(inner.rstrip())
+
+
+def _find_last_line(text: str, begin: int, stop: int) -> Stretch | None:
+    """Return the last line; None where no line stands before."""
+    start = text.rfind("\n", begin, stop)
+    return None if start < 0 else (start + 1, stop)
+
+
+def _find_last_lines(text: str, begin: int, stop: int) -> Stretch | None:
+    """Return the last line that is more than names and numbers, and those behind it; None where no line is before."""
+    start = stop
+    while (start := text.rfind("\n", begin, start)) >= 0:
+        if _has_words(text[start:stop].strip().split("\n")[0]):
+            return start + 1, stop
+    return None
+
+
+def _find_first_line(text: str, begin: int, stop: int) -> Stretch | None:
+    """Return the first line; None where no line stands behind."""
+    end = text.find("\n", begin, stop)
+    return None if end < 0 else (begin, end)
+
+
+def _find_first_lines(text: str, begin: int, stop: int) -> Stretch | None:
+    """Return the lines to the first that is more than names and numbers; None where no line stands behind."""
+    end = begin
+    while (end := text.find("\n", end, stop)) >= 0:
+        if _has_words(text[begin:end].strip().split("\n")[-1]):
+            return begin, end
+        end += 1
+    return None
+
+
+def _has_words(line: str) -> bool:
+    return any(_mask_word(word) == word != "" and any(map(str.isalpha, word)) for word in line.split())
+
+
+def _find_aside(text: str, begin: int, stop: int) -> Stretch | None:
+    """Return the last sentences, from the first that is about the text itself, or a date; None where it begins so."""
+    sentences = [(begin + start, begin + end) for start, end in split_sentences(text[begin:stop])]
+    for at, (start, end) in enumerate(sentences):
+        if ASIDE_PATTERN.search(text[start:end]) or not DATE_PATTERN.sub("", text[start:end]).strip(" .()"):
+            return (start, stop) if at else None
+    return None
+
+
 def list_forms(sentence: str) -> frozenset[str]:
-    """Return a sentence with placeholders for links, numbers and names, its first word as it is and as a name.
+    """Return a sentence with placeholders for links, dates, numbers and names, its first word as it is and as a name.
 
     A form without a word of its own is left out, unless the sentence has none.
 
     >>> sorted(list_forms("Ann closed ticket A-17 on Monday."))
     ['Ann closed ticket # on ~', '~ closed ticket # on ~']
     """
-    words = sentence.split()
+    words = DATE_PATTERN.sub("date", sentence).split()
     masked = [_mask_word(word) for word in words]
     forms = set()
     for first in (words[0] if words and masked[0] == "~" else "", ""):
@@ -99,7 +217,7 @@ def list_forms(sentence: str) -> frozenset[str]:
         joined = " ".join(
             part for place, part in enumerate(parts) if part != "~" or place == 0 or parts[place - 1] != "~"
         )
-        if any(part not in "@#~" for part in parts):
+        if any(part not in ("@", "#", "~") and any(map(str.isalpha, part)) for part in parts):
             forms.add(joined)
     return frozenset(forms)
 

@@ -19,12 +19,12 @@ from ragfault.analysis.comparison.attribution.answer_defects import (
 )
 from ragfault.analysis.comparison.attribution.edited_sources import (
     describe_unverified_edits,
-    is_lost_with_edits,
     move_decision,
     place_by_texts,
 )
 from ragfault.analysis.comparison.attribution.example_traces import pick_examples
-from ragfault.analysis.comparison.attribution.second_faults import find_second_faults, is_lost_with_chunks
+from ragfault.analysis.comparison.attribution.explanations import VerdictSentence, explain_drop
+from ragfault.analysis.comparison.attribution.second_faults import find_second_faults
 from ragfault.analysis.comparison.attribution.segment_search import search_segments
 from ragfault.analysis.comparison.attribution.step_faults import (
     add_step_checks,
@@ -70,17 +70,10 @@ from ragfault.analysis.comparison.run_profile import GOLD_ID_METRICS, compare_pr
 from ragfault.analysis.comparison.stages.evidence import collect_evidence
 from ragfault.analysis.comparison.stages.paired_traces import read_pairs
 from ragfault.analysis.comparison.stages.ranking import ORDER_ALONE, rank_suspects
-from ragfault.analysis.comparison.trade_offs import (
-    REFUSED_METRICS,
-    RIGHT_SHARE,
-    find_gain,
-    find_new_refusals,
-    is_outweighed,
-)
+from ragfault.analysis.comparison.trade_offs import find_gain, find_new_refusals
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import AnyRun, MetricInfo
 
-VerdictSentence = tuple[Literal["fault", "no fault", "cannot tell"], str]
 TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 """Of alpha, for the metrics and checks together, and for the search for a segment; the rest is for what one side
 records less often (0.001 of 0.05), so that all of them together name anything with a chance of at most alpha."""
@@ -136,11 +129,8 @@ def bisect(
         warnings += (f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans",)
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
-    explained = None if blocked else _explain_by_more_chunks(walk)
-    explained = explained if explained or blocked else _explain_by_refusals(side, walk, names, pair_mask, options)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
-    if explained is None and not blocked:
-        explained = _explain_by_texts(side, walk, edits, pair_mask, options)
+    explained = None if blocked else explain_drop(side, walk, names, edits, pair_mask, options)
     tree = [*decide_checks(full), *decide_step_checks(full), *_without_faults(walk.decisions, explained)]
     faults = walk.faults if explained is None else []
     if faults:
@@ -281,49 +271,6 @@ def _describe_gaps(
     return ComparisonGaps(*(("", f"{text[0].upper()}{text[1:]}") if left is None else (left, "")), *alone)
 
 
-def _explain_by_more_chunks(walk: TreeWalk) -> VerdictSentence | None:
-    """Return verdict and sentence where more chunks of less use made the answers more complete; None elsewhere."""
-    lost = [change for fault in walk.faults for change in fault.evidence]
-    gain = walk.changes.get("completeness")
-    if not lost or walk.faults[0].branch[0] != "6" or gain is None or gain.verdict != "better":
-        return None
-    return "no fault", f"No layer broke, a trade-off: {describe_change(gain)}, while {describe_change(lost[0])}."
-
-
-def _explain_by_refusals(
-    paired: PairedRuns,
-    walk: TreeWalk,
-    names: Sequence[str],
-    pair_mask: NDArray[np.bool_] | None,
-    options: Mapping[str, Any],
-) -> VerdictSentence | None:
-    """Return verdict and sentence where new refusals explain the fault, and enough of them are right; None elsewhere.
-
-    It is a trade-off where groundedness rose, at least half of the new refusals are right, and on the other pairs
-    nothing is shown to have dropped by more than groundedness rose there. Where no gain is shown and only right
-    refusals explain the drop, the data cannot tell.
-    """
-    dropped = [change for fault in walk.faults for change in fault.evidence]
-    if not dropped or any(metric_name(change.metric) not in REFUSED_METRICS for change in dropped):
-        return None
-    shift = find_new_refusals(paired, pair_mask)
-    if not shift.accepted.any():
-        return None
-    everything = np.ones(len(paired.pairing), dtype=bool) if pair_mask is None else pair_mask
-    gain = find_gain(dropped[0], walk.changes)
-    without = shift.pairs if gain is not None and shift.right_share >= RIGHT_SHARE else shift.accepted
-    rest = compare(paired, metrics=names, pair_mask=everything & ~without, **options)
-    other = TreeWalk(rest, walk.differences)
-    if any(not is_outweighed(change, other.changes) for fault in other.faults for change in fault.evidence):
-        return None
-    lost = describe_change(dropped[0])
-    if without is shift.pairs and gain is not None:
-        text = f"{describe_change(gain)}, while {lost}: {shift.describe()}"
-        return "no fault", f"No layer broke, a trade-off: {text}."
-    text = f"{lost}, but {shift.describe()}, and they explain the drop"
-    return "cannot tell", f"No layer is shown to have broken: {text}."
-
-
 def _doubt_edits(decided: VerdictSentence, edits: str | None, faults: Sequence[LayerFault]) -> VerdictSentence:
     """Return verdict and sentence; without a fault the data cannot tell where nothing confirms edited figures.
 
@@ -334,29 +281,6 @@ def _doubt_edits(decided: VerdictSentence, edits: str | None, faults: Sequence[L
     if faults:
         return decided[0], f"{decided[1]} {edits}."
     return "cannot tell", f"{decided[1] if decided[0] == 'cannot tell' else 'The data cannot tell:'} {edits}."
-
-
-def _explain_by_texts(
-    paired: PairedRuns,
-    walk: TreeWalk,
-    edits: str | None,
-    pair_mask: NDArray[np.bool_] | None,
-    options: Mapping[str, Any],
-) -> VerdictSentence | None:
-    """Return verdict and sentence where answers say less, or leave the question, only on other texts; None elsewhere.
-
-    Answers may follow sources that state less. Without gold a judge sees that chunks are less relevant, and hardly that
-    they lack what was asked for. Groundedness and citations are judged against the chunks, whatever these say.
-    """
-    lost = [change for fault in walk.faults for change in fault.evidence]
-    if not lost or walk.faults[0].branch[0] not in "47":
-        return None
-    begin = f"No layer is shown to have broken: {describe_change(lost[0])}, but"
-    if edits and is_lost_with_edits(paired, lost[0], pair_mask, options):
-        return "cannot tell", f"{begin} {edits}."
-    if (walk.has_gold and walk.retrieval_steady) or not is_lost_with_chunks(paired, lost[0], pair_mask, options):
-        return None
-    return "cannot tell", f"{begin} only where other chunks were retrieved. Look at retrieval first."
 
 
 def _without_faults(tree: Sequence[BranchDecision], explained: VerdictSentence | None) -> list[BranchDecision]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +24,7 @@ Mask = NDArray[np.bool_]
 
 MIN_PAIRED_SHARE = 0.5  # least share of the smaller run that must pair by id; otherwise queries are used
 QUERY_ENDS = " ?!.？！。"  # what ends a query is no other query
+LEAST_CHUNK_LENGTH = 250  # characters of a chunk that an answer hardly repeats in full
 NOT_RECORDED = -1  # the count of a list that a trace does not record
 
 
@@ -105,6 +106,19 @@ def fingerprint(value: object) -> int:
 def normalize_space(text: str) -> str:
     """Return a text with single spaces for all white space."""
     return " ".join(text.split())
+
+
+def holds_all_chunks(answer: str, chunks: Sequence[str]) -> bool:
+    """Return whether an answer holds the full text of all chunks, as one that repeats its prompt.
+
+    One short chunk may be the answer.
+    """
+    texts = {text for chunk in chunks if (text := normalize_space(chunk))}
+    size = sum(map(len, texts))
+    if len(answer) < size or (len(texts) < 2 and size < LEAST_CHUNK_LENGTH):
+        return False
+    plain = normalize_space(answer)
+    return all(text in plain for text in texts)
 
 
 def load_texts(run: Run, ids: Collection[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Trade-offs between metrics, and new refusals that were right."""
+"""Trade-offs between metrics, new refusals that were right, and shorter answers that hold the reference."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ragfault.analysis.comparison.records import MetricChange
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.records import Trace, Verdicts
 from ragfault.rules import RELEVANT_LEVELS
+from ragfault.text import normalize_answer
 
 COUNTERPARTS = {
     "groundedness": ("completeness",),
@@ -115,3 +116,19 @@ def is_outweighed(change: MetricChange, changes: Mapping[str, MetricChange]) -> 
     if gain is None or gain.difference is None or change.difference is None:
         return False
     return abs(gain.difference.mean) > abs(change.difference.mean)
+
+
+def find_exact_answers(paired: PairedRuns, mask: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+    """Return the pairs on which the candidate's answer is shorter and holds the reference in full.
+
+    Where facts tell what an answer must say, they decide.
+    """
+    exact = np.zeros(len(paired.pairing), dtype=bool)
+    inside = ~paired.pairing.same_answers if mask is None else ~paired.pairing.same_answers & mask
+    keyed = paired.contents[1].references[paired.paired_rows(1)] != 0
+    for place, old, new in paired.iterate_pairs(np.flatnonzero(inside & keyed)):
+        if not new.facts and len(new.answer or "") < len(old.answer or ""):
+            answer = f" {normalize_answer(new.answer or '')} "
+            forms = filter(None, map(normalize_answer, new.references))
+            exact[place] = any(f" {form} " in answer for form in forms)
+    return exact

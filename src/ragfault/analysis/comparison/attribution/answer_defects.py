@@ -1,4 +1,4 @@
-"""Defects that answers and lists show by themselves: repeated sentences, other units, missing endings, copied chunks.
+"""Defects that answers and lists show by themselves: repeated sentences or chunks, other units, lost endings, copies.
 
 Each is a paired binary metric, tested with the others. They are a fault of their branch's layer where the decision tree
 names none: the metrics of a judge may not see them.
@@ -7,6 +7,7 @@ names none: the metrics of a judge may not see them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.decision_tree import BRANCHES
 from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.pairing import holds_all_chunks
 from ragfault.analysis.comparison.pipeline_checks import is_shown_rise
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange
 from ragfault.analysis.comparison.stages.answer_evidence import repeats_itself, states_other_unit
@@ -46,6 +48,16 @@ def _is_cut(trace: Trace, other: Trace) -> bool:
     return bool(part) and len(part) < len(longer) and longer.startswith(part)
 
 
+def _is_unfinished(trace: Trace, other: Trace) -> bool:
+    """Return whether an answer ends with a word that ends no sentence, and the other run's does not.
+
+    >>> _is_unfinished(Trace(id="1", query="?", answer="A night costs the"), Trace(id="1", query="?", answer="£9."))
+    True
+    """
+    ends = [bool(OPEN_END.search((side.answer or "").rstrip())) for side in (trace, other)]
+    return ends == [True, False]
+
+
 def _holds_copies(trace: Trace, other: Trace) -> bool:
     """Return whether a text stands twice among as many chunks as both runs retrieved."""
     depth = min(len(trace.chunks or ()), len(other.chunks or ()))
@@ -54,7 +66,24 @@ def _holds_copies(trace: Trace, other: Trace) -> bool:
     return len(set(known)) < len(known)
 
 
+OPEN_END = re.compile(
+    r"(?:^|\s)(?:an?|the|and|or|of|to|with|from|for|by|at|in|into|as|than|because|which|who|whose|if|its|their|his|our"
+    r"|your|my|every|is|are|was|were|has|have|will|can|must|may)(?:…|\.\.\.)?$|[,(]$"
+)
+"""An article, a conjunction or another word that hardly ever ends an answer."""
 DEFECTS = (
+    AnswerDefect(
+        metric="echoed_chunks",
+        title="the answers repeat the text of all their chunks, as of the prompt",
+        branch="7",
+        shows=lambda trace, _: holds_all_chunks(trace.answer or "", [chunk.text for chunk in trace.chunks or ()]),
+    ),
+    AnswerDefect(
+        metric="unfinished_answer",
+        title="the answers end in the middle of a sentence",
+        branch="4",
+        shows=_is_unfinished,
+    ),
     AnswerDefect(
         metric="repeated_answer",
         title="the answers repeat their own sentences",

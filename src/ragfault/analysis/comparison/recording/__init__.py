@@ -5,12 +5,16 @@ Such pairs are mismatches like those of `comparability`: what rests on the field
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from ragfault.analysis.comparison.comparability import CITED_CLAIMS, LocatedMismatch
 from ragfault.analysis.comparison.pairing import RunContents, TracePairing
-from ragfault.analysis.comparison.recording.answers import find_answer_mismatches, read_answer_pairs
+from ragfault.analysis.comparison.recording.answer_pairs import AnswerPair, read_answer_pairs
+from ragfault.analysis.comparison.recording.answers import find_cut_answers, find_other_form, find_other_language
 from ragfault.analysis.comparison.recording.chunks import find_chunk_mismatches
+from ragfault.analysis.comparison.recording.notices import find_added_notices
 from ragfault.io.runs import Run
 
 
@@ -24,6 +28,15 @@ def find_recording_mismatches(
         replace(mismatch, left_out={**mismatch.left_out, CITED_CLAIMS: mismatch.left_out["answer"] & ~recorded})
         if "answer" in mismatch.left_out
         else mismatch
-        for mismatch in find_answer_mismatches(runs, pairs, len(pairing))
+        for mismatch in _find_answer_mismatches(runs, pairs, len(pairing))
     ]
     return (*in_answers, *find_chunk_mismatches(runs, contents, pairing, pairs))
+
+
+def _find_answer_mismatches(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
+    """Find the pairs whose answers one side clips, writes in another form or language, or puts a notice around."""
+    return [
+        *find_cut_answers(pairs, size),
+        *find_other_language(runs, pairs, size),
+        *(find_other_form(runs, pairs, size) or find_added_notices(runs, pairs, size)),
+    ]

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ragfault.analysis.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, MAX_TEXTS, LocatedMismatch
-from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, load_texts
-from ragfault.analysis.comparison.recording.answers import (
+from ragfault.analysis.comparison.pairing import NOT_RECORDED, Mask, RunContents, TracePairing, load_texts
+from ragfault.analysis.comparison.recording.answer_pairs import (
     CUT_SHARE,
     LEAST_PAIRS,
     LEAST_WORDS,
     MARKUP_SHARE,
-    MASK_PATTERN,
     PUNCTUATION_PATTERN,
     AnswerPair,
     cover_words,
-    find_masked,
     letters_of,
     mark_places,
 )
+from ragfault.analysis.comparison.recording.masks import MASK_PATTERN, find_masked
 from ragfault.io.runs import Run
 from ragfault.records import Trace
 from ragfault.rules import quote_matches
@@ -36,11 +37,13 @@ CITED_SHARE = 0.9  # of the pairs with citations
 UNCHANGED_SHARE = 0.5  # of the answers whose chunk is gone, so many are the same where the generator read it still
 REWRITTEN_SHARE = 0.02  # of the pairs; a model that is asked again words more answers anew
 LEAST_OTHER_FIRST = 15  # fewer pairs with another first chunk, or without, show nothing
+OTHER_PLACE_SHARE = 0.1  # of the shorter lists: without the first chunk, or of another length than most
 SAME_ANSWER_SHARE = 0.6  # of the answers where another chunk is first are the same
 SAME_ANSWER_LOSS = 0.1  # by so much at most their share is smaller than elsewhere
 MASKED_SHARE = 0.9  # of the chunk texts that differ under one id
 SORTED_SHARES = (0.98, 0.5)  # of the lists of the side in the order of ids, at least; of the other side, at most
 LEAST_SORTED = 3  # a list of two is in the order of its ids by chance
+ADDRESS_PATTERN = re.compile(r"[a-z][\w+.-]*://|www\.|/?[\w./-]+\.(?:html?|md|pdf|docx?|txt|php|aspx?)(?:[#?]|$)")
 LEAST_NAME = 3  # characters; a shorter name may stand within another by chance
 
 
@@ -58,13 +61,49 @@ def find_chunk_mismatches(
         *_find_altered_texts(runs, contents, pairing, pairs),
         *_find_other_cuts(pairs, size),
         *(
-            _find_other_chunks(pairs, size)
+            _find_cited_chunks(contents, pairing, [[record.uncited for record in side] for side in records])
+            or _find_other_chunks(pairs, size)
             or _find_ignored_chunks(pairs, size, answered)
             or _find_sorted_chunks(contents, pairing, pairs)
         ),
         *_find_other_names([[record.citations for record in side] for side in records]),
         *_find_damaged_characters([[record.damage for record in side] for side in records]),
     ]
+
+
+def _find_cited_chunks(
+    contents: tuple[RunContents, RunContents], pairing: TracePairing, uncited: Sequence[Sequence[int | None]]
+) -> list[LocatedMismatch]:
+    """Find the side that records of each list the chunks that are cited, and no other.
+
+    A list cut at a place or a score holds the first chunks of the other side's, whatever is cited. Here the first is
+    missing as well, or lists are as long as what is cited, which differs.
+    """
+    rows, size = (pairing.baseline.tolist(), pairing.candidate.tolist()), len(pairing)
+    lists = [
+        [[run.keys[at].text or run.keys[at].id for at in run.trace_keys[row]] for row in rows[side]]
+        for side, run in enumerate(contents)
+    ]
+    for side, name in ((1, "candidate"), (0, "baseline")):
+        mine, theirs = lists[side], lists[1 - side]
+        cited = [at for at in range(size) if mine[at] and theirs[at] and uncited[side][at] is not None]
+        fewer = [at for at in cited if len(mine[at]) < len(theirs[at])]
+        within = sum(uncited[side][at] == 0 and set(mine[at]) <= set(theirs[at]) for at in fewer)
+        if len(fewer) < max(LEAST_OTHER_FIRST, CUT_SHARE * size) or within < CITED_SHARE * len(fewer):
+            continue
+        if sum(uncited[side][at] == 0 for at in cited) < CITED_SHARE * len(cited):
+            continue
+        without_first = sum(theirs[at][0] not in mine[at] for at in fewer)
+        lengths = Counter(len(mine[at]) for at in cited)
+        if max(without_first, len(cited) - max(lengths.values())) < OTHER_PLACE_SHARE * len(fewer):
+            continue
+        factless = (contents[0].facts[pairing.baseline] == 0) | (contents[1].facts[pairing.candidate] == 0)
+        known = [run.chunk_counts[at] != NOT_RECORDED for run, at in zip(contents, rows, strict=True)]
+        mask = ~pairing.same_chunks & known[0] & known[1]
+        text = f"the {name} records the chunks that are cited alone, on {{share}} of pairs: nothing tells the others"
+        left_out = {"chunks": mask, CHUNK_TEXT: mask, ASPECTS: mask & factless}
+        return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out=left_out)]
+    return []
 
 
 def _find_other_cuts(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
@@ -241,6 +280,8 @@ class TraceRecord(NamedTuple):
     citations: str | None
     """Their kind, as `_find_citation_kind` returns it."""
     damage: DamagedTexts
+    uncited: int | None
+    """How many of its chunks no citation names; None without citations."""
 
 
 def _read_records(runs: tuple[Run, Run], pairing: TracePairing) -> list[list[TraceRecord]]:
@@ -249,7 +290,10 @@ def _read_records(runs: tuple[Run, Run], pairing: TracePairing) -> list[list[Tra
     sides = []
     for run, rows in zip(runs, (pairing.baseline, pairing.candidate), strict=True):
         traces = run.traces(fields=["chunks", "answer", "citations"])
-        records = [TraceRecord(_find_citation_kind(trace), _find_damage(trace, known)) for trace in traces]
+        records = [
+            TraceRecord(_find_citation_kind(trace), _find_damage(trace, known), _count_uncited(trace))
+            for trace in traces
+        ]
         sides.append([records[row] for row in rows.tolist()])
     return sides
 
@@ -264,8 +308,8 @@ def _find_other_names(named: Sequence[Sequence[str | None]]) -> list[LocatedMism
             unlike = [at for at in cited if named[side][at] != "id" and named[1 - side][at] == "id"]
             mask = mark_places(unlike, len(named[0]))
             text = (
-                f"citations of the {name} name chunks by number, document or a prefix to the id, not by id, on "
-                "{share} of pairs, and most of their quotes stand there"
+                f"citations of the {name} name chunks by number, document, address or a prefix to the id, not by id, "
+                "on {share} of pairs, and most of their quotes stand there"
             )
             return [LocatedMismatch(kind="fields", text=text, pairs=mask, left_out={"citations": mask})]
     return []
@@ -286,12 +330,20 @@ def _find_citation_kind(trace: Trace) -> str | None:
     for name in {citation.chunk for citation in trace.citations}:
         longer = [c.text for c in chunks if any(_is_name_within(part, name) for part in (c.id, c.document or ""))]
         meant.setdefault(name, []).extend(longer)
+        if not meant[name] and ADDRESS_PATTERN.match(name):
+            meant[name] = [chunk.text for chunk in chunks]
     all_match = all(
         meant[citation.chunk]
         and (citation.quote is None or any(quote_matches(citation.quote, text) for text in meant[citation.chunk]))
         for citation in trace.citations
     )
     return "other" if all_match else "unknown"
+
+
+def _count_uncited(trace: Trace) -> int | None:
+    """Return how many of the chunks of a trace no citation names; None without citations."""
+    cited = {citation.chunk for citation in trace.citations or ()}
+    return sum(chunk.id not in cited for chunk in trace.chunks or ()) if cited else None
 
 
 def _is_name_within(name: str, longer: str) -> bool:

@@ -1,0 +1,187 @@
+"""Pairs of answers that differ, with the words that they say without markup."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote_plus
+
+import numpy as np
+
+from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, normalize_space
+from ragfault.io.runs import Run
+from ragfault.records import Chunk, Trace
+from ragfault.text import split_content_words
+from ragfault.text.normalization import fold_case
+
+LEAST_PAIRS = 5  # fewer pairs show no habit of a logger
+MARKUP_SHARE = 0.1  # of the pairs; answers of a model that is asked twice seldom differ in markup alone
+CUT_SHARE = 0.02  # of the pairs
+LEAST_WORDS = 5  # a shorter answer may be known by heart
+TAG_PATTERN = re.compile(r"</?[a-zA-Z][^<>]{0,80}>")
+REASONING_PATTERN = re.compile(
+    r"<(think|thinking|reasoning)>(?:(?!<\1>).)*?</\1>|\A\s*Thought:.*?^Final Answer:|<\|\w+\|>",
+    re.DOTALL | re.MULTILINE,
+)
+"""Reasoning before an answer, as models and agents write it, and the special tokens of a model."""
+FENCE_PATTERN = re.compile(r"\A\s*```\w*\n(.*)\n```\s*\Z", re.DOTALL)
+MARK_PATTERN = re.compile(
+    r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|^\|\s*\d{1,3}\s*(?=\|)|[*_`]{1,3}|\|(?:\s*:?-{3,}:?\s*\|)*"
+)
+QUOTE_MARKS = "\"'“”‘’«»"
+CURRENCY_NAMES = str.maketrans({"£": "gbp", "€": "eur", "$": "usd", "¥": "jpy"})
+SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
+SOURCE_MARK = re.compile(r"^\s*(?:[-*•]\s+)?(?:[^\W\d_]+:\s+)?(?:[\[(]?\d{1,3}[\]).:]\s*)?")
+SOURCE_HEADING = re.compile(r"^\W*[^\W\d_]+(?: [^\W\d_]+)?\W*:?\W*$")
+ESCAPE_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}")
+PUNCTUATION_PATTERN = re.compile(r"[.,;:!?]")
+
+
+class AnswerPair(NamedTuple):
+    """The answers of a pair that differ in the record or rest on other chunks."""
+
+    place: int
+    """Of the pair in the pairing."""
+    answers: tuple[str, str]
+    chunks: tuple[tuple[str, ...], tuple[str, ...]]
+    words: tuple[str, str]
+    """Of the answers without markup and the list of their sources."""
+    wrapped: tuple[bool, bool]
+    """Whether the answers hold tags, are JSON objects or URL-encoded, or end with a list of sources."""
+
+    @property
+    def is_same(self) -> bool:
+        """Return whether the answers say the same words; punctuation counts unless one side has none at all."""
+        if self.words[0] == self.words[1]:
+            return True
+        return self.unpunctuated[0] != self.unpunctuated[1] and letters_of(self.words[0]) == letters_of(self.words[1])
+
+    @property
+    def unpunctuated(self) -> tuple[bool, bool]:
+        """Return of which sides the answer holds no punctuation."""
+        old, new = (not PUNCTUATION_PATTERN.search(answer) for answer in self.answers)
+        return old, new
+
+
+def letters_of(text: str) -> str:
+    """Return the letters and digits of a text."""
+    return "".join(filter(str.isalnum, text))
+
+
+def read_answer_pairs(
+    runs: tuple[Run, Run], contents: tuple[RunContents, RunContents], pairing: TracePairing
+) -> list[AnswerPair]:
+    """Read the answers and chunk texts of the pairs that differ and are answered on both sides."""
+    old, new = contents
+    left, right = pairing.baseline, pairing.candidate
+    differ = ~(pairing.same_answers & pairing.same_chunks) & ~old.blank[left] & ~new.blank[right]
+    places = np.flatnonzero(differ)
+    sides = []
+    for run, rows in ((runs[0], left[places].tolist()), (runs[1], right[places].tolist())):
+        chosen, traces = set(rows), run.traces(fields=["chunks", "answer"])
+        texts = {row: _read_answer(trace) for row, trace in enumerate(traces) if row in chosen}
+        sides.append([texts[row] for row in rows])
+    return [
+        AnswerPair(place, *zip(before, after, strict=True))
+        for place, before, after in zip(places.tolist(), *sides, strict=True)
+    ]
+
+
+def _read_answer(trace: Trace) -> tuple[str, tuple[str, ...], str, bool]:
+    """Return the answer of a trace, its chunk texts, the words of the answer, and whether markup surrounds them."""
+    answer, chunks = trace.answer or "", trace.chunks or ()
+    plain = _strip_sources(answer, chunks)
+    return answer, tuple(chunk.text for chunk in chunks), strip_markup(plain), is_wrapped(answer) or plain != answer
+
+
+def mark_places(places: Sequence[int], size: int) -> Mask:
+    """Return the mask of some pairs."""
+    mask: Mask = np.zeros(size, dtype=bool)
+    mask[list(places)] = True
+    return mask
+
+
+def cover_words(words: frozenset[str], texts: Sequence[str]) -> float:
+    """Return the share of the words that the text with the most of them holds."""
+    return max((len(words & _collect_words(text)) / len(words) for text in texts), default=0.0)
+
+
+@lru_cache(maxsize=1 << 11)
+def _collect_words(text: str) -> frozenset[str]:
+    """Return the content words of a text; those of recent ones are cached, since chunks are retrieved many times."""
+    return frozenset(split_content_words(text))
+
+
+def is_url_encoded(answer: str) -> bool:
+    """Return whether an answer is one string of escapes.
+
+    >>> is_url_encoded("Open%20until%20nine"), is_url_encoded("A discount of 20%")
+    (True, False)
+    """
+    text = answer.strip()
+    return bool(text) and not re.search(r"\s", text) and (bool(ESCAPE_PATTERN.search(text)) or text.count("+") > 1)
+
+
+def is_wrapped(answer: str) -> bool:
+    """Return whether an answer holds tags or reasoning, is a JSON object, in a fence or not, or is URL-encoded."""
+    return (
+        TAG_PATTERN.search(answer) is not None
+        or REASONING_PATTERN.search(answer) is not None
+        or FENCE_PATTERN.sub(r"\1", answer).lstrip().startswith("{")
+        or is_url_encoded(answer)
+    )
+
+
+def _strip_sources(answer: str, chunks: Sequence[Chunk]) -> str:
+    """Return an answer without the list of the ids or documents of its chunks at its end, and the heading of the list.
+
+    >>> _strip_sources("Ten.\\n\\nSources:\\n[1] a.md", [Chunk(id="a#1", text="Ten.", document="a.md")])
+    'Ten.'
+    """
+    names = {name for chunk in chunks for name in (chunk.id, chunk.document) if name}
+    lines = answer.rstrip().split("\n")
+    end = len(lines)
+    while end and (not lines[end - 1].strip() or _lists_names(lines[end - 1], names)):
+        end -= 1
+    if not any(_lists_names(line, names) for line in lines[end:]):
+        return answer
+    if end and SOURCE_HEADING.match(lines[end - 1]):
+        end -= 1
+    return "\n".join(lines[:end]).rstrip()
+
+
+def _lists_names(line: str, names: Collection[str]) -> bool:
+    """Return whether a line holds nothing but names."""
+    parts = [part.strip(" []()*`") for part in re.split(r"[,;]", SOURCE_MARK.sub("", line))]
+    return any(parts) and all(part in names for part in parts if part)
+
+
+def strip_markup(text: str) -> str:
+    """Return the words of an answer without markup, case, accents, quotation marks around it and a final full stop.
+
+    Separators in numbers are alike, and symbols of currencies are codes.
+
+    >>> strip_markup("<p>1. It&#39;s <b>ten</b>.<br></p>") == strip_markup("- IT'S **ten**")
+    True
+    """
+    plain = unquote_plus(text) if is_url_encoded(text) else _unwrap_json(text)
+    plain = TAG_PATTERN.sub("\n", REASONING_PATTERN.sub("", plain))
+    plain = MARK_PATTERN.sub(" ", html.unescape(plain).strip())
+    words = "".join(fold_case(normalize_space(plain)).split()).translate(CURRENCY_NAMES)
+    return SEPARATOR.sub(".", words.strip(QUOTE_MARKS)).rstrip(".")
+
+
+def _unwrap_json(text: str) -> str:
+    """Return the longest text of a JSON object, which may stand between code fences, else the text as it is."""
+    plain = FENCE_PATTERN.sub(r"\1", text)
+    if not plain.lstrip().startswith("{"):
+        return text
+    try:
+        values = json.loads(plain).values()
+    except ValueError:
+        return text
+    return max((value for value in values if isinstance(value, str)), key=len, default=text)
