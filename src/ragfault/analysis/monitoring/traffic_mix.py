@@ -1,0 +1,68 @@
+"""The mix of traffic: drops of a mean that come with other shares of its cohorts, while no cohort got worse."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+
+from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey
+from ragfault.text.number_format import format_percent
+
+SYSTEM_FIELDS = frozenset(("release", "model", "prompt_version", "position", "chunks"))
+"""Fields that tell versions of the system or places of chunks; other shares of these are no other traffic."""
+LEAST_COVERAGE = 0.9  # of the values of each window, in cohorts that both have
+SHOWN_ERRORS = 2.5  # a cohort that dropped by more standard errors got worse itself
+MAX_REST, MAX_BOUND = 0.25, 0.5  # share of the drop that is left at equal shares of the cohorts, and its bound
+
+Window = tuple[int, int]
+
+
+def describe_mix_shift(
+    series_by_key: Mapping[SeriesKey, MetricSeries], metric: str, route: str | None, before: Window, after: Window
+) -> str | None:
+    """Describe the field whose other shares explain a drop between two windows; None where there is none.
+
+    At the shares of before, at most a quarter of the drop is left, more than half of it is excluded, and no cohort is
+    shown to have got worse by more than a quarter of it.
+    """
+    cohorts: defaultdict[str, dict[str, tuple[MetricSeries, MetricSeries]]] = defaultdict(dict)
+    for (name, where, cohort), series in series_by_key.items():
+        field, _, value = (cohort or "").partition("=")
+        if (name, where) == (metric, route) and field and field not in SYSTEM_FIELDS:
+            cohorts[field][value] = series.between(*before), series.between(*after)
+    total = series_by_key[metric, route, None]
+    windows = total.between(*before), total.between(*after)
+    for field, parts in sorted(cohorts.items()):
+        text = _describe_field(field, parts, windows)
+        if text is not None:
+            return text
+    return None
+
+
+def _describe_field(
+    field: str, cohorts: Mapping[str, tuple[MetricSeries, MetricSeries]], windows: tuple[MetricSeries, MetricSeries]
+) -> str | None:
+    both = {value: parts for value, parts in cohorts.items() if min(part.value_count for part in parts) > 1}
+    counts = [sum(parts[side].value_count for parts in both.values()) for side in (0, 1)]
+    means = [window.mean for window in windows]
+    if means[0] is None or means[1] is None:
+        return None
+    if any(n < LEAST_COVERAGE * part.value_count for n, part in zip(counts, windows, strict=True)):
+        return None
+    drop, rest, error = means[1] - means[0], 0.0, 0.0
+    shares = {}
+    for value, (old, new) in both.items():
+        weight, moved = old.value_count / counts[0], (new.mean or 0.0) - (old.mean or 0.0)
+        variance = old.variance / old.value_count + new.variance / new.value_count
+        if moved * drop > 0 and abs(moved) > max(MAX_REST * abs(drop), SHOWN_ERRORS * math.sqrt(variance)):
+            return None
+        rest, error = rest + weight * moved, error + weight**2 * variance
+        shares[value] = weight, new.value_count / counts[1]
+    if abs(rest) > MAX_REST * abs(drop) or abs(rest) + 2 * math.sqrt(error) > MAX_BOUND * abs(drop):
+        return None
+    value, (old_share, new_share) = max(shares.items(), key=lambda item: abs(item[1][1] - item[1][0]))
+    return (
+        f"the share of {field}={value} moved from {format_percent(old_share)} to {format_percent(new_share)}, and at "
+        f"equal shares the mean moved by {rest:+.3f}: other traffic, unless {field} tells versions of the system"
+    )
