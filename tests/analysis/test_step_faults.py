@@ -75,3 +75,21 @@ def test_runs_without_steps_have_no_metric_of_steps(tmp_path: Path):
     traces = [replace(trace, steps=None) for trace in SimulatedAgent(0).answer_all()]
     runs = [score(traces, tmp_path / name) for name in ("a", "b")]
     assert not any(is_step_metric(change.metric) for change in bisect(*runs).comparison.changes)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        lambda steps: (*steps, *(replace(step, id=f"{step.id}-again") for step in steps)),
+        lambda steps: steps[::-1],
+        lambda steps: tuple(replace(step, output=None, chunks=None) for step in steps),
+        lambda steps: steps[-3:],
+    ],
+    ids=["twice", "backwards", "without outputs", "the last ones"],
+)
+def test_steps_that_are_logged_otherwise_are_no_faults_of_steps(record: Callable, baseline: Run, tmp_path: Path):
+    """Steps that are logged again, in another order, or in part, did not break for it."""
+    traces = [replace(trace, steps=record(trace.steps)) for trace in SimulatedAgent(1).answer_all()]
+    bisection = bisect(baseline, score(traces, tmp_path / "new"))
+    assert not bisection.faults
+    assert "first faulty step" not in bisection.sentence.casefold()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
@@ -46,8 +47,29 @@ def list_operation_faults(trace: Trace) -> tuple[OperationFault, ...]:
     >>> [(fault.step, fault.fault) for fault in list_operation_faults(Trace(id="1", query="?", steps=tuple(steps)))]
     [('dog', 'nothing_new')]
     """
-    steps = (trace.steps or ())[:MAX_STEPS]
+    steps = drop_copies(trace.steps or ())[:MAX_STEPS]
     return (*_list_failures(steps), *_list_repetitions(steps), *_list_unfounded(trace, steps))
+
+
+def drop_copies(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return steps without those that were logged again.
+
+    A step that is called again has another start. Without starts, a log that holds every step equally often, more than
+    once, wrote each again.
+
+    >>> steps = Step(id="1", kind="retrieve", start=0.0), Step(id="2", kind="generate", start=9.0)
+    >>> [step.id for step in drop_copies((*steps, *steps))]
+    ['1', '2']
+    """
+    first: dict[object, Step] = {}
+    counts: Counter[object] = Counter()
+    for step in steps:
+        key = (step.kind, step.name, step.input, step.output, step.chunks, step.start, step.error)
+        first.setdefault(key, step)
+        counts[key] += 1
+    is_timed = all(step.start is not None for step in steps)
+    is_logged_again = is_timed or (len(counts) > 1 and len(set(counts.values())) == 1)
+    return tuple(first.values()) if is_logged_again else steps
 
 
 def find_caller(steps: tuple[Step, ...], place: int) -> Step:

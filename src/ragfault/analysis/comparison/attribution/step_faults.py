@@ -8,6 +8,7 @@ layer is traced to the kind of step at which the traces of a pair first differ, 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from ragfault.analysis.comparison.pipeline_checks import is_shown_rise
 from ragfault.analysis.comparison.records import BranchDecision, Comparison, FaultLayer, LayerFault, MetricChange
 from ragfault.analysis.steps.differences import SAME_CHUNKS, find_first_difference, list_kinds_in_order
 from ragfault.analysis.steps.localization import localize_faulty_steps
-from ragfault.analysis.steps.operations import list_operation_faults
+from ragfault.analysis.steps.operations import drop_copies, list_operation_faults
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Step, StepKind, Trace
 from ragfault.stats import paired_difference
@@ -34,6 +35,7 @@ LEAST_MOVED = 6
 """Pairs that must differ: with fewer no test could show a change, whatever their signs."""
 MAX_LOCALIZED = 500
 """Pairs in which the first faulty step is located, evenly spaced."""
+USUAL_SHARE = 0.9  # of the traces that take a kind of step, or record a part of one
 LEAST_PAIRS, CONFINED_SHARE = 8, 0.35
 """Pairs that must first differ at a kind of step to name it; share of their mean drop that later ones may have."""
 
@@ -96,16 +98,46 @@ def _read_sides(paired: PairedRuns, places: Sequence[int]) -> list[list[Trace]]:
     for side in (0, 1):
         rows = paired.paired_rows(side)[list(places)].tolist()
         chosen = set(rows)
-        traces = {row: trace for row, trace in enumerate(paired.runs[side].traces()) if row in chosen}
+        traces = {
+            row: replace(trace, steps=_order_steps(trace.steps or ()))
+            for row, trace in enumerate(paired.runs[side].traces())
+            if row in chosen
+        }
         sides.append([traces[row] for row in rows])
     return sides
+
+
+def _order_steps(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return steps by their starts where all are known, in whatever order they were logged, without copies."""
+    known = drop_copies(steps)
+    if any(step.start is None for step in known):
+        return known
+    return tuple(sorted(known, key=lambda step: step.start or 0.0))
+
+
+def _record_alike(sides: Sequence[Sequence[Trace]]) -> bool:
+    """Return whether both runs record the same parts of steps, and the kinds that nearly every trace of one takes."""
+    for field in ("kind", "input", "output", "chunks"):
+        shares: list[dict[object, float]] = []
+        for traces in sides:
+            parts = [
+                {step.kind if field == "kind" else getattr(step, field) is not None for step in trace.steps or ()}
+                for trace in traces
+            ]
+            counts = Counter(part for trace_parts in parts for part in trace_parts)
+            shares.append({part: count / max(1, len(traces)) for part, count in counts.items() if part is not False})
+        for old, new in (shares, shares[::-1]):
+            if any(share >= USUAL_SHARE and not new.get(part) for part, share in old.items()):
+                return False
+    return True
 
 
 def _measure_steps(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
     """Measure every pair; a kind of step that one run never takes is a change of the agent and is not tested.
 
     A step that did the same in both runs did not become faulty between them, and is not counted as the first faulty one
-    on either side: what comes after it makes it more or less suspect.
+    on either side: what comes after it makes it more or less suspect. Where one run records other parts of steps, or
+    lacks a kind that the other always takes, the first faulty one is not looked for.
     """
     places = np.flatnonzero(_find_recorded(paired)).tolist()
     sides = _read_sides(paired, places)
@@ -120,16 +152,16 @@ def _measure_steps(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
             values[name] = (blank.copy(), blank.copy())
         values[name][side][place] = value
 
-    located = [places[at] for at in sorted(spaced)]
+    located, alike = [places[at] for at in sorted(spaced)], _record_alike(sides)
     for side, traces in enumerate(sides):
         for place, trace in zip(places, traces, strict=True):
             put(COUNT_METRIC, side, place, len(trace.steps or ()), places)
             for fault in list_operation_faults(trace):
                 if fault.kind in taken[0] & taken[1]:
                     put(f"{PREFIX}{fault.kind or 'other'} {fault.fault}", side, place, 1.0, places)
-        chosen = [traces[at] for at in sorted(spaced)]
+        chosen = [traces[at] for at in sorted(spaced)] if alike else []
         others = [sides[1 - side][at] for at in sorted(spaced)]
-        pairs = {trace.id: (place, trace, other) for place, trace, other in zip(located, chosen, others, strict=True)}
+        pairs = {trace.id: (place, trace, other) for place, trace, other in zip(located, chosen, others, strict=False)}
         for finding in localize_faulty_steps(chosen).traces:
             place, trace, other = pairs[finding.trace]
             best = finding.best
