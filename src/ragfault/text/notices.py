@@ -26,8 +26,7 @@ DATE_PATTERN = re.compile(
 )
 ASIDE_PATTERN = re.compile(
     r"\b(?:answer|response|reply|assistant|chatbot|bot|AI|language model|generated|automatic(?:ally)?|automated"
-    r"|confidence|updated|disclaimer|advice|regards|sincerely|hope (?:this|that|it) helps|let me know"
-    r"|(?:any|further) questions)\b",
+    r"|confidence|updated|disclaimer|advice|regards|sincerely)\b",
     re.IGNORECASE,
 )
 """Words about an answer or who gives it, and not about its subject."""
