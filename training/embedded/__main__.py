@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 from training.embedded import boosting, network
-from training.embedded.combining import measure_shapes
 from training.embedded.examples import FOLDS, answers
 from training.embedded.fitting import (
     BASE_RATES,
@@ -65,7 +64,6 @@ def keep(path: Path, data: Data, parts: Array, small: Array) -> None:
     np.savez_compressed(
         path, ids=np.array([f"{answer.set} {answer.id}" for answer in content]), start=data.start, parts=parts,
         small=small, keyed=keyed, odds=odds, answers=score_answers(data, odds),
-        shapes=measure_shapes(data.features, data.start),
         kinds=np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in content]),
         folds=np.array([answer.fold for answer in content]), bad=np.array([answer.bad for answer in content]),
     )  # fmt: skip
