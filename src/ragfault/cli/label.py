@@ -153,9 +153,6 @@ def ask(traces: tuple[str, ...], out: str, by: str | None, show_judge: bool, **o
     _finish_session(session, left)
 
 
-# --- items -----------------------------------------------------------------------------------------
-
-
 def _collect_items(traces: tuple[str, ...], only: str | None, **options: Any) -> Iterator[AnnotationItem]:
     """Collect the items of the traces, in the order in which they are asked."""
     from ragfault.evaluation.agreement.annotation import ITEM_KINDS, list_items
@@ -215,9 +212,6 @@ def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:
     elif options["order"] == "random":
         ids = shuffle_ids(ids, options["seed"])
     return ids[: options["limit"]]
-
-
-# --- session ---------------------------------------------------------------------------------------
 
 
 def _run_session(session: AnnotationSession, read: Callable[[], str | None], judge: bool) -> bool:

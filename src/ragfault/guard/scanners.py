@@ -42,8 +42,6 @@ MAX_REMEMBERED = 4_096
 MAX_REMEMBERED_LENGTH = 4_000
 """Characters of the longest of them."""
 
-# --- injections --------------------------------------------------------------------------------------------
-
 
 class InjectionScanner:
     """Scanner for orders to a model in passages: the patterns of the judge's check, then a classifier of sentences.
@@ -132,9 +130,6 @@ def _make_toxicity(threshold: float | None = None) -> Scanner:
     return lambda text: _classify("toxicity", (text,), threshold, as_one=True)[0]
 
 
-# --- data that should not leave ------------------------------------------------------------------------------
-
-
 def _make_secrets() -> Scanner:
     return lambda text: [Finding(finding.start, finding.end, "key") for finding in detect_sensitive(text, ("key",))]
 
@@ -148,8 +143,6 @@ def _make_personal_data(kinds: Sequence[str] | None = None) -> Scanner:
             raise UnknownName("kind of personal data", kind, PERSONAL_KINDS)
     return lambda text: detect_personal_data(text, chosen)
 
-
-# --- shape -----------------------------------------------------------------------------------------------------
 
 CODE = re.compile(
     r"```|^\s*(?:def \w+\(|class \w+[:(]|import \w|from [\w.]+ import |#include\b|public (?:static|class)\b|"
@@ -215,9 +208,6 @@ def _suspect_link(link: str, allowed: Sequence[str]) -> str | None:
     if host in SHORTENERS:
         return "link shortener"
     return "long value in the query" if LONG_VALUE.search(link) else None
-
-
-# --- restriction -------------------------------------------------------------------------------------------------
 
 
 def _make_pattern(patterns: Sequence[str] = (), required: bool = False) -> Scanner:

@@ -241,9 +241,6 @@ def lack_text(chunks: Sequence[Passage]) -> bool:
     return bool(chunks) and not any(chunk.text.strip() for chunk in chunks)
 
 
-# --- from query and chunks -------------------------------------------------------------------------
-
-
 def _judge_chunks(
     query: str, chunks: Sequence[Passage], session: ScorerSession, levels: RelevanceLevels
 ) -> tuple[ChunkVerdict, ...]:
@@ -280,9 +277,6 @@ def split_statements(reference: str) -> list[str]:
     """Return the sentences of a reference with content."""
     spans = (reference[start:end] for start, end in split_sentences(reference))
     return [span for span in spans if split_content_words(span)]
-
-
-# --- from the answer -------------------------------------------------------------------------------
 
 
 def make_topic_check(query: str, chunks: Sequence[Passage], session: ScorerSession) -> Callable[[str], bool]:

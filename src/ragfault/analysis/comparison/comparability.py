@@ -188,9 +188,6 @@ def rests_on_verdicts(metric: str) -> bool:
     return definition is None or bool(definition.verdicts)
 
 
-# --- fields that one side does not record ------------------------------------------------------------
-
-
 def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairing) -> list[LocatedMismatch]:
     left, right = pairing.baseline, pairing.candidate
     fine = ~(old.errors[left] | new.errors[right])
@@ -244,9 +241,6 @@ def _compare_recording(
     return mismatch_items
 
 
-# --- labels -------------------------------------------------------------------------------------------
-
-
 def _find_edited_labels(
     old: RunContents, new: RunContents, pairing: TracePairing, renamed: RenamedIds | None, lacking: set[str]
 ) -> list[LocatedMismatch]:
@@ -264,9 +258,6 @@ def _find_edited_labels(
         return []
     text = f"labels ({', '.join(masks)}) differ on {{share}} of pairs"
     return [LocatedMismatch(kind="labels", text=text, pairs=np.logical_or.reduce([*masks.values()]), left_out=masks)]
-
-
-# --- clipped texts ------------------------------------------------------------------------------------
 
 
 def _find_clipped_texts(
@@ -315,8 +306,6 @@ def _are_beginnings(runs: tuple[Run, Run], sizes: Sequence[Mapping[str, object]]
         and (not within or float(np.mean(within)) < CONTAINED_SHARE)
     )
 
-
-# --- in words -----------------------------------------------------------------------------------------
 
 SPOILED_DIFFERENCES = {CHUNK_TEXT: ("texts", "length"), "citations": ("citations",)}
 """Field → the differences between the runs that a mismatch of it makes up."""

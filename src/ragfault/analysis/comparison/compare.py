@@ -209,9 +209,6 @@ def _check_margin(measure: MetricInfo, margin: float) -> float:
     return margin
 
 
-# --- scores ----------------------------------------------------------------------------------------
-
-
 class MetricSample(Struct, frozen=True, eq=False, kw_only=True):
     """Scores of one metric on the compared pairs."""
 
@@ -248,9 +245,6 @@ def ignores_answer(definition: MetricDefinition) -> bool:
     return ANSWER_FREE_FIELDS.issuperset(definition.fields) and set(ANSWER_FREE_VERDICTS).issuperset(
         definition.verdicts
     )
-
-
-# --- paired tests ----------------------------------------------------------------------------------
 
 
 class MetricTest(Struct, frozen=True, kw_only=True):
@@ -307,9 +301,6 @@ def _correct_by_labels(
     ]
     groups = None if clusters is None else clusters[sample.defined]
     return correct_difference(sides[0], sides[1], groups, sample.measure)
-
-
-# --- table -----------------------------------------------------------------------------------------
 
 
 def _describe_change(

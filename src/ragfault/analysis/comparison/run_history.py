@@ -237,9 +237,6 @@ def _shorten(result: Bisection, baseline: str, candidate: str) -> RunStep:
     )
 
 
-# --- the level of each metric ----------------------------------------------------------------------
-
-
 def _follow_metrics(
     runs: Sequence[Run],
     rows: Sequence[NDArray[np.int64]],
@@ -348,9 +345,6 @@ def _common_rows(runs: Sequence[Run]) -> list[NDArray[np.int64]]:
             ordered = [text for text in places[0] if text in common]
             return [np.array([keys[text] for text in ordered], dtype=np.int64) for keys in places]
     raise RunError(f"no trace is in all of {', '.join(str(run.path) for run in runs)}, by id or by query.")
-
-
-# --- breaks ----------------------------------------------------------------------------------------
 
 
 def _find_breaks(

@@ -108,9 +108,6 @@ def _is_agent_log(messages: list[AgentMessage], is_named: bool) -> bool:
     return any(message.role == "assistant" for message in messages) and (tools or len(agents) > 1)
 
 
-# --- one message ---------------------------------------------------------------------------------------
-
-
 def _read_message(item: dict[str, Any]) -> AgentMessage:
     name = str(item["step"])
     inner = item.get("kwargs", item.get("data"))
@@ -204,9 +201,6 @@ def _format_arguments(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return "\n".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-# --- the log -------------------------------------------------------------------------------------------
 
 
 def _build_log(messages: list[AgentMessage], columns: tuple[str, ...]) -> AgentLog:

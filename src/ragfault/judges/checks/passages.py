@@ -75,8 +75,6 @@ def _build_sentence(start: int, end: int, text: str, polarity: Polarity = "", ke
     )  # fmt: skip
 
 
-# --- prose and tables ------------------------------------------------------------------------------
-
 FLAG_FIELD = re.compile(r"[-*•]?\s*([\w /&'-]{2,40}):\s*(yes|no|true|false|none|null|n/a)\.?", re.IGNORECASE)
 TABLE_RULE = re.compile(r"[|\s:+=-]+")
 FLAG_POLARITY: dict[str, Polarity] = {"yes": "yes", "true": "yes", "no": "no", "false": "no"}
@@ -108,9 +106,6 @@ def _build_flag(start: int, end: int, key: str, polarity: Polarity, path: str = 
     if polarity == "absent":
         return _build_sentence(start, end, "", polarity, key)._replace(text=f"{path} {key}: unknown".lstrip())
     return _build_sentence(start, end, f"{path} {key}: {polarity}", polarity, key)
-
-
-# --- records ---------------------------------------------------------------------------------------
 
 
 def _parse_record(text: str) -> dict[object, object] | None:
@@ -185,8 +180,6 @@ def split_key(name: str) -> str:
     """
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("_", " ")).replace("Wi Fi", "WiFi")
 
-
-# --- spellings -------------------------------------------------------------------------------------
 
 CLOCK_TIME = re.compile(
     r"(\d(?<!\w\d)\d?)(?:(?::(\d{1,2}))?(?::\d\d)?\s?([ap])\.?m\b\.?|:(\d{1,2})(?![\d:]))", re.IGNORECASE

@@ -232,9 +232,6 @@ def _are_rivals(kind: IdentifierKind, expected: Mention, actual: Mention) -> boo
     )
 
 
-# --- other notations -------------------------------------------------------------------------------
-
-
 def _occurs_plainly(kind: IdentifierKind, mention: Mention, text: str, raw_text: str) -> bool:
     """Return whether an identifier occurs in a text without the notation that its pattern requires."""
     if kind.form in {"quantity", "money"}:

@@ -145,8 +145,6 @@ def _split_list(more: str) -> list[str]:
     return [part.strip() for part in LIST_SEPARATOR.split(more) if part.strip()]
 
 
-# --- forms -----------------------------------------------------------------------------------------
-
 NormalForms = list[tuple[str, tuple[NormalForm, ...]]]
 
 

@@ -58,9 +58,6 @@ def list_failures(*results: VoteResult) -> dict[str, str]:
     return {part: "; ".join(reasons) for part, reasons in reasons_by_part.items()}
 
 
-# --- retrieval verdicts ---------------------------------------------------------------------------
-
-
 def build_retrieval_verdicts(inputs: PromptInputs, result: VoteResult, profile: DomainProfile) -> dict[str, Any]:
     """Build the verdicts on the retrieval. Without chunks no model is needed."""
     if inputs.chunks is None:
@@ -116,9 +113,6 @@ def _recall_verdicts(inputs: PromptInputs, result: VoteResult, index: int) -> tu
                 RecallVerdict(statement=statement.text, covered=item.covered, evidence=evidence if item.covered else ())
             )
     return tuple(verdicts)
-
-
-# --- generation verdicts ---------------------------------------------------------------------------
 
 
 def build_generation_verdicts(
@@ -292,9 +286,6 @@ def _set_grounded(answer: AnswerVerdict, claims: tuple[ClaimVerdict, ...], count
     if len(claims) < count:
         return answer
     return replace(answer, grounded=min((claim.p for claim in claims if claim.p is not None), default=1.0))
-
-
-# --- evidence --------------------------------------------------------------------------------------
 
 
 def _locate_evidence(inputs: PromptInputs, chunk_name: str, quote: str) -> tuple[Evidence, ...] | None:

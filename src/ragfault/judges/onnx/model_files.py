@@ -125,9 +125,6 @@ def _parse_settings(text: str) -> dict[str, str]:
     return settings
 
 
-# --- files -----------------------------------------------------------------------------------------
-
-
 def locate_files(location: str) -> tuple[Path, Path]:
     """Return the graph, and the folder of its configuration."""
     if not location:
@@ -214,9 +211,6 @@ def _digest_files(*files: Path) -> str:
                 with part.open("rb") as stream:
                     digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:8]
-
-
-# --- labels ----------------------------------------------------------------------------------------
 
 
 def _has_architecture(config: dict[str, Any], word: str) -> bool:

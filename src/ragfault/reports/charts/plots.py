@@ -141,9 +141,6 @@ def _pad_range(values: Sequence[float]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-# --- agreement of a judge ------------------------------------------------------------------------
-
-
 def draw_distribution(curves: AgreementCurves, names: tuple[str, str], score: str) -> Markup:
     """Draw two histograms of a score back to back: positives up, negatives down."""
     most = max([1, *(count for score_bin in curves.scores for count in (score_bin.positive, score_bin.negative))])
@@ -219,9 +216,6 @@ def _draw_unit_curve(
     )
 
 
-# --- tuning ----------------------------------------------------------------------------------------
-
-
 def draw_cost_frontier(result: TuningResult, cost: str) -> Markup:
     """Draw the frontier of a tuning: its metric over a cost of `COST_LABELS`."""
     return _draw_frontier(result.frontier, (cost, COST_LABELS[cost]), ("value", result.metric))
@@ -258,9 +252,6 @@ def _draw_frontier(points: Sequence[FrontierPoint], across: tuple[str, str], up:
         draw_vertical_axis(area, choose_ticks(*area.up), up[1]),
         marks,
     )
-
-
-# --- metrics over time -----------------------------------------------------------------------------
 
 
 def draw_rolling_mean(monitor: MonitorReport, line: RollingLine, name: str) -> Markup | None:

@@ -170,9 +170,6 @@ def _clean_with_spaces(text: str) -> str:
     return f"{' ' * text[0].isspace()}{inner}{' ' * text[-1].isspace()}"
 
 
-# --- agreement of annotators ----------------------------------------------------------------------
-
-
 def render_raters_terminal(
     raters: Sequence[AnnotatorAgreement], *, width: int | None = None, color: bool = False
 ) -> str:

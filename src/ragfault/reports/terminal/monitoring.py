@@ -37,9 +37,6 @@ ALERTS_SHOWN = 12
 ALERT_STYLES = {"firing": "red", "reminder": "yellow", "resolved": "green"}
 
 
-# --- plain text ----------------------------------------------------------------------------------------
-
-
 def format_metric_route(metric: str, route: str | None) -> str:
     """Format a metric and its route."""
     return clip_text(metric, 80) + (f" at {clip_text(route, 40)}" if route else "")
@@ -197,9 +194,6 @@ def draw_sparkline(means: Sequence[float | None], cells: int = SPARKLINE_CELLS) 
         share = (sum(part) / len(part) - low) / (high - low) if part else 0.0
         levels.append(SPARK_LEVELS[min(7, max(0, int(8 * share)))] if part else " ")
     return "".join(levels)
-
-
-# --- the terminal --------------------------------------------------------------------------------------
 
 
 def render_monitor_terminal(monitor: MonitorReport, *, width: int | None = None, color: bool = False) -> str:

@@ -78,8 +78,6 @@ def match_settings(bisection: Bisection, baseline: str | Path, candidate: str | 
     )
 
 
-# --- reading ---------------------------------------------------------------------------------------
-
 _MISSING = object()
 
 
@@ -146,9 +144,6 @@ def _is_same(old: Any, new: Any) -> bool:
     if isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new):
         return True
     return type(old) is type(new) and bool(old == new)
-
-
-# --- matching --------------------------------------------------------------------------------------
 
 
 def find_stage(key: str) -> str | None:

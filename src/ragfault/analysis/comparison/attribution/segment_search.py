@@ -84,9 +84,6 @@ def _signed_changes(paired: PairedRuns, change: MetricChange) -> Floats:
     return sign * (paired.values(change.metric, 1) - paired.values(change.metric, 0))
 
 
-# --- the tests -------------------------------------------------------------------------------------
-
-
 def locate_drop(
     drops: Floats, masks: NDArray[np.bool_], units: NDArray[np.int64], *, alpha: float, seed: int = 0
 ) -> tuple[int, int, float] | None:
@@ -214,9 +211,6 @@ def _describe(
         confined=confined,
         text=text,
     )
-
-
-# --- the segments ----------------------------------------------------------------------------------
 
 
 def list_segments(paired: PairedRuns) -> list[Segment]:

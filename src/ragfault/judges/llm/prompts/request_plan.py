@@ -194,9 +194,6 @@ def plan_generation(inputs: PromptInputs, settings: LLMSettings, prompts: Prompt
     ]
 
 
-# --- requests --------------------------------------------------------------------------------------
-
-
 def _build_grading_request(
     head: Sequence[FencedText], group: Sequence[ChunkPiece], statements: Sequence[FencedText], *, first: bool
 ) -> PromptRequest:
@@ -282,9 +279,6 @@ def _chunk_names(group: Sequence[ChunkPiece]) -> tuple[str, ...]:
 
 def _chunk_images(group: Sequence[ChunkPiece]) -> tuple[tuple[str, str], ...]:
     return tuple({piece.chunk.name: piece.chunk.image for piece in group if piece.chunk.image}.items())
-
-
-# --- limits -----------------------------------------------------------------------------------------
 
 
 def compute_limits(

@@ -175,8 +175,6 @@ def _choose_mark(parts: Iterable[FencedText]) -> str:
     raise AssertionError("a text that holds a thousand of its own hashes")  # pragma: no cover
 
 
-# --- folding ---------------------------------------------------------------------------------------
-
 LOOKALIKES = str.maketrans(
     "авекмнорстухіјѕԁһԛԝгпАВЕКМНОРСТУХІЈЅαβεικνορτυχΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "abekmhopctyxijsdhqwrnabekmhopctyxijsabeiknoptuxabezhikmnoptyx",
@@ -261,8 +259,6 @@ def _fold_character(character: str) -> str:
         common = "".join(mark for mark in decomposed if not unicodedata.combining(mark))
     return common.replace("’", "'")
 
-
-# --- detection -------------------------------------------------------------------------------------
 
 MAX_EXCERPT = 200
 """Longest excerpt of an injection, in characters."""
