@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,18 @@ def test_a_first_evening_that_falls_silent_by_and_by_is_no_incident():
     assert find_traffic_gap(evening, 718 + 30, 0) is None
     noon = find_traffic_gap(dict.fromkeys(range(300), 20), 315, 0)
     assert (noon.minutes, noon.expected, noon.reference) == (16, 320, "on average before")
+
+
+def test_little_traffic_that_pauses_by_chance_is_no_incident():
+    """Ten traces of the day before came in an hour and a quarter by chance: on average there are eight."""
+    draw = random.Random(7)
+    traffic = {minute: 1 for minute in range(10 * DAY) if draw.random() < 0.1}
+    alarms = 0
+    for last in [minute for minute in traffic if minute > 2 * DAY]:
+        known = {minute: n for minute, n in traffic.items() if minute <= last}
+        following = next((minute for minute in range(last + 1, 10 * DAY) if minute in traffic), last + 1)
+        alarms += find_traffic_gap(known, following - 1, 0) is not None
+    assert alarms == 0
 
 
 @given(st.lists(st.integers(1, 120), min_size=20, max_size=60), st.integers(0, 120))
