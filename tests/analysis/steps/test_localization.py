@@ -1,10 +1,12 @@
 """The first faulty step."""
 
 import numpy as np
+import pytest
 
-from ragfault.analysis.steps import localize_faulty_steps
+from ragfault.analysis.steps import localize_faulty_steps, localize_recorded_step
 from ragfault.analysis.steps.localization import detect_outcome
 from ragfault.analysis.steps.model import RUN_KINDS, chain_hazards, load_step_model, select_members, weigh_outcome
+from ragfault.io.datasets.agent import SimulatedAgent, ToolFailure
 from ragfault.records import Chunk, Step, Trace
 
 FERRY = Chunk(
@@ -136,3 +138,27 @@ def test_a_flood_of_steps_is_not_judged():
     steps = [Step(id=str(n), kind="plan", output=f"search({n})") for n in range(5000)]
     finding = localize(Trace(id="t", query=QUERY, steps=tuple(steps)))
     assert (finding.status, finding.none_probability, finding.suspects) == ("cannot tell", None, ())
+
+
+def test_a_well_rewriting_is_not_called_faulty():
+    """No labelled run has rewritings: a trace with one is undecided, unless a step of it failed."""
+    for trace in SimulatedAgent(5).answer_all():
+        finding = localize_recorded_step(trace)
+        assert (finding.status, finding.best) == ("cannot tell", None)
+        assert finding.reason == "of rewrite steps, which no labelled run has, it is not known whether they are faulty"
+        assert "rewrite" not in {suspect.kind for suspect in finding.suspects}
+
+
+@pytest.mark.parametrize("name", ["rewrite", "search"])
+def test_a_step_that_failed_beside_a_rewriting_is_named(name: str):
+    """That a step failed is seen: no other step is named first faulty before it."""
+
+    def fail(*_: object) -> str:
+        raise ToolFailure("timed out after 5 s")
+
+    agent = SimulatedAgent(5)
+    setattr(agent, name, fail)
+    findings = [localize_recorded_step(trace) for trace in agent.answer_all()]
+    faults = {finding.suspects[0].fault for finding in findings if finding.status == "fault"}
+    assert faults == ({"step_failed"} if name == "rewrite" else {"tool_failed"})
+    assert {finding.status for finding in findings} <= {"fault", "cannot tell"}

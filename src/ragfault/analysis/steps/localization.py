@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from ragfault.analysis.steps.evidence import choose_layer, explain_move
 from ragfault.analysis.steps.features import Array, compute_features, extract_marked_answer
 from ragfault.analysis.steps.model import OUTCOMES, Outcome, RunKind, load_step_model, select_members
@@ -15,15 +17,20 @@ from ragfault.records import Trace
 from ragfault.text import normalize_answer
 
 SHOWN_EVIDENCE = 3
+UNSEEN_KINDS = ("rewrite", "route", "cite")
+"""Kinds of steps that no run the models were trained on has: of well rewritings they call every other one faulty."""
+FAILURES = ("call_not_executed", "tool_failed", "step_failed")
+"""Faults that are facts, whatever a model was trained on."""
 MAX_MOVES = 100
 """Steps that decide something, above which a trace is not judged: the work for one trace is bounded."""
 
 
-def localize_faulty_steps(traces: Iterable[Trace], *, failed: bool = False) -> StepFindings:
+def localize_faulty_steps(traces: Iterable[Trace], *, failed: bool = False, compared: bool = False) -> StepFindings:
     """Locate the first faulty step of each trace that records steps, without a model.
 
-    `failed` says that every trace is known to have failed. Where a trace has a reference, an answer that states it
-    speaks against a faulty step, and one that differs from it for one.
+    `failed` says that every trace is known to have failed; `compared`, that findings are compared with those of another
+    run of the same agent, on which kinds of steps that the models have not seen weigh alike. Where a trace has a
+    reference, an answer that states it speaks against a faulty step, and one that differs from it for one.
 
     >>> from ragfault.records import Step
     >>> steps = (Step(id="1", kind="plan"), Step(id="2", kind="tool", parent="1", error="unknown tool"))
@@ -35,7 +42,7 @@ def localize_faulty_steps(traces: Iterable[Trace], *, failed: bool = False) -> S
     findings: list[FaultyStep] = []
     without = 0
     for trace in traces:
-        finding = localize_recorded_step(trace, failed=failed)
+        finding = localize_recorded_step(trace, failed=failed, compared=compared)
         if finding is None:
             without += 1
         else:
@@ -44,12 +51,26 @@ def localize_faulty_steps(traces: Iterable[Trace], *, failed: bool = False) -> S
     return StepFindings(traces=tuple(findings), without_steps=without, faults=dict(counts.most_common()))
 
 
-def localize_recorded_step(trace: Trace, *, failed: bool = False) -> FaultyStep | None:
+def localize_recorded_step(trace: Trace, *, failed: bool = False, compared: bool = False) -> FaultyStep | None:
     """Locate the first faulty step of one trace; None where it records no step that could be judged."""
     moves = group_moves(trace)
     if not any(move.is_recorded for move in moves.moves):
         return None
-    return localize_faulty_step(moves, "failed" if failed else detect_outcome(trace))
+    outcome = "failed" if failed else detect_outcome(trace)
+    kinds = sorted({str(move.step.kind) for move in moves.moves if move.step.kind in UNSEEN_KINDS})
+    if compared or not kinds:
+        return localize_faulty_step(moves, outcome)
+    judged = tuple(move for move in moves.moves if move.step.kind not in UNSEEN_KINDS or move.errors)
+    undecided = FaultyStep(
+        trace=trace.id, status="cannot tell", outcome=outcome, none_probability=None, step_count=len(moves.moves),
+        reason=f"of {' and '.join(kinds)} steps, which no labelled run has, it is not known whether they are faulty",
+    )  # fmt: skip
+    if not judged:
+        return undecided
+    finding = localize_faulty_step(Moves(trace, judged), outcome)
+    if finding.status == "fault" and finding.suspects[0].fault in FAILURES:
+        return finding
+    return replace(undecided, suspects=finding.suspects)
 
 
 def localize_faulty_step(moves: Moves, outcome: Outcome) -> FaultyStep:

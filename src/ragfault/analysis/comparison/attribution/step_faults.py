@@ -162,7 +162,7 @@ def _measure_steps(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
         chosen = [traces[at] for at in sorted(spaced)] if alike else []
         others = [sides[1 - side][at] for at in sorted(spaced)]
         pairs = {trace.id: (place, trace, other) for place, trace, other in zip(located, chosen, others, strict=False)}
-        for finding in localize_faulty_steps(chosen).traces:
+        for finding in localize_faulty_steps(chosen, compared=True).traces:
             place, trace, other = pairs[finding.trace]
             best = finding.best
             if finding.status != "fault" or best is None or best.fault == "unexplained":
