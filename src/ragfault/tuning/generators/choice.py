@@ -112,7 +112,7 @@ def choose_generator(
         gain = measure_gain(
             (chosen, present), measured, keys,
             None if race is None or search is not None
-            else RaceEvidence(race.outcomes, [groups[at] for at in parts.selection]),
+            else RaceEvidence(race, [groups[at] for at in parts.selection]),
             terms.limits, terms.seed, labels, _selection_gain(race, chosen, present),
         )  # fmt: skip
     recommended, reason, gain = _decide(chosen, present, gain, test, race, terms, measured)

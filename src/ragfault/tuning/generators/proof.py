@@ -17,8 +17,8 @@ from ragfault.stats import (
     sign_flip_test,
 )
 from ragfault.stats.distributions import normal_cdf, normal_quantile
-from ragfault.stats.significance import SignificanceTest, correct_significant_effect
-from ragfault.tuning.generators.race import average_repetitions
+from ragfault.stats.significance import SignificanceTest, correct_significant_effect, flip_signs
+from ragfault.tuning.generators.race import GeneratorRace, average_repetitions
 from ragfault.tuning.generators.records import (
     AnswerOutcome,
     GeneratorFigures,
@@ -30,8 +30,13 @@ from ragfault.tuning.holdout import select_undominated
 from ragfault.tuning.results import Bound, GainVerdict
 
 GAIN_ALPHA = 0.05
-DRAWS = 20_000
-"""Draws of the largest statistic."""
+REPLAYS = 2_000
+"""Races that are replayed where nothing differs."""
+MAX_CELLS = 1 << 21
+"""Values that are shuffled at once."""
+MIN_SQUARE = 1e-18
+TOLERANCE = 1e-9
+"""Difference below which two statistics count as equal."""
 
 Outcomes = Sequence[Sequence[AnswerOutcome]]
 
@@ -73,9 +78,9 @@ def paired_gap(before: Outcomes, after: Outcomes) -> Any:
 
 
 class RaceEvidence(NamedTuple):
-    """Outcomes of a race that count in the test of its winner's gain."""
+    """Race of which the questions count in the test of its winner's gain."""
 
-    outcomes: Mapping[str, Outcomes]
+    race: GeneratorRace
     groups: Sequence[str]
     """Group of each question of the race, in its order."""
 
@@ -84,7 +89,7 @@ def measure_gain(
     names: tuple[str, str],
     measured: Mapping[str, Outcomes],
     groups: Sequence[str],
-    race: RaceEvidence | None,
+    evidence: RaceEvidence | None,
     limits: tuple[float, float],
     seed: int,
     people: tuple[Sequence[float], ...] | None = None,
@@ -92,8 +97,8 @@ def measure_gain(
 ) -> GeneratorGain:
     """Return the gain of the first of two generators over the second.
 
-    The difference is that of `measured` alone. The test of a gain is one-sided and counts the questions of the `race`,
-    too; its p value is corrected for the best of so many having been chosen (`correct_for_choice`). `people` is human
+    The difference is that of `measured` alone. The test of a gain is one-sided and counts the questions of the race,
+    too; its p value is corrected for the race having chosen (`correct_for_choice`). `people` is human
     values of the second and of the first, NaN where there is none; the verdict rests on the corrected gain where it is
     defined.
     """
@@ -102,14 +107,15 @@ def measure_gain(
     difference = paired_difference(before, after, groups, bounds=limits, seed=seed)
     two_sided = sign_flip_test(before, after, groups, seed=seed)
     n, p, level = difference.n, _halve(two_sided), GAIN_ALPHA
-    if race is not None:
-        common = min(len(race.outcomes[name]) for name in names)
-        raced = [average_repetitions(race.outcomes[name][:common]) for name in (alternative, chosen)]
-        joined_before, joined_after = (np.concatenate(parts) for parts in zip(raced, (before, after), strict=True))
-        joint = sign_flip_test(joined_before, joined_after, [*race.groups[:common], *groups], seed=seed)
-        largest = draw_largest(race.outcomes, alternative, seed)
-        n, p = n + common, correct_for_choice(_halve(joint), largest, len(race.outcomes) - 1)
-        level = 1 - normal_cdf(float(np.quantile(largest, 1 - GAIN_ALPHA)))
+    if evidence is not None:
+        outcomes = evidence.race.outcomes
+        common = min(len(outcomes[name]) for name in names)
+        raced = [average_repetitions(outcomes[name][:common]) for name in (alternative, chosen)]
+        gaps = np.concatenate([raced[1] - raced[0], after - before])
+        statistic = float(gaps.sum() / max(float((gaps**2).sum()), MIN_SQUARE) ** 0.5)
+        statistics = replay_race(evidence, alternative, after - before, groups, seed)
+        n, p = n + common, float((np.sum(statistics >= statistic - TOLERANCE) + 1) / (REPLAYS + 1))
+        level = 1 - normal_cdf(float(np.quantile(statistics, 1 - GAIN_ALPHA)))
     correction = None if people is None else _correct_by_people((before, after), people, groups, limits)
     if correction is not None and correction.difference is not None and correction.p is not None:
         gains = correction.p <= GAIN_ALPHA and correction.difference.mean > 0
@@ -152,40 +158,56 @@ def _halve(test: SignificanceTest) -> float:
     return test.p / 2 if test.statistic > 0 else 1 - test.p / 2
 
 
-def draw_largest(outcomes: Mapping[str, Outcomes], present: str, seed: int) -> Any:
-    """Draw the largest of the normal statistics of all generators against the present one where none is better.
+def replay_race(evidence: RaceEvidence, present: str, gaps: Any, groups: Sequence[str], seed: int) -> Any:
+    """Replay a race where nothing differs, and return the statistics of its winners against the present generator.
 
-    Their correlations are those of the differences on the questions that all answered, shrunk towards 0 by one over
-    their number: independent statistics have the largest maximum.
+    The names of the generators that answered a question are shuffled, the same for each group. After as many questions
+    as in the race itself as many remain, those with the highest sums. The winner's further differences are `gaps`
+    with random signs, one for each of `groups`. Minus infinity where the present generator wins.
 
-    >>> rows = {name: [[AnswerOutcome(0.5)]] * 9 for name in "abc"}
-    >>> round(float(np.quantile(draw_largest(rows, "a", 0), 0.95)), 1)
-    2.0
+    >>> race = race_generators("abc", 99, lambda name, at: [[AnswerOutcome((i * ord(name)) % 7)] for i in at])
+    >>> evidence = RaceEvidence(race, list(map(str, range(99))))
+    >>> statistics = replay_race(evidence, "a", np.resize([1.0, -1.0], 99), list(map(str, range(99))), 0)
+    >>> 1.8 < float(np.quantile(statistics, 0.95)) < 2.0
+    True
     """
-    gaps = [paired_gap(outcomes[present], rows) for name, rows in outcomes.items() if name != present]
-    common = min(map(len, gaps))
-    table = np.array([gap[:common] - gap[:common].mean() for gap in gaps])
-    norms = np.sqrt((table**2).sum(axis=1))
-    table /= np.where(norms > 0, norms, 1.0)[:, None]
-    correlations = (1 - 1 / common) * (table @ table.T)
-    np.fill_diagonal(correlations, 1.0)
     rng = np.random.default_rng(seed)
-    return (rng.standard_normal((DRAWS, len(gaps))) @ np.linalg.cholesky(correlations).T).max(axis=1)
+    sums = squares = np.zeros((REPLAYS, len(evidence.race.outcomes) - 1))
+    answered = 0
+    for stage in evidence.race.rounds:
+        others = [name for name in stage.generators if name != present]
+        rows = [
+            average_repetitions(evidence.race.outcomes[name][answered : stage.questions]) for name in (present, *others)
+        ]
+        added = _shuffle_names(np.array(rows), evidence.groups[answered : stage.questions], rng)
+        sums, squares = sums + added[0], squares + added[1]
+        remaining = max(1, len({*others} - {generator.name for generator in stage.dropped}))
+        places = np.argpartition(-sums, remaining - 1, axis=1)[:, :remaining]
+        sums, squares = (np.take_along_axis(table, places, axis=1) for table in (sums, squares))
+        answered = stage.questions
+    winner = sums.argmax(axis=1)[:, None]
+    lead, square = (np.take_along_axis(table, winner, axis=1)[:, 0] for table in (sums, squares))
+    totals = np.bincount(np.unique(np.asarray([*groups, ""]), return_inverse=True)[1], weights=[*gaps, 0.0])
+    further = np.concatenate([*flip_signs(totals[:, None], REPLAYS, rng)])[:, 0]
+    spread = np.sqrt(np.maximum(square + (gaps**2).sum(), MIN_SQUARE))
+    return np.where(lead > 0, (lead + further) / spread, -np.inf)
 
 
-def correct_for_choice(p: float, largest: Any, tried: int) -> float:
-    """Return the chance that the best of all that were tried has so small a one-sided p value where none is better.
+def _shuffle_names(values: Any, groups: Sequence[str], rng: np.random.Generator) -> tuple[Any, Any]:
+    """Return the sums and sums of squares of the differences from the first row, with the rows shuffled by group.
 
-    Whatever rule chose it, its statistic is at most the largest of all (Dunnett 1955); where too few draws are as
-    large, the p value is multiplied by the number tried (Bonferroni).
-
-    >>> correct_for_choice(1e-7, np.zeros(20_000), 5)
-    5e-07
+    One row of the results for each replay.
     """
-    if not 0 < p < 1:
-        return p
-    share = float((np.sum(largest >= normal_quantile(1 - p)) + 1) / (len(largest) + 1))
-    return max(p, min(share, tried * p))
+    codes = np.unique(np.asarray(groups), return_inverse=True)[1]
+    size = max(1, MAX_CELLS // (REPLAYS * len(values)))
+    sums = squares = np.zeros((REPLAYS, len(values) - 1))
+    for start in range(0, codes.max() + 1, size):
+        inside = (codes >= start) & (codes < start + size)
+        order = rng.random((REPLAYS, min(size, codes.max() + 1 - start), len(values))).argsort(axis=2)
+        shuffled = np.take_along_axis(values.T[inside][None], order[:, codes[inside] - start], axis=2)
+        gaps = shuffled[:, :, 1:] - shuffled[:, :, :1]
+        sums, squares = sums + gaps.sum(axis=1), squares + (gaps**2).sum(axis=1)
+    return sums, squares
 
 
 def _correct_by_people(
