@@ -1,11 +1,13 @@
 """How well a generator is chosen: false gains, planted gains, and the best of six within a share of the calls.
 
     python -m benchmarks.generators simulated
+    python -m benchmarks.generators null [--replays 2000]
     python -m benchmarks.generators ragtruth DATA/ragtruth_train.jsonl.gz
 
 Simulated answers are right or wrong; a share of the questions is as hard for every generator, the others for each by
-itself. RAGTruth has the answers of six models to the same sources, and people say which are faithful: the value of an
-answer is 1 where no span of it is marked.
+itself. `null`: false gains where none is better than the present generator, in several situations. RAGTruth has the
+answers of six models to the same sources, and people say which are faithful: the value of an answer is 1 where no span
+of it is marked.
 """
 
 from __future__ import annotations
@@ -90,6 +92,49 @@ def report_simulated(replays: int) -> None:
         )
 
 
+def simulate_null(situation: str, generators: int, questions: int, common: float, seed: int) -> Any:
+    """Return values of generators of which none is better than the first.
+
+    "skewed": nine of ten values are 1, the others anything below; "copies": all but the last mostly give the answer
+    of the first; "worse": half of the others lose a tenth of their right answers.
+    """
+    table = simulate([0.9 if situation == "skewed" else 0.75] * generators, questions, common, seed)
+    rng = np.random.default_rng((seed, 1))
+    if situation == "skewed":
+        return np.maximum(table, rng.random(table.shape) ** 2)
+    if situation == "copies":
+        table[1:-1] = np.where(rng.random((generators - 2, questions)) < 0.95, table[0], table[1:-1])
+    if situation == "worse":
+        half = (generators - 1) // 2
+        table[1 : 1 + half] *= rng.random((half, questions)) < 0.9
+    return table
+
+
+def report_null(replays: int) -> None:
+    """Print false gains in several situations in which no generator is better than the present one."""
+    print(f"{replays} replays each")
+    print("| situation | generators | questions | common | calls | gain shown |")
+    print("|---|---|---|---|---|---|")
+    for situation, generators, questions, common, share in (
+        ("equal", 6, 400, 0.8, None),
+        ("equal", 6, 400, 0.8, SHARE),
+        ("equal", 6, 100, 0.8, None),
+        ("equal", 6, 200, 0.95, None),
+        ("equal", 3, 200, 0.8, None),
+        ("equal", 8, 200, 0.8, None),
+        ("skewed", 6, 200, 0.8, None),
+        ("copies", 6, 200, 0.8, None),
+        ("worse", 6, 200, 0.8, None),
+    ):
+        false = sum(
+            shows_gain(choose(simulate_null(situation, generators, questions, common, seed), seed, share))
+            for seed in range(replays)
+        )
+        calls = "all" if share is None else f"{share:.0%}"
+        row = f"| {situation} | {generators} | {questions} | {common:.0%} | {calls} | {format_rate(false, replays)} |"
+        print(row, flush=True)
+
+
 def read_ragtruth(path: Path, task: str | None) -> tuple[list[str], Any]:
     """Return the models and the table of faithful answers, models by sources that all of them answered."""
     rows: dict[str, dict[str, float]] = defaultdict(dict)
@@ -143,7 +188,7 @@ def report_ragtruth(path: Path, replays: int, questions: int) -> None:
 def main() -> None:
     """Measure as the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("on", choices=["simulated", "ragtruth"])
+    parser.add_argument("on", choices=["simulated", "null", "ragtruth"])
     parser.add_argument("path", nargs="?", type=Path)
     parser.add_argument("--replays", type=int, default=400)
     parser.add_argument("--questions", type=int, default=400)
@@ -151,6 +196,8 @@ def main() -> None:
     begin = time.monotonic()
     if arguments.on == "simulated":
         report_simulated(arguments.replays)
+    elif arguments.on == "null":
+        report_null(arguments.replays)
     elif arguments.path is None:
         parser.error("ragtruth needs the path of the file")
     else:

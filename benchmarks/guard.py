@@ -6,9 +6,9 @@
     python -m benchmarks.guard latency
 
 The risks are those of the default judge with the source of the answer left out of its training. Certificates are made
-of 450 answers to questions (RAGTruth QA) and checked on all others; with `thinned`, bad answers are left out at random
-until 18 % are bad. `sources`: whole sources are drawn, six answers each. Notices: traffic like the calibration, until
-so many answers are released; and summaries, counted in bad answers released until the promise is withdrawn.
+of 450 answers (RAGTruth) and checked on all others; with `thinned`, bad answers are left out at random, anew for each
+draw, until 18 % are bad. `sources`: whole sources are drawn, six answers each. Notices: traffic like the calibration,
+until so many answers are released; and summaries, counted in bad answers released until the promise is withdrawn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import json
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -67,74 +69,74 @@ def load_answers(data: Path, retained: Path, task: str, ranking: Ranking = "risk
     return answers
 
 
-def thin(answers: Sequence[RatedAnswer], rng: np.random.Generator) -> list[RatedAnswer]:
-    """Leave out bad answers at random until a share of THINNED is bad."""
-    bad = sum(answer.bad for answer in answers)
-    share = THINNED / (1 - THINNED) * (len(answers) - bad) / bad
-    return [answer for answer in answers if not answer.bad or rng.random() < share]
+def thin(bad: Any, rng: np.random.Generator) -> Any:
+    """Return the positions that remain where bad ones are left out at random until a share of THINNED is bad."""
+    share = THINNED / (1 - THINNED) * np.sum(~bad) / np.sum(bad)
+    return np.flatnonzero(~bad | (rng.random(bad.size) < share))
 
 
-def draw(answers: Sequence[RatedAnswer], by_source: bool, rng: np.random.Generator) -> tuple[list[RatedAnswer], ...]:
-    """Draw answers to label, single ones or whole sources; return them and the rest."""
+def draw(
+    answers: Sequence[RatedAnswer], pool: Any, by_source: bool, rng: np.random.Generator
+) -> tuple[list[RatedAnswer], Any]:
+    """Draw answers of a pool to label, single ones or whole sources; return them, and the positions of the rest."""
     if not by_source:
-        order = rng.permutation(len(answers))
-        single = [replace(answers[n], group=str(n)) for n in order]
-        return single[:LABELS], single[LABELS:]
-    groups = rng.permutation(sorted({answer.group for answer in answers})).tolist()
-    place = {group: number for number, group in enumerate(groups)}
-    ordered = sorted(answers, key=lambda answer: place[answer.group])
-    return list(ordered[:LABELS]), list(ordered[LABELS:])
+        order = rng.permutation(pool)
+        return [replace(answers[n], group=str(n)) for n in order[:LABELS]], order[LABELS:]
+    codes = np.unique([answers[n].group for n in pool], return_inverse=True)[1]
+    order = pool[np.argsort(rng.permutation(codes.max() + 1)[codes], kind="stable")]
+    return [answers[n] for n in order[:LABELS]], order[LABELS:]
 
 
 def measure_certificates(data: Path, retained: Path, draws: int) -> None:
     """Print the share released and the share of draws in which the bound is broken."""
-    print("ranking, answers            alpha  released, best possible  released  nothing promised  bound broken")
+    print("task, ranking, answers           alpha  released, best possible  released  nothing promised  bound broken")
     rankings: tuple[Ranking, ...] = ("risk", "words")
-    for ranking in rankings:
-        measure_ranking(load_answers(data, retained, "QA", ranking), ranking, draws)
+    for task in ("QA", "Summary", "Data2txt"):
+        for ranking in rankings:
+            answers = load_answers(data, retained, task, ranking)
+            for thinned, by_source in product((True, False), (False, True)):
+                if task == "QA" or (thinned and not by_source):
+                    measure_draws(f"{task}, {ranking}", answers, thinned, by_source, draws)
 
 
-def measure_ranking(answers: Sequence[RatedAnswer], ranking: str, draws: int) -> None:
-    """Print the rows of one ranking of the answers."""
+def measure_draws(name: str, answers: Sequence[RatedAnswer], thinned: bool, by_source: bool, draws: int) -> None:
+    """Print the rows of one ranking of answers, which are thinned anew for each draw."""
     rng = np.random.default_rng(0)
-    for name, pool in ((f"{ranking}: QA, thinned", thin(answers, rng)), (f"{ranking}: QA", answers)):
-        for by_source in (False, True):
-            for alpha in (0.1, 0.05):
-                shares, broken = [], 0
-                for _ in range(draws):
-                    labelled, rest = draw(pool, by_source, rng)
-                    threshold = certify_answers(labelled, alpha=alpha).threshold
-                    released = [answer.bad for answer in rest if threshold is not None and answer.risk <= threshold]
-                    shares.append(len(released) / len(rest))
-                    broken += bool(released) and bool(np.mean(released) > alpha)
-                kind = f"{name}, sources" if by_source else name
-                print(
-                    f"{kind:30} {alpha:.2f}  {find_best_share(pool, alpha):22.3f}  {np.mean(shares):8.3f}"
-                    f"  {np.mean(np.array(shares) == 0):16.3f}  {broken / draws:12.3f}",
-                    flush=True,
-                )
-
-
-def find_best_share(answers: Sequence[RatedAnswer], alpha: float) -> float:
-    """Return the largest share that a threshold can release with at most a share alpha of bad ones."""
-    bad = np.array([answer.bad for answer in sorted(answers, key=lambda answer: answer.risk)])
-    means = np.cumsum(bad) / np.arange(1, bad.size + 1)
-    good = np.flatnonzero(means <= alpha)
-    return float((good[-1] + 1) / bad.size) if good.size else 0.0
+    risks, bad = np.array([answer.risk for answer in answers]), np.array([answer.bad for answer in answers])
+    rows = {alpha: list[tuple[float, float, bool]]() for alpha in (0.1, 0.05)}
+    for _ in range(draws):
+        pool = thin(bad, rng) if thinned else np.arange(bad.size)
+        labelled, rest = draw(answers, pool, by_source, rng)
+        means = np.cumsum(bad[pool][np.argsort(risks[pool])]) / np.arange(1, pool.size + 1)
+        for alpha, row in rows.items():
+            good = np.flatnonzero(means <= alpha)
+            threshold = certify_answers(labelled, alpha=alpha).threshold
+            released = bad[rest][risks[rest] <= (-1 if threshold is None else threshold)]
+            broken = released.size > 0 and bool(released.mean() > alpha)
+            row.append(((good[-1] + 1) / pool.size if good.size else 0.0, released.size / rest.size, broken))
+    for alpha, row in rows.items():
+        best, shares, broken_draws = np.array(row).T
+        kind = name + ", thinned" * thinned + ", sources" * by_source
+        print(
+            f"{kind:31}  {alpha:.2f}  {best.mean():22.3f}  {shares.mean():8.3f}  {np.mean(shares == 0):16.3f}  "
+            f"{broken_draws.mean():12.3f}",
+            flush=True,
+        )
 
 
 def measure_notices(data: Path, retained: Path, draws: int, count: int) -> None:
     """Print how often the promise is withdrawn without a reason, and how late with one."""
     rng = np.random.default_rng(0)
-    same, other = thin(load_answers(data, retained, "QA"), rng), load_answers(data, retained, "Summary")
+    answers, other = load_answers(data, retained, "QA"), load_answers(data, retained, "Summary")
+    pool = thin(np.array([answer.bad for answer in answers]), rng)
     false, late = 0, []
     for seed in range(draws):
-        labelled, rest = draw(same, False, rng)
+        labelled, rest = draw(answers, pool, False, rng)
         part = certify_answers(labelled)
         if part.threshold is None:
             continue
         limit = part.threshold
-        released = [answer for answer in rest if answer.risk <= limit]
+        released = [answers[n] for n in rest if answers[n].risk <= limit]
         watcher = TrafficWatcher(part.inputs, seed=seed)
         taken = rng.integers(0, len(released), count)
         false += any(watcher.observe(released[n].inputs) for n in taken)

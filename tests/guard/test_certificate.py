@@ -18,6 +18,7 @@ from ragfault.guard.certificate import (
     binomial_tail,
     certify,
     certify_answers,
+    count_allowed,
     count_needed,
     find_upper_bound,
     measure_design_effect,
@@ -99,11 +100,25 @@ def test_the_bound_of_the_released_answers_is_the_exact_one() -> None:
 
 def test_copies_of_answers_in_a_group_add_nothing() -> None:
     rng = np.random.default_rng(9)
-    single = draw_answers(rng, 200)
-    double = [answer for answer in single for _ in range(2)]
-    labels = np.array([float(answer.bad) for answer in double])
-    assert measure_design_effect(labels, [answer.group for answer in double]) == pytest.approx(2, rel=0.05)
-    assert (certify_answers(double).threshold or 0) <= (certify_answers(single).threshold or 0) + 0.02
+    thresholds = []
+    for _ in range(20):
+        single = draw_answers(rng, 200)
+        double = [answer for answer in single for _ in range(2)]
+        labels = np.array([float(answer.bad) for answer in double])
+        assert measure_design_effect(labels, [answer.group for answer in double]) == pytest.approx(2, rel=0.05)
+        thresholds.append([certify_answers(answers).threshold or 0 for answers in (single, double)])
+    assert np.diff(np.mean(thresholds, axis=0)) <= 0.02
+
+
+def test_thresholds_are_tested_where_one_more_bad_answer_passes() -> None:
+    """The 38th answer may be the first bad one, the 37th not: a test there would end the sequence."""
+    bad = {37: [37], 38: [38], 30: [30]}
+    released = {
+        first: certify_answers([RatedAnswer(i / 38, i in at, str(i), {"risk": i / 38}) for i in range(1, 39)]).released
+        for first, at in bad.items()
+    }
+    assert released == {37: 38, 38: 38, 30: 38}
+    assert count_allowed(np.array([37, 38]), 1.0, 0.1, 0.1).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("wrong", [{"alpha": 0.0}, {"delta": 1.0}, {"start": 1.5}])
@@ -153,7 +168,7 @@ def test_a_certificate_by_words_releases_fewer_answers_with_words_that_no_chunk_
     risk = guard.decide(replace(trace, answer=f"{trace.answer} The purple elephants of Vienna dance there.")).risk
     assert released.risk is not None
     assert risk is not None
-    assert released.risk < released.threshold < risk  # type: ignore[operator]
+    assert released.risk <= released.threshold < risk  # type: ignore[operator]
 
 
 def test_the_ranking_by_words_rises_with_risk_and_with_unsupported_words() -> None:

@@ -1,13 +1,14 @@
 """Certificate: a threshold with P(bad | released) ≤ alpha at confidence 1 − delta, from labelled answers.
 
 Learn-then-test (Angelopoulos et al. 2021) with a fixed sequence: answers are ordered by the judge's risk, which does
-not know the labels. From `start` of them on, in steps of a hundredth, each more permissive threshold is tested by the
-exact binomial test of "risk > alpha" (Clopper & Pearson 1934) at level delta, and the sequence ends at its first
-failure. A bad threshold is certified only if the first bad one passes its test, so the whole sequence errs with chance
-delta at most. The start is at most half of the answers, and may depend on the risks and on the labels of the riskier
-half: the first test reads those of the other half alone. This assumes that labelled answers were drawn from the traffic
-that will be released, independently up to groups, and that the risk does not fall back below alpha beyond the threshold
-where it first exceeds it.
+not know the labels. From `start` of them on more permissive thresholds are tested by the exact binomial test of
+"risk > alpha" (Clopper & Pearson 1934) at level delta, and the sequence ends at its first failure. Thresholds are
+tested where the number of bad answers that pass rises by one, and at the end: there the test has most of its level, and
+each further test could only end the sequence. A bad threshold is certified only if the first bad one of those tested
+passes, so the whole sequence errs with chance delta at most. The start is at most half of the answers, and may depend
+on the risks and on the labels of the riskier half: the first test reads those of the other half alone. This assumes
+that labelled answers were drawn from the traffic that will be released, independently up to groups, and that the risk
+does not fall back below alpha beyond the threshold where it first exceeds it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +36,6 @@ from ragfault.stats import Interval, clustered_standard_error, mean_interval, st
 from ragfault.stats.distributions import incomplete_beta
 
 MAX_START = 0.5
-START_GRID = 25
-"""Starts that are compared."""
-GRID_STEP = 0.01
-"""Share of the answers from one threshold to the next."""
 
 
 class RatedAnswer(Struct, frozen=True):
@@ -106,6 +104,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
         return parts.get(route, parts.get(None))
 
 
+@lru_cache(maxsize=1 << 16)
 def binomial_tail(bad: float, n: float, alpha: float) -> float:
     """Return P(at most `bad` of n are bad) where each is with chance alpha; counts may be fractions.
 
@@ -157,7 +156,7 @@ def certify_answers(
     >>> answers = [RatedAnswer(i / 100, i >= 80, str(i), {"risk": i / 100}) for i in range(100)]
     >>> part = certify_answers(answers)
     >>> part.threshold, part.released, part.released_bad
-    (0.83, 84, 4)
+    (0.77, 78, 0)
     """
     if not (0 < alpha < 1 and 0 < delta < 1 and (start is None or 0 < start <= 1)):
         shown = "" if start is None else f", start {start:g}"
@@ -180,15 +179,18 @@ def certify_answers(
     risks = np.array([answer.risk for answer in answers])
     order = np.argsort(risks, kind="stable")
     counts, bads = _accumulate(risks[order], labels[order])
-    least = choose_start(risks[order], labels[order], effect, alpha, delta) if start is None else math.ceil(start * n)
-    first = int(np.searchsorted(counts, max(needed, least)))
-    sizes = np.arange(counts[first], n + 1e-6, max(1.0, GRID_STEP * n))
-    steps = np.unique(np.searchsorted(counts, np.minimum(sizes, n)))
-    last = _test_sequence(counts[steps], bads[steps], effect, alpha, delta)
+    allowed = count_allowed(counts, effect, alpha, delta)
+    steps = np.flatnonzero(np.diff(allowed, prepend=-1) > 0)
+    if start is None:
+        first = choose_start(risks[order], labels[order], counts[steps], allowed[steps], effect)
+    else:
+        first = int(np.searchsorted(counts[steps], start * n))
+    tested = np.unique([*steps[first:], len(counts) - 1])
+    last = _test_sequence(bads[tested], allowed[tested])
     if last is None:
-        shown = f"{bads[first]:.0f} of the {counts[first]:,} answers of least risk are bad"
+        shown = f"{bads[tested[0]]:.0f} of the {counts[tested[0]]:,} answers of least risk are bad"
         return msgspec.structs.replace(part, reason=f"{shown}: more than {alpha:.0%} cannot be excluded")
-    released, released_bad = int(counts[steps[last]]), int(bads[steps[last]])
+    released, released_bad = int(counts[tested[last]]), int(bads[tested[last]])
     threshold = float(risks[order][released - 1])
     let_through = [answer for answer in answers if answer.risk <= threshold]
     return msgspec.structs.replace(
@@ -202,33 +204,42 @@ def certify_answers(
     )
 
 
-def choose_start(risks: Any, labels: Any, effect: float, alpha: float, delta: float) -> int:
-    """Choose how many answers the first test reads, so that most are released: their number times the chance to pass.
+def count_allowed(counts: Any, effect: float, alpha: float, delta: float) -> Any:
+    """Count for each rising number of answers the most bad ones with which they pass the test; -1 where none do.
 
-    Answers are in the order of their risk. The risks of the safer half are scaled to the share of bad ones among the
-    riskier half; labels of the safer half are not read, so that its test remains exact.
+    >>> count_allowed(np.array([21, 22, 37, 38, 450]), 1.0, 0.1, 0.1).tolist()
+    [-1, 0, 0, 1, 36]
+    """
+    allowed, most = [], -1
+    for count in counts.tolist():
+        while most < count and binomial_tail((most + 1) / effect, count / effect, alpha) <= delta:
+            most += 1
+        allowed.append(most)
+    return np.array(allowed)
 
-    >>> risks = np.arange(400) / 400
-    >>> choose_start(risks, risks > 0.97, 1.0, 0.1, 0.1), choose_start(risks, risks > 0.3, 1.0, 0.1, 0.1)
-    (200, 22)
+
+def choose_start(risks: Any, labels: Any, counts: Any, allowed: Any, effect: float) -> int:
+    """Choose the first test, so that most are released: the number of answers that it reads times its chance to pass.
+
+    Answers are in the order of their risk; `counts` and `allowed` are the answers of each test and the most bad ones
+    with which it passes. The risks of the safer half are scaled to the share of bad ones among the riskier half; labels
+    of the safer half are not read, so that its test remains exact.
+
+    >>> risks, counts = np.arange(400) / 400, np.arange(22, 401)
+    >>> allowed = count_allowed(counts, 1.0, 0.1, 0.1)
+    >>> [int(counts[choose_start(risks, risks > share, counts, allowed, 1.0)]) for share in (0.97, 0.3)]
+    [200, 38]
     """
     half = int(MAX_START * len(risks))
     scale = float(np.mean(labels[half:])) / max(float(np.mean(risks[half:])), 1e-9)
     expected = np.minimum(scale * np.cumsum(risks[:half]) / np.arange(1, half + 1), 1.0)
-    least = min(half, math.ceil(count_needed(alpha, delta) * effect))
-    sizes = np.unique(np.linspace(least, half, START_GRID).astype(int))
-    return int(
-        max(sizes, key=lambda size: size * _compute_power(size / effect, float(expected[size - 1]), alpha, delta))
-    )
 
+    def rate(test: int) -> float:
+        count = int(counts[test])
+        share = max(float(expected[count - 1]), 1e-9)
+        return count * binomial_tail(int(allowed[test]) / effect, count / effect, share)
 
-def _compute_power(n: float, share: float, alpha: float, delta: float) -> float:
-    """Compute the chance that n answers, of which this share is bad, pass the test of more than alpha."""
-    low, high = -1, math.ceil(n)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if binomial_tail(middle, n, alpha) <= delta else (low, middle)
-    return 0.0 if low < 0 else 1.0 if share <= 0 else binomial_tail(low, n, share)
+    return max(range(int(np.searchsorted(counts, half, side="right"))), key=rate, default=0)
 
 
 def _accumulate(risks: Any, labels: Any) -> tuple[Any, Any]:
@@ -237,14 +248,11 @@ def _accumulate(risks: Any, labels: Any) -> tuple[Any, Any]:
     return ends + 1, np.cumsum(labels)[ends]
 
 
-def _test_sequence(counts: Any, bads: Any, effect: float, alpha: float, delta: float) -> int | None:
+def _test_sequence(bads: Any, allowed: Any) -> int | None:
     """Return the last position before the first test that fails; None if that is the first."""
-    last = None
-    for position, (count, bad) in enumerate(zip(counts.tolist(), bads.tolist(), strict=True)):
-        if binomial_tail(bad / effect, count / effect, alpha) > delta:
-            break
-        last = position
-    return last
+    failed = np.flatnonzero(bads > allowed)
+    last = int(failed[0]) - 1 if failed.size else len(bads) - 1
+    return None if last < 0 else last
 
 
 def measure_design_effect(labels: Any, groups: Sequence[str]) -> float:
