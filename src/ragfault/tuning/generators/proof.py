@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -213,7 +214,7 @@ def estimate_p_value(as_far: int) -> float:
     (0.05, 1.0)
     """
     share = (as_far + 1) / (REPLAYS + 1)
-    return min(1.0, share + (share * (1 - share) / REPLAYS) ** 0.5)
+    return min(1.0, share + math.sqrt(share * (1 - share) / REPLAYS))
 
 
 def _shuffle_names(values: Any, groups: Sequence[str], rng: np.random.Generator) -> tuple[Any, Any]:
