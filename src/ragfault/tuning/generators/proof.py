@@ -208,7 +208,7 @@ def replay_race(evidence: RaceEvidence, present: str, gaps: Any, groups: Sequenc
 def estimate_p_value(as_far: int) -> float:
     """Estimate a p value from the number of replays whose winner is as far ahead: their share plus a standard error.
 
-    Without it chance in the replays would let the test exceed its level about half of the time.
+    So chance in the replays rarely lets the test exceed its level.
 
     >>> round(estimate_p_value(90), 3), estimate_p_value(REPLAYS)
     (0.05, 1.0)
