@@ -19,29 +19,9 @@ if _typing.TYPE_CHECKING:
     from ragfault.rubrics import rubric
 
 __all__ = [
-    "Chunk",
-    "Citation",
-    "Gold",
-    "Run",
-    "Score",
-    "Span",
-    "Trace",
-    "Verdicts",
-    "ablate",
-    "analyze",
-    "bisect",
-    "compare",
-    "diagnose",
-    "evaluate",
-    "gate",
-    "history",
-    "metric",
-    "read_traces",
-    "replay",
-    "rescore",
-    "rubric",
-    "write_traces",
-]
+    "Chunk", "Citation", "Gold", "Run", "Score", "Span", "Trace", "Verdicts", "ablate", "analyze", "bisect", "compare",
+    "diagnose", "evaluate", "gate", "history", "metric", "read_traces", "replay", "rescore", "rubric", "write_traces",
+]  # fmt: skip
 
 _EXPORT_MODULES = {
     "ragfault.analysis": {"analyze", "bisect", "compare", "diagnose", "gate", "history"},

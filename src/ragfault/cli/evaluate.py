@@ -275,15 +275,8 @@ def _make_notice(quiet: bool) -> Callable[[str], None]:
 
 
 DEFAULT_METRICS = (
-    "average_precision",
-    "reciprocal_rank",
-    "ndcg@10",
-    "precision@5",
-    "recall@5",
-    "recall@100",
-    "hit@1",
-    "hit@10",
-)
+    "average_precision", "reciprocal_rank", "ndcg@10", "precision@5", "recall@5", "recall@100", "hit@1", "hit@10",
+)  # fmt: skip
 """The metrics computed where none are named."""
 
 

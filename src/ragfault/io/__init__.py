@@ -7,13 +7,6 @@ from ragfault.io.trace_reader import InputSummary, TraceDigest, explain_missing_
 from ragfault.io.trace_writer import write_traces
 
 __all__ = [
-    "MAX_LINE",
-    "InputSummary",
-    "TraceDigest",
-    "build_trace_schema",
-    "explain_missing_fields",
-    "read_documents",
-    "read_traces",
-    "summarize_input",
-    "write_traces",
-]
+    "MAX_LINE", "InputSummary", "TraceDigest", "build_trace_schema", "explain_missing_fields", "read_documents",
+    "read_traces", "summarize_input", "write_traces",
+]  # fmt: skip

@@ -24,17 +24,9 @@ from ragfault.io.formats import json_stream, tables
 from ragfault.records import Chunk, Document, Trace
 
 DOCUMENT_KINDS = {
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".txt": "plain",
-    ".html": "html",
-    ".htm": "html",
-    ".json": "json",
-    ".jsonl": "lines",
-    ".ndjson": "lines",
-    ".csv": "csv",
-    ".tsv": "tsv",
-}
+    ".md": "markdown", ".markdown": "markdown", ".txt": "plain", ".html": "html", ".htm": "html", ".json": "json",
+    ".jsonl": "lines", ".ndjson": "lines", ".csv": "csv", ".tsv": "tsv",
+}  # fmt: skip
 """Kind of file by suffix, also before .gz and .zst."""
 MAX_SHOWN_IDS = 3
 """Chunks without a document whose ids a notice names."""

@@ -33,14 +33,8 @@ CHUNK_ID_KEYS = (
     *("uuid", "key", "ids"),
 )
 CHUNK_SCORE_KEYS = (
-    "score",
-    "similarity",
-    "similarity_score",
-    "relevance_score",
-    "rerank_score",
-    "_score",
-    "@search.score",
-)
+    "score", "similarity", "similarity_score", "relevance_score", "rerank_score", "_score", "@search.score",
+)  # fmt: skip
 DOCUMENT_NAME_KEYS = (
     *("document_id", "doc_id", "ref_doc_id", "source", "file_path", "file_name", "filename", "url", "page_url"),
     *("doc_uri", "document_title", "title", "page_name"),
@@ -361,16 +355,9 @@ UNDECIDED_WORDS = ("underspecified", "conversational", "unknown", "unclear")
 
 
 FLAG_WORDS = {
-    "answerable": True,
-    "partial": True,
-    "unanswerable": False,
-    "true": True,
-    "false": False,
-    "yes": True,
-    "no": False,
-    "1": True,
-    "0": False,
-}
+    "answerable": True, "partial": True, "unanswerable": False, "true": True, "false": False, "yes": True, "no": False,
+    "1": True, "0": False,
+}  # fmt: skip
 
 
 def _normalize_turn_number(value: Any) -> Any:
@@ -379,21 +366,11 @@ def _normalize_turn_number(value: Any) -> Any:
 
 
 FIELD_NORMALIZERS = {
-    "turn": _normalize_turn_number,
-    "id": normalize_id,
-    "history": _normalize_history,
-    "steps": _normalize_steps,
-    "answerable": normalize_flag,
-    "chunks": _normalize_chunks,
-    "citations": _normalize_citations,
-    "reference": _normalize_reference,
-    "facts": _normalize_texts,
-    "time": _normalize_time,
-    "conversation": normalize_id,
-    "model": normalize_id,
-    "route": normalize_id,
-    "latency": _normalize_latency,
-}
+    "turn": _normalize_turn_number, "id": normalize_id, "history": _normalize_history, "steps": _normalize_steps,
+    "answerable": normalize_flag, "chunks": _normalize_chunks, "citations": _normalize_citations,
+    "reference": _normalize_reference, "facts": _normalize_texts, "time": _normalize_time,
+    "conversation": normalize_id, "model": normalize_id, "route": normalize_id, "latency": _normalize_latency,
+}  # fmt: skip
 """Normalizers of fields that accept more than one form."""
 
 

@@ -30,18 +30,9 @@ FileFormat = Literal["json", "csv", "tsv", "parquet", "arrow", "trec"]
 InputPaths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 FORMATS_BY_SUFFIX: dict[str, FileFormat] = {
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".trec": "trec",
-    ".run": "trec",
-}
+    ".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
+    ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".trec": "trec", ".run": "trec",
+}  # fmt: skip
 """Format by suffix; `json` means one object per line or one array."""
 
 COMPRESSION_SUFFIXES = (".gz", ".zst", ".bz2", ".xz")
@@ -222,18 +213,10 @@ def _get_stem(path: Path) -> str:
 
 
 FOREIGN_FORMATS = {
-    ".xml": "XML",
-    ".yaml": "YAML",
-    ".yml": "YAML",
-    ".xlsx": "an Excel workbook",
-    ".xls": "an Excel workbook",
-    ".ods": "a spreadsheet",
-    ".pkl": "a pickle",
-    ".pickle": "a pickle",
-    ".avro": "Avro",
-    ".db": "a database",
+    ".xml": "XML", ".yaml": "YAML", ".yml": "YAML", ".xlsx": "an Excel workbook", ".xls": "an Excel workbook",
+    ".ods": "a spreadsheet", ".pkl": "a pickle", ".pickle": "a pickle", ".avro": "Avro", ".db": "a database",
     ".sqlite": "a database",
-}
+}  # fmt: skip
 """Endings of files that hold traces in some tools, and what these files are."""
 
 

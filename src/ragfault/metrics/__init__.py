@@ -27,26 +27,10 @@ from ragfault.metrics.catalog import (
 from ragfault.records import Layer
 
 __all__ = [
-    "DEFAULT_METRICS",
-    "AnnotatedValue",
-    "Metric",
-    "MetricDefinition",
-    "Undefined",
-    "compute_score",
-    "compute_score_table",
-    "compute_scores",
-    "context",
-    "crosscut",
-    "generation",
-    "get_definitions",
-    "gold",
-    "metric",
-    "operation",
-    "overlap",
-    "parse_metric",
-    "select_metrics",
-    "steps",
-]
+    "DEFAULT_METRICS", "AnnotatedValue", "Metric", "MetricDefinition", "Undefined", "compute_score",
+    "compute_score_table", "compute_scores", "context", "crosscut", "generation", "get_definitions", "gold", "metric",
+    "operation", "overlap", "parse_metric", "select_metrics", "steps",
+]  # fmt: skip
 
 DEFAULT_METRICS = (
     *("context_relevance", "context_precision", "context_ranking", "context_recall", "context_entity_recall"),

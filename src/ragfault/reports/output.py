@@ -43,30 +43,10 @@ def check_output_path(path: str | Path, *, force: bool = False) -> Path:
 
 
 CSV_COLUMNS = (
-    "by",
-    "segment",
-    "metric",
-    "layer",
-    "better",
-    "mean",
-    "low",
-    "high",
-    "n",
-    "clusters",
-    "scored",
-    "undefined",
-    "failed",
-    "target",
-    "result",
-    "reason",
-    "corrected",
-    "corrected_low",
-    "corrected_high",
-    "ppi",
-    "ppi_low",
-    "ppi_high",
-    "labels",
-)
+    "by", "segment", "metric", "layer", "better", "mean", "low", "high", "n", "clusters", "scored", "undefined",
+    "failed", "target", "result", "reason", "corrected", "corrected_low", "corrected_high", "ppi", "ppi_low",
+    "ppi_high", "labels",
+)  # fmt: skip
 """The columns of the CSV: one row for each metric, over all traces and then over each segment."""
 
 

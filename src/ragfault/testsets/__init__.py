@@ -9,20 +9,7 @@ from ragfault.testsets.making.wording import QueryStyle, fit_style
 from ragfault.testsets.records import DEFAULT_MIX, QUESTION_KINDS, RejectedItem, TestsetResult
 
 __all__ = [
-    "DEFAULT_MIX",
-    "QUESTION_KINDS",
-    "AuditFinding",
-    "CorpusAudit",
-    "QueryStyle",
-    "RefreshResult",
-    "RejectedItem",
-    "SpanChange",
-    "TestsetDescription",
-    "TestsetResult",
-    "audit_corpus",
-    "describe_testset",
-    "fit_style",
-    "make_testset",
-    "refresh_testset",
-    "score_answerability",
-]
+    "DEFAULT_MIX", "QUESTION_KINDS", "AuditFinding", "CorpusAudit", "QueryStyle", "RefreshResult", "RejectedItem",
+    "SpanChange", "TestsetDescription", "TestsetResult", "audit_corpus", "describe_testset", "fit_style",
+    "make_testset", "refresh_testset", "score_answerability",
+]  # fmt: skip

@@ -15,19 +15,7 @@ from ragfault.text.sentences import split_sentences
 from ragfault.text.similarity import make_shingles, score_quote_match
 
 __all__ = [
-    "NEGATIONS",
-    "STOP_WORDS",
-    "EntityIndex",
-    "extract_entities",
-    "extract_literals",
-    "lacks_english",
-    "make_shingles",
-    "mentions_entity",
-    "normalize_answer",
-    "normalize_typography",
-    "score_quote_match",
-    "split_content_words",
-    "split_sentences",
-    "split_words",
-    "stem_word",
-]
+    "NEGATIONS", "STOP_WORDS", "EntityIndex", "extract_entities", "extract_literals", "lacks_english", "make_shingles",
+    "mentions_entity", "normalize_answer", "normalize_typography", "score_quote_match", "split_content_words",
+    "split_sentences", "split_words", "stem_word",
+]  # fmt: skip

@@ -15,18 +15,6 @@ from ragfault.tuning.search_space import SearchSpace, default_space, enumerate_c
 from ragfault.tuning.tuner import tune
 
 __all__ = [
-    "Bound",
-    "FrontierPoint",
-    "Gain",
-    "MeasuredPipeline",
-    "Pitfall",
-    "QuestionOutcome",
-    "SearchSpace",
-    "SearchStep",
-    "TuningQuestion",
-    "TuningResult",
-    "default_space",
-    "enumerate_configs",
-    "lint",
-    "tune",
-]
+    "Bound", "FrontierPoint", "Gain", "MeasuredPipeline", "Pitfall", "QuestionOutcome", "SearchSpace", "SearchStep",
+    "TuningQuestion", "TuningResult", "default_space", "enumerate_configs", "lint", "tune",
+]  # fmt: skip

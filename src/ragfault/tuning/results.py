@@ -147,15 +147,9 @@ class TuningResult(Struct, frozen=True, kw_only=True):
 
 
 COMPONENT_NAMES = {
-    "query": "changing the query",
-    "filter": "filtering",
-    "retrieve": "searching",
-    "fusion": "fusing",
-    "rerank": "reranking",
-    "select": "selecting",
-    "compress": "compressing",
-    "chunker": "cutting",
-}
+    "query": "changing the query", "filter": "filtering", "retrieve": "searching", "fusion": "fusing",
+    "rerank": "reranking", "select": "selecting", "compress": "compressing", "chunker": "cutting",
+}  # fmt: skip
 NEGLIGIBLE_MS = 0.5
 """Milliseconds below which nothing is said of them."""
 NEGLIGIBLE_TOKENS = 20

@@ -14,22 +14,7 @@ from ragfault.analysis.clusters.registry import (
 )
 
 __all__ = [
-    "Cluster",
-    "ClusterRegistry",
-    "ClusterReport",
-    "FailingTrace",
-    "TracePopulation",
-    "accept_cases",
-    "assign_cluster",
-    "build_cases",
-    "cluster_failures",
-    "cluster_runs",
-    "collect_failures",
-    "load_population",
-    "load_registry",
-    "mute_cluster",
-    "promote_cases",
-    "record_clusters",
-    "resolve_cluster",
-    "save_registry",
-]
+    "Cluster", "ClusterRegistry", "ClusterReport", "FailingTrace", "TracePopulation", "accept_cases", "assign_cluster",
+    "build_cases", "cluster_failures", "cluster_runs", "collect_failures", "load_population", "load_registry",
+    "mute_cluster", "promote_cases", "record_clusters", "resolve_cluster", "save_registry",
+]  # fmt: skip

@@ -27,27 +27,11 @@ LOW_TRIAD = 0.5  # a trace whose triad is below this fails, whatever else is sai
 MAX_TEXT = 400  # characters of a problem that are kept
 
 CAUSE_ORDER: tuple[ProblemKind, ...] = (
-    "pipeline_error",
-    "nothing_retrieved",
-    "empty_answer",
-    "wrong_refusal",
-    "nothing_relevant",
-    "false_claim",
-    "outdated_source",
-    "contradicted_claim",
-    "uncovered_statement",
-    "contradicted_fact",
-    "bad_quote",
-    "unsupported_claim",
-    "missed_refusal",
-    "missing_context",
-    "bad_citation",
-    "absent_fact",
-    "irrelevant_answer",
-    "unanswered_aspect",
-    "all_low",
-    "irrelevant_chunk",
-)
+    "pipeline_error", "nothing_retrieved", "empty_answer", "wrong_refusal", "nothing_relevant", "false_claim",
+    "outdated_source", "contradicted_claim", "uncovered_statement", "contradicted_fact", "bad_quote",
+    "unsupported_claim", "missed_refusal", "missing_context", "bad_citation", "absent_fact", "irrelevant_answer",
+    "unanswered_aspect", "all_low", "irrelevant_chunk",
+)  # fmt: skip
 """The kinds of problem, those that others follow from, and that are seen for certain, before the rest."""
 
 CAUSE_RANK = {kind: place for place, kind in enumerate(CAUSE_ORDER)}

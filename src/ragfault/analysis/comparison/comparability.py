@@ -33,18 +33,10 @@ from ragfault.text.number_format import format_percent
 EVERYTHING = "everything"  # stands for every field
 CHUNK_TEXT = "chunk texts"  # the texts of the chunks, beside their ids and places
 CHUNK_ORDER = "chunk order"  # the order of the chunks, beside which they are
-RANK_METRICS = frozenset(
-    (
-        "ndcg",
-        "reciprocal_rank",
-        "average_precision",
-        "r_precision",
-        "rbp",
-        "bpref",
-        "context_precision",
-        "context_ranking",
-    )
-)
+RANK_METRICS = frozenset((
+    "ndcg", "reciprocal_rank", "average_precision", "r_precision", "rbp", "bpref", "context_precision",
+    "context_ranking",
+))  # fmt: skip
 """Metrics that read the order of the chunks, beside those cut at a depth."""
 GOLD_SPANS = "gold spans"  # the spans of documents in the gold, beside its chunk ids
 CITED_CLAIMS = "cited claims"  # what citations stand by: a claim that they name, else a sentence of the answer

@@ -34,29 +34,12 @@ LEAST_PAIRS = 10  # fewer rule nothing out, also where nothing differs on them
 MAX_COPIES = 0.05  # by so much more copies among the retrieved texts, lists hold fewer passages
 
 RETRIEVER_STAGES = (
-    "chunker",
-    "embedder",
-    "index",
-    "index coverage",
-    "reranker",
-    "filter",
-    "top-k",
-    "score threshold",
-    "query rewriter",
-    "ingestion",
-    "deduplication",
-    "source documents",
-)
+    "chunker", "embedder", "index", "index coverage", "reranker", "filter", "top-k", "score threshold",
+    "query rewriter", "ingestion", "deduplication", "source documents",
+)  # fmt: skip
 GENERATION_STAGES = (
-    "model",
-    "prompt",
-    "prompt assembly",
-    "decoding",
-    "max tokens",
-    "refusal wording",
-    "output schema",
-    "answer cache",
-)
+    "model", "prompt", "prompt assembly", "decoding", "max tokens", "refusal wording", "output schema", "answer cache",
+)  # fmt: skip
 SOURCE_STAGES = ("source documents", "ingestion", "index", "chunker")
 
 

@@ -15,22 +15,10 @@ from ragfault.records import Trace
 
 SHARED_IDS_LIMIT = 0.2  # below this share of chunk ids in common, the corpus was re-chunked
 
-GOLD_ID_METRICS = frozenset(
-    {
-        "recall",
-        "precision",
-        "f1",
-        "hit",
-        "reciprocal_rank",
-        "average_precision",
-        "ndcg",
-        "r_precision",
-        "rbp",
-        "bpref",
-        "citation_precision",
-        "citation_recall",
-    }
-)
+GOLD_ID_METRICS = frozenset({
+    "recall", "precision", "f1", "hit", "reciprocal_rank", "average_precision", "ndcg", "r_precision", "rbp", "bpref",
+    "citation_precision", "citation_recall",
+})  # fmt: skip
 """Metrics that read chunk ids of the gold."""
 
 

@@ -11,12 +11,6 @@ from ragfault.analysis.investigation.records import (
 )
 
 __all__ = [
-    "ClaimOrigins",
-    "Hypothesis",
-    "HypothesisTest",
-    "Investigation",
-    "ModelInvestigation",
-    "Quotation",
-    "investigate",
+    "ClaimOrigins", "Hypothesis", "HypothesisTest", "Investigation", "ModelInvestigation", "Quotation", "investigate",
     "measure_claim_origins",
-]
+]  # fmt: skip

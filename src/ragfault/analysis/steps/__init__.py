@@ -4,10 +4,6 @@ from ragfault.analysis.steps.localization import localize_faulty_step, localize_
 from ragfault.analysis.steps.records import FaultyStep, StepFindings, StepSuspect
 
 __all__ = [
-    "FaultyStep",
-    "StepFindings",
-    "StepSuspect",
-    "localize_faulty_step",
-    "localize_faulty_steps",
+    "FaultyStep", "StepFindings", "StepSuspect", "localize_faulty_step", "localize_faulty_steps",
     "localize_recorded_step",
-]
+]  # fmt: skip

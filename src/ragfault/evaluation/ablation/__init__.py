@@ -6,14 +6,6 @@ from ragfault.evaluation.ablation.parts import Ablation, MetricAttribution, Part
 from ragfault.evaluation.ablation.step_repair import StepRepair, StepRepairs, repair_steps
 
 __all__ = [
-    "Ablation",
-    "MetricAttribution",
-    "PartEffect",
-    "StepRepair",
-    "StepRepairs",
-    "ablate",
-    "generator",
-    "repair_steps",
-    "replay",
-    "retriever",
-]
+    "Ablation", "MetricAttribution", "PartEffect", "StepRepair", "StepRepairs", "ablate", "generator", "repair_steps",
+    "replay", "retriever",
+]  # fmt: skip

@@ -48,17 +48,9 @@ from ragfault.records import Trace
 from ragfault.version import __version__
 
 DEFAULT_METRICS = (
-    "context_relevance",
-    "context_precision",
-    "context_recall",
-    "span_recall",
-    "groundedness",
-    "answer_relevance",
-    "completeness",
-    "token_f1",
-    "factual_accuracy",
-    "error",
-)
+    "context_relevance", "context_precision", "context_recall", "span_recall", "groundedness", "answer_relevance",
+    "completeness", "token_f1", "factual_accuracy", "error",
+)  # fmt: skip
 """The metrics of an experiment where none are named: few, since each costs the others power."""
 
 

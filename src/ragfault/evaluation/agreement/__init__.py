@@ -18,16 +18,6 @@ from ragfault.evaluation.agreement.measurement import (
 )
 
 __all__ = [
-    "AgreementCurves",
-    "GeneratorOrder",
-    "JudgeComparison",
-    "JudgeDisagreement",
-    "JudgeMeasurement",
-    "JudgeSpeed",
-    "MetricAgreement",
-    "UnitAgreement",
-    "calibrate_judge",
-    "compare_judges",
-    "compare_run_judges",
-    "measure_judge",
-]
+    "AgreementCurves", "GeneratorOrder", "JudgeComparison", "JudgeDisagreement", "JudgeMeasurement", "JudgeSpeed",
+    "MetricAgreement", "UnitAgreement", "calibrate_judge", "compare_judges", "compare_run_judges", "measure_judge",
+]  # fmt: skip

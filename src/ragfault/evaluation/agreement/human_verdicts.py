@@ -158,13 +158,9 @@ def _overlay_answer(verdict: Any, labels: VerdictValues) -> _PartialRecord:
 
 
 ITEM_OVERLAYS: dict[str, Callable[[Any, VerdictValues], _PartialRecord | None]] = {
-    "chunk": _overlay_chunk,
-    "use": _overlay_use,
-    "claim": _overlay_claim,
-    "citation": _overlay_citation,
-    "fact": _overlay_fact,
-    "recall": _overlay_recall,
-}
+    "chunk": _overlay_chunk, "use": _overlay_use, "claim": _overlay_claim, "citation": _overlay_citation,
+    "fact": _overlay_fact, "recall": _overlay_recall,
+}  # fmt: skip
 """Part → overlay of one item."""
 
 

@@ -30,14 +30,10 @@ from ragfault.stats.bootstrap import FloatArray
 ComparedKind = Literal["chunk", "use", "claim", "citation", "fact", "recall", "refusal"]
 
 VERDICT_ORDER: dict[ComparedKind, tuple[Any, ...]] = {
-    "chunk": ("none", "low", "medium", "high"),
-    "use": (False, True),
-    "claim": ("contradicted", "unsupported", "inferred", "supported"),
-    "citation": (False, True),
-    "fact": (False, True),
-    "recall": (False, True),
-    "refusal": (False, True),
-}
+    "chunk": ("none", "low", "medium", "high"), "use": (False, True),
+    "claim": ("contradicted", "unsupported", "inferred", "supported"), "citation": (False, True),
+    "fact": (False, True), "recall": (False, True), "refusal": (False, True),
+}  # fmt: skip
 """Kind of verdict → labels; those of chunks are ranked."""
 
 MIN_CLAIM_OVERLAP = 0.5  # share of the shorter claim that two matching claims have in common

@@ -14,35 +14,13 @@ from ragfault.io.formats.texts import join_text, parse_list_text
 from ragfault.records import Trace
 
 ROLES = {
-    "user": "user",
-    "human": "user",
-    "customer": "user",
-    "client": "user",
-    "enduser": "user",
-    "requester": "user",
-    "visitor": "user",
-    "guest": "user",
-    "usr": "user",
-    "humanmessage": "user",
-    "assistant": "assistant",
-    "ai": "assistant",
-    "bot": "assistant",
-    "agent": "assistant",
-    "model": "assistant",
-    "gpt": "assistant",
-    "chatbot": "assistant",
-    "support": "assistant",
-    "operator": "assistant",
-    "aimessage": "assistant",
-    "aimessagechunk": "assistant",
-    "system": "system",
-    "developer": "system",
-    "systemmessage": "system",
-    "tool": "tool",
-    "function": "tool",
-    "toolmessage": "tool",
-    "functioncalloutput": "tool",
-}
+    "user": "user", "human": "user", "customer": "user", "client": "user", "enduser": "user", "requester": "user",
+    "visitor": "user", "guest": "user", "usr": "user", "humanmessage": "user", "assistant": "assistant",
+    "ai": "assistant", "bot": "assistant", "agent": "assistant", "model": "assistant", "gpt": "assistant",
+    "chatbot": "assistant", "support": "assistant", "operator": "assistant", "aimessage": "assistant",
+    "aimessagechunk": "assistant", "system": "system", "developer": "system", "systemmessage": "system",
+    "tool": "tool", "function": "tool", "toolmessage": "tool", "functioncalloutput": "tool",
+}  # fmt: skip
 """Names of the roles of a conversation."""
 TURN_TEXT_KEYS = ("content", "text", "message", "utterance", "value", "parts", "items", "body", "output")
 TURN_ROLE_KEYS = ("role", "speaker", "from", "sender", "author", "type", "who")

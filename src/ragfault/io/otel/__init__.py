@@ -7,14 +7,6 @@ from ragfault.io.otel.spans import DEFAULT_LIMITS, DecodedRequest, OtelSpan, Spa
 from ragfault.io.otel.trace_mapping import build_trace
 
 __all__ = [
-    "DEFAULT_LIMITS",
-    "CollectedTrace",
-    "DecodedRequest",
-    "OtelSpan",
-    "SpanBuffer",
-    "SpanEvent",
-    "TraceOrigin",
-    "build_trace",
-    "decode_request",
-    "locate_origin",
-]
+    "DEFAULT_LIMITS", "CollectedTrace", "DecodedRequest", "OtelSpan", "SpanBuffer", "SpanEvent", "TraceOrigin",
+    "build_trace", "decode_request", "locate_origin",
+]  # fmt: skip

@@ -14,16 +14,10 @@ from ragfault.io.otel.spans import DEFAULT_LIMITS, VECTOR_SUFFIX, OtelSpan, Span
 from ragfault.io.remote_paths import open_for_arrow
 
 OBJECT_ATTRIBUTES = (
-    "input.value",
-    "output.value",
-    "metadata",
-    "gen_ai.input.messages",
-    "gen_ai.output.messages",
-    "gen_ai.retrieval.documents",
-    "langfuse.observation.input",
-    "langfuse.observation.output",
+    "input.value", "output.value", "metadata", "gen_ai.input.messages", "gen_ai.output.messages",
+    "gen_ai.retrieval.documents", "langfuse.observation.input", "langfuse.observation.output",
     "langfuse.observation.usage_details",
-)
+)  # fmt: skip
 """Attributes that hold an object or a list and are not flattened."""
 LIST_SUFFIXES = ("documents", "messages")
 """Suffixes of columns that hold lists, also as printed by Python."""

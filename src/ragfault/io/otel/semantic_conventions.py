@@ -53,13 +53,9 @@ PROMPT_PREFIXES = ("llm.input_messages.", "gen_ai.prompt.", "llm.prompts.")
 COMPLETION_PREFIXES = ("llm.output_messages.", "gen_ai.completion.", "llm.choices.")
 
 MODEL_ATTRIBUTES = (
-    "gen_ai.response.model",
-    "llm.response.model_name",
-    "llm.model_name",
-    "langfuse.observation.model.name",
-    "gen_ai.request.model",
-    "llm.request.model_name",
-)
+    "gen_ai.response.model", "llm.response.model_name", "llm.model_name", "langfuse.observation.model.name",
+    "gen_ai.request.model", "llm.request.model_name",
+)  # fmt: skip
 PROMPT_TOKEN_ATTRIBUTES = ("gen_ai.usage.input_tokens", "llm.token_count.prompt", "gen_ai.usage.prompt_tokens")
 COMPLETION_TOKEN_ATTRIBUTES = (
     "gen_ai.usage.output_tokens",
@@ -70,14 +66,10 @@ USAGE_ATTRIBUTE = "langfuse.observation.usage_details"
 
 ROUTE_ATTRIBUTES = ("ragfault.route", "langfuse.trace.name")
 CONVERSATION_ATTRIBUTES = (
-    "session.id",
-    "gen_ai.conversation.id",
-    "langfuse.session.id",
-    "langfuse.trace.session_id",
-    "traceloop.association.properties.session_id",
-    "traceloop.association.properties.conversation_id",
+    "session.id", "gen_ai.conversation.id", "langfuse.session.id", "langfuse.trace.session_id",
+    "traceloop.association.properties.session_id", "traceloop.association.properties.conversation_id",
     "traceloop.association.properties.thread_id",
-)
+)  # fmt: skip
 METADATA_ATTRIBUTES = {
     "user": ("user.id", "langfuse.user.id", "enduser.id", "gen_ai.user", "traceloop.association.properties.user_id"),
     "tags": ("tag.tags", "langfuse.trace.tags"),
@@ -105,75 +97,30 @@ STEP_METADATA = ("metadata", "langfuse.observation.metadata", "traceloop.associa
 """Metadata of a span, an object or one attribute per key: the kind may be stated there where attributes cannot be."""
 STATED_KIND_ATTRIBUTES = (STEP_KIND_ATTRIBUTE, *(f"{name}.{STEP_KIND_ATTRIBUTE}" for name in STEP_METADATA))
 STATED_ROLES: dict[StepKind, SpanRole] = {
-    "retrieve": "retriever",
-    "rerank": "reranker",
-    "generate": "llm",
-    "plan": "planner",
-    "tool": "tool",
-    "memory": "memory",
-    "rewrite": "stage",
-    "route": "stage",
-    "read": "stage",
-    "cite": "stage",
-}
+    "retrieve": "retriever", "rerank": "reranker", "generate": "llm", "plan": "planner", "tool": "tool",
+    "memory": "memory", "rewrite": "stage", "route": "stage", "read": "stage", "cite": "stage",
+}  # fmt: skip
 """The role of a span that states its kind and has no more specific role."""
 ENCLOSING_ROLES = ("chain", "agent", "part", None)
 """Roles that give way to the stated kind."""
 OPENINFERENCE_ROLES: dict[str, SpanRole] = {
-    "RETRIEVER": "retriever",
-    "RERANKER": "reranker",
-    "LLM": "llm",
-    "EMBEDDING": "embedding",
-    "CHAIN": "chain",
-    "AGENT": "agent",
-    "TOOL": "tool",
-    "GUARDRAIL": "guard",
-    "EVALUATOR": "judge",
-    "PROMPT": "part",
-    "TASK": "chain",
-    "ENTRY": "chain",
-    "STEP": "chain",
-}
+    "RETRIEVER": "retriever", "RERANKER": "reranker", "LLM": "llm", "EMBEDDING": "embedding", "CHAIN": "chain",
+    "AGENT": "agent", "TOOL": "tool", "GUARDRAIL": "guard", "EVALUATOR": "judge", "PROMPT": "part", "TASK": "chain",
+    "ENTRY": "chain", "STEP": "chain",
+}  # fmt: skip
 LANGFUSE_ROLES: dict[str, SpanRole] = {
-    "generation": "llm",
-    "retriever": "retriever",
-    "embedding": "embedding",
-    "chain": "chain",
-    "agent": "agent",
-    "tool": "tool",
-    "guardrail": "guard",
-    "evaluator": "judge",
-    "event": "part",
-}
+    "generation": "llm", "retriever": "retriever", "embedding": "embedding", "chain": "chain", "agent": "agent",
+    "tool": "tool", "guardrail": "guard", "evaluator": "judge", "event": "part",
+}  # fmt: skip
 GEN_AI_ROLES: dict[str, SpanRole] = {
-    "chat": "llm",
-    "generate_content": "llm",
-    "text_completion": "llm",
-    "completion": "llm",
-    "embeddings": "embedding",
-    "embedding": "embedding",
-    "retrieval": "retriever",
-    "retrieve": "retriever",
-    "vector_db_retrieve": "retriever",
-    "rerank": "reranker",
-    "execute_tool": "tool",
-    "invoke_agent": "agent",
-    "create_agent": "part",
-    "invoke_workflow": "chain",
-    "plan": "planner",
-    "search_memory": "memory",
-    "create_memory": "memory",
-    "update_memory": "memory",
-    "upsert_memory": "memory",
-    "delete_memory": "memory",
-    "create_memory_store": "part",
-    "delete_memory_store": "part",
-    "execute_task": "chain",
-    "rewrite": "stage",
-    "route": "stage",
-    "read": "stage",
+    "chat": "llm", "generate_content": "llm", "text_completion": "llm", "completion": "llm", "embeddings": "embedding",
+    "embedding": "embedding", "retrieval": "retriever", "retrieve": "retriever", "vector_db_retrieve": "retriever",
+    "rerank": "reranker", "execute_tool": "tool", "invoke_agent": "agent", "create_agent": "part",
+    "invoke_workflow": "chain", "plan": "planner", "search_memory": "memory", "create_memory": "memory",
+    "update_memory": "memory", "upsert_memory": "memory", "delete_memory": "memory", "create_memory_store": "part",
+    "delete_memory_store": "part", "execute_task": "chain", "rewrite": "stage", "route": "stage", "read": "stage",
     "cite": "stage",
-}
+}  # fmt: skip
 TRACELOOP_ROLES: dict[str, SpanRole] = {"workflow": "chain", "task": "chain", "agent": "agent", "tool": "tool"}
 
 

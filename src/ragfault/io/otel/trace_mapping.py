@@ -148,13 +148,9 @@ def _describe_exception(span: OtelSpan) -> str | None:
 
 
 STEP_KINDS: dict[SpanRole, StepKind] = {
-    "retriever": "retrieve",
-    "reranker": "rerank",
-    "llm": "generate",
-    "planner": "plan",
-    "tool": "tool",
+    "retriever": "retrieve", "reranker": "rerank", "llm": "generate", "planner": "plan", "tool": "tool",
     "memory": "memory",
-}
+}  # fmt: skip
 """The kind of step by the role of its span; chains, agents, embeddings and guards have none. A call of a model that
 asks for tools, or is part of a plan, is a plan."""
 WRITER_KINDS = (None, "generate", "cite", "plan")

@@ -22,14 +22,10 @@ LANGFUSE_TRACE_COLUMNS = {
 }
 """Columns that only the row of a trace has."""
 LANGFUSE_CONTEXT_COLUMNS = {
-    "langfuse.trace.name": ("traceName", "trace_name"),
-    "session.id": ("sessionId", "session_id"),
-    "user.id": ("userId", "user_id"),
-    "langfuse.trace.tags": ("tags",),
-    "langfuse.release": ("release",),
-    "langfuse.version": ("version",),
-    "langfuse.environment": ("environment",),
-}
+    "langfuse.trace.name": ("traceName", "trace_name"), "session.id": ("sessionId", "session_id"),
+    "user.id": ("userId", "user_id"), "langfuse.trace.tags": ("tags",), "langfuse.release": ("release",),
+    "langfuse.version": ("version",), "langfuse.environment": ("environment",),
+}  # fmt: skip
 """Columns of a trace that some exports repeat on observations."""
 LANGFUSE_OBSERVATION_COLUMNS = {
     "langfuse.observation.input": ("input",),
@@ -159,26 +155,14 @@ def _parse_seconds(value: Any) -> float:
 
 
 LANGSMITH_KINDS = {
-    "retriever": "RETRIEVER",
-    "llm": "LLM",
-    "chat_model": "LLM",
-    "embedding": "EMBEDDING",
-    "tool": "TOOL",
+    "retriever": "RETRIEVER", "llm": "LLM", "chat_model": "LLM", "embedding": "EMBEDDING", "tool": "TOOL",
     "prompt": "PROMPT",
-}
+}  # fmt: skip
 """Run type → span kind; any other type is a chain."""
 THREAD_KEYS = ("session_id", "thread_id", "conversation_id")
 LANGCHAIN_PREFIXES = (
-    "ls_",
-    "langgraph_",
-    "checkpoint",
-    "lc_",
-    "revision_id",
-    "runtime",
-    "LANGSMITH",
-    "LANGCHAIN",
-    "__",
-)
+    "ls_", "langgraph_", "checkpoint", "lc_", "revision_id", "runtime", "LANGSMITH", "LANGCHAIN", "__",
+)  # fmt: skip
 """Prefixes of metadata keys that LangChain writes for itself."""
 MAX_RUN_DEPTH = 64
 """Maximum nesting of runs."""

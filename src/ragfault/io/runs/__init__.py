@@ -14,15 +14,6 @@ from ragfault.io.runs.samples import SAMPLE_TRACES, count_population, sample_run
 from ragfault.io.runs.writer import PartialRun, RunPlan
 
 __all__ = [
-    "SAMPLE_TRACES",
-    "AnyRun",
-    "Manifest",
-    "MetricInfo",
-    "PartialRun",
-    "Run",
-    "RunPlan",
-    "count_population",
-    "open_run",
-    "sample_run",
-    "sample_runs",
-]
+    "SAMPLE_TRACES", "AnyRun", "Manifest", "MetricInfo", "PartialRun", "Run", "RunPlan", "count_population",
+    "open_run", "sample_run", "sample_runs",
+]  # fmt: skip

@@ -115,13 +115,9 @@ def draw_whisker(
 
 
 INSIGHT_PROPERTIES = {
-    "chunks": "number of chunks",
-    "position": "position of the chunk",
-    "length": "length of the chunk, in characters",
-    "turn": "turn of the conversation",
-    "age": "age of the chunk, in days",
-    "route": "route",
-}
+    "chunks": "number of chunks", "position": "position of the chunk", "length": "length of the chunk, in characters",
+    "turn": "turn of the conversation", "age": "age of the chunk, in days", "route": "route",
+}  # fmt: skip
 """Properties of chunks and traces that insights are by → their names in titles."""
 
 ROW_HEIGHT, EDGE_PERCENT = 26, 4

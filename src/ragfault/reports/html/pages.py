@@ -136,12 +136,8 @@ def _build_charts(measurement: JudgeMeasurement, curves: AgreementCurves) -> lis
 VERDICT_TINTS = {"fault": "bad", "recovered": "good", "no fault": "good", "cannot tell": "warn"}
 VERDICT_GLYPHS = {"fault": "✗", "recovered": "✓", "no fault": "✓", "cannot tell": "?"}
 OUTCOME_TINTS = {
-    "fault": "bad",
-    "ruled out": "good",
-    "cannot tell": "warn",
-    "not reached": "none",
-    "not measured": "none",
-}
+    "fault": "bad", "ruled out": "good", "cannot tell": "warn", "not reached": "none", "not measured": "none",
+}  # fmt: skip
 
 
 def write_bisection_html(

@@ -18,44 +18,26 @@ if TYPE_CHECKING:
 
 
 FIGURE_TITLES = {
-    "positives": "share {bad}",
-    "f1": "F1",
-    "precision": "precision",
-    "recall": "recall",
-    "recall_at_precision": "recall at precision 0.80",
-    "auroc": "AUROC",
-    "average_precision": "average precision",
-    "auroc_within": "AUROC within {within}",
-    "balanced_accuracy": "balanced accuracy at its own decision",
-    "best_balanced_accuracy": "– at the best threshold",
-    "balanced_accuracy_lost": "– loss by the threshold",
-    "sensitivity": "sensitivity at its own decision",
-    "specificity": "specificity at its own decision",
-    "kappa": "Cohen's kappa at its own decision",
-    "alpha": "Krippendorff's alpha",
-    "kappa_linear": "weighted kappa of grades, linear",
-    "kappa_quadratic": "– quadratic",
-    "alpha_ordinal": "Krippendorff's alpha of grades",
-    "calibration_error": "calibration error",
-    "brier": "Brier score",
-    "unsure": "share unsure",
-    "accuracy": "accuracy at its own decision",
-    "accuracy_sure": "– where it is sure",
-    "accuracy_unsure": "– where it is unsure",
-}
+    "positives": "share {bad}", "f1": "F1", "precision": "precision", "recall": "recall",
+    "recall_at_precision": "recall at precision 0.80", "auroc": "AUROC", "average_precision": "average precision",
+    "auroc_within": "AUROC within {within}", "balanced_accuracy": "balanced accuracy at its own decision",
+    "best_balanced_accuracy": "– at the best threshold", "balanced_accuracy_lost": "– loss by the threshold",
+    "sensitivity": "sensitivity at its own decision", "specificity": "specificity at its own decision",
+    "kappa": "Cohen's kappa at its own decision", "alpha": "Krippendorff's alpha",
+    "kappa_linear": "weighted kappa of grades, linear", "kappa_quadratic": "– quadratic",
+    "alpha_ordinal": "Krippendorff's alpha of grades", "calibration_error": "calibration error",
+    "brier": "Brier score", "unsure": "share unsure", "accuracy": "accuracy at its own decision",
+    "accuracy_sure": "– where it is sure", "accuracy_unsure": "– where it is unsure",
+}  # fmt: skip
 """Figure → its name in words."""
 
 SLICE_FIGURES = ("positives", "f1", "auroc", "auroc_within", "balanced_accuracy", "calibration_error")
 """The figures of a row."""
 
 SLICE_HEADINGS = {
-    "positives": "{bad}",
-    "f1": "F1",
-    "auroc": "AUROC",
-    "auroc_within": "within",
-    "balanced_accuracy": "own bal. acc.",
+    "positives": "{bad}", "f1": "F1", "auroc": "AUROC", "auroc_within": "within", "balanced_accuracy": "own bal. acc.",
     "calibration_error": "cal. error",
-}
+}  # fmt: skip
 """The same as heads of columns."""
 
 

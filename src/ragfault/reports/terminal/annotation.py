@@ -32,15 +32,11 @@ KIND_QUESTIONS: dict[ItemKind, str] = {
 }
 
 CHOICE_HELP: dict[str, str] = {
-    "high": "answers the query, or a part of it",
-    "medium": "helps to answer it",
-    "low": "is on the same subject but does not help",
-    "none": "is unrelated",
-    "supported": "a chunk states it",
-    "inferred": "it follows from what the chunks say",
-    "unsupported": "no chunk states it",
+    "high": "answers the query, or a part of it", "medium": "helps to answer it",
+    "low": "is on the same subject but does not help", "none": "is unrelated", "supported": "a chunk states it",
+    "inferred": "it follows from what the chunks say", "unsupported": "no chunk states it",
     "contradicted": "a chunk contradicts it",
-}
+}  # fmt: skip
 """Meanings of the labels."""
 
 COMMAND_KEYS = {"space": "skip", "b": "back", "z": "undo", "v": "texts in full", "?": "help", "q": "quit"}

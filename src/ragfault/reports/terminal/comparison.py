@@ -41,15 +41,9 @@ if TYPE_CHECKING:
 
 
 CHANGE_COLUMNS = (
-    ("metric", 0),
-    ("before → after", 0),
-    ("difference, 95 % interval", 0),
-    ("", 0),
-    ("needed", 90),
-    ("p", 100),
-    ("n", 112),
-    ("one side only", 124),
-)
+    ("metric", 0), ("before → after", 0), ("difference, 95 % interval", 0), ("", 0), ("needed", 90), ("p", 100),
+    ("n", 112), ("one side only", 124),
+)  # fmt: skip
 """The columns of the changes, and from which width each has room."""
 
 VERDICT_SIGNS = {"worse": "🔻 **worse**", "better": "🔺 better", "steady": "steady", "cannot tell": "❔"}

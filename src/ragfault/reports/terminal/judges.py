@@ -23,25 +23,10 @@ if TYPE_CHECKING:
 
 
 CARD_HEADINGS = (
-    "set",
-    "what was judged",
-    "level",
-    "n:",
-    "bad:",
-    "AUROC",
-    "within",
-    "AUROC of lexical",
-    "AUROC of trivial",
-    "F1",
-    "recall at precision 0.80:",
-    "order of generators",
-    "F1 at 5 / 10 / 20 / 40 % bad",
-    "sensitivity",
-    "specificity",
-    "balanced accuracy",
-    "calibration error:",
-    "bias of groundedness",
-)
+    "set", "what was judged", "level", "n:", "bad:", "AUROC", "within", "AUROC of lexical", "AUROC of trivial", "F1",
+    "recall at precision 0.80:", "order of generators", "F1 at 5 / 10 / 20 / 40 % bad", "sensitivity", "specificity",
+    "balanced accuracy", "calibration error:", "bias of groundedness",
+)  # fmt: skip
 """The columns of the figures; a ":" stands for alignment to the right."""
 
 BASE_RATES = (0.05, 0.1, 0.2, 0.4)
@@ -174,14 +159,9 @@ MAX_DIFFERENCES_SHOWN = 10
 """Number of items shown on which the judges differ."""
 
 VERDICT_TITLES = {
-    "chunk": "relevance of chunks",
-    "use": "use of chunks",
-    "claim": "support of claims",
-    "citation": "citations",
-    "fact": "expected facts",
-    "recall": "what the chunks cover",
-    "refusal": "refusals",
-}
+    "chunk": "relevance of chunks", "use": "use of chunks", "claim": "support of claims", "citation": "citations",
+    "fact": "expected facts", "recall": "what the chunks cover", "refusal": "refusals",
+}  # fmt: skip
 
 
 def render_judges_terminal(comparison: JudgeComparison, *, width: int | None = None, color: bool = False) -> str:

@@ -47,13 +47,9 @@ class VectorStore(Protocol):
 
 
 STORES = {
-    "memory": ("memory", "MemoryStore"),
-    "qdrant": ("qdrant", "QdrantStore"),
-    "chroma": ("chroma", "ChromaStore"),
-    "milvus": ("milvus", "MilvusStore"),
-    "pgvector": ("pgvector", "PgvectorStore"),
-    "lance": ("lance", "LanceStore"),
-}
+    "memory": ("memory", "MemoryStore"), "qdrant": ("qdrant", "QdrantStore"), "chroma": ("chroma", "ChromaStore"),
+    "milvus": ("milvus", "MilvusStore"), "pgvector": ("pgvector", "PgvectorStore"), "lance": ("lance", "LanceStore"),
+}  # fmt: skip
 """Name → module and class."""
 
 

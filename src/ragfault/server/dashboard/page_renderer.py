@@ -28,22 +28,11 @@ from ragfault.text.number_format import format_number
 from ragfault.version import __version__
 
 NAVIGATION = (
-    ("/", "Overview"),
-    ("/insights", "Insights"),
-    ("/versions", "Versions"),
-    ("/traces", "Traces"),
-    ("/conversations", "Conversations"),
-    ("/incidents", "Incidents"),
-    ("/clusters", "Clusters"),
-    ("/guard", "Guard"),
-    ("/testset", "Test set"),
-    ("/runs", "Runs"),
-    ("/drift", "Drift"),
-    ("/judge", "Judge"),
-    ("/settings", "Settings"),
-    ("/access", "Access"),
-    ("/help", "Help"),
-)
+    ("/", "Overview"), ("/insights", "Insights"), ("/versions", "Versions"), ("/traces", "Traces"),
+    ("/conversations", "Conversations"), ("/incidents", "Incidents"), ("/clusters", "Clusters"), ("/guard", "Guard"),
+    ("/testset", "Test set"), ("/runs", "Runs"), ("/drift", "Drift"), ("/judge", "Judge"), ("/settings", "Settings"),
+    ("/access", "Access"), ("/help", "Help"),
+)  # fmt: skip
 """Pages of the navigation."""
 
 PAGE_HEADERS = {"referrer-policy": "same-origin"}

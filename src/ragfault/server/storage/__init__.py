@@ -33,34 +33,11 @@ from ragfault.server.storage.spot_checks import SpotCheckStore
 from ragfault.server.storage.store import TraceStore
 
 __all__ = [
-    "TRACE_STATES",
-    "AccessRole",
-    "AccessToken",
-    "AlertEvent",
-    "AppendResult",
-    "AuditRecord",
-    "BrowserSession",
-    "ConversationSummary",
-    "EventCount",
-    "LabelPage",
-    "ReceivedTrace",
-    "SpotCheck",
-    "SpotCheckCounts",
-    "SpotCheckSample",
-    "SpotCheckStore",
-    "StoreTotals",
-    "StoredTrace",
-    "TimelineMark",
-    "TraceComment",
-    "TracePage",
-    "TraceSelection",
-    "TraceState",
-    "TraceStore",
-    "export_run",
-    "import_run",
-    "is_store_folder",
-    "open_store",
-]
+    "TRACE_STATES", "AccessRole", "AccessToken", "AlertEvent", "AppendResult", "AuditRecord", "BrowserSession",
+    "ConversationSummary", "EventCount", "LabelPage", "ReceivedTrace", "SpotCheck", "SpotCheckCounts",
+    "SpotCheckSample", "SpotCheckStore", "StoreTotals", "StoredTrace", "TimelineMark", "TraceComment", "TracePage",
+    "TraceSelection", "TraceState", "TraceStore", "export_run", "import_run", "is_store_folder", "open_store",
+]  # fmt: skip
 
 ADDRESS_SCHEMES = ("clickhouse", "clickhouses", "chdb")
 

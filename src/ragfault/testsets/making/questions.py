@@ -387,14 +387,8 @@ def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
 
 
 DRAFTERS: dict[QuestionKind, Callable[[CorpusIndex, QueryWriter], Iterator[Draft]]] = {
-    "extractive": draft_extractive,
-    "definition": draft_definitions,
-    "list": draft_lists,
-    "table": draft_tables,
-    "comparison": draft_comparisons,
-    "two-passage": draft_two_passage,
-    "unanswerable": draft_swapped,
-    "false premise": draft_false_premises,
-    "ambiguous": draft_ambiguous,
-}
+    "extractive": draft_extractive, "definition": draft_definitions, "list": draft_lists, "table": draft_tables,
+    "comparison": draft_comparisons, "two-passage": draft_two_passage, "unanswerable": draft_swapped,
+    "false premise": draft_false_premises, "ambiguous": draft_ambiguous,
+}  # fmt: skip
 """Kind of question → the function that yields drafts of it, in random order."""

@@ -13,18 +13,6 @@ from ragfault.tuning.adaptation.records import (
 )
 
 __all__ = [
-    "AdaptationPlan",
-    "AdaptivePolicy",
-    "ArmFigures",
-    "LoggedDecision",
-    "PolicyEstimate",
-    "RoutePlan",
-    "RouteShares",
-    "choose_arm",
-    "estimate_policy",
-    "list_breaches",
-    "load_policy",
-    "plan_policy",
-    "read_decisions",
-    "revert_policy",
-]
+    "AdaptationPlan", "AdaptivePolicy", "ArmFigures", "LoggedDecision", "PolicyEstimate", "RoutePlan", "RouteShares",
+    "choose_arm", "estimate_policy", "list_breaches", "load_policy", "plan_policy", "read_decisions", "revert_policy",
+]  # fmt: skip

@@ -5,15 +5,6 @@ from ragfault.tuning.generators.records import AnswerOutcome, GeneratorChoice, G
 from ragfault.tuning.generators.search import GeneratorSpace, GeneratorTerms, choose_recorded, search_generators
 
 __all__ = [
-    "AnswerOutcome",
-    "ChoiceTerms",
-    "GeneratorChoice",
-    "GeneratorGain",
-    "GeneratorSpace",
-    "GeneratorTerms",
-    "choose_from_table",
-    "choose_generator",
-    "choose_recorded",
-    "replay_null",
-    "search_generators",
-]
+    "AnswerOutcome", "ChoiceTerms", "GeneratorChoice", "GeneratorGain", "GeneratorSpace", "GeneratorTerms",
+    "choose_from_table", "choose_generator", "choose_recorded", "replay_null", "search_generators",
+]  # fmt: skip

@@ -18,16 +18,6 @@ from ragfault.evaluation.agreement.annotation.session import (
 )
 
 __all__ = [
-    "ITEM_KINDS",
-    "AnnotationItem",
-    "AnnotationSession",
-    "AnnotatorAgreement",
-    "ItemKind",
-    "describe_verdict",
-    "list_choices",
-    "list_items",
-    "measure_annotators",
-    "read_suggestions",
-    "shuffle_ids",
-    "suggest_traces",
-]
+    "ITEM_KINDS", "AnnotationItem", "AnnotationSession", "AnnotatorAgreement", "ItemKind", "describe_verdict",
+    "list_choices", "list_items", "measure_annotators", "read_suggestions", "shuffle_ids", "suggest_traces",
+]  # fmt: skip
