@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ragfault.metrics import ranking
 from ragfault.metrics.catalog import AnnotatedValue, BatchFormula, MetricResult, Undefined, metric
@@ -13,12 +13,8 @@ from ragfault.records import Span, Trace, Verdicts
 TREC_EVAL = "trec_eval"
 
 
-class TraceRankings(NamedTuple):
-    """The judged chunks of some traces."""
-
-    ranking: ranking.Ranking
-    reasons: list[str | None]
-    """Why nothing of a trace can be ranked; None: it can."""
+TraceRankings = tuple[ranking.Ranking, list[str | None]]
+"""The judged chunks of some traces, and why nothing of a trace can be ranked, or None."""
 
 
 def _explain_unranked(trace: Trace) -> str | None:
@@ -30,19 +26,16 @@ def _explain_unranked(trace: Trace) -> str | None:
 def judge_rankings(traces: Sequence[Trace]) -> TraceRankings:
     """Judge the chunks of each trace, in the order the generator saw them, once for all metrics."""
     reasons = list(map(_explain_unranked, traces))
-    pairs = list(zip(traces, reasons, strict=True))
-    judged = ranking.rankings_from_lists(
-        [[chunk.id for chunk in trace.chunks or ()] for trace in traces],
-        [trace.gold.chunks if trace.gold is not None and reason is None else {} for trace, reason in pairs],
-        [trace.id for trace in traces],
-    )
-    return TraceRankings(judged, reasons)
+    ids = [[chunk.id for chunk in trace.chunks or ()] for trace in traces]
+    pairs = zip(traces, reasons, strict=True)
+    gold = [trace.gold.chunks if trace.gold is not None and reason is None else {} for trace, reason in pairs]
+    return ranking.rankings_from_lists(ids, gold, [trace.id for trace in traces]), reasons
 
 
 def _score_rankings(name: str, judged: TraceRankings, **parameters: Any) -> Iterator[MetricResult]:
     """Compute a ranking metric for each trace."""
-    values, defined = ranking.compute_rank_metric(name, judged.ranking, **parameters)
-    for value, is_defined, reason in zip(values.tolist(), defined.tolist(), judged.reasons, strict=True):
+    values, defined = ranking.compute_rank_metric(name, judged[0], **parameters)
+    for value, is_defined, reason in zip(values.tolist(), defined.tolist(), judged[1], strict=True):
         yield value if is_defined else Undefined(reason or "no relevant gold")
 
 

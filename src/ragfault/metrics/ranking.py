@@ -316,11 +316,7 @@ def ranking_from_lists(ids: Iterable[str], gold: Mapping[str, float], query: str
 def rankings_from_lists(
     ids: Sequence[Iterable[str]], gold: Sequence[Mapping[str, float]], queries: Sequence[str]
 ) -> Ranking:
-    """Judge the chunks of several traces as `ranking_from_lists` does those of one.
-
-    >>> rankings_from_lists([["a", "b"], ["a"]], [{"b": 1}, {"a": 2}], ["q1", "q2"]).retrieved.rank.tolist()
-    [2, 1]
-    """
+    """Judge the chunks of several traces as `ranking_from_lists` does those of one."""
     retrieved: list[tuple[int, int, float]] = []
     ideal: list[tuple[int, int, float]] = []
     counts = []
@@ -333,10 +329,8 @@ def rankings_from_lists(
         retrieved += sorted((place, ranks[id], grade) for id, grade in judged.items() if id in ranks)
         best = sorted(judged.values(), reverse=True)
         ideal += [(place, rank, grade) for rank, grade in enumerate(best, 1)]
-    return Ranking(
-        queries, np.array(list(map(bool, gold)), np.bool_), np.array(counts, np.int64), _pack_hits(retrieved),
-        _pack_hits(ideal),
-    )  # fmt: skip
+    judged_queries, sizes = np.array(list(map(bool, gold)), np.bool_), np.array(counts, np.int64)
+    return Ranking(queries, judged_queries, sizes, _pack_hits(retrieved), _pack_hits(ideal))
 
 
 def _pack_hits(hits: list[tuple[int, int, float]]) -> GradedHits:
