@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ragfault.gold_evidence import apply_gold, match_answer, measure_coverage
+from ragfault.gold_evidence import apply_gold, match_answer, measure_coverage, measure_key_agreement
 from ragfault.metrics import compute_score, parse_metric
 from ragfault.records import (
     AnswerVerdict,
@@ -195,6 +195,6 @@ def test_a_judge_that_misses_a_fact_is_no_evidence_against_an_answer():
         id="1", query="Who decides?", answer="The captain alone.", reference="The master.", facts=("The master.",)
     )
     verdicts = Verdicts(trace="1", fact=(FactVerdict(fact="The master.", present=False),))
-    assert apply_gold(trace, verdicts).key_agreement is None
+    assert measure_key_agreement(trace, apply_gold(trace, verdicts)) is None
     judged = replace(verdicts, fact=(FactVerdict(fact="The master.", present=True),))
-    assert apply_gold(trace, judged).key_agreement == 1
+    assert measure_key_agreement(trace, apply_gold(trace, judged)) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 from msgspec.structs import replace
@@ -65,40 +64,16 @@ def apply_gold(trace: Trace, verdicts: Verdicts) -> Verdicts:
     """
     if isinstance(verdicts, GoldVerdicts) or not has_answer_key(trace):
         return verdicts
-    key = AnswerKey(trace, verdicts)
+    coverage = measure_coverage(trace)
+    covered = None if coverage is None else RETRIEVED_COVERS[coverage.retrieved]
     parts = {name: getattr(verdicts, name) for name in Verdicts.__struct_fields__}
     if verdicts.chunk:
-        parts["chunk"] = _raise_levels(verdicts.chunk, key.coverage)
+        parts["chunk"] = _raise_levels(verdicts.chunk, coverage)
     if verdicts.missing is not None:
-        parts["missing"] = _list_missing(trace, verdicts, key.coverage)
-    if verdicts.recall and key.coverage is not None and key.coverage.retrieved == "all":
+        parts["missing"] = _list_missing(trace, verdicts, coverage)
+    if verdicts.recall and covered:
         parts["recall"] = _confirm_recall(trace, verdicts.recall)
-    return GoldVerdicts(**parts, key=key)
-
-
-class AnswerKey:
-    """What the answer key of a trace says of its verdicts; each part is computed when it is first read."""
-
-    def __init__(self, trace: Trace, verdicts: Verdicts) -> None:
-        self._trace, self._verdicts = trace, verdicts
-
-    @cached_property
-    def coverage(self) -> GoldCoverage | None:
-        """Relevance of the retrieved chunks by gold."""
-        return measure_coverage(self._trace)
-
-    @cached_property
-    def covered(self) -> bool | None:
-        """Whether gold says that the chunks cover the query; None where part was retrieved, or it is silent."""
-        if self._trace.answerable is False:
-            return False
-        return None if self.coverage is None else RETRIEVED_COVERS[self.coverage.retrieved]
-
-    @cached_property
-    def agreement(self) -> float | None:
-        """The share of the answer key that the answer states; None for a refusal, and where it cannot be told."""
-        refused = self._verdicts.answer is not None and self._verdicts.answer.refused
-        return None if refused else measure_key_agreement(self._trace, self._verdicts)
+    return GoldVerdicts(**parts, covered=False if trace.answerable is False else covered)
 
 
 def apply_gold_to_chunks(trace: Trace, chunks: tuple[ChunkVerdict, ...] | None) -> tuple[ChunkVerdict, ...] | None:
@@ -214,8 +189,10 @@ def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:
     1: it repeats a reference, or all facts, in their names, numbers and words; or the judge finds all facts in it and
     none contradicted (without facts: some claim supported by the reference and none contradicted). Less than 1 only
     where names or numbers of the key are absent from the answer: then the share of the facts that it states, 0 without
-    facts. A judge that misses a fact which is told in other words is no evidence.
+    facts. A judge that misses a fact which is told in other words is no evidence. A refusal states none of it: None.
     """
+    if verdicts.answer is not None and verdicts.answer.refused:
+        return None
     matched = match_answer(trace)
     facts = [item.present and not item.contradicted for item in verdicts.fact or ()]
     truths = {item.status for item in verdicts.truth or ()}

@@ -7,7 +7,7 @@ All of them travel as JSON through msgspec under the names given here.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -389,21 +389,11 @@ class Verdicts(FrozenRecord, frozen=True):
     named here some items may be there: those that the judge did judge."""
 
 
-class GoldVerdicts(Verdicts, frozen=True, kw_only=True):
+class GoldVerdicts(Verdicts, frozen=True):
     """Verdicts of a judge with the answer key of their trace applied; computed, never stored."""
 
-    key: Any
-    """The `AnswerKey`, which computes what is read of it, since few metrics need it."""
-
-    @property
-    def covered(self) -> bool | None:
-        """True if the gold was retrieved, False if none of it was or the query is not answerable; None: unknown."""
-        return cast(bool | None, self.key.covered)
-
-    @property
-    def key_agreement(self) -> float | None:
-        """The share of the answer key that the answer states, in [0, 1]; 1: it agrees; None: a refusal, or no key."""
-        return cast(float | None, self.key.agreement)
+    covered: bool | None = None
+    """True if the gold was retrieved, False if none of it was or the query is not answerable; None: unknown."""
 
 
 class Score(FrozenRecord, frozen=True):

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from ragfault import text as text_processing
+from ragfault.gold_evidence import measure_key_agreement
 from ragfault.records import Chunk, GoldVerdicts, Trace, Verdicts
 from ragfault.text.asked_time import find_asked_time
 
@@ -79,9 +80,9 @@ def is_right_refusal(verdicts: Verdicts) -> bool:
     return refused and isinstance(verdicts, GoldVerdicts) and verdicts.covered is False
 
 
-def agrees_with_key(verdicts: Verdicts) -> bool:
+def agrees_with_key(trace: Trace, verdicts: Verdicts) -> bool:
     """Return whether gold was applied and the answer states the whole answer key."""
-    return isinstance(verdicts, GoldVerdicts) and verdicts.key_agreement == 1
+    return isinstance(verdicts, GoldVerdicts) and measure_key_agreement(trace, verdicts) == 1
 
 
 def quote_matches(quote: str, chunk: str, tolerance: float = QUOTE_TOLERANCE) -> bool:

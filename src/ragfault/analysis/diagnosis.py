@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ragfault.analysis.records import Diagnosis, KeyOutcome, ProblemKind, TraceProblem
-from ragfault.gold_evidence import match_answer
+from ragfault.gold_evidence import match_answer, measure_key_agreement
 from ragfault.records import AnswerVerdict, Chunk, ClaimVerdict, Evidence, GoldVerdicts, Layer, Trace, Verdicts
 from ragfault.rules import (
     RELEVANT_LEVELS,
@@ -163,7 +163,7 @@ def diagnose_trace(trace: Trace, verdicts: Verdicts) -> Diagnosis:
         problems=tuple(problems),
         checked=_count_checked(trace, verdicts),
         key_outcome=_compare_with_key(trace, verdicts),
-        key_agreement=verdicts.key_agreement if isinstance(verdicts, GoldVerdicts) else None,
+        key_agreement=measure_key_agreement(trace, verdicts) if isinstance(verdicts, GoldVerdicts) else None,
     )
 
 
@@ -178,8 +178,9 @@ def _compare_with_key(trace: Trace, verdicts: Verdicts) -> KeyOutcome | None:
         if verdicts.covered is not False and match_answer(trace):
             return "right answer"
         return "cannot tell" if verdicts.covered is None else "wrong refusal" if verdicts.covered else "right refusal"
-    if verdicts.key_agreement is not None:
-        return "right answer" if agrees_with_key(verdicts) else "wrong answer"
+    agreement = measure_key_agreement(trace, verdicts)
+    if agreement is not None:
+        return "right answer" if agreement == 1 else "wrong answer"
     return "missed refusal" if verdicts.covered is False else "cannot tell"
 
 
@@ -280,7 +281,7 @@ def _answer_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProblem]
         if trace.answer is not None:
             yield _build_problem("empty_answer", trace.query, "the answer is empty")
         return
-    if agrees_with_key(verdicts):
+    if agrees_with_key(trace, verdicts):
         return
     for fact in verdicts.fact or ():
         if fact.contradicted:

@@ -158,7 +158,7 @@ def _score_refusal(trace: Trace, verdicts: Verdicts, share: float, refused: bool
     covered = chunks_cover_query(trace, verdicts, share)
     if covered is None:
         return Undefined("it is not known whether the chunks cover what was asked")
-    right = not refused and agrees_with_key(verdicts)
+    right = not refused and agrees_with_key(trace, verdicts)
     return float(verdict.refused is refused and covered is refused and not right)
 
 
