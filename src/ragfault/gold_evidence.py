@@ -204,6 +204,11 @@ def measure_key_agreement(trace: Trace, verdicts: Verdicts) -> float | None:
     return sum(facts) / len(facts) if facts else 0.0
 
 
+def agrees_with_key(trace: Trace, verdicts: Verdicts) -> bool:
+    """Return whether gold was applied and the answer states the whole answer key."""
+    return isinstance(verdicts, GoldVerdicts) and measure_key_agreement(trace, verdicts) == 1
+
+
 def match_answer(trace: Trace) -> bool | None:
     """Return whether the answer repeats the answer key, without a judge; None where its words do not tell.
 

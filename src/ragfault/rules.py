@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from ragfault import text as text_processing
-from ragfault.gold_evidence import measure_key_agreement
 from ragfault.records import Chunk, GoldVerdicts, Trace, Verdicts
 from ragfault.text.asked_time import find_asked_time
 
@@ -78,11 +77,6 @@ def is_right_refusal(verdicts: Verdicts) -> bool:
     """Return whether the answer refuses, and gold says that the chunks do not cover the query."""
     refused = verdicts.answer is not None and verdicts.answer.refused
     return refused and isinstance(verdicts, GoldVerdicts) and verdicts.covered is False
-
-
-def agrees_with_key(trace: Trace, verdicts: Verdicts) -> bool:
-    """Return whether gold was applied and the answer states the whole answer key."""
-    return isinstance(verdicts, GoldVerdicts) and measure_key_agreement(trace, verdicts) == 1
 
 
 def quote_matches(quote: str, chunk: str, tolerance: float = QUOTE_TOLERANCE) -> bool:

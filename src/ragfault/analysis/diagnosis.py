@@ -7,16 +7,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ragfault.analysis.records import Diagnosis, KeyOutcome, ProblemKind, TraceProblem
-from ragfault.gold_evidence import match_answer, measure_key_agreement
+from ragfault.gold_evidence import agrees_with_key, match_answer, measure_key_agreement
 from ragfault.records import AnswerVerdict, Chunk, ClaimVerdict, Evidence, GoldVerdicts, Layer, Trace, Verdicts
-from ragfault.rules import (
-    RELEVANT_LEVELS,
-    agrees_with_key,
-    chunks_cover_query,
-    get_asked_time,
-    is_outdated,
-    quote_matches,
-)
+from ragfault.rules import RELEVANT_LEVELS, chunks_cover_query, get_asked_time, is_outdated, quote_matches
 
 
 class ProblemDefinition(Struct, frozen=True):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from ragfault import text
+from ragfault.gold_evidence import agrees_with_key
 from ragfault.metrics.catalog import AnnotatedValue, MetricResult, Undefined, metric
 from ragfault.metrics.context import share_facts
 from ragfault.records import AnswerVerdict, Trace, Verdicts
-from ragfault.rules import COVERAGE_THRESHOLD, agrees_with_key, chunks_cover_query
+from ragfault.rules import COVERAGE_THRESHOLD, chunks_cover_query
 
 _WORD_PATTERN = re.compile(r"\w+")
 
