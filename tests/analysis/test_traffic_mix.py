@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from ragfault.io.runs import MetricInfo
 from ragfault.reports.terminal.monitoring import describe_drop
 
 DAY, DAYS, SWITCH = 1440, 4, 3 * 1440
+MONDAY = 4  # of 1970
 LEVELS = {"fees": 0.9, "tides": 0.6}
 
 
@@ -28,7 +31,7 @@ def watch(field: str, share: float, fall: dict[str, float]) -> DetectedDrop:
             Observation(
                 metric="groundedness",
                 trace=str(minute),
-                time=60.0 * minute,
+                time=60.0 * (MONDAY * DAY + minute),
                 value=value,
                 status="scored",
                 cohorts=cohorts,
@@ -59,5 +62,38 @@ def test_other_shares_of_a_cohort_are_no_fault_of_a_layer():
 def test_a_mix_hides_no_fault(field: str, share: float, fall: dict[str, float]):
     """The layer is named where a cohort got worse, and where the shares are those of versions of the system."""
     drop = watch(field, share, fall)
-    assert drop.mix is None
+    assert drop.explanation is None
     assert describe_drop(drop).startswith("Generation broke")
+
+
+def watch_days(first: int, days: int, level: Callable[[int], float]) -> DetectedDrop:
+    """Watch some days from one of 1970, with a value a minute and the first two days as the reference."""
+    rng = np.random.default_rng(4)
+    seen = [
+        Observation(
+            metric="groundedness", trace=str(at), time=60.0 * at, value=float(rng.binomial(4, level(at // DAY))) / 4
+        )
+        for at in range(first * DAY, (first + days) * DAY)
+    ]
+    options = MonitorOptions(rules=(), reference=2 * DAY)
+    return monitor(roll_up(seen), [MetricInfo("groundedness", "generation")], options=options).drops[0]
+
+
+def test_a_weekend_that_the_reference_lacks_is_no_fault_of_a_layer():
+    """Lower values from Saturday to Sunday, after a reference of Monday and Tuesday, may be so each week."""
+    drop = watch_days(MONDAY, 9, lambda day: 0.7 if (day - MONDAY) % 7 >= 5 else 0.85)
+    assert drop.location.fault is None
+    assert "the reference has no weekend (UTC)" in describe_drop(drop)
+
+
+def test_a_drop_on_working_days_after_a_weekend_is_no_fault_of_a_layer():
+    """Where the reference is a weekend alone, other days may be lower each week."""
+    drop = watch_days(MONDAY + 5, 4, lambda day: 0.85 if (day - MONDAY) % 7 >= 5 else 0.7)
+    assert "no day but those of a weekend" in describe_drop(drop)
+
+
+@pytest.mark.parametrize(("onset", "days"), [(3, 5), (5, 9), (4, 7)], ids=["Thursday", "until Tuesday", "Friday"])
+def test_a_drop_that_working_days_show_as_well_is_a_fault(onset: int, days: int):
+    """A drop before the weekend, or one that lasts beyond it, is named."""
+    drop = watch_days(MONDAY, days, lambda day: 0.7 if day >= MONDAY + onset else 0.85)
+    assert drop.location.fault is not None

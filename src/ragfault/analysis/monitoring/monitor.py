@@ -28,7 +28,7 @@ from ragfault.analysis.monitoring.change_detection import (
 from ragfault.analysis.monitoring.drift import TrafficDrift
 from ragfault.analysis.monitoring.noise import describe_promise, expected_error
 from ragfault.analysis.monitoring.rollups import STEP_METRICS, ProductSums, Rollup
-from ragfault.analysis.monitoring.traffic_mix import describe_mix_shift
+from ragfault.analysis.monitoring.traffic_mix import describe_mix_shift, describe_unknown_days
 from ragfault.analysis.monitoring.windows import (
     DAY_MINUTES,
     WINDOW_MINUTES,
@@ -139,7 +139,8 @@ class DetectedDrop(Struct, frozen=True, kw_only=True):
     was only just detected looks somewhat larger than it is."""
     location: FaultLocation  # result of the decision tree on the reference and the time since the onset
     traces: tuple[str, ...]  # worst traces since the onset
-    mix: str | None = None  # description of other shares of cohorts that explain it, in which case no layer is named
+    explanation: str | None = None
+    """Other shares of cohorts, or days that the reference lacks, which may explain it; then no layer is named."""
 
 
 class MonitorReport(Struct, frozen=True, kw_only=True):
@@ -205,7 +206,7 @@ def monitor(
     until = first + _reference_length(asked, last - first)
     references = _measure_references(totals, known, asked, (first, until))
     breaks, silent = _detect_drops(totals, known, asked, references, (first, last))
-    breaks = tuple(_describe_mix(drop, all_) for drop in breaks)
+    breaks = tuple(_explain_drop(drop, all_) for drop in breaks)
     events, state = _replay_alerts(totals, known, asked, breaks, references, (first, last))
     wide = last - max(asked.windows)
     shown = [key for key in all_ if key[2] is None or not key[2].startswith(CHUNK_COHORTS)]
@@ -334,12 +335,16 @@ def _describe_drop(
     )
 
 
-def _describe_mix(drop: DetectedDrop, series_by_key: Mapping[SeriesKey, MetricSeries]) -> DetectedDrop:
-    """Return a drop without a layer at fault where other shares of the cohorts explain it."""
+def _explain_drop(drop: DetectedDrop, series_by_key: Mapping[SeriesKey, MetricSeries]) -> DetectedDrop:
+    """Return a drop without a layer at fault where other shares of the cohorts or missing days may explain it."""
     period, detection = drop.reference, drop.detection
-    before = period.first, min(period.last, detection.onset)
-    mix = describe_mix_shift(series_by_key, period.metric, period.route, before, (detection.onset, drop.until))
-    return drop if mix is None else replace(drop, mix=mix, location=replace(drop.location, fault=None))
+    before, after = (period.first, min(period.last, detection.onset)), (detection.onset, drop.until)
+    explanation = describe_unknown_days(series_by_key[period.metric, period.route, None], before, after)
+    if explanation is None:
+        explanation = describe_mix_shift(series_by_key, period.metric, period.route, before, after)
+    if explanation is None:
+        return drop
+    return replace(drop, explanation=explanation, location=replace(drop.location, fault=None))
 
 
 def _widen_by_noise(gap: Difference, period: ReferencePeriod, windows: Sequence[MetricSeries]) -> Difference:

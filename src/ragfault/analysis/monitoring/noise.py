@@ -11,6 +11,7 @@ the limits.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -114,6 +115,16 @@ def hour_of_week(minutes: NDArray[np.int64]) -> NDArray[np.int64]:
     return hours
 
 
+def is_weekend(minutes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which minutes since 1970 are on a Saturday or Sunday, UTC.
+
+    >>> is_weekend(np.array([1, 2, 3, 4]) * DAY_MINUTES).tolist()  # from Friday, 2 January 1970
+    [False, True, True, False]
+    """
+    weekend: NDArray[np.bool_] = (minutes // DAY_MINUTES + 3) % 7 >= 5
+    return weekend
+
+
 def describe_promise(minutes: int) -> str:
     """Describe for which traffic without a change the rate of false alarms holds, after a reference of so many minutes.
 
@@ -210,7 +221,7 @@ def _season_kernels(first: FloatArray, second: FloatArray) -> tuple[FloatArray, 
     apart = np.abs(first[:, None] - second[None, :]) % DAY_MINUTES
     apart = np.minimum(apart, DAY_MINUTES - apart)
     daily = np.exp(-apart / (60 * PATTERN_HOURS))
-    weekend = [(times // DAY_MINUTES + 3) % 7 >= 5 for times in (first, second)]
+    weekend = [is_weekend(times) for times in (first, second)]
     return daily, (weekend[0][:, None] == weekend[1][None, :]) * (0.5 + 0.5 * daily)
 
 

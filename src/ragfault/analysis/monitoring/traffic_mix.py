@@ -1,4 +1,4 @@
-"""The mix of traffic: drops of a mean that come with other shares of its cohorts, while no cohort got worse."""
+"""Drops without a fault: other shares of the cohorts while no cohort got worse, and days that the reference lacks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 
+import numpy as np
+
+from ragfault.analysis.monitoring.noise import HOUR_MINUTES, is_weekend
 from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey
 from ragfault.text.number_format import format_percent
 
@@ -14,6 +17,8 @@ SYSTEM_FIELDS = frozenset(("release", "model", "prompt_version", "position", "ch
 LEAST_COVERAGE = 0.9  # of the values of each window, in cohorts that both have
 SHOWN_ERRORS = 2.5  # a cohort that dropped by more standard errors got worse itself
 MAX_REST, MAX_BOUND = 0.25, 0.5  # share of the drop that is left at equal shares of the cohorts, and its bound
+
+LEAST_WEEKEND = 0.5  # days of a weekend that a reference needs to tell how weekends are
 
 Window = tuple[int, int]
 
@@ -38,6 +43,38 @@ def describe_mix_shift(
         if text is not None:
             return text
     return None
+
+
+def describe_unknown_days(series: MetricSeries, before: Window, after: Window) -> str | None:
+    """Describe why the reference cannot tell a drop from its missing days; None where it can.
+
+    A drop at a weekend (UTC) may be what weekends do where the reference has less than half a day of one, and so may
+    one on other days where it has none of these, unless the mean fell on the days that it does have: shown by the
+    values there, to at least a quarter of the drop.
+    """
+    reference, later = series.between(*before), series.between(*after)
+    known = [_select_days(reference, weekend) for weekend in (False, True)]
+    absent = [len(np.unique(part.minutes // HOUR_MINUTES)) < 24 * LEAST_WEEKEND for part in known]
+    if absent[0] == absent[1] or reference.mean is None or later.mean is None:
+        return None
+    name = "weekend" if absent[1] else "day but those of a weekend"
+    old, new = known[not absent[1]], _select_days(later, not absent[1])
+    drop = later.mean - reference.mean
+    if old.mean is not None and new.mean is not None and new.value_count > 1:
+        moved = new.mean - old.mean
+        error = math.sqrt(old.variance / old.value_count + new.variance / new.value_count)
+        if moved * drop > 0 and abs(moved) > max(MAX_REST * abs(drop), SHOWN_ERRORS * error):
+            return None
+    days = "at weekends" if absent[1] else "on the other days"
+    return f"the reference has no {name} (UTC), and only {days} is it shown: it may be so each week"
+
+
+def _select_days(series: MetricSeries, weekend: bool) -> MetricSeries:
+    """Select the minutes with values at weekends, or on the other days."""
+    at = (series.n > 0) & (is_weekend(series.minutes) == weekend)
+    return MetricSeries(
+        series.minutes[at], series.n[at], series.sum[at], series.squares[at], series.bins[at], series.unscored[at], ()
+    )
 
 
 def _describe_field(

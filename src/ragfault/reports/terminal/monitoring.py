@@ -57,7 +57,7 @@ def describe_drop(drop: DetectedDrop) -> str:
         format_metric_route(reference.metric, reference.route),
         "fell" if reference.higher_is_better else "rose",
     )
-    unknown = "" if fault or kind else f"; {drop.mix or 'which layer, the data cannot tell'}"
+    unknown = "" if fault or kind else f"; {drop.explanation or 'which layer, the data cannot tell'}"
     return f"{lead}{where} {word} by {size} {when}, called at {format_minute(call.detected_at)}{over}{unknown}."
 
 
