@@ -340,7 +340,7 @@ def _make_score(plan: MetricPlan, trace: Trace, outcome: Outcome) -> Score:
 
 
 class MetricPlan(NamedTuple):
-    """What computing a metric needs, looked up once for all traces."""
+    """A metric that is ready to compute: its definition and parameters, looked up once for all traces."""
 
     name: str
     definition: MetricDefinition

@@ -164,7 +164,7 @@ class Comparison(PrintedResult, Struct, frozen=True, kw_only=True):
 
     @property
     def dependence(self) -> str:
-        """How many of the pairs are independent, in words; empty where nearly all are."""
+        """Number of independent pairs, in words; empty where nearly all are."""
         return describe_dependence(self.pairs, self.changes)
 
 

@@ -66,7 +66,7 @@ def describe_unknown_days(series: MetricSeries, before: Window, after: Window) -
         if moved * drop > 0 and abs(moved) > max(MAX_REST * abs(drop), SHOWN_ERRORS * error):
             return None
     days = "at weekends" if absent[1] else "on the other days"
-    return f"the reference has no {name} (UTC), and only {days} is it shown: it may be so each week"
+    return f"the reference has no {name} (UTC), and the drop is shown only {days}: it may come each week"
 
 
 def _select_days(series: MetricSeries, weekend: bool) -> MetricSeries:

@@ -33,7 +33,7 @@ SIX_BYTES = re.compile(r"[\x00-\x1f\x7f-\x9f\"&'<>]")
 
 
 class PartShare(NamedTuple):
-    """How much of a page a part of a trace may take."""
+    """Largest share of a page that a part of a trace takes."""
 
     bytes: int
     item: int

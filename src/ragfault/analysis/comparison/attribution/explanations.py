@@ -13,6 +13,7 @@ from ragfault.analysis.comparison.attribution.second_faults import is_lost_with_
 from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.decision_tree import TreeWalk, describe_change
 from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.records import MetricChange
 from ragfault.analysis.comparison.trade_offs import (
     REFUSED_METRICS,
     RIGHT_SHARE,
@@ -66,8 +67,8 @@ def _explain_by_refusals(
     nothing is shown to have dropped by more than groundedness rose there. Where no gain is shown and only right
     refusals explain the drop, the data cannot tell.
     """
-    dropped = [change for fault in walk.faults for change in fault.evidence]
-    if not dropped or any(metric_name(change.metric) not in REFUSED_METRICS for change in dropped):
+    dropped = _list_answer_drops(walk)
+    if not dropped:
         return None
     shift = find_new_refusals(paired, pair_mask)
     if not shift.accepted.any():
@@ -87,6 +88,12 @@ def _explain_by_refusals(
     return "cannot tell", f"No layer is shown to have broken: {text}."
 
 
+def _list_answer_drops(walk: TreeWalk) -> list[MetricChange]:
+    """Return the evidence of the faults where all of it is of metrics that refusals and short answers lower."""
+    dropped = [change for fault in walk.faults for change in fault.evidence]
+    return dropped if all(metric_name(change.metric) in REFUSED_METRICS for change in dropped) else []
+
+
 def _explain_by_references(
     paired: PairedRuns,
     walk: TreeWalk,
@@ -98,8 +105,8 @@ def _explain_by_references(
 
     Nothing is shown to have dropped on the other pairs. What a judge misses in a short answer was not asked for.
     """
-    dropped = [change for fault in walk.faults for change in fault.evidence]
-    if not dropped or any(metric_name(change.metric) not in REFUSED_METRICS for change in dropped):
+    dropped = _list_answer_drops(walk)
+    if not dropped:
         return None
     exact = find_exact_answers(paired, pair_mask)
     part = ~exact if pair_mask is None else pair_mask & ~exact
