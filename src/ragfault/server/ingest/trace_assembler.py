@@ -119,7 +119,7 @@ class TraceAssembler(BackgroundThread):
 
     @property
     def is_full(self) -> bool:
-        """True where more spans wait to be joined than memory is meant for."""
+        """True while MAX_INCOMING_BYTES of spans or more wait to be joined."""
         return self._incoming_bytes >= MAX_INCOMING_BYTES
 
     @property
