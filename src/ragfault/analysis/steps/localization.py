@@ -18,7 +18,7 @@ from ragfault.text import normalize_answer
 
 SHOWN_EVIDENCE = 3
 UNSEEN_KINDS = ("rewrite", "route", "cite")
-"""Kinds of steps that no labelled run has: the models call most correct rewrites faulty."""
+"""Kinds of steps that no labelled run has: the models often call correct rewrites faulty."""
 FAILURES = ("call_not_executed", "tool_failed", "step_failed")
 """Faults that are facts, whatever a model was trained on."""
 MAX_MOVES = 100
