@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ragfault import Run, bisect, compare, evaluate
@@ -12,11 +16,12 @@ from ragfault.analysis import analyze, history
 from ragfault.analysis.clusters import cluster_runs
 from ragfault.analysis.comparison.paired_runs import pair_runs
 from ragfault.cli import run_command
+from ragfault.errors import RunError
 from ragfault.guard.policy import parse_policy
 from ragfault.guard.replay import replay_run
 from ragfault.io.datasets import load_handbook
 from ragfault.io.runs import sample_run, sample_runs
-from ragfault.records import Trace
+from ragfault.records import Chunk, Trace
 from ragfault.reports.html.report import render_run_html
 from ragfault.reports.terminal.clusters import render_clusters_terminal
 from ragfault.reports.terminal.guard import render_replay_terminal
@@ -54,6 +59,39 @@ def test_fields_restrict_what_is_read_of_a_trace(runs: tuple[Run, Run]) -> None:
     for run in (runs[0], sample_run(runs[0], 30)):
         expected = [Trace(id=t.id, query=t.query, chunks=t.chunks, answer=t.answer) for t in run.traces()]
         assert list(run.traces(fields=["chunks", "answer"])) == expected
+
+
+@pytest.mark.parametrize("table", ["verdicts", "scores"])
+def test_a_sample_refuses_a_table_in_another_order_than_the_traces(
+    runs: tuple[Run, Run], tmp_path: Path, table: str
+) -> None:
+    place = tmp_path / "turned"
+    shutil.copytree(runs[0].path, place)
+    rows = pq.read_table(place / f"{table}.parquet")
+    half = rows.num_rows // 2
+    pq.write_table(pa.concat_tables([rows.slice(half), rows.slice(0, half)]), place / f"{table}.parquet")
+    turned = Run(place, msgspec.structs.replace(runs[0].manifest, checksums={}))
+    with pytest.raises(RunError, match="in the order of the run"):
+        list(sample_run(turned, 30).verdicts())
+    pq.write_table(rows.slice(0, half), place / f"{table}.parquet")
+    with pytest.raises(RunError, match="in the order of the run"):
+        list(sample_run(turned, 30).verdicts())
+
+
+def test_texts_that_fill_a_dictionary_and_texts_that_do_not_are_copied_alike(tmp_path: Path) -> None:
+    traces = [
+        Trace(
+            id=f"Trace {at}",
+            query="When?",
+            chunks=(Chunk(id="same", text="Open at nine."), Chunk(id=f"{at}", text=f"{at} " * 9_000)),
+            metadata={"shop": at % 3},
+        )
+        for at in range(60)
+    ]
+    run = evaluate(traces, tmp_path / "long", judge="lexical", metrics=["mrr"])
+    drawn = [trace.id for trace in sample_run(run, 20).traces()]
+    assert list(sample_run(run, 20).traces()) == list(run.traces(drawn))
+    assert len(drawn) == 20
 
 
 def test_a_larger_sample_includes_a_smaller_one(runs: tuple[Run, Run]) -> None:

@@ -305,7 +305,7 @@ class Run:
         Each state of a file is read once by a process. Raises RunError for the first file that differs.
         """
         for name, checksum in self.manifest.checksums.items():
-            with self._convert_read_errors(Path(name).stem):
+            with self.convert_read_errors(Path(name).stem):
                 verify_table(self.path / name, checksum)
 
     def traces(self, ids: Sequence[str] | None = None, fields: Sequence[str] = ()) -> Iterator[Trace]:
@@ -359,7 +359,7 @@ class Run:
         import pyarrow.compute as pc
 
         id_set = None if ids is None else pa.array(ids, pa.string())
-        with self._convert_read_errors(name):
+        with self.convert_read_errors(name):
             for batch in self.iterate_batches(name, fields):
                 table = pa.Table.from_batches([batch])
                 if id_set is not None:
@@ -373,7 +373,7 @@ class Run:
         """Load a whole table as Arrow, `dictionary_columns` dictionary-encoded."""
         import pyarrow.parquet as pq
 
-        with self._convert_read_errors(table):
+        with self.convert_read_errors(table):
             return pq.read_table(
                 open_for_arrow(self.get_table_path(table)),
                 columns=list(columns) if columns else None,
@@ -389,11 +389,11 @@ class Run:
 
         place = open_for_arrow(self.get_table_path(table))
         rows = 2**16 if table == "scores" or (columns and "chunks" not in columns) else BATCH_TRACES
-        with self._convert_read_errors(table), pq.ParquetFile(place, read_dictionary=list(dictionary_columns)) as file:
+        with self.convert_read_errors(table), pq.ParquetFile(place, read_dictionary=list(dictionary_columns)) as file:
             yield from file.iter_batches(rows, columns=list(columns) if columns else None)
 
     @contextlib.contextmanager
-    def _convert_read_errors(self, name: str) -> Iterator[None]:
+    def convert_read_errors(self, name: str) -> Iterator[None]:
         """Check the checksum of a table, and convert errors of a damaged one to RunError."""
         import pyarrow as pa
 

@@ -6,29 +6,34 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ragfault.io.runs.run import BATCH_TRACES, Run, TableName
+from ragfault.errors import RunError
+from ragfault.io.remote_paths import open_for_arrow
+from ragfault.io.runs.run import BATCH_TRACES, Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 SAMPLE_TRACES = 20_000
 """Most traces of a run of which every text is analysed; of a larger run a random sample is."""
 MIN_SHARED_IDS = 0.5  # least share of the smaller run with an id of the other; else runs are paired by query
 STATUSES = ("scored", "undefined", "failed")
-CODED_COLUMNS = ("trace", "metric", "layer", "status", "reason")
-"""Texts of scores."""
+DICTIONARY_BYTES = 2**20
+"""A column of a row group whose dictionary is larger is stored as plain texts from there on."""
 
 Hashes = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
 
 
 class RunSample(Run):
@@ -37,11 +42,11 @@ class RunSample(Run):
     Scores are counted, and so copied at once; the other tables are copied when they are first read.
     """
 
-    def __init__(self, run: Run, rows: NDArray[np.bool_]) -> None:
+    def __init__(self, run: Run, rows: Mask) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="ragfault-sample-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._source, self._ids = run, _list_ids(run, rows)
-        counts = _copy_rows(run, self._folder / "scores.parquet", "scores", self._ids)
+        self._source, self._rows, self._ids = run, rows, _list_ids(run, rows)
+        counts = _copy_rows(run, self._folder / "scores.parquet", "scores", rows, self._ids)
         population = run.manifest.population or run.manifest.traces
         manifest = msgspec.structs.replace(
             run.manifest,
@@ -57,7 +62,7 @@ class RunSample(Run):
         path = self._folder / f"{name}.parquet"
         if not path.exists():
             part = path.with_suffix(f".{uuid4().hex}")  # two threads may read it first
-            _copy_rows(self._source, part, name, self._ids)
+            _copy_rows(self._source, part, name, self._rows, self._ids)
             part.replace(path)
         return path
 
@@ -69,7 +74,7 @@ def sample_run(run: Run, most: int = SAMPLE_TRACES) -> Run:
     """
     if not 0 < most < run.manifest.traces:
         return run
-    hashes = _hash_column(run, "id")
+    (hashes,) = _hash_column([run], "id")
     return RunSample(run, hashes <= np.uint64(_highest_hash(hashes, most)))
 
 
@@ -81,10 +86,10 @@ def sample_runs(runs: Sequence[Run], most: int = SAMPLE_TRACES) -> tuple[Run, ..
     """
     if not 0 < most < max(run.manifest.traces for run in runs):
         return tuple(runs)
-    hashes = [_hash_column(run, "id") for run in runs]
+    hashes = _hash_column(runs, "id")
     shared = _select_shared(hashes)
     if len(shared) < MIN_SHARED_IDS * min(map(len, hashes)):
-        hashes = [_hash_column(run, "query") for run in runs]
+        hashes = _hash_column(runs, "query")
         shared = _select_shared(hashes)
     if 0 < len(shared) <= most:
         return tuple(runs)
@@ -111,73 +116,108 @@ def _highest_hash(hashes: Hashes, most: int) -> int:
     return int(np.partition(hashes, most - 1)[most - 1]) if most < len(hashes) else int(hashes.max(initial=0))
 
 
-def _hash_column(run: Run, column: str) -> Hashes:
-    parts = [_hash_texts(batch.column(0)) for batch in run.iterate_batches("traces", [column])]
-    return np.concatenate([np.empty(0, np.uint64), *parts])
+def _hash_column(runs: Sequence[Run], column: str) -> list[Hashes]:
+    """Hash the texts of a column of each run; what several runs have at one place is hashed once."""
+    parts: list[list[Hashes]] = [[np.empty(0, np.uint64)] for _ in runs]
+    for batches in zip_longest(*(run.iterate_batches("traces", [column]) for run in runs)):
+        known: list[tuple[pa.Array, Hashes]] = []
+        for batch, own in zip(batches, parts, strict=True):
+            if batch is not None:
+                texts = batch.column(0)
+                hashes = next((hashes for other, hashes in known if other.equals(texts)), None)
+                own.append(_hash_texts(texts) if hashes is None else hashes)
+                known.append((texts, own[-1]))
+    return [np.concatenate(own) for own in parts]
 
 
 def _hash_texts(texts: pa.Array) -> Hashes:
     """Hash texts, their case and white space aside: queries are paired so."""
     values = texts.to_numpy(zero_copy_only=False).tolist()
-    joined = [blake2b(" ".join(text.lower().split()).encode(), digest_size=8).digest() for text in values]
-    return np.frombuffer(b"".join(joined), dtype="<u8")
+    together = "".join(values)
+    if together.split() != [together] or together.lower() != together:
+        values = [" ".join(text.lower().split()) for text in values]
+    digests = [blake2b(text.encode(), digest_size=8).digest() for text in values]
+    return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
-def _list_ids(run: Run, rows: NDArray[np.bool_]) -> frozenset[str]:
+def _list_ids(run: Run, rows: Mask) -> pa.ChunkedArray:
     """List the ids of some rows."""
     import pyarrow as pa
 
-    ids: list[str] = []
-    end = 0
+    ids, end = [], 0
     for batch in run.iterate_batches("traces", ["id"]):
         begin, end = end, end + batch.num_rows
-        ids += batch.column("id").filter(pa.array(rows[begin:end])).to_pylist()
-    return frozenset(ids)
+        ids.append(batch.column("id").filter(pa.array(rows[begin:end])))
+    return pa.chunked_array(ids, pa.string())
 
 
-def _copy_rows(run: Run, path: Path, name: str, ids: Set[str]) -> Counter[str]:
-    """Copy the rows of some traces from a table to a file, in order; return the number of scores by status."""
+def _copy_rows(run: Run, path: Path, name: str, rows: Mask, ids: pa.ChunkedArray) -> Counter[str]:
+    """Copy the rows of some traces, which have the ids, from a table to a file; return the number of scores by status.
+
+    Raises RunError where the table does not have the traces in the order of the run.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     counts: Counter[str] = Counter()
-    # Texts of scores repeat, and most rows are dropped: codes are read, and decoded in the rest.
-    coded, size = (CODED_COLUMNS, 2**16) if name == "scores" else ((), BATCH_TRACES)
-    key = "id" if name == "traces" else "trace"
-    writer, parts = None, []
+    width = len(run.manifest.metrics) if name == "scores" else 1
+    writer, done = None, 0
     try:
-        for batch in run.iterate_batches(cast(TableName, name), dictionary_columns=coded):
-            part = _decode_columns(_select_rows(batch, batch.column(key), ids))
-            writer = writer or pq.ParquetWriter(path, part.schema, compression="lz4")
-            parts.append(part)
+        for table in _select_rows(run, name, rows, width):
+            end = done + table.num_rows
+            if table["id" if name == "traces" else "trace"] != ids.take(pa.array(np.arange(done, end) // width)):
+                raise _describe_other_order(run, name)
+            done = end
             if name == "scores":
-                counts.update({entry["values"]: entry["counts"] for entry in part["status"].value_counts().to_pylist()})
-            if sum(part.num_rows for part in parts) >= size:
-                writer.write_table(pa.concat_tables(parts))
-                parts = []
-        if writer is not None and parts:
-            writer.write_table(pa.concat_tables(parts))
+                counts.update(
+                    {entry["values"]: entry["counts"] for entry in table["status"].value_counts().to_pylist()}
+                )
+            writer = writer or pq.ParquetWriter(path, table.schema, compression="lz4")
+            writer.write_table(table)
     finally:
         if writer is not None:
             writer.close()
     return counts
 
 
-def _select_rows(batch: pa.RecordBatch, keys: pa.Array, ids: Set[str]) -> pa.Table:
-    """Return the rows of a batch whose key is one of the ids."""
+def _select_rows(run: Run, name: str, rows: Mask, width: int) -> Iterator[pa.Table]:
+    """Yield the rows of some traces, each trace with `width` of them.
+
+    Most rows are dropped: what repeats is read as codes, and decoded in the rest.
+    """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    encoded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
-    chosen = [text in ids for text in encoded.dictionary.to_numpy(zero_copy_only=False).tolist()]
-    return pa.Table.from_batches([batch.filter(pa.array(chosen, pa.bool_()).take(encoded.indices))])
+    place = open_for_arrow(run.get_table_path(name))
+    with run.convert_read_errors(name), pq.ParquetFile(place) as file:
+        metadata, schema = file.metadata, file.schema_arrow
+        if metadata.num_rows != len(rows) * width:
+            raise _describe_other_order(run, name)
+        coded = pq.ParquetFile(place, metadata=metadata, read_dictionary=_list_repeated_texts(metadata))
+        parts, begin = [], 0
+        for group in range(metadata.num_row_groups):
+            table = coded.read_row_group(group)
+            places = np.arange(begin, begin + table.num_rows) // width
+            begin += table.num_rows
+            parts.append(table.take(pa.array(np.flatnonzero(rows[places]))))
+            if group == metadata.num_row_groups - 1 or sum(part.num_rows for part in parts) >= BATCH_TRACES * width:
+                yield pa.concat_tables(parts).cast(schema)
+                parts = []
 
 
-def _decode_columns(table: pa.Table) -> pa.Table:
-    """Return a table without dictionaries."""
-    import pyarrow as pa
+def _list_repeated_texts(metadata: pq.FileMetaData) -> list[str]:
+    """List the columns of texts that are stored as codes throughout: no row group has filled its dictionary."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    return [
+        groups[0].column(at).path_in_schema
+        for at in range(metadata.num_columns if groups else 0)
+        if groups[0].column(at).physical_type == "BYTE_ARRAY"
+        and all(group.column(at).total_uncompressed_size < DICTIONARY_BYTES for group in groups)
+    ]
 
-    for at, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            kind = field.type.value_type
-            table = table.set_column(at, field.with_type(kind), table.column(at).cast(kind))
-    return table
+
+def _describe_other_order(run: Run, name: str) -> RunError:
+    return RunError(
+        f"{run.path / name}.parquet does not hold the rows of every trace in the order of the run. "
+        "Evaluate the traces again."
+    )
