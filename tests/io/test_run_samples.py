@@ -89,9 +89,9 @@ def test_texts_that_fill_a_dictionary_and_texts_that_do_not_are_copied_alike(tmp
         for at in range(60)
     ]
     run = evaluate(traces, tmp_path / "long", judge="lexical", metrics=["mrr"])
-    drawn = [trace.id for trace in sample_run(run, 20).traces()]
-    assert list(sample_run(run, 20).traces()) == list(run.traces(drawn))
-    assert len(drawn) == 20
+    ids = [trace.id for trace in sample_run(run, 20).traces()]
+    assert list(sample_run(run, 20).traces()) == list(run.traces(ids))
+    assert len(ids) == 20
 
 
 def test_a_larger_sample_includes_a_smaller_one(runs: tuple[Run, Run]) -> None:
