@@ -138,6 +138,13 @@ def test_decisions_that_are_left_out_are_counted() -> None:
     )
 
 
+def test_a_note_names_the_largest_routes_alone_however_many_there_are() -> None:
+    log = [*make_log("a", [1.0] * 20)]
+    log += [row for at in range(1_000) for row in make_log("a", [1.0] * (2 if at < 5 else 1), route=f"r{at}")]
+    note = plan_policy(log, ["a", "b"], "a", {"faq": 0.5}).notes[0]
+    assert note == "left out: 1,005 decisions on routes without a floor (r0 2, r1 2, r2 2, r3 2, r4 2, 995 others 995)"
+
+
 def test_the_verb_refuses_names_that_the_log_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def write(name: str, metadata: list[dict[str, object]]) -> str:
         rows = [{"id": str(at), "query": "When?", "route": "faq", "metadata": row} for at, row in enumerate(metadata)]

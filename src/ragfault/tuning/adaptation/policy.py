@@ -30,6 +30,8 @@ MAX_EXPLORATION = 0.2
 """Largest share of a route that tries other arms."""
 MIN_SHARE = 0.005
 """A smaller share of an arm is none: it would learn nothing."""
+MAX_NAMED = 5
+"""Routes or arms that a note names."""
 TOLERANCE = 1e-6
 """Intervals of means that lie less apart than this are not told apart: the rest is rounding."""
 
@@ -92,10 +94,24 @@ def _count_left_out(
     routes = Counter(row.route for row in decisions if row.route not in floors)
     others = Counter(row.arm for row in decisions if row.route in floors and row.arm not in arms)
     return tuple(
-        f"left out: {counts.total():,} decisions {kind} ({', '.join(f'{name} {n:,}' for name, n in counts.items())})"
+        f"left out: {counts.total():,} decisions {kind} ({_list_largest(counts)})"
         for kind, counts in (("on routes without a floor", routes), ("for arms that are not named", others))
         if counts
     )
+
+
+def _list_largest(counts: Counter[str]) -> str:
+    """Return the largest counts by name, and the sum of the others: traffic may bring any number of names.
+
+    >>> _list_largest(Counter("aaabbcdefg"))
+    'a 3, b 2, c 1, d 1, e 1, 2 others 2'
+    """
+    named = [f"{name} {n:,}" for name, n in counts.most_common(MAX_NAMED)]
+    others = len(counts) - len(named)
+    if others:
+        rest = counts.total() - sum(n for _, n in counts.most_common(MAX_NAMED))
+        named.append(f"{others:,} {'other' if others == 1 else 'others'} {rest:,}")
+    return ", ".join(named)
 
 
 def _plan_route(
