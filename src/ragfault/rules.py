@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import re
+from datetime import UTC, date, datetime, timedelta
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -19,6 +20,8 @@ QUOTE_TOLERANCE = 0.95
 """The least similarity at which a quote matches a span of its chunk."""
 COVERAGE_THRESHOLD = 0.5
 """The share of expected statements that the chunks must support to cover the query."""
+ISO_DATE = re.compile(r"(\d{4})(?:-?(\d\d)(?:-?(\d\d)([T ].+)?)?)?")
+"""A year, a month, a day or a time."""
 
 
 BinaryVerdict = Literal["claim", "citation", "chunk", "refusal"]
@@ -108,29 +111,46 @@ def get_asked_time(trace: Trace) -> datetime | None:
 def is_outdated(chunk: Chunk, time: datetime, max_age: float | None = None) -> bool | None:
     """Return whether a chunk was not valid at a time, or older than `max_age` days; None without a date.
 
-    >>> is_outdated(Chunk(id="a", metadata={"valid_to": "2025-12-31"}), datetime(2026, 1, 1, tzinfo=UTC))
+    A time without a zone is in UTC.
+
+    >>> is_outdated(Chunk(id="a", metadata={"valid_to": "2025-12"}), datetime(2026, 1, 1, tzinfo=UTC))
     True
     """
-    begin, end = _parse_date(chunk, "valid_from"), _parse_date(chunk, "valid_to")
-    updated = _parse_date(chunk, "updated_at") if max_age is not None else None
+    begin = parse_date(chunk.metadata.get("valid_from"))
+    end = parse_date(chunk.metadata.get("valid_to"), end=True)
+    updated = parse_date(chunk.metadata.get("updated_at")) if max_age is not None else None
     if begin is None and end is None and updated is None:
         return None
-    is_too_old = updated is not None and max_age is not None and time - updated > timedelta(days=max_age)
-    return bool((begin and time < begin) or (end and time > end) or is_too_old)
+    asked = time if time.tzinfo else time.replace(tzinfo=UTC)
+    is_too_old = updated is not None and max_age is not None and asked - updated > timedelta(days=max_age)
+    return bool((begin and asked < begin) or (end and asked > end) or is_too_old)
 
 
-def _parse_date(chunk: Chunk, key: str) -> datetime | None:
-    """Parse a date of the chunk's metadata in UTC; `valid_to` without a time means the end of that day."""
-    value = chunk.metadata.get(key)
-    if not isinstance(value, str):
+def parse_date(value: object, *, end: bool = False) -> datetime | None:
+    """Parse an ISO year, month, day or time, without a zone in UTC: its first moment, or with `end` its last one.
+
+    None for anything else, such as a number that is no year.
+
+    >>> [str(parse_date(value, end=True))[:16] for value in ("2024-02", 2025, "2025-03-01T12:00+02:00", "soon")]
+    ['2024-02-29 23:59', '2025-12-31 23:59', '2025-03-01 12:00', 'None']
+    """
+    text = value.isoformat() if isinstance(value, date) else str(value)
+    shape = ISO_DATE.fullmatch(text)
+    if shape is None:
         return None
     try:
-        date = datetime.fromisoformat(value)
+        if shape[4]:
+            moment = datetime.fromisoformat(text)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        first = datetime(int(shape[1]), int(shape[2] or 1), int(shape[3] or 1), tzinfo=UTC)
+        if not end:
+            return first
+        after = first + timedelta(days=1 if shape[3] else 31 if shape[2] else 366)
+        return (after if shape[3] else after.replace(day=1)) - timedelta(microseconds=1)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
     except ValueError:
         return None
-    if key == "valid_to" and len(value) == len("2026-01-31"):
-        date += timedelta(days=1) - timedelta(microseconds=1)
-    return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
 IMAGE_TEXT_KEYS = ("caption", "alt", "alt_text", "ocr", "ocr_text", "description")

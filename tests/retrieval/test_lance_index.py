@@ -12,8 +12,10 @@ from ragfault.errors import InputError, OutputError, RunError, UnknownName, Usag
 from ragfault.records import Chunk
 from ragfault.retrieval import FilterCondition, Query
 from ragfault.retrieval.embedders.latent import LatentEmbedder
+from ragfault.retrieval.filters import is_valid_at
 from ragfault.retrieval.index import ChunkIndex
 from ragfault.retrieval.lance_index import LanceIndex
+from ragfault.rules import is_outdated
 
 TEXTS = (
     "The last ferry to the island leaves at 22:40 every evening.",
@@ -82,8 +84,8 @@ def test_a_database_of_another_layout_is_refused(tmp_path):
     """One that an older ragfault made says so, and is not searched without its permissions."""
     LanceIndex.build(CHUNKS, tmp_path / "db")
     place = tmp_path / "db" / "ragfault.json"
-    place.write_text(place.read_text().replace('"format": 2', '"format": 1'))
-    with pytest.raises(RunError, match="layout 1"):
+    place.write_text(place.read_text().replace('"format": 3', '"format": 2'))
+    with pytest.raises(RunError, match="layout 2"):
         LanceIndex.open(tmp_path / "db")
 
 
@@ -162,3 +164,29 @@ def test_a_corpus_without_text_is_refused(tmp_path):
     """Nothing is written where nothing can be found."""
     with pytest.raises(InputError, match="no chunk with text"):
         LanceIndex.build([Chunk(id="a")], tmp_path / "db")
+
+
+@pytest.mark.parametrize(
+    ("dates", "valid"),
+    [
+        ({"valid_to": "2026-03-10"}, True),
+        ({"valid_to": "2026-03"}, True),
+        ({"valid_to": "2026-02"}, False),
+        ({"valid_to": 2026}, True),
+        ({"valid_to": "9999-12-31"}, True),
+        ({"valid_to": "2026-03-10T13:00+02:00"}, False),
+        ({"valid_to": "2026-03-10T11:00-02:00"}, True),
+        ({"valid_from": "2027"}, False),
+        ({"valid_from": "2026-03"}, True),
+        ({"valid_from": "0001-01-01T00:00+02:00"}, True),
+        ({"valid_to": "until further notice"}, True),
+        ({"valid_to": 1712013112000}, True),
+    ],
+)
+def test_filter_metric_and_database_read_the_same_dates(dates, valid, tmp_path):
+    """A year, a month and a day last to their end, times count with their zone, and what is no date binds nothing."""
+    chunk, time = Chunk(id="a", text="a fare", metadata=dates), datetime(2026, 3, 10, 12, tzinfo=UTC)
+    assert is_valid_at(chunk, time) is is_valid_at(chunk, time.replace(tzinfo=None)) is valid
+    assert bool(is_outdated(chunk, time)) is not valid
+    stored = LanceIndex.build([chunk], tmp_path / "db")
+    assert stored.count_matching(Query(text="fare", time=time)) == valid

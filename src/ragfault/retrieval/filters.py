@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ragfault.errors import UnknownName
 from ragfault.records import Chunk
 from ragfault.retrieval.pipeline import FilterCondition, Hits, Query, Stage, StageResult
+from ragfault.rules import is_outdated
 from ragfault.text.asked_time import find_asked_time
 
 GROUPS_FIELD = "groups"
@@ -184,17 +185,12 @@ def is_readable(chunk: Chunk, user: Sequence[str] | None) -> bool:
 
 
 def is_valid_at(chunk: Chunk, time: datetime | None) -> bool:
-    """Return True for a chunk that is valid at a time, by its `valid_from` and `valid_to`; always without a time.
+    """Return True for a chunk that was valid at a time, as `is_outdated` reads its dates; always without a time.
 
     >>> is_valid_at(Chunk(id="a", metadata={"valid_to": "2025-12-31"}), datetime(2026, 1, 1))
     False
     """
-    if time is None:
-        return True
-    begin, end = chunk.metadata.get("valid_from"), chunk.metadata.get("valid_to")
-    return (begin is None or _is_within_bound(time, begin, "from")) and (
-        end is None or _is_within_bound(time, end, "to")
-    )
+    return time is None or not is_outdated(chunk, time)
 
 
 ChunkMask = np.ndarray[Any, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -18,13 +19,15 @@ from ragfault.records import Chunk
 from ragfault.retrieval.filters import GROUPS_FIELD, check_fields
 from ragfault.retrieval.pipeline import FilterCondition, Hits, Query, Stage
 from ragfault.retrieval.search import SearchKind, make_retriever
+from ragfault.rules import parse_date
 
 WRITE_BATCH = 1024
 """Chunks that are embedded and written together."""
 TABLE_NAME, MANIFEST_NAME = "chunks", "ragfault.json"
-LANCE_FORMAT = 2
-GROUPS_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN = "l_groups", "t_valid_from", "t_valid_to"
+LANCE_FORMAT = 3
+GROUPS_COLUMN, VALID_FROM_COLUMN, VALID_TO_COLUMN = "l_groups", "n_valid_from", "n_valid_to"
 """Columns that are always there: who may read a chunk and when it is valid may first be said by the millionth."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MEMBER_SEPARATOR = "\x1f"
 """Stands round each member of a list that is kept as text."""
 
@@ -149,7 +152,7 @@ class LanceIndex:
             parts.append(f"({' OR '.join([f'{GROUPS_COLUMN} IS NULL', *mine])})")
         if query.time is not None:
             for column, test in ((VALID_FROM_COLUMN, "to"), (VALID_TO_COLUMN, "from")):
-                bound = _render_bound(column, test, query.time.isoformat())
+                bound = _render_bound(column, test, _encode_time(query.time))
                 parts.append(f"({column} IS NULL OR {bound})")
         return " AND ".join(parts)
 
@@ -210,7 +213,10 @@ def _build_rows(chunks: Sequence[Chunk], fields: Mapping[str, str], embedder: Em
     columns[GROUPS_COLUMN] = pa.array(
         [_encode_groups(chunk.metadata.get(GROUPS_FIELD)) for chunk in chunks], pa.string()
     )
-    for name, column in [*fields.items(), ("valid_from", VALID_FROM_COLUMN), ("valid_to", VALID_TO_COLUMN)]:
+    for name, column in (("valid_from", VALID_FROM_COLUMN), ("valid_to", VALID_TO_COLUMN)):
+        dates = [parse_date(chunk.metadata.get(name), end=name == "valid_to") for chunk in chunks]
+        columns[column] = pa.array([date and _encode_time(date) for date in dates], pa.float64())
+    for name, column in fields.items():
         kind = pa.float64() if column[0] == "n" else pa.string()
         columns[column] = pa.array([_encode_cell(chunk.metadata.get(name), column[0]) for chunk in chunks], kind)
     return pa.table(columns)
@@ -226,6 +232,11 @@ def _encode_cell(value: Any, kind: str) -> Any:
         values = value if isinstance(value, (list, tuple)) else [value]
         return "".join(f"{MEMBER_SEPARATOR}{_fold_text(element)}{MEMBER_SEPARATOR}" for element in values)
     return _fold_text(value)
+
+
+def _encode_time(time: datetime) -> float:
+    """Return a time as microseconds since 1970, in UTC where it has no zone."""
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - EPOCH) / timedelta(microseconds=1)
 
 
 def _encode_groups(groups: Any) -> str | None:
