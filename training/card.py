@@ -1,9 +1,10 @@
 """Measure a judge on all labelled sets, and write its card.
 
     python training/card.py DATA_FOLDER --judge NAME [--limit N] [-w PROCESSES]
+    python training/card.py DATA_FOLDER --judge NAME --set begin     (one set anew; the others as the card has them)
 
 The words of the card are in training/cards.toml; the figures come from `ragfault.evaluation.agreement`, on each of
-SETS. The card is written to src/ragfault/cards/NAME.json; `make docs` then brings it into docs/judge.md.
+SETS. The card is written to src/ragfault/judges/cards/NAME.json; `make docs` then brings it into docs/judge.md.
 """
 
 from __future__ import annotations
@@ -280,6 +281,18 @@ def was_judged(row: Row, keep: Callable[[Row], bool], known: Mapping[str, Verdic
     return keep(row) and row["id"] in known
 
 
+def renew(card: JudgeCard, path: Path) -> JudgeCard:
+    """Return the card at a path with the sets that were measured anew; its other entries and its speed stay."""
+    old = msgspec.json.decode(path.read_bytes(), type=JudgeCard)
+    if old.fingerprint != card.fingerprint:
+        sys.exit(f"{path} is of {old.fingerprint}, this judge is {card.fingerprint}: measure all sets, without --set")
+    anew = {entry.set for entry in card.measured}
+    entries = [*(entry for entry in old.measured if entry.set not in anew), *card.measured]
+    places = [source.name for source in SETS]
+    entries.sort(key=lambda entry: places.index(entry.set))
+    return replace(card, speed=old.speed, measured=tuple(entries))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("data", type=Path)
@@ -291,6 +304,9 @@ def main() -> None:
     )
     parser.add_argument("--speed", help="in words, where it was measured elsewhere (python -m benchmarks.judge_speed)")
     parser.add_argument("-o", "--out", type=Path, help="instead of the card in the package")
+    parser.add_argument(
+        "--set", action="append", choices=sorted({source.key for source in SETS}), help="measure it alone; repeatable"
+    )
     given = parser.parse_args()
     text = tomllib.loads((HERE / "cards.toml").read_text(encoding="utf-8")).get(given.judge)
     if text is None:
@@ -302,7 +318,8 @@ def main() -> None:
     speed = given.speed or ""
     judges: dict[str, Judges] = {}
     with tempfile.TemporaryDirectory() as place:
-        for full_set in map(partial(narrowed, judge=given.judge), SETS):
+        chosen = [source for source in SETS if not given.set or source.key in given.set]
+        for full_set in map(partial(narrowed, judge=given.judge), chosen):
             source = full_set
             start = time.perf_counter()
             judge = unseen(given.judge, given.kept, source.key) if given.kept else load_judge(given.judge)
@@ -333,6 +350,8 @@ def main() -> None:
         weaknesses=tuple(text["weaknesses"]),
     )
     out = given.out or PACKAGE / "judges" / "cards" / f"{given.judge}.json"
+    if given.set:
+        card = renew(card, out)
     out.write_bytes(msgspec.json.format(msgspec.json.encode(card), indent=2) + b"\n")
     print(f"written: {out}")
 
