@@ -373,3 +373,10 @@ def stutter(trace: Trace) -> Trace:
 def cut_short(trace: Trace) -> Trace:
     """End the answer after twelve words."""
     return replace(trace, answer=trace.answer and " ".join(trace.answer.split(" ")[:12]))
+
+
+def answer_with_reference(trace: Trace) -> Trace:
+    """Say the reference alone in place of an answer that says more."""
+    if trace.reference is None or len(trace.reference) >= len(trace.answer or ""):
+        return trace
+    return replace(trace, answer=trace.reference)

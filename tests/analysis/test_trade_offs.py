@@ -13,6 +13,7 @@ from ragfault.analysis import bisect, pair_runs
 from ragfault.analysis.comparison.regression import check_regression
 from ragfault.analysis.comparison.trade_offs import find_new_refusals
 from ragfault.evaluation import evaluate
+from ragfault.io.runs import Run
 from ragfault.records import AnswerVerdict, Chunk, ChunkVerdict, Gold, Trace, UseVerdict, Verdicts
 from sample_runs import Pair, evaluate_system, system
 
@@ -182,23 +183,48 @@ def test_a_consequence_is_no_second_fault(tmp_path: Path):
     assert [fault.layer for fault in result.faults] == ["retrieval"]
 
 
-@pytest.mark.parametrize("key", [True, False])
-def test_shorter_answers_that_hold_the_reference_leave_nothing_out(tmp_path: Path, key: bool):
-    """Where the key says that the short answer is right, what a judge misses in it was not asked for."""
+FERRY = "Passengers pay {} pounds for a cabin on the ferry to pier {}."
+
+
+def answer_pairs(folder: Path, texts: tuple[str, str], *, key: str) -> list[Run]:
+    """Answer questions of one form in two wordings."""
 
     def answered(number: int, text: str) -> Trace:
-        chunk = Chunk(
-            id=str(number), text=f"Passengers pay {number + 3} pounds for a cabin on the ferry to pier {number}."
-        )
+        chunk = Chunk(id=str(number), text=FERRY.format(number + 3, number))
         query = f"What do passengers pay for a cabin on the ferry to pier {number}?"
         reference = f"{number + 3} pounds" if key else None
-        return Trace(id=str(number), query=query, chunks=(chunk,), answer=text or chunk.text, reference=reference)
+        facts = (f"Cabins on the ferry to pier {number} cost {number + 3} pounds.",) if key == "facts" else None
+        answer = text.format(number + 3, number)
+        return Trace(id=str(number), query=query, chunks=(chunk,), answer=answer, reference=reference, facts=facts)
 
-    sides = [[answered(n, text.format(n + 3)) for n in range(60)] for text in ("", "{} pounds")]
-    old, new = (
-        evaluate(side, tmp_path / str(at), metrics=["completeness", "answer_relevance"], judge="lexical")
-        for at, side in enumerate(sides)
-    )
-    result = bisect(old, new)
-    assert (result.verdict == "fault") != key
-    assert ("the answers are shorter and hold the reference in full" in result.sentence) == key
+    metrics = ["completeness", "answer_relevance"]
+    sides = [[answered(n, text) for n in range(60)] for text in texts]
+    return [evaluate(side, folder / str(at), metrics=metrics, judge="lexical") for at, side in enumerate(sides)]
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("reference", "the answers are shorter and hold the reference in full"),
+        ("facts", "the answers are shorter and hold the reference in full"),
+        ("", "the answers are shorter (median words 13 → 2) and most of their words stand in"),
+    ],
+)
+def test_shorter_answers_are_no_fault_that_a_judge_shows(tmp_path: Path, key: str, words: str):
+    """A key says that a short answer is right, and nothing was missed; without one nobody knows what was asked for."""
+    result = bisect(*answer_pairs(tmp_path, (FERRY, "{} pounds"), key=key))
+    assert (result.verdict, result.faults) == ("cannot tell", ())
+    assert f"on 100 % of pairs {words}" in result.sentence
+
+
+def test_facts_tell_what_else_an_answer_must_say(tmp_path: Path):
+    """An answer that holds the reference beside other words, and lacks facts, leaves out what was asked."""
+    result = bisect(*answer_pairs(tmp_path, (FERRY, "{} pounds, they say"), key="facts"))
+    assert [fault.layer for fault in result.faults] == ["generation"]
+
+
+@pytest.mark.parametrize("short", ["Passengers pay", "Somebody else knows."])
+def test_short_answers_are_a_fault_where_they_break_off_or_say_other_words(tmp_path: Path, short: str):
+    """The beginning of a sentence, and words that stand nowhere, are no short right answers."""
+    result = bisect(*answer_pairs(tmp_path, (FERRY, short), key=""))
+    assert [fault.layer for fault in result.faults] == ["generation"]

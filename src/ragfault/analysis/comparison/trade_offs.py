@@ -1,19 +1,22 @@
-"""Trade-offs between metrics, new refusals that were right, and shorter answers that hold the reference."""
+"""Trade-offs between metrics, new refusals that were right, and shorter answers that may say what was asked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.paired_runs import PairedRuns
+from ragfault.analysis.comparison.recording.answer_pairs import cover_words
 from ragfault.analysis.comparison.records import MetricChange
+from ragfault.analysis.comparison.stages.answer_evidence import SENTENCE_END
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.records import Trace, Verdicts
 from ragfault.rules import RELEVANT_LEVELS
-from ragfault.text import normalize_answer
+from ragfault.text import normalize_answer, split_content_words
 
 COUNTERPARTS = {
     "groundedness": ("completeness",),
@@ -31,6 +34,7 @@ REFUSED_METRICS = frozenset({"completeness", "answer_relevance"})
 
 RIGHT_SHARE = 0.5  # share of the new refusals that must be right in a trade-off
 UNSUPPORTED_SHARE = 0.5  # share of the baseline's claims without support from which a refusal was better
+KNOWN_SHARE = 0.8  # of the words of a shorter answer stand in the former answer or the chunks
 
 
 class RefusalShift(Struct, frozen=True, eq=False):
@@ -121,14 +125,46 @@ def is_outweighed(change: MetricChange, changes: Mapping[str, MetricChange]) -> 
 def find_exact_answers(paired: PairedRuns, mask: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
     """Return the pairs on which the candidate's answer is shorter and holds the reference in full.
 
-    Where facts tell what an answer must say, they decide.
+    Where facts tell what else an answer must say, it must be the reference itself: a judge that misses facts there
+    would miss them in the reference.
     """
     exact = np.zeros(len(paired.pairing), dtype=bool)
     inside = ~paired.pairing.same_answers if mask is None else ~paired.pairing.same_answers & mask
     keyed = paired.contents[1].references[paired.paired_rows(1)] != 0
     for place, old, new in paired.iterate_pairs(np.flatnonzero(inside & keyed)):
-        if not new.facts and len(new.answer or "") < len(old.answer or ""):
-            answer = f" {normalize_answer(new.answer or '')} "
-            forms = filter(None, map(normalize_answer, new.references))
-            exact[place] = any(f" {form} " in answer for form in forms)
+        if len(new.answer or "") < len(old.answer or ""):
+            answer = normalize_answer(new.answer or "")
+            forms = list(filter(None, map(normalize_answer, new.references)))
+            exact[place] = answer in forms if new.facts else any(f" {form} " in f" {answer} " for form in forms)
     return exact
+
+
+def find_shorter_answers(
+    paired: PairedRuns, mask: NDArray[np.bool_] | None, refused: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], tuple[float, float]]:
+    """Return the pairs without references and facts whose answer is shorter in known words, and its median lengths.
+
+    Most of its words stand in the other answer or the chunks, and it is none of those `refused`. Where most such
+    answers break off, as beginnings of the baseline's, those that do are left out.
+    """
+    inside = ~paired.pairing.same_answers & ~refused & (True if mask is None else mask)
+    for side in (0, 1):
+        contents, rows = paired.contents[side], paired.paired_rows(side)
+        inside &= (contents.references[rows] == 0) & (contents.facts[rows] == 0) & ~contents.blank[rows]
+    lengths: dict[int, tuple[int, int]] = {}
+    broken_off = set()
+    for place, old, new in paired.iterate_pairs(np.flatnonzero(inside)):
+        former, text = (" ".join((trace.answer or "").split()) for trace in (old, new))
+        words, sizes = frozenset(split_content_words(text)), (len(former.split()), len(text.split()))
+        known = " ".join([former, *(chunk.text for chunk in (*(old.chunks or ()), *(new.chunks or ())))])
+        if sizes[1] < sizes[0] and (not words or cover_words(words, [known]) >= KNOWN_SHARE):
+            lengths[place] = sizes
+            beginning = text.rstrip(" .…") if text.endswith(("…", "...")) else text
+            if former.startswith(beginning) and not SENTENCE_END.search(beginning):
+                broken_off.add(place)
+    if 2 * len(broken_off) > len(lengths):
+        lengths = {place: sizes for place, sizes in lengths.items() if place not in broken_off}
+    pairs = np.zeros(len(inside), dtype=bool)
+    pairs[list(lengths)] = True
+    before, after = (median([sizes[at] for sizes in lengths.values()] or [0]) for at in (0, 1))
+    return pairs, (before, after)

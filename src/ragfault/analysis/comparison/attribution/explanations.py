@@ -20,6 +20,7 @@ from ragfault.analysis.comparison.trade_offs import (
     find_exact_answers,
     find_gain,
     find_new_refusals,
+    find_shorter_answers,
     is_outweighed,
 )
 from ragfault.analysis.score_matrix import metric_name
@@ -36,12 +37,13 @@ def explain_drop(
     pair_mask: NDArray[np.bool_] | None,
     options: Mapping[str, Any],
 ) -> VerdictSentence | None:
-    """Return verdict and sentence where something else than a fault explains what dropped; None elsewhere."""
+    """Return verdict and sentence where something else than a fault may explain what dropped; None elsewhere."""
     return (
         _explain_by_more_chunks(walk)
         or _explain_by_refusals(paired, walk, names, pair_mask, options)
         or _explain_by_references(paired, walk, names, pair_mask, options)
         or _explain_by_texts(paired, walk, edits, pair_mask, options)
+        or _explain_by_length(paired, walk, names, pair_mask, options)
     )
 
 
@@ -109,16 +111,52 @@ def _explain_by_references(
     if not dropped:
         return None
     exact = find_exact_answers(paired, pair_mask)
-    part = ~exact if pair_mask is None else pair_mask & ~exact
-    if not exact.any() or (
-        part.any() and TreeWalk(compare(paired, metrics=names, pair_mask=part, **options), ()).faults
-    ):
+    if not exact.any() or _drops_without(paired, exact, names, pair_mask, options):
         return None
-    share = format_percent(float(exact.sum() / (exact | part).sum()))
+    share = format_percent(float(exact.sum() / (len(exact) if pair_mask is None else pair_mask.sum())))
     text = (
         f"{describe_change(dropped[0])}, but on {share} of pairs the answers are shorter and hold the reference in full"
     )
     return "cannot tell", f"No layer is shown to have broken: {text}, and no drop is shown on the others."
+
+
+def _explain_by_length(
+    paired: PairedRuns,
+    walk: TreeWalk,
+    names: Sequence[str],
+    pair_mask: NDArray[np.bool_] | None,
+    options: Mapping[str, Any],
+) -> VerdictSentence | None:
+    """Return verdict and sentence where answers without a key are only shorter, in known words; None elsewhere.
+
+    A judge finds parts of the query missing in a short right answer, which does not repeat them, as in one that leaves
+    them out.
+    """
+    dropped = _list_answer_drops(walk)
+    if not dropped:
+        return None
+    shorter, (before, after) = find_shorter_answers(paired, pair_mask, find_new_refusals(paired, pair_mask).pairs)
+    if not shorter.any() or _drops_without(paired, shorter, names, pair_mask, options):
+        return None
+    share = format_percent(float(shorter.sum() / (len(shorter) if pair_mask is None else pair_mask.sum())))
+    text = (
+        f"{describe_change(dropped[0])}, but on {share} of pairs the answers are shorter (median words {before:g} → "
+        f"{after:g}) and most of their words stand in the former answers or the chunks"
+    )
+    left = "Whether they leave out what was asked cannot be told without references"
+    return "cannot tell", f"No layer is shown to have broken: {text}. {left}; no drop is shown on the other pairs."
+
+
+def _drops_without(
+    paired: PairedRuns,
+    pairs: NDArray[np.bool_],
+    names: Sequence[str],
+    pair_mask: NDArray[np.bool_] | None,
+    options: Mapping[str, Any],
+) -> bool:
+    """Return whether a fault is shown on the compared pairs without some of them."""
+    part = ~pairs if pair_mask is None else pair_mask & ~pairs
+    return bool(part.any()) and bool(TreeWalk(compare(paired, metrics=names, pair_mask=part, **options), ()).faults)
 
 
 def _explain_by_texts(
