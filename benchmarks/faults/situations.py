@@ -150,14 +150,14 @@ SITUATIONS = {
         exits=(1,),
         words="Source data broke (the sources contradict the answer key)",
         layer="source data",
-        unkeyed_words="state other figures, and without an answer key nothing tells which are right",
+        unkeyed_words="differ in their figures, and without an answer key nothing tells which are right",
     ),
     "W11 figures lost": Situation(
         change=drop_figures,
         exits=(1,),
         words="Source data broke (facts of the answer key left the sources)",
         layer="source data",
-        unkeyed_words="state other figures, and without an answer key nothing tells which are right",
+        unkeyed_words="differ in their figures, and without an answer key nothing tells which are right",
     ),
     "W11 dates wrong, and answers invent": Situation(
         change=in_turn(misdate_documents(0.6), among(0.4, add_invention)),

@@ -105,6 +105,7 @@ def test_facts_that_left_the_sources_are_a_fault_of_the_sources(tmp_path: Path):
         result = bisect(*runs, margin=0.05)
         verdicts.append((result.verdict, [ruling.branch for ruling in result.tree if ruling.outcome == "fault"]))
     assert verdicts == [("fault", ["3 source data"]), ("cannot tell", [])]
+    assert result.sentence.count("differ in their figures") == 1
 
 
 def shorten(trace: Trace) -> Trace:
@@ -119,7 +120,7 @@ def test_edited_figures_are_stated_beside_a_fault(tmp_path: Path):
     sides = build_pair(demo_traces(), Situation(change=change, exits=(1,), words=""), key=False, n=104)
     result = bisect(*(evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)))
     assert [fault.layer for fault in result.faults] == ["generation"]
-    assert "state other figures, and without an answer key nothing tells which are right" in result.sentence
+    assert "differ in their figures, and without an answer key nothing tells which are right" in result.sentence
 
 
 @pytest.mark.long

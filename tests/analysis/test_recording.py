@@ -371,6 +371,15 @@ def test_answers_of_another_form_that_say_other_words_are_counted(form: Callable
     assert "20 of these 60 answers say other words as well, which is not judged" in result.sentence
 
 
+def test_symbols_of_currencies_are_lost_with_the_punctuation(run):
+    """Answers that lose "£" with their punctuation say no other words."""
+    priced = change(lambda t: replace(t, answer=f"{t.answer[:-1]} for £{t.id}."))
+    bare = change(lambda t: replace(t, answer=re.sub(r"[^\w\s]", "", f"{t.answer[:-1]} for £{t.id}.")))
+    result = bisect(pair_runs(run("priced", priced), run("bare", bare)))
+    assert "hold no punctuation on 100 % of pairs" in result.sentence
+    assert "other words" not in result.sentence
+
+
 def cited_by_quotes(trace: Trace) -> Trace:
     return replace(trace, citations=(Citation(chunk=trace.chunks[0].id, quote=trace.answer),))
 

@@ -276,7 +276,7 @@ def _doubt_edits(decided: VerdictSentence, edits: str | None, faults: Sequence[L
 
     A fault is no fault of the sources for them; that they are edited is said.
     """
-    if edits is None or any(fault.layer == "source data" for fault in faults):
+    if edits is None or edits in decided[1] or any(fault.layer == "source data" for fault in faults):
         return decided
     if faults:
         return decided[0], f"{decided[1]} {edits}."

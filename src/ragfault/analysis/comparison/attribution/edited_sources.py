@@ -275,6 +275,6 @@ def describe_unverified_edits(
     if not both or other < LEAST_SHARE * len(both):
         return None
     return (
-        f"{other / len(both):.0%} of the chunks that both runs retrieved under one id state other figures, "
+        f"{other / len(both):.0%} of the chunks that both runs retrieved under one id differ in their figures, "
         "and without an answer key nothing tells which are right"
     )

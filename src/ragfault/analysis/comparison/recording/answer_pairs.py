@@ -34,6 +34,7 @@ MARK_PATTERN = re.compile(
 )
 QUOTE_MARKS = "\"'“”‘’«»"
 CURRENCY_NAMES = str.maketrans({"£": "gbp", "€": "eur", "$": "usd", "¥": "jpy"})
+CURRENCY_NAME = re.compile("gbp|eur|usd|jpy")
 SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
 SOURCE_MARK = re.compile(r"^\s*(?:[-*•]\s+)?(?:[^\W\d_]+:\s+)?(?:[\[(]?\d{1,3}[\]).:]\s*)?")
 SOURCE_HEADING = re.compile(r"^\W*[^\W\d_]+(?: [^\W\d_]+)?\W*:?\W*$")
@@ -55,10 +56,16 @@ class AnswerPair(NamedTuple):
 
     @property
     def is_same(self) -> bool:
-        """Return whether the answers say the same words; punctuation counts unless one side has none at all."""
-        if self.words[0] == self.words[1]:
-            return True
-        return self.unpunctuated[0] != self.unpunctuated[1] and letters_of(self.words[0]) == letters_of(self.words[1])
+        """Return whether the answers say the same words; punctuation counts unless one side has none at all.
+
+        With the punctuation that side may have lost the symbols of currencies.
+        """
+        old, new = self.words
+        if old == new or self.unpunctuated[0] == self.unpunctuated[1]:
+            return old == new
+        if bool(CURRENCY_NAME.search(old)) != bool(CURRENCY_NAME.search(new)):
+            old, new = (CURRENCY_NAME.sub("", words) for words in self.words)
+        return letters_of(old) == letters_of(new)
 
     @property
     def unpunctuated(self) -> tuple[bool, bool]:
