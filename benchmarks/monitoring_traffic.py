@@ -64,6 +64,7 @@ TRAFFIC = {
     "noise 1 h": Kind(noise=0.03, memory=60),
     "noise 6 h": Kind(noise=0.03, memory=360),
     "noise 1 d": Kind(noise=0.03, memory=1440),
+    "weekends, noise 6 h": Kind(weekend=0.05, noise=0.03, memory=360),
     "day, weekends": Kind(day=0.04, volume=0.7, weekend=0.03),
     "day, weekends, noise 6 h": Kind(day=0.04, volume=0.7, weekend=0.03, noise=0.03, memory=360),
 }
