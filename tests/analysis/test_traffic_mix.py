@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorOptions, monitor
 from ragfault.analysis.monitoring.rollups import Observation, roll_up
@@ -17,13 +18,13 @@ MONDAY = 4  # of 1970
 LEVELS = {"fees": 0.9, "tides": 0.6}
 
 
-def watch(field: str, share: float, fall: dict[str, float]) -> DetectedDrop:
-    """Watch three days with a fifth of the queries on tides, then a day with another share and lower levels."""
+def watch(field: str, share: float, fall: dict[str, float], before: float = 0.2) -> DetectedDrop:
+    """Watch three days with a share of the queries on tides, then a day with another share and lower levels."""
     rng = np.random.default_rng(3)
     seen = []
     for minute in range(DAYS * DAY):
         late = minute >= SWITCH
-        topic = "tides" if rng.random() < (share if late else 0.2) else "fees"
+        topic = "tides" if rng.random() < (share if late else before) else "fees"
         level = LEVELS[topic] - (fall.get(topic, 0.0) if late else 0.0)
         cohorts = (f"{field}={topic}",)
         value = float(rng.binomial(4, level)) / 4
@@ -50,6 +51,15 @@ def test_other_shares_of_a_cohort_are_no_fault_of_a_layer():
     assert "broke" not in describe_drop(drop)
 
 
+@pytest.mark.parametrize(("before", "share"), [(0.0, 0.4), (0.6, 1.0)], ids=["tides appear", "fees vanish"])
+def test_a_topic_that_appears_or_vanishes_is_no_fault_of_a_layer(before: float, share: float):
+    """Where the other topic is as good as before, other queries are asked; where it got worse, a layer broke."""
+    drop = watch("metadata.topic", share, {}, before)
+    assert drop.location.fault is None
+    assert "over the values of metadata.topic that both times have, the mean moved by" in describe_drop(drop)
+    assert watch("metadata.topic", share, {"fees": 0.2, "tides": 0.2}, before).location.fault is not None
+
+
 @pytest.mark.parametrize(
     ("field", "share", "fall"),
     [
@@ -64,6 +74,13 @@ def test_a_mix_hides_no_fault(field: str, share: float, fall: dict[str, float]):
     drop = watch(field, share, fall)
     assert drop.explanation is None
     assert describe_drop(drop).startswith("Generation broke")
+
+
+def test_an_interval_that_holds_zero_shows_its_sign():
+    """A drop since which the mean recovered may be of either sign: the interval is given in its direction."""
+    drop = watch("metadata.topic", 0.2, {"fees": 0.2, "tides": 0.2})
+    wide = replace(drop, difference=replace(drop.difference, mean=-0.2, low=-0.5, high=0.1))
+    assert "fell by 0.200 [−0.100, 0.500] since" in describe_drop(wide)
 
 
 def watch_days(first: int, days: int, level: Callable[[int], float]) -> DetectedDrop:

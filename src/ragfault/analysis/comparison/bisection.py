@@ -23,7 +23,7 @@ from ragfault.analysis.comparison.attribution.edited_sources import (
     place_by_texts,
 )
 from ragfault.analysis.comparison.attribution.example_traces import pick_examples
-from ragfault.analysis.comparison.attribution.explanations import VerdictSentence, explain_drop
+from ragfault.analysis.comparison.attribution.explanations import PairedDrop, VerdictSentence, explain_drop
 from ragfault.analysis.comparison.attribution.second_faults import find_second_faults
 from ragfault.analysis.comparison.attribution.segment_search import search_segments
 from ragfault.analysis.comparison.attribution.step_faults import (
@@ -130,7 +130,7 @@ def bisect(
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
-    explained = None if blocked else explain_drop(side, walk, names, edits, pair_mask, options)
+    explained = None if blocked else explain_drop(PairedDrop(side, walk, names, pair_mask, options), edits)
     tree = [*decide_checks(full), *decide_step_checks(full), *_without_faults(walk.decisions, explained)]
     faults = walk.faults if explained is None else []
     if faults:

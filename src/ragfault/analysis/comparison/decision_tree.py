@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Protocol
 
@@ -274,15 +275,16 @@ def excludes_drop(change: MetricChange) -> bool:
 
 
 def describe_change(change: MetricChange, unit: str = "paired traces") -> str:
-    """Describe a change: how far the metric fell or rose, its interval, on how many pairs, and p."""
+    """Describe a change: how far the metric fell or rose, its interval in that direction, on how many pairs, and p."""
     assert change.difference is not None
-    low, high = change.difference.low, change.difference.high
+    sign = math.copysign(1.0, change.difference.mean)
+    low, high = sorted(sign * end + 0.0 for end in (change.difference.low, change.difference.high))
     p = change.adjusted if change.adjusted is not None else 1.0
     word = {"dropped": "fell", "rose": "rose"}.get(change.state, "moved")
     shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
     return (
         f"{change.metric} {word} by {abs(change.difference.mean):.3f} "
-        f"[{min(abs(low), abs(high)):.3f}, {max(abs(low), abs(high)):.3f}] on {change.n:,} {unit} ({shown})"
+        f"[{low:.3f}, {high:.3f}] on {change.n:,} {unit} ({shown})"
     )
 
 

@@ -14,7 +14,8 @@ from ragfault.text.number_format import format_percent
 
 SYSTEM_FIELDS = frozenset(("release", "model", "prompt_version", "position", "chunks"))
 """Fields that tell versions of the system or places of chunks; other shares of these are no other traffic."""
-LEAST_COVERAGE = 0.9  # of the values of each window, in cohorts that both have
+LEAST_COVERAGE = 0.9  # of the values of each window, in cohorts
+LEAST_COMMON = 0.5  # of the values of each window, in cohorts that both have
 SHOWN_ERRORS = 2.5  # a cohort that dropped by more standard errors got worse itself
 MAX_REST, MAX_BOUND = 0.25, 0.5  # share of the drop that is left at equal shares of the cohorts, and its bound
 
@@ -29,7 +30,7 @@ def describe_mix_shift(
     """Describe the field whose other shares explain a drop between two windows; None where there is none.
 
     At the shares of before, at most a quarter of the drop is left, more than half of it is excluded, and no cohort is
-    shown to have got worse by more than a quarter of it.
+    shown to have got worse by more than a quarter of it. Cohorts that appear or vanish are other traffic as well.
     """
     cohorts: defaultdict[str, dict[str, tuple[MetricSeries, MetricSeries]]] = defaultdict(dict)
     for (name, where, cohort), series in series_by_key.items():
@@ -81,25 +82,28 @@ def _describe_field(
     field: str, cohorts: Mapping[str, tuple[MetricSeries, MetricSeries]], windows: tuple[MetricSeries, MetricSeries]
 ) -> str | None:
     both = {value: parts for value, parts in cohorts.items() if min(part.value_count for part in parts) > 1}
-    counts = [sum(parts[side].value_count for parts in both.values()) for side in (0, 1)]
+    every, counts = (
+        [sum(parts[side].value_count for parts in group.values()) for side in (0, 1)] for group in (cohorts, both)
+    )
     means = [window.mean for window in windows]
     if means[0] is None or means[1] is None:
         return None
-    if any(n < LEAST_COVERAGE * part.value_count for n, part in zip(counts, windows, strict=True)):
-        return None
+    for known, common, window in zip(every, counts, windows, strict=True):
+        if known < LEAST_COVERAGE * window.value_count or common < LEAST_COMMON * window.value_count:
+            return None
     drop, rest, error = means[1] - means[0], 0.0, 0.0
-    shares = {}
-    for value, (old, new) in both.items():
+    for old, new in both.values():
         weight, moved = old.value_count / counts[0], (new.mean or 0.0) - (old.mean or 0.0)
         variance = old.variance / old.value_count + new.variance / new.value_count
         if moved * drop > 0 and abs(moved) > max(MAX_REST * abs(drop), SHOWN_ERRORS * math.sqrt(variance)):
             return None
         rest, error = rest + weight * moved, error + weight**2 * variance
-        shares[value] = weight, new.value_count / counts[1]
     if abs(rest) > MAX_REST * abs(drop) or abs(rest) + 2 * math.sqrt(error) > MAX_BOUND * abs(drop):
         return None
+    shares = {value: [parts[side].value_count / every[side] for side in (0, 1)] for value, parts in cohorts.items()}
     value, (old_share, new_share) = max(shares.items(), key=lambda item: abs(item[1][1] - item[1][0]))
+    scope = "" if len(both) == len(cohorts) else f", over the values of {field} that both times have,"
     return (
         f"the share of {field}={value} moved from {format_percent(old_share)} to {format_percent(new_share)}, and at "
-        f"equal shares the mean moved by {rest:+.3f}: other traffic, unless {field} tells versions of the system"
+        f"equal shares{scope} the mean moved by {rest:+.3f}: other traffic, unless {field} tells versions of the system"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ def describe_drop(drop: DetectedDrop) -> str:
     lead = f"{fault.layer.capitalize()} broke ({fault.title}): " if fault else ""
     kind = next((kind for kind, name in STEP_METRICS.items() if name == reference.metric), None)
     lead = lead if kind is None else f"{kind.capitalize()} steps broke: "
-    ends = sorted((abs(moved.low), abs(moved.high)))
+    ends = sorted(math.copysign(1.0, moved.mean) * end + 0.0 for end in (moved.low, moved.high))
     size = f"{format_number(abs(moved.mean))} [{format_number(ends[0])}, {format_number(ends[1])}]"
     when = f"since {format_minute(call.onset)} [{format_minute(call.earliest)}, {format_minute(call.latest)}]"
     over = f"; back at {format_minute(call.recovered_at)}" if call.recovered_at else ""
