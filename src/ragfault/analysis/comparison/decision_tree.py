@@ -70,6 +70,15 @@ class TreeBranch(Struct, frozen=True, kw_only=True):
     differences: tuple[str, ...]  # names of the run differences that point to it
     remedies: tuple[str, ...]
 
+    def build_fault(
+        self, evidence: Iterable[MetricChange], differences: Iterable[RunDifference] = (), title: str | None = None
+    ) -> LayerFault:
+        """Build the fault of this branch, with the suspects that are usual where there is no other evidence."""
+        return LayerFault(
+            layer=self.layer, branch=self.name, title=title or self.title, evidence=tuple(evidence),
+            suspects=rank_suspects(self.stages, ()), remedies=self.remedies, differences=tuple(differences),
+        )  # fmt: skip
+
 
 class ComparisonView(Protocol):
     """Part of a comparison that a walk reads."""
@@ -202,7 +211,9 @@ class TreeWalk:
             self.undecided = self.undecided or evidence[0]
             self._record(branch, "cannot tell", "the data cannot tell whether retrieval moved with it")
         elif evidence:
-            self.faults.append(self._build_fault(branch, evidence))
+            strength = sorted(evidence, key=lambda c: (metric_name(c.metric) not in GOLD_METRICS, c.p or 0.0, c.metric))
+            own = [difference for difference in self.differences if difference.name in branch.differences]
+            self.faults.append(branch.build_fault(strength, own))
             self._record(branch, "fault", "; ".join(_state_text(change) for change in evidence))
         else:
             states = "; ".join(_state_text(self.changes[name]) for name in measured)
@@ -252,20 +263,6 @@ class TreeWalk:
             outcome, reason = "cannot tell", f"{reason}, on too few pairs to rule it out"
         self.decisions.append(BranchDecision(branch=branch.name, layer=branch.layer, outcome=outcome, why=reason))
 
-    def _build_fault(self, branch: TreeBranch, evidence: list[MetricChange]) -> LayerFault:
-        """Build the fault of a branch, with the suspects that are usual where there is no other evidence."""
-        differences = tuple(difference for difference in self.differences if difference.name in branch.differences)
-        strength = sorted(evidence, key=lambda c: (metric_name(c.metric) not in GOLD_METRICS, c.p or 0.0, c.metric))
-        return LayerFault(
-            layer=branch.layer,
-            branch=branch.name,
-            title=branch.title,
-            evidence=tuple(strength),
-            suspects=rank_suspects(branch.stages, ()),
-            remedies=branch.remedies,
-            differences=differences,
-        )
-
 
 def excludes_drop(change: MetricChange) -> bool:
     """Return whether a drop of the margin or more is ruled out: steady, risen, or an interval above it."""
@@ -308,16 +305,8 @@ def _match_overfetching(walk: TreeWalk) -> list[MetricChange]:
     return changes or (walk.dropped("chunk_utilization") if walk.more_chunks else [])
 
 
-def _match_source(walk: TreeWalk) -> list[MetricChange]:
-    return [] if walk.dropped("groundedness") else walk.dropped("factual_accuracy")
-
-
-def _match_incomplete(walk: TreeWalk) -> list[MetricChange]:
-    return [] if walk.dropped("groundedness") else walk.dropped("completeness")
-
-
-def _match_citations(walk: TreeWalk) -> list[MetricChange]:
-    return [] if walk.dropped("groundedness") else walk.dropped("chunk_attribution", "citation_validity")
+def _match_grounded(*names: str) -> Callable[[TreeWalk], list[MetricChange]]:
+    return lambda walk: [] if walk.dropped("groundedness") else walk.dropped(*names)
 
 
 BRANCHES: tuple[TreeBranch, ...] = (
@@ -354,7 +343,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         name="3 source data",
         layer="source data",
         title="the sources contradict the answer key",
-        match=_match_source,
+        match=_match_grounded("factual_accuracy"),
         reads=("factual_accuracy",),
         stages=("source documents", "ingestion", "index"),
         differences=("texts",),
@@ -368,7 +357,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         name="4 truncation or refusal",
         layer="generation",
         title="the answers leave out what was asked",
-        match=_match_incomplete,
+        match=_match_grounded("completeness"),
         reads=("completeness",),
         stages=("max tokens", "refusal wording", "prompt assembly", "prompt", "model"),
         differences=("answers", "refusals"),
@@ -382,7 +371,7 @@ BRANCHES: tuple[TreeBranch, ...] = (
         name="5 citations",
         layer="generation",
         title="citations are fabricated or misaligned",
-        match=_match_citations,
+        match=_match_grounded("chunk_attribution", "citation_validity"),
         reads=("chunk_attribution", "citation_validity"),
         stages=("output schema", "prompt", "model"),
         differences=("citations", "model"),

@@ -105,8 +105,8 @@ def _measure_checks(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
     emptied = (counts[0] == 0) != (counts[1] == 0)
     silent = failed | emptied
     uncited = bool((cited[0] == 0).any() or (cited[1] == 0).any())
-    refused = _find_refusals(paired) if uncited else np.zeros(len(failed), dtype=bool)
     none = np.zeros(len(failed), dtype=bool)
+    refused = find_refusals(paired, 0) | find_refusals(paired, 1) if uncited else none  # a refusal has nothing to cite
     measured = {
         "error": [(error, none) for error in errors],
         "empty_retrieval": [(count == 0, failed | (count == NOT_RECORDED)) for count in counts],
@@ -122,14 +122,10 @@ def _to_values(shown: Mask, undefined: Mask) -> Values:
     return np.where(undefined, math.nan, shown.astype(np.float64))
 
 
-def _find_refusals(paired: PairedRuns) -> Mask:
-    """Return the pairs on which an answer of either side refuses: a refusal has nothing to cite."""
-    masks = []
-    for side, run in enumerate(paired.runs):
-        refused = [verdicts.answer is not None and verdicts.answer.refused for verdicts in run.verdicts()]
-        masks.append(np.array(refused, dtype=bool)[paired.paired_rows(side)])
-    either: Mask = masks[0] | masks[1]
-    return either
+def find_refusals(paired: PairedRuns, side: int) -> Mask:
+    """Return the pairs on which the answer of a side refuses."""
+    refused = [verdicts.answer is not None and verdicts.answer.refused for verdicts in paired.runs[side].verdicts()]
+    return np.array(refused, dtype=bool)[paired.paired_rows(side)]
 
 
 def is_shown_rise(change: MetricChange, alpha: float) -> bool:

@@ -10,7 +10,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ragfault.analysis.comparison.paired_runs import PairedRuns
-from ragfault.analysis.comparison.recording.answer_pairs import cover_words
+from ragfault.analysis.comparison.pipeline_checks import find_refusals
+from ragfault.analysis.comparison.recording.answer_pairs import cover_words, is_beginning
 from ragfault.analysis.comparison.records import MetricChange
 from ragfault.analysis.comparison.stages.answer_evidence import SENTENCE_END
 from ragfault.analysis.score_matrix import metric_name
@@ -67,10 +68,7 @@ def find_new_refusals(paired: PairedRuns, mask: NDArray[np.bool_] | None = None)
     baseline's answer.
     """
     size = len(paired.pairing)
-    sides = []
-    for side in (0, 1):
-        refused = [verdicts.answer is not None and verdicts.answer.refused for verdicts in paired.runs[side].verdicts()]
-        sides.append(np.array(refused, dtype=bool)[paired.paired_rows(side)])
+    sides = [find_refusals(paired, side) for side in (0, 1)]
     inside = np.ones(size, dtype=bool) if mask is None else mask
     newly = ~sides[0] & sides[1] & inside
     right = np.zeros(size, dtype=bool)
@@ -140,14 +138,14 @@ def find_exact_answers(paired: PairedRuns, mask: NDArray[np.bool_] | None = None
 
 
 def find_shorter_answers(
-    paired: PairedRuns, mask: NDArray[np.bool_] | None, refused: NDArray[np.bool_]
+    paired: PairedRuns, mask: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.bool_], tuple[float, float]]:
     """Return the pairs without references and facts whose answer is shorter in known words, and its median lengths.
 
-    Most of its words stand in the other answer or the chunks, and it is none of those `refused`. Where most such
-    answers break off, as beginnings of the baseline's, those that do are left out.
+    Most of its words stand in the other answer or the chunks, and it does not refuse. Where most such answers break
+    off, as beginnings of the baseline's, those that do are left out.
     """
-    inside = ~paired.pairing.same_answers & ~refused & (True if mask is None else mask)
+    inside = ~paired.pairing.same_answers & ~find_refusals(paired, 1) & (True if mask is None else mask)
     for side in (0, 1):
         contents, rows = paired.contents[side], paired.paired_rows(side)
         inside &= (contents.references[rows] == 0) & (contents.facts[rows] == 0) & ~contents.blank[rows]
@@ -159,8 +157,7 @@ def find_shorter_answers(
         known = " ".join([former, *(chunk.text for chunk in (*(old.chunks or ()), *(new.chunks or ())))])
         if sizes[1] < sizes[0] and (not words or cover_words(words, [known]) >= KNOWN_SHARE):
             lengths[place] = sizes
-            beginning = text.rstrip(" .…") if text.endswith(("…", "...")) else text
-            if former.startswith(beginning) and not SENTENCE_END.search(beginning):
+            if is_beginning(text, former) and not SENTENCE_END.search(text.removesuffix("…").removesuffix("...")):
                 broken_off.add(place)
     if 2 * len(broken_off) > len(lengths):
         lengths = {place: sizes for place, sizes in lengths.items() if place not in broken_off}

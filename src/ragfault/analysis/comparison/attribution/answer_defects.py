@@ -170,16 +170,7 @@ def find_defect_faults(
                 continue
             evidence.append(dropped)
         branch = next(branch for branch in BRANCHES if branch.name.startswith(defect.branch))
-        faults.append(
-            LayerFault(
-                layer=branch.layer,
-                branch=branch.name,
-                title=defect.title,
-                evidence=tuple(evidence),
-                suspects=(),
-                remedies=branch.remedies,
-            )
-        )
+        faults.append(branch.build_fault(evidence, title=defect.title))
     return faults
 
 

@@ -198,15 +198,7 @@ def _name_facts(paired: PairedRuns) -> str | None:
 
 
 def _blame_lost_facts(evidence: Sequence[MetricChange], differences: Sequence[RunDifference]) -> LayerFault:
-    return LayerFault(
-        layer="source data",
-        branch=SOURCE_BRANCH.name,
-        title="facts of the answer key left the sources",
-        evidence=tuple(evidence),
-        suspects=(),
-        remedies=SOURCE_BRANCH.remedies,
-        differences=tuple(differences),
-    )
+    return SOURCE_BRANCH.build_fault(evidence, differences, "facts of the answer key left the sources")
 
 
 def is_lost_with_edits(

@@ -65,9 +65,9 @@ def explain_drop(drop: PairedDrop, edits: str | None) -> VerdictSentence | None:
     return (
         _explain_by_more_chunks(drop)
         or _explain_by_refusals(drop)
-        or _explain_by_references(drop)
+        or _explain_by_length(drop, keyed=True)
         or _explain_by_texts(drop, edits)
-        or _explain_by_length(drop)
+        or _explain_by_length(drop, keyed=False)
     )
 
 
@@ -105,40 +105,26 @@ def _explain_by_refusals(drop: PairedDrop) -> VerdictSentence | None:
     return "cannot tell", f"No layer is shown to have broken: {text}."
 
 
-def _explain_by_references(drop: PairedDrop) -> VerdictSentence | None:
-    """Return verdict and sentence where answers are only shorter, and hold the reference in full; None elsewhere.
+def _explain_by_length(drop: PairedDrop, *, keyed: bool) -> VerdictSentence | None:
+    """Return verdict and sentence where answers are only shorter and may say all that was asked; None elsewhere.
 
-    What a judge misses in a short answer was not asked for.
+    They hold the reference in full, or there is no key: a judge finds parts of the query missing in a short right
+    answer, which does not repeat them, as in one that leaves them out. No drop is shown on the other pairs.
     """
     if not drop.lost_in_answers:
         return None
-    exact = find_exact_answers(drop.paired, drop.pair_mask)
-    return _explain_by_pairs(drop, exact, "the answers are shorter and hold the reference in full")
-
-
-def _explain_by_length(drop: PairedDrop) -> VerdictSentence | None:
-    """Return verdict and sentence where answers without a key are only shorter, in known words; None elsewhere.
-
-    A judge finds parts of the query missing in a short right answer, which does not repeat them, as in one that leaves
-    them out.
-    """
-    if not drop.lost_in_answers:
-        return None
-    refused = find_new_refusals(drop.paired, drop.pair_mask).pairs
-    shorter, (before, after) = find_shorter_answers(drop.paired, drop.pair_mask, refused)
-    text = f"the answers are shorter (median words {before:g} → {after:g}) and most of their words stand in the former "
-    left = "Whether they leave out what was asked cannot be told without references"
-    explained = _explain_by_pairs(drop, shorter, f"{text}answers or the chunks")
-    return explained and (explained[0], f"{explained[1]} {left}.")
-
-
-def _explain_by_pairs(drop: PairedDrop, pairs: NDArray[np.bool_], text: str) -> VerdictSentence | None:
-    """Return verdict and sentence where no drop is shown on the other pairs; None elsewhere."""
+    pairs, text, left = find_exact_answers(drop.paired, drop.pair_mask), "and hold the reference in full", ""
+    if not keyed:
+        pairs, (before, after) = find_shorter_answers(drop.paired, drop.pair_mask)
+        text = (
+            f"(median words {before:g} → {after:g}) and most of their words stand in the former answers or the chunks"
+        )
+        left = " Whether they leave out what was asked cannot be told without references."
     if not pairs.any() or ((drop.every & ~pairs).any() and drop.walk_without(pairs).faults):
         return None
     share = format_percent(float(pairs.sum() / drop.every.sum()))
-    lead = f"No layer is shown to have broken: {describe_change(drop.lost[0])}, but on {share} of pairs {text}"
-    return "cannot tell", f"{lead}, and no drop is shown on the others."
+    lead = f"No layer is shown to have broken: {describe_change(drop.lost[0])}, but on {share} of pairs"
+    return "cannot tell", f"{lead} the answers are shorter {text}, and no drop is shown on the others.{left}"
 
 
 def _explain_by_texts(drop: PairedDrop, edits: str | None) -> VerdictSentence | None:

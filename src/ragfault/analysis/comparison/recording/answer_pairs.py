@@ -123,6 +123,12 @@ def _collect_words(text: str) -> frozenset[str]:
     return frozenset(split_content_words(text))
 
 
+def is_beginning(part: str, longer: str) -> bool:
+    """Return whether a text begins another that goes on, an ellipsis at its end apart."""
+    stem = part.rstrip().removesuffix("…").removesuffix("...")
+    return len(longer.rstrip()) > len(part.rstrip()) and longer.startswith(stem)
+
+
 def is_url_encoded(answer: str) -> bool:
     """Return whether an answer is one string of escapes.
 

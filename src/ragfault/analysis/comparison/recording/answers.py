@@ -13,6 +13,7 @@ from ragfault.analysis.comparison.recording.answer_pairs import (
     LEAST_WORDS,
     MARKUP_SHARE,
     AnswerPair,
+    is_beginning,
     is_url_encoded,
     mark_places,
 )
@@ -38,7 +39,7 @@ def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMism
     phrase that answers of one length had is gone, and nothing was clipped.
     """
     for side, name in ((1, "candidate"), (0, "baseline")):
-        begun = [pair for pair in pairs if _is_beginning(pair.answers[side], pair.answers[1 - side])]
+        begun = [pair for pair in pairs if is_beginning(pair.answers[side], pair.answers[1 - side])]
         limit = max((len(pair.answers[side]) for pair in begun), default=0)
         cut = [pair for pair in begun if len(pair.answers[side]) == limit]
         answers = {pair.answers[side] for pair in cut}
@@ -52,12 +53,6 @@ def find_cut_answers(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMism
             )
             return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
     return []
-
-
-def _is_beginning(part: str, longer: str) -> bool:
-    """Return whether a text begins another that goes on, an ellipsis at its end apart."""
-    stem = part.rstrip().removesuffix("…").removesuffix("...")
-    return len(longer.rstrip()) > len(part.rstrip()) and longer.startswith(stem)
 
 
 def _ends_sentence(answer: str) -> bool:
