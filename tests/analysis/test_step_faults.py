@@ -44,6 +44,15 @@ def test_a_failing_kind_of_step_is_named_with_its_share_before_and_after(baselin
     assert bisection.sentence.startswith("Memory steps fail on 50 % of traces (0 % before; p")
 
 
+def test_failed_steps_without_effect_on_answers_are_named_with_that(baseline: Run, tmp_path: Path):
+    traces = SimulatedAgent(0).answer_all()
+    tried = Step(id="x", kind="memory", name="memory", error="timeout")
+    new = [replace(t, steps=(tried, *t.steps)) if at % 2 else t for at, t in enumerate(traces)]
+    sentence = bisect(baseline, score(new, tmp_path / "new")).sentence
+    assert sentence.startswith("Memory steps fail on 50 % of traces")
+    assert sentence.endswith("The answers are the same on every pair.")
+
+
 def test_a_fault_of_a_layer_is_traced_to_the_step_at_which_the_pairs_first_differ(baseline: Run, tmp_path: Path):
     bisection = bisect(baseline, score(ForgetfulAgent(1).answer_all(), tmp_path / "new"))
     assert (bisection.verdict, bisection.faults[0].layer, bisection.faults[0].step) == ("fault", "retrieval", "rewrite")

@@ -167,6 +167,8 @@ def _add_steps(decided: VerdictSentence, faults: Sequence[LayerFault], full: Com
     verdict, sentence = decided
     texts = [fault.step_evidence for fault in faults if fault.step_evidence and fault.step_evidence not in sentence]
     changes = describe_step_changes(full, is_named=any(fault.step for fault in faults))
+    if 0 < full.pairs == full.same_answers and any(fault.step for fault in faults):
+        changes = (*changes, "the answers are the same on every pair")
     added = "".join(f" {text[0].upper()}{text[1:]}." for text in (*texts, *changes))
     if verdict == "no fault" and has_unexplained_rise(full):
         return "cannot tell", f"No layer is shown to have broken, but the data cannot tell.{added}"
