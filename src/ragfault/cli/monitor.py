@@ -111,14 +111,12 @@ def _monitor_runs(names: Sequence[str], options: dict[str, Any]) -> MonitorRepor
 
     measures = collect_measures(opened)
     rollups = roll_up(observe(), measures)
-    report = watch(
-        rollups,
-        measures,
-        products=sum_products(correlated, CORRELATED_PAIRS),
-        marks=marks,
-        drift=_measure_drift(against, opened, rollups, measures, options["seed"]),
-        options=monitor_options,
-    )
+    products = sum_products(correlated, CORRELATED_PAIRS)
+    correlated.clear()
+    drift = _measure_drift(against, opened, rollups, measures, options["seed"])
+    remaining = iter(rollups)
+    del rollups  # the largest thing in memory: the iterator alone holds it, until series are built
+    report = watch(remaining, measures, products=products, marks=marks, drift=drift, options=monitor_options)
     population = count_population(opened)
     sample = sum(run.manifest.traces for run in opened) if population else 0
     return msgspec.structs.replace(report, sample=sample, population=population)

@@ -167,11 +167,13 @@ def roll_up(observations: Iterable[Observation], measures: Iterable[MetricInfo] 
     tallies: dict[tuple[str, str | None, str | None, int], _RollupBuilder] = {}
     rollups: list[Rollup] = []
     histograms: dict[tuple[int, ...], tuple[int, ...]] = {}  # equal ones are stored once
+    minutes: dict[int, int] = {}  # each is one object, for all metrics
     for observation in observations:
         if len(tallies) > MAX_BUILDERS:
             rollups += (tally.build(*key, histograms) for key, tally in tallies.items())
             tallies.clear()
         minute = math.floor(observation.time / 60)
+        minute = minutes.setdefault(minute, minute)
         places = [(observation.route, None)] if observation.counts_for_route else []
         for route, cohort in (*places, *((None, cohort) for cohort in observation.cohorts)):
             key = (observation.metric, route, cohort, minute)

@@ -390,7 +390,7 @@ class Run:
         place = open_for_arrow(self.get_table_path(table))
         rows = 2**16 if table == "scores" or (columns and "chunks" not in columns) else BATCH_TRACES
         with self.convert_read_errors(table), pq.ParquetFile(place, read_dictionary=list(dictionary_columns)) as file:
-            yield from file.iter_batches(rows, columns=list(columns) if columns else None)
+            yield from file.iter_batches(rows, columns=list(columns) if columns else None, use_threads=False)
 
     @contextlib.contextmanager
     def convert_read_errors(self, name: str) -> Iterator[None]:

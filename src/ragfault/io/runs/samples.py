@@ -177,6 +177,7 @@ def _copy_rows(run: Run, path: Path, name: str, rows: Mask, ids: pa.ChunkedArray
     finally:
         if writer is not None:
             writer.close()
+        pa.default_memory_pool().release_unused()  # what was read was many times what is left of it
     return counts
 
 
@@ -196,7 +197,7 @@ def _select_rows(run: Run, name: str, rows: Mask, width: int) -> Iterator[pa.Tab
         coded = pq.ParquetFile(place, metadata=metadata, read_dictionary=_list_repeated_texts(metadata))
         parts, begin = [], 0
         for group in range(metadata.num_row_groups):
-            table = coded.read_row_group(group)
+            table = coded.read_row_group(group, use_threads=False)
             places = np.arange(begin, begin + table.num_rows) // width
             begin += table.num_rows
             parts.append(table.take(pa.array(np.flatnonzero(rows[places]))))
