@@ -85,10 +85,7 @@ class MetricSeries(Struct, frozen=True, eq=False):
 
 
 def build_series(rollups: Iterable[Rollup]) -> dict[SeriesKey, MetricSeries]:
-    """Build series by metric, route and cohort; roll-ups of one minute are merged.
-
-    Roll-ups that nothing else holds are freed as they become columns: give an iterator for that.
-    """
+    """Build series by metric, route and cohort; roll-ups of one minute are merged, and those of an iterator freed."""
     groups: defaultdict[SeriesKey, list[Rollup]] = defaultdict(list)
     for rollup in rollups:
         groups[rollup.metric, rollup.route, rollup.cohort].append(rollup)
