@@ -289,8 +289,8 @@ def test_the_built_in_rules_are_those_of_the_definitions():
     assert breached(make_series([0.7] * 30 + [0.55] * 30, "context_relevance"), 60) - falls == low_relevance
     assert breached(make_series([0.6] * 30 + [0.45] * 30, "chunk_utilization"), 60) - falls == set()
     assert breached(make_series([0.0, 1.0] * 15, "missing_context_rate"), 30) == {"MISSING_CONTEXT"}
-    assert breached(make_series([0.65] * 30), 30) == {"WARNING_GROUNDEDNESS"}
-    assert breached(make_series([0.45] * 30), 30) == {"WARNING_GROUNDEDNESS", "CRITICAL_GROUNDEDNESS"}
+    assert breached(make_series([0.8] * 30 + [0.65] * 30), 60) - falls == {"WARNING_GROUNDEDNESS"}
+    assert breached(make_series([0.45] * 30), 30) == {"CRITICAL_GROUNDEDNESS"}
     assert breached(make_series([0.45] * 5), 30) == set()
     assert worst_severity(DEFAULT_RULES) == "critical"
     assert worst_severity([]) is None

@@ -86,6 +86,19 @@ def test_a_token_that_cannot_be_is_refused(guarded: tuple[DashboardServer, str],
     assert server.store.read_tokens() == ()
 
 
+def test_a_name_with_a_slash_is_revoked(guarded: tuple[DashboardServer, str]):
+    """Whatever name a token was made under, it ends under that name."""
+    _, url = guarded
+    assert call(url, "POST", "/v1/ragfault/tokens", {"name": "team/ci?", "role": "read"})[0] == 200
+    assert call(url, "DELETE", "/v1/ragfault/tokens/team%2Fci%3F") == (200, {"name": "team/ci?"})
+
+
+def test_a_form_with_too_many_fields_is_refused(guarded: tuple[DashboardServer, str]):
+    """It is an error of the client, whoever sends it."""
+    _, url = guarded
+    assert call(url, "POST", "/sign-in?" + "x", "&".join(f"a{at}=1" for at in range(200)), token="")[0] == 400
+
+
 def test_a_name_in_use_is_not_taken_over(guarded: tuple[DashboardServer, str]):
     """A second token of one name would end the first without a word."""
     _, url = guarded

@@ -158,3 +158,11 @@ def test_nothing_fires_after_the_last_trace(traffic: LiveTraffic):
     traffic.run(5, {"b": RETRIEVAL})
     traffic.wait(120)
     assert [notice.incident.kind for notice in traffic.notices if notice.kind == "opened"] == ["no traffic"]
+
+
+def test_a_route_that_is_low_from_its_first_trace_opens_nothing(tmp_path: Path):
+    """What was always so did not break: the page of the metric shows it, and nobody is told."""
+    healthy = LiveTraffic(tmp_path / "s", ("a",))
+    healthy.run(150, {"a": {"groundedness": 0.6, "answer_relevance": 0.5}})
+    assert healthy.open == []
+    healthy.close()

@@ -106,7 +106,7 @@ def _level_rules() -> Iterator[AlertRule]:
                 duration=5,
                 certain=True,
                 min_values=10,
-                unusual=metric in DESIGN_METRICS,
+                unusual=severity == "warning" or metric in DESIGN_METRICS,
             )
 
 

@@ -256,11 +256,14 @@ def is_one_cause(
 ) -> bool | None:
     """Return whether an alert on another route has the cause of an incident; None while the data cannot tell.
 
-    The branch and the onset must be the same. Then it is one cause with a mark for all routes before both, with a
-    third route that got worse at that time, or if no other route is spared; two routes of several may be two faults.
+    The branch, without one the metric, and the onset must be the same. Then it is one cause with a mark for all routes
+    before both, with a third route that got worse at that time, or if no other route is spared; two routes of several
+    may be two faults.
     """
     fault, size = cause.fault, incident.size
-    if fault is None or fault.branch != incident.branch or size is None or not cause.onset.meets(incident.interval):
+    known = {metric for _, metric, _ in incident.alerts}
+    is_alike = fault.branch == incident.branch if fault else incident.branch is None and cause.alert.metric in known
+    if not is_alike or size is None or not cause.onset.meets(incident.interval):
         return False
     if shares_mark(incident, cause.onset):
         return True

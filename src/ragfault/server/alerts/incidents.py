@@ -32,6 +32,7 @@ from ragfault.analysis.monitoring.incidents import (
     find_onset,
 )
 from ragfault.analysis.monitoring.rollups import STEP_METRICS
+from ragfault.analysis.monitoring.traffic_mix import describe_unknown_days
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.analysis.steps.operations import list_operation_faults
@@ -71,6 +72,7 @@ class IncidentBuilder:
         self._until = math.floor(now / 60)
         self._watches = {(watch.metric, watch.route): watch for watch in watches}
         self._locate = lru_cache(maxsize=None)(self._locate_fault)
+        self._explanations: dict[str | None, str] = {}
 
     def group_alerts(self, incidents: Sequence[Incident], firing: Sequence[Alert]) -> list[Incident]:
         """Return the incidents with the alerts that fire now: each joins an open one, or opens one.
@@ -101,7 +103,16 @@ class IncidentBuilder:
         if onset >= self._until:
             return None
         windows = (onset - DAY_MINUTES, onset), (onset, self._until)
-        return locate_fault(self._series, self._measures, route, *windows)
+        location = locate_fault(self._series, self._measures, route, *windows)
+        if location.fault is None:
+            return location
+        names = (change.metric for change in location.fault.evidence if (change.metric, route, None) in self._series)
+        series = self._series.get((next(names, "context_relevance"), route, None))
+        text = None if series is None else describe_unknown_days(series, *windows)
+        if text is None:
+            return location
+        self._explanations[route] = text.replace("the reference", "the day before the onset")
+        return replace(location, fault=None)
 
     def _find_layer(self, metric: str) -> str:
         """Return the layer in which a fault moves a metric: of those that read chunks and answer, it may be either."""
@@ -216,6 +227,8 @@ class IncidentBuilder:
                 difference=gap.mean, low=gap.low, high=gap.high,
             )  # fmt: skip
             title = f"{alert.metric} {'fell' if gap.mean < 0 else 'rose'}"
+        elif incident.sentence:
+            return incident  # what was shown when it opened is not undone by a mean that is back, or by few values
         value = "" if alert.value is None else f" ({format_number(alert.value)})"
         moved = "" if size is None else (
             f", {'down' if size.difference < 0 else 'up'} by {format_number(abs(size.difference))} since"
@@ -223,7 +236,8 @@ class IncidentBuilder:
         if by_kind:
             title = f"{' and '.join(by_kind).capitalize()} steps broke"
         text = f"{title if by_kind else alert.rule.name}: {alert.metric} {describe_limit(alert.rule)}{value}{moved}"
-        blind = "" if incident.layer == "operation" else "; which layer broke, the data cannot tell"
+        unknown = self._explanations.get(alert.route, "which layer broke, the data cannot tell")
+        blind = "" if incident.layer == "operation" else f"; {unknown}"
         return replace(incident, title=title, sentence=f"{text}{blind}.", size=size)
 
     def _add_extent(self, incident: Incident) -> Incident:
@@ -298,7 +312,7 @@ def describe_limit(rule: AlertRule) -> str:
     'is below 0.5'
     """
     if rule.drop_detected:
-        return "dropped"
+        return "got worse"
     if rule.drop is not None:
         return f"is worse by {rule.drop:g} or more than the day before"
     return f"is below {rule.below:g}" if rule.below is not None else f"is above {rule.above:g}"

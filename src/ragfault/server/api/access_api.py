@@ -124,7 +124,7 @@ def post_token(request: Request, asked: Annotated[TokenRequest, Depends(read_tok
     return issue_token(request, asked)
 
 
-@router.delete("/v1/ragfault/tokens/{name}", responses=problem_responses(404, 422))
+@router.delete("/v1/ragfault/tokens/{name:path}", responses=problem_responses(404, 422))
 def delete_token(request: Request, name: str) -> RevokedToken:
     """Revoke a token, and sign out who signed in with it."""
     return revoke_token(request, name)

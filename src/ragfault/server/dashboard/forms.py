@@ -18,6 +18,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from msgspec.structs import replace
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from ragfault.analysis.monitoring import alerts
@@ -67,7 +68,10 @@ async def read_admin_form(request: Request) -> FormFields:
 
 async def _read_form(request: Request) -> FormFields:
     body = await read_body(request, FORM_LIMITS)
-    fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100))
+    try:
+        fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100))
+    except ValueError as error:
+        raise HTTPException(400, f"the form cannot be read: {error}.") from None
     request.app.state.access.check_csrf_token(request, fields.get("csrf_token", ""))
     return fields
 

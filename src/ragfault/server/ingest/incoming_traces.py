@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,6 +21,9 @@ from ragfault.records import Chunk, Trace
 from ragfault.server.counters import EventCounters
 from ragfault.server.settings import RequestLimits, ServerSettings
 from ragfault.server.storage import TimelineMark
+
+MAP_FLAG = re.compile(r"--map '?([\w.]+)=([^\s']+?)'?(?=[.,;:)]?(?:\s|$))")
+"""What names a column on the command line: over HTTP its field is sent under another name."""
 
 EARLIEST_TIME, LATEST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 """The range of times that traces may have."""
@@ -102,10 +106,10 @@ def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
         except InvalidRecord as wrong:
             rejected.append(RejectedRecord(place, str(wrong)[:500]))
         except InputError as wrong:
-            unknown = unknown or wrong
-            rejected.append(RejectedRecord(place, str(wrong)[:500]))
+            unknown = MAP_FLAG.sub(r"send `\2` as `\1`", wrong.args[0])
+            rejected.append(RejectedRecord(place, unknown[:500]))
     if unknown is not None and not traces:
-        raise unknown
+        raise InputError(unknown)
     if not traces and not rejected:
         raise InputError("the body is empty: send a trace as JSON, several in a list, or one a line.")
     return ParsedTraces(tuple(traces), tuple(rejected))

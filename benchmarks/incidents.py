@@ -1,0 +1,261 @@
+"""Incidents over simulated weeks of live traffic: none where nothing broke, one for each fault, and what it says.
+
+    python -m benchmarks.incidents [NAME ...] [--seed 0] [--rate 0.3]
+
+Traces with made scores go through the store and the scheduler of a server whose clock is simulated; incidents are read
+over its HTTP interface. Traffic begins on a Monday, with the reference of a day, if nothing else is said. A fault
+begins at hour 60 (Wednesday at noon) after a mark and lasts for six
+hours. Rounds are each hour, around a fault every ten minutes. Prints for each kind of traffic the notices that
+receivers would be sent, and exits 1 where they are not those expected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from fastapi.testclient import TestClient
+
+from ragfault.evaluation.evaluator import describe_metric
+from ragfault.evaluation.online import ScoredTrace
+from ragfault.metrics import select_metrics
+from ragfault.records import Latency, Score, Trace, Verdicts
+from ragfault.server import ServerSettings, create_app
+
+MONDAY = 1_900_000_000 // 604_800 * 604_800 + 4 * 86_400.0
+HOUR, DAY = 60, 1440
+ROUTES = ("search", "help", "shop")
+METRICS = (
+    *("context_relevance", "groundedness", "answer_relevance", "latency"),
+    *("error", "blank_answer", "empty_retrieval"),
+)
+LEVELS = {
+    "context_relevance": 0.8, "groundedness": 0.88, "answer_relevance": 0.82, "error": 0.004, "blank_answer": 0.002,
+    "empty_retrieval": 0.002, "latency": 800.0, "volume": 1.0,
+}  # fmt: skip
+FAULT = 60 * HOUR, 66 * HOUR
+
+Levels = dict[str, float]
+Shape = Callable[[str, int], Levels]
+"""Levels that differ from the usual ones, on a route at a minute since the beginning."""
+
+
+class Case(NamedTuple):
+    """A kind of traffic, and what is expected of it."""
+
+    shape: Shape
+    days: int = 10
+    expected: str = ""
+    """How the title of the one incident begins; empty: no incident."""
+    routes: tuple[str, ...] = ROUTES[:1]
+    first_day: int = 0
+
+
+def within(minute: int, times: tuple[int, int] = FAULT) -> bool:
+    return times[0] <= minute < times[1]
+
+
+def is_weekend(minute: int) -> bool:
+    return minute // DAY % 7 >= 5
+
+
+def by_day(minute: int) -> float:
+    return math.sin(2 * math.pi * minute / DAY)
+
+
+def vary(days: int = 10, on: Iterable[str] = ROUTES, **levels: float | Callable[[int], float]) -> Case:
+    """Return healthy traffic with other levels on some routes, constant or by minute."""
+    routes = frozenset(on)
+
+    def shape(route: str, minute: int) -> Levels:
+        own = levels if route in routes else {}
+        return {name: level if isinstance(level, float) else level(minute) for name, level in own.items()}
+
+    return Case(shape, days)
+
+
+def break_down(
+    expected: str, on: Iterable[str] = ROUTES[:1], routes: Iterable[str] | None = None, **levels: float
+) -> Case:
+    """Return traffic of day and night with other levels on some routes during the fault."""
+    affected = tuple(on)
+
+    def shape(route: str, minute: int) -> Levels:
+        return {"volume": 1 + 0.6 * by_day(minute)} | (levels if route in affected and within(minute) else {})
+
+    return Case(shape, 4, expected, affected if routes is None else tuple(routes))
+
+
+def lower_weekend(level: float, usual: float) -> Callable[[int], float]:
+    return lambda minute: level if is_weekend(minute) else usual
+
+
+def from_time(minute: int, after: float, before: float) -> Callable[[int], float]:
+    return lambda at: after if at >= minute else before
+
+
+RETRIEVAL = {"context_relevance": 0.4, "groundedness": 0.6}
+WEEKEND_FAULT = 126 * HOUR, 150 * HOUR  # from Saturday, 6 h
+CASES = {
+    "constant": vary(),
+    "day and night": vary(
+        groundedness=lambda at: 0.88 + 0.04 * by_day(at), volume=lambda at: 1 + 0.7 * by_day(at),
+        latency=lambda at: 800 * 1.3 ** by_day(at),
+    ),
+    "one noisy route": vary(on=["help"], groundedness=lambda at: 0.7 + 0.05 * math.sin(at / 97), volume=0.3),
+    "traffic starts": vary(volume=lambda at: min(2.0, at / DAY)),
+    "release without change": vary(4),
+    "small traffic": vary(14, volume=0.05),
+    "office hours": vary(13, volume=lambda at: 2.0 if 8 <= at % DAY / 60 < 18 and not is_weekend(at) else 0.0),
+    "backlog that clears": vary(4),
+    "a route at .6": vary(on=["help"], groundedness=0.6, answer_relevance=0.5),
+    "a route at .6 comes later": vary(7, ["help"], groundedness=0.6, volume=from_time(3 * DAY, 1.0, 0.0)),
+    "a route ends": vary(7, ["help"], volume=from_time(3 * DAY, 0.0, 1.0)),
+    "twice the traffic": vary(7, volume=from_time(3 * DAY, 2.5, 1.0)),
+    "retrieval on one route": break_down("Retrieval broke", **RETRIEVAL),
+    "retrieval, 10 points": break_down("Retrieval broke", context_relevance=0.7, groundedness=0.8),
+    "retrieval everywhere": break_down("Retrieval broke", ROUTES, **RETRIEVAL),
+    "generation everywhere": break_down("Generation broke", ROUTES, groundedness=0.5),
+    "generation on one route": break_down("Generation broke", groundedness=0.6),
+    "no traffic": break_down("No traces come in", ROUTES, (), volume=0.0),
+    "weekends": vary(
+        9, groundedness=lower_weekend(0.8, 0.88), context_relevance=lower_weekend(0.72, 0.8),
+        volume=lower_weekend(0.3, 1.0),
+    )._replace(expected="context_relevance", routes=ROUTES),
+    "fault on a weekend": Case(
+        lambda route, at: RETRIEVAL if route == "search" and within(at, WEEKEND_FAULT) else {}, 8, "Retrieval broke"
+    ),
+    "a fault that lasts": Case(
+        lambda route, at: RETRIEVAL if route == "search" and at >= FAULT[0] else {}, 10, "Retrieval broke"
+    ),
+}  # fmt: skip
+"""After a reference of a day, which has no weekend, a lower weekend is one incident that names no layer."""
+
+
+class SimulatedServer:
+    """A server without workers whose traffic, scores and clock are simulated."""
+
+    def __init__(self, folder: Path, seed: int, first_day: int) -> None:
+        self.begin = MONDAY + 86_400 * first_day
+        self.moment = self.begin
+        self.app = create_app(ServerSettings(store=folder, workers=0, metrics=METRICS), lambda: self.moment)
+        self.server, self.scheduler = self.app.state.server, self.app.state.scheduler
+        self.client = TestClient(self.app)
+        self.measures = tuple(map(describe_metric, select_metrics(METRICS)))
+        self.layers = {measure.name: measure.layer for measure in self.measures}
+        self.rng = np.random.default_rng(seed)
+        self.notices: list[Any] = []
+        self.waiting: list[ScoredTrace] = []
+        self.count = 0
+
+    def run(self, case: Case, name: str, rate: float) -> None:
+        store, end = self.server.store, 0
+        while end < case.days * DAY:
+            first, end = end, end + (10 if case.expected and within(end, (FAULT[0] - 60, FAULT[1] + 720)) else 60)
+            outcomes = [
+                outcome
+                for minute in range(first, end)
+                for route in ROUTES
+                for outcome in self.draw(case.shape, route, minute, rate)
+            ]
+            self.moment = self.begin + 60.0 * end
+            self.server.counters.add("taken", len(outcomes))
+            store.append_traces([outcome.trace for outcome in outcomes])
+            self.waiting += outcomes
+            if name != "backlog that clears" or not within(end):
+                store.add_outcomes(self.waiting, self.measures, ("release",)).result()
+                self.waiting = []
+            if end == FAULT[0]:
+                mark = {"text": "release 7", "time": datetime.fromtimestamp(self.moment, UTC).isoformat()}
+                self.client.post("/v1/ragfault/marks", json=mark, headers={"host": "localhost"}).raise_for_status()
+            for notice in self.scheduler.run_round():
+                view = self.client.get("/incidents.json", headers={"host": "localhost"}).json()
+                self.notices.append((end, notice, view))
+
+    def draw(self, shape: Shape, route: str, minute: int, rate: float) -> list[ScoredTrace]:
+        levels = LEVELS | shape(route, minute)
+        return [self.make(route, minute, levels) for _ in range(self.rng.poisson(rate * levels["volume"]))]
+
+    def make(self, route: str, minute: int, levels: Levels) -> ScoredTrace:
+        self.count += 1
+        id, rng = f"{route}-{minute}-{self.count}", self.rng
+        took = levels["latency"] * math.exp(0.5 * rng.normal())
+        has_error, is_empty, is_blank = (
+            float(rng.random() < levels[name]) for name in ("error", "empty_retrieval", "blank_answer")
+        )
+        answer = None if has_error else "" if is_blank else "Now."
+        moment = datetime.fromtimestamp(self.begin + 60 * minute + float(rng.integers(60)), UTC)
+        release = {"release": "7" if minute >= FAULT[0] else "6"}
+        trace = Trace(
+            id=id, query="When?", answer=answer, route=route, error="timeout" if has_error else None, time=moment,
+            latency=Latency(total=took), metadata=release,
+        )  # fmt: skip
+        values = {"latency": took, "error": has_error}
+        relevance, relation = (
+            float(np.clip(rng.normal(levels[name], 0.15), 0, 1)) for name in ("context_relevance", "answer_relevance")
+        )
+        if not has_error:
+            values |= {"empty_retrieval": is_empty, "blank_answer": is_blank}
+            values |= {} if is_empty else {"context_relevance": relevance}
+            grounded = rng.binomial(4, levels["groundedness"]) / 4
+            values |= {} if is_blank else {"groundedness": grounded, "answer_relevance": relation}
+        scores = [
+            Score(trace=id, metric=name, layer=self.layers[name], status="scored", value=value)
+            for name, value in values.items()
+        ]
+        return ScoredTrace(trace, Verdicts(trace=id, judge="made/1"), tuple(scores))
+
+
+def describe_time(minute: float) -> str:
+    return f"day {minute // DAY:.0f} {minute % DAY // 60:02.0f}:{minute % 60:02.0f}"
+
+
+def check(name: str, case: Case, seed: int, rate: float) -> bool:
+    """Run one kind of traffic; print its notices, and return whether they are those expected."""
+    begin = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        simulated = SimulatedServer(Path(folder) / "store", seed, case.first_day)
+        simulated.run(case, name, rate)
+        simulated.server.store.close()
+    opened = {notice.incident.id: notice.incident for _, notice, _ in simulated.notices}
+    kinds = [notice.kind for _, notice, _ in simulated.notices]
+    if not case.expected:
+        is_right = not opened
+    else:
+        incident = next(iter(opened.values()), None)
+        is_right = (
+            len(opened) == 1 and incident is not None and incident.title.startswith(case.expected)
+            and set(incident.routes) == set(case.routes) and kinds.count("opened") == 1
+        )  # fmt: skip
+    result, took = "right" if is_right else "WRONG", time.process_time() - begin
+    print(f"{result}: {name}: {len(opened)} incidents, {simulated.count:,} traces, {took:.0f} s")
+    for minute, notice, view in simulated.notices:
+        incident = notice.incident
+        shown = sum(row["id"] == incident.id for row in [*view["open"], *view["past"]])
+        onset = describe_time((incident.onset - simulated.begin) / 60)
+        routes = ", ".join(route or "" for route in incident.routes)
+        print(f"  {describe_time(minute)} {notice.kind}: {incident.title} | {routes} | {onset} | {incident.sentence}")
+        print(f"    marks {[mark.text for mark in incident.marks]}, {len(incident.traces)} traces, shown {shown}")
+    return is_right
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="kinds of traffic; all if none is named")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=0.3, help="traces a minute of each of the three routes")
+    given = parser.parse_args()
+    results = [check(name, CASES[name], given.seed, given.rate) for name in given.names or CASES]
+    print(f"{sum(results)} of {len(results)} right")
+    raise SystemExit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()
