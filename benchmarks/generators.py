@@ -2,12 +2,14 @@
 
     python -m benchmarks.generators simulated
     python -m benchmarks.generators null [--replays 2000]
+    python -m benchmarks.generators attainable [--replays 3000]
     python -m benchmarks.generators ragtruth DATA/ragtruth_train.jsonl.gz
 
 Simulated answers are right or wrong; a share of the questions is as hard for every generator, the others for each by
-itself. `null`: false gains where none is better than the present generator, in several situations. RAGTruth has the
-answers of six models to the same sources, and people say which are faithful: the value of an answer is 1 where no span
-of it is marked.
+itself. `null`: false gains where none is better than the present generator, in several situations. `attainable`: what
+other schedules of a race show within the same calls, and what is shown where the best generator is known. RAGTruth has
+the answers of six models to the same sources, and people say which are faithful: the value of an answer is 1 where no
+span of it is marked.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import gzip
 import json
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,6 @@ import numpy as np
 
 from ragfault.stats import wilson_interval
 from ragfault.tuning.generators import ChoiceTerms, GeneratorChoice, choose_from_table
-from ragfault.tuning.generators.choice import limit_calls
 
 GENERATORS = 6
 SHARE = 0.3
@@ -32,7 +34,7 @@ SHARE = 0.3
 
 def simulate(means: list[float], questions: int, common: float, seed: int) -> Any:
     """Return 0/1 values, generators by questions; `common` is the share of questions as hard for every generator."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng((seed, 2))
     own, shared = rng.random((len(means), questions)), rng.random(questions)
     level = np.where(rng.random(questions) < common, shared, own)
     return (level < np.array(means)[:, None]).astype(float)
@@ -47,7 +49,7 @@ def choose(table: Any, seed: int, share: float | None, holdout: float = 0.5) -> 
     """Choose among the generators of a table, within a share of the calls of its grid."""
     names = [str(at) for at in range(len(table))]
     questions = table.shape[1]
-    calls = None if share is None else limit_calls(share, len(table), questions, holdout)
+    calls = None if share is None else int(share * table.size + 1e-6)
     terms = ChoiceTerms(calls=calls, holdout=holdout, seed=seed)
     return choose_from_table(names, table, [str(at) for at in range(questions)], terms)
 
@@ -61,12 +63,12 @@ def format_rate(hits: int, n: int) -> str:
     return f"{hits / n:.1%} [{low:.1%}, {high:.1%}]"
 
 
-def report_simulated(replays: int) -> None:
+def report_simulated(replays: int, only: int | None) -> None:
     """Print false and planted gains over numbers of generators and of questions."""
     print(f"{replays} replays each; a gain of 5 points is planted in one generator of those named")
-    print("| generators | questions | common | calls | nothing differs: gain shown | planted: gain shown | bias |")
-    print("|---|---|---|---|---|---|---|")
-    for generators, questions, common, share in (
+    print("| generators | questions | common | calls | nothing differs: gain shown | planted: chosen | shown | bias |")
+    print("|---|---|---|---|---|---|---|---|")
+    situations = (
         (2, 400, 0.8, None),
         (2, 400, 0.9, None),
         (6, 400, 0.8, SHARE),
@@ -74,20 +76,23 @@ def report_simulated(replays: int) -> None:
         (6, 400, 0.9, SHARE),
         (6, 800, 0.9, SHARE),
         (6, 1600, 0.8, SHARE),
-    ):
-        false = shown = 0
+    )
+    for generators, questions, common, share in situations if only is None else situations[only - 1 : only]:
+        false = shown = chosen = 0
         biases = []
         for seed in range(replays):
             level = [0.75] * generators
             false += shows_gain(choose(simulate(level, questions, common, seed), seed, share))
             choice = choose(simulate([*level[:-1], 0.8], questions, common, seed), seed, share)
             right = choice.chosen == str(generators - 1)
+            chosen += right
             shown += shows_gain(choice) and right
             if choice.gain is not None and right:
                 biases.append(choice.gain.difference.mean - 0.05)
         print(
             f"| {generators} | {questions} | {common:.0%} | {'all' if share is None else f'{share:.0%}'} "
-            f"| {format_rate(false, replays)} | {format_rate(shown, replays)} | {np.mean(biases):+.3f} |",
+            f"| {format_rate(false, replays)} | {format_rate(chosen, replays)} | {format_rate(shown, replays)} "
+            f"| {np.mean(biases):+.3f} |",
             flush=True,
         )
 
@@ -110,12 +115,57 @@ def simulate_null(situation: str, generators: int, questions: int, common: float
     return table
 
 
-def report_null(replays: int) -> None:
+def run_schedule(rounds: Sequence[tuple[int, int]], tables: Any) -> tuple[Any, Any]:
+    """Return the winners of races with this many rivals on this many questions, and their statistics."""
+    names = np.tile(np.arange(1, tables.shape[1]), (len(tables), 1))
+    gaps = tables[:, 1:] - tables[:, :1]
+    sums = squares = np.zeros(names.shape)
+    begin = 0
+    for rivals, questions in rounds:
+        best = np.argsort(-sums, axis=1, kind="stable")[:, :rivals]
+        names, sums, squares = (np.take_along_axis(part, best, axis=1) for part in (names, sums, squares))
+        part = gaps[:, :, begin : begin + questions]
+        sums = sums + np.take_along_axis(part.sum(axis=2), names - 1, axis=1)
+        squares = squares + np.take_along_axis((part**2).sum(axis=2), names - 1, axis=1)
+        begin += questions
+    winner = sums.argmax(axis=1)[:, None]
+    name, total, square = (np.take_along_axis(part, winner, axis=1)[:, 0] for part in (names, sums, squares))
+    return name, total / np.sqrt(np.maximum(square, 1))
+
+
+def report_attainable(replays: int) -> None:
+    """Print what the best schedules show of 5 points planted, by the threshold that has a level of exactly 5 %."""
+    calls = int(SHARE * GENERATORS * 400)
+    schedules = [((5, 400),), ((1, calls // 2),)]
+    for first in (20, 30, 40, 50, 60, 80):
+        for rivals, second in ((1, 0), *((rest, size) for rest in (2, 3) for size in (15, 30, 45, 60, 80))):
+            left = (calls - GENERATORS * first - (rivals + 1) * second) // 2
+            if left > 0:
+                schedules.append(((5, first), (rivals, second), (1, min(left, 400 - first - second))))
+    for common in (0.8, 0.9):
+        level = [0.75] * GENERATORS
+        null, planted = (
+            np.array([simulate(means, 400, common, seed + extra) for seed in range(replays)], np.float32)
+            for means, extra in ((level, 0), ([*level[:-1], 0.8], replays))
+        )
+        rows = []
+        for rounds in schedules:
+            keep = [0, GENERATORS - 1] if rounds[0][0] == 1 else list(range(GENERATORS))
+            threshold = float(np.quantile(run_schedule(rounds, null[:, keep])[1], 0.95))
+            names, statistics = run_schedule(rounds, planted[:, keep])
+            right = names == len(keep) - 1
+            rows.append((float(np.mean(right & (statistics > threshold))), float(right.mean()), rounds))
+        print(f"{common:.0%} common, {replays} replays: all calls {rows[0][0]:.1%}; the best known {rows[1][0]:.1%}")
+        for shown, right, rounds in sorted(rows[2:], reverse=True)[:3]:
+            print(f"  {calls} calls: chosen {right:.1%}, shown {shown:.1%} by (rivals, questions) {rounds}", flush=True)
+
+
+def report_null(replays: int, only: int | None) -> None:
     """Print false gains in several situations in which no generator is better than the present one."""
     print(f"{replays} replays each")
     print("| situation | generators | questions | common | calls | gain shown |")
     print("|---|---|---|---|---|---|")
-    for situation, generators, questions, common, share in (
+    situations = (
         ("equal", 6, 400, 0.8, None),
         ("equal", 6, 400, 0.8, SHARE),
         ("equal", 6, 100, 0.8, None),
@@ -125,7 +175,10 @@ def report_null(replays: int) -> None:
         ("skewed", 6, 200, 0.8, None),
         ("copies", 6, 200, 0.8, None),
         ("worse", 6, 200, 0.8, None),
-    ):
+        ("equal", 6, 400, 0.9, SHARE),
+        ("worse", 6, 400, 0.8, SHARE),
+    )
+    for situation, generators, questions, common, share in situations if only is None else situations[only - 1 : only]:
         false = sum(
             shows_gain(choose(simulate_null(situation, generators, questions, common, seed), seed, share))
             for seed in range(replays)
@@ -135,27 +188,28 @@ def report_null(replays: int) -> None:
         print(row, flush=True)
 
 
-def read_ragtruth(path: Path, task: str | None) -> tuple[list[str], Any]:
+def read_ragtruth(path: Path, task: str) -> tuple[list[str], Any]:
     """Return the models and the table of faithful answers, models by sources that all of them answered."""
     rows: dict[str, dict[str, float]] = defaultdict(dict)
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
-            if task is None or row["task"] == task:
+            if row["task"] == task:
                 rows[row["source_id"]][row["model"]] = 1.0 - row["label"]
     models = sorted({model for answers in rows.values() for model in answers})
     complete = [answers for answers in rows.values() if len(answers) == len(models)]
     return models, np.array([[answers[model] for answers in complete] for model in models])
 
 
-def report_ragtruth(path: Path, replays: int, questions: int) -> None:
+def report_ragtruth(path: Path, replays: int, questions: int, only: int | None) -> None:
     """Print how often the best model, or one within noise of it, is chosen, for how many calls."""
     print(f"{replays} replays of {questions} sources each, race and measurement within {SHARE:.0%} of the grid's calls")
     print(
         "| task | best model | best or within noise | calls | gain shown over the worst | nothing differs: gain shown |"
     )
     print("|---|---|---|---|---|---|")
-    for task in ("QA", "Summary", "Data2txt", None):
+    tasks = ("QA", "Summary", "Data2txt")
+    for task in tasks if only is None else tasks[only - 1 : only]:
         models, table = read_ragtruth(path, task)
         means = table.mean(axis=1)
         order = np.argsort(means)
@@ -165,7 +219,7 @@ def report_ragtruth(path: Path, replays: int, questions: int) -> None:
         spent: list[float] = []
         chosen: Counter[int] = Counter()
         for seed in range(replays):
-            rng = np.random.default_rng(seed)
+            rng = np.random.default_rng((seed, 2))
             sample = worst_first[:, rng.choice(table.shape[1], min(questions, table.shape[1]), replace=False)]
             choice = choose(sample, seed, SHARE)
             picked = int(choice.chosen)
@@ -178,7 +232,7 @@ def report_ragtruth(path: Path, replays: int, questions: int) -> None:
             false += shows_gain(choose(shuffle_names(sample, rng), seed, SHARE))
         best = models[int(order[-1])]
         print(
-            f"| {task or 'all'} | {best} {means.max():.3f}, next {np.sort(means)[-2]:.3f} "
+            f"| {task} | {best} {means.max():.3f}, next {np.sort(means)[-2]:.3f} "
             f"| {format_rate(near, replays)}; the best itself {chosen[int(true_means.argmax())] / replays:.0%} "
             f"| at most {max(spent):.1%} | {format_rate(shown, replays)} | {format_rate(false, replays)} |",
             flush=True,
@@ -188,20 +242,23 @@ def report_ragtruth(path: Path, replays: int, questions: int) -> None:
 def main() -> None:
     """Measure as the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("on", choices=["simulated", "null", "ragtruth"])
+    parser.add_argument("on", choices=["simulated", "null", "attainable", "ragtruth"])
     parser.add_argument("path", nargs="?", type=Path)
     parser.add_argument("--replays", type=int, default=400)
     parser.add_argument("--questions", type=int, default=400)
+    parser.add_argument("--row", type=int, help="Only this row of the table, from 1.")
     arguments = parser.parse_args()
     begin = time.monotonic()
     if arguments.on == "simulated":
-        report_simulated(arguments.replays)
+        report_simulated(arguments.replays, arguments.row)
     elif arguments.on == "null":
-        report_null(arguments.replays)
+        report_null(arguments.replays, arguments.row)
+    elif arguments.on == "attainable":
+        report_attainable(arguments.replays)
     elif arguments.path is None:
         parser.error("ragtruth needs the path of the file")
     else:
-        report_ragtruth(arguments.path, arguments.replays, arguments.questions)
+        report_ragtruth(arguments.path, arguments.replays, arguments.questions, arguments.row)
     print(f"{time.monotonic() - begin:.0f} s")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.tuning.generators import AnswerOutcome, ChoiceTerms, choose_from_table, choose_generator, replay_null
-from ragfault.tuning.generators.choice import limit_calls
+from ragfault.tuning.generators.choice import describe_spending
 from ragfault.tuning.generators.proof import RaceEvidence, estimate_noise, measure_gain, replay_race
 from ragfault.tuning.generators.race import race_generators
 from ragfault.tuning.results import Bound
@@ -32,10 +32,23 @@ def make_groups(questions: int) -> list[str]:
 def test_race_and_measurement_stay_within_the_share_of_the_grid() -> None:
     questions = 400
     table = make_table([0.5, 0.6, 0.7, 0.4, 0.5, 0.65], questions, 0)
-    limit = limit_calls(0.3, 6, questions, 0.5)
-    choice = choose_from_table(NAMES, table, make_groups(questions), ChoiceTerms(calls=limit))
+    choice = choose_from_table(NAMES, table, make_groups(questions), ChoiceTerms(calls=720))
     assert choice.calls + choice.proof_calls <= 0.3 * choice.grid_calls
     assert choice.grid_calls == 6 * questions
+
+
+def test_a_share_too_small_for_a_measurement_is_exceeded_and_the_spending_says_so() -> None:
+    choice = choose_from_table(NAMES, make_table([0.5] * 6, 400, 0), make_groups(400), ChoiceTerms(calls=100))
+    assert (choice.calls, choice.proof_calls) == (48, 200)
+    assert describe_spending(choice).endswith("= 248 answers, 10% of the 2,400 calls of the grid")
+
+
+@pytest.mark.parametrize("generators", [2, 3, 4, 6])
+def test_few_generators_stay_within_the_share_too(generators: int) -> None:
+    table = make_table([0.5] * generators, 1_000, 1)
+    limit = int(0.3 * table.size)
+    choice = choose_from_table(NAMES[:generators], table, make_groups(1_000), ChoiceTerms(calls=limit))
+    assert 0.9 * limit < choice.calls + choice.proof_calls <= limit
 
 
 def test_questions_that_choose_do_not_measure() -> None:
@@ -164,8 +177,6 @@ def test_what_cannot_be_chosen_from_says_what_to_do() -> None:
     table = make_table([0.5, 0.5, 0.5], 60, 0)
     with pytest.raises(InputError, match="at least 20"):
         choose_from_table(NAMES[:3], table[:, :10], make_groups(10))
-    with pytest.raises(UsageError, match="Raise the limit"):
-        choose_from_table(NAMES[:3], table, make_groups(60), ChoiceTerms(calls=10))
     with pytest.raises(UsageError, match="holdout"):
         choose_from_table(NAMES[:2], table[:2], make_groups(60), ChoiceTerms(holdout=1.5))
     with pytest.raises(UnknownName):

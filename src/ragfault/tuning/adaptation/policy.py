@@ -101,16 +101,11 @@ def _count_left_out(
 
 
 def _list_largest(counts: Counter[str]) -> str:
-    """Return the largest counts by name, and the sum of the others: traffic may bring any number of names.
-
-    >>> _list_largest(Counter("aaabbcdefg"))
-    'a 3, b 2, c 1, d 1, e 1, 2 others 2'
-    """
-    named = [f"{name} {n:,}" for name, n in counts.most_common(MAX_NAMED)]
-    others = len(counts) - len(named)
+    """Return the largest counts by name, and the sum of the others: traffic may bring any number of names."""
+    ranked = counts.most_common()
+    named, others = [f"{name} {n:,}" for name, n in ranked[:MAX_NAMED]], [n for _, n in ranked[MAX_NAMED:]]
     if others:
-        rest = counts.total() - sum(n for _, n in counts.most_common(MAX_NAMED))
-        named.append(f"{others:,} {'other' if others == 1 else 'others'} {rest:,}")
+        named.append(f"{len(others):,} {'other' if len(others) == 1 else 'others'} {sum(others):,}")
     return ", ".join(named)
 
 

@@ -27,6 +27,8 @@ from ragfault.tuning.results import Bound
 
 MIN_QUESTIONS = 20
 """Fewer questions than this choose nothing and show nothing."""
+MIN_PROOF = 100
+"""Held-out questions that a limit of calls leaves: with fewer hardly any gain can be shown."""
 CONTROL_ALPHA = 0.01
 """Where the control of nothing against nothing has a smaller p value, no gain is shown."""
 
@@ -39,6 +41,8 @@ class QuestionParts(NamedTuple):
 
     selection: tuple[int, ...]
     holdout: tuple[int, ...]
+    calls: int | None = None
+    """Most answers that the race may request."""
 
 
 class ChoiceTerms(NamedTuple):
@@ -47,13 +51,15 @@ class ChoiceTerms(NamedTuple):
     metric: str = "value"
     judge: str = "none"
     calls: int | None = None
-    """Most answers that the race may request; None: as many as its questions allow."""
+    """Most answers that race and measurement may request; None: as many as the questions allow."""
     repetitions: int = 1
     holdout: float = 0.5
     bounds: tuple[Bound, ...] = ()
     seed: int = 0
     limits: tuple[float, float] = (0.0, 1.0)
     """Least and greatest value of the metric."""
+    second_answers: bool = False
+    """True where the control requests further answers of the present generator."""
 
 
 DEFAULT_TERMS = ChoiceTerms()
@@ -96,7 +102,7 @@ def choose_generator(
         raise UnknownName("generator", present, names)
     if not 0 < terms.holdout < 1:
         raise UsageError(f"holdout is between 0 and 1, got {terms.holdout}.")
-    parts = split_positions(groups, terms.holdout if len(names) > 2 or search is not None else None, terms.seed)
+    parts = plan_parts(len(names), groups, terms, race=len(names) > 2 or search is not None)
     race = search(parts) if search is not None else _race_selection(names, present, parts, measure, terms)
     chosen = race.chosen if race is not None else next(name for name in names if name != present)
     measured = {name: measure(name, parts.holdout) for name in dict.fromkeys((chosen, present))}
@@ -137,8 +143,24 @@ def choose_generator(
     )  # fmt: skip
 
 
-def split_positions(groups: Sequence[str], holdout: float | None, seed: int) -> QuestionParts:
-    """Divide the positions of questions at random, whole groups at a time; a `holdout` of None measures on all.
+def plan_parts(generators: int, groups: Sequence[str], terms: ChoiceTerms, *, race: bool = True) -> QuestionParts:
+    """Divide the questions, and the calls where they are limited: at most half of them measure with a race, else all.
+
+    At least 100 questions measure, if the holdout has so many, and every generator races on 8, though it be more calls.
+    """
+    holdout = terms.holdout if race else 1.0
+    if terms.calls is None:
+        return split_positions(groups, holdout, terms.seed, race=race)
+    per_question = 2 * terms.repetitions + terms.second_answers
+    spare = terms.calls // (2 if race else 1) // per_question
+    holdout = min(holdout, max(spare, MIN_PROOF) / len(groups))
+    parts = split_positions(groups, holdout, terms.seed, race=race)
+    left = terms.calls - per_question * len(parts.holdout)
+    return parts._replace(calls=max(left, generators * terms.repetitions * MIN_ROUND))
+
+
+def split_positions(groups: Sequence[str], holdout: float, seed: int, *, race: bool = True) -> QuestionParts:
+    """Divide the positions of questions at random, whole groups at a time; without a race the rest takes no part.
 
     >>> parts = split_positions(["x", "x", *map(str, range(28))], 0.5, 0)
     >>> len(parts.selection), len(parts.holdout), ({0, 1} <= {*parts.holdout}) != ({0, 1} <= {*parts.selection})
@@ -146,8 +168,6 @@ def split_positions(groups: Sequence[str], holdout: float | None, seed: int) -> 
     """
     if len(groups) < MIN_QUESTIONS:
         raise InputError(f"{len(groups):,} questions have answers, and at least {MIN_QUESTIONS} are needed.")
-    if holdout is None:
-        return QuestionParts((), tuple(range(len(groups))))
     members: dict[str, list[int]] = {}
     for at, group in enumerate(groups):
         members.setdefault(group, []).append(at)
@@ -157,6 +177,8 @@ def split_positions(groups: Sequence[str], holdout: float | None, seed: int) -> 
     measuring: list[int] = []
     for name in names:
         (measuring if len(measuring) < holdout * len(groups) else selection).extend(members[name])
+    if not race:
+        return QuestionParts((), tuple(sorted(measuring)))
     if min(len(selection), len(measuring)) < MIN_QUESTIONS // 2:
         raise InputError(
             f"the questions hang together: {len(selection)} of {len(groups)} choose and {len(measuring)} measure. "
@@ -177,7 +199,7 @@ def _race_selection(
         names,
         len(parts.selection),
         lambda name, positions: measure(name, [parts.selection[at] for at in positions]),
-        calls=terms.calls,
+        calls=parts.calls,
         repetitions=terms.repetitions,
         exclude=lambda outcomes: find_violation(terms.bounds, outcomes) is not None,
         stay=present,
@@ -244,20 +266,6 @@ def _describe_gain(gain: GeneratorGain, metric: str) -> str:
     )
 
 
-def limit_calls(share: float, generators: int, questions: int, holdout: float, repetitions: int = 1) -> int | None:
-    """Return the calls of the race that keep race and measurement together to a share of the grid's calls.
-
-    None for two generators, where there is no race. At least the first round is granted.
-
-    >>> limit_calls(0.3, 6, 400, 0.5), limit_calls(0.3, 2, 400, 0.5)
-    (320, None)
-    """
-    if generators < 3:
-        return None
-    spare = int(share * generators * questions * repetitions + 1e-6) - 2 * round(holdout * questions) * repetitions
-    return max(spare, generators * repetitions * MIN_ROUND)
-
-
 def replay_null(
     values: Any, groups: Sequence[str], replays: int, terms: ChoiceTerms = DEFAULT_TERMS, *, seed: int = 0
 ) -> float:
@@ -300,7 +308,7 @@ def describe_spending(choice: GeneratorChoice) -> str:
 
     >>> table = np.random.default_rng(0).random((3, 60))
     >>> describe_spending(choose_from_table("abc", table, [str(at) for at in range(60)]))[:24]
-    'race 90 + measurement 30'
+    'race 90 + measurement 60'
     """
     total = choice.calls + choice.proof_calls
     share = f"{total / choice.grid_calls:.0%} of the {choice.grid_calls:,} calls of the grid"

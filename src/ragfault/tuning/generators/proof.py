@@ -164,10 +164,10 @@ def replay_race(evidence: RaceEvidence, present: str, gaps: Any, groups: Sequenc
 
     The names of the generators that answered a question are shuffled, the same for each group. After as many questions
     as in the race itself as many remain, those with the highest sums. The winner's further differences are `gaps`
-    with random signs, one for each of `groups`. Minus infinity where the present generator wins.
+    with random signs, one for each of `groups`.
 
-    Generators that were dropped as worse before the last round would rarely have been dropped where nothing differs:
-    then all of them answer all questions of the replayed race, those that all answered as often as needed.
+    Where a round dropped more generators than its plan, which is rare where nothing differs, all of them answer all
+    questions of the replayed race, those that all answered as often as needed.
 
     >>> from ragfault.tuning.generators.race import race_generators
     >>> race = race_generators("abc", 99, lambda name, at: [[AnswerOutcome((i * ord(name)) % 7)] for i in at])
@@ -181,7 +181,7 @@ def replay_race(evidence: RaceEvidence, present: str, gaps: Any, groups: Sequenc
     stages = [(stage.generators, stage.questions, len(stage.dropped)) for stage in race.rounds]
     questions = stages[-1][1]
     groups_of_race = list(evidence.groups[:questions])
-    if any(generator.reason != "behind" for stage in race.rounds[:-1] for generator in stage.dropped):
+    if race.early:
         common = min(map(len, values.values()))
         values = {name: np.resize(row[:common], questions) for name, row in values.items()}
         groups_of_race = [f"{evidence.groups[at % common]} {at // common}" for at in range(questions)]
@@ -202,7 +202,7 @@ def replay_race(evidence: RaceEvidence, present: str, gaps: Any, groups: Sequenc
     totals: Any = np.bincount(np.unique(np.asarray([*groups, ""]), return_inverse=True)[1], weights=[*gaps, 0.0])
     further = np.concatenate([*flip_signs(totals[:, None], REPLAYS, rng)])[:, 0]
     spread = np.sqrt(np.maximum(square + (gaps**2).sum(), MIN_SQUARE))
-    return np.where(lead > 0, (lead + further) / spread, -np.inf)
+    return (lead + further) / spread
 
 
 def estimate_p_value(as_far: int) -> float:

@@ -35,22 +35,28 @@ class GeneratorRace(NamedTuple):
     calls: int
     outcomes: dict[str, list[Sequence[AnswerOutcome]]]
     """Generator → outcomes on the first questions, as far as it came."""
+    early: bool = False
+    """True where a round other than the last dropped more generators than its plan."""
 
 
-def plan_round(field: int, size: int, questions: int, spare: int | None, repetitions: int = 1) -> int:
+def plan_round(field: int, rivals: int, size: int, questions: int, spare: int | None, repetitions: int = 1) -> int:
     """Return the number of questions that the generators of a field have answered after the next round.
 
-    With `spare` calls each of the rounds that are left gets an equal share of them, the field halving from one to the
-    next (sequential halving, Karnin et al. 2013); what earlier drops have saved goes to the others. Without a limit the
-    rounds have 32, 64, … questions.
+    With `spare` calls a round takes half of them, and all where one of the `rivals` remains after it (sequential
+    halving, Karnin et al. 2013, with larger first rounds); more, where the calls left suffice for every question.
+    Without a limit the rounds have 32, 64, … questions.
 
-    >>> plan_round(6, 0, 200, 320), plan_round(2, 17, 200, 218), plan_round(6, 32, 200, None)
-    (17, 126, 64)
+    >>> plan_round(6, 5, 0, 200, 320), plan_round(3, 2, 46, 200, 84), plan_round(6, 5, 32, 200, None)
+    (26, 74, 64)
     """
     if spare is None:
         return min(max(FIRST_ROUND, 2 * size), questions)
-    share = spare // max(1, math.ceil(math.log2(field)))
-    return min(size + max(share // (field * repetitions), 0 if size else MIN_ROUND), questions)
+    part = spare
+    if rivals > 2:
+        rest = field - rivals // 2
+        enough = field * (spare - (questions - size) * rest * repetitions) // (field - rest)
+        part = max(spare // 2, enough)
+    return min(size + max(part // (field * repetitions), 0 if size else MIN_ROUND), questions)
 
 
 def race_generators(
@@ -69,7 +75,8 @@ def race_generators(
     After each round those drop out that are worse than the leader beyond doubt: a one-sided paired t test at `alpha`
     over the number of comparisons of the race (Bonferroni), so that the best is dropped so in at most a share `alpha`
     of races. With a limit of `calls` the field also halves after each round, and what is then dropped is only behind.
-    The generator `stay` answers every question of the race, so that the winner can be compared with it on all of them.
+    The generator `stay` answers every question of the race, so that the best of the others can be compared with it on
+    all of them; it is returned itself only where the others are worse beyond doubt or break a bound.
 
     Raises UsageError for fewer than two names, names that are equal, or too few calls.
 
@@ -89,10 +96,11 @@ def race_generators(
     last = max(1, math.ceil(math.log2(len(names) if calls is not None else max(2, questions / FIRST_ROUND))) + 1)
     level = alpha / ((len(names) - 1) * last)
     field, outcomes, rounds, spent = list(names), {name: list[Any]() for name in names}, list[RaceRound](), 0
-    size, more = 0, True
+    size, more, early = 0, True, False
     while more and len(field) > 1:
-        final = calls is not None and len(field) <= 2
-        before, size = size, plan_round(len(field), size, questions, calls and calls - spent, repetitions)
+        racing = len(field) - (stay is not None)
+        final = calls is not None and racing <= 2
+        before, size = size, plan_round(len(field), racing, size, questions, calls and calls - spent, repetitions)
         if size == before:
             break
         for name in field:
@@ -101,18 +109,20 @@ def race_generators(
             spent += len(missing) * repetitions
         more = not final and size < questions
         ranked = _rank_field(field, outcomes, exclude)
-        keep = len(field) if calls is None or not more else max(2, math.ceil(len(field) / 2))
         rivals = [name for name in ranked if name != stay]
-        if stay is not None and keep < len(field):
-            keep = ranked.index(rivals[math.ceil(len(rivals) / 2) - 1]) + 1
+        plan = racing if calls is None or not more else math.ceil(racing / 2)
+        keep = len(field) if plan == racing else ranked.index(rivals[plan - 1]) + 1
         dropped = _drop_generators(ranked, outcomes, level, keep, exclude, stay)
+        early = early or (more and racing - len(dropped) < plan)
         gone = {generator.name for generator in dropped}
         field = [name for name in ranked if name not in gone]
         rounds.append(
             RaceRound(questions=size, generators=tuple(ranked), leader=field[0], calls=spent, dropped=dropped)
         )
-    undecided = [name for name in field[1:] if name != stay or _compare_with(outcomes, field[0], name) > level]
-    return GeneratorRace(field[0], tuple(undecided), tuple(rounds), spent, outcomes)
+    chosen = next((name for name in field if name != stay), field[0])
+    others = [name for name in field if name != chosen]
+    undecided = [name for name in others if name != stay or _compare_with(outcomes, chosen, name) > level]
+    return GeneratorRace(chosen, tuple(undecided), tuple(rounds), spent, outcomes, early)
 
 
 def _compare_with(outcomes: Mapping[str, Sequence[Sequence[AnswerOutcome]]], leader: str, name: str) -> float:

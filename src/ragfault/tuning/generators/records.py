@@ -135,7 +135,7 @@ class GeneratorChoice(Struct, frozen=True, kw_only=True):
     recommended: str
     """The generator to use: the chosen one where its gain is shown, else the present one."""
     chosen: str
-    """The generator that led the race."""
+    """The best other generator of the race; the present one where none was left, or where a search kept it."""
     present: str
     reason: str
     selection_questions: int

@@ -16,10 +16,16 @@ from ragfault.judges.llm.prompts.untrusted_text import FencedText, PromptLine
 from ragfault.protocols import Judge
 from ragfault.records import Trace
 from ragfault.retrieval.generation.settings import GeneratorConfig
-from ragfault.tuning.generators.choice import ChoiceTerms, QuestionParts, choose_generator
+from ragfault.tuning.generators.choice import QuestionParts, choose_generator
 from ragfault.tuning.generators.race import GeneratorRace, average_repetitions
 from ragfault.tuning.generators.records import AnswerOutcome, GeneratorChoice, RaceRound
-from ragfault.tuning.generators.search import AnswerQuestion, GeneratorBench, GeneratorTerms, make_bench
+from ragfault.tuning.generators.search import (
+    AnswerQuestion,
+    GeneratorBench,
+    GeneratorTerms,
+    make_bench,
+    make_choice_terms,
+)
 
 MINIBATCH = 12
 """Questions on which a new prompt is first tried against its parent."""
@@ -93,15 +99,10 @@ def improve_prompt(
     def search(parts: QuestionParts) -> GeneratorRace:
         return _mutate_prompts(bench, present, write, parts.selection, rounds, terms.seed, writer_notes)
 
-    scorer = bench.scorer
-    inner = ChoiceTerms(
-        str(scorer.metric), judge.fingerprint if judge is not None else "none", None, terms.repetitions, terms.holdout,
-        terms.bounds, terms.seed, scorer.limits,
-    )  # fmt: skip
-    groups = [question.conversation or question.id for question in bench.questions]
+    inner = make_choice_terms(bench.scorer, judge, terms._replace(share=None), 0, terms.repetitions)
     twice = bench.measure_twice if control else lambda *_: None
-    choice = choose_generator([name], groups, bench.measure, name, inner, control=twice, search=search)
-    every_call = (rounds + 1) * len(groups) * terms.repetitions
+    choice = choose_generator([name], bench.groups, bench.measure, name, inner, control=twice, search=search)
+    every_call = (rounds + 1) * len(bench.questions) * terms.repetitions
     return replace(choice, grid_calls=every_call, notes=tuple(writer_notes)), bench.configs[choice.recommended]
 
 

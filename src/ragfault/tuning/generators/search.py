@@ -22,14 +22,7 @@ from ragfault.retrieval.generation.settings import (
     CitationStyle,
     GeneratorConfig,
 )
-from ragfault.tuning.generators.choice import (
-    ChoiceTerms,
-    HumanValues,
-    QuestionParts,
-    choose_generator,
-    limit_calls,
-    replay_null,
-)
+from ragfault.tuning.generators.choice import ChoiceTerms, HumanValues, QuestionParts, choose_generator, replay_null
 from ragfault.tuning.generators.proof import find_violation
 from ragfault.tuning.generators.race import MIN_ROUND, GeneratorRace, average_repetitions, race_generators
 from ragfault.tuning.generators.recorded import (
@@ -106,7 +99,7 @@ def choose_recorded(
         return [row[0].value for row in rows], [row[1].value for row in rows]
 
     first = present or joined.names[0]
-    inner = _make_terms(scorer, judge, terms, len(joined.names), len(groups), repetitions)
+    inner = make_choice_terms(scorer, judge, terms, len(joined.names) * len(groups), repetitions)
     notes = list(joined.notes)
     if null_replays:
         table = [average_repetitions(measure(name, range(len(groups)))) for name in (
@@ -122,15 +115,19 @@ def choose_recorded(
     return replace(choice, notes=tuple(notes))
 
 
-def _make_terms(
-    scorer: AnswerScorer, judge: Judge | None, terms: GeneratorTerms, generators: int, questions: int, repetitions: int
+def make_choice_terms(
+    scorer: AnswerScorer,
+    judge: Judge | None,
+    terms: GeneratorTerms,
+    answers: int,
+    repetitions: int,
+    control: bool = False,
 ) -> ChoiceTerms:
-    limit = None
-    if terms.share is not None:
-        limit = limit_calls(terms.share, generators, questions, terms.holdout, repetitions)
+    """Return the terms of a choice within a share of the first answers of every generator to every question."""
     return ChoiceTerms(
-        str(scorer.metric), judge.fingerprint if judge is not None else "none", limit, repetitions, terms.holdout,
-        terms.bounds, terms.seed, scorer.limits,
+        str(scorer.metric), judge.fingerprint if judge is not None else "none",
+        None if terms.share is None else int(terms.share * answers * repetitions + 1e-6), repetitions, terms.holdout,
+        terms.bounds, terms.seed, scorer.limits, control and repetitions == 1,
     )  # fmt: skip
 
 
@@ -169,6 +166,7 @@ class GeneratorBench:
         self, questions: Sequence[Trace], scorer: AnswerScorer, answer: AnswerQuestion, repetitions: int = 1
     ) -> None:
         self.questions, self.scorer, self._answer, self.repetitions = tuple(questions), scorer, answer, repetitions
+        self.groups = [question.conversation or question.id for question in questions]
         self.configs: dict[str, GeneratorConfig] = {}
         self._answers: dict[tuple[str, int, int], Trace] = {}
         self.calls = 0
@@ -235,13 +233,12 @@ def search_generators(
     def search(parts: QuestionParts) -> GeneratorRace:
         return _search_settings(bench, present, space, stages, parts, terms)
 
-    groups = [question.conversation or question.id for question in bench.questions]
-    inner = _make_terms(bench.scorer, judge, terms, space.size, len(groups), terms.repetitions)
+    inner = make_choice_terms(bench.scorer, judge, terms, space.size * len(bench.questions), terms.repetitions, control)
     choice = choose_generator(
-        [name], groups, bench.measure, name, inner, control=bench.measure_twice if control else lambda *_: None,
+        [name], bench.groups, bench.measure, name, inner, control=bench.measure_twice if control else lambda *_: None,
         search=search,
     )  # fmt: skip
-    choice = replace(choice, grid_calls=space.size * len(groups) * terms.repetitions)
+    choice = replace(choice, grid_calls=space.size * len(bench.questions) * terms.repetitions)
     return choice, bench.configs[choice.recommended]
 
 
@@ -269,9 +266,6 @@ def _search_settings(
     best, rounds, undecided = present, list[RaceRound](), tuple[str, ...]()
     outcomes: dict[str, list[Sequence[AnswerOutcome]]] = {}
     counts = {setting: len(getattr(space, setting)) + 1 for setting in stages}
-    limit = None
-    if terms.share is not None:
-        limit = limit_calls(terms.share, max(3, space.size), len(bench.questions), terms.holdout, terms.repetitions)
     before = bench.calls
     for setting in stages:
         candidates = [best, *(replace(best, **{setting: value}) for value in getattr(space, setting))]
@@ -279,8 +273,10 @@ def _search_settings(
         if len(names) < 2:
             continue
         calls = None
-        if limit is not None:
-            calls = max(limit * counts[setting] // sum(counts.values()), len(names) * terms.repetitions * MIN_ROUND)
+        if parts.calls is not None:
+            calls = max(
+                parts.calls * counts[setting] // sum(counts.values()), len(names) * terms.repetitions * MIN_ROUND
+            )
         race = race_generators(
             names,
             len(parts.selection),
