@@ -10,6 +10,7 @@ from ragfault.records import Trace, Usage
 
 QuestionKind = Literal[
     "extractive",
+    "factoid",
     "definition",
     "list",
     "table",

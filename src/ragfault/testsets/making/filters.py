@@ -91,7 +91,7 @@ class DraftFilter:
 
     def _check_leak(self, draft: Draft) -> str | None:
         """Reject a query that contains its answer: it is answerable without the gold."""
-        if draft.kind not in ("extractive", "table", "two-passage") or not draft.reference:
+        if draft.kind not in ("extractive", "factoid", "table", "two-passage") or not draft.reference:
             return None
         answer = set(split_content_words(draft.reference))
         if answer and answer <= set(split_content_words(draft.query)):
@@ -99,7 +99,7 @@ class DraftFilter:
         return None
 
     def _check_copy(self, draft: Draft) -> str | None:
-        if draft.kind in ("false premise", "table", "definition", "ambiguous") or not draft.spans:
+        if draft.kind in ("factoid", "false premise", "table", "definition", "ambiguous") or not draft.spans:
             return None
         words = [word for word in split_words(draft.query) if word not in QUESTION_WORDS]
         gold = f" {' '.join(split_words(draft.spans[0].quote or ''))} "
@@ -138,7 +138,7 @@ class DraftFilter:
             if holds:
                 return "may be answerable: a passage holds the swapped name and most of its words"
             return self._check_unanswerable(draft.query, scores)
-        if draft.kind not in ("extractive", "table", "false premise") or not draft.reference:
+        if draft.kind not in ("extractive", "factoid", "table", "false premise") or not draft.reference:
             return None
         answer = split_content_words(draft.reference)
         own = max(scores.get(place, 0.0) for place in draft.passages)
@@ -158,7 +158,7 @@ class DraftFilter:
 
     def _check_duplicate(self, draft: Draft) -> str | None:
         double = self._accepted.duplicate_id(draft.query)
-        if double is None and draft.spans and draft.kind != "extractive":
+        if double is None and draft.spans and draft.kind not in ("extractive", "factoid"):
             double = self._golds.get(_identify_gold(draft.kind, draft.spans))
         return None if double is None else f"near-duplicate of {double}"
 

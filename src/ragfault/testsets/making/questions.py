@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from ragfault.records import Span
+from ragfault.testsets.making.factoids import PEOPLE, ask_about, cut_clauses, list_answers
 from ragfault.testsets.making.wording import QueryWriter, choose_answer, is_content, is_name, name_answer_kind
 from ragfault.testsets.passages import WORD, CorpusIndex, CorpusPassage, Sentence, find_form, rank_topics
 from ragfault.testsets.records import QuestionKind
@@ -23,6 +24,10 @@ LIST_LINE = re.compile(r"[ \t]*(?:[-*+•]|\d{1,3}[.)])[ \t]+(?P<item>\S[^\n]*)"
 MIN_LIST_ITEMS, MAX_LIST_ITEMS = 3, 15
 TABLE_RULE_LINE = re.compile(r"[\s|:-]+")
 MIN_CLAUSE_WORDS = 4
+MIN_FACTOID_WORDS, MAX_FACTOID_WORDS = 3, 8
+"""Words of content of a factoid question."""
+MAX_TOPIC_WORDS = 5
+"""A longer heading is no topic."""
 MAX_SHARED_HEADING = 8
 """A heading of more documents is a template, and no question."""
 MAX_BRIDGE_PASSAGES = 6
@@ -72,6 +77,30 @@ def _draft_extractive(index: CorpusIndex, writer: QueryWriter, sentence: Sentenc
     span = index.make_span(passage.document, sentence.start, sentence.end)
     fact = clean_fact(sentence.text)
     return Draft("extractive", query, (span,), (fact,), answer.text, True, (sentence.passage,))
+
+
+def draft_factoids(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
+    """Yield questions in the words of a clause for a name, a number or a date, below the heading of their passage."""
+    for sentence in _shuffle(index.sentences, writer.rng):
+        passage = index.passages[sentence.passage]
+        speaks_of_people = not PEOPLE.isdisjoint(passage.text.lower().split())
+        questions = [
+            (words, answer.text)
+            for tokens in cut_clauses(sentence.text, lambda word: word in index.list_forms(stem_word(word)))
+            if tokens[0] not in PRONOUNS
+            for answer in list_answers(tokens, speaks_of_people)
+            if (words := ask_about(tokens, answer, MAX_FACTOID_WORDS))
+            and sum(map(is_content, words)) >= MIN_FACTOID_WORDS
+        ]
+        if not questions:
+            continue
+        words, answer_text = writer.rng.choice(questions)
+        named = {stem_word(word.lower()) for word in words}
+        heading = [stem_word(word.lower()) for word in WORD.findall(passage.heading) if is_content(word)]
+        topic = f"{passage.heading}: " if 0 < len(heading) <= MAX_TOPIC_WORDS and not named.issuperset(heading) else ""
+        span = index.make_span(passage.document, sentence.start, sentence.end)
+        query, fact = f"{topic}{' '.join(words)}", clean_fact(sentence.text)
+        yield Draft("factoid", query, (span,), (fact,), answer_text, True, (sentence.passage,))
 
 
 def match_definition(sentence: str) -> str | None:
@@ -387,7 +416,7 @@ def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
 
 
 DRAFTERS: dict[QuestionKind, Callable[[CorpusIndex, QueryWriter], Iterator[Draft]]] = {
-    "extractive": draft_extractive, "definition": draft_definitions, "list": draft_lists, "table": draft_tables,
+    "extractive": draft_extractive, "factoid": draft_factoids, "definition": draft_definitions, "list": draft_lists, "table": draft_tables,
     "comparison": draft_comparisons, "two-passage": draft_two_passage, "unanswerable": draft_swapped,
     "false premise": draft_false_premises, "ambiguous": draft_ambiguous,
 }  # fmt: skip

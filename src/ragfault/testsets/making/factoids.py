@@ -1,0 +1,283 @@
+"""Factoid questions: a clause of a sentence with a question word in the place of a name, a number or a date."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ragfault.testsets.making.wording import is_content
+from ragfault.text import STOP_WORDS
+
+TOKEN = re.compile(r"[£$€]?[^\W_]+(?:['’.:,/&-][^\W_]+)*%?|[^\w\s]")
+MARKUP = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?|[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}|\s*\([^()]*\)")
+CLAUSE_BREAK = re.compile(
+    r"[;:—–]\s|\s[-–—]+\s|[.]\s|\s(?=(?:because|although|whereas|unless|so that|and then)\b)"
+    r"|,\s(?=(?:and|but|or|so|which|who|whose|while|if|when|until|where|since|as|with|including)\b)"
+)
+
+
+def _read_words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+AUXILIARIES = _read_words("is are was were must may might can could will would shall should cannot")
+PERFECT = _read_words("has have had do does did")
+"""Auxiliaries only before a participle, "been" or "not": else they are verbs of their own."""
+PREPOSITIONS = _read_words(
+    "in on at for with within from by during after before under over between through into without against per until "
+    "since among across near via upon about around behind along above below beyond despite except like unlike rather "
+    "regarding including due throughout"
+)
+SUBORDINATORS = _read_words(
+    "if when whenever where while as since because although though unless until once that which who whose how what why "
+    "whether and but or nor so yet also then to not"
+)
+PART_STARTS = PREPOSITIONS | _read_words("that which who whose whom when where while as if since because")
+_PRONOUNS = _read_words(
+    "it they he she we i this that these those there its their his her our such both here one you your"
+)
+ADVERBIALS = _read_words("again this that some to then also however therefore thus second third first finally")
+"""Words that open an adverbial before a comma."""
+JOINTS = _read_words("and but or so also because although whereas unless then")
+ARTICLES = _read_words("the a an")
+SUBJECT_STARTS = _PRONOUNS | ARTICLES | _read_words("some all each every many most several any no few")
+PEOPLE = _read_words("he she his her him hers mr mrs ms dr born")
+MONTHS = _read_words("january february march april may june july august september october november december")
+WEEKDAYS = _read_words("monday tuesday wednesday thursday friday saturday sunday")
+NUMBERED = _read_words("route rule section chapter version page figure table step item line room gate no number")
+"""A number after such a word is a name, and no quantity."""
+MAX_SUBJECT = 8
+MAX_ANSWER_WORDS = 5
+MIN_WORDS = 3
+MAX_SURPLUS = 3
+"""Words of content that a question may have beyond those that its style asks for."""
+
+
+class Answer(NamedTuple):
+    """A stretch of a clause that a question asks for."""
+
+    start: int
+    stop: int
+    text: str
+    kind: str
+    """"number", "date" or "name"."""
+    question: tuple[str, ...]
+    """The words that ask for it."""
+
+
+def cut_clauses(sentence: str, is_word: Callable[[str], bool] = lambda _: False) -> Iterator[list[str]]:
+    """Yield the words of each clause of a sentence that has a subject, without markup and remarks in parentheses.
+
+    `is_word` says whether a word with a capital at the start of a sentence is a usual one, which is then written small.
+
+    >>> list(cut_clauses("It has *8* rooms (all heated), and the hall is closed."))
+    [['it', 'has', '8', 'rooms'], ['the', 'hall', 'is', 'closed']]
+    """
+    plain = MARKUP.sub(lambda match: match[1] or "", sentence)
+    for place, part in enumerate(CLAUSE_BREAK.split(plain)):
+        words = part.split(",")
+        while len(words) > 1 and (words[0].split() or [""])[0].lower() in PREPOSITIONS | ADVERBIALS:
+            words.pop(0)  # an adverbial before the clause
+        tokens = TOKEN.findall(words[0].rstrip(" .!"))
+        while tokens and tokens[0].lower() in JOINTS:
+            tokens.pop(0)
+        if len(tokens) < MIN_WORDS or (
+            place and tokens[0].lower() not in SUBJECT_STARTS and not tokens[0][0].isupper()
+        ):
+            continue
+        if tokens[0].lower() == "it" and "that" in tokens[:5]:
+            tokens = tokens[tokens.index("that") + 1 :] or tokens
+        first = tokens[0].lower()
+        if (
+            len(tokens) < MIN_WORDS
+            or first in PREPOSITIONS | SUBORDINATORS | ADVERBIALS
+            or not first[-1].isalnum()
+            or "." in tokens
+        ):
+            continue
+        if first in STOP_WORDS or first in SUBJECT_STARTS or is_word(first):
+            tokens[0] = first
+        yield [token for token in tokens if token[-1].isalnum() or token[-1] == "%"]
+
+
+def list_answers(tokens: Sequence[str], speaks_of_people: bool) -> Iterator[Answer]:
+    """Yield the names, numbers and dates of a clause, each with the words that ask for it.
+
+    >>> [(a.text, " ".join(a.question)) for a in list_answers("A refund takes 5 days in May".split(), False)]
+    [('5', 'how many'), ('May', 'which month')]
+    """
+    if sum(token[0].isupper() for token in tokens) * 2 > len(tokens) + 1:
+        return  # a title or a notice in capitals
+    at = 0
+    while at < len(tokens):
+        stop = _find_answer_end(tokens, at)
+        if stop > at:
+            answer = _ask(tokens, at, stop, speaks_of_people)
+            if answer is not None:
+                yield answer
+        at = max(stop, at + 1)
+
+
+def _find_answer_end(tokens: Sequence[str], at: int) -> int:
+    """Return the end of the name, number or date that begins at a word; `at` where none begins."""
+    first = tokens[at]
+    if _is_number(first):
+        stop = at + 1
+        if stop < len(tokens) and tokens[stop].lower() in MONTHS and tokens[stop][0].isupper():
+            stop += 1
+            return stop + (stop < len(tokens) and _is_year(tokens[stop]))
+        return stop + (stop < len(tokens) and tokens[stop].lower() in ("million", "billion", "thousand", "hundred"))
+    if not first[0].isupper():
+        return at
+    stop = at + 1
+    while stop < len(tokens) and (
+        tokens[stop][0].isupper()
+        or (tokens[stop] in ("of", "de") and stop + 1 < len(tokens) and tokens[stop + 1][0].isupper())
+        or (first.lower() in MONTHS and _is_number(tokens[stop]))
+    ):
+        stop += 1
+    return stop if at or stop - at > 1 else at
+
+
+def _is_number(token: str) -> bool:
+    return token.lstrip("£$€")[:1].isdigit()
+
+
+def _is_year(token: str) -> bool:
+    return re.fullmatch(r"1[0-9]{3}|20[0-9]{2}", token) is not None
+
+
+def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -> Answer | None:
+    """Return the answer of a stretch of a clause; None where no question word fits it for sure."""
+    before = tokens[start - 1].lower() if start else ""
+    after = tokens[stop] if stop < len(tokens) else ""
+    words = tokens[start:stop]
+    if {before, after.lower()} & {"and", "or", "between"} or len(words) > MAX_ANSWER_WORDS:
+        return None  # one of several, or an end of a range
+    text = " ".join(words)
+    if any(word.lower() in MONTHS or word.lower() in WEEKDAYS for word in words):
+        return _ask_date(tokens, start, stop, text)
+    if _is_number(words[0]):
+        question = None if "to" in (before, after) else _ask_number(words, before, after)
+        return None if question is None else Answer(start, stop, text, "number", question)
+    is_odd = len(text) < 3 or text.endswith(("'s", "’s")) or after[:1].isdigit() or before in PEOPLE
+    if is_odd or any(any(map(str.isdigit, word)) for word in words):
+        return None
+    if before in ARTICLES:
+        start -= 1
+        before = tokens[start - 1].lower() if start else ""
+    elif is_content(before) and not before.endswith(("ed", "s")):
+        return None  # the end of a longer name, or an adjective before it
+    asks_kind = after.islower() and is_content(after) and not after.endswith(("s", "ed", "ly"))
+    if asks_kind:
+        return Answer(start, stop, text, "name", ("which",))
+    if before in PREPOSITIONS or before in ("of", "to"):
+        return Answer(start, stop, text, "name", ("whom" if speaks_of_people and before in ("by", "with") else "what",))
+    return Answer(start, stop, text, "name", ("who",) if speaks_of_people else ("who", "or", "what"))
+
+
+def _ask_date(tokens: Sequence[str], start: int, stop: int, text: str) -> Answer | None:
+    start -= start > 0 and tokens[start - 1].lower() in ARTICLES
+    if any(_is_number(word) for word in tokens[start:stop]):
+        return Answer(start, stop, text, "date", ("what", "date"))
+    if stop - start > 1:
+        return None
+    return Answer(start, stop, text, "date", ("which", "month" if text.lower() in MONTHS else "day"))
+
+
+def _ask_number(words: Sequence[str], before: str, after: str) -> tuple[str, ...] | None:
+    number = words[0]
+    if before in NUMBERED or before in PEOPLE or number.count(".") > 1 or number[-1] in "'’":
+        return None
+    if number[0] in "£$€" or after in ("euros", "pounds", "dollars", "cents"):
+        return ("how", "much")
+    if number[-1] == "%":
+        return ("what", "percentage")
+    if re.fullmatch(r"\d{1,2}[:.]\d\d", number) and before in ("at", "from", "by", "until", "before", "after"):
+        return ("what", "time")
+    if _is_year(number) and not after.endswith("s"):
+        return ("what", "year") if before in ("in", "since", "until", "by", "of", "after", "before", "from") else None
+    if re.search(r"[^\d.,]", number):
+        return None
+    if after.islower() and is_content(after):
+        return ("how", "many")
+    return None
+
+
+def find_auxiliary(tokens: Sequence[str]) -> int | None:
+    """Return the place of the auxiliary after a short subject; None where the clause has no such form.
+
+    >>> find_auxiliary("dogs on a lead are allowed".split()), find_auxiliary("it has 8 rooms".split())
+    (4, None)
+    """
+    if tokens[0].lower() in ("there", "here"):
+        return None
+    for at, token in enumerate(tokens[: MAX_SUBJECT + 1]):
+        if not at:
+            continue
+        if token in SUBORDINATORS - {"and", "or", "to"}:
+            return None
+        following = tokens[at + 1 : at + 3]
+        is_perfect = (
+            token in PERFECT
+            and tokens[at - 1] != "to"
+            and any(word in ("been", "not", "never") or word.endswith("ed") for word in following)
+        )
+        if (token in AUXILIARIES or is_perfect) and following:
+            return at
+    return None
+
+
+def ask_about(tokens: Sequence[str], answer: Answer, size: int) -> tuple[str, ...] | None:
+    """Return a question for an answer of a clause, of about so many words of content; None where it would be long.
+
+    >>> words = "repairs to a vessel may be ordered within 5 days of the report".split()
+    >>> answer = next(list_answers(words, False))
+    >>> " ".join(ask_about(words, answer, 6))
+    'within how many days of the report may repairs to a vessel be ordered'
+    """
+    auxiliary = find_auxiliary(tokens)
+    first = answer.stop if auxiliary is None or answer.start < auxiliary else auxiliary + 1
+    parts = _cut_parts(tokens, first)
+    asked_at = next((at for at, (start, stop) in enumerate(parts) if start <= answer.start < stop), None)
+    named = answer.question[-1] in ("many", "which", "percentage") and answer.stop < len(tokens)
+    end = _choose_end(tokens, parts, max(first, answer.stop + named), size)
+    if sum(map(is_content, tokens[:end])) > size + MAX_SURPLUS:
+        return None
+    if auxiliary is None or asked_at is None:
+        return (*tokens[: answer.start], *answer.question, *tokens[answer.stop : end])
+    start, stop = parts[asked_at]
+    stop = min(stop, end)
+    before = list(tokens[start : answer.start])
+    asked = [*answer.question, *tokens[answer.stop : stop]]
+    if before and before[0] in PREPOSITIONS:
+        asked, before = [*before, *asked], []
+    elif before and not is_content(before[-1]):
+        return (*tokens[:start], *before, *asked, *tokens[stop:end])
+    rest = (*tokens[first:start], *before, *tokens[stop:end])
+    return (*asked, _get_verb(tokens[auxiliary]), *tokens[:auxiliary], *rest)
+
+
+def _get_verb(auxiliary: str) -> str:
+    return "can" if auxiliary == "cannot" else auxiliary
+
+
+def _cut_parts(tokens: Sequence[str], first: int) -> list[tuple[int, int]]:
+    """Cut the words from a place on before each word that opens a part which can be left out."""
+    starts = [at for at in range(first, len(tokens)) if at == first or tokens[at] in PART_STARTS]
+    return list(itertools.pairwise([*starts, len(tokens)]))
+
+
+def _choose_end(tokens: Sequence[str], parts: Sequence[tuple[int, int]], least: int, size: int) -> int:
+    """Return where a question ends: after as many parts as have the words of content, and no word that leads on."""
+    end = least
+    for start, stop in parts:
+        if stop > least and (start < least or sum(map(is_content, tokens[:stop])) <= size):
+            end = max(end, stop)
+        elif stop > least:
+            break
+    while end > least and not is_content(tokens[end - 1]):
+        end -= 1
+    return end
