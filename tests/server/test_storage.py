@@ -20,7 +20,7 @@ from ragfault.evaluation import evaluate
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online.scorer import TraceScorer
 from ragfault.records import Chunk, Gold, Trace
-from ragfault.server.storage import AppendResult, TraceSelection, export_run, import_run, open_store
+from ragfault.server.storage import AppendResult, EventCount, TraceSelection, export_run, import_run, open_store
 from ragfault.server.storage.duckdb.connection import MIGRATIONS
 from storage_laws import *  # noqa: F403 - the laws hold for the stores of this module
 from storage_laws import Place, pages
@@ -186,14 +186,62 @@ def test_migrations_are_named(tmp_path: Path):
     store.close()
 
 
-def test_a_store_of_the_first_schema_is_refused(tmp_path: Path):
-    """It is named, and nothing of it is changed."""
+OLDEST_SCHEMA = (
+    "CREATE TABLE migrations (number INTEGER NOT NULL)",
+    "INSERT INTO migrations VALUES (1)",
+    "CREATE TABLE traces (number BIGINT NOT NULL, id VARCHAR NOT NULL, received DOUBLE NOT NULL, "
+    "time DOUBLE NOT NULL, route VARCHAR NOT NULL, model VARCHAR, conversation VARCHAR, query VARCHAR NOT NULL, "
+    "answer VARCHAR, error VARCHAR, body VARCHAR NOT NULL)",
+    "CREATE TABLE outcomes (number BIGINT NOT NULL, judge VARCHAR NOT NULL, scored DOUBLE NOT NULL, "
+    "state VARCHAR NOT NULL, verdicts VARCHAR NOT NULL, scores VARCHAR NOT NULL)",
+    "CREATE TABLE scores (number BIGINT NOT NULL, time DOUBLE NOT NULL, route VARCHAR NOT NULL, "
+    "metric VARCHAR NOT NULL, value DOUBLE NOT NULL)",
+    "CREATE TABLE deltas (metric VARCHAR NOT NULL, n INTEGER NOT NULL)",
+    "CREATE TABLE rollups (metric VARCHAR NOT NULL, n INTEGER NOT NULL)",
+    "CREATE TABLE products (first VARCHAR NOT NULL, n INTEGER NOT NULL)",
+    "CREATE TABLE metrics (place INTEGER NOT NULL, name VARCHAR NOT NULL, body VARCHAR NOT NULL)",
+    "CREATE TABLE held (number BIGINT NOT NULL, received DOUBLE NOT NULL, kind VARCHAR NOT NULL, body BLOB NOT NULL)",
+    "CREATE TABLE marks (id VARCHAR NOT NULL, time DOUBLE NOT NULL, body VARCHAR NOT NULL)",
+    "CREATE TABLE events (number BIGINT NOT NULL, alert VARCHAR NOT NULL, time DOUBLE NOT NULL, body VARCHAR NOT NULL)",
+    "CREATE TABLE labels (number BIGINT NOT NULL, trace VARCHAR NOT NULL, body VARCHAR NOT NULL)",
+    "CREATE TABLE settings (name VARCHAR NOT NULL, value VARCHAR NOT NULL)",
+    "CREATE TABLE tokens (name VARCHAR NOT NULL, role VARCHAR NOT NULL, hash VARCHAR NOT NULL, "
+    "created DOUBLE NOT NULL)",
+    "CREATE TABLE counts (name VARCHAR NOT NULL, minute INTEGER NOT NULL, n BIGINT NOT NULL)",
+)
+"""The tables of the first store that there was, of 21 November 2026 (roll-ups with fewer columns)."""
+
+OLD_BODY = '{"id":"a","query":"When?","answer":"1040","chunks":[{"id":"c","text":"Oslo"}],"timings":[{"name":"x"}]}'
+
+
+def test_the_oldest_store_opens(tmp_path: Path):
+    """A store of the first schema has its traces, what waited, marks, settings and tokens, and is judged anew."""
     import duckdb
 
     with duckdb.connect(str(tmp_path / "ragfault.duckdb")) as con:
-        con.execute("CREATE TABLE traces (number BIGINT, id VARCHAR)")
-    with pytest.raises(OutputError, match="first schema"):
-        open_store(tmp_path)
+        for statement in OLDEST_SCHEMA:
+            con.execute(statement)
+        con.execute(
+            "INSERT INTO traces VALUES (7, 'a', 1.0, 1.0, 'r', NULL, NULL, 'When?', '1040', NULL, ?)", [OLD_BODY]
+        )
+        con.execute("INSERT INTO outcomes VALUES (7, 'old', 2.0, 'scored', 'of another form', '[]')")
+        con.execute("INSERT INTO held VALUES (8, 1.0, 'span', 'x'::BLOB)")
+        con.execute("INSERT INTO marks VALUES ('m', 5.0, ?)", ['{"text":"release","id":"m"}'])
+        con.execute("INSERT INTO settings VALUES ('theme', ?)", ['"dark"'])
+        con.execute("INSERT INTO tokens VALUES ('ci', 'ingest', '00', 3.0)")
+        con.execute("INSERT INTO counts VALUES ('dropped', 5, 2)")
+    for start in range(2):
+        store = open_store(tmp_path)
+        waiting = [(row.number, row.trace.answer) for row in store.list_unscored()]
+        assert waiting[0] == (7, "1040")
+        assert [row.body for row in store.list_pending("span")] == [b"x"]
+        assert [mark.text for mark in store.read_marks()] == ["release"]
+        assert store.read_setting("theme") == "dark"
+        assert [(token.name, token.role, token.created) for token in store.read_tokens()] == [("ci", "ingest", 3.0)]
+        assert store.read_counts() == (EventCount("dropped", 5, 2),)
+        assert store.append_traces([Trace(id="a", query="again"), Trace(id=f"b{start}", query="q")]).result().added == 1
+        assert min(row.number for row in store.list_unscored() if row.trace.id != "a") > 8
+        store.close()
 
 
 FULL_DISK = """

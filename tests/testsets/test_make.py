@@ -41,7 +41,9 @@ def test_a_smaller_number_than_requested_has_a_reason(corpus):
 
 
 def test_the_set_has_each_kind_that_the_corpus_has_material_for(corpus):
-    kinds = dict.fromkeys(("extractive", "definition", "list", "table", "unanswerable", "false premise"), 1.0)
+    kinds = dict.fromkeys(
+        ("extractive", "factoid", "definition", "list", "table", "unanswerable", "false premise"), 1.0
+    )
     counts = make_testset(corpus, 24, mix=kinds).counts
     assert all(counts[kind] >= 2 for kind in kinds)
 
@@ -50,6 +52,15 @@ def test_the_gold_answer_is_a_name_or_a_number_or_else_the_sentence(corpus):
     for item in make_testset(corpus, 20, mix={"extractive": 1}).items:
         first = item.reference[0]
         assert first.isupper() or first.isdigit() or item.reference == item.facts[0]
+
+
+def test_a_factoid_question_has_a_stretch_of_its_sentence_as_answer(corpus):
+    items = make_testset(corpus, 12, mix={"factoid": 1}).items
+    assert len(items) == 12
+    for item in items:
+        assert item.reference in item.gold.spans[0].quote
+        assert item.reference not in item.query
+        assert not {"what", "who", "which", "how"}.isdisjoint(item.query.split())
 
 
 def test_a_table_question_has_its_row_as_gold(corpus):

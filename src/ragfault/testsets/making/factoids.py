@@ -11,7 +11,9 @@ from ragfault.testsets.making.wording import is_content
 from ragfault.text import STOP_WORDS
 
 TOKEN = re.compile(r"[£$€]?[^\W_]+(?:['’.:,/&-][^\W_]+)*%?|[^\w\s]")
-MARKUP = re.compile(r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?|[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}|\s*\([^()]*\)")
+MARKUP = re.compile(
+    r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?|(?<!\w)[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}(?!\w)|\s*\([^()]*\)"
+)
 CLAUSE_BREAK = re.compile(
     r"[;:—–]\s|\s[-–—]+\s|[.]\s|\s(?=(?:because|although|whereas|unless|so that|and then)\b)"
     r"|,\s(?=(?:and|but|or|so|which|who|whose|while|if|when|until|where|since|as|with|including)\b)"
@@ -55,7 +57,7 @@ MAX_SURPLUS = 3
 """Words of content that a question may have beyond those that its style asks for."""
 
 
-class Answer(NamedTuple):
+class FactoidAnswer(NamedTuple):
     """A stretch of a clause that a question asks for."""
 
     start: int
@@ -102,7 +104,7 @@ def cut_clauses(sentence: str, is_word: Callable[[str], bool] = lambda _: False)
         yield [token for token in tokens if token[-1].isalnum() or token[-1] == "%"]
 
 
-def list_answers(tokens: Sequence[str], speaks_of_people: bool) -> Iterator[Answer]:
+def list_answers(tokens: Sequence[str], speaks_of_people: bool) -> Iterator[FactoidAnswer]:
     """Yield the names, numbers and dates of a clause, each with the words that ask for it.
 
     >>> [(a.text, " ".join(a.question)) for a in list_answers("A refund takes 5 days in May".split(), False)]
@@ -149,7 +151,7 @@ def _is_year(token: str) -> bool:
     return re.fullmatch(r"1[0-9]{3}|20[0-9]{2}", token) is not None
 
 
-def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -> Answer | None:
+def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -> FactoidAnswer | None:
     """Return the answer of a stretch of a clause; None where no question word fits it for sure."""
     before = tokens[start - 1].lower() if start else ""
     after = tokens[stop] if stop < len(tokens) else ""
@@ -161,7 +163,7 @@ def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -
         return _ask_date(tokens, start, stop, text)
     if _is_number(words[0]):
         question = None if "to" in (before, after) else _ask_number(words, before, after)
-        return None if question is None else Answer(start, stop, text, "number", question)
+        return None if question is None else FactoidAnswer(start, stop, text, "number", question)
     is_odd = len(text) < 3 or text.endswith(("'s", "’s")) or after[:1].isdigit() or before in PEOPLE
     if is_odd or any(any(map(str.isdigit, word)) for word in words):
         return None
@@ -172,19 +174,21 @@ def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -
         return None  # the end of a longer name, or an adjective before it
     asks_kind = after.islower() and is_content(after) and not after.endswith(("s", "ed", "ly"))
     if asks_kind:
-        return Answer(start, stop, text, "name", ("which",))
+        return FactoidAnswer(start, stop, text, "name", ("which",))
     if before in PREPOSITIONS or before in ("of", "to"):
-        return Answer(start, stop, text, "name", ("whom" if speaks_of_people and before in ("by", "with") else "what",))
-    return Answer(start, stop, text, "name", ("who",) if speaks_of_people else ("who", "or", "what"))
+        return FactoidAnswer(
+            start, stop, text, "name", ("whom" if speaks_of_people and before in ("by", "with") else "what",)
+        )
+    return FactoidAnswer(start, stop, text, "name", ("who",) if speaks_of_people else ("who", "or", "what"))
 
 
-def _ask_date(tokens: Sequence[str], start: int, stop: int, text: str) -> Answer | None:
+def _ask_date(tokens: Sequence[str], start: int, stop: int, text: str) -> FactoidAnswer | None:
     start -= start > 0 and tokens[start - 1].lower() in ARTICLES
     if any(_is_number(word) for word in tokens[start:stop]):
-        return Answer(start, stop, text, "date", ("what", "date"))
+        return FactoidAnswer(start, stop, text, "date", ("what", "date"))
     if stop - start > 1:
         return None
-    return Answer(start, stop, text, "date", ("which", "month" if text.lower() in MONTHS else "day"))
+    return FactoidAnswer(start, stop, text, "date", ("which", "month" if text.lower() in MONTHS else "day"))
 
 
 def _ask_number(words: Sequence[str], before: str, after: str) -> tuple[str, ...] | None:
@@ -230,8 +234,10 @@ def find_auxiliary(tokens: Sequence[str]) -> int | None:
     return None
 
 
-def ask_about(tokens: Sequence[str], answer: Answer, size: int) -> tuple[str, ...] | None:
-    """Return a question for an answer of a clause, of about so many words of content; None where it would be long.
+def ask_about(tokens: Sequence[str], answer: FactoidAnswer, size: int) -> tuple[str, ...] | None:
+    """Return a question for an answer of a clause, of about so many words of content.
+
+    None where it would be long, or where nothing in the clause looks like a verb.
 
     >>> words = "repairs to a vessel may be ordered within 5 days of the report".split()
     >>> answer = next(list_answers(words, False))
@@ -239,6 +245,9 @@ def ask_about(tokens: Sequence[str], answer: Answer, size: int) -> tuple[str, ..
     'within how many days of the report may repairs to a vessel be ordered'
     """
     auxiliary = find_auxiliary(tokens)
+    rest = (*tokens[1 : answer.start], *tokens[answer.stop :])
+    if auxiliary is None and not any(word.islower() and word.endswith(("s", "ed")) for word in rest):
+        return None  # perhaps no clause: nothing looks like its verb
     first = answer.stop if auxiliary is None or answer.start < auxiliary else auxiliary + 1
     parts = _cut_parts(tokens, first)
     asked_at = next((at for at, (start, stop) in enumerate(parts) if start <= answer.start < stop), None)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from ragfault.records import Span
-from ragfault.testsets.making.factoids import PEOPLE, ask_about, cut_clauses, list_answers
+from ragfault.testsets.making.factoids import MARKUP, PEOPLE, ask_about, cut_clauses, list_answers
 from ragfault.testsets.making.wording import QueryWriter, choose_answer, is_content, is_name, name_answer_kind
 from ragfault.testsets.passages import WORD, CorpusIndex, CorpusPassage, Sentence, find_form, rank_topics
 from ragfault.testsets.records import QuestionKind
@@ -96,8 +96,9 @@ def draft_factoids(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
             continue
         words, answer_text = writer.rng.choice(questions)
         named = {stem_word(word.lower()) for word in words}
-        heading = [stem_word(word.lower()) for word in WORD.findall(passage.heading) if is_content(word)]
-        topic = f"{passage.heading}: " if 0 < len(heading) <= MAX_TOPIC_WORDS and not named.issuperset(heading) else ""
+        heading = MARKUP.sub(lambda match: match[1] or "", passage.heading)
+        topics = {stem_word(word.lower()) for word in WORD.findall(heading) if is_content(word)}
+        topic = f"{heading}: " if len(topics) <= MAX_TOPIC_WORDS and topics - named else ""
         span = index.make_span(passage.document, sentence.start, sentence.end)
         query, fact = f"{topic}{' '.join(words)}", clean_fact(sentence.text)
         yield Draft("factoid", query, (span,), (fact,), answer_text, True, (sentence.passage,))
@@ -416,8 +417,8 @@ def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
 
 
 DRAFTERS: dict[QuestionKind, Callable[[CorpusIndex, QueryWriter], Iterator[Draft]]] = {
-    "extractive": draft_extractive, "factoid": draft_factoids, "definition": draft_definitions, "list": draft_lists, "table": draft_tables,
-    "comparison": draft_comparisons, "two-passage": draft_two_passage, "unanswerable": draft_swapped,
-    "false premise": draft_false_premises, "ambiguous": draft_ambiguous,
+    "extractive": draft_extractive, "factoid": draft_factoids, "definition": draft_definitions, "list": draft_lists,
+    "table": draft_tables, "comparison": draft_comparisons, "two-passage": draft_two_passage,
+    "unanswerable": draft_swapped, "false premise": draft_false_premises, "ambiguous": draft_ambiguous,
 }  # fmt: skip
 """Kind of question → the function that yields drafts of it, in random order."""

@@ -273,6 +273,17 @@ MIGRATIONS: tuple[Migration, ...] = (
 )
 """Migrations by number, from 1."""
 
+OLD_NOTES = {
+    "mark": ("marks", "id, 0, 0, time, body"),
+    "event": ("events", "alert, number, number, time, body"),
+    "label": ("labels", "trace, number, number, 0, body"),
+    "setting": ("settings", "name, 0, 0, 0, value"),
+    "token": ("tokens", "name, 0, 0, 0, json_object('name', name, 'role', role, 'hash', hash, 'created', created)"),
+}
+"""Of the tables before notes: kind of note → table, and its columns as name, slot, number, time and body."""
+
+OLD_COLUMNS = "number, id, received, time, route, model, conversation, query, answer, error, body"
+
 
 def apply_migration(con: DatabaseConnection, number: int) -> None:
     """Apply a migration in one transaction."""
@@ -283,11 +294,32 @@ def apply_migration(con: DatabaseConnection, number: int) -> None:
     con.execute("COMMIT")
 
 
-def refuse_first_schema(con: DatabaseConnection) -> None:
-    """Raise OutputError for a store of 21 November 2026, from before the table of notes."""
+def adopt_first_schema(con: DatabaseConnection) -> None:
+    """Bring a store from before the table of notes, such as those of 21 November 2026, to the first migration.
+
+    Traces, what waits to be one, marks, events, labels, settings, tokens and counts stay. Verdicts, scores and roll-ups
+    go, since their form was another: the traces are judged anew.
+    """
     tables = {name for (name,) in con.fetch_rows("SELECT table_name FROM duckdb_tables() WHERE NOT internal")}
-    if "traces" in tables and "notes" not in tables:
-        raise OutputError(
-            "the store is of the first schema, of 21 November 2026, which is not read any more: send its "
-            "traces again to a new one."
-        )
+    if "traces" not in tables or "notes" in tables:
+        return
+    con.execute("BEGIN")
+    for (view,) in con.fetch_rows("SELECT view_name FROM duckdb_views() WHERE NOT internal"):
+        con.execute(f'DROP VIEW "{view}"')
+    for table in tables - {"migrations"}:
+        con.execute(f'ALTER TABLE "{table}" RENAME TO "old_{table}"')
+    for statement in MIGRATIONS[0].statements:
+        con.execute(statement)
+    con.execute(f"INSERT INTO traces SELECT {OLD_COLUMNS} FROM old_traces")
+    for waiting in tables & {"held", "pending"}:
+        con.execute(f"INSERT INTO pending SELECT number, received, kind, body FROM old_{waiting}")
+    if "counts" in tables:
+        con.execute("INSERT INTO counts SELECT name, minute, n FROM old_counts")
+    for kind, (table, columns) in OLD_NOTES.items():
+        if table in tables:
+            con.execute(f"INSERT INTO notes SELECT '{kind}', {columns} FROM old_{table}")
+    for table in tables - {"migrations"}:
+        con.execute(f'DROP TABLE "old_{table}"')
+    con.execute("DELETE FROM migrations")
+    con.insert("migrations", {"number": [1]})
+    con.execute("COMMIT")

@@ -18,9 +18,9 @@ from ragfault.server.storage.duckdb.connection import (
     MIGRATIONS,
     WORDS,
     DuckDBConnection,
+    adopt_first_schema,
     apply_migration,
     open_database,
-    refuse_first_schema,
     translate_error,
 )
 from ragfault.server.storage.notes import StoredNote, to_columns
@@ -193,7 +193,7 @@ class DuckDBStore(TraceStore):
         self._copy_lock = threading.Lock()
         self.reader: DuckDBConnection = DuckDBConnection(self._database, shared=True)
         self.writer: DuckDBConnection = DuckDBConnection(self._database.cursor(), shared=False)
-        refuse_first_schema(self.writer)
+        adopt_first_schema(self.writer)
         table = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER NOT NULL)"
         self._schema = migrate(self.writer, table, lambda number: apply_migration(self.writer, number), len(MIGRATIONS))
         self._known_ids = IdSet()
