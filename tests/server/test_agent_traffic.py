@@ -162,7 +162,7 @@ def test_an_incident_names_the_kinds_of_steps(tmp_path: Path, agent: type[Simula
         ids = server.receive(client, [agent(7)], 30)
         [incident] = [incident for incident in server.watch(client) if incident["layer"] == "operation"]
         assert incident["title"] == f"{' and '.join(kinds).capitalize()} steps broke"
-        assert incident["sentence"].startswith(f"{incident['title']}: {kinds[0]} steps without a fault dropped")
+        assert incident["sentence"].startswith(f"{incident['title']}: {kinds[0]} steps without a fault got worse")
         assert incident["title"] in client.ask("/incidents").text
         assert abs(incident["onset"] - onset) <= 600
         assert len(incident["traces"]) == 5
