@@ -31,6 +31,7 @@ from ragfault.records import Chunk, Document, Gold, Span, Trace
 from ragfault.retrieval.chunking import load_chunker
 from ragfault.retrieval.embedders import load_embedder
 from ragfault.retrieval.index import BM25Index
+from ragfault.testsets.records import QUESTION_KINDS
 from ragfault.text.normalization import fold_case
 
 Array = np.ndarray[Any, Any]
@@ -335,7 +336,8 @@ def rank_corpus(folder: Path, name: str, options: argparse.Namespace) -> str:
     truth = score_pipelines(corpora, people, searches, by_document)
     figures, guesses = [], []
     for seed in range(options.seed, options.seed + options.sets):
-        result = make_testset(documents, options.n, seed=seed)
+        mix = {options.kind: 1.0} if options.kind else None
+        result = make_testset(documents, options.n, seed=seed, mix=mix)
         items = [item for item in result.items if item.gold and item.answerable and item.gold.spans]
         guesses.append(score_pipelines(corpora, items, searches, by_document))
         figures.append((*compare_rankings(truth, guesses[-1]), compare_significant(truth, guesses[-1])))
@@ -473,6 +475,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--people", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sets", type=int, default=3, help="made sets, each of its own seed")
+    parser.add_argument("--kind", choices=QUESTION_KINDS, help="make questions of one kind alone")
     parser.add_argument("--pipelines", action="store_true", help="print the places of all pipelines")
     parser.add_argument("--minilm", action=argparse.BooleanOptionalAction, default=True)
     return parser.parse_args()

@@ -12,7 +12,7 @@ from ragfault.text import STOP_WORDS
 
 TOKEN = re.compile(r"[£$€]?[^\W_]+(?:['’.:,/&-][^\W_]+)*%?|[^\w\s]")
 MARKUP = re.compile(
-    r"!?\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?|(?<!\w)[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}(?!\w)|\s*\([^()]*\)"
+    r"!?\[([^\[\]]{0,300})\](?:\([^()]{0,500}\)|\[[^\[\]]{0,300}\])?|(?<!\w)[*_`]{1,3}(?=\S)|(?<=\S)[*_`]{1,3}(?!\w)|\s?\([^()]{0,500}\)"
 )
 CLAUSE_BREAK = re.compile(
     r"[;:—–]\s|\s[-–—]+\s|[.]\s|\s(?=(?:because|although|whereas|unless|so that|and then)\b)"
@@ -54,7 +54,7 @@ MAX_SUBJECT = 8
 MAX_ANSWER_WORDS = 5
 MIN_WORDS = 3
 MAX_SURPLUS = 3
-"""Words of content that a question may have beyond those that its style asks for."""
+"""Words of content that a question may have beyond the number aimed at."""
 
 
 class FactoidAnswer(NamedTuple):
@@ -63,8 +63,6 @@ class FactoidAnswer(NamedTuple):
     start: int
     stop: int
     text: str
-    kind: str
-    """"number", "date" or "name"."""
     question: tuple[str, ...]
     """The words that ask for it."""
 
@@ -163,7 +161,7 @@ def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -
         return _ask_date(tokens, start, stop, text)
     if _is_number(words[0]):
         question = None if "to" in (before, after) else _ask_number(words, before, after)
-        return None if question is None else FactoidAnswer(start, stop, text, "number", question)
+        return None if question is None else FactoidAnswer(start, stop, text, question)
     is_odd = len(text) < 3 or text.endswith(("'s", "’s")) or after[:1].isdigit() or before in PEOPLE
     if is_odd or any(any(map(str.isdigit, word)) for word in words):
         return None
@@ -174,21 +172,20 @@ def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -
         return None  # the end of a longer name, or an adjective before it
     asks_kind = after.islower() and is_content(after) and not after.endswith(("s", "ed", "ly"))
     if asks_kind:
-        return FactoidAnswer(start, stop, text, "name", ("which",))
+        return FactoidAnswer(start, stop, text, ("which",))
     if before in PREPOSITIONS or before in ("of", "to"):
-        return FactoidAnswer(
-            start, stop, text, "name", ("whom" if speaks_of_people and before in ("by", "with") else "what",)
-        )
-    return FactoidAnswer(start, stop, text, "name", ("who",) if speaks_of_people else ("who", "or", "what"))
+        asked = "whom" if speaks_of_people and before in ("by", "with") else "what"
+        return FactoidAnswer(start, stop, text, (asked,))
+    return FactoidAnswer(start, stop, text, ("who",) if speaks_of_people else ("who", "or", "what"))
 
 
 def _ask_date(tokens: Sequence[str], start: int, stop: int, text: str) -> FactoidAnswer | None:
     start -= start > 0 and tokens[start - 1].lower() in ARTICLES
     if any(_is_number(word) for word in tokens[start:stop]):
-        return FactoidAnswer(start, stop, text, "date", ("what", "date"))
+        return FactoidAnswer(start, stop, text, ("what", "date"))
     if stop - start > 1:
         return None
-    return FactoidAnswer(start, stop, text, "date", ("which", "month" if text.lower() in MONTHS else "day"))
+    return FactoidAnswer(start, stop, text, ("which", "month" if text.lower() in MONTHS else "day"))
 
 
 def _ask_number(words: Sequence[str], before: str, after: str) -> tuple[str, ...] | None:

@@ -30,7 +30,7 @@ VerdictSentence = tuple[Literal["fault", "no fault", "cannot tell"], str]
 
 
 class PairedDrop(NamedTuple):
-    """What dropped on some pairs of two runs."""
+    """A drop between two runs: the faults of a walk over some of their pairs, with what a further walk needs."""
 
     paired: PairedRuns
     walk: TreeWalk
