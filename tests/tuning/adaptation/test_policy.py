@@ -143,6 +143,23 @@ def test_a_note_names_the_largest_routes_alone_however_many_there_are() -> None:
     log += [row for at in range(1_000) for row in make_log("a", [1.0] * (2 if at < 5 else 1), route=f"r{at}")]
     note = plan_policy(log, ["a", "b"], "a", {"faq": 0.5}).notes[0]
     assert note == "left out: 1,005 decisions on routes without a floor (r0 2, r1 2, r2 2, r3 2, r4 2, 995 others 995)"
+    log += [row for at in range(3_000) for row in make_log("a", [1.0], route=f"{at}" * 100)]
+    note = plan_policy(log, ["a", "b"], "a", {"faq": 0.5}).notes[0]
+    assert note.startswith("left out: 4,005 decisions")
+    assert note.endswith(", 995 others 995, after the first 1,000 names 3,000)")
+    long = plan_policy(make_log("a", [1.0], route="r" * 9_000), ["a", "b"], "a", {"faq": 0.5}).notes[0]
+    assert len(long) < 200
+
+
+def test_a_policy_holds_the_hundred_before_it_and_no_more() -> None:
+    log, before = make_log("a", [1.0]), None
+    for _ in range(104):
+        before = plan_policy(log, ["a", "b"], "a", {"faq": 0.5}, before=before).policy
+    versions = []
+    while before is not None:
+        versions.append(before.version)
+        before = before.previous
+    assert versions == list(range(104, 3, -1))
 
 
 def test_the_verb_refuses_names_that_the_log_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +62,11 @@ def adapt(log: str, kind: str | None, **given: Any) -> None:
     if not given["arms"]:
         raise UsageError("no arm is named. Give the present one and those to try: --arm NAME --arm NAME.")
     floors = dict(map(_parse_floor, given["floors"]))
-    traces = _read_log(log, given)
-    decisions, skipped = read_decisions(traces, _make_reward(traces, given))
+    traces, reward = _read_log(log, given), None
+    if given["metric"] is not None:
+        traces = scored = list(traces)
+        reward = _make_reward(scored, given)
+    decisions, skipped = read_decisions(traces, reward)
     _check_names(decisions, skipped, given["arms"], floors)
     before = None if given["before"] is None else load_policy(given["before"])
     plan = plan_policy(
@@ -103,19 +106,17 @@ def _check_names(decisions: Sequence[LoggedDecision], skipped: int, arms: Iterab
             raise UnknownName("route in the log", route, present)
 
 
-def _read_log(log: str, given: dict[str, Any]) -> list[Trace]:
+def _read_log(log: str, given: dict[str, Any]) -> Iterable[Trace]:
     from ragfault.io import read_traces
     from ragfault.io.runs import Run
 
     if (Path(log) / "manifest.json").is_file():
-        return list(Run.open(log).traces())
-    return list(read_traces(log, notice=print_notice, **pick_trace_options(dict(given))))
+        return Run.open(log).traces()
+    return read_traces(log, notice=print_notice, **pick_trace_options(dict(given)))
 
 
-def _make_reward(traces: list[Trace], given: dict[str, Any]) -> Any:
-    """Return the function that gives the reward of a trace by a metric; None where the metadata hold it."""
-    if given["metric"] is None:
-        return None
+def _make_reward(traces: Sequence[Trace], given: dict[str, Any]) -> Callable[[Trace], float | None]:
+    """Return the function that gives the reward of a trace by a metric."""
     from ragfault.judges import load_judge
     from ragfault.tuning.generators.recorded import AnswerScorer, parse_generation_metric
 
@@ -136,10 +137,12 @@ def _write_policy(policy: Any, given: dict[str, Any]) -> None:
 
 
 def _format_plan(plan: AdaptationPlan) -> list[str]:
+    from ragfault.reports.format import clean_text
+
     changed = ", ".join(plan.changed) or "no route"
     skipped = f"; {plan.skipped:,} traces without a decision" if plan.skipped else ""
     lines = [f"Changed: {changed}. {plan.decisions:,} decisions{skipped}; version {plan.policy.version}."]
-    lines += [f"  {note}" for note in plan.notes]
+    lines += [f"  {clean_text(note)}" for note in plan.notes]
     for route in plan.routes:
         lines += _format_route(route)
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -32,6 +32,10 @@ MIN_SHARE = 0.005
 """A smaller share of an arm is none: it would learn nothing."""
 MAX_NAMED = 5
 """Routes or arms that a note names."""
+MAX_COUNTED, MAX_NAME = 1_000, 80
+"""Left-out names that are counted each by itself, and characters of a name that a note shows: traffic brings them."""
+MAX_PREVIOUS = 100
+"""Policies before it that a policy holds: each is within the next one, and a parser reads only so many levels."""
 TOLERANCE = 1e-6
 """Intervals of means that lie less apart than this are not told apart: the rest is rounding."""
 
@@ -80,33 +84,53 @@ def plan_policy(
         policy.route for policy in policies if policy.shares != old.get(policy.route, {policy.present: 1.0})
     )
     version = 1 if before is None else before.version + 1
-    policy = AdaptivePolicy(routes=policies, version=version, previous=before)
+    policy = AdaptivePolicy(routes=policies, version=version, previous=_trim_history(before))
     return AdaptationPlan(
         routes=plans, policy=policy, decisions=len(decisions), skipped=skipped, changed=changed,
         notes=_count_left_out(decisions, arms, floors),
     )  # fmt: skip
 
 
+def _trim_history(policy: AdaptivePolicy | None) -> AdaptivePolicy | None:
+    """Return a policy and those before it, `MAX_PREVIOUS` at most."""
+    latest: list[AdaptivePolicy] = []
+    while policy is not None and len(latest) < MAX_PREVIOUS:
+        latest.append(policy)
+        policy = policy.previous
+    result = None
+    for item in reversed(latest):
+        result = replace(item, previous=result)
+    return result
+
+
 def _count_left_out(
     decisions: Sequence[LoggedDecision], arms: Sequence[str], floors: Mapping[str, float]
 ) -> tuple[str, ...]:
     """Return a note on decisions of routes without a floor, and one on those for arms that are not named."""
-    routes = Counter(row.route for row in decisions if row.route not in floors)
-    others = Counter(row.arm for row in decisions if row.route in floors and row.arm not in arms)
+    routes = _list_largest(row.route for row in decisions if row.route not in floors)
+    others = _list_largest(row.arm for row in decisions if row.route in floors and row.arm not in arms)
     return tuple(
-        f"left out: {counts.total():,} decisions {kind} ({_list_largest(counts)})"
-        for kind, counts in (("on routes without a floor", routes), ("for arms that are not named", others))
-        if counts
+        f"left out: {total:,} decisions {kind} ({names})"
+        for kind, (total, names) in (("on routes without a floor", routes), ("for arms that are not named", others))
+        if total
     )
 
 
-def _list_largest(counts: Counter[str]) -> str:
-    """Return the largest counts by name, and the sum of the others: traffic may bring any number of names."""
+def _list_largest(names: Iterable[str]) -> tuple[int, str]:
+    """Count names; return their total, and the largest counts by name with the sum of the others."""
+    counts, beyond = Counter[str](), 0
+    for name in names:
+        if name in counts or len(counts) < MAX_COUNTED:
+            counts[name] += 1
+        else:
+            beyond += 1
     ranked = counts.most_common()
-    named, others = [f"{name} {n:,}" for name, n in ranked[:MAX_NAMED]], [n for _, n in ranked[MAX_NAMED:]]
-    if others:
-        named.append(f"{len(others):,} {'other' if len(others) == 1 else 'others'} {sum(others):,}")
-    return ", ".join(named)
+    parts = [f"{name[:MAX_NAME]} {n:,}" for name, n in ranked[:MAX_NAMED]]
+    if others := [n for _, n in ranked[MAX_NAMED:]]:
+        parts.append(f"{len(others):,} {'other' if len(others) == 1 else 'others'} {sum(others):,}")
+    if beyond:
+        parts.append(f"after the first {MAX_COUNTED:,} names {beyond:,}")
+    return counts.total() + beyond, ", ".join(parts)
 
 
 def _plan_route(
