@@ -9,7 +9,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from ragfault.records import Chunk, Citation, Gold, Trace
+from ragfault.records import Chunk, Citation, ConversationTurn, Gold, Trace
 
 FIGURE = re.compile(r"(?<![\d.,])\d+")  # the whole part of a number
 AMOUNT = re.compile(r"£?\d[\d.,:]*\d|\d")
@@ -318,6 +318,21 @@ def retrieve_other(trace: Trace) -> Trace:
     """Retrieve chunks of no use."""
     text = "The annual fair of the weavers takes place in the square below the old mill."
     return replace(trace, chunks=tuple(Chunk(id=f"fair#{k}", text=f"{text} Stall {k}.") for k in range(3)))
+
+
+def ask_in_talk(trace: Trace) -> Trace:
+    """Put a turn before the query."""
+    number = crc32(trace.id.encode()) % 90 + 10
+    text = f"Rule {number} is, which the council of Lerwick passed in 19{number}."
+    asked = ConversationTurn(role="user", text="Which rule is about this?")
+    return replace(trace, history=(asked, ConversationTurn(role="assistant", text=text)))
+
+
+def mislead(trace: Trace) -> Trace:
+    """Retrieve what another answer before the query leads to."""
+    asked, _ = ask_in_talk(trace).history or ()
+    wrong = ConversationTurn(role="assistant", text="That is a matter of the weavers, who meet at the old mill.")
+    return replace(retrieve_other(trace), history=(asked, wrong))
 
 
 def add_confidence(trace: Trace) -> Trace:

@@ -42,6 +42,7 @@ from .changes import (
     among,
     answer_carelessly,
     answer_with_reference,
+    ask_in_talk,
     ask_otherwise,
     blank,
     cite_addresses,
@@ -62,6 +63,7 @@ from .changes import (
     in_turn,
     invent,
     misdate_documents,
+    mislead,
     misread_chunks,
     prefix_citations,
     record_cited_chunks,
@@ -247,6 +249,12 @@ SITUATIONS = {
     "capitals": Situation(change=write_capitals, exits=(3,), words="answers differ in markup on"),
     "refusals with the query": Situation(change=refuse_at_length, exits=(1,), words="Generation broke"),
     "headers before chunks": Situation(change=add_headers, exits=(0, 3), words=""),
+    "a wrong answer before": Situation(
+        change=in_turn(ask_in_talk, among(0.4, mislead)),
+        baseline=ask_in_talk,
+        exits=(3,),
+        words="Look at the first turn that differs",
+    ),
     "another temperature": Situation(change=reword, exits=(0, 3), words=""),
     "nothing": Situation(change=lambda trace: trace, exits=(0,), words="No layer broke"),
 }

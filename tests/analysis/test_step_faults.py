@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchmarks.faults.situations import demo_traces
 from msgspec.structs import replace
 
-from ragfault.analysis import bisect
+from ragfault.analysis import bisect, gate
 from ragfault.analysis.comparison.attribution.step_faults import is_step_metric
 from ragfault.evaluation import evaluate
 from ragfault.io.datasets.agent import ForgetfulAgent, SimulatedAgent
@@ -102,3 +103,30 @@ def test_steps_that_are_logged_otherwise_are_no_faults_of_steps(record: Callable
     bisection = bisect(baseline, score(traces, tmp_path / "new"))
     assert not bisection.faults
     assert "first faulty step" not in bisection.sentence.casefold()
+
+
+def search_again(trace: Trace, *, is_asked: bool) -> Trace:
+    """Return a trace whose search failed once before."""
+    query = trace.query if is_asked else None
+    search = Step(id="r", kind="retrieve", name="search", input=query, chunks=tuple(c.id for c in trace.chunks or ()))
+    failed = replace(search, id="f", chunks=None, error="timeout")
+    return replace(trace, steps=(failed, search, Step(id="g", kind="generate", output=trace.answer)))
+
+
+@pytest.mark.parametrize("is_asked", [True, False], ids=["with inputs", "without inputs"])
+def test_a_failure_that_succeeds_in_another_attempt_is_named_and_is_no_fault(is_asked: bool, tmp_path: Path):
+    new = [search_again(trace, is_asked=is_asked) for trace in demo_traces()]
+    old = [replace(trace, steps=trace.steps[1:]) for trace in new]
+    runs = [score(side, tmp_path / name) for name, side in (("old", old), ("new", new))]
+    result = bisect(*runs)
+    assert (result.verdict, result.faults, gate(runs[1], baseline=runs[0]).exit_code) == ("no fault", (), 0)
+    assert "Retrieve steps fail and succeed when they are made again on 100 % of traces (0 % before" in result.sentence
+    assert result.sentence.endswith("The answers are the same on every pair.")
+
+
+def test_a_search_for_something_else_is_no_other_attempt(tmp_path: Path):
+    old = [search_again(trace, is_asked=True) for trace in demo_traces()]
+    new = [replace(t, steps=(replace(t.steps[0], input=f"{t.query} by law"), *t.steps[1:])) for t in old]
+    old = [replace(trace, steps=trace.steps[1:]) for trace in old]
+    sentence = bisect(score(old, tmp_path / "old"), score(new, tmp_path / "new")).sentence
+    assert sentence.startswith("Retrieve steps fail on 100 % of traces")

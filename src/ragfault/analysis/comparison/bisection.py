@@ -17,6 +17,7 @@ from ragfault.analysis.comparison.attribution.answer_defects import (
     is_defect,
     mark_defects,
 )
+from ragfault.analysis.comparison.attribution.earlier_turns import withdraw_by_turns
 from ragfault.analysis.comparison.attribution.edited_sources import (
     describe_unverified_edits,
     move_decision,
@@ -130,15 +131,15 @@ def bisect(
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)
-    explained = None if blocked else explain_drop(PairedDrop(side, walk, names, pair_mask, options), edits)
+    drop = PairedDrop(side, walk, names, pair_mask, options)
+    explained = None if blocked else explain_drop(drop, edits)
     tree = [*decide_checks(full), *decide_step_checks(full), *_without_faults(walk.decisions, explained)]
-    faults = walk.faults if explained is None else []
+    faults: Sequence[LayerFault] = walk.faults if explained is None else []
+    after_turns = None
     if faults:
-        placed = place_by_texts(side, faults[0], pair_mask, options)
-        faults, tree = [placed], move_decision(tree, faults[0], placed)
-    if faults:
-        faults, rulings = find_second_faults(side, comparison, faults[0], pair_mask, options, differences)
-        tree = [*tree, *rulings]
+        faults, tree, after_turns = _attribute_drop(drop, comparison, tree)
+    if after_turns and not faults and not blocked:
+        explained = "cannot tell", f"No layer is shown to have broken: {after_turns}."
     if not faults and explained is None and not blocked:
         faults = find_defect_faults(side, defects, full.alpha, pair_mask, options)
         tree = mark_defects(tree, faults)
@@ -149,11 +150,26 @@ def bisect(
     gaps = _describe_gaps(side, comparison, full, pair_mask)
     decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
     verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
+    if after_turns and after_turns not in sentence:
+        sentence = f"{sentence} Beside that, {after_turns}."
     result = Bisection(
         verdict=verdict, sentence=sentence, faults=shown, tree=tuple(tree), comparison=shared, differences=differences,
         needed=walk.needed if verdict == "cannot tell" else None,
     )  # fmt: skip
     return _add_segments(side, result, options) if has_all_pairs and explained is None else result
+
+
+def _attribute_drop(
+    drop: PairedDrop, comparison: Comparison, tree: Sequence[BranchDecision]
+) -> tuple[list[LayerFault], list[BranchDecision], str | None]:
+    """Return the faults behind a drop, what was decided of them, and what earlier turns may explain of retrieval."""
+    first, differences = drop.walk.faults[0], drop.walk.differences
+    placed = place_by_texts(drop.paired, first, drop.pair_mask, drop.options)
+    tree = move_decision(tree, first, placed)
+    faults, rulings = find_second_faults(drop.paired, comparison, placed, drop.pair_mask, drop.options, differences)
+    shown, after_turns = withdraw_by_turns(drop.paired, faults, drop.pair_mask, drop.options)
+    decided = [*tree, *rulings]
+    return shown, _without_faults(decided, ("cannot tell", ""), "retrieval") if after_turns else decided, after_turns
 
 
 def _order_by_cause(on_steps: Sequence[LayerFault], faults: Sequence[LayerFault]) -> list[LayerFault]:
@@ -167,7 +183,7 @@ def _add_steps(decided: VerdictSentence, faults: Sequence[LayerFault], full: Com
     verdict, sentence = decided
     texts = [fault.step_evidence for fault in faults if fault.step_evidence and fault.step_evidence not in sentence]
     changes = describe_step_changes(full, is_named=any(fault.step for fault in faults))
-    if 0 < full.pairs == full.same_answers and any(fault.step for fault in faults):
+    if 0 < full.pairs == full.same_answers and (any(fault.step for fault in faults) or changes):
         changes = (*changes, "the answers are the same on every pair")
     added = "".join(f" {text[0].upper()}{text[1:]}." for text in (*texts, *changes))
     if verdict == "no fault" and has_unexplained_rise(full):
@@ -285,14 +301,16 @@ def _doubt_edits(decided: VerdictSentence, edits: str | None, faults: Sequence[L
     return "cannot tell", f"{decided[1] if decided[0] == 'cannot tell' else 'The data cannot tell:'} {edits}."
 
 
-def _without_faults(tree: Sequence[BranchDecision], explained: VerdictSentence | None) -> list[BranchDecision]:
-    """Return the decisions; those for a fault are changed where something else explains it."""
+def _without_faults(
+    tree: Sequence[BranchDecision], explained: VerdictSentence | None, layer: str | None = None
+) -> list[BranchDecision]:
+    """Return the decisions; those for a fault (of one layer) are changed where something else explains it."""
     if explained is None:
         return list(tree)
     outcome: Literal["ruled out", "cannot tell"] = "ruled out" if explained[0] == "no fault" else "cannot tell"
     return [
         replace(decision, outcome=outcome, why=f"{decision.why}; the verdict says what explains it")
-        if decision.outcome == "fault"
+        if decision.outcome == "fault" and layer in (None, decision.layer)
         else decision
         for decision in tree
     ]

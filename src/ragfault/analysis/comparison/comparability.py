@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ragfault.analysis.comparison.decision_tree import describe_change
 from ragfault.analysis.comparison.pairing import (
@@ -156,7 +157,7 @@ def read_fields(metric: str) -> frozenset[str]:
     without a verdict reads ids, places or the number of the chunks, not their texts.
     """
     definition = get_definitions().get(metric_name(metric).split(" ", 1)[0])
-    every = {"query", "chunks", "answer", "citations", "reference", "facts", "gold", CHUNK_TEXT}
+    every = {"query", "history", "chunks", "answer", "citations", "reference", "facts", "gold", CHUNK_TEXT}
     fields = set(every if definition is None else definition.fields)
     if definition is not None and "chunks" in fields:
         without_text = not definition.verdicts and ("gold" in fields or definition.layer == "operation")
@@ -190,7 +191,11 @@ def _find_missing_fields(old: RunContents, new: RunContents, pairing: TracePairi
     answered = fine & ~old.blank[left] & ~new.blank[right]
     citations = [side.citation_counts[rows] != NOT_RECORDED for side, rows in ((old, left), (new, right))]
     factless = (old.facts[left] == 0) | (new.facts[right] == 0)
-    mismatch_items = _compare_recording("chunks", "chunks", chunks, fine, factless)
+    histories = [old.histories[left] != 0, new.histories[right] != 0]
+    # No metric of the tree reads earlier turns.
+    lone = _compare_recording("history", "history", histories, np.ones(len(left), dtype=bool))
+    mismatch_items = [replace(mismatch, blocks=False) for mismatch in lone]
+    mismatch_items += _compare_recording("chunks", "chunks", chunks, fine, factless)
     mismatch_items += _compare_recording("chunk texts", CHUNK_TEXT, texts, fine & retrieved, factless)
     if not answers[0][fine].any() or not answers[1][fine].any():
         mismatch_items += _compare_recording("answers", "answer", answers, fine)
@@ -225,7 +230,7 @@ def _compare_recording(
     mismatch_items = []
     for pairs, side in ((lost, "candidate"), (gained, "baseline")):
         if pairs.any():
-            verb = "is" if name == "gold" else "are"
+            verb = "is" if name in ("gold", "history") else "are"
             text = f"{name} {verb} not recorded in the {side} on {{share}} of pairs"
             left_out = {field: pairs} if factless is None else {field: pairs, ASPECTS: pairs & factless}
             left_out |= {GOLD_SPANS: pairs} if field == "gold" else {}

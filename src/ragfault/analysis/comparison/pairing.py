@@ -46,6 +46,7 @@ class RunContents(Struct, frozen=True, eq=False, kw_only=True):
     chunks: RowIndices  # of the texts of the chunks in their order; an id stands for a chunk without text
     answers: RowIndices  # of the answer, and the ids and quotes it cites
     answers_by_text: RowIndices  # of the same with the texts of the cited chunks in place of their ids
+    histories: RowIndices  # of the earlier turns; 0: none recorded
     references: RowIndices  # 0: none
     facts: RowIndices  # 0: none
     answerable: RowIndices  # 1: yes, 0: no, NOT_RECORDED
@@ -154,6 +155,7 @@ def read_contents(run: Run) -> RunContents:
         "chunks",
         "answers",
         "answers_by_text",
+        "histories",
         "references",
         "facts",
         "answerable",
@@ -183,6 +185,7 @@ def _fingerprint_trace(trace: Trace, keys: list[ChunkKey]) -> dict[str, int]:
         "chunks": fingerprint([key.text or key.id for key in keys]),
         "answers": fingerprint((*answer, by_id)),
         "answers_by_text": fingerprint((*answer, by_text)),
+        "histories": fingerprint([(turn.role, turn.text) for turn in trace.history]) if trace.history else 0,
         "references": _fingerprint_texts(trace.references),
         "facts": _fingerprint_texts(trace.facts or ()),
         "answerable": NOT_RECORDED if trace.answerable is None else int(trace.answerable),

@@ -24,7 +24,8 @@ CALL_ERROR = re.compile(
 )  # fmt: skip
 """Errors that say that the call was wrong, not that the tool failed."""
 
-OperationFaultKind = Literal["error", "wrong_call", "repeated_call", "nothing_new", "unfounded_answer"]
+OperationFaultKind = Literal["error", "wrong_call", "repeated_call", "nothing_new", "unfounded_answer", "retried"]
+"""Kinds of faults; a call is "retried" that failed and was answered when it was made again, which is no lasting one."""
 
 
 class OperationFault(Struct, frozen=True):
@@ -86,10 +87,24 @@ def _list_failures(steps: tuple[Step, ...]) -> Iterator[OperationFault]:
     for place, step in enumerate(steps):
         if step.error is None:
             continue
-        if is_result(step) and CALL_ERROR.search(step.error):
+        if _is_answered_later(steps, place):
+            yield OperationFault(step.id, step.kind, "retried")
+        elif is_result(step) and CALL_ERROR.search(step.error):
             yield OperationFault(step.id, find_caller(steps, place).kind, "wrong_call")
         else:
             yield OperationFault(step.id, step.kind, "error")
+
+
+def _is_answered_later(steps: tuple[Step, ...], place: int) -> bool:
+    """Return whether a failed step succeeds when it is made again: with its input, or without one right after it."""
+    failed = steps[place]
+    for step in steps[place + 1 :]:
+        if (step.kind, step.name, step.input) == (failed.kind, failed.name, failed.input):
+            if step.error is None:
+                return True
+        elif not failed.input:
+            return False
+    return False
 
 
 def _list_repetitions(steps: tuple[Step, ...]) -> Iterator[OperationFault]:

@@ -30,7 +30,7 @@ from ragfault.text.number_format import format_p_value, format_percent
 PREFIX = "steps: "
 """Begins the name of every metric of steps."""
 COUNT_METRIC = f"{PREFIX}number"
-FIRST = "first faulty step"
+FIRST, RETRIED = "first faulty step", "retried"
 LEAST_MOVED = 6
 """Pairs that must differ: with fewer no test could show a change, whatever their signs."""
 MAX_LOCALIZED = 500
@@ -167,7 +167,9 @@ def _measure_steps(paired: PairedRuns) -> dict[str, tuple[Values, Values]]:
             best = finding.best
             if finding.status != "fault" or best is None or best.fault == "unexplained":
                 continue
-            if not _did_the_same(next(step for step in trace.steps or () if step.id == best.step), other):
+            retried = {fault.step for fault in list_operation_faults(trace) if fault.fault == RETRIED}
+            step = next(step for step in trace.steps or () if step.id == best.step)
+            if step.id not in retried and not _did_the_same(step, other):
                 put(f"{PREFIX}{best.kind or 'other'} {FIRST}", side, place, 1.0, located)
     return values
 
@@ -235,6 +237,8 @@ def describe_step_changes(comparison: Comparison, *, is_named: bool) -> tuple[st
             continue
         if change.metric == COUNT_METRIC:
             texts.append(f"traces take {change.candidate:.1f} steps, {change.baseline:.1f} before")
+        elif counted == RETRIED:
+            texts.append(f"{kind} steps fail and succeed when they are made again on {_describe_shares(change)}")
         elif not is_named:
             texts.append(f"the first faulty step is a {kind} step on {_describe_shares(change)}")
     return tuple(texts)

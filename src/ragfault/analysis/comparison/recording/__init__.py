@@ -14,6 +14,7 @@ from ragfault.analysis.comparison.pairing import RunContents, TracePairing
 from ragfault.analysis.comparison.recording.answer_pairs import AnswerPair, read_answer_pairs
 from ragfault.analysis.comparison.recording.answers import find_cut_answers, find_other_form, find_other_language
 from ragfault.analysis.comparison.recording.chunks import find_chunk_mismatches
+from ragfault.analysis.comparison.recording.histories import find_history_mismatches
 from ragfault.analysis.comparison.recording.notices import find_added_notices
 from ragfault.io.runs import Run
 
@@ -30,7 +31,8 @@ def find_recording_mismatches(
         else mismatch
         for mismatch in _find_answer_mismatches(runs, pairs, len(pairing))
     ]
-    return (*in_answers, *find_chunk_mismatches(runs, contents, pairing, pairs))
+    chunks = find_chunk_mismatches(runs, contents, pairing, pairs)
+    return (*in_answers, *chunks, *find_history_mismatches(runs, contents, pairing))
 
 
 def _find_answer_mismatches(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:

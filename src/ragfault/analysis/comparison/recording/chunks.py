@@ -23,7 +23,7 @@ from ragfault.analysis.comparison.recording.answer_pairs import (
     letters_of,
     mark_places,
 )
-from ragfault.analysis.comparison.recording.masks import MASK_PATTERN, find_masked
+from ragfault.analysis.comparison.recording.answers import MASK_PATTERN, find_masked
 from ragfault.io.runs import Run
 from ragfault.records import Trace
 from ragfault.rules import quote_matches

@@ -14,8 +14,7 @@ from ragfault.analysis.comparison.recording.answer_pairs import (
     mark_places,
     strip_markup,
 )
-from ragfault.analysis.comparison.recording.answers import find_markup
-from ragfault.analysis.comparison.recording.masks import find_masked_answers
+from ragfault.analysis.comparison.recording.answers import find_markup, find_masked_answers
 from ragfault.io.runs import Run
 from ragfault.stats import mcnemar_test
 from ragfault.text import split_content_words

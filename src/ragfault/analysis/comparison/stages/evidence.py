@@ -12,10 +12,9 @@ from ragfault.analysis.comparison.stages.chunk_evidence import CHUNK_RULES
 from ragfault.analysis.comparison.stages.field_evidence import chunk_field_rules, setting_rules
 from ragfault.analysis.comparison.stages.paired_traces import PairedTraces
 from ragfault.analysis.comparison.stages.query_evidence import query_rules
-from ragfault.analysis.comparison.stages.score_evidence import score_rules
 from ragfault.analysis.comparison.stages.text_evidence import text_rules
 
-RULES = (text_rules, *CHUNK_RULES, score_rules, query_rules, chunk_field_rules, answer_rules, setting_rules)
+RULES = (text_rules, *CHUNK_RULES, query_rules, chunk_field_rules, answer_rules, setting_rules)
 
 
 EXPLANATIONS = (

@@ -75,8 +75,10 @@ def _cover(words: Collection[str], chunks: Sequence[Chunk]) -> float:
 
 
 def _rewrite_rules(traces: PairedTraces) -> Evidence:
-    """Observe queries that a recorded step rewrote otherwise."""
-    written = [(_rewritten(pair.old), _rewritten(pair.new)) for pair in traces.pairs]
+    """Observe queries that a recorded step rewrote otherwise, of first turns or after the same history."""
+    alike = [pair for pair in traces.pairs if pair.old.history == pair.new.history]
+    alike = [pair for pair in alike if pair.old.history or (pair.old.turn or 1) == 1]
+    written = [(_rewritten(pair.old), _rewritten(pair.new)) for pair in alike]
     known = [(old, new) for old, new in written if old is not None and new is not None]
     if not known:
         return
