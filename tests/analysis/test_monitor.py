@@ -59,6 +59,7 @@ from ragfault.analysis.monitoring.windows import (
 )
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UnknownName, UsageError
+from ragfault.evaluation import evaluate
 from ragfault.io.runs import MetricInfo, Run
 from ragfault.records import Trace, Verdicts
 from ragfault.stats import standard_error, t_quantile, unpaired_difference
@@ -763,3 +764,12 @@ def test_a_metric_that_never_varied_and_suddenly_falls_has_dropped(every: int):
     report = monitor(roll_up(seen), [MetricInfo("groundedness", "generation")])
     [drop] = report.drops
     assert drop.detection.onset == 2000
+
+
+def test_routes_without_reports_of_their_own_are_cohorts(tmp_path: Path):
+    """A drop by other shares of the routes is no fault, also where the report is by another field."""
+    trace = Trace(id="1", query="?", route="web", time=datetime(2026, 11, 2, tzinfo=UTC), metadata={"release": "7"})
+    run = evaluate([trace], tmp_path / "run", judge="lexical")
+    assert {seen.cohorts for seen in observe_runs([run], ["release"])} == {("release=7", "route=web")}
+    assert {seen.route for seen in observe_runs([run], ["release"])} == {None}
+    assert {(seen.route, seen.cohorts) for seen in observe_runs([run], ["route"])} == {("web", ())}

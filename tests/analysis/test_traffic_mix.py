@@ -65,15 +65,28 @@ def test_a_topic_that_appears_or_vanishes_is_no_fault_of_a_layer(before: float, 
     [
         ("metadata.topic", 0.2, {"fees": 0.2, "tides": 0.2}),
         ("metadata.topic", 0.8, {"tides": 0.2}),
-        ("release", 0.8, {}),
+        ("release", 0.8, {"tides": 0.2}),
     ],
-    ids=["same shares", "a cohort got worse as well", "a release"],
+    ids=["same shares", "a cohort got worse as well", "a release got worse as well"],
 )
 def test_a_mix_hides_no_fault(field: str, share: float, fall: dict[str, float]):
-    """The layer is named where a cohort got worse, and where the shares are those of versions of the system."""
+    """The layer is named where a cohort got worse."""
     drop = watch(field, share, fall)
     assert drop.explanation is None
     assert describe_drop(drop).startswith("Generation broke")
+
+
+@pytest.mark.parametrize(("before", "share"), [(0.2, 0.8), (0.2, 1.0), (0.6, 1.0)], ids=["moves", "ends", "vanishes"])
+def test_a_release_that_took_over_without_getting_worse_is_named_and_no_layer(before: float, share: float):
+    drop = watch("release", share, {}, before)
+    assert drop.location.fault is None
+    assert "the share of release=" in describe_drop(drop)
+    assert "no release got worse by itself; compare those that differ" in describe_drop(drop)
+    assert watch("release", share, {"tides": 0.2}, before).location.fault is not None
+
+
+def test_a_new_release_that_is_worse_is_a_fault():
+    assert watch("release", 1.0, {}, before=0.0).location.fault is not None
 
 
 def test_an_interval_that_holds_zero_shows_its_sign():

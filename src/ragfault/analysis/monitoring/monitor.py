@@ -209,7 +209,7 @@ def monitor(
     breaks = tuple(_explain_drop(drop, all_) for drop in breaks)
     events, state = _replay_alerts(totals, known, asked, breaks, references, (first, last))
     wide = last - max(asked.windows)
-    shown = [key for key in all_ if key[2] is None or not key[2].startswith(CHUNK_COHORTS)]
+    shown = [key for key in all_ if key[2] is None or not key[2].startswith((*CHUNK_COHORTS, "route="))]
     return MonitorReport(
         first=first,
         last=last,

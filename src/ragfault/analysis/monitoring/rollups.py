@@ -426,6 +426,7 @@ def _size_bucket(size: int) -> str:
 def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> Iterator[Observation]:
     """Iterate over the observations of all timed traces of some runs, in their order; by route where `by` names it.
 
+    Elsewhere routes are cohorts, so that a drop by other shares of theirs is told from a fault.
     Raises UnknownName for a field that does not exist, UsageError where no trace has a time.
     """
     for field in by:
@@ -436,15 +437,16 @@ def observe_runs(runs: Iterable[Run], by: Sequence[str] = ("route",)) -> Iterato
 
 def _observe_traces(runs: Iterable[Run], by: Sequence[str]) -> Iterator[Observation]:
     is_timed = False
-    names, rest = [], [field for field in by if field != "route"]
+    names, routed = [], "route" in by
+    fields = [field for field in by if field != "route"] if routed else [*by, "route"]
     for run in runs:
         names.append(str(run.path))
         size = len(run.manifest.metrics)
         scores = run.scores()
         for trace, verdicts in run.evidence():
-            scores_by_trace = trace if "route" in by else replace(trace, route=None)
             is_timed = is_timed or trace.time is not None
-            yield from observe_trace(scores_by_trace, verdicts, [next(scores) for _ in range(size)], rest)
+            seen = observe_trace(trace, verdicts, [next(scores) for _ in range(size)], fields)
+            yield from seen if routed else (replace(observation, route=None) for observation in seen)
     if not is_timed:
         raise UsageError(
             f"no trace of {', '.join(names)} has a time: there is nothing to watch. Give each trace its `time`."

@@ -12,10 +12,13 @@ from ragfault.analysis.monitoring.noise import HOUR_MINUTES, is_weekend
 from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey
 from ragfault.text.number_format import format_percent
 
-SYSTEM_FIELDS = frozenset(("release", "model", "prompt_version", "position", "chunks"))
-"""Fields that tell versions of the system or places of chunks; other shares of these are no other traffic."""
+SYSTEM_FIELDS = frozenset(("release", "model", "prompt_version"))
+"""Fields that tell versions of the system; other shares of these are no other traffic."""
+CHUNK_FIELDS = frozenset(("position", "chunks"))
+"""Fields that tell places of chunks."""
 LEAST_COVERAGE = 0.9  # of the values of each window, in cohorts
-LEAST_COMMON = 0.5  # of the values of each window, in cohorts that both have
+LEAST_COMMON = (0.05, 0.5)  # of the values of each window, in cohorts that both have; others may have vanished
+LEAST_VALUES = 30  # in these cohorts; of fewer the spread is not known
 SHOWN_ERRORS = 2.5  # a cohort that dropped by more standard errors got worse itself
 MAX_REST, MAX_BOUND = 0.25, 0.5  # share of the drop that is left at equal shares of the cohorts, and its bound
 
@@ -31,11 +34,12 @@ def describe_mix_shift(
 
     At the shares of before, at most a quarter of the drop is left, more than half of it is excluded, and no cohort is
     shown to have got worse by more than a quarter of it. Cohorts that appear or vanish are other traffic as well.
+    Where versions of the system differ, and none got worse by itself, it is said which one took over.
     """
     cohorts: defaultdict[str, dict[str, tuple[MetricSeries, MetricSeries]]] = defaultdict(dict)
     for (name, where, cohort), series in series_by_key.items():
         field, _, value = (cohort or "").partition("=")
-        if (name, where) == (metric, route) and field and field not in SYSTEM_FIELDS:
+        if name == metric and where in (route, None) and field and field not in CHUNK_FIELDS:
             cohorts[field][value] = series.between(*before), series.between(*after)
     total = series_by_key[metric, route, None]
     windows = total.between(*before), total.between(*after)
@@ -88,8 +92,9 @@ def _describe_field(
     means = [window.mean for window in windows]
     if means[0] is None or means[1] is None:
         return None
-    for known, common, window in zip(every, counts, windows, strict=True):
-        if known < LEAST_COVERAGE * window.value_count or common < LEAST_COMMON * window.value_count:
+    for known, common, window, least in zip(every, counts, windows, LEAST_COMMON, strict=True):
+        size = window.value_count  # cohorts of a field are those of all routes
+        if abs(known - size) > (1 - LEAST_COVERAGE) * size or common < max(LEAST_VALUES, least * size):
             return None
     drop, rest, error = means[1] - means[0], 0.0, 0.0
     for old, new in both.values():
@@ -103,7 +108,10 @@ def _describe_field(
     shares = {value: [parts[side].value_count / every[side] for side in (0, 1)] for value, parts in cohorts.items()}
     value, (old_share, new_share) = max(shares.items(), key=lambda item: abs(item[1][1] - item[1][0]))
     scope = "" if len(both) == len(cohorts) else f", over the values of {field} that both times have,"
+    meaning = f"other traffic, unless {field} tells versions of the system"
+    if field in SYSTEM_FIELDS:
+        meaning = f"no {field.replace('_', ' ')} got worse by itself; compare those that differ"
     return (
         f"the share of {field}={value} moved from {format_percent(old_share)} to {format_percent(new_share)}, and at "
-        f"equal shares{scope} the mean moved by {rest:+.3f}: other traffic, unless {field} tells versions of the system"
+        f"equal shares{scope} the mean moved by {rest:+.3f}: {meaning}"
     )
