@@ -39,6 +39,7 @@ from ragfault.analysis.comparison.attribution.step_faults import (
 )
 from ragfault.analysis.comparison.comparability import (
     describe_blocked,
+    describe_other_responses,
     describe_same_answers,
     describe_uneven_loss,
     describe_unpaired_traces,
@@ -150,8 +151,7 @@ def bisect(
     gaps = _describe_gaps(side, comparison, full, pair_mask)
     decided = explained if explained and not shown else _decide_verdict(shown, walk, comparison, shared, gaps)
     verdict, sentence = _add_steps(_doubt_edits(decided, edits, shown), shown, full)
-    if after_turns and after_turns not in sentence:
-        sentence = f"{sentence} Beside that, {after_turns}."
+    sentence = _add_causes(side, sentence, shown, after_turns)
     result = Bisection(
         verdict=verdict, sentence=sentence, faults=shown, tree=tuple(tree), comparison=shared, differences=differences,
         needed=walk.needed if verdict == "cannot tell" else None,
@@ -189,6 +189,14 @@ def _add_steps(decided: VerdictSentence, faults: Sequence[LayerFault], full: Com
     if verdict == "no fault" and has_unexplained_rise(full):
         return "cannot tell", f"No layer is shown to have broken, but the data cannot tell.{added}"
     return verdict, f"{sentence}{added}"
+
+
+def _add_causes(paired: PairedRuns, sentence: str, faults: Sequence[LayerFault], after_turns: str | None) -> str:
+    """Add what looks like a fault of retrieval: earlier turns that differ, and responses to other queries."""
+    if after_turns and after_turns not in sentence:
+        sentence = f"{sentence} Beside that, {after_turns}."
+    cached = describe_other_responses(paired.contents, paired.pairing) if faults else None
+    return f"{sentence} {cached}." if cached else sentence
 
 
 def _describe_faults(

@@ -6,6 +6,7 @@ record are mismatches. Metrics that rest on a mismatched field are left out on t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -370,6 +371,29 @@ def describe_same_answers(comparison: Comparison) -> str | None:
     return (
         f"the answers are the same on every pair, although the recorded chunks differ on {share}: either the record of "
         "the chunks changed, or what changed does not reach the answers"
+    )
+
+
+def describe_other_responses(contents: tuple[RunContents, RunContents], pairing: TracePairing) -> str | None:
+    """Describe chunks with answers that the baseline gave to other queries alone; None where there are few."""
+    asked: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+    responses = [
+        zip(side.chunks[rows].tolist(), side.answers[rows].tolist(), side.queries[rows].tolist(), strict=True)
+        for side, rows in zip(contents, (pairing.baseline, pairing.candidate), strict=True)
+    ]
+    for chunks, answer, query in responses[0]:
+        asked[chunks, answer].add(query)
+    full = (contents[1].chunk_counts > 0) & ~contents[1].blank
+    other = [
+        ok and (chunks, answer) in asked and query not in asked[chunks, answer]
+        for ok, (chunks, answer, query) in zip(full[pairing.candidate], responses[1], strict=True)
+    ]
+    if sum(other) < max(LEAST_QUERIES, MAX_NET_LOSS * len(other)):
+        return None
+    share = format_percent(float(np.mean(other)))
+    return (
+        f"On {share} of pairs chunks and answer are together those that the baseline gave to another query: look at a "
+        "cache of answers"
     )
 
 

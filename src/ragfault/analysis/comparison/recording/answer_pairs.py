@@ -29,6 +29,10 @@ REASONING_PATTERN = re.compile(
 )
 """Reasoning before an answer, as models and agents write it, and the special tokens of a model."""
 FENCE_PATTERN = re.compile(r"\A\s*```\w*\n(.*)\n```\s*\Z", re.DOTALL)
+TABLE_PATTERN = re.compile(
+    r"\A\s*\|[^|\n]*\|\s*\n\s*\|\s*:?-+:?\s*\|\s*\n((?:[^\S\n]*\|[^|\n]*\|[^\S\n]*(?:\n|\Z))+)\Z"
+)
+"""A table of one column; its heading is a name for the answer."""
 MARK_PATTERN = re.compile(
     r"(?m)^\s*(?:[-*+•]|\d{1,2}[.)])\s+|^#{1,6}\s|^\|\s*\d{1,3}\s*(?=\|)|[*_`]{1,3}|\|(?:\s*:?-{3,}:?\s*\|)*"
 )
@@ -140,10 +144,11 @@ def is_url_encoded(answer: str) -> bool:
 
 
 def is_wrapped(answer: str) -> bool:
-    """Return whether an answer holds tags or reasoning, is a JSON object, in a fence or not, or is URL-encoded."""
+    """Return whether an answer has tags or reasoning, is a table of one column, JSON (fenced or not), or encoded."""
     return (
         TAG_PATTERN.search(answer) is not None
         or REASONING_PATTERN.search(answer) is not None
+        or TABLE_PATTERN.search(answer) is not None
         or FENCE_PATTERN.sub(r"\1", answer).lstrip().startswith("{")
         or is_url_encoded(answer)
     )
@@ -182,6 +187,7 @@ def strip_markup(text: str) -> str:
     True
     """
     plain = unquote_plus(text) if is_url_encoded(text) else _unwrap_json(text)
+    plain = TABLE_PATTERN.sub(lambda table: table[1].replace("|", " "), plain)
     plain = TAG_PATTERN.sub("\n", REASONING_PATTERN.sub("", plain))
     plain = MARK_PATTERN.sub(" ", html.unescape(plain).strip())
     words = "".join(fold_case(normalize_space(plain)).split()).translate(CURRENCY_NAMES)
