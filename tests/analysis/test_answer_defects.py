@@ -108,7 +108,7 @@ def test_an_ending_without_content_may_go(tmp_path: Path):
     result = compare(tmp_path, thank, keep, share=1.0)
     assert not result.faults
     assert not result.comparison.mismatches
-    assert "100% of 60 answers to the same chunks are only the beginning of the baseline's" in result.sentence
+    assert "100 % of 60 answers to the same chunks are only the beginning of the baseline's" in result.sentence
     assert "are only the beginning" not in compare(tmp_path / "back", keep, thank, share=1.0).sentence
 
 

@@ -371,7 +371,7 @@ def test_void_labels_are_noticed_instead_of_a_collapse(baseline: Run, tmp_path: 
     assert stale_gold_share(profile_run(baseline), profile_run(new)) == 1.0
     comparison = bisect(baseline, new)
     assert comparison.verdict != "fault"
-    assert "labels no longer describe the corpus: 100% of gold ids are gone" in comparison.comparison.warnings[0]
+    assert "labels no longer describe the corpus: 100 % of gold ids are gone" in comparison.comparison.warnings[0]
 
 
 def test_changed_sources_point_to_the_documents(baseline: Run, tmp_path: Path):

@@ -154,7 +154,7 @@ def test_low_coverage_cannot_pass_but_can_fail(tmp_path):
     run = evaluate_pairs(tmp_path, signs("s" * 30 + "-" * 60), ["groundedness"])
     decision = gate(run, ["groundedness>=0.5"]).decisions[0]
     assert (decision.result, decision.coverage) == ("cannot tell", pytest.approx(1 / 3))
-    assert "only 30 of 90 traces are scored (33%" in decision.reason
+    assert "only 30 of 90 traces are scored (33 %" in decision.reason
     assert "the answer makes no claim" in decision.reason
     assert gate(run, ["groundedness>=0.5"], coverage=0.3).result == "pass"
     assert gate(run, ["groundedness<0.5"]).result == "fail"
@@ -364,7 +364,7 @@ def test_void_labels_decide_nothing(tmp_path):
 
     drop = beside(tmp_path, build_pairs("old"), build_pairs("new"), ["recall@2"]).regression_decisions[0]
     assert (drop.result, drop.change.difference.mean) == ("cannot tell", -1.0)
-    assert drop.reason.startswith("labels no longer describe the corpus: 100% of gold ids are gone")
+    assert drop.reason.startswith("labels no longer describe the corpus: 100 % of gold ids are gone")
 
 
 def test_the_metrics_are_those_of_the_tree_that_have_a_value(tmp_path):

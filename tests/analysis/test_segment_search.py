@@ -66,7 +66,7 @@ def test_the_route_that_invents_claims_is_named_without_being_asked(
     assert segment.metric == "groundedness"
     assert segment.difference.mean < -0.3 < segment.elsewhere.low
     assert (result.verdict, result.faults[0].layer) == ("fault", "generation")
-    words = "The drop of groundedness is confined to route=billing (13% of the pairs): it fell by"
+    words = "The drop of groundedness is confined to route=billing (13 % of the pairs): it fell by"
     for text in (
         result.sentence,
         render_bisection_terminal(result, width=1000),

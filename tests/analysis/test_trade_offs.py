@@ -47,7 +47,7 @@ def test_right_refusals_with_better_grounding_are_a_trade_off(tmp_path: Path, an
     assert "completeness fell" in result.sentence
     assert "groundedness rose" in result.sentence
     if not answerable:
-        assert "100% of the new refusals are right" in result.sentence
+        assert "100 % of the new refusals are right" in result.sentence
         assert not [decision for decision in result.tree if decision.outcome == "fault"]
     assert bisect(new, old).verdict == "fault"
 
@@ -71,7 +71,7 @@ def test_right_refusals_alone_are_no_fault_and_no_proof(tmp_path: Path):
     new = evaluate_system(tmp_path / "new", refusing(system(200, 1), range(40), answerable=False))
     result = bisect(old, new)
     assert (result.verdict, result.faults) == ("cannot tell", ())
-    assert "100% of the new refusals are right" in result.sentence
+    assert "100 % of the new refusals are right" in result.sentence
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_judge_that_ranks_at_random_promises_nothing_above_alpha() -> None:
     part = certify_answers(answers)
     assert part.threshold is None
     assert part.bound is None
-    assert "more than 10%" in part.reason
+    assert "more than 10 %" in part.reason
 
 
 def test_answers_of_equal_risk_are_released_together() -> None:

@@ -47,7 +47,7 @@ def test_a_larger_set_detects_a_smaller_change():
 def test_a_dominant_document_is_warned_of():
     even, uneven = describe_testset(make_items(*"abcdef" * 4)), describe_testset(make_items(*("a" * 20), *"bcdef"))
     assert not any("holds the gold of" in text for text in even.warnings)
-    assert any("a holds the gold of 80%" in text for text in uneven.warnings)
+    assert any("a holds the gold of 80 %" in text for text in uneven.warnings)
 
 
 def test_near_gold_of_one_document_is_one_place():

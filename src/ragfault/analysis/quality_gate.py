@@ -19,7 +19,7 @@ from ragfault.analysis.thresholds import Threshold, check_threshold, parse_thres
 from ragfault.errors import RunError, UsageError
 from ragfault.io.runs import SAMPLE_TRACES, AnyRun, Run, open_run
 from ragfault.stats import Interval, PpiMean
-from ragfault.text.number_format import format_interval
+from ragfault.text.number_format import format_interval, format_percent
 
 MIN_COVERAGE = 0.5
 """Least share of scored traces for a threshold to pass."""
@@ -124,7 +124,8 @@ def _decide_threshold(matrix: ScoreMatrix, threshold: Threshold, coverage: float
     if share < coverage and result != "fail":
         result = "cannot tell"
         reason = (
-            f"only {aggregate.scored:,} of {matrix.traces:,} traces are scored ({share:.0%}, and {coverage:.0%} are "
+            f"only {aggregate.scored:,} of {matrix.traces:,} traces are scored "
+            f"({format_percent(share)}, and {format_percent(coverage)} are "
             f"asked for){_reason_text(aggregate)}; of these: {reason}"
         )
     return _build_decision(threshold, aggregate, share, result, reason, needed)

@@ -13,6 +13,7 @@ from ragfault.io.runs import Run
 from ragfault.metrics.catalog import parse_metric
 from ragfault.rubrics import METRIC_NAME
 from ragfault.stats import BootstrapEstimate
+from ragfault.text.number_format import format_percent
 
 MIN_LABELLED = 50
 """Labelled traces that a proof needs."""
@@ -56,8 +57,8 @@ class RubricProof(Struct, frozen=True, kw_only=True):
         if self.consistency is None or self.repeated < MIN_REPEATED:
             problems.append(f"it was judged repeatedly on {self.repeated} traces, and {MIN_REPEATED} are needed")
         elif self.consistency < MIN_CONSISTENCY:
-            share = f"{self.consistency:.0%} of traces are judged alike each time"
-            problems.append(f"{share}, and {MIN_CONSISTENCY:.0%} are needed")
+            share = f"{format_percent(self.consistency)} of traces are judged alike each time"
+            problems.append(f"{share}, and {format_percent(MIN_CONSISTENCY)} are needed")
         return problems
 
 

@@ -34,6 +34,7 @@ from ragfault.io.runs import Run
 from ragfault.records import Trace, Verdicts
 from ragfault.stats import Interval, clustered_standard_error, mean_interval, standard_error
 from ragfault.stats.distributions import incomplete_beta
+from ragfault.text.number_format import format_percent
 
 MAX_START = 0.5
 
@@ -189,7 +190,7 @@ def certify_answers(
     last = _test_sequence(bads[tested], allowed[tested])
     if last is None:
         shown = f"{bads[tested[0]]:.0f} of the {counts[tested[0]]:,} answers of least risk are bad"
-        return msgspec.structs.replace(part, reason=f"{shown}: more than {alpha:.0%} cannot be excluded")
+        return msgspec.structs.replace(part, reason=f"{shown}: more than {format_percent(alpha)} cannot be excluded")
     released, released_bad = int(counts[tested[last]]), int(bads[tested[last]])
     threshold = float(risks[order][released - 1])
     let_through = [answer for answer in answers if answer.risk <= threshold]

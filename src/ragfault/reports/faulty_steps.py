@@ -13,7 +13,7 @@ from ragfault.reports.format import clean_text
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
 from ragfault.reports.wording import describe_sample_size, format_step_suspect
 from ragfault.stats import Difference
-from ragfault.text.number_format import format_p_value
+from ragfault.text.number_format import format_p_value, format_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ def render_repairs_terminal(repairs: StepRepairs, *, width: int | None = None, c
         parts += [build_line(""), build_line((metric, "bold"), f"  lost {_format_effect(loss)} on {loss.n} questions")]
         for row in rows:
             mark = "  recovered" if row.is_recovered else ""
-            share = f"{row.share:.0%}" if row.share is not None else ""
+            share = format_percent(row.share) if row.share is not None else ""
             p = format_p_value(row.adjusted)
             text = f"{row.kind:<9} {_format_effect(row.difference)}  {share:>5} of it  p {p}{mark}"
             parts.append(indent_line(2, (text, "red" if row.kind == repairs.faulty_kind else "")))
@@ -98,7 +98,7 @@ def _describe_trace(finding: FaultyStep) -> list[RenderableType]:
     lines: list[RenderableType] = [
         build_line(
             (clean_text(finding.trace), "bold"), "  ", (finding.status, STATUS_STYLES[finding.status]),
-            f"  {finding.step_count} steps{known}; no faulty step: {finding.none_probability or 0.0:.0%}",
+            f"  {finding.step_count} steps{known}; no faulty step: {format_percent(finding.none_probability or 0.0)}",
         )
     ]  # fmt: skip
     return [*lines, *(indent_line(2, format_step_suspect(suspect)) for suspect in finding.suspects)]

@@ -422,15 +422,14 @@ def summarize_verdict(result: Bisection | LayerFault) -> str:
 
 def format_suspect(suspect: Suspect) -> str:
     """Format a suspect: its stage, its probability, and the evidence for it."""
-    return clean_text(f"{suspect.stage} ({suspect.probability:.0%}): {suspect.evidence}")
+    return clean_text(f"{suspect.stage} ({format_percent(suspect.probability)}): {suspect.evidence}")
 
 
 def describe_suspect_bench() -> str:
     """Describe how often the suspects are right on kinds that they did not learn from (benchmarks/faults/unseen)."""
     first, top = UNSEEN_ACCURACY
-    return (
-        f"a hint: on kinds of fault it did not learn from the first is right in {first:.0%}, one of three in {top:.0%}"
-    )
+    share = f"the first is right in {format_percent(first)}, one of three in {format_percent(top)}"
+    return f"a hint: on kinds of fault it did not learn from {share}"
 
 
 def describe_segment(segment: BrokenSegment) -> str:
@@ -479,4 +478,6 @@ def format_step_suspect(suspect: StepSuspect) -> str:
     who = ", ".join(filter(None, (suspect.kind, suspect.agent)))
     seen = "; ".join(suspect.evidence) or "nothing specific was seen; its place and form are those of faulty steps"
     name = f"step {suspect.step}" + (f" ({who})" if who else "")
-    return clean_text(f"{name}  {suspect.probability:.0%}  {suspect.layer}, {suspect.fault.replace('_', ' ')}: {seen}")
+    return clean_text(
+        f"{name}  {format_percent(suspect.probability)}  {suspect.layer}, {suspect.fault.replace('_', ' ')}: {seen}"
+    )

@@ -20,6 +20,7 @@ from ragfault.records import Document, Trace
 from ragfault.testsets.passages import WORD, CorpusIndex, CorpusPassage
 from ragfault.text import NEGATIONS, STOP_WORDS, make_shingles, split_content_words, split_words
 from ragfault.text.entities import extract_names
+from ragfault.text.number_format import format_percent
 
 FindingKind = Literal["near-duplicate", "contradiction", "stale date", "orphan", "unreachable"]
 """Two passages alike, two sentences that differ in one point, a date that has passed, a section without text or a
@@ -155,7 +156,7 @@ def _find_duplicates(index: CorpusIndex) -> Iterator[AuditFinding]:
             similarity = count / (len(shingles[at]) + len(shingles[other]) - count)
             if similarity >= DUPLICATE_SIMILARITY:
                 yield _join_passages(
-                    index.passages[other], passage, f"{similarity:.0%} of their runs of five words are one"
+                    index.passages[other], passage, f"{format_percent(similarity)} of their runs of five words are one"
                 )
 
 

@@ -14,6 +14,7 @@ from ragfault.records import Document, Span, Trace
 from ragfault.stats import detectable_effect, required_pairs
 from ragfault.testsets.passages import CorpusIndex
 from ragfault.text import make_shingles
+from ragfault.text.number_format import format_percent
 
 TYPICAL_DEVIATION = 0.25
 """Standard deviation by question of nDCG@10 differences of similar pipelines; medians of four corpora: 0.15 to 0.24."""
@@ -191,7 +192,10 @@ def _list_warnings(
     items: Sequence[Trace], documents: Sequence[DocumentCoverage], covered: int, effective: float, reviewed: int
 ) -> Iterable[str]:
     if documents and documents[0].share > DOMINANT_SHARE and covered >= MIN_DOCUMENTS:
-        yield f"{documents[0].document} holds the gold of {documents[0].share:.0%} of the items, and decides the means"
+        yield (
+            f"{documents[0].document} holds the gold of {format_percent(documents[0].share)} of the "
+            "items, and decides the means"
+        )
     if effective < MIN_ITEMS:
         yield f"the effective size is {effective:.0f}: only large changes show"
     if effective < len(items) / 2:

@@ -28,6 +28,7 @@ from ragfault.retrieval.pipeline_config import (
 )
 from ragfault.retrieval.selection import COMPLEXITY_COUNTS
 from ragfault.retrieval.stage_registry import get_stage_kind
+from ragfault.text.number_format import format_percent
 
 PitfallName = Literal[
     "lost in the middle",
@@ -232,7 +233,8 @@ def _check_sizes(traces: Sequence[Trace]) -> Pitfall:
     return _make_pitfall(
         "static chunk size",
         share >= STATIC_SHARE,
-        f"{share:.0%} of {len(sizes):,} chunks are within {SIZE_TOLERANCE:.0%} of {best[1]:,} characters",
+        f"{format_percent(share)} of {len(sizes):,} chunks are within "
+        f"{format_percent(SIZE_TOLERANCE)} of {best[1]:,} characters",
     )
 
 

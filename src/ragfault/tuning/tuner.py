@@ -19,6 +19,7 @@ from ragfault.retrieval.pipeline_config import (
     read_pipeline_config,
     replace_stage,
 )
+from ragfault.text.number_format import format_percent
 from ragfault.tuning.holdout import (
     HoldoutEvaluator,
     QuestionSplit,
@@ -183,7 +184,7 @@ def _restrict_space(space: SearchSpace, run: Run | str | Path | None, notes: Not
     remedies = suggest_remedies(opened)
     phases: tuple[TuningPhase, ...] = select_phases(remedies)
     summary = ", ".join(
-        f"{remedy.kind.replace('_', ' ')} on {remedy.share.mean:.0%} of traces" for remedy in remedies[:4]
+        f"{remedy.kind.replace('_', ' ')} on {format_percent(remedy.share.mean)} of traces" for remedy in remedies[:4]
     )
     if not phases:
         notes.add(

@@ -40,7 +40,7 @@ def test_race_and_measurement_stay_within_the_share_of_the_grid() -> None:
 def test_a_share_too_small_for_a_measurement_is_exceeded_and_the_spending_says_so() -> None:
     choice = choose_from_table(NAMES, make_table([0.5] * 6, 400, 0), make_groups(400), ChoiceTerms(calls=100))
     assert (choice.calls, choice.proof_calls) == (48, 200)
-    assert describe_spending(choice).endswith("= 248 answers, 10% of the 2,400 calls of the grid")
+    assert describe_spending(choice).endswith("= 248 answers, 10 % of the 2,400 calls of the grid")
 
 
 @pytest.mark.parametrize("generators", [2, 3, 4, 6])

@@ -75,6 +75,7 @@ from ragfault.analysis.comparison.stages.ranking import ORDER_ALONE, rank_suspec
 from ragfault.analysis.comparison.trade_offs import find_gain, find_new_refusals
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import AnyRun, MetricInfo
+from ragfault.text.number_format import format_percent
 
 TREE_SHARE, SEARCH_SHARE = 0.8, 0.18
 """Of alpha, for the metrics and checks together, and for the search for a segment; the rest is for what one side
@@ -128,7 +129,8 @@ def bisect(
     differences = drop_spoiled_differences(compare_profiles(old, new), side.mismatch_list)
     warnings = (*full.warnings, *describe_unshown_rises(full))
     if gone is not None:
-        warnings += (f"labels no longer describe the corpus: {gone:.0%} of gold ids are gone; use gold spans",)
+        lost = f"{format_percent(gone)} of gold ids are gone"
+        warnings += (f"labels no longer describe the corpus: {lost}; use gold spans",)
     walk = TreeWalk(comparison, differences)
     blocked = bool(broken) or any(mismatch.blocks for mismatch in full.mismatches)
     edits = describe_unverified_edits(side, pair_mask, comparison.changes, differences)

@@ -36,7 +36,7 @@ from ragfault.analysis.score_matrix import match_metrics, metric_name
 from ragfault.errors import UsageError
 from ragfault.io.runs import Run
 from ragfault.stats import equivalence_test, required_pairs
-from ragfault.text.number_format import format_number, format_signed
+from ragfault.text.number_format import format_number, format_percent, format_signed
 
 MAX_NEEDED = 1_000_000  # larger numbers of needed traces are not reported
 
@@ -160,7 +160,7 @@ def _low_coverage_text(paired: PairedRuns, coverage: float) -> str | None:
         return None
     return (
         f"only {pairs:,} of {traces:,} traces of the run have a partner in the baseline "
-        f"({pairs / traces:.0%}, and {coverage:.0%} are asked for)"
+        f"({format_percent(pairs / traces)}, and {format_percent(coverage)} are asked for)"
     )
 
 
@@ -221,7 +221,7 @@ def _decide_metric(change: MetricChange, options: _RegressionOptions) -> Regress
     result, reason, needed = _decide_outcome(change, bound, within, options)
     obstacle = _pass_obstacle(change, options, share)
     if options.lost_gold is not None and metric_name(change.metric) in GOLD_ID_METRICS:
-        gone = f"{options.lost_gold:.0%} of gold ids are gone"
+        gone = f"{format_percent(options.lost_gold)} of gold ids are gone"
         result, needed = "cannot tell", None
         reason = f"labels no longer describe the corpus: {gone}; use gold spans"
     elif result == "pass" and obstacle:
@@ -259,7 +259,7 @@ def _pass_obstacle(change: MetricChange, options: _RegressionOptions, share: flo
     if share < options.coverage:
         return (
             f"only {change.n:,} of the {change.n + sum(change.lost):,} pairs that are scored in either run are "
-            f"scored in both ({share:.0%}, and {options.coverage:.0%} are asked for)"
+            f"scored in both ({format_percent(share)}, and {format_percent(options.coverage)} are asked for)"
         )
     return None
 

@@ -12,6 +12,7 @@ from ragfault.analysis.comparison.pairing import normalize_space
 from ragfault.analysis.comparison.records import RunDifference
 from ragfault.io.runs import Run
 from ragfault.records import Trace
+from ragfault.text.number_format import format_percent
 
 SHARED_IDS_LIMIT = 0.2  # below this share of chunk ids in common, the corpus was re-chunked
 
@@ -103,10 +104,10 @@ def _corpus_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDiffere
     if both:
         other = sum(old.chunks[name] != new.chunks[name] for name in both) / len(both)
         if other > 0:
-            text = f"{other:.0%} of the chunks that both runs retrieved under one id have another text"
+            text = f"{format_percent(other)} of the chunks that both runs retrieved under one id have another text"
             yield RunDifference(name="texts", baseline=0.0, candidate=other, text=text, suspects=("source documents",))
     if least and len(both) / least < 0.5:
-        share = f"only {len(both) / least:.0%}" if both else "none"
+        share = f"only {format_percent(len(both) / least)}" if both else "none"
         recut = "the corpus was re-chunked"
         cause = recut if any(_length_difference(old, new)) else f"other chunks are retrieved, or {recut}"
         text = f"{share} of the chunk ids are in both runs: {cause}"
@@ -135,7 +136,10 @@ def _size_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDifferenc
     yield from _length_difference(old, new)
     copies = [_duplicate_share(profile) for profile in (old, new)]
     if copies[1] > copies[0] + 0.02:
-        text = f"{copies[1]:.0%} of the retrieved texts stand under more than one id, {copies[0]:.0%} before"
+        text = (
+            f"{format_percent(copies[1])} of the retrieved texts stand under more than one id, "
+            f"{format_percent(copies[0])} before"
+        )
         yield RunDifference(name="copies", baseline=copies[0], candidate=copies[1], text=text, suspects=("index",))
 
 
@@ -172,7 +176,7 @@ def _answer_differences(old: RunProfile, new: RunProfile) -> Iterator[RunDiffere
     if old.refusals and new.refusals:
         before, after = fmean(old.refusals), fmean(new.refusals)
         if after > before + 0.02:
-            text = f"{after:.0%} of the answers refuse, {before:.0%} before"
+            text = f"{format_percent(after)} of the answers refuse, {format_percent(before)} before"
             yield RunDifference(
                 name="refusals", baseline=before, candidate=after, text=text, suspects=("refusal wording", "prompt")
             )

@@ -18,6 +18,7 @@ from ragfault.analysis.score_matrix import metric_name
 from ragfault.records import Trace, Verdicts
 from ragfault.rules import RELEVANT_LEVELS
 from ragfault.text import normalize_answer, split_content_words
+from ragfault.text.number_format import format_percent
 
 COUNTERPARTS = {
     "groundedness": ("completeness",),
@@ -56,8 +57,8 @@ class RefusalShift(Struct, frozen=True, eq=False):
     def describe(self) -> str:
         """Describe the shift in words."""
         before, after = self.shares
-        right = f"{self.right_share:.0%} of the new refusals are right"
-        return f"the candidate refuses more ({before:.0%} → {after:.0%}), and {right}"
+        right = f"{format_percent(self.right_share)} of the new refusals are right"
+        return f"the candidate refuses more ({format_percent(before)} → {format_percent(after)}), and {right}"
 
 
 def find_new_refusals(paired: PairedRuns, mask: NDArray[np.bool_] | None = None) -> RefusalShift:

@@ -11,6 +11,7 @@ from ragfault.analysis.steps.operations import CALL_ERROR
 from ragfault.analysis.steps.records import FaultyStepKind
 from ragfault.records import Layer
 from ragfault.text import extract_entities
+from ragfault.text.number_format import format_percent
 
 LOW_COVERAGE, FAR_QUERY, MANY_NOVEL = 0.5, 0.2, 0.3
 QUOTE_LENGTH = 60
@@ -82,7 +83,7 @@ def _check_results(moves: Moves, number: int, move: Move, values: Values) -> Mov
     if values["query_question"] < FAR_QUERY and values["query_new"] > LOW_COVERAGE:
         return MoveEvidence("off_target", "its query shares few words with the question and what was read before")
     if values["returned_question"] < FAR_QUERY:
-        share = f"{values['returned_question']:.0%}"
+        share = format_percent(values["returned_question"])
         return MoveEvidence("off_target", f"no chunk that it returned covers more than {share} of the question's words")
     return None
 
@@ -98,7 +99,7 @@ def _check_answer(moves: Moves, number: int, move: Move, values: Values) -> Move
     if values["answer_found"] < LOW_COVERAGE and not CLOSED_QUESTION.search(moves.trace.query):
         return MoveEvidence("unsupported_answer", f'the words of its answer are in nothing that was read: "{answer}"')
     if values["answer_read"] and values["answer_support"] < LOW_COVERAGE:
-        share = f"{values['answer_support']:.0%}"
+        share = format_percent(values["answer_support"])
         return MoveEvidence(
             "unsupported_answer", f"no chunk that was read covers more than {share} of the words of question and answer"
         )

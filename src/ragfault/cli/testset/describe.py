@@ -9,6 +9,7 @@ import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice
 from ragfault.errors import UsageError
+from ragfault.text.number_format import format_percent
 
 if TYPE_CHECKING:
     from ragfault.testsets import TestsetDescription
@@ -79,9 +80,9 @@ def _format_lines(result: TestsetDescription) -> list[str]:
     from ragfault.reports.html.testset import list_facts
 
     lines = list_facts(result)
-    lines += [f"  {part.document}: {part.items:,} items, {part.share:.0%}" for part in result.documents[:5]]
+    lines += [f"  {part.document}: {part.items:,} items, {format_percent(part.share)}" for part in result.documents[:5]]
     weakest = sorted(result.topics.items(), key=lambda pair: pair[1])[:5]
-    lines += [f"  topic {topic}: {share:.0%} of its passages have gold" for topic, share in weakest]
+    lines += [f"  topic {topic}: {format_percent(share)} of its passages have gold" for topic, share in weakest]
     if result.uncovered:
         lines.append(f"  without an item: {', '.join(result.uncovered[:5])}")
     return lines + [f"warning: {text}" for text in result.warnings]

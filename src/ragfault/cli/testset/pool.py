@@ -9,6 +9,7 @@ import click
 
 from ragfault.cli.options.output import json_option, print_json, print_notice
 from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
+from ragfault.text.number_format import format_percent
 
 if TYPE_CHECKING:
     from ragfault.testsets.pooling import PoolEstimate
@@ -85,5 +86,6 @@ def _format_estimate(estimate: PoolEstimate) -> list[str]:
     interval = f"[{estimate.unseen_low:.0f}, {estimate.unseen_high:.0f}]"
     return [
         *lines,
-        f"at least about {estimate.unseen:.0f} {interval} relevant ones ({share:.0%}) were returned by no retriever",
+        f"at least about {estimate.unseen:.0f} {interval} relevant ones "
+        f"({format_percent(share)}) were returned by no retriever",
     ]

@@ -13,6 +13,7 @@ from ragfault.cli.options.output import json_option, print_json, print_notice
 from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 from ragfault.errors import InputError
 from ragfault.reports.format import clean_text
+from ragfault.text.number_format import format_percent
 
 if TYPE_CHECKING:
     from ragfault.records import Document, Trace
@@ -174,7 +175,7 @@ def _format_lines(result: ReviewResult) -> Iterator[str]:
         if result.alpha is not None and result.alpha.value is not None:
             yield f"Krippendorff's alpha of the decisions {_format_estimate(result.alpha)}"
     for name, share in result.fields.items():
-        yield f"  {name}: left alike in {share:.0%} of the items that all accepted"
+        yield f"  {name}: left alike in {format_percent(share)} of the items that all accepted"
     for dispute in result.disputes:
         names = ", ".join(f"{entry.by} {entry.decision}" for entry in dispute.reviews)
         yield clean_text(f"  disputed: {dispute.item}  {dispute.reason} ({names})  {dispute.query}")

@@ -150,7 +150,7 @@ def _format_plan(plan: AdaptationPlan) -> list[str]:
 
 def _format_route(plan: RoutePlan) -> list[str]:
     policy, estimate = plan.policy, plan.estimate
-    shares = ", ".join(f"{arm} {share:.1%}" for arm, share in policy.shares.items())
+    shares = ", ".join(f"{arm} {100 * share:.1f} %" for arm, share in policy.shares.items())
     lines = ["", f"{policy.route}: {shares}. {plan.reason}."]
     lines.append(f"  brings at least {plan.least:.3f}, floor {policy.floor:g}")
     if estimate is not None:

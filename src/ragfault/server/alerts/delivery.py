@@ -30,6 +30,7 @@ from ragfault.server.background_thread import BackgroundThread
 from ragfault.server.counters import EventCounters
 from ragfault.server.http_client import POST_TIMEOUT, DeliveryAttempt, post
 from ragfault.server.settings import ServerSettings, is_loopback
+from ragfault.text.number_format import format_percent
 
 ALERTMANAGER_EXPIRY_SECONDS = 7 * 86400.0
 """Seconds for which Alertmanager keeps an alert firing without an update; its end is sent explicitly."""
@@ -254,7 +255,9 @@ def _message_lines(notice: IncidentNotice) -> Iterator[str]:
         f"({size.difference:+.3g} [{size.low:+.3g}, {size.high:+.3g}])"
     )  # fmt: skip
     share = (
-        "" if incident.share is None else f"{incident.scored:,} scored traces since then, {incident.share:.0%} of all"
+        ""
+        if incident.share is None
+        else f"{incident.scored:,} scored traces since then, {format_percent(incident.share)} of all"
     )
     onset = f"{format_moment(incident.onset)}, between {format_moment(incident.earliest)} and "
     for name, value in (

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ragfault.errors import InputError, UnknownName, UsageError
 from ragfault.stats import paired_difference, sign_flip_test
-from ragfault.text.number_format import format_interval, format_p_value
+from ragfault.text.number_format import format_interval, format_p_value, format_percent
 from ragfault.tuning.generators.proof import (
     RaceEvidence,
     compute_figures,
@@ -311,7 +311,7 @@ def describe_spending(choice: GeneratorChoice) -> str:
     'race 90 + measurement 60'
     """
     total = choice.calls + choice.proof_calls
-    share = f"{total / choice.grid_calls:.0%} of the {choice.grid_calls:,} calls of the grid"
+    share = f"{format_percent(total / choice.grid_calls)} of the {choice.grid_calls:,} calls of the grid"
     return f"race {choice.calls:,} + measurement {choice.proof_calls:,} = {total:,} answers, {share}"
 
 
@@ -319,7 +319,8 @@ def list_noise_notes(noise: Sequence[SamplingNoise]) -> tuple[str, ...]:
     """Return a sentence on the spread of repeated answers for each generator."""
     return tuple(
         f"{row.name}: the answers to one question spread by {row.within:.3f}, the questions by {row.between:.3f}; "
-        f"{row.share:.0%} of the variance of its mean is sampling, so that further repetitions narrow its interval by "
-        f"at most {1 - (1 - row.share) ** 0.5:.0%}"
+        f"{format_percent(row.share)} of the variance of its mean is sampling, so that further "
+        "repetitions narrow its interval by "
+        f"at most {format_percent(1 - (1 - row.share) ** 0.5)}"
         for row in noise
     )

@@ -108,7 +108,7 @@ def choose_recorded(
         share = replay_null(table, groups, null_replays, inner, seed=terms.seed)
         notes.append(
             f"with the names of the generators shuffled on every question, where nothing differs, a gain was shown in "
-            f"{share:.1%} of {null_replays:,} replays"
+            f"{100 * share:.1f} % of {null_replays:,} replays"
         )
     values = None if people is None else _place_people(people, joined)
     choice = choose_generator(joined.names, groups, measure, first, inner, people=values, control=control)

@@ -26,6 +26,7 @@ from ragfault.analysis.comparison.stages.answer_evidence import repeats_itself, 
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.io.runs import MetricInfo
 from ragfault.records import Layer, Trace
+from ragfault.text.number_format import format_percent
 
 COPIES_METRIC = "copied_chunks"
 
@@ -183,7 +184,7 @@ def describe_unconfirmed_defects(changes: Sequence[MetricChange], alpha: float) 
             continue
         p = change.adjusted or 0.0
         shown = f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
-        rise = f"{change.candidate or 0.0:.0%} of {change.n:,} answers {defect.text} ({shown})"
+        rise = f"{format_percent(change.candidate or 0.0)} of {change.n:,} answers {defect.text} ({shown})"
         stages = "a stop sequence or token limit, unless they should be shorter"
         texts.append(f"{rise}: {stages}; no drop of {defect.regression_metric} is shown on them")
     return texts

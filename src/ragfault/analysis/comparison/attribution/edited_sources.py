@@ -24,6 +24,7 @@ from ragfault.analysis.comparison.stages.text_evidence import (
     share_common_words,
 )
 from ragfault.analysis.score_matrix import metric_name
+from ragfault.text.number_format import format_percent
 
 KEY_METRICS = ("factual_accuracy", "context_recall")  # measured where there is an answer key
 SOURCE_BRANCH = next(branch for branch in BRANCHES if branch.layer == "source data")
@@ -267,6 +268,7 @@ def describe_unverified_edits(
     if not both or other < LEAST_SHARE * len(both):
         return None
     return (
-        f"{other / len(both):.0%} of the chunks that both runs retrieved under one id differ in their figures, "
+        f"{format_percent(other / len(both))} of the chunks that both runs retrieved under one "
+        "id differ in their figures, "
         "and without an answer key nothing tells which are right"
     )

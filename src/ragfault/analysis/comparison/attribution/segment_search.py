@@ -22,6 +22,7 @@ from ragfault.analysis.comparison.paired_runs import PairedRuns
 from ragfault.analysis.comparison.records import BrokenSegment, MetricChange
 from ragfault.stats import paired_difference
 from ragfault.stats.distributions import normal_cdf
+from ragfault.text.number_format import format_percent
 
 MAX_FIELDS, MAX_VALUES, MAX_SEGMENTS = 30, 50, 300
 MIN_PAIRS, MIN_SHARE = 15, 0.01
@@ -188,7 +189,7 @@ def _describe(
     shown_elsewhere = elsewhere.high < 0 if sign > 0 else elsewhere.low > 0
     confined = not shown_elsewhere and sign * elsewhere.mean > CONFINED_SHARE * sign * there.mean
     name = segment.name if len(segment.name) <= MAX_NAME else segment.name[: MAX_NAME - 1] + "…"
-    part = f"{segment.by}={name} ({mask.sum() / len(mask):.0%} of the pairs)"
+    part = f"{segment.by}={name} ({format_percent(mask.sum() / len(mask))} of the pairs)"
     kind, word = ("drop", "fell") if sign > 0 else ("rise", "rose")
     amount = f"it {word} by {abs(there.mean):.3f} there"
     rest = f"{elsewhere.mean:+.3f} [{elsewhere.low:.3f}, {elsewhere.high:.3f}]"

@@ -29,6 +29,7 @@ from ragfault.records import Trace
 from ragfault.rules import quote_matches
 from ragfault.text import split_content_words
 from ragfault.text.normalization import repair_encoding
+from ragfault.text.number_format import format_percent
 
 MOVED_COVER = 0.3  # an answer that loses more of its words with the chunks that are gone was drawn from these
 CARRIED_COVER = 0.6  # the share of its words that the best chunk of an answer holds
@@ -177,7 +178,8 @@ def _find_ignored_chunks(pairs: Sequence[AnswerPair], size: int, answered: int) 
     mask = mark_places([pair.place for pair in pairs if pair.chunks[0] != pair.chunks[1]], size)
     text = (
         "the recorded chunks differ on {share} of pairs, and the answers do not follow them: where another chunk is "
-        f"first {equal_share:.0%} of the answers are the same, elsewhere {elsewhere:.0%}; either the record of the "
+        f"first {format_percent(equal_share)} of the answers are the same, elsewhere "
+        f"{format_percent(elsewhere)}; either the record of the "
         "chunks changed, or the answers do not depend on what changed"
     )
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, blocks=False)]

@@ -12,6 +12,7 @@ from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, Evide
 from ragfault.analysis.comparison.stages.text_evidence import DAMAGE, share_common_words
 from ragfault.records import Citation, Trace, Verdicts
 from ragfault.rules import quote_matches
+from ragfault.text.number_format import format_percent
 from ragfault.text.quantities import EntityMatch, extract_quantities
 
 REPEATED_SHARE = 0.3  # of the sentences of an answer
@@ -37,7 +38,7 @@ def answer_rules(traces: PairedTraces) -> Evidence:
         for pair in traces.pairs
     ]
     share = fmean(other) if other else 0.0
-    text = f"{share:.0%} of the answers are those that the baseline gave to another query"
+    text = f"{format_percent(share)} of the answers are those that the baseline gave to another query"
     for stage, part in (("answer cache", 1.0), ("prompt assembly", 0.5)):
         yield from give("answer of another query", part * ramp(share, LEAST_SHARE, 0.15), text, stage)
     own = traces._replace(pairs=[pair for pair, foreign in zip(traces.pairs, other, strict=True) if not foreign])
@@ -78,10 +79,10 @@ def _length_rules(traces: PairedTraces) -> Evidence:
     if not pairs:
         return
     before, after = _rise(pairs, lambda trace, _: float(not SENTENCE_END.search(trace.answer or "")))
-    text = f"{after:.0%} of the answers end in the middle of a sentence, {before:.0%} before"
+    text = f"{format_percent(after)} of the answers end in the middle of a sentence, {format_percent(before)} before"
     yield from give("cut", ramp(after - before, LEAST_SHARE, 0.15), text, "max tokens")
     heads = fmean(len(p.new.answer or "") < len(p.old.answer or "") and _starts(p) for p in pairs)
-    text = f"{heads:.0%} of the answers are the beginning of the answer before"
+    text = f"{format_percent(heads)} of the answers are the beginning of the answer before"
     yield from give("head", ramp(heads, 0.05, 0.3), text, "max tokens")
     lengths = [[len(((pair.old, pair.new)[side].answer or "").split()) for pair in pairs] for side in (0, 1)]
     mean = fmean(lengths[0]), fmean(lengths[1])
@@ -98,7 +99,9 @@ def _length_rules(traces: PairedTraces) -> Evidence:
         and not _is_changed_in_place(pair)
     ]
     share = (sum(lost > 0 for lost in missing) - sum(lost < 0 for lost in missing)) / len(pairs)
-    text = f"{share:.0%} more answers lost facts than gained some, from the same chunks and at no less length"
+    text = (
+        f"{format_percent(share)} more answers lost facts than gained some, from the same chunks and at no less length"
+    )
     yield from give("misses facts", ramp(share, 0.03, 0.15), text, "prompt assembly")
 
 
@@ -120,14 +123,17 @@ def _in_place_rules(traces: PairedTraces) -> Evidence:
     if stray.total() >= LEAST_STRAY:
         (word, count), *_ = stray.most_common(1)
         top_share = count / stray.total()
-        text = f"in {share:.0%} of the answers, words that neither query nor chunks hold replace others"
+        text = f"in {format_percent(share)} of the answers, words that neither query nor chunks hold replace others"
         scattered = ramp(share, LEAST_SHARE, 0.2) * ramp(0.5 - top_share, 0.0, 0.3)
         yield from give("stray words", scattered, text, "decoding")
         yield from give("stray words", scattered / 2, text, "model")
-        text = f"{text}, and {top_share:.0%} of them are “{word}”"
+        text = f"{text}, and {format_percent(top_share)} of them are “{word}”"
         yield from give("one stray word", ramp(share, LEAST_SHARE, 0.2) * ramp(top_share, 0.4, 0.8), text, "prompt")
     before, after = _rise(pairs, _is_damaged)
-    text = f"{after:.0%} of the answers hold damaged characters that their chunks do not, {before:.0%} before"
+    text = (
+        f"{format_percent(after)} of the answers hold damaged characters that their chunks do not, "
+        f"{format_percent(before)} before"
+    )
     yield from give("damaged answers", ramp(after - before, LEAST_SHARE, 0.2), text, "output schema")
 
 
@@ -155,7 +161,7 @@ def _time_rules(traces: PairedTraces) -> Evidence:
         return
     share = sum(new < FAST_SHARE * old for old, new, _ in known) / len(known)
     differ = [pair.old.answer != pair.new.answer for old, new, pair in known if new < FAST_SHARE * old]
-    text = f"{share:.0%} of the answers came in less than a tenth of the time before"
+    text = f"{format_percent(share)} of the answers came in less than a tenth of the time before"
     part = fmean(differ) if differ else 0.0
     yield from give("in no time", ramp(share, LEAST_SHARE, 0.15) * ramp(part, 0.05, 0.3), text, "answer cache")
 
@@ -177,7 +183,7 @@ def _present(verdicts: Verdicts) -> int:
 def _refusal_rules(traces: PairedTraces) -> Evidence:
     """Observe more refusals."""
     before, after = _rise(traces.pairs, lambda _, verdicts: float(_refused(verdicts)))
-    text = f"{after:.0%} of the answers refuse, {before:.0%} before"
+    text = f"{format_percent(after)} of the answers refuse, {format_percent(before)} before"
     yield from give("refusals", ramp(after - before, LEAST_SHARE, 0.1), text, "refusal wording")
 
 
@@ -193,10 +199,10 @@ def _prompt_rules(traces: PairedTraces) -> Evidence:
     ]
     if tokens:
         fewer = fmean(new < 0.97 * old for old, new in tokens)
-        text = f"on {fewer:.0%} of the pairs with the same chunks, the prompt has fewer tokens"
+        text = f"on {format_percent(fewer)} of the pairs with the same chunks, the prompt has fewer tokens"
         yield from give("prompt tokens fewer", ramp(fewer, 0.05, 0.3), text, "prompt assembly")
         more = fmean(new > 1.03 * old for old, new in tokens)
-        text = f"on {more:.0%} of the pairs with the same chunks, the prompt has more tokens"
+        text = f"on {format_percent(more)} of the pairs with the same chunks, the prompt has more tokens"
         yield from give("prompt tokens more", ramp(more, 0.3, 0.9), text, "prompt")
     first = _rise(pairs, lambda _, verdicts: float(bool(verdicts.use) and verdicts.use[0].used))  # type: ignore[index]
     last = _rise(pairs, lambda _, verdicts: float(bool(verdicts.use) and verdicts.use[-1].used))  # type: ignore[index]
@@ -206,7 +212,8 @@ def _prompt_rules(traces: PairedTraces) -> Evidence:
     away = max(0.0, refusing, alone[1] - alone[0])
     for place, (before, after) in (("first", first), ("last", last)):
         text = (
-            f"answers draw on the {place} chunk in {after:.0%} of the pairs with the same chunks, {before:.0%} before"
+            f"answers draw on the {place} chunk in {format_percent(after)} of the pairs with the "
+            f"same chunks, {format_percent(before)} before"
         )
         yield from give("unused", ramp(before - after - away, 0.05, 0.3), text, "prompt assembly")
 
@@ -223,20 +230,29 @@ def _wording_rules(traces: PairedTraces) -> Evidence:
         added += _is_head(old, new) - _is_head(new, old)
         figures += FIGURE.sub("#", pair.old.answer or "") == FIGURE.sub("#", pair.new.answer or "")
     every = len(_answered(traces))
-    text = f"{before / every:.0%} of the answers say something before the answer of the baseline"
+    text = f"{format_percent(before / every)} of the answers say something before the answer of the baseline"
     yield from give("said before", ramp(before / every, 0.05, 0.3), text, "prompt")
-    text = f"{added / every:.0%} of the answers add sentences after the answer of the baseline"
+    text = f"{format_percent(added / every)} of the answers add sentences after the answer of the baseline"
     yield from give("said after", ramp(added / every, 0.05, 0.3), text, "model", "prompt")
-    text = f"{figures / every:.0%} of the answers differ from the baseline's in figures alone"
+    text = f"{format_percent(figures / every)} of the answers differ from the baseline's in figures alone"
     yield from give("figures", ramp(figures / every, LEAST_SHARE, 0.1), text, "model")
     units = _rise(_answered(traces), lambda trace, _: float(states_other_unit(trace)))
-    text = f"{units[1]:.0%} of the answers give a figure in a unit that their chunks do not, {units[0]:.0%} before"
+    text = (
+        f"{format_percent(units[1])} of the answers give a figure in a unit that their chunks do "
+        f"not, {format_percent(units[0])} before"
+    )
     yield from give("units", ramp(units[1] - units[0], LEAST_SHARE, 0.1), text, "model", "prompt")
     copied = _rise(_answered(traces), _copied)
-    text = f"{copied[1]:.0%} of the sentences of the answers are copied from a chunk, {copied[0]:.0%} before"
+    text = (
+        f"{format_percent(copied[1])} of the sentences of the answers are copied from a chunk, "
+        f"{format_percent(copied[0])} before"
+    )
     yield from give("copied", ramp(copied[1] - copied[0], 0.1, 0.4), text, "prompt", "model")
     again = _rise(_answered(traces), _repeated)
-    text = f"{again[1]:.0%} of the sentences repeat an earlier one of the same answer, {again[0]:.0%} before"
+    text = (
+        f"{format_percent(again[1])} of the sentences repeat an earlier one of the same answer, "
+        f"{format_percent(again[0])} before"
+    )
     yield from give("repeated", ramp(again[1] - again[0], LEAST_SHARE, 0.15), text, "decoding")
     yield from give("repeated", ramp(again[1] - again[0], LEAST_SHARE, 0.15) / 2, text, "model")
 
@@ -314,10 +330,15 @@ def _citation_rules(traces: PairedTraces) -> Evidence:
     unknown = [
         _share(side, lambda trace, c: c.chunk not in {chunk.id for chunk in trace.chunks or ()}) for side in sides
     ]
-    text = f"{unknown[1]:.0%} of the citations name a chunk that was not retrieved, {unknown[0]:.0%} before"
+    text = (
+        f"{format_percent(unknown[1])} of the citations name a chunk that was not retrieved, "
+        f"{format_percent(unknown[0])} before"
+    )
     yield from give("unknown citations", ramp(unknown[1] - unknown[0], LEAST_SHARE, 0.1), text, "output schema")
     false = [_share(side, _misquotes) for side in sides]
-    text = f"{false[1]:.0%} of the quotes do not stand in the cited chunk, {false[0]:.0%} before"
+    text = (
+        f"{format_percent(false[1])} of the quotes do not stand in the cited chunk, {format_percent(false[0])} before"
+    )
     yield from give("false quotes", ramp(false[1] - false[0], LEAST_SHARE, 0.1), text, "output schema", "model")
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, TracePair, give, ramp
 from ragfault.analysis.comparison.stages.ranking import ORDER_ALONE
 from ragfault.records import Chunk, Trace
+from ragfault.text.number_format import format_percent
 
 ORDERED_SHARE = 0.98
 """Share of the changed lists that differ in their order alone: of fewer, the others may be all that a metric lost."""
@@ -65,7 +66,9 @@ def _corpus_rules(traces: PairedTraces) -> Evidence:
     old, new = traces.profiles
     lists = _chunk_lists(traces)
     if not lists.same_passages and old.chunks and new.chunks:
-        text = f"{_shared(old.chunks, new.chunks):.0%} of the chunk ids and hardly any text are in both runs"
+        text = (
+            f"{format_percent(_shared(old.chunks, new.chunks))} of the chunk ids and hardly any text are in both runs"
+        )
         yield from give("cut anew", 1.0, text, "chunker")
     if old.chunk_lengths and new.chunk_lengths:
         before, after = fmean(old.chunk_lengths), fmean(new.chunk_lengths)
@@ -73,7 +76,10 @@ def _corpus_rules(traces: PairedTraces) -> Evidence:
         text = f"characters per chunk: {before:.0f} → {after:.0f}"
         yield from give("length", ramp(ratio, 1.3, 2.0) * (not lists.same_passages), text, "chunker")
     copies = [_copy_share(traces.pairs, side) for side in (0, 1)]
-    text = f"{copies[1]:.0%} of the chunks in a list repeat a text of the same list, {copies[0]:.0%} before"
+    text = (
+        f"{format_percent(copies[1])} of the chunks in a list repeat a text of the same list, "
+        f"{format_percent(copies[0])} before"
+    )
     yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1), text, "index")
     yield from give("copies", ramp(copies[1] - copies[0], 0.02, 0.1) / 2, text, "deduplication")
     yield from _likeness_rules(lists)
@@ -87,7 +93,10 @@ def _likeness_rules(lists: _ChunkLists) -> Evidence:
     sample = chosen[:: max(1, len(chosen) // MAX_LIKENESS)]
     old, new = (sorted(_likeness((pair.old, pair.new)[side]) for pair in sample) for side in (0, 1))
     high = [values[int(0.9 * len(values))] for values in (old, new)]
-    text = f"in nine lists of ten, two chunks share {high[1]:.0%} of their words at most, {high[0]:.0%} before"
+    text = (
+        f"in nine lists of ten, two chunks share {format_percent(high[1])} of their words at most, "
+        f"{format_percent(high[0])} before"
+    )
     yield from give("less alike", ramp(1 - high[1] / max(high[0], 1e-9), 0.15, 0.6), text, "deduplication")
 
 
@@ -112,7 +121,10 @@ def _list_rules(traces: PairedTraces) -> Evidence:
     share = len(lists.changed) / len(lists.pairs)
     sets = [(set(old), set(new)) for _, old, new in lists.changed]
     ordered = fmean(old == new for old, new in sets)
-    text = f"on {ordered:.0%} of the {len(sets):,} pairs whose lists changed, the same chunks stand in another order"
+    text = (
+        f"on {format_percent(ordered)} of the {len(sets):,} pairs whose lists changed, the same "
+        "chunks stand in another order"
+    )
     yield from give("order", ramp(ordered, 0.3, 0.9), text, "reranker")
     yield from give(ORDER_ALONE, float(ordered >= ORDERED_SHARE), text, "reranker")
     before = fmean(len(old) for _, old, _ in lists.changed)
@@ -131,19 +143,22 @@ def _set_rules(lists: _ChunkLists, share: float, part: float) -> Evidence:
     """Observe other chunks at about the same depth: on how many queries, in what order, and which chunks."""
     stay = _shared_share(lists)
     many, some = ramp(share, 0.3, 0.9), ramp(0.85 - share, 0.0, 0.3)
-    text = f"{share:.0%} of the lists changed, and keep {stay:.0%} of their chunks at about the same length"
+    text = (
+        f"{format_percent(share)} of the lists changed, and keep {format_percent(stay)} of their "
+        "chunks at about the same length"
+    )
     vanished = _vanished_share(lists)
     other, every = part * (1 - ramp(vanished, 0.5, 0.95)), ramp(share, 0.6, 0.9)
     yield from give("other set", other * many, text, "index", "reranker")
     yield from give("other set", other * every, text, "embedder")
     yield from give("mostly other", other * every * ramp(0.6 - stay, 0.0, 0.4), text, "embedder")
-    gone = f"{vanished:.0%} of the chunks that lists lost stand in no list any more"
+    gone = f"{format_percent(vanished)} of the chunks that lists lost stand in no list any more"
     yield from give("vanished", part * ramp(vanished, 0.7, 0.95), gone, "index coverage")
-    text = f"{share:.0%} of the lists changed, and the others are the same"
+    text = f"{format_percent(share)} of the lists changed, and the others are the same"
     yield from give("some lists", part * some, text, "query rewriter", "filter", "index coverage")
     order = _concordance(lists)
     if order is not None:
-        text = f"{order:.0%} of the chunks that stayed in a changed list keep their order"
+        text = f"{format_percent(order)} of the chunks that stayed in a changed list keep their order"
         yield from give("order kept", part * ramp(order, 0.85, 0.98), text, "embedder", "index", "index coverage")
         mixed = part * ramp(0.98 - order, 0.0, 0.25)
         yield from give("order mixed", mixed, text, "reranker", "query rewriter")
@@ -205,7 +220,10 @@ def _depth_rules(lists: _ChunkLists) -> Evidence:
         return
     before, after = (fmean(len(entry[side]) for entry in lists.changed) for side in (1, 2))
     inside = fmean(set(new) <= set(old) or set(old) <= set(new) for _, old, new in lists.changed)
-    text = f"chunks per trace: {before:.3g} → {after:.3g}; on {inside:.0%} of these pairs one list holds the other"
+    text = (
+        f"chunks per trace: {before:.3g} → {after:.3g}; on {format_percent(inside)} of these pairs "
+        "one list holds the other"
+    )
     counts = Counter(len(new) for _, _, new in lists.changed)
     even = counts.most_common(1)[0][1] / len(lists.changed)
     ratio = max(before, after) / max(1e-9, min(before, after))
@@ -215,7 +233,7 @@ def _depth_rules(lists: _ChunkLists) -> Evidence:
         varied = f"{text}, and their number varies"
         uneven = moved * ramp(0.95 - even, 0.0, 0.35)
         heads = fmean(new == old[: len(new)] for _, old, new in lists.changed)
-        begun = f"{text}, and on {heads:.0%} it is the beginning of the other"
+        begun = f"{text}, and on {format_percent(heads)} it is the beginning of the other"
         yield from give("beginning", moved * ramp(heads, 0.6, 0.95), begun, "top-k", "score threshold")
         yield from give("gaps", moved * ramp(0.9 - heads, 0.0, 0.5), begun, "filter", "deduplication", "index coverage")
         yield from give("uneven depth", uneven, varied, "score threshold", "deduplication")
@@ -228,7 +246,7 @@ def _empty_rules(lists: _ChunkLists) -> Evidence:
     """Observe queries for which nothing is retrieved any more; a score threshold empties those of low scores."""
     emptied = [pair for pair, old, new in lists.changed if old and not new]
     share = len(emptied) / len(lists.changed) - fmean(not old for _, old, _ in lists.changed)
-    text = f"nothing is retrieved any more on {share:.0%} of the pairs whose lists changed"
+    text = f"nothing is retrieved any more on {format_percent(share)} of the pairs whose lists changed"
     strength = ramp(share, 0.02, 0.3)
     yield from give("empty", strength, text, "filter", "index", "query rewriter")
     best = sorted(score for pair in lists.pairs if (score := _best_score(pair.old)) is not None)
@@ -255,12 +273,17 @@ def _gone_rules(traces: PairedTraces, lists: _ChunkLists) -> Evidence:
     often = [key for key, count in uses.items() if count >= 3]
     if len(often) >= 5:
         gone = fmean(key not in there for key in often)
-        text = f"{gone:.0%} of the chunks that at least three queries retrieved are retrieved for none any more"
+        text = (
+            f"{format_percent(gone)} of the chunks that at least three queries retrieved are "
+            "retrieved for none any more"
+        )
         yield from give("gone", ramp(gone, 0.05, 0.25), text, "index coverage")
     gold = {key for key in set().union(*old.gold.values()) if key in old.chunks} if old.gold else set()
     if by_id and len(gold) >= 5:
         gone = fmean(key not in new.chunks for key in gold)
-        text = f"{gone:.0%} of the gold chunks that the baseline retrieved are retrieved for no query any more"
+        text = (
+            f"{format_percent(gone)} of the gold chunks that the baseline retrieved are retrieved for no query any more"
+        )
         yield from give("gold gone", ramp(gone, 0.05, 0.25), text, "index coverage")
 
 
@@ -270,7 +293,10 @@ def _spread_rules(lists: _ChunkLists, share: float) -> Evidence:
     if len(counted) < 5:
         return
     apart = fmean(not set(old) & set(new) for old, new in counted)
-    text = f"{share:.0%} of the lists changed, {apart:.0%} of these wholly, and the others not at all"
+    text = (
+        f"{format_percent(share)} of the lists changed, {format_percent(apart)} of these wholly, "
+        "and the others not at all"
+    )
     yield from give(
         "some wholly", ramp(0.8 - share, 0.0, 0.3) * ramp(apart, 0.1, 0.5), text, "filter", "query rewriter"
     )
@@ -287,10 +313,13 @@ def _score_rules(traces: PairedTraces) -> Evidence:
         return
     falling = [_falling_share([pair[side] for pair in lists]) for side in (0, 1)]
     if falling[0] is not None and falling[1] is not None:
-        text = f"{falling[1]:.0%} of the lists stand in the order of their scores, {falling[0]:.0%} before"
+        text = (
+            f"{format_percent(falling[1])} of the lists stand in the order of their scores, "
+            f"{format_percent(falling[0])} before"
+        )
         yield from give("order by score", ramp(abs(falling[1] - falling[0]), 0.05, 0.4), text, "reranker")
     negative = [fmean((chunk.score or 0.0) < 0 for pair in lists for chunk in pair[side]) for side in (0, 1)]
-    text = f"{negative[1]:.0%} of the scores are negative, {negative[0]:.0%} before"
+    text = f"{format_percent(negative[1])} of the scores are negative, {format_percent(negative[0])} before"
     yield from give("sign", ramp(abs(negative[1] - negative[0]), 0.5, 0.9), text, "reranker")
     changed = [pair for pair in lists if [chunk.id for chunk in pair[0]] != [chunk.id for chunk in pair[1]]]
     yield from _shared__score_rules(changed)
@@ -319,7 +348,7 @@ def _shared__score_rules(lists: Sequence[tuple[Sequence[Chunk], Sequence[Chunk]]
     if len(both) < LEAST_SCORES:
         return
     same = fmean(abs(old - new) <= TOLERANCE * max(abs(old), abs(new)) for old, new in both)
-    text = f"{same:.0%} of the chunks in both lists of a query have the same score there"
+    text = f"{format_percent(same)} of the chunks in both lists of a query have the same score there"
     yield from give("scores kept", ramp(same, 0.7, 0.98), text, *REMOVING_STAGES)
     yield from give("scores changed", ramp(1 - same, LEAST_SHARE, 0.5), text, "reranker", "embedder", "query rewriter")
     gone = [score for old, new in scores for name, score in old.items() if name not in new]
@@ -327,7 +356,10 @@ def _shared__score_rules(lists: Sequence[tuple[Sequence[Chunk], Sequence[Chunk]]
     if fewer and gone and same > 0.5:
         floor = min(score for _, new in scores for score in new.values())
         below = fmean(score < floor for score in gone)
-        text = f"{below:.0%} of the chunks that are gone scored below {floor:.3g}, the lowest score that is left"
+        text = (
+            f"{format_percent(below)} of the chunks that are gone scored below {floor:.3g}, the "
+            "lowest score that is left"
+        )
         counts = Counter(len(new) for _, new in scores)
         varied = 1 - counts.most_common(1)[0][1] / len(scores)  # a list of k chunks ends at its k-th score
         yield from give("floor", ramp(below, 0.8, 1.0) * ramp(varied, 0.05, 0.3), text, "score threshold")

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from ragfault.analysis.comparison.stages.paired_traces import Evidence, PairedTraces, TracePair, give, ramp
 from ragfault.records import Chunk
+from ragfault.text.number_format import format_percent
 
 LEAST_LISTS = 10  # fewer lists show no habit
 UNIFORM_SHARE = 0.9  # of the lists of the baseline hold one value of a field alone
@@ -59,10 +60,10 @@ def chunk_field_rules(traces: PairedTraces) -> Evidence:
     fields = Counter(name for _, new in changed for name in _fields(new))
     names = [name for name, count in fields.items() if count >= 0.5 * len(changed)]
     filled = max(((_newly_single(changed, name), name) for name in names), default=(0.0, ""))
-    text = f"one {filled[1]} alone fills the list on {filled[0]:.0%} more of the pairs whose lists changed"
+    text = f"one {filled[1]} alone fills the list on {format_percent(filled[0])} more of the pairs whose lists changed"
     yield from give("one value", ramp(filled[0], 0.05, 0.3), text, "filter")
     other = max(((_foreign_share(lists, name), name) for name in names), default=(0.0, ""))
-    text = f"{other[0]:.0%} of the queries get chunks of another {other[1]} than before"
+    text = f"{format_percent(other[0])} of the queries get chunks of another {other[1]} than before"
     yield from give("other value", ramp(other[0], 0.02, 0.2), text, "filter")
 
 

@@ -9,6 +9,7 @@ from statistics import fmean
 from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, TracePair, give, ramp
 from ragfault.records import Chunk, Trace
 from ragfault.text import split_content_words
+from ragfault.text.number_format import format_percent
 
 LEAST_LISTS = 10  # fewer changed lists show no habit
 OFTEN = 5  # the number of chunks that are retrieved most
@@ -26,10 +27,16 @@ def query_rules(traces: PairedTraces) -> Evidence:
         return
     names, others = _lost_cover(changed, names=True), _lost_cover(changed, names=False)
     if names is not None and others is not None:
-        text = f"chunks hold {names:.0%} fewer of the names and figures of their query, {others:.0%} fewer other words"
+        text = (
+            f"chunks hold {format_percent(names)} fewer of the names and figures of their query, "
+            f"{format_percent(others)} fewer other words"
+        )
         yield from give("names lost", ramp(names - max(0.0, others), 0.03, 0.2), text, "query rewriter")
     filled = _filled_share([pair.old for pair in changed]), _filled_share([pair.new for pair in changed])
-    text = f"the {OFTEN} chunks retrieved most fill {filled[1]:.0%} of the changed lists, {filled[0]:.0%} before"
+    text = (
+        f"the {OFTEN} chunks retrieved most fill {format_percent(filled[1])} of the changed lists, "
+        f"{format_percent(filled[0])} before"
+    )
     yield from give("hubs", ramp(filled[1] - filled[0], 0.03, 0.2), text, "query rewriter", "embedder", "reranker")
 
 
@@ -83,7 +90,7 @@ def _rewrite_rules(traces: PairedTraces) -> Evidence:
     if not known:
         return
     share = fmean(old != new for old, new in known)
-    text = f"{share:.0%} of the recorded rewritten queries differ"
+    text = f"{format_percent(share)} of the recorded rewritten queries differ"
     yield from give("rewritten", ramp(share, LEAST_SHARE, 0.2), text, "query rewriter")
 
 

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from ragfault.analysis.comparison.stages.paired_traces import LEAST_SHARE, Evidence, PairedTraces, give, ramp
+from ragfault.text.number_format import format_percent
 
 DIGITS = re.compile(r"\d+")
 DAMAGE = re.compile(
@@ -53,7 +54,7 @@ def text_rules(traces: PairedTraces) -> Evidence:
     texts = find_changed_texts(traces)
     if not texts.changed:
         return
-    lead = f"{texts.share:.0%} of the chunks that both runs retrieved under one id have another text"
+    lead = f"{format_percent(texts.share)} of the chunks that both runs retrieved under one id have another text"
     shown = ramp(texts.share, 0.0, 0.1)
     yield from give("texts", shown, lead, "ingestion", "source documents")
     known = collect_words(chunk.text for pair in traces.pairs for chunk in pair.old.chunks or ())
@@ -61,10 +62,10 @@ def text_rules(traces: PairedTraces) -> Evidence:
     count = Counter(chain.from_iterable(describe_text_change(old, new, known) for old, new in chosen))
     for name, what, stages in CHANGES:
         share = count[name] / len(chosen)
-        text = f"{lead}, {share:.0%} of these {what}"
+        text = f"{lead}, {format_percent(share)} of these {what}"
         yield from give(name, shown * ramp(share, LEAST_SHARE, 0.4), text, *stages)
     common = fmean(share_common_words(old, new) for old, new in chosen)
-    text = f"{lead}, with {common:.0%} of their words kept"
+    text = f"{lead}, with {format_percent(common)} of their words kept"
     yield from give("rewritten texts", shown * ramp(0.9 - common, 0.0, 0.3), text, "ingestion")
 
 
