@@ -652,7 +652,7 @@ def test_the_verb_prints_a_table_and_writes_json_and_charts(tmp_path: Path, caps
     command = ["judge", "measure", str(path), "-o", str(out), "--html", str(page), "--by", "kind"]
     assert run_command(command) == 0
     output = capsys.readouterr()
-    assert "task answer: people judged answers; label = 1 is bad; groups by source_id" in output.err
+    assert "task answer: the labels are of answers; label = 1 is bad; groups by source_id" in output.err
     assert "AUROC" in output.out
     assert msgspec.json.decode(out.read_bytes(), type=JudgeMeasurement).overall.n == 60
     text = page.read_text(encoding="utf-8")

@@ -202,4 +202,4 @@ def test_the_same_run_twice_is_never_a_fault(runs: tuple[Run, Run]):
     assert "▼" not in text
     assert "▲" not in text
     assert "✗" not in text
-    assert "identical chunks on every pair; identical answers on every pair" in text
+    assert "identical chunks on every pair; identical answers and citations on every pair" in text

@@ -377,7 +377,9 @@ def prefer(
     if out is not None:
         check_output_path(out, force=force)
         rows = write_preference_sheet(sources[0], sources[1], out, limit=limit or 0, seed=seed)
-        print_notice(f"{format_count(rows, 'pair')} in {out}: fill in winner with 1, 2 or tie")
+        print_notice(
+            f"{format_count(rows, 'pair')} with two different answers in {out}: fill in winner with 1, 2 or tie"
+        )
         return 0
     report = rate_versions(read_preferences(sources[0]), seed=seed)
     if kind == "json":

@@ -24,7 +24,7 @@ from ragfault.analysis.records import HealthAlert
 from ragfault.analysis.scorecard import HEALTH_ALERTS
 from ragfault.analysis.steps import FaultyStep, StepSuspect
 from ragfault.io.runs import Manifest
-from ragfault.judges.cards import JudgeCard, lookup_card
+from ragfault.judges.cards import JudgeCard, list_cards, load_card, lookup_card
 from ragfault.records import Usage
 from ragfault.reports.format import (
     LAYER_TITLES,
@@ -114,7 +114,10 @@ def describe_judge_trust(fingerprint: str) -> str | None:
         return None
     card = lookup_card(fingerprint)
     if card is None or not card.measured:
-        return f"{name}: never measured against human labels ({MEASURE_COMMAND})"
+        known = load_card(name.split("/")[0]).fingerprint.split() if name.split("/")[0] in list_cards() else [""]
+        others = " ".join(item for item in clean_text(fingerprint).split() if item not in known)
+        with_settings = f" with {clip_text(others, 60)}" if others and known[0] == name else ""
+        return f"{name}{with_settings}: never measured against human labels ({MEASURE_COMMAND})"
     return f"{name}: {_describe_measurements(card)}"
 
 
@@ -367,9 +370,12 @@ def describe_pairing(comparison: Comparison) -> list[str]:
     if not all_baseline:
         paired = f"{comparison.pairs:,} pairs by {comparison.paired_by}"
     alone = [f"{count:,} only in {name}" for count, name in zip(comparison.unpaired, names, strict=True) if count]
+    cited = (
+        " and citations" if any(item.metric == "citation_validity" and item.n for item in comparison.changes) else ""
+    )
     same = [
         f"identical {what} on {'every pair' if count == comparison.pairs else f'{count:,}'}"
-        for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, "answers"))
+        for count, what in ((comparison.same_chunks, "chunks"), (comparison.same_answers, f"answers{cited}"))
         if count
     ]
     return [

@@ -495,4 +495,4 @@ def _summarize_labels(labeled: LabeledTraces) -> str:
     """Describe the measurement in a line."""
     bad = "relevant" if labeled.task == "relevance" else "bad"
     group = f"groups by {labeled.columns.group}" if labeled.columns.group else "every trace by itself"
-    return f"task {labeled.task}: people judged {TASK_OBJECTS[labeled.task]}; {labeled.positive} is {bad}; {group}"
+    return f"task {labeled.task}: the labels are of {TASK_OBJECTS[labeled.task]}; {labeled.positive} is {bad}; {group}"

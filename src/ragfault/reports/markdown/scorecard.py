@@ -211,6 +211,8 @@ def _build_segments(findings: Findings) -> list[str]:
         for item in card.aggregates
         if item.metric in names
     ]
+    if not rows:
+        return []
     more = len(findings.segments) - MAX_SEGMENTS
     rest = ["", f"… and {more:,} more."] if more > 0 else []
     return _build_section(f"By {by}", [*build_markdown_table((by, "Metric", "Mean", "Scored:", "Target"), rows), *rest])

@@ -423,6 +423,8 @@ def _build_segments(findings: Findings, width: int) -> list[RenderableType]:
                 )
                 table.add_row(*cells[: len(table.columns)])
                 first = build_line("")
+    if not table.row_count:
+        return []
     more = len(findings.segments) - MAX_SEGMENTS
     rest = [build_line((f"… and {more:,} more", "dim"))] if more > 0 else []
     return [build_line((f"\nBy {by}", "bold cyan")), table, *rest]
