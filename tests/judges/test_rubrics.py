@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ragfault.analysis.rubric_proofs import load_rubric_measurement
 from ragfault.cli import run_command
 from ragfault.errors import InputError, UsageError
 from ragfault.evaluation import evaluate
-from ragfault.evaluation.rubrics.learning import learn_examples, prove_learning
+from ragfault.evaluation.rubrics.learning import format_rubrics, learn_examples, prove_learning
 from ragfault.io.runs import Run
 from ragfault.judges import load_judge
 from ragfault.judges.domain.profile import load_profile
@@ -208,7 +209,9 @@ class LearningServer(Server):
 
 
 @pytest.mark.long
-def test_examples_from_labels_are_proved_on_other_labels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_examples_from_labels_are_proved_on_other_labels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     """A scripted model that follows its examples agrees better on held-out labels; one that does not is no proof."""
     traces = make_traces()
     labels = {trace.id: float(n % 3 == 0) for n, trace in enumerate(traces)}
@@ -229,3 +232,18 @@ def test_examples_from_labels_are_proved_on_other_labels(monkeypatch: pytest.Mon
     assert not prove_learning(runs[0], runs[0], "formal", labels, learnt.unseen).helps
     with pytest.raises(InputError, match="Label more"):
         learn_examples(FORMAL, runs[0], dict(list(labels.items())[:9]))
+    rows = "".join(f"{name},{value}\n" for name, value in labels.items())
+    (tmp_path / "labels.csv").write_text("trace,value\n" + rows)
+    (tmp_path / "rubrics.toml").write_text(format_rubrics([FORMAL]))
+    places = {name: str(tmp_path / name) for name in ("before", "after", "labels.csv", "rubrics.toml", "learnt.toml")}
+    measure = ["judge", "rubric", places["before"], places["labels.csv"], "--examples", places["learnt.toml"]]
+    assert run_command(measure) == 2
+    assert run_command([*measure, "--rubrics", places["rubrics.toml"]]) == 0
+    assert load_rubrics(places["learnt.toml"]) == (learnt.rubric,)
+    assert run_command([*measure, "--rubrics", places["learnt.toml"], "--force"]) == 2
+    assert "another version" in capsys.readouterr().err
+    proving = ["judge", "rubric", places["after"], places["labels.csv"], "--before", places["before"], "--json"]
+    assert run_command(proving) == 3
+    shown = capsys.readouterr()
+    assert f"formal: the examples help: agreement {proof.before:.3f} → 1.000" in shown.err
+    assert json.loads(shown.out)["proofs"][0]["labelled"] == len(learnt.unseen)

@@ -454,23 +454,47 @@ Exit code 3: no rubric may decide a gate yet; the answer says why."""
 @click.argument("run", type=click.Path())
 @click.argument("labels", type=click.Path())
 @click.option("--flakiness", type=click.Path(), help="Judge variability measured by `judge repeat -o`.")
+@click.option("--rubrics", type=click.Path(), metavar="FILE", help="Rubrics that judged RUN, for --examples.")
+@click.option(
+    "--examples", type=click.Path(), metavar="FILE", help="Write them with examples from half of LABELS here."
+)
+@click.option(
+    "--before", type=click.Path(), metavar="RUN", help="Prove on the other half that the examples of RUN help."
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the intervals.")
 @click.option("-o", "--out", type=click.Path(), help="Write the proof as JSON to this file.")
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
 @json_option
 @click.option("-q", "--quiet", is_flag=True, help="No table.")
-def rubric(run: str, labels: str, flakiness: str | None, seed: int, **options: Any) -> int:
+def rubric(run: str, labels: str, flakiness: str | None, seed: int, before: str | None, **options: Any) -> int:
     """Measure how far the rubrics of RUN agree with people, and with themselves when judged again.
 
     LABELS are CSV or JSON Lines: trace, rubric, value, and by whom. `gate --rubric-proof` takes the file OUT.
     """
     from ragfault.analysis.comparison.paired_runs import load_flakiness
     from ragfault.evaluation.rubrics.labels import read_rubric_labels
+    from ragfault.evaluation.rubrics.learning import prove_rubrics
     from ragfault.evaluation.rubrics.measurement import measure_rubrics
     from ragfault.reports.terminal.judges import render_rubrics_terminal
 
-    measured = measure_rubrics(
-        run, read_rubric_labels(labels), flakiness=load_flakiness(flakiness) if flakiness else None, seed=seed
-    )
+    given = read_rubric_labels(labels)
+    if options["examples"] is not None:
+        return _write_examples(run, given, options)
+    if before is not None:
+        given, lines = prove_rubrics(before, run, given)
+        print_notice("\n".join(lines))
+    measured = measure_rubrics(run, given, flakiness=load_flakiness(flakiness) if flakiness else None, seed=seed)
     show_result(measured, (render_rubrics_terminal, None), options)
     return 0 if measured.usable else EXIT_NOT_SHOWN
+
+
+def _write_examples(run: str, labels: list[Any], options: dict[str, Any]) -> int:
+    from ragfault.evaluation.rubrics.learning import format_rubrics, learn_rubrics
+    from ragfault.reports.output import write_report_file
+
+    if options["rubrics"] is None:
+        raise UsageError("--examples needs the rubrics that judged the run: --rubrics FILE.")
+    rubrics, lines = learn_rubrics(options["rubrics"], run, labels)
+    path = write_report_file(options["examples"], format_rubrics(rubrics), force=options["force"])
+    print_notice("\n".join((str(path), *lines)))
+    return 0

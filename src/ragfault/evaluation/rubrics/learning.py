@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.errors import InputError
+from ragfault.evaluation.rubrics.labels import RubricLabel, settle_labels
 from ragfault.io.runs import AnyRun, open_run
 from ragfault.records import Trace
-from ragfault.rubrics import MAX_TEXT, Rubric, RubricExample
+from ragfault.rubrics import MAX_EXAMPLES, MAX_TEXT, Rubric, RubricExample, load_rubrics
 from ragfault.stats import Difference, paired_difference
 
 MIN_UNSEEN = 20
@@ -44,6 +47,12 @@ class LearningProof(Struct, frozen=True, kw_only=True):
         """Return whether the examples are shown to help: the 95 % interval of the difference lies above 0."""
         return self.difference.low > 0
 
+    def __str__(self) -> str:
+        verdict = "help" if self.helps else "are not shown to help"
+        interval = f"{self.difference.mean:+.3f} [{self.difference.low:+.3f}, {self.difference.high:+.3f}]"
+        share = f"agreement {self.before:.3f} → {self.after:.3f}, {interval}"
+        return f"the examples {verdict}: {share} on {self.n} held-out labels"
+
 
 def learn_examples(rubric: Rubric, source: AnyRun, labels: Mapping[str, float], *, count: int = 6) -> LearntRubric:
     """Learn examples for a rubric from the labels of one half of a run's traces; the other half is held out.
@@ -55,10 +64,13 @@ def learn_examples(rubric: Rubric, source: AnyRun, labels: Mapping[str, float], 
     learning: list[tuple[Trace, float, bool]] = []
     unseen: list[str] = []
     for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
-        value = next((item.value for item in verdicts.rubric or () if item.rubric == rubric.name), None)
-        if trace.id not in labels or value is None:
+        verdict = next((item for item in verdicts.rubric or () if item.rubric == rubric.name), None)
+        if trace.id not in labels or verdict is None:
             continue
-        if hashlib.sha256((trace.conversation or trace.id).encode("utf-8", "replace")).digest()[0] % 2:
+        if verdict.version != rubric.version:
+            raise InputError(f'{run.path} was judged by another version of the rubric "{rubric.name}". Give that one.')
+        value = verdict.value
+        if _proves(trace):
             unseen.append(trace.id)
         elif 0 < len(trace.answer or "") <= MAX_TEXT and len(trace.query) <= MAX_TEXT:
             learning.append((trace, labels[trace.id], value != labels[trace.id]))
@@ -67,13 +79,85 @@ def learn_examples(rubric: Rubric, source: AnyRun, labels: Mapping[str, float], 
             f"{len(learning)} labelled traces to learn from and {len(unseen)} held out: {MIN_UNSEEN} are needed to "
             "prove anything. Label more answers."
         )
-    chosen = _choose_examples(learning, count)
+    if not (room := MAX_EXAMPLES - len(rubric.examples)):
+        raise InputError(
+            f'the rubric "{rubric.name}" has {MAX_EXAMPLES} examples, as many as it may have. Remove some.'
+        )
+    chosen = _choose_examples(learning, min(count, room))
     examples = tuple(
         RubricExample(answer=trace.answer or "", query=trace.query, value=rubric.get_level(value).value)
         for trace, value, _ in chosen
     )
     learnt = replace(rubric, examples=(*rubric.examples, *examples))
     return LearntRubric(rubric=learnt, traces=tuple(trace.id for trace, _, _ in chosen), unseen=tuple(unseen))
+
+
+def _proves(trace: Trace) -> bool:
+    """Return whether a trace is in the half of the conversations that gives no examples."""
+    return bool(hashlib.sha256((trace.conversation or trace.id).encode("utf-8", "replace")).digest()[0] % 2)
+
+
+def learn_rubrics(path: str | Path, source: AnyRun, labels: Sequence[RubricLabel]) -> tuple[list[Rubric], list[str]]:
+    """Learn examples for the labelled ones of the rubrics of a file; return all of them, and a line on each of these.
+
+    `source` is a run that was judged by these rubrics.
+    """
+    rubrics = load_rubrics(path)
+    settled = settle_labels(list(labels), rubrics[0].name if len(rubrics) == 1 else None)
+    learnt = {item.name: learn_examples(item, source, settled[item.name]) for item in rubrics if item.name in settled}
+    if not learnt:
+        raise InputError(f"no label is by one of the rubrics {', '.join(item.name for item in rubrics)}.")
+    lines = [f"{name}: {len(row.traces)} examples, {len(row.unseen)} labels held out" for name, row in learnt.items()]
+    return [learnt[item.name].rubric if item.name in learnt else item for item in rubrics], lines
+
+
+def prove_rubrics(before: AnyRun, after: AnyRun, labels: Sequence[RubricLabel]) -> tuple[list[RubricLabel], list[str]]:
+    """Prove for each labelled rubric that its examples help; return the held-out labels, and a line on each rubric."""
+    proving = {trace.id for trace in open_run(after).traces() if _proves(trace)}
+    unseen = [label for label in labels if label.trace in proving]
+    names = {item.rubric for verdicts in open_run(after).verdicts() for item in verdicts.rubric or ()}
+    settled = settle_labels(unseen, next(iter(names)) if len(names) == 1 else None)
+    proofs = {name: prove_learning(before, after, name, values, list(values)) for name, values in settled.items()}
+    if not proofs:
+        raise InputError("no label is of a held-out trace. Label more answers.")
+    return unseen, [f"{name}: {proof}" for name, proof in proofs.items()]
+
+
+def format_rubrics(rubrics: Sequence[Rubric]) -> str:
+    """Format rubrics as the TOML file that `load_rubrics` reads.
+
+    >>> from ragfault.rubrics import rubric
+    >>> print(format_rubrics([rubric("It is formal.", name="formal", examples=[RubricExample(answer="Hi!", value=0)])]))
+    [formal]
+    criterion = "It is formal."
+    levels = [
+        { value = 0.0, description = "the answer does not meet the criterion", example = "" },
+        { value = 1.0, description = "the answer meets the criterion", example = "" },
+    ]
+    examples = [
+        { answer = "Hi!", value = 0.0, query = "", reason = "" },
+    ]
+    <BLANKLINE>
+    """
+    lines = []
+    for item in rubrics:
+        lines += [f"[{item.name}]", f"criterion = {_format_value(item.criterion)}"]
+        for key, records in (("levels", item.levels), ("examples", item.examples)):
+            rows = [
+                ", ".join(f"{name} = {_format_value(getattr(row, name))}" for name in row.__struct_fields__)
+                for row in records
+            ]
+            lines += [f"{key} = [", *(f"    {{ {row} }}," for row in rows), "]"]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _format_value(value: str | float) -> str:
+    """Format a text or a number as TOML, whose strings are those of JSON but for DEL and halves of surrogate pairs."""
+    if not isinstance(value, str):
+        return repr(float(value))
+    text = value.encode("utf-8", "replace").decode()
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _choose_examples(rows: Sequence[tuple[Trace, float, bool]], count: int) -> list[tuple[Trace, float, bool]]:
