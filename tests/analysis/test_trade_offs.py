@@ -61,7 +61,7 @@ def test_a_gate_weighs_right_refusals_and_names_the_gain(tmp_path: Path, answera
     [decision] = [row for row in report.decisions if row.change.metric == "completeness"]
     assert (decision.result == "fail") == answerable
     assert "groundedness got better: mean" in decision.reason
-    assert f"{0 if answerable else 100}% of the new refusals are right" in decision.reason or answerable
+    assert f"{0 if answerable else 100} % of the new refusals are right" in decision.reason or answerable
 
 
 @pytest.mark.long
