@@ -238,6 +238,8 @@ def test_examples_from_labels_are_proved_on_other_labels(
     places = {name: str(tmp_path / name) for name in ("before", "after", "labels.csv", "rubrics.toml", "learnt.toml")}
     measure = ["judge", "rubric", places["before"], places["labels.csv"], "--examples", places["learnt.toml"]]
     assert run_command(measure) == 2
+    assert run_command([*measure[:4], "--rubrics", places["rubrics.toml"]]) == 2
+    assert run_command([*measure, "--rubrics", places["rubrics.toml"], "--before", places["after"]]) == 2
     assert run_command([*measure, "--rubrics", places["rubrics.toml"]]) == 0
     assert load_rubrics(places["learnt.toml"]) == (learnt.rubric,)
     assert run_command([*measure, "--rubrics", places["learnt.toml"], "--force"]) == 2

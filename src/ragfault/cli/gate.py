@@ -384,7 +384,7 @@ def _print_results(
         return
     click.echo(f"{run.manifest.traces:,} traces in {run.path}   →   ragfault report {run.path}")
     if decision is not None and bisection_result is not None:
-        click.echo(f"{gate.summarize_gate(decision)}; each below")
+        click.echo(f"{gate.summarize_gate(decision)}; both below")
     if bisection_result is not None:
         click.echo(f"\n{bisection.render_bisection_terminal(bisection_result, color=supports_color())}")
     if decision is not None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from ragfault.cli.judge import add_label_options, add_result_options, derive_from_labels
-from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
+from ragfault.cli.judge import derive_from_labels
+from ragfault.cli.options.output import add_result_options, json_option, print_json, print_notice, supports_color
 from ragfault.cli.options.runs import sample_option
-from ragfault.cli.options.settings import calibration_option
+from ragfault.cli.options.settings import add_label_options, calibration_option
 
 
 @click.group(

@@ -13,9 +13,22 @@ from typing import Any, Literal, TypeVar
 import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
-from ragfault.cli.options.output import encode_json, json_option, print_json, print_notice, supports_color
+from ragfault.cli.options.output import (
+    add_result_options,
+    encode_json,
+    json_option,
+    print_json,
+    print_notice,
+    supports_color,
+)
 from ragfault.cli.options.runs import show_progress
-from ragfault.cli.options.settings import add_trace_options, calibration_option, load_settings, pick_trace_options
+from ragfault.cli.options.settings import (
+    add_label_options,
+    add_trace_options,
+    calibration_option,
+    load_settings,
+    pick_trace_options,
+)
 from ragfault.errors import BadLine, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,74 +46,8 @@ def judge() -> None:
     """Measure a judge against human labels, calibrate it to them, compare it with another, and show its card."""
 
 
-def add_label_options(function: F) -> F:
-    """Add the options that say which labels are read, and who judges them."""
-    for option in reversed(
-        (
-            click.option(
-                "--judge", "name", help="Judge to use.  [default: embedded; with --run, the judge of the run]"
-            ),
-            click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run."),
-            click.option("--profile", metavar="NAME|FILE", help="Domain profile, as for evaluate.  [default: general]"),
-            click.option(
-                "--task",
-                type=click.Choice(["answer", "support", "relevance"]),
-                help="Unit of the labels: answers, claims, or chunks.  [default: inferred from the columns]",
-            ),
-            click.option(
-                "--positive",
-                multiple=True,
-                metavar="VALUE",
-                help="Label value of a bad answer or claim; for relevance the lowest relevant grade. Repeatable.",
-            ),
-            click.option(
-                "--group",
-                metavar="COLUMN",
-                help="Column of independent groups, kept whole in folds and resampling.  [default: source_id, group, "
-                "conversation or query]",
-            ),
-            click.option(
-                "--limit",
-                type=click.IntRange(1),
-                help="Judge at most about this many traces, drawn at random by whole groups.",
-            ),
-            click.option(
-                "--seed",
-                type=click.IntRange(0),
-                default=0,
-                show_default=True,
-                help="Seed of the sample, the folds and the intervals.",
-            ),
-            click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes."),
-            add_llm_options,
-            add_trace_options,
-            click.option("--skip-bad", is_flag=True, help="Skip lines and labels that cannot be read."),
-        )
-    ):
-        function = option(function)
-    return function
-
-
 EXIT_NOT_SHOWN = 3
 """Exit code where the labels do not show what was asked of them: nothing is written."""
-
-
-def add_result_options(what: str) -> Callable[[F], F]:
-    """Add the options that say where a result of labels goes."""
-
-    def add(function: F) -> F:
-        for option in reversed(
-            (
-                click.option("-o", "--out", type=click.Path(), help=f"Write the {what} as JSON to this file."),
-                click.option("--force", is_flag=True, help="Replace an existing file OUT."),
-                json_option,
-                click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table."),
-            )
-        ):
-            function = option(function)
-        return function
-
-    return add
 
 
 def derive_from_labels(
@@ -456,7 +403,7 @@ Exit code 3: no rubric may decide a gate yet; the answer says why."""
 @click.option("--flakiness", type=click.Path(), help="Judge variability measured by `judge repeat -o`.")
 @click.option("--rubrics", type=click.Path(), metavar="FILE", help="Rubrics that judged RUN, for --examples.")
 @click.option(
-    "--examples", type=click.Path(), metavar="FILE", help="Write them with examples from half of LABELS here."
+    "--examples", type=click.Path(), metavar="FILE", help="Write --rubrics with examples from half of LABELS here."
 )
 @click.option(
     "--before", type=click.Path(), metavar="RUN", help="Prove on the other half that the examples of RUN help."
@@ -477,6 +424,12 @@ def rubric(run: str, labels: str, flakiness: str | None, seed: int, before: str 
     from ragfault.evaluation.rubrics.measurement import measure_rubrics
     from ragfault.reports.terminal.judges import render_rubrics_terminal
 
+    if (options["rubrics"] is None) != (options["examples"] is None):
+        raise UsageError("--rubrics FILE holds the rubrics that judged RUN, --examples FILE gets them: give both.")
+    if options["examples"] is not None and not {before, flakiness, options["out"], options["kind"]} <= {None}:
+        raise UsageError(
+            "--examples writes rubrics and measures nothing. Leave out --before, --flakiness, -o and --json."
+        )
     given = read_rubric_labels(labels)
     if options["examples"] is not None:
         return _write_examples(run, given, options)
@@ -492,8 +445,6 @@ def _write_examples(run: str, labels: list[Any], options: dict[str, Any]) -> int
     from ragfault.evaluation.rubrics.learning import format_rubrics, learn_rubrics
     from ragfault.reports.output import write_report_file
 
-    if options["rubrics"] is None:
-        raise UsageError("--examples needs the rubrics that judged the run: --rubrics FILE.")
     rubrics, lines = learn_rubrics(options["rubrics"], run, labels)
     path = write_report_file(options["examples"], format_rubrics(rubrics), force=options["force"])
     print_notice("\n".join((str(path), *lines)))

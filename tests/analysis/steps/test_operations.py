@@ -19,6 +19,14 @@ def test_a_failed_call_is_a_fault_of_the_tool_that_failed():
     assert name_faults(READ, plan, timeout, ANSWER) == [("t", "tool", "error")]
 
 
+def test_a_failure_that_another_attempt_answers_is_no_lasting_fault():
+    failed = Step(id="f", kind="retrieve", input=READ.input, error="timeout")
+    (fault,) = list_operation_faults(Trace(id="t", query="?", steps=(failed, READ, ANSWER)))
+    assert (fault.step, fault.fault, fault.is_lasting) == ("f", "retried", False)
+    (fault,) = list_operation_faults(Trace(id="t", query="?", steps=(READ, failed, ANSWER)))
+    assert (fault.fault, fault.is_lasting) == ("error", True)
+
+
 def test_a_call_that_could_not_be_executed_is_a_fault_of_the_plan():
     plan = Step(id="p", kind="plan")
     bad = Step(id="t", kind="tool", parent="p", error="Unknown tool: serach")

@@ -6,7 +6,6 @@ record are mismatches. Metrics that rest on a mismatched field are left out on t
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,6 +16,7 @@ from ragfault.analysis.comparison.decision_tree import describe_change
 from ragfault.analysis.comparison.pairing import (
     NOT_RECORDED,
     Mask,
+    RowIndices,
     RunContents,
     TracePairing,
     has_all_texts,
@@ -376,25 +376,24 @@ def describe_same_answers(comparison: Comparison) -> str | None:
 
 def describe_other_responses(contents: tuple[RunContents, RunContents], pairing: TracePairing) -> str | None:
     """Describe chunks with answers that the baseline gave to other queries alone; None where there are few."""
-    asked: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
-    responses = [
-        zip(side.chunks[rows].tolist(), side.answers[rows].tolist(), side.queries[rows].tolist(), strict=True)
-        for side, rows in zip(contents, (pairing.baseline, pairing.candidate), strict=True)
-    ]
-    for chunks, answer, query in responses[0]:
-        asked[chunks, answer].add(query)
+    responses, asked = [], []
+    for side, rows in zip(contents, (pairing.baseline, pairing.candidate), strict=True):
+        responses.append(_join_fingerprints(side.chunks[rows], side.answers[rows]))
+        asked.append(_join_fingerprints(responses[-1], side.queries[rows]))
     full = (contents[1].chunk_counts > 0) & ~contents[1].blank
-    other = [
-        ok and (chunks, answer) in asked and query not in asked[chunks, answer]
-        for ok, (chunks, answer, query) in zip(full[pairing.candidate], responses[1], strict=True)
-    ]
-    if sum(other) < max(LEAST_QUERIES, MAX_NET_LOSS * len(other)):
+    other = full[pairing.candidate] & np.isin(responses[1], responses[0]) & ~np.isin(asked[1], asked[0])
+    if other.sum() < max(LEAST_QUERIES, MAX_NET_LOSS * len(other)):
         return None
     share = format_percent(float(np.mean(other)))
     return (
         f"On {share} of pairs chunks and answer are together those that the baseline gave to another query: look at a "
         "cache of answers"
     )
+
+
+def _join_fingerprints(first: RowIndices, second: RowIndices) -> RowIndices:
+    """Return a fingerprint of each row of two columns of fingerprints."""
+    return first * np.int64(0x2545F4914F6CDD1D) + second
 
 
 def describe_blocked(comparison: Comparison, mismatches: Sequence[PairMismatch]) -> str:

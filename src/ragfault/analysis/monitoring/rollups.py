@@ -400,7 +400,7 @@ def _derive_steps(trace: Trace) -> Iterator[tuple[str, float, tuple[str, ...]]]:
     """Yield for each kind of step that a trace takes whether none of its steps has a fault of its operation."""
     if not trace.steps:
         return
-    faulty = {fault.kind for fault in list_operation_faults(trace) if fault.fault != "retried"}
+    faulty = {fault.kind for fault in list_operation_faults(trace) if fault.is_lasting}
     taken = {step.kind for step in trace.steps} | faulty
     for kind, name in STEP_METRICS.items():
         if kind in taken:

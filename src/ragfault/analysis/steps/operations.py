@@ -25,7 +25,7 @@ CALL_ERROR = re.compile(
 """Errors that say that the call was wrong, not that the tool failed."""
 
 OperationFaultKind = Literal["error", "wrong_call", "repeated_call", "nothing_new", "unfounded_answer", "retried"]
-"""Kinds of faults; a call is "retried" that failed and was answered when it was made again, which is no lasting one."""
+"""Kinds of faults; "retried": a call that failed and was answered when it was made again."""
 
 
 class OperationFault(Struct, frozen=True):
@@ -35,6 +35,11 @@ class OperationFault(Struct, frozen=True):
     """The id of the step on which it is seen."""
     kind: StepKind | None
     fault: OperationFaultKind
+
+    @property
+    def is_lasting(self) -> bool:
+        """Return whether no other attempt succeeded."""
+        return self.fault != "retried"
 
 
 def list_operation_faults(trace: Trace) -> tuple[OperationFault, ...]:

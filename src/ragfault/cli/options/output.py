@@ -112,3 +112,21 @@ def supports_color() -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
+def add_result_options(what: str) -> Callable[[F], F]:
+    """Add the options that say where a result of labels goes."""
+
+    def add(function: F) -> F:
+        for option in reversed(
+            (
+                click.option("-o", "--out", type=click.Path(), help=f"Write the {what} as JSON to this file."),
+                click.option("--force", is_flag=True, help="Replace an existing file OUT."),
+                json_option,
+                click.option("-q", "--quiet", is_flag=True, help="No progress bar and no table."),
+            )
+        ):
+            function = option(function)
+        return function
+
+    return add

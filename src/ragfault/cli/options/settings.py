@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from ragfault.cli import GIT_OPTION
+from ragfault.cli.options.llm_judge import add_llm_options
 from ragfault.errors import InputError, UnknownName, UsageError
 
 SETTINGS_FILE = "ragfault.toml"
@@ -256,3 +257,51 @@ def _format_value(value: Any) -> str:
     except (TypeError, ValueError):
         text = str(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def add_label_options(function: F) -> F:
+    """Add the options that say which labels are read, and who judges them."""
+    for option in reversed(
+        (
+            click.option(
+                "--judge", "name", help="Judge to use.  [default: embedded; with --run, the judge of the run]"
+            ),
+            click.option("--run", type=click.Path(), help="LABELS are those of `ragfault label` on this run."),
+            click.option("--profile", metavar="NAME|FILE", help="Domain profile, as for evaluate.  [default: general]"),
+            click.option(
+                "--task",
+                type=click.Choice(["answer", "support", "relevance"]),
+                help="Unit of the labels: answers, claims, or chunks.  [default: inferred from the columns]",
+            ),
+            click.option(
+                "--positive",
+                multiple=True,
+                metavar="VALUE",
+                help="Label value of a bad answer or claim; for relevance the lowest relevant grade. Repeatable.",
+            ),
+            click.option(
+                "--group",
+                metavar="COLUMN",
+                help="Column of independent groups, kept whole in folds and resampling.  [default: source_id, group, "
+                "conversation or query]",
+            ),
+            click.option(
+                "--limit",
+                type=click.IntRange(1),
+                help="Judge at most about this many traces, drawn at random by whole groups.",
+            ),
+            click.option(
+                "--seed",
+                type=click.IntRange(0),
+                default=0,
+                show_default=True,
+                help="Seed of the sample, the folds and the intervals.",
+            ),
+            click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes."),
+            add_llm_options,
+            add_trace_options,
+            click.option("--skip-bad", is_flag=True, help="Skip lines and labels that cannot be read."),
+        )
+    ):
+        function = option(function)
+    return function

@@ -22,6 +22,7 @@ from ragfault.io.runs import AnyRun, open_run
 from ragfault.stats import BootstrapEstimate, bootstrap_estimates, t_quantile
 from ragfault.stats.bootstrap import FloatArray
 from ragfault.stats.preferences import compute_preference_p, estimate_covariance, fit_bradley_terry
+from ragfault.text.number_format import format_percent
 
 OUTCOMES = {"1": 1.0, "first": 1.0, "2": 0.0, "second": 0.0, "tie": 0.5, "both": 0.5, "neither": 0.5, "equal": 0.5}
 MAX_P = 0.05
@@ -86,8 +87,8 @@ class PreferenceReport(Struct, frozen=True, kw_only=True):
 
 
 def _format_percent(estimate: BootstrapEstimate) -> str:
-    ends = "" if estimate.low is None else f" [{100 * estimate.low:.0f} %, {100 * (estimate.high or 0):.0f} %]"
-    return f"{100 * (estimate.value or 0):.0f} %{ends}"
+    ends = "" if estimate.low is None else f" [{format_percent(estimate.low)}, {format_percent(estimate.high or 0)}]"
+    return f"{format_percent(estimate.value or 0)}{ends}"
 
 
 def read_preferences(path: str | Path) -> list[Preference]:

@@ -205,7 +205,7 @@ def render_flakiness_terminal(flakiness: JudgeFlakiness, *, width: int | None = 
                 metric.metric,
                 f"{metric.n:,}",
                 f"{metric.deviation:.3f}",
-                f"{100 * metric.flips:.0f} %",
+                format_percent(metric.flips),
                 "–" if metric.reliability is None else f"{metric.reliability:.2f}",
                 f"{metric.drift:.3f}",
             ]
@@ -298,7 +298,7 @@ def render_rubrics_terminal(measurement: RubricMeasurement, *, width: int | None
 
 
 def _format_row(proof: RubricProof) -> list[str]:
-    consistency = MISSING if proof.consistency is None else f"{100 * proof.consistency:.0f} %"
+    consistency = MISSING if proof.consistency is None else format_percent(proof.consistency)
     return [
         proof.rubric, f"{proof.labelled:,}", format_interval(proof.agreement, 2), format_interval(proof.kappa, 2),
         f"{proof.repeated:,}", consistency,

@@ -276,7 +276,7 @@ class IncidentBuilder:
         for route in routes[:MAX_TRACES] if kind is not None else ():
             selection = TraceSelection(since=60.0 * onset, until=60.0 * self._until, route=route or "")
             for stored in islice(self._store.iterate_judged(selection), MAX_SEARCHED):
-                if any(fault.kind == kind for fault in list_operation_faults(stored.trace)):
+                if any(fault.kind == kind and fault.is_lasting for fault in list_operation_faults(stored.trace)):
                     yield stored.trace.id
 
     def _compare_cohorts(self, incident: Incident, share: float) -> tuple[CohortChange, ...]:

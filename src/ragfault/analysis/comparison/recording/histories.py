@@ -25,11 +25,9 @@ def find_history_mismatches(
     places = np.flatnonzero((codes[0] != codes[1]) & (codes[0] != 0) & (codes[1] != 0))
     sides = []
     for run, rows in zip(runs, (pairing.baseline[places], pairing.candidate[places]), strict=True):
-        texts = (
-            {row: trace.history or () for row, trace in enumerate(run.traces(fields=["history"]))}
-            if places.size
-            else {}
-        )
+        recorded = set(rows.tolist())
+        traces = enumerate(run.traces(fields=["history"])) if recorded else ()
+        texts = {row: trace.history or () for row, trace in traces if row in recorded}
         sides.append([texts[row] for row in rows.tolist()])
     part = "the history of the {} is a part of the {}'s, clipped in the record or before it,"
     groups: dict[str, list[int]] = {

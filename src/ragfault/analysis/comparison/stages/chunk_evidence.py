@@ -322,7 +322,7 @@ def _score_rules(traces: PairedTraces) -> Evidence:
     text = f"{format_percent(negative[1])} of the scores are negative, {format_percent(negative[0])} before"
     yield from give("sign", ramp(abs(negative[1] - negative[0]), 0.5, 0.9), text, "reranker")
     changed = [pair for pair in lists if [chunk.id for chunk in pair[0]] != [chunk.id for chunk in pair[1]]]
-    yield from _shared__score_rules(changed)
+    yield from _shared_score_rules(changed)
 
 
 def _are_scored(chunks: Sequence[Chunk]) -> bool:
@@ -338,7 +338,7 @@ def _falling_share(lists: Sequence[Sequence[Chunk]]) -> float | None:
     return fmean(all(left >= right for left, right in pairwise(scores)) for scores in known)
 
 
-def _shared__score_rules(lists: Sequence[tuple[Sequence[Chunk], Sequence[Chunk]]]) -> Evidence:
+def _shared_score_rules(lists: Sequence[tuple[Sequence[Chunk], Sequence[Chunk]]]) -> Evidence:
     """Observe, on the lists that changed, whether a chunk that stayed has the same score, and what scores are gone."""
     scores: list[tuple[Scores, Scores]] = [
         ({chunk.id: chunk.score or 0.0 for chunk in old}, {chunk.id: chunk.score or 0.0 for chunk in new})
