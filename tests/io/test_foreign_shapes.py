@@ -588,3 +588,19 @@ def test_numbered_answers_are_not_chosen_among(tmp_path):
     path = put(tmp_path / "t.jsonl", {"question": QUERY, "model.1.answer": ANSWER, "model.2.answer": "At nine."})
     with pytest.raises(InputError, match="may each be the answer"):
         list(read_traces(path))
+
+
+@pytest.mark.parametrize("letter", ["B", "S", "N", "L", "M", "BOOL"])
+def test_letters_are_ids_where_the_query_is_a_text(letter, tmp_path):
+    """A chunk id or key of metadata that is a type letter of DynamoDB stays one where the query is a text."""
+    record = {"query": QUERY, "gold": {"chunks": {letter: 1.0}}, "metadata": {"size": {letter: "small"}}}
+    [trace] = read_traces(put(tmp_path / "t.jsonl", record))
+    assert trace.gold.chunks == {letter: 1.0}
+    assert trace.metadata == {"size": {letter: "small"}}
+
+
+@pytest.mark.parametrize("value", [{"L": ["a"]}, {"M": {"x": 1}}, {"L": [{"M": {"x": {"S": 2}}}]}, {"N": [1]}])
+def test_values_that_are_no_typed_values_are_read_as_they_are(value, tmp_path):
+    """An item of DynamoDB beside objects that only look like types is read, and these stay as they are."""
+    [trace] = read_traces(put(tmp_path / "t.jsonl", {"query": {"S": QUERY}, "answer": {"S": ANSWER}, "note": value}))
+    assert (trace.query, trace.answer) == (QUERY, ANSWER)

@@ -20,8 +20,10 @@ TABLE_KEYS = (
     ("columns", "data"), ("columns", "rows"), ("columns", "values"), ("header", "rows"), ("headers", "rows"),
 )  # fmt: skip
 """Keys of the names of the columns of a table, and of its rows."""
-ATTRIBUTE_TYPES = frozenset(("S", "N", "B", "BOOL", "NULL", "L", "M", "SS", "NS", "BS"))
-"""Types of DynamoDB."""
+ATTRIBUTE_TYPES: dict[str, type] = {
+    "S": str, "N": str, "B": str, "BOOL": bool, "NULL": bool, "L": list, "M": dict, "SS": list, "NS": list, "BS": list,
+}  # fmt: skip
+"""Types of DynamoDB, and the JSON type of their values."""
 EXTENDED_TYPES = frozenset(
     ("$oid", "$date", "$numberInt", "$numberLong", "$numberDouble", "$numberDecimal", "$symbol", "$uuid")
 )
@@ -179,16 +181,30 @@ MAX_TYPED_DEPTH = 3
 """Deepest object in which a typed value is looked for."""
 
 
-def has_typed_values(record: RawRecord, depth: int = MAX_TYPED_DEPTH) -> bool:
+def has_typed_values(record: RawRecord) -> bool:
     """Tell whether values stand below the name of their type, as MongoDB and DynamoDB write them.
+
+    Beside a query that is a text nothing is an item of DynamoDB: `B` may be the id of a chunk.
 
     >>> has_typed_values({"_id": {"$oid": "65f0"}, "q": "When?"}), has_typed_values({"q": {"S": "When?"}})
     (True, True)
+    >>> has_typed_values({"query": "When?", "metadata": {"size": {"S": "small"}}})
+    False
     """
-    if _is_item(record):
+    return _has_typed_values(record, not _has_query_text(record), MAX_TYPED_DEPTH)
+
+
+def _has_query_text(record: RawRecord) -> bool:
+    return any(
+        isinstance(part, str) and any(field == "query" for field, _ in rank_fields(key)) for key, part in record.items()
+    )
+
+
+def _has_typed_values(value: RawRecord, has_items: bool, depth: int) -> bool:
+    if has_items and _is_item(value):
         return True
-    parts = [part for part in record.values() if isinstance(part, dict)]
-    return any(_is_extended(part) or (depth > 0 and has_typed_values(part, depth - 1)) for part in parts)
+    parts = [part for part in value.values() if isinstance(part, dict)]
+    return any(_is_extended(part) or (depth > 0 and _has_typed_values(part, has_items, depth - 1)) for part in parts)
 
 
 def unwrap_typed_values(value: Any) -> Any:
@@ -199,16 +215,20 @@ def unwrap_typed_values(value: Any) -> Any:
     >>> unwrap_typed_values({"_id": {"$oid": "65f0"}, "hits": [{"score": {"$numberDouble": "0.5"}}]})
     {'_id': '65f0', 'hits': [{'score': 0.5}]}
     """
+    return _unwrap(value, not (isinstance(value, dict) and _has_query_text(value)))
+
+
+def _unwrap(value: Any, has_items: bool) -> Any:
     if isinstance(value, list):
-        return [unwrap_typed_values(part) for part in value]
+        return [_unwrap(part, has_items) for part in value]
     if not isinstance(value, dict):
         return value
-    if _is_item(value):
+    if has_items and _is_item(value):
         return {key: _unwrap_attribute(part) for key, part in value.items()}
     if _is_extended(value):
         [(kind, inner)] = value.items()
-        return _parse_number(inner) if kind.startswith("$number") else unwrap_typed_values(inner)
-    return {key: unwrap_typed_values(part) for key, part in value.items()}
+        return _parse_number(inner) if kind.startswith("$number") else _unwrap(inner, has_items)
+    return {key: _unwrap(part, has_items) for key, part in value.items()}
 
 
 def unwrap_rows(rows: Iterable[tuple[int, Any]], parse: Callable[[Any], RawRecord]) -> Iterator[tuple[int, Any]]:
@@ -222,9 +242,14 @@ def unwrap_rows(rows: Iterable[tuple[int, Any]], parse: Callable[[Any], RawRecor
 
 def _is_item(value: RawRecord) -> bool:
     """Tell whether each value of an object stands below the letter of its type."""
-    return bool(value) and all(
-        isinstance(part, dict) and len(part) == 1 and part.keys() <= ATTRIBUTE_TYPES for part in value.values()
-    )
+    return bool(value) and all(map(_is_attribute, value.values()))
+
+
+def _is_attribute(value: Any) -> bool:
+    if not isinstance(value, dict) or len(value) != 1:
+        return False
+    [(kind, inner)] = value.items()
+    return kind in ATTRIBUTE_TYPES and isinstance(inner, ATTRIBUTE_TYPES[kind])
 
 
 def _is_extended(value: RawRecord) -> bool:
@@ -232,6 +257,8 @@ def _is_extended(value: RawRecord) -> bool:
 
 
 def _unwrap_attribute(value: Any) -> Any:
+    if not _is_attribute(value):
+        return value
     [(kind, inner)] = value.items()
     if kind == "M":
         return {key: _unwrap_attribute(part) for key, part in inner.items()}
