@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from ragfault.analysis.score_matrix import NO_CODE, encode_texts
 from ragfault.errors import RunError
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Gold, Trace
+from ragfault.records import Gold, Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,29 +123,76 @@ def holds_all_chunks(answer: str, chunks: Sequence[str]) -> bool:
     return all(text in plain for text in texts)
 
 
+class ChunkRow(NamedTuple):
+    """What a comparison reads of a chunk; making whole chunks takes several times as long."""
+
+    id: str
+    text: str
+    document: str | None
+    start: int | None
+    end: int | None
+
+
+def iterate_traces(run: Run, fields: Sequence[str]) -> Iterator[tuple[Trace, Sequence[ChunkRow] | None]]:
+    """Yield each trace with some of its fields and without its chunks, and its chunks; None: not recorded."""
+    return zip(run.traces(fields=fields), _iterate_chunks(run), strict=True)
+
+
+def _iterate_chunks(run: Run) -> Iterator[Sequence[ChunkRow] | None]:
+    import pyarrow.compute as pc
+
+    from ragfault.io.formats.arrow import list_values
+
+    for batch in run.iterate_batches("traces", ["chunks"]):
+        column = batch.column("chunks")
+        chunks = column.flatten()
+        rows = map(ChunkRow, *(list_values(chunks.field(name)) for name in ChunkRow._fields))
+        for length in list_values(pc.list_value_length(column)):
+            yield None if length is None else tuple(islice(rows, length))
+
+
 def load_texts(run: Run, ids: Collection[str]) -> dict[str, str]:
     """Return the first text of each chunk id, white space normalized."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     texts: dict[str, str] = {}
-    for trace in run.traces(fields=["chunks"]):
-        for chunk in trace.chunks or ():
-            if chunk.id in ids and chunk.id not in texts and chunk.text.strip():
-                texts[chunk.id] = normalize_space(chunk.text)
+    names = pa.array(list(ids), pa.string())
+    for batch in run.iterate_batches("traces", ["chunks"]):
+        chunks = batch.column("chunks").flatten()
+        chosen = chunks.filter(pc.is_in(chunks.field("id"), value_set=names))
+        for name, text in zip(chosen.field("id").to_pylist(), chosen.field("text").to_pylist(), strict=True):
+            if name not in texts and text.strip():
+                texts[name] = normalize_space(text)
+        if len(texts) == len(names):
+            break
     return texts
+
+
+CONTENT_FIELDS = ("history", "answer", "citations", "reference", "facts", "gold", "answerable", "steps", "error")
+"""What of a trace `read_contents` reads beside the query and the chunks."""
 
 
 def read_contents(run: Run) -> RunContents:
     """Read the fingerprints of all traces of a run."""
     places: dict[ChunkKey, int] = {}
-    known: dict[str, int] = {}  # text → fingerprint: the same chunk is retrieved many times
+    known: dict[str, int] = {}  # text → fingerprint
+    place_by_row: dict[ChunkRow, int] = {}  # the same chunk is retrieved many times
     columns: defaultdict[str, list[int]] = defaultdict(list)
     gold: list[Gold | None] = []
     trace_keys: list[tuple[int, ...]] = []
     failed_steps: Counter[str] = Counter()
-    for trace in run.traces():
-        keys = [_identify_chunk(chunk, known) for chunk in trace.chunks or ()]
-        trace_keys.append(tuple(places.setdefault(key, len(places)) for key in keys))
+    keys: list[ChunkKey] = []
+    for trace, chunks in iterate_traces(run, CONTENT_FIELDS):
+        for chunk in chunks or ():
+            if chunk not in place_by_row:
+                key = _identify_chunk(chunk, known)
+                place_by_row[chunk] = places.setdefault(key, len(places))
+                keys += [key] * (len(places) - len(keys))
+        trace_keys.append(tuple(place_by_row[chunk] for chunk in chunks or ()))
         gold.append(trace.gold)
-        for name, value in _fingerprint_trace(trace, keys).items():
+        count = NOT_RECORDED if chunks is None else len(chunks)
+        for name, value in _fingerprint_trace(trace, [keys[at] for at in trace_keys[-1]], count).items():
             columns[name].append(value)
         if trace.error is not None:
             failed = next((step for step in reversed(trace.steps or ()) if step.error is not None), None)
@@ -164,32 +212,33 @@ def read_contents(run: Run) -> RunContents:
         *flags,
     )
     arrays = {name: np.array(columns[name], dtype=bool if name in flags else np.int64) for name in names}
-    return RunContents(**arrays, gold=gold, keys=tuple(places), trace_keys=trace_keys, failed_steps=failed_steps)
+    return RunContents(**arrays, gold=gold, keys=tuple(keys), trace_keys=trace_keys, failed_steps=failed_steps)
 
 
-def _identify_chunk(chunk: Chunk, known: dict[str, int]) -> ChunkKey:
+def _identify_chunk(chunk: ChunkRow, known: dict[str, int]) -> ChunkKey:
     if chunk.text not in known:
         text = normalize_space(chunk.text)
         known[chunk.text] = fingerprint(text) if text else 0
     return ChunkKey(chunk.id, known[chunk.text], chunk.document, chunk.start, chunk.end, len(chunk.text))
 
 
-def _fingerprint_trace(trace: Trace, keys: list[ChunkKey]) -> dict[str, int]:
+def _fingerprint_trace(trace: Trace, keys: list[ChunkKey], count: int) -> dict[str, int]:
     texts = {key.id: key.text or key.id for key in keys}
     citations = trace.citations or ()
     by_id = [(citation.chunk, citation.quote, citation.claim) for citation in citations]
     by_text = [(texts.get(name, name), quote, claim) for name, quote, claim in by_id]
     answer = trace.answer, trace.citations is None
+    cited_by_id = fingerprint((*answer, by_id))
     return {
         "queries": fingerprint(normalize_space(trace.query).casefold().rstrip(QUERY_ENDS)),
         "chunks": fingerprint([key.text or key.id for key in keys]),
-        "answers": fingerprint((*answer, by_id)),
-        "answers_by_text": fingerprint((*answer, by_text)),
+        "answers": cited_by_id,
+        "answers_by_text": fingerprint((*answer, by_text)) if citations else cited_by_id,
         "histories": fingerprint([(turn.role, turn.text) for turn in trace.history]) if trace.history else 0,
         "references": _fingerprint_texts(trace.references),
         "facts": _fingerprint_texts(trace.facts or ()),
         "answerable": NOT_RECORDED if trace.answerable is None else int(trace.answerable),
-        "chunk_counts": NOT_RECORDED if trace.chunks is None else len(trace.chunks),
+        "chunk_counts": count,
         "citation_counts": NOT_RECORDED if trace.citations is None else len(trace.citations),
         "answered": trace.answer is not None,
         "blank": trace.answer is None or not trace.answer.strip(),

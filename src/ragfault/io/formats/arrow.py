@@ -262,12 +262,12 @@ def _convert_to_utc(time: datetime | None) -> datetime | None:
 
 
 def _read_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
-    columns = {name: COLUMN_READERS.get(name, _list_values)(batch.column(name)) for name in batch.schema.names}
+    columns = {name: COLUMN_READERS.get(name, list_values)(batch.column(name)) for name in batch.schema.names}
     for values in zip(*columns.values(), strict=True):
         yield Trace(**dict(zip(columns, values, strict=True)))
 
 
-def _list_values(array: pa.Array) -> list[Any]:
+def list_values(array: pa.Array) -> list[Any]:
     """List the values of an array, as `to_pylist` does and several times faster; equal texts are one object."""
     if array.null_count == len(array):
         return [None] * len(array)
@@ -281,7 +281,7 @@ def _list_values(array: pa.Array) -> list[Any]:
 
 
 def _read_chunks(column: pa.Array) -> list[Any]:
-    fields = map(_list_values, column.flatten().flatten())
+    fields = map(list_values, column.flatten().flatten())
     chunks = (
         Chunk(
             id=name,
@@ -299,7 +299,7 @@ def _read_chunks(column: pa.Array) -> list[Any]:
 
 
 def _read_citations(column: pa.Array) -> list[Any]:
-    fields = map(_list_values, column.flatten().flatten())
+    fields = map(list_values, column.flatten().flatten())
     citations = (Citation(chunk=chunk, quote=quote, claim=claim) for chunk, quote, claim in zip(*fields, strict=True))
     return _split_values(column, citations)
 
@@ -307,27 +307,27 @@ def _read_citations(column: pa.Array) -> list[Any]:
 def _split_values(column: pa.Array, values: Iterable[Any]) -> list[Any]:
     """Group flat values as the lists of a column."""
     values = iter(values)
-    lengths = _list_values(pc.list_value_length(column))
+    lengths = list_values(pc.list_value_length(column))
     return [None if length is None else tuple(islice(values, length)) for length in lengths]
 
 
 def _read_structs(column: pa.StructArray, make: Callable[..., Any]) -> list[Any]:
     names = [field.name for field in column.type]
-    rows = zip(_list_values(column.is_valid()), *map(_list_values, column.flatten()), strict=True)
+    rows = zip(list_values(column.is_valid()), *map(list_values, column.flatten()), strict=True)
     return [make(**dict(zip(names, row, strict=True))) if valid else None for valid, *row in rows]
 
 
 def _read_gold(column: pa.StructArray) -> list[Gold | None]:
     grades, spans = column.flatten()
-    pairs = _split_values(grades, zip(*map(_list_values, grades.flatten().flatten()), strict=True))
+    pairs = _split_values(grades, zip(*map(list_values, grades.flatten().flatten()), strict=True))
     places = spans.flatten()
     gold_spans = _split_values(spans, _read_structs(places, Span))
-    rows = zip(_list_values(column.is_valid()), pairs, gold_spans, strict=True)
+    rows = zip(list_values(column.is_valid()), pairs, gold_spans, strict=True)
     return [Gold(chunks=dict(chunks or ()), spans=spans or ()) if valid else None for valid, chunks, spans in rows]
 
 
 def _read_texts(column: pa.Array) -> list[Any]:
-    return _split_values(column, _list_values(column.flatten()))
+    return _split_values(column, list_values(column.flatten()))
 
 
 def _read_references(column: pa.Array) -> list[str | tuple[str, ...] | None]:
@@ -363,7 +363,7 @@ COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
     "latency": lambda column: _read_structs(column, Latency),
     "steps": lambda column: msgspec.convert(column.to_pylist(), list[tuple[Step, ...] | None]),
     "tokens": lambda column: _read_structs(column, TokenCounts),
-    "metadata": lambda column: list(map(_decode_metadata, _list_values(column))),
+    "metadata": lambda column: list(map(_decode_metadata, list_values(column))),
 }
 """Readers of columns that are not plain values."""
 

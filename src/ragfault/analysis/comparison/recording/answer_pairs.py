@@ -12,9 +12,16 @@ from urllib.parse import unquote_plus
 
 import numpy as np
 
-from ragfault.analysis.comparison.pairing import Mask, RunContents, TracePairing, normalize_space
+from ragfault.analysis.comparison.pairing import (
+    ChunkRow,
+    Mask,
+    RunContents,
+    TracePairing,
+    iterate_traces,
+    normalize_space,
+)
 from ragfault.io.runs import Run
-from ragfault.records import Chunk, Trace
+from ragfault.records import Trace
 from ragfault.text import split_content_words
 from ragfault.text.normalization import fold_case
 
@@ -93,8 +100,8 @@ def read_answer_pairs(
     places = np.flatnonzero(differ)
     sides = []
     for run, rows in ((runs[0], left[places].tolist()), (runs[1], right[places].tolist())):
-        chosen, traces = set(rows), run.traces(fields=["chunks", "answer"])
-        texts = {row: _read_answer(trace) for row, trace in enumerate(traces) if row in chosen}
+        chosen, traces = set(rows), iterate_traces(run, ["answer"])
+        texts = {row: _read_answer(*trace) for row, trace in enumerate(traces) if row in chosen}
         sides.append([texts[row] for row in rows])
     return [
         AnswerPair(place, *zip(before, after, strict=True))
@@ -102,9 +109,9 @@ def read_answer_pairs(
     ]
 
 
-def _read_answer(trace: Trace) -> tuple[str, tuple[str, ...], str, bool]:
+def _read_answer(trace: Trace, chunks: Sequence[ChunkRow] | None) -> tuple[str, tuple[str, ...], str, bool]:
     """Return the answer of a trace, its chunk texts, the words of the answer, and whether markup surrounds them."""
-    answer, chunks = trace.answer or "", trace.chunks or ()
+    answer, chunks = trace.answer or "", chunks or ()
     plain = _strip_sources(answer, chunks)
     return answer, tuple(chunk.text for chunk in chunks), strip_markup(plain), is_wrapped(answer) or plain != answer
 
@@ -146,18 +153,23 @@ def is_url_encoded(answer: str) -> bool:
 def is_wrapped(answer: str) -> bool:
     """Return whether an answer has tags or reasoning, is a table of one column, JSON (fenced or not), or encoded."""
     return (
-        TAG_PATTERN.search(answer) is not None
-        or REASONING_PATTERN.search(answer) is not None
+        ("<" in answer and TAG_PATTERN.search(answer) is not None)
+        or (_may_reason(answer) and REASONING_PATTERN.search(answer) is not None)
         or TABLE_PATTERN.search(answer) is not None
         or FENCE_PATTERN.sub(r"\1", answer).lstrip().startswith("{")
         or is_url_encoded(answer)
     )
 
 
-def _strip_sources(answer: str, chunks: Sequence[Chunk]) -> str:
+def _may_reason(answer: str) -> bool:
+    """Return whether an answer holds what every match of `REASONING_PATTERN` does; searching takes far longer."""
+    return "<" in answer or "Thought:" in answer
+
+
+def _strip_sources(answer: str, chunks: Sequence[ChunkRow]) -> str:
     """Return an answer without the list of the ids or documents of its chunks at its end, and the heading of the list.
 
-    >>> _strip_sources("Ten.\\n\\nSources:\\n[1] a.md", [Chunk(id="a#1", text="Ten.", document="a.md")])
+    >>> _strip_sources("Ten.\\n\\nSources:\\n[1] a.md", [ChunkRow("a#1", "Ten.", "a.md", None, None)])
     'Ten.'
     """
     names = {name for chunk in chunks for name in (chunk.id, chunk.document) if name}
@@ -174,6 +186,8 @@ def _strip_sources(answer: str, chunks: Sequence[Chunk]) -> str:
 
 def _lists_names(line: str, names: Collection[str]) -> bool:
     """Return whether a line holds nothing but names."""
+    if not any(name in line for name in names):
+        return False
     parts = [part.strip(" []()*`") for part in re.split(r"[,;]", SOURCE_MARK.sub("", line))]
     return any(parts) and all(part in names for part in parts if part)
 
@@ -188,7 +202,8 @@ def strip_markup(text: str) -> str:
     """
     plain = unquote_plus(text) if is_url_encoded(text) else _unwrap_json(text)
     plain = TABLE_PATTERN.sub(lambda table: table[1].replace("|", " "), plain)
-    plain = TAG_PATTERN.sub("\n", REASONING_PATTERN.sub("", plain))
+    plain = REASONING_PATTERN.sub("", plain) if _may_reason(plain) else plain
+    plain = TAG_PATTERN.sub("\n", plain) if "<" in plain else plain
     plain = MARK_PATTERN.sub(" ", html.unescape(plain).strip())
     words = "".join(fold_case(normalize_space(plain)).split()).translate(CURRENCY_NAMES)
     return SEPARATOR.sub(".", words.strip(QUOTE_MARKS)).rstrip(".")

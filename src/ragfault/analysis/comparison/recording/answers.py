@@ -73,8 +73,9 @@ def find_other_language(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size
     judge = runs[1].manifest.judge.split(" ", maxsplit=1)[0]
     if judge.split("/")[0] not in ENGLISH_JUDGES:
         return []
+    languages = list(map(_find_other_languages, pairs))
     for side, name in ((1, "candidate"), (0, "baseline")):
-        foreign = _drop_phrases([pair for pair in pairs if _is_in_other_language(pair, side)], side)
+        foreign = _drop_phrases([pair for pair, is_other in zip(pairs, languages, strict=True) if is_other[side]], side)
         if len(foreign) >= max(LEAST_PAIRS, FOREIGN_SHARE * size):
             places = {pair.place for pair in foreign}
             short = [pair for pair in pairs if pair.place not in places and _is_short_and_unknown(pair, side)]
@@ -95,27 +96,28 @@ def _drop_phrases(pairs: Sequence[AnswerPair], side: int) -> list[AnswerPair]:
     return [pair for pair, (text, _) in zip(pairs, phrases, strict=True) if replaced[text] == 1]
 
 
-def _is_in_other_language(pair: AnswerPair, side: int) -> bool:
-    """Return whether the words of an answer are neither English nor those it was given, and the other answer's are.
+def _find_other_languages(pair: AnswerPair) -> tuple[bool, bool]:
+    """Return of which answers the words are neither English nor those it was given, and the other answer's are.
 
     >>> chunk = ("The fee is due before the end of March.",)
     >>> german, english = "Die Gebühr wird bis Ende März bezahlt.", "It is due before the end of March."
-    >>> pair = AnswerPair(0, (english, german), (chunk, chunk), (english, german), (False, False))
-    >>> _is_in_other_language(pair, 1), _is_in_other_language(pair, 0)
-    (True, False)
+    >>> _find_other_languages(AnswerPair(0, (english, german), (chunk, chunk), (english, german), (False, False)))
+    (False, True)
     """
-    words, other = (_read_words(pair.answers[at]) for at in (side, 1 - side))
-    if len(words) < LEAST_WORDS:
-        return False
-    english = sum(word in ENGLISH_WORDS for word in words)
-    common, common_in_other = (
-        sum(word in FOREIGN_WORDS for word in LETTERS_PATTERN.findall(pair.answers[at].lower()))
-        for at in (side, 1 - side)
-    )
-    is_known = common >= LEAST_COMMON and common > max(english, common_in_other)
-    if not is_known and (english >= MIN_ENGLISH_SHARE * len(words) or not ENGLISH_WORDS.intersection(other)):
-        return False
-    return _share_unknown(pair, words, other) >= UNKNOWN_SHARE
+    words = [_read_words(answer) for answer in pair.answers]
+    english = [sum(word in ENGLISH_WORDS for word in listed) for listed in words]
+    common = [sum(word in FOREIGN_WORDS for word in LETTERS_PATTERN.findall(text.lower())) for text in pair.answers]
+
+    def is_other(side: int) -> bool:
+        mine, other = words[side], words[1 - side]
+        if len(mine) < LEAST_WORDS:
+            return False
+        is_known = common[side] >= LEAST_COMMON and common[side] > max(english[side], common[1 - side])
+        if not is_known and (english[side] >= MIN_ENGLISH_SHARE * len(mine) or not english[1 - side]):
+            return False
+        return _share_unknown(pair, mine, other) >= UNKNOWN_SHARE
+
+    return is_other(0), is_other(1)
 
 
 def _is_short_and_unknown(pair: AnswerPair, side: int) -> bool:
@@ -143,8 +145,10 @@ def _read_words(answer: str) -> list[str]:
     >>> _read_words("Half of 12 stay open: https://example.org/plan")
     ['half', 'of', 'stay', 'open']
     """
-    plain = " ".join(part for part in answer.split() if not LINK_PATTERN.search(part))
-    return [word for word in split_words(plain) if not word[0].isdigit()]
+    parts = answer.split()
+    if LINK_PATTERN.search(answer):
+        parts = [part for part in parts if not LINK_PATTERN.search(part)]
+    return [word for word in split_words(" ".join(parts)) if not word[0].isdigit()]
 
 
 def _find_encoded(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:

@@ -11,7 +11,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ragfault.analysis.comparison.comparability import ASPECTS, CHUNK_ORDER, CHUNK_TEXT, MAX_TEXTS, LocatedMismatch
-from ragfault.analysis.comparison.pairing import NOT_RECORDED, Mask, RunContents, TracePairing, load_texts
+from ragfault.analysis.comparison.pairing import (
+    NOT_RECORDED,
+    ChunkRow,
+    Mask,
+    RunContents,
+    TracePairing,
+    iterate_traces,
+    load_texts,
+)
 from ragfault.analysis.comparison.recording.answer_pairs import (
     CUT_SHARE,
     LEAST_PAIRS,
@@ -291,10 +299,13 @@ def _read_records(runs: tuple[Run, Run], pairing: TracePairing) -> list[list[Tra
     known: dict[str, bool] = {}
     sides = []
     for run, rows in zip(runs, (pairing.baseline, pairing.candidate), strict=True):
-        traces = run.traces(fields=["chunks", "answer", "citations"])
         records = [
-            TraceRecord(_find_citation_kind(trace), _find_damage(trace, known), _count_uncited(trace))
-            for trace in traces
+            TraceRecord(
+                _find_citation_kind(trace, chunks or ()),
+                _find_damage(trace, chunks or (), known),
+                _count_uncited(trace, chunks or ()),
+            )
+            for trace, chunks in iterate_traces(run, ["answer", "citations"])
         ]
         sides.append([records[row] for row in rows.tolist()])
     return sides
@@ -317,9 +328,8 @@ def _find_other_names(named: Sequence[Sequence[str | None]]) -> list[LocatedMism
     return []
 
 
-def _find_citation_kind(trace: Trace) -> str | None:
+def _find_citation_kind(trace: Trace, chunks: Sequence[ChunkRow]) -> str | None:
     """Return whether the citations of a trace name chunk ids, or all something else that leads to their quotes."""
-    chunks = trace.chunks or ()
     if not trace.citations or not chunks:
         return None
     ids = {chunk.id for chunk in chunks}
@@ -342,10 +352,10 @@ def _find_citation_kind(trace: Trace) -> str | None:
     return "other" if all_match else "unknown"
 
 
-def _count_uncited(trace: Trace) -> int | None:
+def _count_uncited(trace: Trace, chunks: Sequence[ChunkRow]) -> int | None:
     """Return how many of the chunks of a trace no citation names; None without citations."""
     cited = {citation.chunk for citation in trace.citations or ()}
-    return sum(chunk.id not in cited for chunk in trace.chunks or ()) if cited else None
+    return sum(chunk.id not in cited for chunk in chunks) if cited else None
 
 
 def _is_name_within(name: str, longer: str) -> bool:
@@ -382,7 +392,7 @@ def _find_damaged_characters(damaged: Sequence[Sequence[DamagedTexts]]) -> list[
     return []
 
 
-def _find_damage(trace: Trace, known: dict[str, bool]) -> DamagedTexts:
+def _find_damage(trace: Trace, chunks: Sequence[ChunkRow], known: dict[str, bool]) -> DamagedTexts:
     def is_damaged(text: str | None) -> bool:
         if not text or text.isascii():
             return False
@@ -393,5 +403,5 @@ def _find_damage(trace: Trace, known: dict[str, bool]) -> DamagedTexts:
     return DamagedTexts(
         answer=is_damaged(trace.answer),
         quotes=any(is_damaged(citation.quote) for citation in trace.citations or ()),
-        chunks=any(is_damaged(chunk.text) for chunk in trace.chunks or ()),
+        chunks=any(is_damaged(chunk.text) for chunk in chunks),
     )
