@@ -267,13 +267,17 @@ def _read_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
         yield Trace(**dict(zip(columns, values, strict=True)))
 
 
-def list_values(array: pa.Array) -> list[Any]:
-    """List the values of an array, as `to_pylist` does and several times faster; equal texts are one object."""
+def list_values(array: pa.Array, known: dict[str, str] | None = None) -> list[Any]:
+    """List the values of an array, as `to_pylist` does and several times faster.
+
+    Equal texts are one object, that of `known` if it has one; new ones are added there.
+    """
     if array.null_count == len(array):
         return [None] * len(array)
     if pa.types.is_string(array.type):
         encoded = array.dictionary_encode()
-        texts = [*encoded.dictionary.to_numpy(zero_copy_only=False).tolist(), None]
+        texts = encoded.dictionary.to_numpy(zero_copy_only=False).tolist()
+        texts = [*(texts if known is None else map(known.setdefault, texts, texts)), None]
         places = encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
         return list(map(texts.__getitem__, places.tolist()))
     values: list[Any] = array.to_pylist() if array.null_count else array.to_numpy(zero_copy_only=False).tolist()
@@ -353,7 +357,7 @@ def _decode_metadata(metadata: str | None) -> dict[str, Any]:
 
 
 COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
-    "history": lambda column: msgspec.convert(column.to_pylist(), list[tuple[ConversationTurn, ...] | None]),
+    "history": lambda column: msgspec.convert(list_rows(column), list[tuple[ConversationTurn, ...] | None]),
     "chunks": _read_chunks,
     "citations": _read_citations,
     "reference": _read_references,
@@ -361,7 +365,7 @@ COLUMN_READERS: dict[str, Callable[[pa.Array], list[Any]]] = {
     "gold": _read_gold,
     "time": _read_times,
     "latency": lambda column: _read_structs(column, Latency),
-    "steps": lambda column: msgspec.convert(column.to_pylist(), list[tuple[Step, ...] | None]),
+    "steps": lambda column: msgspec.convert(list_rows(column), list[tuple[Step, ...] | None]),
     "tokens": lambda column: _read_structs(column, TokenCounts),
     "metadata": lambda column: list(map(_decode_metadata, list_values(column))),
 }
@@ -417,9 +421,28 @@ def table_to_records(table: pa.Table, record: type[RecordType]) -> Iterator[Reco
     >>> list(table_to_records(records_to_table([verdicts], VERDICTS_SCHEMA), Verdicts)) == [verdicts]
     True
     """
-    maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
-    for batch in table.to_batches(max_chunksize=1024):
-        for row in batch.to_pylist():
-            for name in maps:
-                row[name] = dict(row[name] or ())
-            yield msgspec.convert(row, record)
+    for batch in table.to_batches(max_chunksize=TRACES_PER_BATCH):
+        yield from msgspec.convert(list_rows(batch.to_struct_array()), list[record])  # type: ignore[valid-type]
+
+
+def list_rows(array: pa.Array, known: dict[str, str] | None = None) -> list[Any]:
+    """List nested values, as `to_pylist` does, with absent maps empty and equal texts one object.
+
+    Claims, facts and ids of chunks stand in several columns.
+    """
+    known = {} if known is None else known
+    kind = array.type
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        parts = [list_rows(part, known) for part in array.flatten()]
+        rows: list[Any] = [dict(zip(names, values, strict=True)) for values in zip(*parts, strict=True)]
+    elif pa.types.is_map(kind):
+        return [dict(pairs or ()) for pairs in array.to_pylist()]
+    elif pa.types.is_list(kind):
+        return _split_values(array, list_rows(array.flatten(), known))
+    else:
+        is_plain = pa.types.is_string(kind) or pa.types.is_primitive(kind)
+        return list_values(array, known) if is_plain else array.to_pylist()
+    if not array.null_count:
+        return rows
+    return [row if there else None for row, there in zip(rows, array.is_valid().to_pylist(), strict=True)]
