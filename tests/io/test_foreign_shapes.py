@@ -599,8 +599,13 @@ def test_letters_are_ids_where_the_query_is_a_text(letter, tmp_path):
     assert trace.metadata == {"size": {letter: "small"}}
 
 
-@pytest.mark.parametrize("value", [{"L": ["a"]}, {"M": {"x": 1}}, {"L": [{"M": {"x": {"S": 2}}}]}, {"N": [1]}])
-def test_values_that_are_no_typed_values_are_read_as_they_are(value, tmp_path):
-    """An item of DynamoDB beside objects that only look like types is read, and these stay as they are."""
+UNUSUAL_VALUES = [
+    ({"L": ["a"]}, ["a"]), ({"M": {"x": 1}}, {"x": 1}), ({"L": "a"}, "a"), ({"N": 2}, 2), ({"BOOL": "true"}, "true"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "expected"), UNUSUAL_VALUES)
+def test_unusual_values_of_items_are_read_with_their_item(value, expected, tmp_path):
+    """A value of an item of DynamoDB that is not of its named type is taken as it is, and none is lost."""
     [trace] = read_traces(put(tmp_path / "t.jsonl", {"query": {"S": QUERY}, "answer": {"S": ANSWER}, "note": value}))
-    assert (trace.query, trace.answer) == (QUERY, ANSWER)
+    assert (trace.query, trace.answer, trace.metadata) == (QUERY, ANSWER, {"note": expected})

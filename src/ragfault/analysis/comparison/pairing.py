@@ -124,7 +124,7 @@ def holds_all_chunks(answer: str, chunks: Sequence[str]) -> bool:
 
 
 class ChunkRow(NamedTuple):
-    """What a comparison reads of a chunk; making whole chunks takes several times as long."""
+    """The fields of a chunk that a comparison reads: making a `Chunk` of each takes several times as long."""
 
     id: str
     text: str
@@ -170,7 +170,7 @@ def load_texts(run: Run, ids: Collection[str]) -> dict[str, str]:
 
 
 CONTENT_FIELDS = ("history", "answer", "citations", "reference", "facts", "gold", "answerable", "steps", "error")
-"""What of a trace `read_contents` reads beside the query and the chunks."""
+"""Fields of a trace that `read_contents` reads beside the query and the chunks."""
 
 
 def read_contents(run: Run) -> RunContents:

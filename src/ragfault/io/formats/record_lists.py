@@ -20,10 +20,8 @@ TABLE_KEYS = (
     ("columns", "data"), ("columns", "rows"), ("columns", "values"), ("header", "rows"), ("headers", "rows"),
 )  # fmt: skip
 """Keys of the names of the columns of a table, and of its rows."""
-ATTRIBUTE_TYPES: dict[str, type] = {
-    "S": str, "N": str, "B": str, "BOOL": bool, "NULL": bool, "L": list, "M": dict, "SS": list, "NS": list, "BS": list,
-}  # fmt: skip
-"""Types of DynamoDB, and the JSON type of their values."""
+ATTRIBUTE_TYPES = frozenset(("S", "N", "B", "BOOL", "NULL", "L", "M", "SS", "NS", "BS"))
+"""Types of DynamoDB."""
 EXTENDED_TYPES = frozenset(
     ("$oid", "$date", "$numberInt", "$numberLong", "$numberDouble", "$numberDecimal", "$symbol", "$uuid")
 )
@@ -246,10 +244,7 @@ def _is_item(value: RawRecord) -> bool:
 
 
 def _is_attribute(value: Any) -> bool:
-    if not isinstance(value, dict) or len(value) != 1:
-        return False
-    [(kind, inner)] = value.items()
-    return kind in ATTRIBUTE_TYPES and isinstance(inner, ATTRIBUTE_TYPES[kind])
+    return isinstance(value, dict) and len(value) == 1 and value.keys() <= ATTRIBUTE_TYPES
 
 
 def _is_extended(value: RawRecord) -> bool:
@@ -260,9 +255,9 @@ def _unwrap_attribute(value: Any) -> Any:
     if not _is_attribute(value):
         return value
     [(kind, inner)] = value.items()
-    if kind == "M":
+    if kind == "M" and isinstance(inner, dict):
         return {key: _unwrap_attribute(part) for key, part in inner.items()}
-    if kind == "L":
+    if kind == "L" and isinstance(inner, list):
         return [_unwrap_attribute(part) for part in inner]
     return None if kind == "NULL" else _parse_number(inner) if kind == "N" else inner
 
