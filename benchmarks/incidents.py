@@ -53,9 +53,11 @@ class Case(NamedTuple):
     shape: Shape
     days: int = 10
     expected: str = ""
-    """How the title of the one incident begins; empty: no incident."""
+    """How the title of the one incident begins; empty: no incident; "?": any that names no layer and ends."""
     routes: tuple[str, ...] = ROUTES[:1]
     first_day: int = 0
+    fault: tuple[int, int] = FAULT
+    """Minutes between which the fault lasts."""
 
 
 def within(minute: int, times: tuple[int, int] = FAULT) -> bool:
@@ -82,15 +84,20 @@ def vary(days: int = 10, on: Iterable[str] = ROUTES, **levels: float | Callable[
 
 
 def break_down(
-    expected: str, on: Iterable[str] = ROUTES[:1], routes: Iterable[str] | None = None, **levels: float
+    expected: str,
+    on: Iterable[str] = ROUTES[:1],
+    routes: Iterable[str] | None = None,
+    fault: tuple[int, int] = FAULT,
+    **levels: float,
 ) -> Case:
     """Return traffic of day and night with other levels on some routes during the fault."""
     affected = tuple(on)
 
     def shape(route: str, minute: int) -> Levels:
-        return {"volume": 1 + 0.6 * by_day(minute)} | (levels if route in affected and within(minute) else {})
+        return {"volume": 1 + 0.6 * by_day(minute)} | (levels if route in affected and within(minute, fault) else {})
 
-    return Case(shape, 4, expected, affected if routes is None else tuple(routes))
+    days = -(-fault[1] // DAY) + 1
+    return Case(shape, days, expected, affected if routes is None else tuple(routes), fault=fault)
 
 
 def lower_weekend(level: float, usual: float) -> Callable[[int], float]:
@@ -103,6 +110,8 @@ def from_time(minute: int, after: float, before: float) -> Callable[[int], float
 
 RETRIEVAL = {"context_relevance": 0.4, "groundedness": 0.6}
 WEEKEND_FAULT = 126 * HOUR, 150 * HOUR  # from Saturday, 6 h
+MONDAY_FAULT = 177 * HOUR, 183 * HOUR  # from 9 h
+FIVE_MINUTES = FAULT[0], FAULT[0] + 5
 CASES = {
     "constant": vary(),
     "day and night": vary(
@@ -119,24 +128,43 @@ CASES = {
     "a route at .6 comes later": vary(7, ["help"], groundedness=0.6, volume=from_time(3 * DAY, 1.0, 0.0)),
     "a route ends": vary(7, ["help"], volume=from_time(3 * DAY, 0.0, 1.0)),
     "twice the traffic": vary(7, volume=from_time(3 * DAY, 2.5, 1.0)),
+    "5 % errors on one route": vary(on=["help"], error=0.05),
+    "20 traces a day": vary(14, volume=0.0154),
+    "release 10 % slower": vary(on=["search"], latency=from_time(FAULT[0], 880.0, 800.0)),
     "retrieval on one route": break_down("Retrieval broke", **RETRIEVAL),
     "retrieval, 10 points": break_down("Retrieval broke", context_relevance=0.7, groundedness=0.8),
     "retrieval everywhere": break_down("Retrieval broke", ROUTES, **RETRIEVAL),
     "generation everywhere": break_down("Generation broke", ROUTES, groundedness=0.5),
     "generation on one route": break_down("Generation broke", groundedness=0.6),
+    "errors everywhere": break_down("More traces end in an error", ROUTES, error=0.4),
+    "errors on one route": break_down("More traces end in an error", error=0.4),
+    "errors, 10 points": break_down("More traces end in an error", error=0.1),
+    "all traces fail": break_down("More traces end in an error", ROUTES, error=1.0),
+    "timeout of five minutes": break_down("?", ROUTES, fault=FIVE_MINUTES, error=1.0),
+    "blank answers": break_down("More answers are blank", blank_answer=0.4),
+    "nothing is retrieved": break_down("More retrievals return no chunk", empty_retrieval=0.6, groundedness=0.4),
+    "slow on one route": break_down("Traces take longer", latency=1600.0),
+    "slow everywhere": break_down("Traces take longer", ROUTES, latency=1600.0),
+    "slow and failing": break_down("More traces end in an error", latency=2400.0, error=0.3),
+    "fault on a Monday": break_down("context_relevance", fault=MONDAY_FAULT, **RETRIEVAL),
     "no traffic": break_down("No traces come in", ROUTES, (), volume=0.0),
     "weekends": vary(
         9, groundedness=lower_weekend(0.8, 0.88), context_relevance=lower_weekend(0.72, 0.8),
         volume=lower_weekend(0.3, 1.0),
-    )._replace(expected="context_relevance", routes=ROUTES),
+    )._replace(expected="?"),
     "fault on a weekend": Case(
-        lambda route, at: RETRIEVAL if route == "search" and within(at, WEEKEND_FAULT) else {}, 8, "Retrieval broke"
+        lambda route, at: RETRIEVAL if route == "search" and within(at, WEEKEND_FAULT) else {}, 8, "context_relevance",
+        fault=WEEKEND_FAULT,
     ),
+    "weekends, three weeks": vary(
+        22, groundedness=lower_weekend(0.8, 0.88), context_relevance=lower_weekend(0.72, 0.8),
+        volume=lower_weekend(0.3, 1.0),
+    )._replace(expected="?"),
     "a fault that lasts": Case(
         lambda route, at: RETRIEVAL if route == "search" and at >= FAULT[0] else {}, 10, "Retrieval broke"
     ),
 }  # fmt: skip
-"""After a reference of a day, which has no weekend, a lower weekend is one incident that names no layer."""
+"""After a reference of a day, which has no weekend, drops at weekends may open incidents, which name no layer."""
 
 
 class SimulatedServer:
@@ -158,7 +186,10 @@ class SimulatedServer:
     def run(self, case: Case, name: str, rate: float) -> None:
         store, end = self.server.store, 0
         while end < case.days * DAY:
-            first, end = end, end + (10 if case.expected and within(end, (FAULT[0] - 60, FAULT[1] + 720)) else 60)
+            first, end = (
+                end,
+                end + (10 if case.expected and within(end, (case.fault[0] - 60, case.fault[1] + 720)) else 60),
+            )
             outcomes = [
                 outcome
                 for minute in range(first, end)
@@ -172,7 +203,7 @@ class SimulatedServer:
             if name != "backlog that clears" or not within(end):
                 store.add_outcomes(self.waiting, self.measures, ("release",)).result()
                 self.waiting = []
-            if end == FAULT[0]:
+            if end == case.fault[0]:
                 mark = {"text": "release 7", "time": datetime.fromtimestamp(self.moment, UTC).isoformat()}
                 self.client.post("/v1/ragfault/marks", json=mark, headers={"host": "localhost"}).raise_for_status()
             for notice in self.scheduler.run_round():
@@ -228,14 +259,18 @@ def check(name: str, case: Case, seed: int, rate: float) -> bool:
     kinds = [notice.kind for _, notice, _ in simulated.notices]
     if not case.expected:
         is_right = not opened
+    elif case.expected == "?":
+        is_right = kinds.count("opened") == kinds.count("resolved") and not any(own.branch for own in opened.values())
     else:
         incident = next(iter(opened.values()), None)
         is_right = (
             len(opened) == 1 and incident is not None and incident.title.startswith(case.expected)
             and set(incident.routes) == set(case.routes) and kinds.count("opened") == 1
         )  # fmt: skip
+    delays = [minute - case.fault[0] for minute, notice, _ in simulated.notices if notice.kind == "opened"]
     result, took = "right" if is_right else "WRONG", time.process_time() - begin
-    print(f"{result}: {name}: {len(opened)} incidents, {simulated.count:,} traces, {took:.0f} s")
+    delay = f", {delays[0]} min after the fault began" if case.expected and delays else ""
+    print(f"{result}: {name}: {len(opened)} incidents{delay}, {simulated.count:,} traces, {took:.0f} s", flush=True)
     for minute, notice, view in simulated.notices:
         incident = notice.incident
         shown = sum(row["id"] == incident.id for row in [*view["open"], *view["past"]])

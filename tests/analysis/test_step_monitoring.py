@@ -11,8 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from ragfault.analysis.monitoring.monitor import monitor
-from ragfault.analysis.monitoring.rollups import STEP_METRICS, add_derived, observe_trace, roll_up
+from ragfault.analysis.monitoring.rollups import (
+    LOG_LATENCY,
+    STEP_METRICS,
+    Observation,
+    add_derived,
+    observe_trace,
+    roll_up,
+)
 from ragfault.cli import run_command
+from ragfault.io.runs import MetricInfo
 from ragfault.records import Step, Trace
 from ragfault.reports.terminal.monitoring import describe_drop
 
@@ -69,3 +77,23 @@ def test_the_command_names_the_kind_of_step_that_broke(tmp_path: Path, capsys: p
     assert run_command(["monitor", str(tmp_path / "run"), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["drops"][0]["reference"]["metric"] == STEP_METRICS["tool"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "usual", "later", "sentence"),
+    [
+        ("error", 0.0, 0.4, "More traces end in an error: error rose by 0.4"),
+        (LOG_LATENCY, 0.48, 0.53, "Traces take longer: log_latency rose by 0.05"),
+    ],
+)
+def test_more_errors_and_twice_the_latency_are_drops_without_a_layer(metric, usual, later, sentence):
+    """They are named as what they are, and no layer is."""
+    measure = MetricInfo(metric, "operation", "lower")
+    values = [usual if at < 3000 else later for at in range(4000)]
+    seen = [
+        Observation(metric=metric, trace=str(at), time=30.0 * at, value=float(at % 5 < 2) if value == 0.4 else value)
+        for at, value in enumerate(values)
+    ]
+    [drop] = monitor(roll_up(seen), [measure]).drops
+    assert describe_drop(drop).startswith(sentence)
+    assert drop.location.fault is None

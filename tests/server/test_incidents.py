@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -166,3 +167,44 @@ def test_a_route_that_is_low_from_its_first_trace_opens_nothing(tmp_path: Path):
     healthy.run(150, {"a": {"groundedness": 0.6, "answer_relevance": 0.5}})
     assert healthy.open == []
     healthy.close()
+
+
+def test_more_errors_everywhere_are_one_incident(traffic: LiveTraffic):
+    """Two of five traces of all routes fail: they have no other scores, and the errors are pattern once."""
+    traffic.run(60, {route: {"error": 0.4} for route in ROUTES})
+    [incident] = traffic.open
+    assert (incident.title, incident.layer) == ("More traces end in an error", "operation")
+    pattern = r"More traces end in an error on [abcd], the worst of 4 routes: [345]\d % since the onset, \d % .* before\."
+    assert re.fullmatch(pattern, incident.sentence)
+    assert abs(incident.onset - BEGIN - 80 * 60) <= 900
+    assert set(incident.routes) == set(ROUTES)
+    assert incident.traces
+    assert traffic.kinds.count("opened") == 1
+
+
+def test_errors_and_what_they_do_to_answers_are_one_incident(traffic: LiveTraffic):
+    """Failing queries whose answers are excuses: groundedness falls by no more than they explain, and is not blamed."""
+    traffic.run(90, {"b": {"error": 0.4, "groundedness": 0.6}})
+    [incident] = traffic.open
+    assert (incident.title, incident.layer, incident.routes) == ("More traces end in an error", "operation", ("b",))
+    assert {metric for _, metric, _ in incident.alerts} >= {"error", "groundedness"}
+
+
+def test_a_layer_is_named_beside_errors_that_are_too_few_to_explain_it(traffic: LiveTraffic):
+    """Groundedness falls by .45 and one of five queries fails: generation is named, with the errors."""
+    traffic.run(120, {"b": {"error": 0.2} | GENERATION})
+    [incident] = traffic.open
+    assert (incident.layer, incident.routes) == ("generation", ("b",))
+    assert incident.sentence.startswith("Generation broke")
+    assert "More traces end in an error on b: " in incident.sentence
+
+
+def test_twice_the_latency_is_an_incident_and_a_tenth_is_none(traffic: LiveTraffic):
+    """It says by how much, as geometric means, and is over when traces are as fast as they were."""
+    traffic.run(90, {"b": {"ms": 1600.0}, "c": {"ms": 880.0}})
+    [incident] = traffic.open
+    assert (incident.title, incident.layer, incident.routes) == ("Traces take longer", "operation", ("b",))
+    assert incident.sentence.startswith("Traces take longer on b: 1,")
+    traffic.run(180, {"c": {"ms": 880.0}})
+    assert traffic.open == []
+    assert traffic.kinds == ["opened", "resolved"]

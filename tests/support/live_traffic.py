@@ -12,12 +12,13 @@ from ragfault.analysis.monitoring.incidents import Incident
 from ragfault.evaluation.evaluator import describe_metric
 from ragfault.evaluation.online import ScoredTrace
 from ragfault.metrics import select_metrics
-from ragfault.records import Score, Trace, Verdicts
+from ragfault.records import Latency, Score, Trace, Verdicts
 from ragfault.server import ServerSettings, create_app
 from ragfault.server.alerts.delivery import IncidentNotice
 from ragfault.server.storage import TimelineMark
 
 METRICS = ("context_relevance", "groundedness", "answer_relevance")
+SCORED = (*METRICS, "error")
 LEVELS = dict.fromkeys(METRICS, 0.85)
 RETRIEVAL = {"context_relevance": 0.4, "groundedness": 0.55}
 """What a fault of retrieval does to the means: it shows in the answers, too."""
@@ -34,17 +35,17 @@ class LiveTraffic:
     def __init__(self, folder: Path, routes: Iterable[str | None], seed: int = 0, **options: Any) -> None:
         self.moment, self.minute = BEGIN, 0
         settings = ServerSettings(
-            store=folder, workers=0, metrics=METRICS, reference_minutes=options.pop("reference", 60), **options
+            store=folder, workers=0, metrics=SCORED, reference_minutes=options.pop("reference", 60), **options
         )
         self.app = create_app(settings, lambda: self.moment)
         self.server, self.scheduler = self.app.state.server, self.app.state.scheduler
         self.routes, self.notices = tuple(routes), list[IncidentNotice]()
-        self._random = random.Random(seed)
-        self._measures = tuple(map(describe_metric, select_metrics(METRICS)))
+        self._random, self._failures = random.Random(seed), random.Random(seed)
+        self._measures = tuple(map(describe_metric, select_metrics(SCORED)))
         self._layers = {measure.name: measure.layer for measure in self._measures}
 
     def run(self, minutes: int, faults: dict[str | None, dict[str, float]] | None = None, per_minute: int = 3) -> None:
-        """Let minutes pass, with a round every five: each route has the means of its fault."""
+        """Let minutes pass, with a round every five: each route has the means of its fault, "error" and "ms" too."""
         for end in range(self.minute + 5, self.minute + minutes + 1, 5):
             outcomes = [
                 self._make_trace(route, minute, at, LEVELS | (faults or {}).get(route, {}))
@@ -87,16 +88,19 @@ class LiveTraffic:
 
     def _make_trace(self, route: str | None, minute: int, at: int, means: dict[str, float]) -> ScoredTrace:
         moment = datetime.fromtimestamp(BEGIN + 60 * minute + 7 * at, UTC)
-        id = f"{route}-{minute}-{at}"
+        id, has_error = f"{route}-{minute}-{at}", self._failures.random() < means.get("error", 0.0)
         trace = Trace(
             id=id,
             query="When?",
             answer="Now.",
             route=route,
             time=moment,
+            error="timeout" if has_error else None,
+            latency=Latency(total=means.get("ms", 800.0) * self._failures.lognormvariate(0.0, 0.3)),
             metadata={"release": "6" if route in ("c", "d") else "7"},
         )
-        values = {name: min(1.0, max(0.0, self._random.gauss(mean, 0.15))) for name, mean in means.items()}
+        values = {name: min(1.0, max(0.0, self._random.gauss(means[name], 0.15))) for name in METRICS}
+        values = {"error": 1.0} if has_error else {"error": 0.0, **values}
         scores = tuple(
             Score(trace=id, metric=name, layer=self._layers[name], status="scored", value=value)
             for name, value in values.items()

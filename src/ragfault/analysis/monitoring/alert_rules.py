@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ragfault.analysis.comparison.decision_tree import TREE_METRICS
-from ragfault.analysis.monitoring.change_detection import MONTH_MINUTES, ReferencePeriod
+from ragfault.analysis.monitoring.change_detection import MIN_SLOWDOWN, MONTH_MINUTES, ReferencePeriod
 from ragfault.analysis.monitoring.noise import estimate_error, tail_deviate
-from ragfault.analysis.monitoring.rollups import STEP_METRICS
+from ragfault.analysis.monitoring.rollups import FAILURES, OPERATION_TITLES, STEP_METRICS
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference, window_mean
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.analysis.scorecard import HEALTH_ALERTS
@@ -49,11 +50,15 @@ DESIGN_METRICS = ("context_relevance", "chunk_utilization")
 """Metrics whose level says how much a system retrieves as well as how good that is."""
 
 
+WATCHED_METRICS = (*TREE_METRICS, "triad", *STEP_METRICS.values(), *OPERATION_TITLES)
+"""Metrics that are tested for drops, by bare name."""
+
+
 class AlertRule(Struct, frozen=True, kw_only=True):
     """Alert rule: the rolling mean of a metric beyond a limit, for a duration."""
 
     name: str
-    metric: str  # as it prints or its bare name; "*": every metric of the decision tree, and the triad
+    metric: str  # as it prints or its bare name; "*": every one of WATCHED_METRICS, but OPERATION_TITLES as called only
     route: str | None = None  # none: every route, each by itself
     window: int = 30  # minutes
     below: float | None = None  # the rolling mean is below this …
@@ -127,6 +132,21 @@ def _health_rules() -> Iterator[AlertRule]:
         )
 
 
+def _operation_rules() -> Iterator[AlertRule]:
+    """Yield a rule for errors, blank answers, empty retrievals and latency that rise, and one for a share of 0.3."""
+    for name in OPERATION_TITLES:
+        rise = 0.05 if name in FAILURES else MIN_SLOWDOWN
+        yield AlertRule(
+            name=f"ROLLING_{name.upper()}", metric=name, window=60, drop=rise, duration=5, hysteresis=0.01,
+            certain=True, min_values=10,
+        )  # fmt: skip
+    for name in FAILURES:
+        yield AlertRule(
+            name=f"CRITICAL_{name.upper()}", metric=name, above=0.3, severity="critical", duration=5, hysteresis=0.02,
+            certain=True, min_values=10, unusual=True,
+        )  # fmt: skip
+
+
 DROP_RULE = AlertRule(name="DROP", metric="*", drop_detected=True, severity="high")
 """A drop that the sequential test called."""
 
@@ -155,6 +175,7 @@ DEFAULT_RULES: tuple[AlertRule, ...] = (
         certain=True,
         min_values=30,
     ),
+    *_operation_rules(),
     DROP_RULE,
 )
 """The rules where none are given."""
@@ -308,7 +329,7 @@ def _applies_to(rule: AlertRule, key: SeriesKey) -> bool:
     if rule.route is not None and rule.route != key[1]:
         return False
     if rule.metric == "*":
-        return metric_name(key[0]) in (*TREE_METRICS, "triad", *STEP_METRICS.values())
+        return metric_name(key[0]) in WATCHED_METRICS and (rule.drop_detected or key[0] not in OPERATION_TITLES)
     return rule.metric in (key[0], metric_name(key[0]))
 
 
@@ -413,8 +434,10 @@ def _check_certain_drop(
     for length in (WIDER * rule.window, DAY_MINUTES) if worse >= rule.drop else ():
         before = series.between(start - length, start)
         if before.mean is not None and before.value_count >= rule.min_values:
-            window = (length, float(before.value_count))
-            breach |= _is_below(reference, part, rule.window, before.mean, falling, rule.min_values, window)
+            window, usual = (length, float(before.value_count)), before.mean
+            if reference.metric in FAILURES:  # none in some hours is not never
+                usual = (max(0.0, usual) * window[1] + 1) / (window[1] + 1)
+            breach |= _is_below(reference, part, rule.window, usual, falling, rule.min_values, window)
     return worse, breach, not breach and worse <= rule.drop - rule.hysteresis
 
 
@@ -434,6 +457,8 @@ def _is_below(
     shares = [(value - reference.low) / width for value in (series.mean, expected)]
     now, past = (min(1.0, max(0.0, share if falling else 1 - share)) for share in shares)
     error = estimate_error(reference.noise, (length, float(series.value_count)), before)
+    if reference.metric in FAILURES:  # a reference with hardly any says little of their variance
+        error = max(error, math.sqrt(past * (1 - past) / series.value_count))
     return tail_deviate(now, past, error) > normal_quantile(1 - RULE_RATE * length / MONTH_MINUTES)
 
 

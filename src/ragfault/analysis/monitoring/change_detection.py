@@ -29,6 +29,7 @@ from ragfault.analysis.comparison.compare import ALPHA, MARGIN, classify_differe
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH, TreeWalk, select_tree_metrics
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange
 from ragfault.analysis.monitoring.noise import NOISE_LEVEL, NoiseModel, fit_noise, hour_of_week
+from ragfault.analysis.monitoring.rollups import LOG_LATENCY
 from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey, window_difference, window_mean
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.errors import UsageError
@@ -39,6 +40,7 @@ from ragfault.stats.distributions import normal_quantile, t_cdf
 MONTH_MINUTES = 30 * 24 * 60  # minutes
 FALSE_ALARM_RATE = 0.05  # false alarms per metric and route in a month, at most
 MIN_DROP = 0.005  # a drop smaller than this, as a share of the metric's range, is not looked for
+MIN_SLOWDOWN = 0.03  # the same of LOG_LATENCY: half as long again
 BET_DROPS = (0.01, 0.02, 0.05, 0.1, 0.2)  # the drops, as shares of the range, that bets are placed for
 MIN_VALUES = 30  # fewer values than this are no reference
 WINDOW_OVERLAP = 10  # how many windows of a length count as independent in its time
@@ -129,6 +131,7 @@ def measure_reference(
         raise UsageError(f"the rate and the margin are shares between 0 and 1, got {rate:g} and {margin:g}.")
     if measure.low is None or measure.high is None or series.value_count < MIN_VALUES:
         return None
+    margin = max(margin, MIN_SLOWDOWN) if measure.name == LOG_LATENCY else margin
     interval = window_mean(series, measure, 1 - rate)
     assert interval is not None
     width, rising = measure.high - measure.low, measure.better == "higher"

@@ -20,6 +20,7 @@ from ragfault.analysis.comparison.records import LayerFault
 from ragfault.analysis.monitoring.alert_rules import WIDER, Severity
 from ragfault.analysis.monitoring.alerts import Alert, AlertKey
 from ragfault.analysis.monitoring.change_detection import FaultLocation, SeriesWatch, estimate_onset
+from ragfault.analysis.monitoring.rollups import FAILURES
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, window_difference
 from ragfault.io.runs import MetricInfo
 
@@ -179,11 +180,14 @@ def find_onset(alert: Alert, watch: SeriesWatch | None, series: MetricSeries | N
     return Onset(since - alert.rule.window, since - WIDER * alert.rule.window, since), False
 
 
-def explains(incident: Incident, layer: str) -> bool:
-    """Return whether the layer of an incident may have moved a metric of another layer.
+def explains(incident: Incident, metric: str, layer: str) -> bool:
+    """Return whether the cause of an incident may have moved a metric of a layer.
 
     A named layer shows in itself and in those after it. Where none is named, one change of a route may be of any.
+    Queries that fail, or are answered without chunks or by nothing, may move every metric.
     """
+    if not {metric, *(known for _, known, _ in incident.alerts)}.isdisjoint(FAILURES):
+        return True
     if "operation" in (incident.layer, layer):
         return incident.layer == layer
     return incident.branch is None or LAYER_ORDER.index(layer) >= LAYER_ORDER.index(incident.layer)
@@ -197,7 +201,7 @@ def matches_route(
     A rule with a long window may fire long after the onset: its metric must not be shown steady before that window.
     """
     alert, onset = cause.alert, incident.interval
-    if alert.route not in incident.routes or not explains(incident, cause.layer):
+    if alert.route not in incident.routes or not explains(incident, alert.metric, cause.layer):
         return False
     if cause.detected or cause.onset.meets(onset):
         return cause.onset.meets(onset)
@@ -312,7 +316,7 @@ def assign_cause(
             return incident
     undecided = False
     for incident in quality:
-        if cause.alert.route not in incident.routes and explains(incident, cause.layer):
+        if cause.alert.route not in incident.routes and explains(incident, cause.alert.metric, cause.layer):
             is_same = is_one_cause(incident, cause, series_by_key, measures, until)
             if is_same:
                 return incident

@@ -12,8 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ragfault.analysis.comparison.decision_tree import TREE_METRICS
-from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, AlertRule, evaluate_rules
+from ragfault.analysis.monitoring.alert_rules import DEFAULT_RULES, WATCHED_METRICS, AlertRule, evaluate_rules
 from ragfault.analysis.monitoring.alerts import AlertState, AlertTransition, advance_alerts
 from ragfault.analysis.monitoring.change_detection import (
     FALSE_ALARM_RATE,
@@ -27,7 +26,7 @@ from ragfault.analysis.monitoring.change_detection import (
 )
 from ragfault.analysis.monitoring.drift import TrafficDrift
 from ragfault.analysis.monitoring.noise import describe_promise, expected_error
-from ragfault.analysis.monitoring.rollups import STEP_METRICS, ProductSums, Rollup
+from ragfault.analysis.monitoring.rollups import OPERATION_TITLES, ProductSums, Rollup
 from ragfault.analysis.monitoring.traffic_mix import describe_mix_shift, describe_unknown_days
 from ragfault.analysis.monitoring.windows import (
     DAY_MINUTES,
@@ -90,8 +89,6 @@ def load_marks(path: str | Path) -> tuple[MonitorMark, ...]:
             marks.append(MonitorMark(time=moment, text=mark.text, route=mark.route))
     return tuple(marks)
 
-
-WATCHED_METRICS = (*TREE_METRICS, "triad", *STEP_METRICS.values())  # metrics that are tested for drops, by bare name
 
 HEALTH_METRICS = tuple(figure for _, _, figure, _ in HEALTH_ALERTS)  # of which the rules of RAG health hold limits
 
@@ -336,8 +333,13 @@ def _describe_drop(
 
 
 def _explain_drop(drop: DetectedDrop, series_by_key: Mapping[SeriesKey, MetricSeries]) -> DetectedDrop:
-    """Return a drop without a layer at fault where other shares of the cohorts or missing days may explain it."""
+    """Return a drop without a layer at fault where other shares of the cohorts or missing days may explain it.
+
+    What fails or takes longer names none either.
+    """
     period, detection = drop.reference, drop.detection
+    if metric_name(period.metric) in OPERATION_TITLES:
+        return replace(drop, location=replace(drop.location, fault=None))
     before, after = (period.first, min(period.last, detection.onset)), (detection.onset, drop.until)
     explanation = describe_unknown_days(series_by_key[period.metric, period.route, None], before, after)
     if explanation is None:

@@ -291,6 +291,20 @@ CHUNK_RELEVANCE, CHUNK_USE = "chunk_relevance", "chunk_use"
 STEP_METRICS: dict[StepKind, str] = {kind: f"{kind} steps without a fault" for kind in get_args(StepKind)}
 """Kind of step → the share of the traces with such steps in which none of them has a fault of its operation."""
 
+LOG_LATENCY = "log_latency"
+"""The logarithm of the milliseconds of a trace, from 0 for one to 1 for a million: 0.05 more is twice as long."""
+
+OPERATION_TITLES = {
+    "error": "More traces end in an error",
+    "blank_answer": "More answers are blank",
+    "empty_retrieval": "More retrievals return no chunk",
+    LOG_LATENCY: "Traces take longer",
+}
+"""What it is called that a metric of operation got worse."""
+
+FAILURES = tuple(name for name in OPERATION_TITLES if name != LOG_LATENCY)
+"""Those that are shares of traces of which other metrics, computed from what is missing, are worse or undefined."""
+
 DERIVED_METRICS: tuple[MetricInfo, ...] = (
     MetricInfo("context_relevance", "retrieval"),
     MetricInfo("chunk_utilization", "retrieval"),
@@ -300,9 +314,11 @@ DERIVED_METRICS: tuple[MetricInfo, ...] = (
     MetricInfo(CHUNK_RELEVANCE, "retrieval"),
     MetricInfo(CHUNK_USE, "retrieval"),
     *(MetricInfo(name, "operation") for name in STEP_METRICS.values()),
+    MetricInfo(LOG_LATENCY, "operation", "lower"),
 )
 """What is watched beside the metrics of the scores, whichever these are: the figures of RAG health, relevance over the
-first three chunks, chunks per trace, relevance and use of single chunks by position and number, and faults of steps."""
+first three chunks, chunks per trace, relevance and use of single chunks by position and number, faults of steps, and
+the logarithm of latency."""
 
 
 def collect_measures(runs: Iterable[Run]) -> tuple[MetricInfo, ...]:
@@ -383,6 +399,8 @@ def _derive_values(trace: Trace, verdicts: Verdicts | None) -> Iterator[tuple[st
         yield "depth", float(size), ()
         if count:
             yield "depth", float(size), (count,)
+    if trace.latency is not None and trace.latency.total is not None:
+        yield LOG_LATENCY, min(1.0, math.log10(max(1.0, trace.latency.total)) / 6), ()
     yield from _derive_steps(trace)
     if verdicts is None:
         return

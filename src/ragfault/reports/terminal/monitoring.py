@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ragfault.analysis.monitoring.alerts import AlertTransition
 from ragfault.analysis.monitoring.drift import ScoreDrift, TrafficDrift
 from ragfault.analysis.monitoring.monitor import DetectedDrop, MonitorMark, MonitorReport, RollingLine
-from ragfault.analysis.monitoring.rollups import STEP_METRICS
+from ragfault.analysis.monitoring.rollups import OPERATION_TITLES, STEP_METRICS
 from ragfault.analysis.monitoring.windows import RollingMean
 from ragfault.reports.format import clean_text, clip_text, format_duration, format_minute, join_names
 from ragfault.reports.terminal.scorecard import build_line, indent_line, render_rich
@@ -49,7 +49,8 @@ def describe_drop(drop: DetectedDrop) -> str:
     fault = drop.location.fault
     lead = f"{fault.layer.capitalize()} broke ({fault.title}): " if fault else ""
     kind = next((kind for kind, name in STEP_METRICS.items() if name == reference.metric), None)
-    lead = lead if kind is None else f"{kind.capitalize()} steps broke: "
+    title = f"{kind.capitalize()} steps broke" if kind else OPERATION_TITLES.get(reference.metric)
+    lead = f"{title}: " if title else lead
     ends = sorted(math.copysign(1.0, moved.mean) * end + 0.0 for end in (moved.low, moved.high))
     size = f"{format_number(abs(moved.mean))} [{format_number(ends[0])}, {format_number(ends[1])}]"
     when = f"since {format_minute(call.onset)} [{format_minute(call.earliest)}, {format_minute(call.latest)}]"
@@ -58,7 +59,7 @@ def describe_drop(drop: DetectedDrop) -> str:
         format_metric_route(reference.metric, reference.route),
         "fell" if reference.higher_is_better else "rose",
     )
-    unknown = "" if fault or kind else f"; {drop.explanation or 'which layer, the data cannot tell'}"
+    unknown = "" if fault or title else f"; {drop.explanation or 'which layer, the data cannot tell'}"
     return f"{lead}{where} {word} by {size} {when}, called at {format_minute(call.detected_at)}{over}{unknown}."
 
 

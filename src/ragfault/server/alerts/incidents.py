@@ -31,7 +31,7 @@ from ragfault.analysis.monitoring.incidents import (
     classify_route,
     find_onset,
 )
-from ragfault.analysis.monitoring.rollups import STEP_METRICS
+from ragfault.analysis.monitoring.rollups import FAILURES, LOG_LATENCY, OPERATION_TITLES, STEP_METRICS
 from ragfault.analysis.monitoring.traffic_mix import describe_unknown_days
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.analysis.score_matrix import metric_name
@@ -39,12 +39,14 @@ from ragfault.analysis.steps.operations import list_operation_faults
 from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import MetricInfo
 from ragfault.server.storage import TimelineMark, TraceSelection, TraceStore
-from ragfault.text.number_format import format_number
+from ragfault.text.number_format import format_number, format_percent
 
 RETRIEVAL_BRANCH = "1 retrieval"
 """The first branch of the tree, whose fault shows in all others."""
-SHARED_METRICS = ("chunk_utilization",)
-"""Metrics of retrieval that fall as well where answers leave the chunks."""
+CAUSE_LAYERS = {"chunk_utilization": "crosscut", "empty_retrieval": "retrieval"}
+"""Layer in which a fault moves a metric that is called of another: chunks are used less where answers leave them."""
+STEP_LAYERS = {"retrieve": "retrieval", "generate": "generation"}
+"""Layers of kinds of steps, which are to blame where queries fail since these alone do."""
 MAX_COHORTS = 6
 """Cohorts that an incident lists."""
 MAX_TRACES = 5
@@ -72,6 +74,7 @@ class IncidentBuilder:
         self._until = math.floor(now / 60)
         self._watches = {(watch.metric, watch.route): watch for watch in watches}
         self._locate = lru_cache(maxsize=None)(self._locate_fault)
+        self._read_route = lru_cache(maxsize=MAX_LOCATED)(self._read_route_since)
         self._explanations: dict[str | None, str] = {}
 
     def group_alerts(self, incidents: Sequence[Incident], firing: Sequence[Alert]) -> list[Incident]:
@@ -99,24 +102,45 @@ class IncidentBuilder:
         ]
 
     def _locate_fault(self, route: str | None, onset: int) -> FaultLocation | None:
-        """Walk the tree on the day before an onset and the time since."""
+        """Walk the tree on the day before an onset and the time since.
+
+        No fault is named where missing days, or the queries that fail more often, may explain what it is named by.
+        """
         if onset >= self._until:
             return None
         windows = (onset - DAY_MINUTES, onset), (onset, self._until)
-        location = locate_fault(self._series, self._measures, route, *windows)
+        known = self._read_route(route, onset)
+        location = locate_fault(known, self._measures, route, *windows)
         if location.fault is None:
             return location
-        names = (change.metric for change in location.fault.evidence if (change.metric, route, None) in self._series)
-        series = self._series.get((next(names, "context_relevance"), route, None))
+        names = (change.metric for change in location.fault.evidence if (change.metric, route, None) in known)
+        series = known.get((next(names, "context_relevance"), route, None))
         text = None if series is None else describe_unknown_days(series, *windows)
-        if text is None:
-            return location
-        self._explanations[route] = text.replace("the reference", "the day before the onset")
-        return replace(location, fault=None)
+        if text is not None:
+            self._explanations[route] = text.replace("the reference", "the day before the onset")
+            return replace(location, fault=None)
+        if location.fault.branch != RETRIEVAL_BRANCH and self._count_failures(route, onset) >= _evidence_size(location):
+            return replace(location, fault=None)
+        return location
+
+    def _read_route_since(self, route: str | None, onset: int) -> Mapping[SeriesKey, MetricSeries]:
+        """Return the series of a route from the day before an onset on, of which those at hand may lack a part."""
+        if self._until - onset <= DAY_MINUTES:
+            return self._series
+        rollups = self._store.read_rollups(onset - DAY_MINUTES, self._until, route=route or "", grain=5, bins=False)
+        return build_series(rollups)
+
+    def _count_failures(self, route: str | None, onset: int) -> float:
+        """Return how much larger the share of queries that fail may be since an onset; 0 where no rise is shown.
+
+        Answers to them may be judged as bad, so that a mean may fall by as much.
+        """
+        sizes = [size for name in FAILURES if (size := self._measure_size(name, route, onset)) is not None]
+        return sum(size.high for size in sizes if size.low > 0)
 
     def _find_layer(self, metric: str) -> str:
         """Return the layer in which a fault moves a metric: of those that read chunks and answer, it may be either."""
-        return "crosscut" if metric_name(metric) in SHARED_METRICS else self._measures[metric].layer
+        return CAUSE_LAYERS.get(metric_name(metric)) or self._measures[metric].layer
 
     def _find_cause(self, alert: Alert) -> AlertCause:
         series = self._series.get((alert.metric, alert.route, None))
@@ -148,11 +172,11 @@ class IncidentBuilder:
         return self._refresh(replace(incident, alerts=(*incident.alerts, cause.alert.key), routes=routes), alerts)
 
     def _refresh(self, incident: Incident, alerts: Mapping[AlertKey, Alert]) -> Incident:
-        """Describe an incident anew while its alerts fire, for a day after its onset."""
+        """Describe an incident anew while its alerts fire, for a day after its onset; once where it opens later."""
         if incident.kind != "quality":
             return incident
         members = [alerts[key] for key in incident.alerts if key in alerts]
-        if not members or self._now - incident.onset > 60 * WATCH_MINUTES:
+        if not members or (incident.sentence and self._now - incident.onset > 60 * WATCH_MINUTES):
             return incident
         severity = worst_severity([alert.rule for alert in members]) or incident.severity
         incident = replace(incident, severity=severity, **self._refine_onset(incident, members))
@@ -164,8 +188,13 @@ class IncidentBuilder:
         layers = {self._find_layer(alert.metric) for alert in members}
         fired = {metric_name(alert.metric) for alert in members}
         named = [pair for pair in located if _names_cause(pair[1], layers) and _may_rename(incident, pair[1], fired)]
+        if not named and incident.branch not in (None, RETRIEVAL_BRANCH) and not fired.isdisjoint(FAILURES):
+            incident = replace(incident, branch=None, suspects=(), remedies=())  # what fails may be judged as bad
         if named:
             incident = self._describe_fault(incident, *max(named, key=lambda pair: _evidence_size(pair[1])))
+            risen = self._measure_operation(incident, members)
+            rises = (_describe_rise(size, len(incident.routes)) for size in risen)
+            incident = replace(incident, sentence=" ".join([incident.sentence, *rises]))
         elif incident.branch is None:
             incident = self._describe_unnamed(incident, members)
         return self._add_extent(incident)
@@ -211,34 +240,71 @@ class IncidentBuilder:
         return replace(change, n=series.between(incident.interval.minute, self._until).value_count)
 
     def _describe_unnamed(self, incident: Incident, members: Sequence[Alert]) -> Incident:
-        """Describe an incident that the tree does not name: kinds of steps, the change of a metric, or the limit."""
+        """Describe an incident that the tree does not name: steps, operation, the change of a metric, or the limit."""
         by_kind = {kind: own for kind, name in STEP_METRICS.items() for own in members if own.metric == name}
+        risen = [] if by_kind else self._measure_operation(incident, members)
+        if risen:
+            return self._describe_operation(incident, risen)
         alert = next(iter(by_kind.values()), members[0])
-        series = self._series.get((alert.metric, alert.route, None))
-        onset, measure = incident.interval.minute, self._measures[alert.metric]
-        gap = None if series is None else window_difference(
-            series.between(onset - DAY_MINUTES, onset), series.between(onset, self._until), measure
-        )  # fmt: skip
-        size, title = None, f"{alert.metric} {describe_limit(alert.rule)}"
-        if gap is not None and series is not None and math.isfinite(gap.low) and (gap.low > 0 or gap.high < 0):
-            before, since = series.between(onset - DAY_MINUTES, onset).mean, series.between(onset, self._until).mean
-            size = IncidentSize(
-                metric=alert.metric, route=alert.route, before=before or 0.0, since=since or 0.0,
-                difference=gap.mean, low=gap.low, high=gap.high,
-            )  # fmt: skip
-            title = f"{alert.metric} {'fell' if gap.mean < 0 else 'rose'}"
+        size = self._measure_size(alert.metric, alert.route, incident.interval.minute)
+        title = f"{alert.metric} {describe_limit(alert.rule)}"
+        if size is not None and (size.low > 0 or size.high < 0):
+            title = f"{alert.metric} {'fell' if size.difference < 0 else 'rose'}"
         elif incident.sentence:
             return incident  # what was shown when it opened is not undone by a mean that is back, or by few values
+        else:
+            size = None
         value = "" if alert.value is None else f" ({format_number(alert.value)})"
         moved = "" if size is None else (
             f", {'down' if size.difference < 0 else 'up'} by {format_number(abs(size.difference))} since"
         )  # fmt: skip
+        layer = incident.layer
         if by_kind:
             title = f"{' and '.join(by_kind).capitalize()} steps broke"
+            has_errors = any(own.metric == "error" for own in members)
+            layer = STEP_LAYERS.get(next(iter(by_kind)), layer) if has_errors and len(by_kind) == 1 else layer
         text = f"{title if by_kind else alert.rule.name}: {alert.metric} {describe_limit(alert.rule)}{value}{moved}"
         unknown = self._explanations.get(alert.route, "which layer broke, the data cannot tell")
-        blind = "" if incident.layer == "operation" else f"; {unknown}"
-        return replace(incident, title=title, sentence=f"{text}{blind}.", size=size)
+        blind = "" if by_kind or layer == "operation" else f"; {unknown}"
+        return replace(incident, title=title, sentence=f"{text}{blind}.", layer=layer, size=size)
+
+    def _measure_operation(self, incident: Incident, members: Sequence[Alert]) -> list[IncidentSize]:
+        """Return by how much errors, blank answers, empty retrievals and latency rose, each on its worst route."""
+        risen = []
+        for name in OPERATION_TITLES:
+            routes = {own.route for own in members if own.metric == name}
+            measured = (self._measure_size(name, route, incident.interval.minute) for route in incident.routes)
+            sizes = [size for size in measured if size is not None and size.route in routes and size.difference > 0]
+            risen += sorted(sizes, key=lambda size: -size.difference)[:1]
+        return risen
+
+    def _describe_operation(self, incident: Incident, risen: Sequence[IncidentSize]) -> Incident:
+        """Describe an incident of errors, blank answers, empty retrievals or latency by what rose."""
+        size = risen[0]
+        if size.metric == LOG_LATENCY:
+            latency = self._measure_size("latency", size.route, incident.interval.minute)
+            size = size if latency is None or latency.difference <= 0 else latency
+        return replace(
+            incident,
+            title=OPERATION_TITLES[risen[0].metric],
+            sentence=" ".join(_describe_rise(own, len(incident.routes)) for own in risen),
+            layer=self._find_layer(risen[0].metric),
+            size=size,
+        )
+
+    def _measure_size(self, metric: str, route: str | None, onset: int) -> IncidentSize | None:
+        """Return the change of a metric since the day before an onset; None where it cannot be measured."""
+        series, measure = self._read_route(route, onset).get((metric, route, None)), self._measures.get(metric)
+        if series is None or measure is None:
+            return None
+        before, since = series.between(onset - DAY_MINUTES, onset), series.between(onset, self._until)
+        gap = window_difference(before, since, measure)
+        if gap is None or not math.isfinite(gap.low):
+            return None
+        return IncidentSize(
+            metric=metric, route=route, before=before.mean or 0.0, since=since.mean or 0.0,
+            difference=gap.mean, low=gap.low, high=gap.high,
+        )  # fmt: skip
 
     def _add_extent(self, incident: Incident) -> Incident:
         """Add who is affected, the marks before, and the worst traces since the onset."""
@@ -328,6 +394,18 @@ def describe_routes(routes: Sequence[str | None], limit: int = 3) -> str:
     if len(names) > limit:
         return f"{', '.join(names[:limit])} and {len(names) - limit} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _describe_rise(size: IncidentSize, route_count: int) -> str:
+    """Describe by how much a share of traces or the latency rose, and on which route of an incident."""
+    since, before = (
+        f"{10 ** (6 * mean):,.0f} ms" if size.metric == LOG_LATENCY else format_percent(mean)
+        for mean in (size.since, size.before)
+    )
+    unit = " (geometric means)" if size.metric == LOG_LATENCY else ""
+    worst = f", the worst of {route_count} routes" if route_count > 1 else ""
+    where = f" on {describe_routes([size.route])}{worst}"
+    return f"{OPERATION_TITLES[size.metric]}{where}: {since} since the onset, {before} in the day before{unit}."
 
 
 def _is_open(incident: Incident) -> bool:
