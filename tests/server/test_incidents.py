@@ -174,7 +174,9 @@ def test_more_errors_everywhere_are_one_incident(traffic: LiveTraffic):
     traffic.run(60, {route: {"error": 0.4} for route in ROUTES})
     [incident] = traffic.open
     assert (incident.title, incident.layer) == ("More traces end in an error", "operation")
-    pattern = r"More traces end in an error on [abcd], the worst of 4 routes: [345]\d % since the onset, \d % .* before\."
+    pattern = (
+        r"More traces end in an error on [abcd], the worst of 4 routes: [345]\d % since the onset, \d % .* before\."
+    )
     assert re.fullmatch(pattern, incident.sentence)
     assert abs(incident.onset - BEGIN - 80 * 60) <= 900
     assert set(incident.routes) == set(ROUTES)

@@ -21,6 +21,7 @@ from ragfault.server.alerts import watchdog
 from ragfault.server.alerts.delivery import ReceiverFault
 from ragfault.server.alerts.watchdog import ServerProblem, Watchdog, advance_problems, find_traffic_gap, is_nearly_full
 from ragfault.server.state import ServerState
+from ragfault.server.storage.records import EventCount
 
 DAY = 24 * 60
 OFFICE = {
@@ -121,6 +122,20 @@ def server(tmp_path: Path) -> Iterator[ServerState]:
 
 def kinds(problems: list[ServerProblem]) -> set[str]:
     return {problem.kind for problem in problems if problem.kind != "disk"}
+
+
+def test_a_second_weekend_without_traffic_is_like_the_first(tmp_path: Path):
+    """Office hours: all of a Saturday and Sunday is compared with a week before, not with the Friday; Monday is not."""
+    moment = 0.0
+    state = create_app(ServerSettings(store=tmp_path / "s", workers=0), lambda: moment).state.server
+    dog = Watchdog(state)
+    state.store.add_counts([EventCount("taken", minute, n) for minute, n in OFFICE.items()]).result()
+    for minute in range(11 * DAY + 19 * 60, 14 * DAY + 8 * 60, 180):
+        moment = 60.0 * minute
+        assert kinds(dog.find_problems([], frozenset())) == set()
+    moment = 60.0 * (14 * DAY + 9 * 60)
+    assert kinds(dog.find_problems([], frozenset())) == {"no traffic"}
+    state.store.close()
 
 
 def test_a_backlog_and_dead_scorers_are_two_things(server: ServerState, monkeypatch: pytest.MonkeyPatch):

@@ -27,6 +27,8 @@ GAP_FACTOR = 2
 """A silence is longer than so many times the longest gap around the same time of the reference."""
 AROUND_MINUTES = 180
 """Minutes before and after, in which that gap is sought."""
+HISTORY_MINUTES = 15 * DAY_MINUTES
+"""Minutes of traffic that are read: a week before the first minute of a silence of up to eight days."""
 MIN_HISTORY = 60
 """Minutes of traffic before the first silence that is noticed."""
 BACKLOG_SECONDS = (600.0, 120.0)
@@ -152,7 +154,7 @@ class Watchdog:
         recent = self._server.store.read_counts(now - MIN_SILENCE, "taken")
         if recent:
             return
-        counts = {count.minute: count.n for count in self._server.store.read_counts(now - 8 * DAY_MINUTES, "taken")}
+        counts = {count.minute: count.n for count in self._server.store.read_counts(now - HISTORY_MINUTES, "taken")}
         gap = find_traffic_gap(counts, now, self._first_minute)
         if gap is not None:
             many = f"{gap.expected:,.0f} came in as many minutes {gap.reference}"
