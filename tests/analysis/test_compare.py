@@ -156,6 +156,14 @@ def test_a_scorecard_gives_quantiles_of_latency(tmp_path: Path):
     assert few.scorecard.aggregates[1].quantiles == ()
 
 
+def test_traces_without_recorded_ids_pair_by_query(tmp_path: Path):
+    """Their ids are made from the query: nothing else says that two traces belong together."""
+    lines = [f'{{"query": "How long is path {n}?", "answer": "{n} km.", "chunks": ["{n} km."]}}' for n in range(9)]
+    (tmp_path / "traces.jsonl").write_text("\n".join(lines))
+    run = evaluate(tmp_path / "traces.jsonl", tmp_path / "run", judge="lexical")
+    assert compare(run, run, anyway=True).paired_by == "query"
+
+
 def test_traces_pair_by_query_where_ids_differ(baseline: Run, tmp_path: Path):
     """Other ids, same queries: paired by query, and what has no partner is counted."""
     renamed = [(replace(t, id=f"x-{t.id}"), replace(v, trace=f"x-{t.id}")) for t, v in system(150, 1)]

@@ -462,6 +462,7 @@ def test_answers_in_a_table_of_one_column_are_in_markup(tmp_path: Path):
     result = bisect(*runs)
     assert (result.verdict, result.faults) == ("cannot tell", ())
     assert "answers differ in markup on 100 % of pairs" in result.sentence
+    assert 'such as "| Answer |' in result.sentence
 
 
 def test_a_response_to_another_query_is_named_with_its_share(tmp_path: Path):

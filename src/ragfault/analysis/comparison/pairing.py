@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ragfault.analysis.score_matrix import NO_CODE, encode_texts
 from ragfault.errors import RunError
+from ragfault.io.field_values import make_content_id
 from ragfault.io.runs import Run
 from ragfault.records import Gold, Trace
 
@@ -24,6 +25,7 @@ RowIndices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 MIN_PAIRED_SHARE = 0.5  # least share of the smaller run that must pair by id; otherwise queries are used
+MAX_IDS_READ = 100  # pairs whose ids show whether they were recorded
 QUERY_ENDS = " ?!.？！。"  # what ends a query is no other query
 LEAST_CHUNK_LENGTH = 250  # characters of a chunk that an answer hardly repeats in full
 NOT_RECORDED = -1  # the count of a list that a trace does not record
@@ -283,7 +285,7 @@ def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunC
     same_answers |= old.answers_by_text[left] == new.answers_by_text[right]
     answers_known = old.answered[left] & new.answered[right]
     return TracePairing(
-        paired_by="id" if how == "id" else "query",
+        paired_by="id" if how == "id" and not _are_ids_of_queries(sides[0].take(left[:MAX_IDS_READ])) else "query",
         baseline=left,
         candidate=right,
         clusters=cluster_traces(sides[0].take(left), old.chunks[left]),
@@ -291,6 +293,12 @@ def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunC
         same_chunks=(old.chunks[left] == new.chunks[right]) & (chunks_known | failed),
         same_answers=same_answers & (answers_known | failed),
     )
+
+
+def _are_ids_of_queries(table: pa.Table) -> bool:
+    """Return whether the ids of some traces were made from their queries, since none was recorded."""
+    ids, queries = (table[name].to_pylist() for name in ("id", "query"))
+    return all(id.startswith(make_content_id(query, "q-")) for id, query in zip(ids, queries, strict=True))
 
 
 def _match_keys(

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from ragfault.analysis.clusters.description import is_failing
 from ragfault.analysis.comparison.bisection import bisect
 from ragfault.analysis.comparison.compare import compare
 from ragfault.analysis.comparison.paired_runs import PairedRuns, pair_runs
@@ -174,7 +175,8 @@ def _build_fix_test(fault: LayerFault, names: Sequence[str]) -> tuple[str, ...]:
 def _investigate_alone(run: Run) -> Investigation:
     """Investigate a run without a baseline: what comes first on the traces that fail."""
     diagnoses = list(diagnose_run(run))
-    first = {diagnosis.trace: kind for diagnosis in diagnoses if (kind := _first_problem(diagnosis)) is not None}
+    failing = [diagnosis for diagnosis in diagnoses if is_failing(diagnosis)]
+    first = {diagnosis.trace: _first_problem(diagnosis) for diagnosis in failing}
     counts = Counter(first.values())
     name = shlex.quote(str(run.path))
     low, _ = wilson_interval(len(first), len(diagnoses)) if diagnoses else (0.0, 0.0)
@@ -205,9 +207,10 @@ def _investigate_alone(run: Run) -> Investigation:
     )
 
 
-def _first_problem(diagnosis: Diagnosis) -> ProblemKind | None:
-    """Return the problem of a failing trace that lies first in the pipeline; a single irrelevant chunk fails none."""
-    return next((problem.kind for problem in diagnosis.problems if problem.kind != "irrelevant_chunk"), None)
+def _first_problem(diagnosis: Diagnosis) -> ProblemKind:
+    """Return the problem of a failing trace that lies first in the pipeline; single irrelevant chunks come last."""
+    kinds = [problem.kind for problem in diagnosis.problems]
+    return next((kind for kind in kinds if kind != "irrelevant_chunk"), kinds[0])
 
 
 def _describe_kind(kind: ProblemKind, count: int, failing: int, name: str) -> Hypothesis:

@@ -155,7 +155,9 @@ class LabelRule:
         if self.task == "relevance" and all(_parse_number(word) is not None for word in self.labels):
             return f"{self.column} ≥ 1"
         positive_words = sorted(word for word, positive in self.labels.items() if positive)
-        return f"{self.column} = {' or '.join(positive_words[:MAX_LABELS_SHOWN]) or 'nothing that was met'}"
+        if not positive_words:
+            return f"no label in {self.column} is positive"
+        return f"{self.column} = {' or '.join(positive_words[:MAX_LABELS_SHOWN])}"
 
 
 def _decode_cell(value: Any, column: str) -> Any:

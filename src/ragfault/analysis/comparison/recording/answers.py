@@ -32,6 +32,7 @@ SHORT_UNKNOWN_SHARE = 0.5  # of the words of a short answer in another language
 MASK_PATTERN = re.compile(r"[*#█•]+|X{3,}|[\[<(](?:[A-Z_ ]{3,}(?:[_ ]?\d+)?|(?i:redacted|masked|removed))[\]>)]")
 RULE_SHARE = 0.8  # of the occurrences of what is masked somewhere; a recogniser of names overlooks some
 MAX_RULE_WORDS = 300
+BEFORE_DIFFERENCE = 10  # characters that are quoted before it, at least
 MAX_MASKED = 60  # characters that one mask stands for
 UNKNOWN_SHARE = 0.3  # of the words of an answer in another language; names and numbers are the same in both
 
@@ -195,14 +196,31 @@ def find_markup(pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]
         text = f"answers of the {name} hold no punctuation on {{share}} of pairs, most of them the same words"
     else:
         text = (
-            "answers differ in markup on {share} of pairs, most in nothing else: tags, JSON, reasoning, bullets, "
-            "emphasis, letter case, quotation marks, a final full stop, separators in numbers, currency symbols or a "
-            "list of sources around the same words"
+            f"answers differ in markup on {{share}} of pairs, most in nothing but tags, bullets, letter case, a full "
+            f"stop or the like, {_quote_difference(same)}"
         )
     concerned = {pair.place: pair for pair in (*same, *other_form)}
     mask = mark_places([*concerned], size)
     text += _describe_other_words([*concerned.values()])
     return [LocatedMismatch(kind="texts", text=text, pairs=mask, left_out={"answer": mask})]
+
+
+def _quote_difference(pairs: Sequence[AnswerPair]) -> str:
+    """Quote where two answers that differ as most do begin to: the commonest first characters that are not the same.
+
+    >>> old, new = "Open until nine.", "Open until nine.</s>"
+    >>> _quote_difference([AnswerPair(0, (old, new), ((), ()), (old, old), (False, True))])
+    'such as "until nine.</s>" for "until nine."'
+    """
+    begins = [
+        next((at for at, (a, b) in enumerate(zip(*pair.answers, strict=False)) if a != b), min(map(len, pair.answers)))
+        for pair in pairs
+    ]
+    starts = [tuple(answer[at : at + 1] for answer in pair.answers) for pair, at in zip(pairs, begins, strict=True)]
+    place = starts.index(Counter(starts).most_common(1)[0][0])
+    first = pairs[place].answers[0].rfind(" ", 0, max(0, begins[place] - BEFORE_DIFFERENCE)) + 1
+    old, new = (clip_notice(answer[first:]) for answer in pairs[place].answers)
+    return f"such as {new} for {old}"
 
 
 def find_masked_answers(runs: tuple[Run, Run], pairs: Sequence[AnswerPair], size: int) -> list[LocatedMismatch]:
