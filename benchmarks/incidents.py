@@ -130,6 +130,12 @@ CASES = {
     "twice the traffic": vary(7, volume=from_time(3 * DAY, 2.5, 1.0)),
     "5 % errors on one route": vary(on=["help"], error=0.05),
     "20 traces a day": vary(14, volume=0.0154),
+    "latency doubles by day": vary(
+        latency=lambda at: 800 * 2.0 ** by_day(at), volume=lambda at: 1 + 0.7 * by_day(at)
+    ),
+    "latency wanders": vary(latency=lambda at: 800 * math.exp(0.35 * math.sin(at / 371) + 0.2 * math.sin(at / 2311))),
+    "errors at night": vary(on=["help"], error=lambda at: 0.15 if 2 <= at % DAY / HOUR < 4 else 0.004),
+    "slow weekends": vary(9, latency=lower_weekend(1400.0, 800.0)),
     "release 10 % slower": vary(on=["search"], latency=from_time(FAULT[0], 880.0, 800.0)),
     "retrieval on one route": break_down("Retrieval broke", **RETRIEVAL),
     "retrieval, 10 points": break_down("Retrieval broke", context_relevance=0.7, groundedness=0.8),
