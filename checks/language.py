@@ -10,11 +10,9 @@ Properties, tests, dunder methods and metrics (whose docstring defines a quantit
 from __future__ import annotations
 
 import ast
-import io
 import re
 import subprocess
 import sys
-import tokenize
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -148,23 +146,6 @@ def check_class_names() -> Iterator[Problem]:
     for name, definitions in places.items():
         for path, line in definitions[1:]:
             yield Problem(path, line, f"the class name {name} occurs in {definitions[0][0].relative_to(ROOT)}, too")
-
-
-def docstring_share(paths: Iterable[Path]) -> tuple[int, int]:
-    """Return the number of function docstrings that open with a verb, and of all function docstrings."""
-    verbs = total = 0
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (docstring := ast.get_docstring(node)):
-                total += 1
-                verbs += re.split(r"[^\w-]", docstring.strip(), maxsplit=1)[0].lower() in VERBS
-    return verbs, total
-
-
-def has_comment(text: str) -> int:
-    """Return the number of comment lines of a Python text."""
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return sum(token.type == tokenize.COMMENT and "noqa" not in token.string for token in tokens)
 
 
 def main(arguments: list[str]) -> int:

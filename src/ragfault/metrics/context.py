@@ -225,7 +225,7 @@ def missing_context(trace: Trace, verdicts: Verdicts) -> MetricResult:
 def chunk_attribution(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Share of citations whose chunk supports the claim they stand by.
 
-    The share of citations whose chunk supports their claim. In [0, 1]. Undefined without citations.
+    Citations with the verdict "supports" over all citations, in [0, 1]. Undefined without citations.
     """
     if not trace.citations:
         return Undefined("no citations")
@@ -238,7 +238,7 @@ def chunk_attribution(trace: Trace, verdicts: Verdicts) -> MetricResult:
 def chunk_utilization(trace: Trace, verdicts: Verdicts) -> MetricResult:
     """Share of the retrieved chunks that the answer drew on.
 
-    The share of chunks with verdict "used". In [0, 1]; below 0.25 to 0.30 the system over-fetches.
+    Chunks with the verdict "used" over all chunks, in [0, 1]; below 0.25 to 0.30 the system over-fetches.
     Undefined with no chunks or no answer.
     """
     if not trace.chunks:
