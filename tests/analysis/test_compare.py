@@ -14,6 +14,7 @@ from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH
 from ragfault.analysis.comparison.run_profile import compare_profiles, profile_run, stale_gold_share
 from ragfault.errors import RunError, UsageError
 from ragfault.evaluation import evaluate
+from ragfault.io import read_traces
 from ragfault.io.runs import Run
 from ragfault.records import Chunk, Latency, Trace
 from ragfault.reports.terminal.comparison import render_comparison_markdown, render_comparison_terminal
@@ -162,6 +163,11 @@ def test_traces_without_recorded_ids_pair_by_query(tmp_path: Path):
     (tmp_path / "traces.jsonl").write_text("\n".join(lines))
     run = evaluate(tmp_path / "traces.jsonl", tmp_path / "run", judge="lexical")
     assert compare(run, run, anyway=True).paired_by == "query"
+    traces = enumerate(read_traces(tmp_path / "traces.jsonl"))
+    other = [replace(trace, query=["Who keeps the keys?", "When is it shut?"][at % 2]) for at, trace in traces]
+    comparison = compare(run, evaluate(other, tmp_path / "other", judge="lexical"))
+    assert comparison.paired_by == "id"
+    assert "the queries differ on 100 % of pairs under the same id" in comparison.mismatches[0].sentence
 
 
 def test_traces_pair_by_query_where_ids_differ(baseline: Run, tmp_path: Path):

@@ -97,3 +97,19 @@ def test_more_errors_and_twice_the_latency_are_drops_without_a_layer(metric, usu
     [drop] = monitor(roll_up(seen), [measure]).drops
     assert describe_drop(drop).startswith(sentence)
     assert drop.location.fault is None
+
+
+@pytest.mark.parametrize(("share", "grounded", "is_named"), [(0.5, 0.45, False), (0.1, 0.2, True)])
+def test_a_layer_is_named_where_failing_traces_cannot_explain_the_drop(share, grounded, is_named):
+    """Answers without chunks are not grounded: half of them lower groundedness by half, and a tenth not by .7."""
+    measures = [MetricInfo("empty_retrieval", "operation", "lower"), MetricInfo("groundedness", "generation")]
+    values = [(0.0, 0.9) if at < 3000 else (float(at % 10 < 10 * share), grounded) for at in range(4000)]
+    seen = [
+        Observation(metric=measure.name, trace=str(at), time=30.0 * at, value=value)
+        for at, pair in enumerate(values)
+        for measure, value in zip(measures, pair, strict=True)
+    ]
+    drops = {drop.reference.metric: drop for drop in monitor(roll_up(seen), measures).drops}
+    text = describe_drop(drops["groundedness"])
+    assert text.startswith("Generation broke") == is_named
+    assert ("more traces fail, or have no chunk or no answer, which may be all of it" in text) != is_named

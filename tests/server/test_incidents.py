@@ -12,6 +12,11 @@ pytest.importorskip("duckdb", reason="the server needs the extra `server`")
 pytest.importorskip("fastapi", reason="the server needs the extra `server`")
 
 from live_traffic import BEGIN, GENERATION, RETRIEVAL, LiveTraffic
+from ragfault.analysis.monitoring.alert_rules import DROP_RULE
+from ragfault.analysis.monitoring.alerts import Alert
+from ragfault.analysis.monitoring.change_detection import DropDetection, SeriesWatch
+from ragfault.analysis.monitoring.windows import build_series
+from ragfault.server.alerts.incidents import IncidentBuilder
 
 ROUTES = ("a", "b", "c", "d")
 
@@ -170,7 +175,7 @@ def test_a_route_that_is_low_from_its_first_trace_opens_nothing(tmp_path: Path):
 
 
 def test_more_errors_everywhere_are_one_incident(traffic: LiveTraffic):
-    """Two of five traces of all routes fail: they have no other scores, and the errors are pattern once."""
+    """Two of five traces of all routes fail: they have no other scores, and the errors are reported once."""
     traffic.run(60, {route: {"error": 0.4} for route in ROUTES})
     [incident] = traffic.open
     assert (incident.title, incident.layer) == ("More traces end in an error", "operation")
@@ -210,3 +215,24 @@ def test_twice_the_latency_is_an_incident_and_a_tenth_is_none(traffic: LiveTraff
     traffic.run(180, {"c": {"ms": 880.0}})
     assert traffic.open == []
     assert traffic.kinds == ["opened", "resolved"]
+
+
+@pytest.mark.parametrize("route", ["a", None])
+def test_an_incident_that_opens_late_is_compared_with_all_of_the_day_before(tmp_path: Path, route: str | None):
+    """A weekend is lower from its first minute and called after 40 hours: the Friday is no weekend, so no layer is."""
+    traffic = LiveTraffic(tmp_path / "s", [route])
+    day, minute = 1440, int(BEGIN) // 60
+    traffic.minute += (1 - minute // day) % 7 * day - minute % day  # to a Friday, as 2 January 1970
+    traffic.fill(day, per_minute=1)
+    onset = minute + traffic.minute
+    traffic.fill(40 * 60, {route: {"context_relevance": 0.77, "groundedness": 0.77}}, per_minute=1)
+    until = minute + traffic.minute
+    series = build_series(traffic.server.store.read_rollups(until - 2 * day, until, bins=False))
+    called = DropDetection(detected_at=until - 9, onset=onset, earliest=onset, latest=onset, log_evidence=20.0)
+    watch = SeriesWatch(metric="context_relevance", route=route, detection=called)
+    alert = Alert(rule=DROP_RULE, metric=watch.metric, route=route, status="firing", since=60.0 * until)
+    builder = IncidentBuilder(traffic.server.store, series, traffic.server.measures, [watch], 60.0 * until)
+    [incident] = builder.group_alerts([], [alert])
+    assert incident.branch is None
+    assert "the day before the onset has no weekend (UTC)" in incident.sentence
+    traffic.close()

@@ -46,20 +46,24 @@ class LiveTraffic:
 
     def run(self, minutes: int, faults: dict[str | None, dict[str, float]] | None = None, per_minute: int = 3) -> None:
         """Let minutes pass, with a round every five: each route has the means of its fault, "error" and "ms" too."""
-        for end in range(self.minute + 5, self.minute + minutes + 1, 5):
-            outcomes = [
-                self._make_trace(route, minute, at, LEVELS | (faults or {}).get(route, {}))
-                for minute in range(end - 5, end)
-                for route in self.routes
-                for at in range(per_minute)
-            ]
-            store = self.server.store
-            self.server.counters.add("taken", len(outcomes))
-            store.append_traces([outcome.trace for outcome in outcomes])
-            store.add_outcomes(outcomes, self._measures, ("release",)).result()
-            self.moment = BEGIN + 60 * end
+        for _ in range(0, minutes, 5):
+            self.fill(5, faults, per_minute)
             self.notices += self.scheduler.run_round()
+
+    def fill(self, minutes: int, faults: dict[str | None, dict[str, float]] | None = None, per_minute: int = 3) -> None:
+        """Let minutes pass without a round."""
+        outcomes = [
+            self._make_trace(route, minute, at, LEVELS | (faults or {}).get(route, {}))
+            for minute in range(self.minute, self.minute + minutes)
+            for route in self.routes
+            for at in range(per_minute)
+        ]
+        store = self.server.store
+        self.server.counters.add("taken", len(outcomes))
+        store.append_traces([outcome.trace for outcome in outcomes])
+        store.add_outcomes(outcomes, self._measures, ("release",)).result()
         self.minute += minutes
+        self.moment = BEGIN + 60 * self.minute
 
     def wait(self, minutes: int) -> None:
         """Let minutes pass without a trace, with a round every five."""

@@ -84,7 +84,7 @@ def find_mismatches(
     other = old.queries[left] != new.queries[right]
     if other.any():
         side_name = _find_framed_side(runs, pairing, other)
-        text = f"the queries differ on {{share}} of pairs under the same {pairing.paired_by}: these are not pairs"
+        text = "the queries differ on {share} of pairs under the same id: these are not pairs"
         if side_name:
             text = f"the queries of the {side_name} are recorded within one fixed text on {{share}} of pairs"
         # What a judge takes for a part of the query may be a part of the fixed text.

@@ -285,7 +285,7 @@ def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunC
     same_answers |= old.answers_by_text[left] == new.answers_by_text[right]
     answers_known = old.answered[left] & new.answered[right]
     return TracePairing(
-        paired_by="id" if how == "id" and not _are_ids_of_queries(sides[0].take(left[:MAX_IDS_READ])) else "query",
+        paired_by="id" if how == "id" and not _have_ids_of_queries(sides, (left, right)) else "query",
         baseline=left,
         candidate=right,
         clusters=cluster_traces(sides[0].take(left), old.chunks[left]),
@@ -295,10 +295,14 @@ def pair_traces(baseline: Run, candidate: Run, contents: tuple[RunContents, RunC
     )
 
 
-def _are_ids_of_queries(table: pa.Table) -> bool:
-    """Return whether the ids of some traces were made from their queries, since none was recorded."""
-    ids, queries = (table[name].to_pylist() for name in ("id", "query"))
-    return all(id.startswith(make_content_id(query, "q-")) for id, query in zip(ids, queries, strict=True))
+def _have_ids_of_queries(tables: Sequence[pa.Table], rows: Sequence[RowIndices]) -> bool:
+    """Return whether the ids of the first pairs were made from their queries on both sides: none was recorded."""
+    for table, chosen in zip(tables, rows, strict=True):
+        part = table.take(chosen[:MAX_IDS_READ])
+        ids, queries = (part[name].to_pylist() for name in ("id", "query"))
+        if not all(id.startswith(make_content_id(query, "q-")) for id, query in zip(ids, queries, strict=True)):
+            return False
+    return True
 
 
 def _match_keys(

@@ -29,7 +29,7 @@ from ragfault.analysis.comparison.compare import ALPHA, MARGIN, classify_differe
 from ragfault.analysis.comparison.decision_tree import EQUAL_DEPTH, TreeWalk, select_tree_metrics
 from ragfault.analysis.comparison.records import BranchDecision, LayerFault, MetricChange
 from ragfault.analysis.monitoring.noise import NOISE_LEVEL, NoiseModel, fit_noise, hour_of_week
-from ragfault.analysis.monitoring.rollups import LOG_LATENCY
+from ragfault.analysis.monitoring.rollups import FAILURES, LOG_LATENCY
 from ragfault.analysis.monitoring.windows import MetricSeries, SeriesKey, window_difference, window_mean
 from ragfault.analysis.score_matrix import metric_name
 from ragfault.errors import UsageError
@@ -378,9 +378,20 @@ def _equal_blocks(series: MetricSeries) -> Iterator[tuple[int, float]]:
 class FaultLocation(Struct, frozen=True, kw_only=True):
     """Result of the decision tree on two windows of one route."""
 
-    fault: LayerFault | None  # none where no branch matches
+    fault: LayerFault | None  # none where no branch matches, or where something else may explain the drop
     decisions: tuple[BranchDecision, ...]
     changes: tuple[MetricChange, ...]  # the metrics of the tree on the two windows, corrected among themselves
+    explanation: str | None = None  # what may explain the drop in place of a fault
+
+    @property
+    def evidence_size(self) -> float:
+        """Return by how much the first metric that the fault is named by moved; 0 without one."""
+        difference = None if self.fault is None else self.fault.evidence[0].difference
+        return 0.0 if difference is None else abs(difference.mean)
+
+
+FAILURES_EXPLAIN = "more traces fail, or have no chunk or no answer, which may be all of it"
+"""What may explain a drop of what is judged."""
 
 
 class _WindowComparison(Struct, frozen=True, kw_only=True):
@@ -403,6 +414,9 @@ def locate_fault(
 
     The windows share no traces: changes are tested by Welch's t, corrected by Holm. Relevance at equal depth is that of
     the first three chunks, else context_relevance as if the number of chunks had not moved.
+
+    What fails, or has no chunk or answer, may be scored as bad: no fault is named by a metric that fell by no more than
+    the share of these traces may have risen.
     """
     compared: list[tuple[MetricInfo, Difference, tuple[MetricSeries, MetricSeries]]] = []
     for name in select_tree_metrics(name for name in measures if (name, route, None) in series_by_key):
@@ -423,9 +437,33 @@ def locate_fault(
     walk = TreeWalk(
         _WindowComparison(changes=tuple(changes), pairs=max((change.n for change in changes), default=1)), ()
     )
-    return FaultLocation(
+    located = FaultLocation(
         fault=walk.faults[0] if walk.faults else None, decisions=tuple(walk.decisions), changes=tuple(changes)
     )
+    rises = _failure_rises(series_by_key, measures, route, before, after)
+    if located.fault is None or not rises or sum(rises) < located.evidence_size:
+        return located
+    decisions = (
+        replace(decision, outcome="cannot tell", why=f"{decision.why}; {FAILURES_EXPLAIN}")
+        if decision.outcome == "fault"
+        else decision
+        for decision in located.decisions
+    )
+    return replace(located, fault=None, decisions=tuple(decisions), explanation=FAILURES_EXPLAIN)
+
+
+def _failure_rises(
+    series_by_key: Mapping[SeriesKey, MetricSeries],
+    measures: Mapping[str, MetricInfo],
+    route: str | None,
+    before: tuple[int, int],
+    after: tuple[int, int],
+) -> list[float]:
+    """Return by how much each share of failing traces may have risen, at most, of those that are shown to have."""
+    watched = [name for name in FAILURES if name in measures and (name, route, None) in series_by_key]
+    sides = ((series_by_key[name, route, None], measures[name]) for name in watched)
+    gaps = [window_difference(own.between(*before), own.between(*after), measure) for own, measure in sides]
+    return [gap.high for gap in gaps if gap is not None and gap.low > 0 and math.isfinite(gap.high)]
 
 
 def _welch_p(gap: Difference) -> float:

@@ -341,7 +341,9 @@ def _explain_drop(drop: DetectedDrop, series_by_key: Mapping[SeriesKey, MetricSe
     if metric_name(period.metric) in OPERATION_TITLES:
         return replace(drop, location=replace(drop.location, fault=None))
     before, after = (period.first, min(period.last, detection.onset)), (detection.onset, drop.until)
-    explanation = describe_unknown_days(series_by_key[period.metric, period.route, None], before, after)
+    explanation = drop.location.explanation
+    if explanation is None:
+        explanation = describe_unknown_days(series_by_key[period.metric, period.route, None], before, after)
     if explanation is None:
         explanation = describe_mix_shift(series_by_key, period.metric, period.route, before, after)
     if explanation is None:

@@ -31,7 +31,7 @@ from ragfault.analysis.monitoring.incidents import (
     classify_route,
     find_onset,
 )
-from ragfault.analysis.monitoring.rollups import FAILURES, LOG_LATENCY, OPERATION_TITLES, STEP_METRICS
+from ragfault.analysis.monitoring.rollups import LOG_LATENCY, OPERATION_TITLES, STEP_METRICS
 from ragfault.analysis.monitoring.traffic_mix import describe_unknown_days
 from ragfault.analysis.monitoring.windows import DAY_MINUTES, MetricSeries, SeriesKey, build_series, window_difference
 from ragfault.analysis.score_matrix import metric_name
@@ -102,26 +102,23 @@ class IncidentBuilder:
         ]
 
     def _locate_fault(self, route: str | None, onset: int) -> FaultLocation | None:
-        """Walk the tree on the day before an onset and the time since.
-
-        No fault is named where missing days, or the queries that fail more often, may explain what it is named by.
-        """
+        """Walk the tree on the day before an onset and the time since; name no fault that missing days may explain."""
         if onset >= self._until:
             return None
         windows = (onset - DAY_MINUTES, onset), (onset, self._until)
         known = self._read_route(route, onset)
         location = locate_fault(known, self._measures, route, *windows)
+        if location.explanation is not None:
+            self._explanations[route] = location.explanation
         if location.fault is None:
             return location
         names = (change.metric for change in location.fault.evidence if (change.metric, route, None) in known)
         series = known.get((next(names, "context_relevance"), route, None))
         text = None if series is None else describe_unknown_days(series, *windows)
-        if text is not None:
-            self._explanations[route] = text.replace("the reference", "the day before the onset")
-            return replace(location, fault=None)
-        if location.fault.branch != RETRIEVAL_BRANCH and self._count_failures(route, onset) >= _evidence_size(location):
-            return replace(location, fault=None)
-        return location
+        if text is None:
+            return location
+        self._explanations[route] = text.replace("the reference", "the day before the onset")
+        return replace(location, fault=None)
 
     def _read_route_since(self, route: str | None, onset: int) -> Mapping[SeriesKey, MetricSeries]:
         """Return the series of a route from the day before an onset on, of which those at hand may lack a part."""
@@ -129,14 +126,6 @@ class IncidentBuilder:
             return self._series
         rollups = self._store.read_rollups(onset - DAY_MINUTES, self._until, route=route or "", grain=5, bins=False)
         return build_series(rollups)
-
-    def _count_failures(self, route: str | None, onset: int) -> float:
-        """Return how much larger the share of queries that fail may be since an onset; 0 where no rise is shown.
-
-        Answers to them may be judged as bad, so that a mean may fall by as much.
-        """
-        sizes = [size for name in FAILURES if (size := self._measure_size(name, route, onset)) is not None]
-        return sum(size.high for size in sizes if size.low > 0)
 
     def _find_layer(self, metric: str) -> str:
         """Return the layer in which a fault moves a metric: of those that read chunks and answer, it may be either."""
@@ -188,10 +177,10 @@ class IncidentBuilder:
         layers = {self._find_layer(alert.metric) for alert in members}
         fired = {metric_name(alert.metric) for alert in members}
         named = [pair for pair in located if _names_cause(pair[1], layers) and _may_rename(incident, pair[1], fired)]
-        if not named and incident.branch not in (None, RETRIEVAL_BRANCH) and not fired.isdisjoint(FAILURES):
-            incident = replace(incident, branch=None, suspects=(), remedies=())  # what fails may be judged as bad
+        if not named and any(location.explanation for _, location in located):
+            incident = replace(incident, branch=None, suspects=(), remedies=())
         if named:
-            incident = self._describe_fault(incident, *max(named, key=lambda pair: _evidence_size(pair[1])))
+            incident = self._describe_fault(incident, *max(named, key=lambda pair: pair[1].evidence_size))
             risen = self._measure_operation(incident, members)
             rises = (_describe_rise(size, len(incident.routes)) for size in risen)
             incident = replace(incident, sentence=" ".join([incident.sentence, *rises]))
@@ -449,12 +438,6 @@ def _shown_changes(fault: LayerFault, location: FaultLocation) -> list[MetricCha
     by_name = {metric_name(change.metric): change for change in location.changes if change.metric != EQUAL_DEPTH}
     names = ["context_relevance" if c.metric == EQUAL_DEPTH else metric_name(c.metric) for c in fault.evidence]
     return [by_name[name] for name in names if name in by_name and by_name[name].difference is not None]
-
-
-def _evidence_size(location: FaultLocation) -> float:
-    assert location.fault is not None
-    difference = location.fault.evidence[0].difference
-    return 0.0 if difference is None else abs(difference.mean)
 
 
 def _build_size(change: MetricChange, route: str | None) -> IncidentSize | None:
