@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from msgspec.structs import replace
 
@@ -87,52 +87,54 @@ def rerank(reranker: Reranker, k: int | None = None, *, depth: int = 50) -> Stag
     return stage
 
 
-class CohereReranker:
-    """Cohere's ranking (`POST /v2/rerank`); the key is in COHERE_API_KEY.
+class _ServiceReranker:
+    """A ranking service that takes texts as `documents` and gives each an index and a `relevance_score`."""
 
-    >>> CohereReranker().fingerprint
-    'cohere rerank-v3.5'
-    """
+    service: ClassVar[str]
+    key_names: ClassVar[tuple[str, ...]]
+    rows_key: ClassVar[str]
 
-    def __init__(self, model: str = "rerank-v3.5", base_url: str = "https://api.cohere.com") -> None:
-        self.model, self._url = model, f"{base_url.rstrip('/')}/v2/rerank"
-
-    @property
-    def fingerprint(self) -> str:
-        """Service and model."""
-        return f"cohere {self.model}"
-
-    def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Return scores in [0, 1]. Raises UsageError without a key, ServiceFailed without a reply."""
-        if not texts:
-            return []
-        body = {"model": self.model, "query": query, "documents": list(texts), "top_n": len(texts)}
-        answer = post_json(self._url, body, key=read_api_key("Cohere", ("COHERE_API_KEY", "CO_API_KEY")))
-        return _order_scores("Cohere", answer, "results", "index", "relevance_score", len(texts))
-
-
-class VoyageReranker:
-    """Voyage's ranking (`POST /v1/rerank`); the key is in VOYAGE_API_KEY.
-
-    >>> VoyageReranker().fingerprint
-    'voyage rerank-2.5'
-    """
-
-    def __init__(self, model: str = "rerank-2.5", base_url: str = "https://api.voyageai.com") -> None:
-        self.model, self._url = model, f"{base_url.rstrip('/')}/v1/rerank"
+    def __init__(self, model: str, url: str) -> None:
+        self.model, self._url = model, url
 
     @property
     def fingerprint(self) -> str:
         """Service and model."""
-        return f"voyage {self.model}"
+        return f"{self.service.lower()} {self.model}"
 
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return scores in [0, 1]. Raises UsageError without a key, ServiceFailed without a reply."""
         if not texts:
             return []
         body = {"model": self.model, "query": query, "documents": list(texts)}
-        answer = post_json(self._url, body, key=read_api_key("Voyage", ("VOYAGE_API_KEY",)))
-        return _order_scores("Voyage", answer, "data", "index", "relevance_score", len(texts))
+        answer = post_json(self._url, body, key=read_api_key(self.service, self.key_names))
+        return _order_scores(self.service, answer, self.rows_key, "index", "relevance_score", len(texts))
+
+
+class CohereReranker(_ServiceReranker):
+    """Cohere's ranking (`POST /v2/rerank`); the key is in COHERE_API_KEY.
+
+    >>> CohereReranker().fingerprint
+    'cohere rerank-v3.5'
+    """
+
+    service, key_names, rows_key = "Cohere", ("COHERE_API_KEY", "CO_API_KEY"), "results"
+
+    def __init__(self, model: str = "rerank-v3.5", base_url: str = "https://api.cohere.com") -> None:
+        super().__init__(model, f"{base_url.rstrip('/')}/v2/rerank")
+
+
+class VoyageReranker(_ServiceReranker):
+    """Voyage's ranking (`POST /v1/rerank`); the key is in VOYAGE_API_KEY.
+
+    >>> VoyageReranker().fingerprint
+    'voyage rerank-2.5'
+    """
+
+    service, key_names, rows_key = "Voyage", ("VOYAGE_API_KEY",), "data"
+
+    def __init__(self, model: str = "rerank-2.5", base_url: str = "https://api.voyageai.com") -> None:
+        super().__init__(model, f"{base_url.rstrip('/')}/v1/rerank")
 
 
 class VertexReranker:

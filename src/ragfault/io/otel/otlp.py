@@ -15,13 +15,14 @@ from ragfault.errors import InputError
 from ragfault.io.otel.otlp_protobuf import read_logs_protobuf, read_spans_protobuf
 from ragfault.io.otel.spans import (
     DEFAULT_LIMITS,
+    SPAN_KINDS,
+    STATUS_CODES,
     VECTOR_SUFFIX,
     DecodedRequest,
     DecodeLimits,
     LimitChecker,
     OtelSpan,
     SpanEvent,
-    SpanStatus,
     check_span_ids,
     parse_linked_id,
 )
@@ -76,8 +77,6 @@ def _inflate_members(body: bytes, limit: int) -> bytes:
     return b"".join(parts)
 
 
-SPAN_KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
-STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
 INT64_LIMIT = 2**63
 
 
@@ -172,29 +171,29 @@ RESOURCE_DECODER = msgspec.json.Decoder(_ResourceMessage | None)
 
 def read_spans_json(body: bytes, limits: DecodeLimits) -> DecodedRequest:
     """Decode the spans of an export request in JSON. Raises `InputError`."""
-    scale = LimitChecker(limits)
-    operations = []
-    for part, resource in _iterate_items(body, scale, "resource_spans", "scope_spans", "spans"):
+    checker = LimitChecker(limits)
+    spans = []
+    for part, resource in _iterate_items(body, checker, "resource_spans", "scope_spans", "spans"):
         try:
-            span = _build_span(SPAN_DECODER.decode(part), resource, scale)
+            span = _build_span(SPAN_DECODER.decode(part), resource, checker)
         except (ValueError, RecursionError) as error:
-            scale.reject(_describe_error(error))
+            checker.reject(_describe_error(error))
             continue
         if span is not None:
-            operations.append(span)
-    return scale.build_result(operations, [])
+            spans.append(span)
+    return checker.build_result(spans, [])
 
 
 def read_logs_json(body: bytes, limits: DecodeLimits) -> DecodedRequest:
     """Decode the log records of an export request in JSON. Raises `InputError`."""
-    scale = LimitChecker(limits)
+    checker = LimitChecker(limits)
     events = []
-    for part, _ in _iterate_items(body, scale, "resource_logs", "scope_logs", "log_records"):
+    for part, _ in _iterate_items(body, checker, "resource_logs", "scope_logs", "log_records"):
         try:
-            events.append(_build_log_event(LOG_RECORD_DECODER.decode(part), scale))
+            events.append(_build_log_event(LOG_RECORD_DECODER.decode(part), checker))
         except (ValueError, RecursionError) as error:
-            scale.reject(_describe_error(error))
-    return scale.build_result([], events)
+            checker.reject(_describe_error(error))
+    return checker.build_result([], events)
 
 
 def _describe_error(error: Exception) -> str:
@@ -205,17 +204,11 @@ def _iterate_items(
     body: bytes, checker: LimitChecker, group_field: str, scope_field: str, item_field: str
 ) -> Iterator[tuple[Raw, dict[str, Any]]]:
     """Yield each span or log record as raw JSON, with its resource."""
-    count = 0
     for part in getattr(_decode_envelope(body, checker), group_field) or ():
         resource = _decode_resource(part.resource, checker)
         for scope in getattr(part, scope_field) or ():
             for item in getattr(scope, item_field) or ():
-                count += 1
-                if count > checker.limits.spans:
-                    checker.reject(f"more than {checker.limits.spans:,} in one request")
-                elif len(memoryview(item)) > checker.limits.span:
-                    checker.reject(f"longer than {checker.limits.span:,} bytes")
-                else:
+                if checker.accept_item(len(memoryview(item))):
                     yield item, resource
 
 

@@ -6,23 +6,21 @@ A malformed span then costs one span, not the request, and parsing holds one spa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from ragfault.errors import InputError, MissingExtra
 from ragfault.io.otel.spans import (
+    SPAN_KINDS,
+    STATUS_CODES,
     VECTOR_SUFFIX,
     DecodedRequest,
     DecodeLimits,
     LimitChecker,
     OtelSpan,
     SpanEvent,
-    SpanStatus,
     check_span_ids,
     parse_linked_id,
 )
-
-SPAN_KINDS: Final = ("internal", "internal", "server", "client", "producer", "consumer")
-STATUS_CODES: Final[tuple[SpanStatus, ...]] = ("unset", "ok", "error")
 
 RESOURCE_FIELD, SCOPES_FIELD = 1, 2
 """Field numbers of `ResourceSpans` and `ResourceLogs`."""
@@ -40,30 +38,30 @@ class MalformedMessage(ValueError):
 def read_spans_protobuf(body: bytes, limits: DecodeLimits) -> DecodedRequest:
     """Decode the spans of an `ExportTraceServiceRequest`. Raises `InputError`."""
     message = _load_message_types()
-    scale = LimitChecker(limits)
-    operations: list[OtelSpan] = []
+    checker = LimitChecker(limits)
+    spans: list[OtelSpan] = []
 
     def take(part: bytes, resource: dict[str, Any]) -> None:
         span = message.span.FromString(part)
-        built = _build_span(span, resource, scale)
+        built = _build_span(span, resource, checker)
         if built is not None:
-            operations.append(built)
+            spans.append(built)
 
-    _walk_request(body, scale, take, message.resource)
-    return scale.build_result(operations, [])
+    _walk_request(body, checker, take, message.resource)
+    return checker.build_result(spans, [])
 
 
 def read_logs_protobuf(body: bytes, limits: DecodeLimits) -> DecodedRequest:
     """Decode the log records of an `ExportLogsServiceRequest`. Raises `InputError`."""
     message = _load_message_types()
-    scale = LimitChecker(limits)
+    checker = LimitChecker(limits)
     events: list[SpanEvent] = []
 
     def take(part: bytes, _: dict[str, Any]) -> None:
-        events.append(_build_log_event(message.record.FromString(part), scale))
+        events.append(_build_log_event(message.record.FromString(part), checker))
 
-    _walk_request(body, scale, take, message.resource)
-    return scale.build_result([], events)
+    _walk_request(body, checker, take, message.resource)
+    return checker.build_result([], events)
 
 
 class _ProtobufMessageTypes:
@@ -94,19 +92,13 @@ def _walk_request(
     """Hand out each span or record as its own bytes, with its resource."""
     from google.protobuf.message import DecodeError
 
-    count = 0
     try:
         for number, begin, end in _iterate_fields(body, 0, len(body), checker):
             if number != 1:
                 continue
             resource = _decode_resource(body, begin, end, resource_type, checker)
             for start, stop in _iterate_items(body, begin, end, checker):
-                count += 1
-                if count > checker.limits.spans:
-                    checker.reject(f"more than {checker.limits.spans:,} in one request")
-                elif stop - start > checker.limits.span:
-                    checker.reject(f"longer than {checker.limits.span:,} bytes")
-                else:
+                if checker.accept_item(stop - start):
                     _decode_item(body[start:stop], resource, take, checker)
     except (MalformedMessage, DecodeError):
         raise InputError(

@@ -19,6 +19,9 @@ MAX_REASONS = 16
 """Number of distinct reasons for a rejection."""
 
 SpanStatus = Literal["unset", "ok", "error"]
+STATUS_CODES: tuple[SpanStatus, ...] = ("unset", "ok", "error")
+SPAN_KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
+"""Names of the numbers in OTLP."""
 
 
 class SpanEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -132,13 +135,24 @@ class LimitChecker:
 
     def __init__(self, limits: DecodeLimits) -> None:
         self.limits = limits
-        self.cut_count = self.node_count = 0
+        self.cut_count = self.node_count = self.item_count = 0
         self.rejected: Counter[str] = Counter()
 
     def reject(self, reason: str) -> None:
         """Count a span or record that is left out."""
         known = reason in self.rejected or len(self.rejected) < MAX_REASONS
         self.rejected[reason if known else "other reasons"] += 1
+
+    def accept_item(self, size: int) -> bool:
+        """Return whether a span or record of so many bytes is within the limits; count it as rejected if not."""
+        self.item_count += 1
+        if self.item_count > self.limits.spans:
+            self.reject(f"more than {self.limits.spans:,} in one request")
+        elif size > self.limits.span:
+            self.reject(f"longer than {self.limits.span:,} bytes")
+        else:
+            return True
+        return False
 
     def count_nodes(self, count: int = 1) -> None:
         """Count fields or objects; raises `InputError` where there are more than a request may have."""
