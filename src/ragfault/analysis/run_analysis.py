@@ -117,7 +117,7 @@ def _list_triads(source: Run | ScoreMatrix) -> list[float]:
         if not names:
             return []
         source = ScoreMatrix(source, metrics=names)
-    at = source.base_column_index("triad")
+    at = source.triad_column()
     return [] if at is None else source.values[:, at].tolist()
 
 

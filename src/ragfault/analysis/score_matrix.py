@@ -55,12 +55,12 @@ class ScoreMatrix:
         """Return the column of the metric of that text, or None."""
         return self.metric_names.index(name) if name in self.metric_names else None
 
-    def base_column_index(self, name: str) -> int | None:
-        """Return the column of the first metric of that name, whatever its parameters, or None."""
-        exact = self.column_index(name)
+    def triad_column(self) -> int | None:
+        """Return the column of the triad, whatever its parameters, or None."""
+        exact = self.column_index("triad")
         if exact is not None:
             return exact
-        return next((at for at, text in enumerate(self.metric_names) if metric_name(text) == name), None)
+        return next((at for at, text in enumerate(self.metric_names) if metric_name(text) == "triad"), None)
 
     @cached_property
     def ids(self) -> list[str]:

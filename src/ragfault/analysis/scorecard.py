@@ -292,7 +292,7 @@ def quality_level(triad: float) -> QualityLevel:
 def count_quality(source: AnyRun | ScoreMatrix) -> tuple[tuple[QualityCount, ...], int]:
     """Count the traces in each quality level by triad, best first, and those without a triad."""
     matrix = open_matrix(source)
-    at = matrix.base_column_index("triad")
+    at = matrix.triad_column()
     values, clusters = (np.empty(0), None) if at is None else matrix.scored_values(at)
     upper = [float("inf"), *(kind.low for kind in QUALITY_LEVELS)]
     counts = []

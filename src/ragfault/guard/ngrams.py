@@ -123,11 +123,9 @@ def hash_ngrams(sentences: tuple[str, ...]) -> HashedNgrams:
     return HashedNgrams(mixed, room > OVERHANG[:, None], ends - lengths, lengths)
 
 
-def score_sentences(
-    classifier: NgramClassifier, text: str, *, as_one: bool = False, least: float = 0.0
-) -> list[ScoredSentence]:
-    """Score every sentence of a text, or the whole text as one, and return those of probability `least` or more."""
-    return score_texts(classifier, [text], as_one=as_one, least=least)[0]
+def score_sentences(classifier: NgramClassifier, text: str, *, as_one: bool = False) -> list[ScoredSentence]:
+    """Score every sentence of a text, or the whole text as one."""
+    return score_texts(classifier, [text], as_one=as_one)[0]
 
 
 def score_texts(

@@ -29,7 +29,7 @@ OUTCOME_WORDS = {
 }
 
 
-def render_steps_terminal(findings: StepFindings, *, worst: int, width: int | None = None, color: bool = False) -> str:
+def render_steps_terminal(findings: StepFindings, *, worst: int, color: bool = False) -> str:
     """Render the counts, the kinds of fault, and the traces whose faulty step is the surest."""
     parts: list[RenderableType] = [build_line((summarize_steps(findings), "bold"))]
     if findings.population:
@@ -49,10 +49,10 @@ def render_steps_terminal(findings: StepFindings, *, worst: int, width: int | No
             build_line(""),
             build_line((f"{len(ranked) - worst} more traces with a suspected step: --worst", "dim")),
         ]
-    return render_rich(parts, width=width, color=color)
+    return render_rich(parts, color=color)
 
 
-def render_repairs_terminal(repairs: StepRepairs, *, width: int | None = None, color: bool = False) -> str:
+def render_repairs_terminal(repairs: StepRepairs, *, color: bool = False) -> str:
     """Render the kind of step that broke, and for each metric that lost what the repair of each kind recovers."""
     style, sentence = "red" if repairs.faulty_kind else "yellow", clean_text(repairs.sentence)
     parts: list[RenderableType] = [build_line((f"{sentence[0].upper()}{sentence[1:]}.", f"bold {style}"))]
@@ -73,7 +73,7 @@ def render_repairs_terminal(repairs: StepRepairs, *, width: int | None = None, c
             p = format_p_value(row.adjusted)
             text = f"{row.kind:<9} {_format_effect(row.difference)}  {share:>5} of it  p {p}{mark}"
             parts.append(indent_line(2, (text, "red" if row.kind == repairs.faulty_kind else "")))
-    return render_rich(parts, width=width, color=color)
+    return render_rich(parts, color=color)
 
 
 def _format_effect(difference: Difference) -> str:
@@ -104,12 +104,10 @@ def _describe_trace(finding: FaultyStep) -> list[RenderableType]:
     return [*lines, *(indent_line(2, format_step_suspect(suspect)) for suspect in finding.suspects)]
 
 
-def render_conversations_terminal(
-    outcomes: Sequence[ConversationOutcome], *, width: int | None = None, color: bool = False
-) -> str:
+def render_conversations_terminal(outcomes: Sequence[ConversationOutcome], *, color: bool = False) -> str:
     """Render how many conversations went wrong at which turn, and each of them with the problems of that turn."""
     if not outcomes:
-        return render_rich([build_line("no trace belongs to a conversation")], width=width, color=color)
+        return render_rich([build_line("no trace belongs to a conversation")], color=color)
     turns = Counter(outcome.faulty_turn.turn for outcome in outcomes if outcome.faulty_turn is not None)
     places = ", ".join(f"turn {turn}: {count}" for turn, count in sorted(turns.items()))
     right = sum(all(turn.state == "right" for turn in outcome.turns) for outcome in outcomes)
@@ -122,4 +120,4 @@ def render_conversations_terminal(
         )
         line = indent_line(2, (clean_text(outcome.conversation), "bold"), f"  {outcome.sentence}{seen}")
         parts.append(line)
-    return render_rich(parts, width=width, color=color)
+    return render_rich(parts, color=color)

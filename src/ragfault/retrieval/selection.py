@@ -59,7 +59,7 @@ def select_top(k: int) -> Stage:
     return lambda query, hits: StageResult(query, hits[:k])
 
 
-def select_by_complexity(threshold: float = 0.5, counts: Sequence[tuple[float, int]] = COMPLEXITY_COUNTS) -> Stage:
+def select_by_complexity(threshold: float = 0.5) -> Stage:
     """Return the stage that keeps relevant hits, as many as the complexity of the query requires.
 
     It reads scores as relevance in [0, 1], as a reranker gives them; raises UsageError where they are not.
@@ -77,30 +77,29 @@ def select_by_complexity(threshold: float = 0.5, counts: Sequence[tuple[float, i
                 f'adaptive selection reads scores as relevance from 0 to 1, and chunk "{wrong.id}" has {wrong.score}. '
                 "Put a stage before it that reranks."
             )
-        many = next(count for limit, count in counts if estimate_complexity(query.text) < limit)
+        many = next(count for limit, count in COMPLEXITY_COUNTS if estimate_complexity(query.text) < limit)
         selected = sorted((hit for hit in hits if _score_or_zero(hit) > threshold), key=_score_or_zero, reverse=True)
         return StageResult(query, tuple(selected[:many]))
 
     return stage
 
 
-def select_within_budget(tokens: int, count: Callable[[str], int] | None = None) -> Stage:
+def select_within_budget(tokens: int) -> Stage:
     """Return the stage that keeps hits, in order, while their texts together have at most so many tokens.
 
     A hit that does not fit is passed over, and shorter ones behind it may still fit. Tokens are characters / 4, rounded
-    up, where no `count` is given.
+    up.
 
     >>> hits = tuple(Chunk(id=name, text=text) for name, text in {"a": "x" * 40, "b": "y" * 400, "c": "z" * 20}.items())
     >>> [hit.id for hit in select_within_budget(15)(Query(text="?"), hits).hits]
     ['a', 'c']
     """
     _check_positive(tokens=tokens)
-    size = count or (lambda text: -(-len(text) // 4))
 
     def stage(query: Query, hits: Hits) -> StageResult:
         selected, left = [], tokens
         for hit in hits:
-            if (need := size(hit.text)) <= left:
+            if (need := -(-len(hit.text) // 4)) <= left:
                 selected.append(hit)
                 left -= need
         return StageResult(query, tuple(selected))

@@ -27,9 +27,9 @@ RESPONSE_HEADERS: dict[int, dict[str, Any]] = {
 }
 
 
-def json_response(content: Any, status: int = 200) -> Response:
+def json_response(content: Any) -> Response:
     """Encode a record as a JSON response."""
-    return Response(msgspec.json.encode(content), status, media_type=JSON)
+    return Response(msgspec.json.encode(content), media_type=JSON)
 
 
 def problem_responses(*statuses: int, media_types: tuple[str, ...] = ()) -> dict[int | str, dict[str, Any]]:

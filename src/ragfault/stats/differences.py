@@ -169,7 +169,6 @@ def unpaired_differences(
     candidate: ArrayLike,
     clusters: tuple[Clusters, Clusters] | None = None,
     *,
-    defined: tuple[ArrayLike, ArrayLike] | None = None,
     bounds: Sequence[Bounds] | None = None,
     confidence: float = 0.95,
     resamples: int | None = None,
@@ -179,7 +178,7 @@ def unpaired_differences(
 
     As `paired_differences`, with both sides resampled apart, Welch's degrees of freedom (Welch 1947) for Student's t,
     and one value at each end of the bounds added to either side where a metric has only values at its ends or hardly
-    any that differ (Agresti & Caffo 2000). `clusters` and `defined` are given as (of the baseline, of the candidate).
+    any that differ (Agresti & Caffo 2000). `clusters` is given as (of the baseline, of the candidate).
     Assumes that the clusters (else values) of both sides are drawn independently, within a side and between the sides.
 
     >>> baseline, candidate = [[1.0], [2.0], [3.0]], [[2.0], [5.0]]
@@ -190,8 +189,7 @@ def unpaired_differences(
     if before.shape[1] != after.shape[1]:
         raise ValueError(f"baseline has {before.shape[1]} metrics, candidate {after.shape[1]}")
     groups = clusters or (None, None)
-    exist = defined or (None, None)
-    tables = [tabulate_clusters(after, groups[1], exist[1]), tabulate_clusters(before, groups[0], exist[0])]
+    tables = [tabulate_clusters(after, groups[1], None), tabulate_clusters(before, groups[0], None)]
     return _compute_differences(tables, bounds, confidence, resamples, seed)
 
 

@@ -161,8 +161,6 @@ class PpiDifference(Struct, frozen=True):
     """p value of the null hypothesis of no difference in human values, by Student's t."""
     labelled: int
     """Number of pairs labeled on both sides; unpaired, labels of both sides together."""
-    judge_weights: tuple[float, ...] = ()
-    """Weight of the judge (λ): on the differences of pairs; unpaired, on each side."""
     width_ratio: float | None = None
     """Width of the interval over that of the labels alone."""
     paired: bool = True
@@ -318,7 +316,6 @@ def _compute_difference(sides: list[PpiSample], ends: Bounds, reach: float, conf
         difference=difference,
         p=2 * t_cdf(-abs(center) / error, df),
         labelled=labelled,
-        judge_weights=tuple(fit.judge_weight for fit in fits),
         width_ratio=_compute_width_ratio(
             low, high, math.hypot(*(_label_only_width(side, ends, confidence) for side in sides))
         ),

@@ -203,7 +203,6 @@ def label_permutation_tests(
     candidate: ArrayLike,
     clusters: tuple[Clusters, Clusters] | None = None,
     *,
-    defined: tuple[ArrayLike, ArrayLike] | None = None,
     resamples: int | None = None,
     seed: int = 0,
 ) -> tuple[SignificanceTest | None, ...]:
@@ -224,9 +223,9 @@ def label_permutation_tests(
     before, after = as_matrix(baseline), as_matrix(candidate)
     if before.shape[1] != after.shape[1]:
         raise ValueError(f"baseline has {before.shape[1]} metrics, candidate {after.shape[1]}")
-    groups, exist = clusters or (None, None), defined or (None, None)
-    candidate_table = tabulate_clusters(after, groups[1], exist[1])
-    baseline_table = tabulate_clusters(before, groups[0], exist[0])
+    groups = clusters or (None, None)
+    candidate_table = tabulate_clusters(after, groups[1], None)
+    baseline_table = tabulate_clusters(before, groups[0], None)
     return tuple(
         _test_labels(
             ClusterTable(candidate_table.sums[:, [m]], candidate_table.counts[:, [m]]),

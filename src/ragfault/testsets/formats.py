@@ -126,7 +126,7 @@ def _write_beir(items: Sequence[Trace], folder: Path, documents: Sequence[Docume
     return len(with_gold)
 
 
-def read_beir(folder: str | Path, split: str = "test") -> list[Trace]:
+def read_beir(folder: str | Path) -> list[Trace]:
     """Read queries and qrels of a BEIR folder as items whose gold are ids of documents.
 
     Raises InputError where a file is missing or a line is not of that format.
@@ -135,10 +135,10 @@ def read_beir(folder: str | Path, split: str = "test") -> list[Trace]:
     try:
         lines = (place / "queries.jsonl").read_bytes().splitlines()
         queries = {str(row["_id"]): str(row["text"]) for row in map(msgspec.json.decode, filter(None, lines))}
-        text = (place / "qrels" / f"{split}.tsv").read_text(encoding="utf-8")
+        text = (place / "qrels" / "test.tsv").read_text(encoding="utf-8")
         grades: dict[str, dict[str, float]] = {}
         for query, document, score in list(csv.reader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE))[1:]:
             grades.setdefault(query, {})[document] = float(score)
         return [Trace(id=name, query=queries[name], gold=Gold(chunks=chunks)) for name, chunks in grades.items()]
     except (OSError, KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InputError(f"{place} is no BEIR folder with queries.jsonl and qrels/{split}.tsv: {error}") from error
+        raise InputError(f"{place} is no BEIR folder with queries.jsonl and qrels/test.tsv: {error}") from error

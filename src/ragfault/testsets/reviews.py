@@ -339,12 +339,7 @@ def add_written(items: Iterable[Trace], reviews: Iterable[ItemReview]) -> tuple[
 
 
 def merge_reviews(
-    items: Iterable[Trace],
-    reviews: Iterable[ItemReview],
-    *,
-    adjudicator: str | None = None,
-    needed: int = 1,
-    seed: int = 0,
+    items: Iterable[Trace], reviews: Iterable[ItemReview], *, adjudicator: str | None = None, needed: int = 1
 ) -> ReviewResult:
     """Merge reviews into the items: the decision that all reviewers share, in the same words, or the adjudicator's.
 
@@ -392,7 +387,7 @@ def merge_reviews(
         counts[final.decision] += 1
         if final.decision == "accepted":
             merged.append(_accept(final.edited or item, [*given.values(), final], final.time))
-    estimates = _estimate_agreement([given for _, given in shared], seed)
+    estimates = _estimate_agreement([given for _, given in shared])
     return ReviewResult(
         items=tuple(merged), accepted=counts["accepted"], rejected=counts["rejected"], pending=counts["pending"],
         shared=len(shared), agreement=estimates[0], alpha=estimates[1], fields=_compare_fields(shared),
@@ -418,7 +413,7 @@ def _accept(item: Trace, reviews: Sequence[ItemReview], time: datetime) -> Trace
 
 
 def _estimate_agreement(
-    shared: Sequence[Mapping[str, ItemReview]], seed: int
+    shared: Sequence[Mapping[str, ItemReview]],
 ) -> tuple[BootstrapEstimate | None, BootstrapEstimate | None]:
     if not shared:
         return None, None
@@ -431,7 +426,7 @@ def _estimate_agreement(
         alpha = ratings.alpha(ratings.coincidences(weights), "nominal")
         return np.stack([weights @ equal / weights.sum(axis=1), alpha], axis=1)
 
-    agreement, alpha = bootstrap_estimates(statistic, [str(at) for at in range(len(shared))], seed=seed)
+    agreement, alpha = bootstrap_estimates(statistic, [str(at) for at in range(len(shared))])
     return agreement, alpha
 
 

@@ -1,6 +1,6 @@
 """Text processing without a model: words, sentences, entities, quantities and similarity."""
 
-from ragfault.text.entities import EntityIndex, extract_entities, extract_literals, mentions_entity
+from ragfault.text.entities import EntityIndex, extract_entities, extract_literals
 from ragfault.text.normalization import (
     NEGATIONS,
     STOP_WORDS,
@@ -16,6 +16,6 @@ from ragfault.text.similarity import make_shingles, score_quote_match
 
 __all__ = [
     "NEGATIONS", "STOP_WORDS", "EntityIndex", "extract_entities", "extract_literals", "lacks_english", "make_shingles",
-    "mentions_entity", "normalize_answer", "normalize_typography", "score_quote_match", "split_content_words",
+    "normalize_answer", "normalize_typography", "score_quote_match", "split_content_words",
     "split_sentences", "split_words", "stem_word",
 ]  # fmt: skip

@@ -106,17 +106,6 @@ def extract_entities(text: str) -> frozenset[str]:
     return frozenset(match.form for match in matches).union(extract_names(rest))
 
 
-def mentions_entity(entity: str, text: str) -> bool:
-    """Return whether a text mentions an entity, ignoring case.
-
-    For many entities and one text, build its `EntityIndex` once.
-
-    >>> mentions_entity("ann lee", "ANN LEE left"), mentions_entity("12", "in 2012")
-    (True, False)
-    """
-    return entity in EntityIndex(text)
-
-
 class EntityIndex:
     """All entities that some texts mention, each by itself: `entity in EntityIndex(text)`.
 

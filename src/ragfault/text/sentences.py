@@ -17,7 +17,7 @@ NUMBER_ABBREVIATION = re.compile(r"\b(?:[Nn]o|[Ff]ig|[Ss]ec|[Aa]rt|[Ee]q|[Vv]ol|
 """Abbreviations before a number, which end no sentence."""
 
 
-def split_sentences(text: str, language: str = "en") -> list[tuple[int, int]]:
+def split_sentences(text: str) -> list[tuple[int, int]]:
     """Split a text into sentences as character offsets, without surrounding white space.
 
     Every line of a list or a table is its own sentence; a line break within a sentence does not end it; a list marker
@@ -27,21 +27,21 @@ def split_sentences(text: str, language: str = "en") -> list[tuple[int, int]]:
     >>> [text[start:end] for start, end in split_sentences(text)]
     ['Dr. Lee came at 5 p.m. on Monday.', 'She left.', '1. Tea', '2. Cakes']
     """
-    return list(_split_cached(text, language)) if len(text) < MAX_CACHED_LENGTH else _split_text(text, language)
+    return list(_split_cached(text)) if len(text) < MAX_CACHED_LENGTH else _split_text(text)
 
 
 @lru_cache(maxsize=256)
-def _split_cached(text: str, language: str) -> tuple[tuple[int, int], ...]:
-    return tuple(_split_text(text, language))
+def _split_cached(text: str) -> tuple[tuple[int, int], ...]:
+    return tuple(_split_text(text))
 
 
-def _split_text(text: str, language: str) -> list[tuple[int, int]]:
+def _split_text(text: str) -> list[tuple[int, int]]:
     if not text.strip():
         return []
     joined = LINE_WRAP.sub(lambda match: " " * len(match.group()), text) if "\n" in text else text
     sentences: list[tuple[int, int]] = []
     marker_start = -1
-    for start, end in _split_segments(joined, language):
+    for start, end in _split_segments(joined):
         segment = joined[start:end]
         sentence_start = start if marker_start < 0 else marker_start
         marker_start = -1
@@ -56,11 +56,11 @@ def _split_text(text: str, language: str) -> list[tuple[int, int]]:
     return sentences
 
 
-def _split_segments(text: str, language: str) -> list[tuple[int, int]]:
+def _split_segments(text: str) -> list[tuple[int, int]]:
     """Split with sentencex, cut at line breaks and trim."""
     segments: list[tuple[int, int]] = []
     position = 0
-    for segment in sentencex.segment(language, text):
+    for segment in sentencex.segment("en", text):
         start = text.find(segment, position)
         if start < 0:
             continue

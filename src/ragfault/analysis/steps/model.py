@@ -13,7 +13,6 @@ from ragfault.analysis.steps.features import FEATURE_NAMES, Array
 from ragfault.judges.embedded.network import TreeEnsemble
 
 RunKind = Literal["search", "team"]
-RUN_KINDS: tuple[RunKind, ...] = ("search", "team")
 """An agent that searches and answers; several agents that talk to each other."""
 Outcome = Literal["unknown", "right", "differs", "failed"]
 OUTCOMES: tuple[Outcome, ...] = ("unknown", "right", "differs", "failed")

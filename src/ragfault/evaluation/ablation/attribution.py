@@ -284,8 +284,8 @@ def attribute_change(
     >>> effects = np.array([0.0, 0.0, -0.2, -0.2])[:, None, None] + rng.normal(0, 0.01, size=(4, 50, 1))
     >>> measures, design = [MetricInfo("m", "generation")], factorial_design(2)
     >>> found = attribute_change(queries + effects, measures, ["r", "g"], design, None)[0]
-    >>> found.moving_parts, [round(share.difference.mean, 2) for share in found.shares]
-    (('g',), [0.0, -0.2])
+    >>> [(share.parts, share.moved, round(share.difference.mean, 2)) for share in found.shares]
+    [(('r',), False, 0.0), (('g',), True, -0.2)]
     """
     options = options or EffectOptions()
     scored = np.isfinite(values)

@@ -9,7 +9,6 @@ from hashlib import blake2b
 from pathlib import Path
 from re import fullmatch
 from threading import Lock
-from types import TracebackType
 from typing import Literal, Self, cast
 
 import msgspec
@@ -85,11 +84,6 @@ class MetricAttribution(Struct, frozen=True, kw_only=True):
     """The part that caused the change, in words."""
 
     @property
-    def moving_parts(self) -> tuple[str, ...]:
-        """Return the parts that are shown to have moved the metric."""
-        return tuple(share.parts[0] for share in self.shares if share.moved)
-
-    @property
     def result(self) -> ChangeState:
         """Return the state of the whole change: dropped, rose, steady or cannot tell."""
         return "cannot tell" if self.total is None else self.total.state
@@ -130,10 +124,6 @@ class Ablation(Struct, frozen=True, kw_only=True):
             for names in self.attributions
             if (share := names.share_of(part)) is not None and share.state == bad[names.better]
         ]
-
-    def attribution_of(self, metric: str) -> MetricAttribution | None:
-        """Return the attribution of the metric of that text; None where it was not asked for."""
-        return next((matches for matches in self.attributions if matches.metric == metric), None)
 
 
 SystemPart = Callable[[Trace], Trace]
@@ -280,9 +270,7 @@ class PartRunner:
             self._file.truncate(good)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trail: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def run(self, mask: int, start: Trace) -> Trace:

@@ -260,16 +260,14 @@ def _measure(units: ScoredUnits, groups: Sequence[str], scores: UnitScores) -> C
 
 def _measure_bias(units: ScoredUnits, groups: Sequence[str], scores: UnitScores) -> Interval:
     bad = scores.called if units.unit == "claim" else scores.p_bad
-    return _average_by_trace(units, groups, units.label.astype(np.float64) - bad, (-1.0, 1.0))
+    return _average_by_trace(units, groups, units.label.astype(np.float64) - bad)
 
 
-def _average_by_trace(
-    units: ScoredUnits, groups: Sequence[str], values: FloatArray, bounds: tuple[float, float]
-) -> Interval:
-    """Average values within each trace, then over traces, with an interval over groups."""
+def _average_by_trace(units: ScoredUnits, groups: Sequence[str], values: FloatArray) -> Interval:
+    """Average values in [−1, 1] within each trace, then over traces, with an interval over groups."""
     _, first, index = np.unique(units.trace, return_index=True, return_inverse=True)
     means = np.bincount(index, values) / np.bincount(index)
-    return mean_interval(means, [groups[at] for at in first.tolist()], bounds=bounds)
+    return mean_interval(means, [groups[at] for at in first.tolist()], bounds=(-1.0, 1.0))
 
 
 def _decide(
@@ -283,7 +281,7 @@ def _decide(
     if units.label.all() or not units.label.any():
         return False, f"people call {'all' if units.label.all() else 'none'} of them bad"
     errors = [(score.p_bad - units.label) ** 2 for score in scores]
-    gain = _average_by_trace(units, groups, errors[1] - errors[0], (-1.0, 1.0))
+    gain = _average_by_trace(units, groups, errors[1] - errors[0])
     if gain.high < 0:
         return True, "held-out probabilities are nearer to the labels"
     has_bias = before.bias_low > 0 or before.bias_high < 0

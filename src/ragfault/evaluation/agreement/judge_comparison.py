@@ -237,7 +237,7 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
     )
 
 
-def compare_run_judges(first: Run, second: Run, *, resamples: int = 1000, seed: int = 0) -> JudgeComparison:
+def compare_run_judges(first: Run, second: Run, *, seed: int = 0) -> JudgeComparison:
     """Compare the judges of two runs on the traces with the same id, query, chunks and answer.
 
     Raises UsageError where they share no such trace.
@@ -262,7 +262,7 @@ def compare_run_judges(first: Run, second: Run, *, resamples: int = 1000, seed: 
     verdicts = [[by_trace[trace.id] for trace in shared] for by_trace in verdicts_by_run]
     fingerprints = (first.manifest.judge, second.manifest.judge)
     return _build_comparison(
-        shared, (verdicts[0], verdicts[1]), fingerprints, (None, None), IntervalOptions(resamples, seed)
+        shared, (verdicts[0], verdicts[1]), fingerprints, (None, None), IntervalOptions(1000, seed)
     )
 
 

@@ -39,11 +39,6 @@ class CollectedTrace(NamedTuple):
     events: tuple[SpanEvent, ...]
     reason: ReleaseReason
 
-    @property
-    def has_root(self) -> bool:
-        """Tell whether the root is among the spans."""
-        return any(span.parent is None for span in self.spans)
-
 
 class SpanCounts(Struct):
     """Counters of received spans and released traces."""

@@ -97,7 +97,7 @@ def load_model_config(address: str) -> OnnxModelConfig:
     graph, folder = locate_files(location)
     config = read_json(folder / "config.json")
     tokenizer = check_file(folder / "tokenizer.json")
-    kind: ModelKind = "tokens" if _has_architecture(config, "TokenClassification") else "pair"
+    kind: ModelKind = "tokens" if _classifies_tokens(config) else "pair"
     labels = read_labels(config, settings_by_name.get("labels"))
     is_single = len(labels) == 1
     task = settings_by_name.get("serves") or ("relevance" if is_single else "entailment")
@@ -213,9 +213,9 @@ def _digest_files(*files: Path) -> str:
     return digest.hexdigest()[:8]
 
 
-def _has_architecture(config: dict[str, Any], word: str) -> bool:
+def _classifies_tokens(config: dict[str, Any]) -> bool:
     names = config.get("architectures")
-    return isinstance(names, list) and any(isinstance(name, str) and name.endswith(word) for name in names)
+    return isinstance(names, list) and any(str(name).endswith("TokenClassification") for name in names)
 
 
 def read_labels(config: dict[str, Any], setting: str | None) -> list[str]:

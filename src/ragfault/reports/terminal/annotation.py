@@ -166,9 +166,7 @@ def _clean_with_spaces(text: str) -> str:
     return f"{' ' * text[0].isspace()}{inner}{' ' * text[-1].isspace()}"
 
 
-def render_raters_terminal(
-    raters: Sequence[AnnotatorAgreement], *, width: int | None = None, color: bool = False
-) -> str:
+def render_raters_terminal(raters: Sequence[AnnotatorAgreement], *, color: bool = False) -> str:
     """Render the agreement of annotators, kind by kind, and the items on which they differ."""
     from rich.table import Table
     from rich.text import Text
@@ -190,7 +188,7 @@ def render_raters_terminal(
             f"{clip_text(name, 20)}: {_format_label(word)}" for name, word in sorted(dispute.values.items())
         )
         parts.append(Text(f"  {clip_text(dispute.trace, 40)}  {kind} {_format_item_key(dispute.key)}: {labels}"))
-    return render_rich(parts, width=width, color=color)
+    return render_rich(parts, color=color)
 
 
 def _format_item_key(key: Sequence[str | int]) -> str:

@@ -72,7 +72,7 @@ REPLAY_HEADINGS = ("route", "answers:", "released", "bad released", "risk by jud
 RAIL_HEADINGS = ("rail", "checked:", "blocked", "fixed", "flagged:", "failed:", "false blocks", "p95 ms:")
 
 
-def render_replay_terminal(replay: GuardReplay, *, width: int | None = None, color: bool = False) -> str:
+def render_replay_terminal(replay: GuardReplay, *, color: bool = False) -> str:
     """Render what a policy would have done to a run."""
     from rich.text import Text
 
@@ -92,7 +92,7 @@ def render_replay_terminal(replay: GuardReplay, *, width: int | None = None, col
         parts.append(Text("\nWithout a certificate nothing is promised", style="dim"))
     if replay.tuned is not None:
         parts += _describe_tuning(replay.tuned)
-    return render_rich(parts, width=width, color=color)
+    return render_rich(parts, color=color)
 
 
 TUNING_HEADINGS = ("rail", "threshold by cost:", "threshold of the policy:")

@@ -305,7 +305,7 @@ def _format_row(proof: RubricProof) -> list[str]:
     ]  # fmt: skip
 
 
-def render_preferences_terminal(report: PreferenceReport, *, width: int | None = None, color: bool = False) -> str:
+def render_preferences_terminal(report: PreferenceReport, *, color: bool = False) -> str:
     """Render which version people prefer, and how strongly."""
     from rich.text import Text
 
@@ -324,4 +324,4 @@ def render_preferences_terminal(report: PreferenceReport, *, width: int | None =
         ),
     ]  # fmt: skip
     parts += [Text(clean_text(note)) for note in report.notes]
-    return render_rich(parts, width=width, color=color)
+    return render_rich(parts, color=color)

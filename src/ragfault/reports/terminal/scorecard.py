@@ -117,7 +117,7 @@ def render_diagnoses_terminal(diagnoses: Iterable[Diagnosis], *, width: int | No
     return render_rich(parts, width=width, color=color)
 
 
-def render_rich(parts: Iterable[RenderableType], *, width: int | None, color: bool) -> str:
+def render_rich(parts: Iterable[RenderableType], *, width: int | None = None, color: bool) -> str:
     """Render what rich would print of these, as text; as wide as the terminal where no width is given."""
     from rich.console import Console
 

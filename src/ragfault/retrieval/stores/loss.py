@@ -45,7 +45,7 @@ class StoreLoss(Struct, frozen=True, kw_only=True):
 
 
 def measure_store_loss(
-    store: VectorStore, vectors: Array, queries: Array, k: int = 10, *, name: str | None = None, seed: int = 0
+    store: VectorStore, vectors: Array, queries: Array, k: int = 10, *, name: str | None = None
 ) -> StoreLoss:
     """Write vectors to a new collection of a store, search it beside exact search, and drop the collection.
 
@@ -68,7 +68,7 @@ def measure_store_loss(
         control = MemoryStore()
         control.write(vectors)
         shares, times = _search_all(store, control, queries, k, None)
-        few = np.random.default_rng(seed).permutation(len(vectors))[: len(vectors) // 10]
+        few = np.random.default_rng(0).permutation(len(vectors))[: len(vectors) // 10]
         allowed = sorted(few.tolist()) if len(few) >= k else None
         filtered = None if allowed is None else _search_all(store, control, queries, k, allowed)[0]
     finally:

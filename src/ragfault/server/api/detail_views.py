@@ -131,15 +131,13 @@ class TimeRange(NamedTuple):
         return f"since={60 * (self.until - self.window)}&until={60 * self.until}"
 
 
-def parse_range(
-    server: ServerState, query: Mapping[str, str], longest: int = 366 * DAY_MINUTES, window: int = DAY_MINUTES
-) -> TimeRange:
+def parse_range(server: ServerState, query: Mapping[str, str], longest: int = 366 * DAY_MINUTES) -> TimeRange:
     """Parse the parameters `since` and `until`, or `window` in minutes up to now. Raises UsageError.
 
-    `since` alone reaches up to now, and `until` alone back by `window`. A window of two days or more begins and ends at
+    `since` alone reaches up to now, and `until` alone back by a day. A window of two days or more begins and ends at
     full hours.
     """
-    text = query.get("window") or str(window)
+    text = query.get("window") or str(DAY_MINUTES)
     since, until = query.get("since"), query.get("until")
     size = int(text[:20]) if text.isascii() and text.isdigit() else 0
     if not since and not until:

@@ -205,12 +205,12 @@ def load_overview(server: ServerState) -> TrafficOverview:
     )
 
 
-def select_routes(trends: Sequence[MetricTrend], limit: int = MAX_TRENDS) -> list[MetricTrend]:
+def select_routes(trends: Sequence[MetricTrend]) -> list[MetricTrend]:
     """Select the trends of as many routes as fit: those with the most values, and the worst by the triad."""
     sizes: dict[str | None, int] = {}
     for trend in trends:
         sizes[trend.route] = max(sizes.get(trend.route, 0), trend.n)
-    count = max(MIN_ROUTES, limit // max(1, len({(trend.metric, trend.window) for trend in trends})))
+    count = max(MIN_ROUTES, MAX_TRENDS // max(1, len({(trend.metric, trend.window) for trend in trends})))
     shown = set(sorted(sizes, key=lambda route: -sizes[route])[:count])
     for name in TRIAD_METRICS:
         means = [(trend.mean, trend.route) for trend in trends if trend.metric == name and trend.n >= MIN_ROUTE_VALUES]

@@ -141,7 +141,11 @@ def _average_known(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def select_changes(trends: Iterable[MetricTrend], limit: int = 8) -> list[MetricTrend]:
+MAX_CHANGES = 8
+"""Most changes that the overview lists."""
+
+
+def select_changes(trends: Iterable[MetricTrend]) -> list[MetricTrend]:
     """Select significant changes: intervals without zero, deteriorations first, the most certain first."""
 
     def sure(trend: MetricTrend) -> float:
@@ -155,7 +159,7 @@ def select_changes(trends: Iterable[MetricTrend], limit: int = 8) -> list[Metric
         and trend.delta_high is not None
         and (trend.delta_low > 0 or trend.delta_high < 0)
     ]
-    return sorted(certain, key=lambda trend: (not _is_worse(trend), -sure(trend), trend.metric))[:limit]
+    return sorted(certain, key=lambda trend: (not _is_worse(trend), -sure(trend), trend.metric))[:MAX_CHANGES]
 
 
 def _is_worse(trend: MetricTrend) -> bool:

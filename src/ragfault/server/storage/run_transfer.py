@@ -39,7 +39,6 @@ def export_run(
     selection: TraceSelection,
     out: str | Path,
     *,
-    force: bool = False,
     gold: GoldMode | None = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> Run:
@@ -62,7 +61,7 @@ def export_run(
     >>> store.close()
     """
     out = resolve_output(out)
-    check_free(out, force=force)
+    check_free(out)
     survey = _survey_selection(store, selection, gold)
     waiting = store.count_traces(msgspec.structs.replace(selection, judge=None)) - survey.traces
     if waiting > 0:
@@ -88,7 +87,7 @@ def export_run(
             source=("store",),
         )
         write_manifest(draft, build_manifest(plan, tables))
-        publish_run(draft, out, force=force)
+        publish_run(draft, out, force=False)
     return Run.open(out)
 
 

@@ -397,15 +397,14 @@ class TraceTables(StoreEngine):
                 gold=gold or None,
             )
 
-    def list_pending(self, kind: str, after: int = 0, limit: int = 256) -> Sequence[PendingBody]:
-        """Return pending bodies in the order of arrival."""
+    def list_pending(self, kind: str, after: int = 0) -> Sequence[PendingBody]:
+        """Return up to 256 pending bodies in the order of arrival."""
         rows = self.reader.fetch_rows(
             f"SELECT number, received, kind, body FROM {self.PENDING} WHERE kind = {{kind:String}} "
-            "AND number > {after:Int64} ORDER BY number LIMIT {limit:UInt64}",
+            "AND number > {after:Int64} ORDER BY number LIMIT 256",
             as_bytes=("body",),
             kind=kind,
             after=after,
-            limit=limit,
         )
         return [PendingBody(*row) for row in rows]
 

@@ -78,22 +78,21 @@ Reply with one JSON object, and with nothing else. Give every question exactly o
   - clear: false if it has several readings with different answers, or does not say what it is about"""
 
 
-def _list_schema(name: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the strict schema of an object with one list of objects."""
+def _questions_schema(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the strict schema of an object with one list of questions, objects with these fields."""
     item = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     return {
         "type": "object",
-        "properties": {name: {"type": "array", "items": item}},
-        "required": [name],
+        "properties": {"questions": {"type": "array", "items": item}},
+        "required": ["questions"],
         "additionalProperties": False,
     }
 
 
 _TEXT, _TEXTS = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
-WRITING_SCHEMA = _list_schema("questions", {"question": _TEXT, "answer": _TEXT, "quotes": _TEXTS})
-CHECKING_SCHEMA = _list_schema(
-    "questions",
-    {"id": _TEXT, "needs": _TEXTS, "also": _TEXTS, "known": {"type": "boolean"}, "clear": {"type": "boolean"}},
+WRITING_SCHEMA = _questions_schema({"question": _TEXT, "answer": _TEXT, "quotes": _TEXTS})
+CHECKING_SCHEMA = _questions_schema(
+    {"id": _TEXT, "needs": _TEXTS, "also": _TEXTS, "known": {"type": "boolean"}, "clear": {"type": "boolean"}}
 )
 
 

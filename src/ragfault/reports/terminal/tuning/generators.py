@@ -139,7 +139,7 @@ def render_choice_terminal(choice: GeneratorChoice, *, color: bool = False) -> s
         parts += [Text("\nThe race", style="bold cyan"), build_text_table(DROP_HEADINGS, drops)]
     star = ["* On the frontier: no other generator is better in one figure and no worse in the rest."]
     parts += [Text(""), *(Text(line) for line in (*(star if choice.frontier else []), *list_remarks(choice)))]
-    return render_rich(parts, width=None, color=color)
+    return render_rich(parts, color=color)
 
 
 def render_choice_markdown(choice: GeneratorChoice) -> str:
