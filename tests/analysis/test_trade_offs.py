@@ -96,6 +96,17 @@ def test_a_refusal_is_right_by_the_key_before_the_judge(
     assert shift.shares == (0.0, 0.5)
 
 
+def test_fewer_refusals_are_not_called_more(tmp_path: Path):
+    """A candidate that refuses less often in all, and on one pair anew, is said to refuse on its share of the pairs."""
+    rows = (range(2), range(2, 3))
+    runs = [
+        evaluate_system(tmp_path / f"{at}", refusing(system(4, 1), refused, answerable=False))
+        for at, refused in enumerate(rows)
+    ]
+    text = find_new_refusals(pair_runs(*runs)).describe()
+    assert text.startswith("the candidate refuses on 25 % of the pairs, the baseline on 50 %, and 100 %")
+
+
 @pytest.mark.parametrize(("grounding", "right"), [(1.0, True), (-1.0, False)])
 def test_without_a_key_the_support_of_the_baseline_decides(tmp_path: Path, grounding: float, right: bool):
     """Without a key a refusal is right in place of an answer that the chunks do not support."""

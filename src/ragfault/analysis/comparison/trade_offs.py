@@ -56,9 +56,9 @@ class RefusalShift(Struct, frozen=True, eq=False):
 
     def describe(self) -> str:
         """Describe the shift in words."""
-        before, after = self.shares
+        before, after = (format_percent(share) for share in self.shares)
         right = f"{format_percent(self.right_share)} of the new refusals are right"
-        return f"the candidate refuses more ({format_percent(before)} → {format_percent(after)}), and {right}"
+        return f"the candidate refuses on {after} of the pairs, the baseline on {before}, and {right}"
 
 
 def find_new_refusals(paired: PairedRuns, mask: NDArray[np.bool_] | None = None) -> RefusalShift:
