@@ -78,6 +78,19 @@ def test_a_generator_that_breaks_a_bound_is_not_chosen() -> None:
     assert {gone.reason for gone in choice.rounds[0].dropped if gone.name == "b"} == {"breaks a bound"}
 
 
+def test_a_bound_without_figures_is_named_and_a_metric_without_values_is_refused() -> None:
+    """A bound on what no answer recorded was not checked, and a metric that is nowhere defined decides nothing."""
+
+    def measure(name: str, positions: object) -> list[list[AnswerOutcome]]:
+        return [[AnswerOutcome(0.5 + 0.2 * (name == "b"), name != "void")] for _ in positions]  # type: ignore[attr-defined]
+
+    terms = ChoiceTerms(bounds=(Bound("cost", "<=", 0.1),))
+    choice = choose_generator(["a", "b"], make_groups(40), measure, "a", terms)
+    assert choice.notes == ("cost<=0.1 was not checked: no answer that was measured has its figure",)
+    with pytest.raises(InputError, match="value has no value on any answer"):
+        choose_generator(["a", "b"], make_groups(40), lambda _, at: measure("void", at), "a", terms)
+
+
 def test_a_single_alternative_is_measured_on_every_question() -> None:
     table = make_table([0.5, 0.9], 60, 1)
     choice = choose_from_table(["old", "new"], table, make_groups(60))

@@ -17,6 +17,7 @@ from ragfault.tuning.generators.proof import (
     compute_figures,
     estimate_noise,
     find_violation,
+    list_bounded,
     list_undominated,
     measure_gain,
     paired_gap,
@@ -89,7 +90,8 @@ def choose_generator(
     shown: by the sign-flip test at 5 %, or by the corrected gain where human labels give one, and if the control shows
     no difference where there is none.
 
-    Raises InputError for fewer than 20 questions, UnknownName for a `present` that is not among the names, UsageError
+    Raises InputError for fewer than 20 questions or a metric without a value on any measured answer, UnknownName for a
+    `present` that is not among the names, UsageError
     for a share of held-out questions that is not between 0 and 1.
 
     >>> def measure(name, positions):
@@ -106,6 +108,9 @@ def choose_generator(
     race = search(parts) if search is not None else _race_selection(names, present, parts, measure, terms)
     chosen = race.chosen if race is not None else next(name for name in names if name != present)
     measured = {name: measure(name, parts.holdout) for name in dict.fromkeys((chosen, present))}
+    if not any(answer.defined for rows in measured.values() for answers in rows for answer in answers):
+        raise InputError(f"{terms.metric} has no value on any answer that was measured. Choose another metric.")
+    unknown = [bound for bound in terms.bounds if not any(list_bounded(bound, rows) for rows in measured.values())]
     keys = [groups[at] for at in parts.holdout]
     test = _run_control(control, present, parts.holdout, keys, terms)
     gain = None
@@ -140,6 +145,7 @@ def choose_generator(
         frontier=list_undominated({name: rows[:reach] for name, rows in raced.items()}), gain=gain,
         noise=tuple(note for name, rows in measured.items() if (note := estimate_noise(name, rows)) is not None),
         control=test, seed=terms.seed,
+        notes=tuple(f"{bound} was not checked: no answer that was measured has its figure" for bound in unknown),
     )  # fmt: skip
 
 

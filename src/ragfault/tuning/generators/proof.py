@@ -47,6 +47,11 @@ def list_figures(outcomes: Outcomes, name: str) -> list[float]:
     return [value for answers in outcomes for answer in answers if (value := getattr(answer, name)) is not None]
 
 
+def list_bounded(bound: Bound, outcomes: Outcomes) -> list[float]:
+    """Return the known values of the figure that a bound is on."""
+    return list_figures(outcomes, bound.name.removesuffix("_p95"))
+
+
 def compute_figures(
     name: str, outcomes: Outcomes, groups: Sequence[str], limits: tuple[float, float]
 ) -> GeneratorFigures:
@@ -273,7 +278,7 @@ def find_violation(bounds: Sequence[Bound], outcomes: Outcomes) -> Bound | None:
     ('latency<=100', None)
     """
     for bound in bounds:
-        values = list_figures(outcomes, bound.name.removesuffix("_p95"))
+        values = list_bounded(bound, outcomes)
         if not values:
             continue
         figure = float(np.quantile(values, 0.95)) if bound.name.endswith("_p95") else fmean(values)

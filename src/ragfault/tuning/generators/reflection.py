@@ -103,7 +103,9 @@ def improve_prompt(
     twice = bench.measure_twice if control else lambda *_: None
     choice = choose_generator([name], bench.groups, bench.measure, name, inner, control=twice, search=search)
     every_call = (rounds + 1) * len(bench.questions) * terms.repetitions
-    return replace(choice, grid_calls=every_call, notes=tuple(writer_notes)), bench.configs[choice.recommended]
+    return replace(choice, grid_calls=every_call, notes=(*writer_notes, *choice.notes)), bench.configs[
+        choice.recommended
+    ]
 
 
 def _mutate_prompts(

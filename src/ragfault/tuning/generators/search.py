@@ -112,7 +112,7 @@ def choose_recorded(
         )
     values = None if people is None else _place_people(people, joined)
     choice = choose_generator(joined.names, groups, measure, first, inner, people=values, control=control)
-    return replace(choice, notes=tuple(notes))
+    return replace(choice, notes=(*notes, *choice.notes))
 
 
 def make_choice_terms(
