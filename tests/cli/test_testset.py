@@ -171,3 +171,18 @@ def test_two_reviewers_accept_edit_and_reject_by_keys(folder, tmp_path, capsys, 
     assert "--- ann: rejected" in capsys.readouterr().out
     assert run_command([*command, "--adjudicator", "cho", "--force"]) == 0
     assert len(list(read_traces(merged))) == 3
+
+
+def test_an_empty_document_is_named_and_left_out_on_request(tmp_path, capsys):
+    """What a message advises on unreadable documents or lines is an option of the command, or another command."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/a.md").write_text("# Bridge\n\nThe canal bridge was opened by Ann Lee in 1907 for carts.\n")
+    (tmp_path / "docs/b.md").write_text("")
+    make = ["testset", "make", str(tmp_path / "docs"), "-o", str(tmp_path / "set.jsonl"), "-n", "1"]
+    assert run_command(make) == 2
+    assert "leave them out with --skip-bad" in capsys.readouterr().err
+    assert run_command([*make, "--skip-bad"]) == 0
+    assert "left out:" in capsys.readouterr().err
+    (tmp_path / "bad.jsonl").write_text('{"id": 2\n{"id": "1", "query": "q", "chunks": [], "answer": "a"}\n')
+    assert run_command(["testset", "premises", str(tmp_path / "bad.jsonl")]) == 2
+    assert "leave them out: ragfault convert IN OUT --skip-bad" in capsys.readouterr().err

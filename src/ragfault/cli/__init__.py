@@ -7,6 +7,7 @@ error, 1 where a threshold is missed, 3 where the data cannot tell or some score
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -104,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 GIT_OPTION = "--git"
+SKIPPING = re.compile(r"(, or leave (?:them|the others) out) with --skip-bad(?: \([^)]*\))?")
+"""Way out that messages name, and that not every command has."""
 GIT_SKIP = 125  # the exit code by which `git bisect run` skips a commit; 128 and above would end it
 
 
@@ -123,7 +126,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: Sequence[str]) -> int:
-    from ragfault.errors import FLAGS_SHOWN, BudgetExceeded, RagfaultError
+    from ragfault.errors import FLAGS_SHOWN, BadDocuments, BudgetExceeded, RagfaultError
 
     color = True if os.environ.get("FORCE_COLOR") and not os.environ.get("NO_COLOR") else None
     if arguments[:1] == ["help"]:
@@ -135,7 +138,12 @@ def _run_command(arguments: Sequence[str]) -> int:
         error.show()
         return 2
     except RagfaultError as error:
-        click.echo(f"{type(error).__name__}: {clean_output(str(error))}", err=True)
+        text = clean_output(str(error))
+        if "--skip-bad" in text and not _has_option(arguments, "--skip-bad"):
+            text = SKIPPING.sub(
+                "" if isinstance(error, BadDocuments) else r"\1: ragfault convert IN OUT --skip-bad", text
+            )
+        click.echo(f"{type(error).__name__}: {text}", err=True)
         return 3 if isinstance(error, BudgetExceeded) else 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted. Finished work is kept: run the same command again to resume.", err=True)
@@ -146,6 +154,16 @@ def _run_command(arguments: Sequence[str]) -> int:
     finally:
         FLAGS_SHOWN.reset(shown)
     return code if isinstance(code, int) else 0
+
+
+def _has_option(arguments: Sequence[str], flag: str) -> bool:
+    """Return whether the command that arguments call has an option."""
+    command: click.Command | None = cli
+    for argument in arguments:
+        if not isinstance(command, click.Group):
+            break
+        command = command.get_command(click.Context(command), argument)
+    return command is not None and any(flag in parameter.opts for parameter in command.params)
 
 
 def clean_output(text: str) -> str:

@@ -414,7 +414,7 @@ def join_chunk_texts(
 
     A chunk that names its document and its place there, and whose id is no document's, has the text of that place. What
     no document holds stays without a text; how many chunks that is, and the first of their ids, is said to `notice` at
-    the end. Raises what `read_documents` raises.
+    the end, and before that each document that cannot be read. Raises what `read_documents` raises.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "corpus.jsonl"
@@ -423,7 +423,8 @@ def join_chunk_texts(
     >>> [chunk.text for chunk in next(join_chunk_texts([trace], path)).chunks]
     ['The ferry leaves at six.', '']
     """
-    texts = {document.id: document.text for document in read_documents(documents, notice=notice)}
+    on_bad: OnBad = "raise" if notice is None else lambda bad: notice(f"left out: {bad}")
+    texts = {document.id: document.text for document in read_documents(documents, on_bad=on_bad, notice=notice)}
     joined, missing, absent = 0, 0, dict[str, None]()
     for trace in traces:
         chunks = []

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from ragfault.errors import UsageError
+from ragfault.errors import BadLine, UsageError
+
+if TYPE_CHECKING:
+    from ragfault.records import Document
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,6 +105,21 @@ def print_json(record: Any) -> None:
 def print_notice(text: str) -> None:
     """Print a line that is not the result, on standard error."""
     click.echo(text, err=True)
+
+
+def print_left_out(bad_line: BadLine) -> None:
+    """Print a line or document that --skip-bad leaves out."""
+    print_notice(f"left out: {bad_line}")
+
+
+skip_bad_option = click.option("--skip-bad", is_flag=True, help="Leave out documents that cannot be read, naming each.")
+
+
+def read_corpus(corpus: str, skip_bad: bool) -> Iterator[Document]:
+    """Yield the documents of a corpus; with `skip_bad` those that cannot be read are named and left out."""
+    from ragfault.io.documents import read_documents
+
+    return read_documents(corpus, notice=print_notice, on_bad=print_left_out if skip_bad else "raise")
 
 
 def supports_color() -> bool:

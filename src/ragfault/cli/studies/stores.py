@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.output import json_option, print_json, read_corpus, skip_bad_option
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.text.number_format import format_count, format_number
 
@@ -37,6 +37,7 @@ Exit code 0 whatever is missed."""
 @click.option("--embedder", default="latent", show_default=True, help="Embedder: latent, minilm, endpoint:MODEL, …")
 @click.option("--chunker", default="sentences(256)", show_default=True, help="Chunker for the documents.")
 @click.option("--collection", default="ragfault_loss", show_default=True, help="Name of the collection to create.")
+@skip_bad_option
 @json_option
 def stores(
     corpus: str,
@@ -57,7 +58,6 @@ def stores(
     import numpy as np
 
     from ragfault.io import read_traces
-    from ragfault.io.documents import read_documents
     from ragfault.retrieval.chunking import load_chunker
     from ragfault.retrieval.embedders import load_embedder
     from ragfault.retrieval.index import ChunkIndex
@@ -65,7 +65,7 @@ def stores(
 
     opened = [(name, load_store(name, collection=collection)) for name in stores or ("memory",)]
     cut = load_chunker(chunker)
-    chunks = [chunk for document in read_documents(corpus, notice=print_notice) for chunk in cut(document)]
+    chunks = [chunk for document in read_corpus(corpus, options.pop("skip_bad")) for chunk in cut(document)]
     index = ChunkIndex.build(chunks, load_embedder(embedder))
     assert index.embedder is not None
     assert index.vectors is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
 from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 
 if TYPE_CHECKING:
@@ -33,9 +33,16 @@ Examples:
 @click.option("-o", "--out", type=click.Path(dir_okay=False), help="Write all findings, JSON Lines.")
 @click.option("--today", type=click.DateTime(["%Y-%m-%d"]), help="The day by which dates are stale.  [default: today]")
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@skip_bad_option
 @json_option
 def audit(
-    corpus: str, items: str | None, out: str | None, today: datetime | None, force: bool, kind: str | None
+    corpus: str,
+    items: str | None,
+    out: str | None,
+    today: datetime | None,
+    force: bool,
+    skip_bad: bool,
+    kind: str | None,
 ) -> int:
     """Audit the documents of CORPUS: near-duplicates, contradictions, stale dates, orphans, unreachable documents.
 
@@ -45,13 +52,12 @@ def audit(
     """
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
-    from ragfault.io.documents import read_documents
     from ragfault.testsets import audit_corpus
 
     check_target(out, force)
     check_distinct([out], [corpus, items])
     result = audit_corpus(
-        read_documents(corpus, notice=print_notice),
+        read_corpus(corpus, skip_bad),
         () if items is None else read_traces(items, notice=print_notice),
         today=today.date() if today else date.today(),
     )

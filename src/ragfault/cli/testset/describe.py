@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
 from ragfault.errors import UsageError
 from ragfault.text.number_format import format_percent
 
@@ -30,9 +30,16 @@ Examples:
 )
 @click.option("--metric", help="Metric of the difficulty.  [default: the first that all runs have of ndcg, recall, …]")
 @click.option("--html", type=click.Path(dir_okay=False), metavar="FILE", help="Also write a page with pictures.")
+@skip_bad_option
 @json_option
 def describe(
-    items: str, corpus: str | None, runs: tuple[str, ...], metric: str | None, html: str | None, kind: str | None
+    items: str,
+    corpus: str | None,
+    runs: tuple[str, ...],
+    metric: str | None,
+    html: str | None,
+    skip_bad: bool,
+    kind: str | None,
 ) -> None:
     """Describe SET: kinds of questions, coverage, effective size, and the smallest change that it detects.
 
@@ -40,7 +47,6 @@ def describe(
     """
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
-    from ragfault.io.documents import read_documents
     from ragfault.io.runs import Run
     from ragfault.reports.html.testset import render_testset_html
     from ragfault.reports.testset_documents import DescribedTestset
@@ -50,7 +56,7 @@ def describe(
     if metric is not None and not runs:
         raise UsageError("--metric is that of the difficulty: name runs with --runs RUN.")
     listed = list(read_traces(items, notice=print_notice))
-    documents = None if corpus is None else read_documents(corpus, notice=print_notice)
+    documents = None if corpus is None else read_corpus(corpus, skip_bad)
     result = describe_testset(listed, documents)
     difficulty = measure_difficulty(listed, [Run.open(path) for path in runs], metric) if runs else None
     if html is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ragfault.cli.options.llm_judge import LLM_FLAGS, add_llm_options, resolve_judge_options
-from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
 from ragfault.cli.options.settings import load_settings
 from ragfault.errors import UsageError
 
@@ -76,6 +76,7 @@ Examples:
 @click.option("--judge", metavar="llm:MODEL", help="Model that words questions and checks them: llm:PROVIDER/MODEL.")
 @add_llm_options
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@skip_bad_option
 @json_option
 def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: bool, **given: Any) -> int:
     """Make an evaluation set of questions with gold spans, facts and references from the documents of CORPUS.
@@ -87,7 +88,6 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
     """
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
-    from ragfault.io.documents import read_documents
     from ragfault.testsets import fit_style, make_testset
     from ragfault.text.number_format import format_cost, format_count
 
@@ -108,7 +108,7 @@ def make(corpus: str, out: str, count: int, seed: int, kind: str | None, force: 
         own += _mine(logged, count // 2, seed)
         style = style or fit_style(logged)
     mix = _parse_mix(given["mix"])
-    documents: Iterable[Document] = read_documents(corpus, notice=print_notice)
+    documents: Iterable[Document] = read_corpus(corpus, given["skip_bad"])
     if given["withhold"] is not None:
         withheld = _withhold(list(documents), count, mix, given["withhold"], seed, style)
         documents, own = withheld.documents, [*own, *withheld.items]
@@ -277,15 +277,15 @@ Examples:
 @click.option("--to", "to", type=click.Choice(FORMATS), default="ragfault", show_default=True, help="Format of OUT.")
 @click.option("--corpus", type=click.Path(), help="Corpus to include, for BEIR.")
 @click.option("--force", is_flag=True, help="Replace OUT.")
+@skip_bad_option
 @json_option
-def convert(items: str, out: str, to: str, corpus: str | None, force: bool, kind: str | None) -> None:
+def convert(items: str, out: str, to: str, corpus: str | None, force: bool, skip_bad: bool, kind: str | None) -> None:
     """Convert SET (any file that evaluate reads, or a folder of BEIR) to the format of another tool.
 
     Only the format of ragfault keeps gold spans with quotes and provenance; beir and the others keep less.
     """
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
-    from ragfault.io.documents import read_documents
     from ragfault.reports.testset_documents import WrittenItems
     from ragfault.testsets.formats import read_beir, write_testset
 
@@ -296,7 +296,7 @@ def convert(items: str, out: str, to: str, corpus: str | None, force: bool, kind
         write_atomically(Path(out), encode_lines(listed))
         count = len(listed)
     else:
-        documents = None if corpus is None else read_documents(corpus, notice=print_notice)
+        documents = None if corpus is None else read_corpus(corpus, skip_bad)
         count = write_testset(listed, out, to, documents)
     if kind == "json":
         print_json(WrittenItems(path=out, format=to, items=count))

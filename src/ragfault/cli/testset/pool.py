@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
 from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 from ragfault.text.number_format import format_percent
 
@@ -35,9 +35,10 @@ Examples:
     "what the pool misses."
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing file OUT.")
+@skip_bad_option
 @json_option
 def pool(
-    corpus: str, items: str, out: str, depth: int, seed: int, labels: str | None, force: bool, kind: str | None
+    corpus: str, items: str, out: str, labels: str | None, force: bool, skip_bad: bool, kind: str | None, **given: int
 ) -> None:
     """Pool the passages of CORPUS that several retrievers return for the items of SET, to be labelled by people.
 
@@ -47,16 +48,15 @@ def pool(
     from ragfault.evaluation.agreement.human_labels import read_labels
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
-    from ragfault.io.documents import read_documents
     from ragfault.reports.testset_documents import WrittenPool
     from ragfault.testsets.pooling import apply_pool_labels, pool_passages
 
     check_target(out, force)
     check_distinct([out], [corpus, items, labels])
-    documents = list(read_documents(corpus, notice=print_notice))
+    documents = list(read_corpus(corpus, skip_bad))
     listed = list(read_traces(items, notice=print_notice))
     if labels is None:
-        pooled = pool_passages(documents, listed, depth=depth, seed=seed)
+        pooled = pool_passages(documents, listed, **given)
         write_atomically(Path(out), encode_lines(pooled))
         passages = sum(len(item.chunks or ()) for item in pooled)
         names = pooled[0].metadata["pool"]["retrievers"]
@@ -66,7 +66,7 @@ def pool(
         click.echo(f"{passages:,} passages for {len(pooled):,} items in {out}, by {', '.join(names)}")
         click.echo(f"Next: ragfault evaluate {out} -o runs/pool, then ragfault label runs/pool")
         return
-    result, estimate = apply_pool_labels(documents, listed, read_labels(labels), seed=seed)
+    result, estimate = apply_pool_labels(documents, listed, read_labels(labels), seed=given["seed"])
     write_atomically(Path(out), encode_lines(result))
     if kind == "json":
         print_json(estimate)

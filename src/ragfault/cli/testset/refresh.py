@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_notice
+from ragfault.cli.options.output import json_option, print_json, print_notice, read_corpus, skip_bad_option
 from ragfault.cli.testset.make import check_distinct, check_target, encode_lines
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ Examples:
 @click.option("--broken", type=click.Path(dir_okay=False), metavar="FILE", help="Write the other items, as they were.")
 @click.option("--old", type=click.Path(), metavar="CORPUS", help="Corpus of the set, for spans without a quote.")
 @click.option("--force", is_flag=True, help="Replace existing files.")
+@skip_bad_option
 @json_option
 def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: str | None, **given: Any) -> int:
     """Find every gold span of SET again in the present documents of CORPUS: kept, moved, changed meaning or gone.
@@ -41,16 +42,16 @@ def refresh(corpus: str, items: str, out: str | None, broken: str | None, old: s
     """
     from ragfault.io import read_traces
     from ragfault.io.atomic_files import write_atomically
-    from ragfault.io.documents import read_documents
     from ragfault.testsets import refresh_testset
 
     for path in (out, broken):
         check_target(path, given["force"])
     check_distinct([out, broken], [corpus, old])
+    skip_bad = given["skip_bad"]
     result = refresh_testset(
-        read_documents(corpus, notice=print_notice),
+        read_corpus(corpus, skip_bad),
         read_traces(items, notice=print_notice),
-        None if old is None else read_documents(old, notice=print_notice),
+        None if old is None else read_corpus(old, skip_bad),
     )
     for path, records in ((out, result.items), (broken, result.broken)):
         if path is not None:

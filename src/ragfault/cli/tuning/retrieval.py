@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ragfault.cli.options.output import json_option, print_json, print_notice, supports_color
+from ragfault.cli.options.output import json_option, print_json, print_left_out, print_notice, supports_color
 from ragfault.cli.options.runs import sample_option
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import BadTraces, OutputError, UsageError
 from ragfault.text.number_format import format_cost, format_count, format_number, format_signed
 
 if TYPE_CHECKING:
-    from ragfault.errors import BadLine
     from ragfault.io.error_collector import OnBad
     from ragfault.io.runs import Run
     from ragfault.tuning import TuningResult
@@ -97,7 +96,7 @@ def _search_pipeline(
     from ragfault.tuning import default_space, tune
 
     space = default_space(name.strip() for name in given["embedders"].split(",") if name.strip())
-    on_bad: OnBad = _report_skipped if given["skip_bad"] else "raise"
+    on_bad: OnBad = print_left_out if given["skip_bad"] else "raise"
     same = ("metric", "subject_to", "budget", "baseline", "holdout", "seed", "workers")
     return tune(
         read_documents(corpus, notice=print_notice, on_bad=on_bad),
@@ -109,10 +108,6 @@ def _search_pipeline(
         notice=print_notice,
         **{name: given[name] for name in same},
     )
-
-
-def _report_skipped(bad_line: BadLine) -> None:
-    print_notice(f"left out: {bad_line}")
 
 
 def _check_folder(folder: Path, force: bool) -> None:
