@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from ragfault.analysis import Bisection, bisect, match_settings
 from ragfault.analysis.comparison.attribution.config_differences import find_stage
+from ragfault.analysis.comparison.records import Suspect
+from ragfault.analysis.comparison.stages.ranking import NO_EVIDENCE
 from ragfault.cli import run_command
 from ragfault.errors import InputError
 from ragfault.io.runs import Run
@@ -65,13 +67,13 @@ def test_the_evidence_decides_about_each_changed_setting(matched: Bisection):
     outcomes = {setting.setting: setting.outcome for setting in matched.settings}
     assert outcomes["retriever.chunk_size"] == "excluded"
     assert outcomes["logging.level"] == "unknown"
-    suspects = {suspect.stage for suspect in matched.faults[0].suspects}
+    suspects = {row.stage for row in matched.faults[0].suspects if row.evidence != NO_EVIDENCE}
     for key, stage in (("llm.model", "model"), ("prompts.system", "prompt")):
         assert outcomes[key] == ("supported" if stage in suspects else "possible")
     assert "llm.temperature" not in outcomes  # it did not change
     assert "retriever.top_k" not in outcomes
-    assert "supported" in outcomes.values()
-    assert "Changed in the configuration and supported by the evidence: " in matched.sentence
+    supported = "Changed in the configuration and supported by the evidence: " in matched.sentence
+    assert supported == ("supported" in outcomes.values())
 
 
 def test_every_format_names_the_settings_and_no_secret(matched: Bisection):
@@ -155,4 +157,18 @@ def test_json_toml_and_yaml_of_one_configuration_are_the_same(tmp_path: Path, ma
     (tmp_path / "a.toml").write_text('[retriever]\ntop_k = 5\n[[retriever.filters]]\nfield = "lang"\n')
     (tmp_path / "a.yml").write_text("retriever:\n  top_k: 5\n  filters:\n  - field: lang\n")
     for name in ("a.toml", "a.yml"):
-        assert match_settings(matched, tmp_path / "a.json", tmp_path / name).settings == ()
+        result = match_settings(matched, tmp_path / "a.json", tmp_path / name)
+        assert result.settings == ()
+        assert result.sentence.endswith("The configuration files do not differ in any setting.")
+
+
+def test_a_suspect_without_evidence_supports_no_setting(matched: Bisection, configs: tuple[Path, Path]):
+    """A stage that is named because it is usual in the branch makes its settings possible, an observation supported."""
+    [fault] = matched.faults[:1]
+    outcomes = []
+    for evidence in (NO_EVIDENCE, "other answers from the same chunks"):
+        suspects = (Suspect(stage="model", probability=0.5, evidence=evidence),)
+        bisection = replace(matched, faults=(replace(fault, suspects=suspects),), settings=())
+        rows = match_settings(bisection, *configs).settings
+        outcomes += [row.outcome for row in rows if row.setting == "llm.model"]
+    assert outcomes == ["possible", "supported"]

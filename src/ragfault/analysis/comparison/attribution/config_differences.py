@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ragfault.analysis.comparison.decision_tree import STAGES_BY_BRANCH, STAGES_BY_LAYER
 from ragfault.analysis.comparison.records import Bisection, SettingDifference
+from ragfault.analysis.comparison.stages.ranking import NO_EVIDENCE
 from ragfault.errors import InputError
 from ragfault.text.redaction import detect_sensitive
 
@@ -56,9 +57,10 @@ RETRIEVAL_STAGES = frozenset(
 def match_settings(bisection: Bisection, baseline: str | Path, candidate: str | Path) -> Bisection:
     """Add the settings that differ between two configuration files, and whether the evidence supports each.
 
-    A setting is *supported* where its stage is among the suspects of a fault, *possible* where it is not but could
-    cause one, *excluded* where all chunks (for a stage of retrieval) or all answers (for one of generation) are the
-    same in both runs, *not supported* where no fault of it is shown, and *unknown* where its name points to no stage.
+    A setting is *supported* where its stage is among the suspects of a fault and an observation speaks for it,
+    *possible* where it could cause one otherwise, *excluded* where all chunks (for a stage of retrieval) or all answers
+    (for one of generation) are the same in both runs, *not supported* where no fault of it is shown, and *unknown*
+    where its name points to no stage.
     At most 50 are kept, the supported ones first. Values of keys that name a secret are masked.
 
     Raises InputError for a file that cannot be read.
@@ -72,10 +74,12 @@ def match_settings(bisection: Bisection, baseline: str | Path, candidate: str | 
     order = ("supported", "possible", "excluded", "not supported", "unknown")
     ranked = sorted(differences, key=lambda setting: order.index(setting.outcome))
     supported = [setting.text for setting in ranked if setting.outcome == "supported"]
-    changed = f" Changed in the configuration and supported by the evidence: {'; '.join(supported[:3])}."
-    return replace(
-        bisection, settings=tuple(ranked[:MAX_SHOWN]), sentence=f"{bisection.sentence}{changed if supported else ''}"
+    changed = (
+        f" Changed in the configuration and supported by the evidence: {'; '.join(supported[:3])}." if supported else ""
     )
+    if not differences:
+        changed = " The configuration files do not differ in any setting."
+    return replace(bisection, settings=tuple(ranked[:MAX_SHOWN]), sentence=f"{bisection.sentence}{changed}")
 
 
 _MISSING = object()
@@ -183,7 +187,10 @@ def _weigh(bisection: Bisection, stage: str | None) -> tuple[Outcome, str]:
     for fault in bisection.faults:
         for suspect in fault.suspects:
             if suspect.stage == stage:
-                return "supported", f"{suspect.stage} is a suspect: {suspect.evidence}"
+                return (
+                    "possible" if suspect.evidence == NO_EVIDENCE else "supported",
+                    f"{suspect.stage} is a suspect: {suspect.evidence}",
+                )
     if comparison.pairs and stage in RETRIEVAL_STAGES and comparison.same_chunks == comparison.pairs:
         return "excluded", "identical chunks on every pair exclude it"
     if comparison.pairs and stage not in RETRIEVAL_STAGES and comparison.same_answers == comparison.pairs:
