@@ -302,6 +302,17 @@ def test_a_budget_is_never_exceeded_and_finished_work_is_stored(tmp_path: Path):
         assert run.manifest.usage.calls == sum(server.paid.values())
 
 
+def test_a_spent_budget_names_the_flag_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """On the command line the message names --budget, and says that the same command needs a larger one."""
+    write_traces(make_traces(4), tmp_path / "t.jsonl")
+    with serve_model() as server:
+        place = ["evaluate", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "run"), "--base-url", server.url]
+        assert cli([*place, "--judge", "llm:m", "--budget", "10 tokens", "-q"]) == 3
+    message = capsys.readouterr().err
+    assert "Raise it (--budget)" in message
+    assert "Run the same command again, with a larger budget, to go on in" in message
+
+
 @pytest.mark.long
 def test_what_a_budget_paid_for_can_be_read(tmp_path: Path):
     """When a budget ends in the middle, nearly all that was paid for is a partial run that says so, and can go on."""

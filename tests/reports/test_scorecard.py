@@ -196,6 +196,8 @@ def test_no_problem_is_called_absent_where_no_judge_looked(tmp_path):
     findings = analyze(evaluate_pairs(tmp_path, [pair("a", "h", "s")], ["redundancy"]))
     findings = replace(findings, remedies=(), manifest=replace(findings.manifest, judge="none"))
     assert run_verdict.describe_no_problem(findings) == "No problem was looked for: there was no judge."
+    failed = replace(findings, manifest=replace(findings.manifest, judge="llm/2", failed=3))
+    assert run_verdict.describe_no_problem(failed) == "No problem was found where there are scores; 3 failed."
     assert describe_judge_trust("none") is None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ragfault import judges
-from ragfault.errors import BadTraces, InputError, JudgeStopped, UsageError
+from ragfault.errors import BadTraces, BudgetExceeded, InputError, JudgeStopped, UsageError
 from ragfault.evaluation.executors import ProcessExecutor
 from ragfault.evaluation.jobs import (
     BadLineWriter,
@@ -57,7 +57,8 @@ def track_spending(judge: Judge, partial: PartialRun) -> Iterator[None]:
     except JudgeStopped as error:
         judge.end()
         partial_result = partial.keep_finished(judge.usage)
-        raise type(error)(f"{error} {_describe_progress(partial, partial_result)}") from error
+        larger = ", with a larger budget," if isinstance(error, BudgetExceeded) else ""
+        raise type(error)(f"{error} {_describe_progress(partial, partial_result, larger)}") from error
     finally:
         judge.end()
 
@@ -67,7 +68,7 @@ def get_usage(judge: Judge) -> Usage | None:
     return judge.usage if isinstance(judge, MeteredJudge) else None
 
 
-def _describe_progress(partial: PartialRun, readable_run: Run | None) -> str:
+def _describe_progress(partial: PartialRun, readable_run: Run | None, larger: str) -> str:
     """Describe the finished traces of a stopped run, where they can be read, and how to resume it."""
     total, done = partial.plan.traces, 0 if readable_run is None else readable_run.manifest.traces
     readable = (
@@ -75,7 +76,7 @@ def _describe_progress(partial: PartialRun, readable_run: Run | None) -> str:
     )
     return (
         f"{done:,} of {total:,} traces are done and kept, {total - done:,} are left. "
-        f"Run the same command again to go on in {partial.path}.{readable}"
+        f"Run the same command again{larger} to go on in {partial.path}.{readable}"
     )
 
 

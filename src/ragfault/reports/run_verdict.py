@@ -116,4 +116,6 @@ def describe_no_problem(findings: Findings) -> str:
     """Describe why no problem is named: nobody looked, or none was found."""
     if clean_text(findings.manifest.judge).split("/")[0] == "none":
         return "No problem was looked for: there was no judge."
+    if failed := findings.manifest.failed:
+        return f"No problem was found where there are scores; {failed:,} failed."
     return "No problem was found on any trace."

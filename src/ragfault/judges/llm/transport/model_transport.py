@@ -97,7 +97,7 @@ class ModelTransport:
     def _raise_if_stopped(self) -> None:
         """Raise the error that stopped the transport, as a new instance for each call."""
         if self._stopped is not None:
-            raise type(self._stopped)(str(self._stopped))
+            raise type(self._stopped)(*self._stopped.args)
 
     def _discard_task(self, key: bytes, task: asyncio.Task[ModelReply]) -> None:
         self._pending.pop(key, None)
