@@ -38,6 +38,7 @@ from ragfault.records import Trace
 
 from . import damage
 from .corpora import handbook_chunks, handbook_questions, report_chunks, report_questions, shop_chunks, shop_questions
+from .fourth_kinds import FOURTH
 from .fresh_kinds import FRESH
 from .kinds import DEVELOPED, KINDS, Kind, chosen
 from .second_kinds import SECOND
@@ -64,10 +65,11 @@ def sampled(questions: Sequence[Trace], n: int, seed: int) -> list[Trace]:
 
 GROUPS = {
     "developed": DEVELOPED,
-    "held-out": frozenset(KINDS) - DEVELOPED - FRESH - SECOND - THIRD,
+    "held-out": frozenset(KINDS) - DEVELOPED - FRESH - SECOND - THIRD - FOURTH,
     "fresh": FRESH,
     "fresh-2": SECOND,
     "fresh-3": THIRD,
+    "fresh-4": FOURTH,
 }
 
 
