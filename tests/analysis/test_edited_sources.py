@@ -18,7 +18,7 @@ from benchmarks.faults.changes import (
 from benchmarks.faults.combined import name_layers
 from benchmarks.faults.corpora import handbook_corpus
 from benchmarks.faults.situations import Situation, build_pair, demo_traces
-from benchmarks.faults.unseen import fresh_kinds, second_kinds
+from benchmarks.faults.unseen import fourth_kinds, fresh_kinds, second_kinds
 from benchmarks.faults.unseen.corpora import shop_chunks, shop_questions
 from benchmarks.faults.unseen.kinds import KINDS
 from benchmarks.faults.unseen.system import Parts, answer_all
@@ -30,7 +30,7 @@ from ragfault.evaluation import evaluate
 from ragfault.records import Chunk, Trace
 from sample_runs import evaluate_system, system
 
-assert KINDS.keys() >= fresh_kinds.FRESH | second_kinds.SECOND
+assert KINDS.keys() >= fresh_kinds.FRESH | second_kinds.SECOND | fourth_kinds.FOURTH
 PLACES = [
     (lambda chunk: replace(chunk, text=f"{chunk.text} Now 9."), True),
     (lambda chunk: replace(chunk, text="Umbrellas are lent by the library on rainy mornings only."), False),
@@ -92,6 +92,17 @@ def test_answers_cut_short_are_no_fault_of_edited_sources(tmp_path: Path):
     sides = build_pair(demo_traces(), situation, key=True, n=104)
     runs = [evaluate(side, tmp_path / str(at), judge="lexical") for at, side in enumerate(sides)]
     assert bisect(*runs, margin=0.05).faults[0].layer == "generation"
+
+
+@pytest.mark.long
+def test_answers_that_lack_what_their_sources_lost_are_no_fault_of_generation(tmp_path: Path):
+    """Where drafts without figures are indexed, the source data broke, though other chunks are retrieved as well."""
+    questions = shop_questions()[::3]
+    shop = Parts(name="shop", chunks=tuple(shop_chunks()))
+    sides = [answer_all(parts, questions) for parts in (shop, KINDS["placeholders"].change(replace(shop, seed=1)))]
+    metrics = ("recall", "groundedness", "completeness", "context_recall")
+    runs = [evaluate(side, tmp_path / str(at), metrics=metrics, judge="lexical") for at, side in enumerate(sides)]
+    assert bisect(*runs).faults[0].layer == "source data"
 
 
 @pytest.mark.long

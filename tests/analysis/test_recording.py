@@ -70,6 +70,9 @@ RECORDS = {
     "fenced json": change(
         lambda t: replace(t, answer=f"```json\n{json.dumps({'answer': t.answer, 'sources': [t.chunks[0].id]})}\n```")
     ),
+    "messages": change(
+        lambda t: replace(t, answer=json.dumps({"id": "r-1", "choices": [{"message": {"content": t.answer}}]}))
+    ),
     "steps of an agent": change(
         lambda t: replace(
             t, answer=f"Thought: look at the timetable.\nAction: search[{t.id}]\nFinal Answer: {t.answer}"
@@ -96,6 +99,7 @@ UNSIDED = (
     "html",
     "json",
     "fenced json",
+    "messages",
     "steps of an agent",
     "reasoning",
     "joined chunks",

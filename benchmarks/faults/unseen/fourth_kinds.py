@@ -196,7 +196,7 @@ def _placeholders(parts: Parts) -> Parts:
 
 @kind("first-half-lost", INGESTED, "ingestion, loader, chunker", EVERY)
 def _halved(parts: Parts) -> Parts:
-    """Lose the first half of the sentences of every text."""
+    """Remove the first half of the sentences of every text."""
 
     def shorten(chunk: Chunk) -> str:
         lines = [chunk.text[start:end] for start, end in split_sentences(chunk.text)]

@@ -161,7 +161,8 @@ def _place_lost_facts(
     """Assign a fault to the source data where the facts of the key left the texts under the same chunk ids.
 
     Facts and the metric of the fault must both be lost where texts changed, and the metric must not be shown to have
-    dropped elsewhere: an answer is cut short also where its chunks lost nothing.
+    dropped elsewhere; that of an answer not where its chunks hold as many facts as before, whichever chunks they are:
+    an answer is cut short also where its chunks lost nothing.
     """
     metric, facts = fault.evidence[0].metric, _name_facts(paired)
     edited = find_edited_pairs(paired) & pair_mask
@@ -171,9 +172,10 @@ def _place_lost_facts(
     dropped = find_drops(paired, list(dict.fromkeys(names)), edited, options)
     if None in dropped:
         return fault
+    affected = edited
     if metric_name(metric) == "completeness":
-        edited &= paired.values(facts, 1) < paired.values(facts, 0)
-    if find_drops(paired, [metric], pair_mask & ~edited, options) != [None]:
+        affected = paired.values(facts, 1) < paired.values(facts, 0)
+    if find_drops(paired, [metric], pair_mask & ~affected, options) != [None]:
         return fault
     return _blame_lost_facts([change for change in dropped if change is not None], fault.differences)
 

@@ -35,6 +35,7 @@ REASONING_PATTERN = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 """Reasoning before an answer, as models and agents write it, and the special tokens of a model."""
+JSON_START = re.compile(r'\s*(?:\{|\[\s*[{\["])')
 FENCE_PATTERN = re.compile(r"\A\s*```\w*\n(.*)\n```\s*\Z", re.DOTALL)
 TABLE_PATTERN = re.compile(
     r"\A\s*\|[^|\n]*\|\s*\n\s*\|\s*:?-+:?\s*\|\s*\n((?:[^\S\n]*\|[^|\n]*\|[^\S\n]*(?:\n|\Z))+)\Z"
@@ -156,7 +157,7 @@ def is_wrapped(answer: str) -> bool:
         ("<" in answer and TAG_PATTERN.search(answer) is not None)
         or (_may_reason(answer) and REASONING_PATTERN.search(answer) is not None)
         or TABLE_PATTERN.search(answer) is not None
-        or FENCE_PATTERN.sub(r"\1", answer).lstrip().startswith("{")
+        or JSON_START.match(FENCE_PATTERN.sub(r"\1", answer)) is not None
         or is_url_encoded(answer)
     )
 
@@ -210,12 +211,27 @@ def strip_markup(text: str) -> str:
 
 
 def _unwrap_json(text: str) -> str:
-    """Return the longest text of a JSON object, which may stand between code fences, else the text as it is."""
+    """Return the longest text of a JSON object or list, which may stand between code fences, else the text as it is.
+
+    Of nested values the outermost that are texts of several words count, else the outermost that are texts at all:
+    within an answer stand its sources.
+
+    >>> _unwrap_json('[{"role": "assistant", "content": "It costs £10."}]')
+    'It costs £10.'
+    >>> _unwrap_json('[1] It costs £10.')
+    '[1] It costs £10.'
+    """
     plain = FENCE_PATTERN.sub(r"\1", text)
-    if not plain.lstrip().startswith("{"):
+    if not JSON_START.match(plain):
         return text
     try:
-        values = json.loads(plain).values()
-    except ValueError:
+        values = [json.loads(plain)]
+    except (ValueError, RecursionError):  # no JSON, or nested deeper than any answer is
         return text
-    return max((value for value in values if isinstance(value, str)), key=len, default=text)
+    longest = None
+    while values and (longest is None or " " not in longest):
+        inner = [item for value in values for item in (value.values() if isinstance(value, dict) else value)]
+        texts = [item for item in inner if isinstance(item, str)]
+        longest = max([text for text in texts if " " in text] or ([] if longest else texts), key=len, default=longest)
+        values = [item for item in inner if isinstance(item, dict | list)]
+    return text if longest is None else longest
