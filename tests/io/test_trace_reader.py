@@ -42,14 +42,16 @@ chunks = st.builds(
     kind=st.sampled_from(["text", "table", "image", "record"]),
     metadata=objects.map(lambda fields: {k: v for k, v in fields.items() if v is not None}),
 )
-spans = st.builds(Span, document=texts, start=integers, end=integers, grade=numbers)
+quotes = dict.fromkeys(("quote", "prefix", "suffix"), maybe | texts)
+spans = st.builds(Span, document=texts, start=integers, end=integers, grade=numbers, **quotes)
 traces = st.builds(
     Trace,
     id=names,
     query=texts.filter(str.strip),
     chunks=maybe | st.lists(chunks, max_size=3).map(tuple),
     answer=maybe | texts,
-    citations=maybe | st.lists(st.builds(Citation, chunk=names, quote=maybe | texts), max_size=2).map(tuple),
+    citations=maybe
+    | st.lists(st.builds(Citation, chunk=names, quote=maybe | texts, claim=maybe | texts), max_size=2).map(tuple),
     reference=maybe | texts | st.lists(texts, min_size=2, max_size=3).map(tuple) | st.just(()),
     facts=maybe | st.lists(texts, max_size=2).map(tuple),
     gold=maybe
@@ -147,6 +149,20 @@ def test_shapes_return(shape, name, tmp_path):
     assert {"ragas": "Ragas", "deepeval": "DeepEval", "ragchecker": "RAGChecker", "trulens": "TruLens"}[
         shape
     ] in notices[0]
+
+
+@pytest.mark.parametrize("shape", ["ragas", "deepeval", "ragchecker", "trulens", "trec"])
+def test_what_a_shape_has_no_place_for_is_reported(shape, tmp_path):
+    """The fields that a foreign shape leaves out are named with the number of traces; nothing is said of the native."""
+    traces = [Trace(id=name, query="q", chunks=(), citations=(Citation(chunk="c"),), answer="a") for name in "12"]
+    notices = []
+    count = write_traces(traces, tmp_path / "t.jsonl", shape=shape, notice=notices.append)
+    assert "citations (2 traces)" in notices[-1]
+    assert ("answer (2 traces)" in notices[-1]) == (shape == "trec")
+    assert (count, "2 traces without chunks" in notices[0]) == ((0, True) if shape == "trec" else (2, False))
+    notices.clear()
+    write_traces(traces, tmp_path / "all.jsonl", notice=notices.append)
+    assert not notices
 
 
 def test_formula_cells(tmp_path):

@@ -69,7 +69,8 @@ def convert(
         counts: Counter[str] = Counter()
         if redact is not None:
             stream = _redact_traces(stream, redact, counts)
-        count = write_traces(_require_traces(stream, out, side), out, shape=to, qrels=to_qrels, force=force)
+        required = _require_traces(stream, out, side)
+        count = write_traces(required, out, shape=to, qrels=to_qrels, force=force, notice=print_notice)
     if kind == "json":
         from ragfault.reports.json_documents import WrittenTraces
 

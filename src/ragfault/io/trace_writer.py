@@ -8,6 +8,7 @@ import gzip
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -17,10 +18,12 @@ import msgspec
 
 from ragfault.errors import InputError, OutputError, UnknownName
 from ragfault.io.atomic_files import convert_write_errors, replace_on_success
+from ragfault.io.decoder import NoticeCallback
 from ragfault.io.files import FORMATS_BY_SUFFIX, get_format_suffix, iterate_inputs
 from ragfault.io.formats.tables import TableLike, escape_formula
 from ragfault.io.trace_reader import iterate_traces
 from ragfault.records import Trace
+from ragfault.text.number_format import format_count
 
 ExportRow = dict[str, Any]
 
@@ -103,6 +106,36 @@ EXPORT_SHAPES: dict[str, tuple[Callable[[Trace], ExportRow], tuple[str, ...]]] =
 """Shape → its row builder and its columns."""
 
 
+EXPORTED_FIELDS = {
+    "ragas": (
+        "id query chunks answer reference gold",
+        "of chunks it has ids and texts, of gold the ids, of references the first",
+    ),
+    "deepeval": ("id query chunks answer reference", "of chunks it has the texts, of references the first"),
+    "ragchecker": ("id query chunks answer reference", "of chunks it has ids and texts, of references the first"),
+    "trulens": ("id query chunks answer error route time latency", "of chunks it has the texts, of latency the total"),
+    "trec": ("id chunks", "of chunks it has ids and scores"),
+}
+"""Shape of another tool → the fields of a trace that it has a place for, and the parts of them that it has."""
+
+
+def _report_left_out(
+    traces: Iterable[Trace], shape: str, more: tuple[str, ...], notice: NoticeCallback
+) -> Iterator[Trace]:
+    """Yield the traces, and report at the end which of their fields a shape has no place for."""
+    left: Counter[str] = Counter()
+    fields = [name for name in Trace.__struct_fields__ if name not in (*EXPORTED_FIELDS[shape][0].split(), *more)]
+    empty = 0
+    for trace in traces:
+        empty += not trace.chunks
+        left.update(name for name in fields if getattr(trace, name) not in (None, (), {}))
+        yield trace
+    names = ", ".join(f"{name} ({format_count(count, 'trace')})" for name, count in left.items())
+    if shape == "trec" and empty:
+        notice(f"left out, as a TREC run has no line for it: {format_count(empty, 'trace')} without chunks")
+    notice(f"left out, as {shape} has no place for it: {names or 'no field'}; {EXPORTED_FIELDS[shape][1]}")
+
+
 REFERENCE_COLUMNS = ("reference", "expected_output", "gt_answer")
 """Columns that may hold a list of texts: a text that looks like a list is written as a list of one."""
 
@@ -137,13 +170,15 @@ def write_traces(
     shape: str = "ragfault",
     qrels: str | os.PathLike[str] | None = None,
     force: bool = False,
+    notice: NoticeCallback | None = None,
 ) -> int:
     """Write traces to a file and return their number; records as dicts and frames are read as `read_traces` does.
 
     The ending of the name tells the format: `.jsonl`, `.ndjson`, `.json` (one array), `.csv`, `.tsv` – each also with
     `.gz` or `.zst` behind – `.parquet`, or `.run` and `.trec` for a TREC run, with the gold chunks in `qrels`; `-` is
     standard output as JSON Lines. `shape` is `ragfault`, which loses nothing, `ragas`, `deepeval`, `ragchecker`,
-    `trulens`, or `trec`. Traces are taken one by one: the memory it takes does not grow with them.
+    `trulens`, or `trec`; what these have no place for is left out, and reported to `notice`. Traces are taken one by
+    one: the memory it takes does not grow with them.
 
     In CSV and TSV, lists and objects stand as JSON, and a text that a spreadsheet would run as a formula
     (`=`, `+`, `-`, `@` first) gets an apostrophe in front, which `read_traces` takes away again.
@@ -162,6 +197,8 @@ def write_traces(
     name = os.fspath(where)
     traces = iterate_traces(traces)
     form = _choose_output_format(name, shape)
+    if notice is not None and (target := "trec" if form == "trec" else shape) in EXPORTED_FIELDS:
+        traces = _report_left_out(traces, target, () if qrels is None else ("gold",), notice)
     if form == "trec":
         return _write_trec_files(traces, name, None if qrels is None else os.fspath(qrels), force)
     if qrels is not None:
@@ -324,7 +361,7 @@ def _write_trec_files(traces: Iterable[Trace], run: str, qrels: str | None, forc
     def counted() -> Iterator[Trace]:
         nonlocal count
         for trace in traces:
-            count += 1
+            count += bool(trace.chunks)
             yield trace
 
     outputs = _check_outputs([run] if qrels is None else [run, qrels], force)

@@ -76,7 +76,13 @@ CHUNK_COLUMNS: ColumnTypes = {
 }
 CITATION_COLUMNS: ColumnTypes = {"chunk": pa.string(), "quote": pa.string(), "claim": pa.string()}
 GRADE_COLUMNS: ColumnTypes = {"id": pa.string(), "grade": pa.float64()}
-SPAN_COLUMNS: ColumnTypes = {"document": pa.string(), "start": pa.int64(), "end": pa.int64(), "grade": pa.float64()}
+SPAN_COLUMNS: ColumnTypes = {
+    "document": pa.string(),
+    "start": pa.int64(),
+    "end": pa.int64(),
+    "grade": pa.float64(),
+    **dict.fromkeys(("quote", "prefix", "suffix"), pa.string()),
+}
 LATENCY_COLUMNS: ColumnTypes = dict.fromkeys(("retrieval", "generation", "total"), pa.float64())
 TOKENS_COLUMNS: ColumnTypes = dict.fromkeys(("prompt", "completion"), pa.int64())
 
