@@ -325,17 +325,17 @@ def _build_trends(all_series: Mapping[SeriesKey, MetricSeries], routes: Sequence
 
 
 def _build_points(route: str | None, part: MetricSeries) -> Iterator[TrendPoint]:
-    for at, minute in enumerate(part.minutes.tolist()):
-        n = int(part.n[at])
-        undefined, failed = part.unscored[at].tolist()
+    for index, minute in enumerate(part.minutes.tolist()):
+        n = int(part.n[index])
+        undefined, failed = part.unscored[index].tolist()
         yield TrendPoint(
             minute=minute,
             route=route,
             n=n,
-            mean=float(part.sum[at]) / n if n else None,
+            mean=float(part.sum[index]) / n if n else None,
             undefined=undefined,
             failed=failed,
-            squares=float(part.squares[at]),
+            squares=float(part.squares[index]),
         )
 
 

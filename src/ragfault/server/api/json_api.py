@@ -204,7 +204,27 @@ def read_selection(  # noqa: PLR0913, PLR0917 - the parameters of a page
     return TraceSelection(**locals())
 
 
+def read_times(
+    server: Server, window: WindowParam = DAY_MINUTES, since: TimeParam = "", until: TimeParam = ""
+) -> detail_views.TimeRange:
+    """Build the range that the query parameters ask for: a window up to now, or between two times."""
+    return detail_views.parse_range(server, {"window": str(window), "since": since, "until": until})
+
+
+def read_insight_times(
+    server: Server,
+    window: Annotated[int, Query(ge=1, le=INSIGHT_MINUTES)] = DAY_MINUTES,
+    since: TimeParam = "",
+    until: TimeParam = "",
+) -> detail_views.TimeRange:
+    """Build a range as `read_times` does, of a length that is computed from traces."""
+    times = {"window": str(window), "since": since, "until": until}
+    return detail_views.parse_range(server, times, longest=INSIGHT_MINUTES)
+
+
 Selection = Annotated[TraceSelection, Depends(read_selection)]
+Times = Annotated[detail_views.TimeRange, Depends(read_times)]
+InsightTimes = Annotated[detail_views.TimeRange, Depends(read_insight_times)]
 
 
 @public_router.get("/healthz", responses=problem_responses(403), openapi_extra={"security": []})
@@ -264,16 +284,8 @@ def get_overview(server: Server) -> traffic_views.TrafficOverview:
 
 
 @router.get("/metrics/{name}.json", **UNKNOWN)
-def get_metric(
-    server: Server,
-    name: NameParam,
-    route: TextParam = None,
-    window: WindowParam = DAY_MINUTES,
-    since: TimeParam = "",
-    until: TimeParam = "",
-) -> traffic_views.MetricView:
+def get_metric(server: Server, name: NameParam, times: Times, route: TextParam = None) -> traffic_views.MetricView:
     """Return the trend of one metric, over a window up to now or between two times."""
-    times = detail_views.parse_range(server, {"window": str(window), "since": since, "until": until})
     return traffic_views.load_metric(
         server, name, detail_views.parse_route(route), times.window, times.until if times.is_fixed else None
     )
@@ -288,31 +300,15 @@ def get_comparison(
 
 
 @router.get("/insights.json", **INVALID)
-def get_insights(
-    server: Server,
-    route: TextParam = None,
-    window: Annotated[int, Query(ge=1, le=INSIGHT_MINUTES)] = DAY_MINUTES,
-    since: TimeParam = "",
-    until: TimeParam = "",
-) -> InsightsView:
+def get_insights(server: Server, times: InsightTimes, route: TextParam = None) -> InsightsView:
     """Return the triad over time, distributions, and correlations, over a window up to now or between two times."""
-    times = detail_views.parse_range(
-        server, {"window": str(window), "since": since, "until": until}, longest=INSIGHT_MINUTES
-    )
     until_minute = times.until if times.is_fixed else None
     return load_insights(server, detail_views.parse_route(route), times.window, until_minute)
 
 
 @router.get("/guard.json", **INVALID)
-def get_guard(
-    server: Server,
-    route: TextParam = None,
-    window: WindowParam = DAY_MINUTES,
-    since: TimeParam = "",
-    until: TimeParam = "",
-) -> GuardView:
+def get_guard(server: Server, times: Times, route: TextParam = None) -> GuardView:
     """Return how often guards block, fix and abstain, by rail and route, up to now or between two times."""
-    times = detail_views.parse_range(server, {"window": str(window), "since": since, "until": until})
     return load_guard(server, detail_views.parse_route(route), times.window, times.until, times.is_fixed)
 
 
@@ -335,30 +331,17 @@ def get_testset(
 
 @router.get("/versions.json", **INVALID)
 def get_versions(
-    server: Server,
-    field: Annotated[str, Query(max_length=200)] = "",
-    window: Annotated[int, Query(ge=1, le=INSIGHT_MINUTES)] = DAY_MINUTES,
-    since: TimeParam = "",
-    until: TimeParam = "",
+    server: Server, times: InsightTimes, field: Annotated[str, Query(max_length=200)] = ""
 ) -> VersionsView:
     """Compare the versions of a window: means of all metrics by the values of a cohort field such as release."""
-    times = detail_views.parse_range(
-        server, {"window": str(window), "since": since, "until": until}, longest=INSIGHT_MINUTES
-    )
     return load_versions(server, field, times.window, times.until)
 
 
 @router.get("/drift.json", **UNKNOWN)
 def get_drift(
-    server: Server,
-    run: Annotated[str, Query(max_length=400)],
-    route: TextParam = None,
-    window: WindowParam = DAY_MINUTES,
-    since: TimeParam = "",
-    until: TimeParam = "",
+    server: Server, run: Annotated[str, Query(max_length=400)], times: Times, route: TextParam = None
 ) -> DriftView:
     """Measure how far live traffic has moved from a run of the store, over a window up to now or between two times."""
-    times = detail_views.parse_range(server, {"window": str(window), "since": since, "until": until})
     return load_drift(server, run, detail_views.parse_route(route), times.window, times.until)
 
 

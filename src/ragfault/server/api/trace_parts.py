@@ -173,7 +173,7 @@ def _cut_value(value: Any, pointer: str, items: int | None, texts: int | None, l
     if isinstance(value, list):
         if items is not None and len(value) > items:
             left.append(LeftOut(part=pointer, shown=items, total=len(value)))
-        return [_cut_value(part, f"{pointer}/{at}", items, texts, left) for at, part in enumerate(value[:items])]
+        return [_cut_value(part, f"{pointer}/{i}", items, texts, left) for i, part in enumerate(value[:items])]
     if isinstance(value, Mapping):
         names = list(value)
         if items is not None and len(names) > MAX_FIELDS and len(names) > items:

@@ -71,7 +71,7 @@ def split_text(text: str, spans: Iterable[tuple[int, int, VerdictKey]]) -> list[
 def segment_answer(trace: Trace, verdicts: Verdicts | None) -> list[TextSegment]:
     """Split the answer at its claims."""
     claims = (verdicts.claim if verdicts else None) or ()
-    spans = ((claim.start, claim.end, ("claim", at)) for at, claim in enumerate(claims))
+    spans = ((claim.start, claim.end, ("claim", i)) for i, claim in enumerate(claims))
     segments = split_text(trace.answer or "", spans)
 
     def kind(piece: TextSegment) -> str:
@@ -86,18 +86,18 @@ def segment_chunk(trace: Trace, verdicts: Verdicts | None, position: int) -> lis
     chunk = (trace.chunks or ())[position]
     spans: list[tuple[int, int, VerdictKey]] = []
     if locate_chunk(trace, chunk.id) == position:
-        for at, claim in enumerate((verdicts.claim if verdicts else None) or ()):
-            spans += [(e.start, e.end, ("claim", at)) for e in claim.evidence if e.chunk == chunk.id]
-        for at, citation in enumerate(trace.citations or ()):
+        for index, claim in enumerate((verdicts.claim if verdicts else None) or ()):
+            spans += [(e.start, e.end, ("claim", index)) for e in claim.evidence if e.chunk == chunk.id]
+        for index, citation in enumerate(trace.citations or ()):
             where = locate_quote(trace, citation)
             if citation.chunk == chunk.id and where is not None:
-                spans.append((*where, ("citation", at)))
+                spans.append((*where, ("citation", index)))
     return split_text(chunk.text, spans)
 
 
 def locate_chunk(trace: Trace, chunk: str) -> int | None:
     """Return the position of a chunk in a trace; None where it is missing."""
-    return next((at for at, candidate in enumerate(trace.chunks or ()) if candidate.id == chunk), None)
+    return next((i for i, candidate in enumerate(trace.chunks or ()) if candidate.id == chunk), None)
 
 
 def locate_quote(trace: Trace, citation: Citation) -> tuple[int, int] | None:
@@ -113,10 +113,10 @@ def locate_quote(trace: Trace, citation: Citation) -> tuple[int, int] | None:
 def match_claim(verdicts: Verdicts | None, citation: Citation) -> int | None:
     """Return the position of the claim that a citation supports; None without a match."""
     cited = " ".join((citation.claim or "").split())
-    for at, claim in enumerate((verdicts.claim if verdicts else None) or ()):
+    for index, claim in enumerate((verdicts.claim if verdicts else None) or ()):
         seen = " ".join(claim.claim.split())
         if cited and seen and (cited in seen or seen in cited):
-            return at
+            return index
     return None
 
 
@@ -197,10 +197,10 @@ def compare_labels(stored: StoredTrace, labels: Sequence[HumanLabel]) -> dict[Ve
     if resolved is None or stored.verdicts is None:
         return compared
     for part in LABEL_BUILDERS:
-        for at in range(_count_verdicts(stored.verdicts, part)):
-            for key, word in list_values(build_labels(stored, part, at, True)).items():
+        for index in range(_count_verdicts(stored.verdicts, part)):
+            for key, word in list_values(build_labels(stored, part, index, True)).items():
                 if key in resolved.values:
-                    compared[part, at] = "agreed" if resolved.values[key] == word else "disagreed"
+                    compared[part, index] = "agreed" if resolved.values[key] == word else "disagreed"
     return compared
 
 
