@@ -123,8 +123,8 @@ def measure_coverage(trace: Trace) -> GoldCoverage | None:
 
 def _rate_chunk(chunk: Chunk, grades: dict[str, float], spans: Sequence[Span], best: float) -> RelevanceLevel | None:
     """Return the level of a chunk by gold; None where it has no relevant gold."""
-    own = [span.grade for span in spans if _covered_share(span, [chunk]) >= GOLD_SHARE]
-    grade = max([grades.get(chunk.id, 0.0), *own])
+    covered_grades = [span.grade for span in spans if _covered_share(span, [chunk]) >= GOLD_SHARE]
+    grade = max([grades.get(chunk.id, 0.0), *covered_grades])
     if grade <= 0:
         return None
     return "high" if grade >= GRADED or best <= 1 else "medium"
@@ -238,32 +238,32 @@ def repeats_words(query: str, expected: str, answer: str) -> bool:
     What the query says already is not looked for. Without a name or number beyond it, all words are needed. Negation is
     compared in the clauses that share some of its words; "no more than" and the like negate nothing.
     """
-    content = set(text.split_content_words(expected))
-    own = content - set(text.split_words(query)) or content
+    content_words = set(text.split_content_words(expected))
+    new_words = content_words - set(text.split_words(query)) or content_words
     entities = _new_entities(query, expected)
     index = text.EntityIndex(answer)
-    if not own or any(entity not in index for entity in entities):
+    if not new_words or any(entity not in index for entity in entities):
         return False
     if _is_opposite(expected, answer):
         return False
-    expected_words, answer_words = _join_clauses(expected, own), _join_clauses(answer, own)
+    expected_words, answer_words = _join_clauses(expected, new_words), _join_clauses(answer, new_words)
     if bool(expected_words & text.NEGATIONS) != bool(answer_words & text.NEGATIONS):
         return False
-    return len(own & answer_words) / len(own) >= (WORD_SHARE if entities else 1.0)
+    return len(new_words & answer_words) / len(new_words) >= (WORD_SHARE if entities else 1.0)
 
 
 def _join_clauses(source: str, words: set[str]) -> set[str]:
     """Return the words of those clauses of a text that contain some of the given words."""
-    clauses = (set(text.split_words(part)) for part in CLAUSE_END.split(COMPARISON.sub(" ", source)))
+    clauses = (set(text.split_words(clause)) for clause in CLAUSE_END.split(COMPARISON.sub(" ", source)))
     return set().union(*(clause for clause in clauses if clause & words))
 
 
 def _is_opposite(expected: str, answer: str) -> bool:
     """Return whether one of two texts opens with yes and the other with no."""
-    return {(text.split_words(part) or ("",))[0] for part in (expected, answer)} == {"yes", "no"}
+    return {(text.split_words(source) or ("",))[0] for source in (expected, answer)} == {"yes", "no"}
 
 
 def _new_entities(query: str, expected: str) -> frozenset[str]:
     """Return the names and numbers of a text that the query does not name."""
-    known = text.EntityIndex(query)
-    return frozenset(entity for entity in text.extract_entities(expected) if entity not in known)
+    query_entities = text.EntityIndex(query)
+    return frozenset(entity for entity in text.extract_entities(expected) if entity not in query_entities)

@@ -139,21 +139,21 @@ def load_rubrics(path: str | Path) -> tuple[Rubric, ...]:
 
     Raises InputError for a file that cannot be read or holds no rubric, UsageError for a rubric that cannot be used.
     """
-    place = Path(path)
+    file = Path(path)
     try:
-        tables = tomllib.loads(place.read_text(encoding="utf-8"))
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"cannot read {place}: {error.strerror}.") from None
+        raise InputError(f"cannot read {file}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{place} is not TOML: {error}") from None
+        raise InputError(f"{file} is not TOML: {error}") from None
     if not tables:
-        raise InputError(f'{place} holds no rubric. Write one as a table: [formal] and criterion = "…" below it.')
-    return check_rubrics([_convert_table(place, name, table) for name, table in tables.items()])
+        raise InputError(f'{file} holds no rubric. Write one as a table: [formal] and criterion = "…" below it.')
+    return check_rubrics([_convert_table(file, name, table) for name, table in tables.items()])
 
 
 def _convert_table(path: Path, name: str, table: Any) -> Rubric:
     try:
-        content = msgspec.convert(table, _RubricTable, strict=False)
+        parsed = msgspec.convert(table, _RubricTable, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: the rubric [{name}] cannot be read: {error}.") from None
-    return rubric(content.criterion, name=name, levels=content.levels, examples=content.examples)
+    return rubric(parsed.criterion, name=name, levels=parsed.levels, examples=parsed.examples)

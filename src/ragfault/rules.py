@@ -121,9 +121,9 @@ def is_outdated(chunk: Chunk, time: datetime, max_age: float | None = None) -> b
     updated = parse_date(chunk.metadata.get("updated_at")) if max_age is not None else None
     if begin is None and end is None and updated is None:
         return None
-    asked = time if time.tzinfo else time.replace(tzinfo=UTC)
-    is_too_old = updated is not None and max_age is not None and asked - updated > timedelta(days=max_age)
-    return bool((begin and asked < begin) or (end and asked > end) or is_too_old)
+    asked_time = time if time.tzinfo else time.replace(tzinfo=UTC)
+    is_too_old = updated is not None and max_age is not None and asked_time - updated > timedelta(days=max_age)
+    return bool((begin and asked_time < begin) or (end and asked_time > end) or is_too_old)
 
 
 def parse_date(value: object, *, end: bool = False) -> datetime | None:
@@ -142,10 +142,10 @@ def parse_date(value: object, *, end: bool = False) -> datetime | None:
         if shape[4]:
             moment = datetime.fromisoformat(text)
             return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        first = datetime(int(shape[1]), int(shape[2] or 1), int(shape[3] or 1), tzinfo=UTC)
+        start = datetime(int(shape[1]), int(shape[2] or 1), int(shape[3] or 1), tzinfo=UTC)
         if not end:
-            return first
-        after = first + timedelta(days=1 if shape[3] else 31 if shape[2] else 366)
+            return start
+        after = start + timedelta(days=1 if shape[3] else 31 if shape[2] else 366)
         return (after if shape[3] else after.replace(day=1)) - timedelta(microseconds=1)
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC)

@@ -214,8 +214,8 @@ def _measure_name(text: str) -> int:
 def _lookup_aliases(text: str) -> list[MetricAlias]:
     """Return the aliases of a name that is not in the catalog."""
     match = _NAME_PATTERN.match(text)
-    known = get_definitions()
-    if match is None or match.group(1) in known:
+    definitions = get_definitions()
+    if match is None or match.group(1) in definitions:
         return []
     key = _WORD_BOUNDARY.sub("_", match.group(1)).lower().removesuffix("_metric").strip("_")
-    return [alias for alias in ALIASES if alias.name == key and alias.metric in known]
+    return [alias for alias in ALIASES if alias.name == key and alias.metric in definitions]

@@ -223,11 +223,13 @@ def _parse_verdict_kinds(verdicts: str, layer: str) -> tuple[VerdictKind, ...]:
 
 def _claim_name(function: MetricFunction) -> str:
     """Return the function's name; raise UsageError if another function has it in the catalog."""
-    old = _catalog.get(function.__name__)
-    if old is not None:
-        place, new = (f"{f.__module__}.{f.__qualname__}" for f in (old.function, function))
-        if place != new:
-            raise UsageError(f'the name "{old.name}" is taken by {place}. Give the new metric another one.')
+    registered = _catalog.get(function.__name__)
+    if registered is not None:
+        registered_name, name = (f"{f.__module__}.{f.__qualname__}" for f in (registered.function, function))
+        if registered_name != name:
+            raise UsageError(
+                f'the name "{registered.name}" is taken by {registered_name}. Give the new metric another one.'
+            )
     return function.__name__
 
 
@@ -272,13 +274,13 @@ def parse_metric(text: str) -> Metric:
     >>> parse_metric("ndcg@10") == parse_metric(" ndcg(gain=linear) @ 10 ")
     True
     """
-    name, arguments, given, k = parse_expression(text, "metric")
+    name, arguments, options, k = parse_expression(text, "metric")
     if arguments:
         raise UsageError(f'"{text}": cannot read "{arguments[0]}". Write parameter=value, …')
     definition = _get_definition(name)
     if k is not None and not definition.has_cutoff:
         raise UsageError(f'"{text}": {name} has no cut-off. Ask for: {name}')
-    for key, value in given.items():
+    for key, value in options.items():
         if key not in definition.parameters:
             hint = f"{name} has no parameters." if not definition.parameters else ""
             raise UnknownName(f"parameter of {name}", key, definition.parameters, hint)
@@ -287,7 +289,7 @@ def parse_metric(text: str) -> Metric:
         raise MissingExtra(name, definition.extra)
     changed = {
         key: _cast_like(value, definition.parameters[key])
-        for key, value in given.items()
+        for key, value in options.items()
         if value != definition.parameters[key]
     }
     return Metric(name, k, tuple(sorted(changed.items())))
@@ -379,9 +381,9 @@ def _read_result(plan: MetricPlan, result: MetricResult) -> Outcome:
 
 def _get_failure(definition: MetricDefinition, verdicts: Verdicts) -> str | None:
     """Return why the judge lost a verdict that the metric reads; None if it did not."""
-    for part in (*definition.verdicts, "*") if definition.verdicts else ():
-        if part in verdicts.failures:
-            return verdicts.failures[part]
+    for kind in (*definition.verdicts, "*") if definition.verdicts else ():
+        if kind in verdicts.failures:
+            return verdicts.failures[kind]
     return None
 
 
@@ -392,10 +394,10 @@ def compute_scores(
 
     Where the trace has an answer key, gold decides, unless `gold` is "ignore".
     """
-    seen = apply_gold(trace, verdicts) if gold == "apply" else verdicts
+    applied = apply_gold(trace, verdicts) if gold == "apply" else verdicts
     prepared: dict[Callable[[Sequence[Trace]], Any], Any] = {}
     plans = map(_plan_metric, metrics)
-    return [_make_score(plan, trace, _compute_column(plan, [trace], [seen], prepared)[0]) for plan in plans]
+    return [_make_score(plan, trace, _compute_column(plan, [trace], [applied], prepared)[0]) for plan in plans]
 
 
 def compute_score_table(
@@ -404,10 +406,10 @@ def compute_score_table(
     """Compute the scores of `compute_scores` for many traces, as a table with the fields of `Score`, trace by trace."""
     import pyarrow as pa
 
-    seen = [apply_gold(*pair) if gold == "apply" else pair[1] for pair in zip(traces, verdicts, strict=True)]
+    applied = [apply_gold(*pair) if gold == "apply" else pair[1] for pair in zip(traces, verdicts, strict=True)]
     plans = [_plan_metric(metric) for metric in metrics]
     prepared: dict[Callable[[Sequence[Trace]], Any], Any] = {}
-    columns = [_compute_column(plan, traces, seen, prepared) for plan in plans]
+    columns = [_compute_column(plan, traces, applied, prepared) for plan in plans]
     rows = [outcome for row in zip(*columns, strict=True) for outcome in row]
     status, value, reason = zip(*rows, strict=True) if rows else ((), (), ())
     row_plans = plans * len(traces)

@@ -33,9 +33,9 @@ def share_facts(trace: Trace, outcomes: Sequence[tuple[str, bool]], okay: float)
     >>> share_facts(Trace(id="1", query="q", metadata={"okay_facts": ["b"]}), [("a", True), ("b", False)], 0.5)
     0.6666666666666666
     """
-    listed = trace.metadata.get("okay_facts")
-    lesser = set(map(str, listed)) if isinstance(listed, list | tuple) else set()
-    weights = [okay if fact in lesser else 1.0 for fact, _ in outcomes]
+    okay_facts = trace.metadata.get("okay_facts")
+    okay_names = set(map(str, okay_facts)) if isinstance(okay_facts, list | tuple) else set()
+    weights = [okay if fact in okay_names else 1.0 for fact, _ in outcomes]
     total = sum(weights)
     if total <= 0:
         return Undefined("no vital fact, and okay ones do not count")
@@ -266,16 +266,16 @@ def redundancy(trace: Trace, verdicts: Verdicts, *, threshold: float = 0.8) -> M
     if not trace.chunks:
         return Undefined("chunks not recorded" if trace.chunks is None else "nothing retrieved")
     earlier: list[WordRuns] = []
-    seen: set[tuple[str, ...]] = set()
+    earlier_shingles: set[tuple[str, ...]] = set()
     repeats = 0
     for chunk in trace.chunks:
         if chunk.text.strip():
-            own = _list_shingles(chunk.text)
+            shingles = _list_shingles(chunk.text)
             # Of all earlier chunks together it shares no less than of one.
-            if not own or len(own & seen) / len(own) >= threshold:
-                repeats += any(_jaccard_similarity(own, other) >= threshold for other in earlier)
-            earlier.append(own)
-            seen |= own
+            if not shingles or len(shingles & earlier_shingles) / len(shingles) >= threshold:
+                repeats += any(_jaccard_similarity(shingles, other) >= threshold for other in earlier)
+            earlier.append(shingles)
+            earlier_shingles |= shingles
     return repeats / len(earlier) if earlier else Undefined("the chunks hold no text")
 
 
@@ -293,8 +293,8 @@ def _list_shingles(source: str) -> WordRuns:
 def _jaccard_similarity(a: WordRuns, b: WordRuns) -> float:
     if not a or not b:
         return 1.0 if a == b else 0.0
-    shared = len(a & b)
-    return shared / (len(a) + len(b) - shared)
+    common = len(a & b)
+    return common / (len(a) + len(b) - common)
 
 
 @metric(
@@ -314,8 +314,8 @@ def staleness(trace: Trace, verdicts: Verdicts, *, max_age: float | None = None)
     """
     if not trace.chunks:
         return Undefined("chunks not recorded" if trace.chunks is None else "nothing retrieved")
-    asked = get_asked_time(trace)
-    if asked is None:
+    asked_time = get_asked_time(trace)
+    if asked_time is None:
         return Undefined("the time of the query is not recorded")
-    stale = [verdict for chunk in trace.chunks if (verdict := is_outdated(chunk, asked, max_age)) is not None]
+    stale = [verdict for chunk in trace.chunks if (verdict := is_outdated(chunk, asked_time, max_age)) is not None]
     return sum(stale) / len(stale) if stale else Undefined("no chunk carries a date")

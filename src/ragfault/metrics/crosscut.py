@@ -29,8 +29,8 @@ def factual_accuracy(trace: Trace, verdicts: Verdicts) -> MetricResult:
 
 def _explain_no_truth(trace: Trace) -> Undefined:
     """Return the reason why there are no truth verdicts."""
-    given = trace.references or trace.facts
-    return Undefined("the judge offers no truth verdicts" if given else "no facts and no reference")
+    answer_key = trace.references or trace.facts
+    return Undefined("the judge offers no truth verdicts" if answer_key else "no facts and no reference")
 
 
 @metric(layer="crosscut", verdicts="truth", fields="answer reference facts", source="RAGChecker, Ru et al. 2024")
@@ -77,9 +77,9 @@ def citation_validity(
     for chunk in trace.chunks or ():
         chunks.setdefault(chunk.id, []).append(chunk.text)
     checked = [_is_quote_valid(citation, chunks, tolerance) for citation in trace.citations or ()]
-    known = [valid for valid in checked if valid is not None]
-    if known:
-        return sum(known) / len(known)
+    decided = [valid for valid in checked if valid is not None]
+    if decided:
+        return sum(decided) / len(decided)
     reason = "no citation has a quote" if trace.citations else "no citations"
     return Undefined(reason) if empty is None else AnnotatedValue(empty, f"{reason} counts as {empty:g}")
 
@@ -184,9 +184,9 @@ def triad(
         return Undefined("the refusal is right by gold")
     total = 0.0
     parts = ((context, context_relevance), (grounded, groundedness), (answer, answer_relevance))
-    for weight, part in parts:
-        value = part(trace, verdicts)
+    for weight, function in parts:
+        value = function(trace, verdicts)
         if isinstance(value, Undefined):
-            return Undefined(f"{part.__name__}: {value.reason}")
+            return Undefined(f"{function.__name__}: {value.reason}")
         total += weight * (value.value if isinstance(value, AnnotatedValue) else value)
     return total

@@ -109,9 +109,9 @@ def read_detail(trace: Trace) -> str:
     >>> read_detail(Trace(id="1", query="In short: what does a crossing cost?"))
     'brief'
     """
-    given = str(trace.metadata.get("detail", "")).strip().lower()
-    if given in OKAY_WEIGHTS:
-        return given
+    detail = str(trace.metadata.get("detail", "")).strip().lower()
+    if detail in OKAY_WEIGHTS:
+        return detail
     return (
         "brief" if BRIEF_QUERY.search(trace.query) else "detailed" if DETAILED_QUERY.search(trace.query) else "normal"
     )
@@ -159,8 +159,8 @@ def _score_refusal(trace: Trace, verdicts: Verdicts, share: float, refused: bool
     covered = chunks_cover_query(trace, verdicts, share)
     if covered is None:
         return Undefined("it is not known whether the chunks cover what was asked")
-    right = not refused and agrees_with_key(trace, verdicts)
-    return float(verdict.refused is refused and covered is refused and not right)
+    is_right = not refused and agrees_with_key(trace, verdicts)
+    return float(verdict.refused is refused and covered is refused and not is_right)
 
 
 @metric(

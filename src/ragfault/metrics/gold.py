@@ -32,10 +32,10 @@ def judge_rankings(traces: Sequence[Trace]) -> TraceRankings:
     return ranking.rankings_from_lists(ids, gold, [trace.id for trace in traces]), reasons
 
 
-def _score_rankings(name: str, judged: TraceRankings, **parameters: Any) -> Iterator[MetricResult]:
+def _score_rankings(name: str, rankings: TraceRankings, **parameters: Any) -> Iterator[MetricResult]:
     """Compute a ranking metric for each trace."""
-    values, defined = ranking.compute_rank_metric(name, judged[0], **parameters)
-    for value, is_defined, reason in zip(values.tolist(), defined.tolist(), judged[1], strict=True):
+    values, defined = ranking.compute_rank_metric(name, rankings[0], **parameters)
+    for value, is_defined, reason in zip(values.tolist(), defined.tolist(), rankings[1], strict=True):
         yield value if is_defined else Undefined(reason or "no relevant gold")
 
 
@@ -263,8 +263,8 @@ def _count_characters(intervals: DocumentIntervals) -> int:
     return sum(end - start for parts in intervals.values() for start, end in parts)
 
 
-def _count_shared(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> int:
-    return sum(max(0, min(end, other_end) - max(start, other)) for start, end in left for other, other_end in right)
+def _count_shared(ours: list[tuple[int, int]], theirs: list[tuple[int, int]]) -> int:
+    return sum(max(0, min(end, stop) - max(start, begin)) for start, end in ours for begin, stop in theirs)
 
 
 @metric(layer="retrieval", fields="chunks gold", source="Smith & Troynikov 2024, evaluating chunking")

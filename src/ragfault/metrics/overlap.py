@@ -38,8 +38,8 @@ def _compute_token_f1(answer: str, reference: str) -> float:
     ours, theirs = text.normalize_answer(answer).split(), text.normalize_answer(reference).split()
     if not ours or not theirs:
         return float(ours == theirs)
-    shared = sum((Counter(ours) & Counter(theirs)).values())
-    return 2 * shared / (len(ours) + len(theirs))
+    common = sum((Counter(ours) & Counter(theirs)).values())
+    return 2 * common / (len(ours) + len(theirs))
 
 
 @metric(layer="generation", fields="answer reference", source="ROUGE-N, Lin 2004", positive="n")

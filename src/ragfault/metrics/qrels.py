@@ -67,7 +67,7 @@ def ranking_from_dicts(run: QueryScores, qrels: QueryScores) -> Ranking:
     queries = list(dict.fromkeys(chain(run, qrels)))
     results = [run.get(query, {}) for query in queries]
     gold = [qrels.get(query, {}) for query in queries]
-    query, gold_query = (np.repeat(np.arange(len(side)), list(map(len, side))) for side in (results, gold))
+    query, gold_query = (np.repeat(np.arange(len(maps)), list(map(len, maps))) for maps in (results, gold))
     score, grade, hit_score = _flatten_dicts(results, gold)
     _check_grades(grade, gold_query, queries)
     key = _make_sort_keys(query, score, queries)
@@ -104,20 +104,21 @@ def ranking_from_columns(run: pa.Table | Mapping[str, Any], qrels: pa.Table | Ma
     """
     run_query, run_chunk, score = _read_columns(run, "run", "score")
     gold_query, gold_chunk, grade = _read_columns(qrels, "qrels", "grade")
-    queries, run_place, gold_place = _index_queries(run_query, gold_query)
-    _check_grades(grade, gold_place, queries)
-    side, gold = RankingColumns(run_place, run_chunk, score), RankingColumns(gold_place, gold_chunk, grade)
-    side, gold, (row, mate) = _match_columns(side, gold, queries)
-    judged = gold.value[mate] >= 0
-    row, mate = row[judged], mate[judged]
-    key = _make_sort_keys(side.query, side.value, queries)
+    queries, run_query_index, gold_query_index = _index_queries(run_query, gold_query)
+    _check_grades(grade, gold_query_index, queries)
+    run_rows = RankingColumns(run_query_index, run_chunk, score)
+    gold_rows = RankingColumns(gold_query_index, gold_chunk, grade)
+    run_rows, gold_rows, (row, gold_row) = _match_columns(run_rows, gold_rows, queries)
+    judged = gold_rows.value[gold_row] >= 0
+    row, gold_row = row[judged], gold_row[judged]
+    key = _make_sort_keys(run_rows.query, run_rows.value, queries)
 
     def names(rows: IntArray) -> list[str]:
-        return side.chunk_ids(rows).to_pylist()  # type: ignore[no-any-return]
+        return run_rows.chunk_ids(rows).to_pylist()  # type: ignore[no-any-return]
 
-    rank = _rank_hits(side.query, key, side.query[row], key[row], lambda hits: names(row[hits]), names, row)
-    hits = GradedHits(side.query[row], rank, gold.value[mate])
-    return _build_ranking(queries, side.query, hits, gold.query, gold.value)
+    rank = _rank_hits(run_rows.query, key, run_rows.query[row], key[row], lambda hits: names(row[hits]), names, row)
+    hits = GradedHits(run_rows.query[row], rank, gold_rows.value[gold_row])
+    return _build_ranking(queries, run_rows.query, hits, gold_rows.query, gold_rows.value)
 
 
 def _make_sort_keys(query: IntArray, score: FloatArray, queries: Sequence[str]) -> KeyArray:
@@ -130,9 +131,9 @@ def _make_sort_keys(query: IntArray, score: FloatArray, queries: Sequence[str]) 
             single = score[block].astype(np.float32)
         # Adding 0 turns -0.0, which equals 0.0 and has other bits, into 0.0.
         single += np.float32(0)
-        lost = np.isnan(single)
-        if lost.any():
-            raise InputError(f'query "{queries[query[start + lost.argmax()]]}" has a score that is not a number.')
+        undefined = np.isnan(single)
+        if undefined.any():
+            raise InputError(f'query "{queries[query[start + undefined.argmax()]]}" has a score that is not a number.')
         bits = single.view(np.uint32)
         bits ^= np.where(single < 0, np.uint32(0), np.uint32(0x7FFFFFFF))
         key[block] |= bits
@@ -178,9 +179,9 @@ def _rank_hits(
 
 
 def _check_grades(grade: FloatArray, query: IntArray, queries: Sequence[str]) -> None:
-    lost = ~np.isfinite(grade)
-    if lost.any():
-        raise InputError(f'query "{queries[query[lost.argmax()]]}" has a grade that is not a finite number.')
+    not_finite = ~np.isfinite(grade)
+    if not_finite.any():
+        raise InputError(f'query "{queries[query[not_finite.argmax()]]}" has a grade that is not a finite number.')
 
 
 def _build_ranking(
@@ -188,9 +189,9 @@ def _build_ranking(
 ) -> Ranking:
     """Sort the hits by query and rank, and the gold by query and grade."""
     size = len(queries)
-    place = (hits.query << 32) | hits.rank
-    if (place[1:] < place[:-1]).any():
-        order = np.argsort(place)
+    rank_keys = (hits.query << 32) | hits.rank
+    if (rank_keys[1:] < rank_keys[:-1]).any():
+        order = np.argsort(rank_keys)
         hits = GradedHits(hits.query[order], hits.rank[order], hits.grade[order])
     judged = grade >= 0
     ideal, best = gold_query[judged], grade[judged]
@@ -213,22 +214,22 @@ def _flatten_dicts(
     results: Sequence[Mapping[str, float]], gold: Sequence[Mapping[str, float]]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the scores of the run, the grades of the gold, and for each of these its chunk's score or NaN."""
-    sides = list(zip(results, gold, strict=True))
+    pairs = list(zip(results, gold, strict=True))
     # Query by query, while its dicts are in the processor's cache.
     values = chain.from_iterable(
-        part
-        for retrieved, judged in sides
-        for part in (retrieved.values(), judged.values(), map(retrieved.get, judged, repeat(math.nan)))
+        numbers
+        for scores, grades in pairs
+        for numbers in (scores.values(), grades.values(), map(scores.get, grades, repeat(math.nan)))
     )
-    lengths = np.array([[len(retrieved), len(judged), len(judged)] for retrieved, judged in sides], np.int64).ravel()
+    lengths = np.array([[len(scores), len(grades), len(grades)] for scores, grades in pairs], np.int64).ravel()
     try:
         flat = np.fromiter(values, np.float64, int(lengths.sum()))
     except (TypeError, ValueError) as error:
         raise InputError(f"a score or a grade is not a number: {error}.") from error
     is_score = np.repeat(np.arange(len(lengths)) % 3 == 0, lengths)
-    rest = flat[~is_score]
-    is_grade = np.repeat(np.arange(2 * len(sides)) % 2 == 0, np.repeat(lengths[1::3], 2))
-    return flat[is_score], rest[is_grade], rest[~is_grade]
+    grades_and_scores = flat[~is_score]
+    is_grade = np.repeat(np.arange(2 * len(pairs)) % 2 == 0, np.repeat(lengths[1::3], 2))
+    return flat[is_score], grades_and_scores[is_grade], grades_and_scores[~is_grade]
 
 
 def _read_columns(
@@ -263,9 +264,9 @@ def _index_queries(*columns: pa.Array) -> tuple[list[str], IntArray, IntArray]:
     """Return the queries of both columns, and the index of each row's query among them."""
     coded = [column if hasattr(column, "dictionary") else column.dictionary_encode() for column in columns]
     names = pa.concat_arrays([column.dictionary.cast(pa.large_string()) for column in coded]).dictionary_encode()
-    place = names.indices.to_numpy().astype(np.int64)
+    codes = names.indices.to_numpy().astype(np.int64)
     run, gold = (column.indices.to_numpy() for column in coded)
-    run, gold = place[run], place[len(coded[0].dictionary) :][gold]
+    run, gold = codes[run], codes[len(coded[0].dictionary) :][gold]
     # The dictionary of a filtered column still names the queries that were filtered out.
     used = np.zeros(len(names.dictionary), np.bool_)
     used[run] = used[gold] = True
@@ -282,10 +283,10 @@ def _hash_rows(columns: RankingColumns) -> KeyArray:
     else:
         key = _hash_strings(columns.chunk)
     for start in range(0, len(key), BLOCK_ROWS):
-        part = key[start : start + BLOCK_ROWS]
-        part += columns.query[start : start + BLOCK_ROWS].astype(np.uint64) * QUERY_MULTIPLIER
-        part ^= part >> np.uint64(32)
-        part *= HASH_MULTIPLIER
+        block = key[start : start + BLOCK_ROWS]
+        block += columns.query[start : start + BLOCK_ROWS].astype(np.uint64) * QUERY_MULTIPLIER
+        block ^= block >> np.uint64(32)
+        block *= HASH_MULTIPLIER
     return key
 
 
@@ -297,8 +298,10 @@ def _hash_strings(strings: pa.Array) -> KeyArray:
         ends = np.frombuffer(strings.buffers()[1], wide, len(strings) + 1, strings.offset * wide.itemsize)
         text = np.frombuffer(strings.buffers()[2] or b"", np.uint8)
         for start in range(0, len(strings), BLOCK_ROWS):
-            part = ends[start : start + BLOCK_ROWS + 1].astype(np.int64)
-            _mix_words(digest[start : start + BLOCK_ROWS], part - part[0], text[part[0] : part[-1]])
+            block_ends = ends[start : start + BLOCK_ROWS + 1].astype(np.int64)
+            _mix_words(
+                digest[start : start + BLOCK_ROWS], block_ends - block_ends[0], text[block_ends[0] : block_ends[-1]]
+            )
     return digest
 
 
@@ -316,8 +319,8 @@ def _mix_words(digest: KeyArray, ends: IntArray, text: NDArray[np.uint8]) -> Non
     digest += length.astype(np.uint64)
     for offset in range(8, longest, 8):
         live = slice(None) if shortest > offset else np.flatnonzero(length > offset)
-        at = begin[live] + np.minimum(length[live] - 8, offset)
-        digest[live] = (digest[live] ^ window[at]) * HASH_MULTIPLIER
+        word_start = begin[live] + np.minimum(length[live] - 8, offset)
+        digest[live] = (digest[live] ^ window[word_start]) * HASH_MULTIPLIER
 
 
 def _join_grouped_rows(run: RankingColumns, gold: RankingColumns, keys: list[KeyArray]) -> tuple[IntArray, IntArray]:
@@ -338,10 +341,10 @@ def _join_grouped_rows(run: RankingColumns, gold: RankingColumns, keys: list[Key
         mask = np.uint64((1 << len(key).bit_length()) - 1)
         line = np.sort((key & ~mask) | np.arange(len(key), dtype=np.uint64))
         same = np.flatnonzero((line[1:] ^ line[:-1]) <= mask)
-        first, second = ((line[rows] & mask).astype(np.int64) for rows in (same, same + 1))
-        if (second < end - start).any() or (first >= end - start).any() or (key[first] != key[second]).any():
+        run_row, gold_row = ((line[rows] & mask).astype(np.int64) for rows in (same, same + 1))
+        if (gold_row < end - start).any() or (run_row >= end - start).any() or (key[run_row] != key[gold_row]).any():
             raise ValueError("a key occurs twice")
-        pairs.append((first + start) << 32 | gold_order[second - (end - start) + gold_start])
+        pairs.append((run_row + start) << 32 | gold_order[gold_row - (end - start) + gold_start])
     line = np.sort(np.concatenate(pairs))
     return line >> 32, line & 0xFFFFFFFF
 
@@ -349,21 +352,21 @@ def _join_grouped_rows(run: RankingColumns, gold: RankingColumns, keys: list[Key
 def _join_keys(key: KeyArray, gold_key: KeyArray) -> tuple[IntArray, IntArray]:
     """Return the rows of the run that the gold names, and the row of the gold for each."""
     order = np.argsort(gold_key)
-    line = gold_key[order]
+    sorted_gold = gold_key[order]
     # Most rows are not in the gold: a table of the leading bits turns them away before any search.
-    shift = np.uint64(64 - max(8, (16 * len(line)).bit_length()))
-    seen = np.zeros(1 << (64 - int(shift)), np.bool_)
-    seen[line >> shift] = True
+    shift = np.uint64(64 - max(8, (16 * len(sorted_gold)).bit_length()))
+    has_prefix = np.zeros(1 << (64 - int(shift)), np.bool_)
+    has_prefix[sorted_gold >> shift] = True
     blocks = range(0, len(key), BLOCK_ROWS)
-    parts = [np.flatnonzero(seen[key[start : start + BLOCK_ROWS] >> shift]) + start for start in blocks]
+    parts = [np.flatnonzero(has_prefix[key[start : start + BLOCK_ROWS] >> shift]) + start for start in blocks]
     row = np.concatenate(parts or [np.zeros(0, np.int64)])
     candidates = key[row]
-    at = np.empty(len(row), np.int64)
+    position = np.empty(len(row), np.int64)
     # Needles in order walk through the line once, instead of missing the cache at every step.
     rising = np.argsort(candidates)
-    at[rising] = np.searchsorted(line, candidates[rising])
-    same = line.take(at, mode="clip") == candidates if len(line) else np.zeros(0, np.bool_)
-    return row[same], order[at[same]]
+    position[rising] = np.searchsorted(sorted_gold, candidates[rising])
+    same = sorted_gold.take(position, mode="clip") == candidates if len(sorted_gold) else np.zeros(0, np.bool_)
+    return row[same], order[position[same]]
 
 
 def _match_columns(
@@ -386,11 +389,11 @@ def _match_columns(
         return run, gold, pairs
     surplus, _ = _locate_duplicates(keys[0], again[0], _make_sort_keys(run.query, run.value, queries))
     remaining = np.delete(np.arange(len(keys[0])), surplus)
-    surplus, first = _locate_duplicates(keys[1], again[1], gold.value)
-    clash = np.flatnonzero(gold.value[surplus] != gold.value[first])
+    surplus, earlier_row = _locate_duplicates(keys[1], again[1], gold.value)
+    clash = np.flatnonzero(gold.value[surplus] != gold.value[earlier_row])
     if len(clash):
-        at = int(surplus[clash[0]])
-        raise InputError(f'query "{queries[gold.query[at]]}" judges chunk "{gold.chunk[at]}" twice, differently.')
+        row = int(surplus[clash[0]])
+        raise InputError(f'query "{queries[gold.query[row]]}" judges chunk "{gold.chunk[row]}" twice, differently.')
     once = np.delete(np.arange(len(keys[1])), surplus)
     return run.select_rows(remaining), gold.select_rows(once), _join_keys(keys[0][remaining], keys[1][once])
 
@@ -422,8 +425,8 @@ def _locate_duplicates(key: KeyArray, rows: IntArray, order: NDArray[Any]) -> tu
 
 def _make_exact_keys(run: RankingColumns, gold: RankingColumns) -> list[KeyArray]:
     """Return keys of (query, chunk) without collisions, for when the hashes collide."""
-    both = pa.chunked_array([side.chunk.cast(pa.large_string()) for side in (run, gold)])
-    codes = both.combine_chunks().dictionary_encode()
+    chunks = pa.chunked_array([columns.chunk.cast(pa.large_string()) for columns in (run, gold)])
+    codes = chunks.combine_chunks().dictionary_encode()
     width = np.uint64(len(codes.dictionary))
     query = np.concatenate([run.query, gold.query]).astype(np.uint64)
     key = (query * width + codes.indices.to_numpy().astype(np.uint64)) * HASH_MULTIPLIER

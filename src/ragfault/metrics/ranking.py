@@ -320,15 +320,15 @@ def rankings_from_lists(
     retrieved: list[tuple[int, int, float]] = []
     ideal: list[tuple[int, int, float]] = []
     counts = []
-    for place, (retrieved_ids, grades) in enumerate(zip(ids, gold, strict=True)):
+    for index, (retrieved_ids, grades) in enumerate(zip(ids, gold, strict=True)):
         if not all(map(isfinite, grades.values())):
-            raise InputError(f'query "{queries[place]}" has a grade that is not a finite number.')
+            raise InputError(f'query "{queries[index]}" has a grade that is not a finite number.')
         ranks = {id: rank for rank, id in enumerate(dict.fromkeys(retrieved_ids), 1)}
         counts.append(len(ranks))
         judged = {id: grade for id, grade in grades.items() if grade >= 0}
-        retrieved += sorted((place, ranks[id], grade) for id, grade in judged.items() if id in ranks)
+        retrieved += sorted((index, ranks[id], grade) for id, grade in judged.items() if id in ranks)
         best = sorted(judged.values(), reverse=True)
-        ideal += [(place, rank, grade) for rank, grade in enumerate(best, 1)]
+        ideal += [(index, rank, grade) for rank, grade in enumerate(best, 1)]
     judged_queries, sizes = np.array(list(map(bool, gold)), np.bool_), np.array(counts, np.int64)
     return Ranking(queries, judged_queries, sizes, _pack_hits(retrieved), _pack_hits(ideal))
 

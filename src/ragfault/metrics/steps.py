@@ -64,10 +64,10 @@ def swallowed_error(trace: Trace, verdicts: Verdicts) -> MetricResult:
     1.0
     """
     steps = trace.steps or ()
-    failed = [place for place, step in enumerate(steps) if step.error is not None]
+    failed = [i for i, step in enumerate(steps) if step.error is not None]
     if not failed:
         return Undefined("no failed step" if steps else "no steps")
-    return sum(not any(_answers_for(steps[place], later) for later in steps[place + 1 :]) for place in failed) / len(
+    return sum(not any(_answers_for(steps[index], later) for later in steps[index + 1 :]) for index in failed) / len(
         failed
     )
 
@@ -93,8 +93,7 @@ def redundant_steps(trace: Trace, verdicts: Verdicts) -> MetricResult:
     if not steps:
         return Undefined("no step records an input or output" if trace.steps else "no steps")
     repeated = sum(
-        any(_repeats(step, earlier) for earlier in steps[:place] if earlier.error is None)
-        for place, step in enumerate(steps)
+        any(_repeats(step, earlier) for earlier in steps[:i] if earlier.error is None) for i, step in enumerate(steps)
     )
     return repeated / len(steps)
 
@@ -108,8 +107,8 @@ def _repeats(step: Step, earlier: Step) -> bool:
 
 
 def _nearly_equal(text: str | None, other: str | None) -> bool:
-    words, others = (frozenset(split_content_words(part or "")) for part in (text, other))
-    return bool(words) and len(words & others) >= REPEATED * len(words | others)
+    words, other_words = (frozenset(split_content_words(source or "")) for source in (text, other))
+    return bool(words) and len(words & other_words) >= REPEATED * len(words | other_words)
 
 
 def _list_retrievals(trace: Trace) -> list[Step]:
@@ -167,13 +166,15 @@ def tool_correctness(trace: Trace, verdicts: Verdicts, *, strict: bool = False) 
     if not trace.steps:
         return Undefined("no steps")
     calls = [step.name for step in trace.steps if step.kind in CALL_KINDS and step.name]
-    expected, known = (_read_names(trace.metadata.get(key)) for key in ("expected_tools", "tools"))
+    expected, catalogue = (_read_names(trace.metadata.get(key)) for key in ("expected_tools", "tools"))
     if expected:
         union = expected | set(calls) if strict else expected
         return len(expected & set(calls)) / len(union)
-    if known and calls:
-        return AnnotatedValue(sum(name in known for name in calls) / len(calls), "by the catalogue of tools")
-    return Undefined("no call of a tool" if known else "no expected tools and no catalogue of tools in the metadata")
+    if catalogue and calls:
+        return AnnotatedValue(sum(name in catalogue for name in calls) / len(calls), "by the catalogue of tools")
+    return Undefined(
+        "no call of a tool" if catalogue else "no expected tools and no catalogue of tools in the metadata"
+    )
 
 
 def _read_names(value: object) -> set[str]:
@@ -200,16 +201,21 @@ def rewrite_fidelity(trace: Trace, verdicts: Verdicts) -> MetricResult:
     0.67
     """
     steps = trace.steps or ()
-    place = next((at for at in reversed(range(len(steps))) if steps[at].kind == "rewrite" and steps[at].output), None)
-    if place is None:
+    rewrite_index = next(
+        (i for i in reversed(range(len(steps))) if steps[i].kind == "rewrite" and steps[i].output), None
+    )
+    if rewrite_index is None:
         return Undefined("no rewrite records its output" if steps else "no steps")
-    asked, rewritten = _list_constraints(trace.query), _list_constraints(steps[place].output or "")
-    if not asked | rewritten:
+    query_constraints = _list_constraints(trace.query)
+    rewrite_constraints = _list_constraints(steps[rewrite_index].output or "")
+    if not query_constraints | rewrite_constraints:
         return Undefined("neither query nor rewrite has a name, number, negation or date")
-    before = [*(turn.text for turn in trace.history or ()), *(step.output or "" for step in steps[:place])]
-    known = {constraint for text in before for constraint in _list_constraints(text)}
-    right = (asked & rewritten) | ((rewritten - asked) & known)
-    return len(right) / len(asked | rewritten)
+    before = [*(turn.text for turn in trace.history or ()), *(step.output or "" for step in steps[:rewrite_index])]
+    earlier_constraints = {constraint for text in before for constraint in _list_constraints(text)}
+    right_constraints = (query_constraints & rewrite_constraints) | (
+        (rewrite_constraints - query_constraints) & earlier_constraints
+    )
+    return len(right_constraints) / len(query_constraints | rewrite_constraints)
 
 
 def _list_constraints(text: str) -> set[str]:
@@ -241,15 +247,15 @@ def hop_support(trace: Trace, verdicts: Verdicts) -> MetricResult:
     0.5
     """
     texts = {chunk.id: chunk.text for chunk in trace.chunks or ()}
-    known = set(split_content_words(" ".join([trace.query, *(turn.text for turn in trace.history or ())])))
+    read_words = set(split_content_words(" ".join([trace.query, *(turn.text for turn in trace.history or ())])))
     supported, records = list[bool](), False
     for step in trace.steps or ():
         if step.kind in ("read", "generate") and step.output:
             claims = _list_claims(step.output)
-            supported += [all(_is_covered(claim, known) for claim in claims)] if claims else []
+            supported += [all(_is_covered(claim, read_words) for claim in claims)] if claims else []
         if step.kind in CALL_KINDS:
             returned = [step.output or "", *(texts.get(name, "") for name in step.chunks or ())]
-            known |= set(split_content_words(" ".join(returned)))
+            read_words |= set(split_content_words(" ".join(returned)))
             records |= any(returned)
     if not records:
         return Undefined("no step records what it returned" if trace.steps else "no steps")
@@ -266,9 +272,9 @@ def _list_claims(text: str) -> list[set[str]]:
     return [claim for claim in claims if len(claim) >= MIN_CLAIM_WORDS]
 
 
-def _is_covered(claim: set[str], known: set[str]) -> bool:
+def _is_covered(claim: set[str], words: set[str]) -> bool:
     numbers = {word for word in claim if word[0].isdigit()}
-    return numbers <= known and len(claim & known) >= MIN_COVERAGE * len(claim)
+    return numbers <= words and len(claim & words) >= MIN_COVERAGE * len(claim)
 
 
 @metric(layer="generation", verdicts="claim", fields="history chunks answer", source="groundedness, history in view")
@@ -354,8 +360,8 @@ class _ClaimWords(NamedTuple):
         return _ClaimWords(frozenset(words) - numbers, numbers, NEGATION.search(text) is not None)
 
     def is_alike(self, other: _ClaimWords) -> bool:
-        shared = self.words & other.words
-        return len(shared) >= MIN_CLAIM_WORDS - 1 and len(shared) >= SAME_TOPIC * len(self.words | other.words)
+        common = self.words & other.words
+        return len(common) >= MIN_CLAIM_WORDS - 1 and len(common) >= SAME_TOPIC * len(self.words | other.words)
 
 
 def _split_texts(text: str) -> list[str]:

@@ -50,9 +50,9 @@ class TwoRaterRatings:
     def __init__(self, first: Sequence[Any], second: Sequence[Any], order: Sequence[Hashable] | None = None) -> None:
         if len(first) != len(second):
             raise ValueError(f"{len(first)} and {len(second)} ratings: give one of each rater for each unit")
-        places, self.categories = _index_categories([*first, *second], order)
+        codes, self.categories = _index_categories([*first, *second], order)
         self.size = len(self.categories)
-        cells = np.array(places[: len(first)], np.intp) * self.size + np.array(places[len(first) :], np.intp)
+        cells = np.array(codes[: len(first)], np.intp) * self.size + np.array(codes[len(first) :], np.intp)
         self._member = np.zeros((len(first), self.size**2))
         self._member[np.arange(len(first)), cells] = 1.0
 
@@ -126,18 +126,18 @@ class MultiRaterRatings:
     """
 
     def __init__(self, ratings: Sequence[Sequence[Any]], order: Sequence[Hashable] | None = None) -> None:
-        given = [[rating for rating in unit if not _is_missing(rating)] for unit in ratings]
-        places, self.categories = _index_categories([rating for unit in given for rating in unit], order)
+        ratings_by_unit = [[rating for rating in unit if not _is_missing(rating)] for unit in ratings]
+        codes, self.categories = _index_categories([rating for unit in ratings_by_unit for rating in unit], order)
         size = self.size = len(self.categories)
-        ends = np.cumsum([0, *map(len, given)])
-        table = np.zeros((len(given), size))
-        for row in range(len(given)):
-            np.add.at(table[row], places[ends[row] : ends[row + 1]], 1.0)
+        ends = np.cumsum([0, *map(len, ratings_by_unit)])
+        table = np.zeros((len(ratings_by_unit), size))
+        for row in range(len(ratings_by_unit)):
+            np.add.at(table[row], codes[ends[row] : ends[row + 1]], 1.0)
         raters = table.sum(axis=1)
         pairs = table[:, :, None] * table[:, None, :]
         pairs[:, np.arange(size), np.arange(size)] -= table
         scale = np.where(raters > 1, 1 / np.maximum(raters - 1, 1), 0.0)
-        self._pairs = (pairs * scale[:, None, None]).reshape(len(given), size * size)
+        self._pairs = (pairs * scale[:, None, None]).reshape(len(ratings_by_unit), size * size)
 
     def coincidences(self, weights: FloatArray) -> FloatArray:
         """Count how often two values occur on one unit, each unit weighted by its ratings."""

@@ -40,10 +40,10 @@ def _encode_integers(clusters: NDArray[np.generic]) -> tuple[NDArray[np.intp], i
     names = clusters.astype(np.int64, copy=False) if clusters.dtype.kind != "u" else clusters
     if clusters.size and int(names.min()) >= 0 and int(names.max()) < 4 * clusters.size + 16:
         index = names.astype(np.intp, copy=False)
-        used = np.bincount(index) > 0
-        if used.all():
-            return index, used.size
-        return (np.cumsum(used) - 1)[index], int(used.sum())
+        occurs = np.bincount(index) > 0
+        if occurs.all():
+            return index, occurs.size
+        return (np.cumsum(occurs) - 1)[index], int(occurs.sum())
     distinct, index = np.unique(names, return_inverse=True)
     return index.astype(np.intp, copy=False), distinct.size
 
@@ -112,8 +112,8 @@ def cluster_error(table: ClusterTable, metric: int) -> tuple[float, float, float
     error, share, scale = _estimate_error(sums, counts)
     if groups < 2:
         return error, float(groups - 1), 0.0
-    own = float((scale**2 * ((share - share**2) ** 2 - share**4)).sum())
-    df = 1 / (own + float((scale * share**2).sum()) ** 2)
+    diagonal = float((scale**2 * ((share - share**2) ** 2 - share**4)).sum())
+    df = 1 / (diagonal + float((scale * share**2).sum()) ** 2)
     means = sums / counts
     apart = means - means.mean()
     squares = float((apart**2).sum())
@@ -188,14 +188,14 @@ def tabulate_clusters(values: FloatArray, clusters: Clusters | None, defined: Ar
         exists = exists[:, None]
     if exists.shape != values.shape:
         raise ValueError(f"defined has the shape {exists.shape}, the values have {values.shape}")
-    known = values if defined is None else np.where(exists, values, 0.0)
-    if not np.isfinite(known).all():
+    existing = values if defined is None else np.where(exists, values, 0.0)
+    if not np.isfinite(existing).all():
         raise ValueError("a value is not finite: name the values that exist with `defined`")
     counts = exists.astype(np.float64)
     if clusters is None:
-        return ClusterTable(known, counts)
+        return ClusterTable(existing, counts)
     index, g = encode_clusters(clusters, len(values))
-    return ClusterTable(_sum_by_cluster(index, known, g), _sum_by_cluster(index, counts, g))
+    return ClusterTable(_sum_by_cluster(index, existing, g), _sum_by_cluster(index, counts, g))
 
 
 def _sum_by_cluster(index: NDArray[np.intp], values: FloatArray, g: int) -> FloatArray:
@@ -328,13 +328,13 @@ def bca_interval(
     if math.isinf(bias) or squares <= 0:
         return None
     acceleration = cubes / (6 * squares**1.5)
-    ends = []
+    levels = []
     for share in ((1 - confidence) / 2, (1 + confidence) / 2):
         z = bias + normal_quantile(share)
         if 1 - acceleration * z <= 0:
             return None
-        ends.append(normal_cdf(bias + z / (1 - acceleration * z)))
-    low, high = np.quantile(replicates, ends)
+        levels.append(normal_cdf(bias + z / (1 - acceleration * z)))
+    low, high = np.quantile(replicates, levels)
     return float(low), float(high)
 
 
@@ -402,9 +402,9 @@ def _make_estimate(value: float, replicates: FloatArray, confidence: float, mirr
     if math.isnan(value) or 2 * sound.size < replicates.size or np.ptp(sound) < 1e-12:
         return BootstrapEstimate(_nan_to_none(value), None, None)
     confidence = min(confidence, 1 - 1 / sound.size)
-    ends = None if mirrored else bca_interval(sound, value, [np.array([1.0, -1.0])], confidence)
-    if ends is None:
+    interval = None if mirrored else bca_interval(sound, value, [np.array([1.0, -1.0])], confidence)
+    if interval is None:
         low, high = np.quantile(sound, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
         low, high = (2 * value - high, 2 * value - low) if mirrored else (low, high)
-        ends = min(low, value), max(high, value)
-    return BootstrapEstimate(value, *ends)
+        interval = min(low, value), max(high, value)
+    return BootstrapEstimate(value, *interval)

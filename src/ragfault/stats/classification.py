@@ -88,10 +88,10 @@ class RankedScores:
     def evaluate_thresholds(self, goal: ThresholdGoal, positives: FloatArray, negatives: FloatArray) -> FloatArray:
         """Return F1 or balanced accuracy for the threshold at each distinct score, rows by scores."""
         positives_above, negatives_above = _sum_above(positives), _sum_above(negatives)
-        total, rest = positives.sum(axis=1)[:, None], negatives.sum(axis=1)[:, None]
+        n_pos, n_neg = positives.sum(axis=1)[:, None], negatives.sum(axis=1)[:, None]
         if goal == "f1":
-            return divide_or_nan(2 * positives_above, positives_above + negatives_above + total)
-        return (divide_or_nan(positives_above, total) + divide_or_nan(rest - negatives_above, rest)) / 2
+            return divide_or_nan(2 * positives_above, positives_above + negatives_above + n_pos)
+        return (divide_or_nan(positives_above, n_pos) + divide_or_nan(n_neg - negatives_above, n_neg)) / 2
 
 
 def _sum_above(weights: FloatArray) -> FloatArray:
@@ -159,12 +159,12 @@ def auroc_within_groups(scores: ArrayLike, labels: ArrayLike, groups: Sequence[H
     GroupedAuroc(value=0.5, groups=2, n=4)
     """
     ranked_groups = list(rank_within_groups(scores, labels, groups))
-    n = sum(place.size for place, _ in ranked_groups)
+    n = sum(rows.size for rows, _ in ranked_groups)
     if not n:
         return None
     total = 0.0
-    for place, ranked in ranked_groups:
-        total += place.size * float(ranked.auroc(*ranked.class_weights(np.ones((1, place.size))))[0])
+    for rows, ranked in ranked_groups:
+        total += rows.size * float(ranked.auroc(*ranked.class_weights(np.ones((1, rows.size))))[0])
     return GroupedAuroc(total / n, len(ranked_groups), n)
 
 
@@ -175,9 +175,9 @@ def rank_within_groups(
     score, label = np.asarray(scores, np.float64), np.asarray(labels, bool)
     index, count = encode_clusters(groups, score.size)
     order = np.argsort(index, kind="stable")
-    for place in np.split(order, np.flatnonzero(np.diff(index[order])) + 1) if count else ():
-        if 0 < label[place].sum() < place.size:
-            yield place, RankedScores(score[place], label[place])
+    for rows in np.split(order, np.flatnonzero(np.diff(index[order])) + 1) if count else ():
+        if 0 < label[rows].sum() < rows.size:
+            yield rows, RankedScores(score[rows], label[rows])
 
 
 DEFAULT_BINS = 10
@@ -219,8 +219,10 @@ def calibration_bins(scores: ArrayLike, labels: ArrayLike, bins: int = DEFAULT_B
     score, label = np.asarray(scores, np.float64), np.asarray(labels, np.float64)
     index = assign_bins(score, bins)
     return tuple(
-        CalibrationBin(float(score[index == at].mean()), float(label[index == at].mean()), int((index == at).sum()))
-        for at in np.unique(index)
+        CalibrationBin(
+            float(score[index == number].mean()), float(label[index == number].mean()), int((index == number).sum())
+        )
+        for number in np.unique(index)
     )
 
 

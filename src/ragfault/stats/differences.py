@@ -237,26 +237,26 @@ class _DifferenceSide:
     def estimate(self, metric: int) -> tuple[float, float, float]:
         return float(self.means[metric]), *self.errors[metric][:2]
 
-    def padded_estimate(self, metric: int, ends: Bounds) -> tuple[float, float, float]:
+    def padded_estimate(self, metric: int, bounds: Bounds) -> tuple[float, float, float]:
         """Estimate the mean with one cluster of mean size added at each end."""
         sums, counts = self.table.sums[:, metric], self.table.counts[:, metric]
         present = counts > 0
         size = float(self.n[metric]) / max(1, int(self.clusters[metric]))
         more = ClusterTable(
-            np.append(sums[present], [ends[0] * size, ends[1] * size])[:, None],
+            np.append(sums[present], [bounds[0] * size, bounds[1] * size])[:, None],
             np.append(counts[present], [size, size])[:, None],
         )
         return float(more.means()[0]), *cluster_error(more, 0)[:2]
 
-    def is_sparse(self, metric: int, known: tuple[float, ...]) -> bool:
+    def is_sparse(self, metric: int, expected: tuple[float, ...]) -> bool:
         """Return whether all values are `known` ones, or hardly any differ from the median."""
         present = self.table.counts[:, metric] > 0
         means = self.table.sums[present, metric] / self.table.counts[present, metric]
-        near = 1e-9 * (known[-1] - known[0])
-        differ = int(np.count_nonzero(np.abs(means - np.median(means)) > near))
+        tolerance = 1e-9 * (expected[-1] - expected[0])
+        differ = int(np.count_nonzero(np.abs(means - np.median(means)) > tolerance))
         if differ < SPARSE_CLUSTERS and differ <= len(means) / 2:
             return True
-        return bool((np.minimum.reduce([np.abs(means - value) for value in known]) <= near).all())
+        return bool((np.minimum.reduce([np.abs(means - value) for value in expected]) <= tolerance).all())
 
 
 def _compute_difference(
@@ -265,23 +265,23 @@ def _compute_difference(
     if any(side.n[metric] == 0 for side in sides):
         return None
     reach = bounds[1] - bounds[0]
-    known = bounds if len(sides) > 1 else (-reach, 0.0, reach)
+    expected = bounds if len(sides) > 1 else (-reach, 0.0, reach)
     mean = float(sides[0].means[metric]) - sum(float(side.means[metric]) for side in sides[1:])
-    few = min(int(side.clusters[metric]) for side in sides)
-    sparse = [few > 1 and math.isfinite(reach) and side.is_sparse(metric, known) for side in sides]
+    fewest_clusters = min(int(side.clusters[metric]) for side in sides)
+    sparse = [fewest_clusters > 1 and math.isfinite(reach) and side.is_sparse(metric, expected) for side in sides]
     parts = [
-        side.padded_estimate(metric, (known[0], known[-1])) if thin else side.estimate(metric)
+        side.padded_estimate(metric, (expected[0], expected[-1])) if thin else side.estimate(metric)
         for side, thin in zip(sides, sparse, strict=True)
     ]
     method: Literal["bca", "t", "sparse", "none"] = "sparse" if any(sparse) else "t"
     centre, error, df = welch_difference(parts)
-    if few < 2 or error <= 1e-12 * abs(mean):
+    if fewest_clusters < 2 or error <= 1e-12 * abs(mean):
         method, error, interval = "none", math.inf, (-math.inf, math.inf)
     else:
-        stretched = method == "t" and len(sides) == 1 and few < MIN_BOOTSTRAP_CLUSTERS
+        stretched = method == "t" and len(sides) == 1 and fewest_clusters < MIN_BOOTSTRAP_CLUSTERS
         skewness = sides[0].errors[metric][2] if stretched else 0.0
         interval = skewed_interval(centre, error, df, skewness, confidence)
-    if method == "t" and replicates is not None and few >= MIN_BOOTSTRAP_CLUSTERS:
+    if method == "t" and replicates is not None and fewest_clusters >= MIN_BOOTSTRAP_CLUSTERS:
         influences = [
             sign * jackknife_influences(side.table, metric) for sign, side in zip((1, -1), sides, strict=False)
         ]

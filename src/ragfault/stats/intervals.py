@@ -81,8 +81,8 @@ def mean_interval(
         sums = np.append(table.sums, [[low * size], [high * size]], axis=0)
         padded = ClusterTable(sums, np.append(table.counts, [[size], [size]], axis=0))
         error, df, _ = cluster_error(padded, 0)
-        ends = skewed_interval(float(padded.means()[0]), error, df, 0.0, confidence)
-        bottom, top = min(bottom, ends[0]), max(top, ends[1])
+        padded_interval = skewed_interval(float(padded.means()[0]), error, df, 0.0, confidence)
+        bottom, top = min(bottom, padded_interval[0]), max(top, padded_interval[1])
     return Interval(mean, max(low, bottom), min(high, top), n, groups)
 
 
@@ -116,8 +116,8 @@ def _binary_interval(
     if clusters is not None and groups < n:
         table = tabulate_clusters(as_matrix(sample), clusters, None)
         error, df, _ = cluster_error(table, 0)
-        plain = standard_error(sample)
-        effect = (error / plain) ** 2 if plain > 0 else float((table.counts**2).sum()) / n
+        sample_error = standard_error(sample)
+        effect = (error / sample_error) ** 2 if sample_error > 0 else float((table.counts**2).sum()) / n
         size, z = n / max(1.0, effect), t_quantile(p, df)
     bottom, top = _score_interval(share, size, z)
     width = high - low
@@ -238,8 +238,8 @@ def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) 
     """
     gain = sensitivity.mean + specificity.mean - 1
     if gain <= 0:
-        shown = f"sensitivity {sensitivity.mean:.3f} + specificity {specificity.mean:.3f}"
-        return CorrectedShare(None, f"{shown} is not above 1: no better than chance")
+        rates = f"sensitivity {sensitivity.mean:.3f} + specificity {specificity.mean:.3f}"
+        return CorrectedShare(None, f"{rates} is not above 1: no better than chance")
     above = rate.mean + specificity.mean - 1
     half_widths = (
         (rate.mean - rate.low, sensitivity.high - sensitivity.mean, specificity.mean - specificity.low),
@@ -247,7 +247,7 @@ def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) 
     )
     if any(gain * gain <= positive**2 + negative**2 for _, positive, negative in half_widths):
         return CorrectedShare(None, "the labelled data do not show it to be better than chance")
-    low, high = (_solve_bound(above, gain, span, side) for span, side in zip(half_widths, (-1, 1), strict=True))
+    low, high = (_solve_bound(above, gain, span, sign) for span, sign in zip(half_widths, (-1, 1), strict=True))
     if high < 0:
         expected = f"fewer are called positive ({rate.mean:.3f}) than the {1 - specificity.mean:.3f}"
         return CorrectedShare(None, f"{expected} expected in error alone: the error here is another")
@@ -258,10 +258,10 @@ def correct_share(rate: Interval, sensitivity: Interval, specificity: Interval) 
     return CorrectedShare(Interval(mean, min(low, mean), max(high, mean), rate.n, rate.clusters))
 
 
-def _solve_bound(above: float, gain: float, span: tuple[float, float, float], side: int) -> float:
+def _solve_bound(above: float, gain: float, span: tuple[float, float, float], sign: int) -> float:
     """Solve for the end of the corrected interval: where `above` − x · `gain` equals its own half-width."""
-    own, positive, negative = span
+    own_width, positive, negative = span
     a = gain**2 - positive**2 - negative**2
     b = above * gain - negative**2
-    c = above**2 - own**2 - negative**2
-    return (b + side * math.sqrt(max(0.0, b * b - a * c))) / a
+    c = above**2 - own_width**2 - negative**2
+    return (b + sign * math.sqrt(max(0.0, b * b - a * c))) / a

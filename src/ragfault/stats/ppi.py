@@ -74,7 +74,7 @@ class PpiSample(NamedTuple):
         unlabeled_count = self.trace_count - self.human_values.size
         return self.trace_count / unlabeled_count if unlabeled_count else 1.0
 
-    def pad(self, ends: Bounds) -> PpiSample:
+    def pad(self, bounds: Bounds) -> PpiSample:
         """Return the sample with a label at each end, at the judge's mean."""
         size, n, usual = self.judge_values.size, self.human_values.size, self.judge_mean
         return PpiSample(
@@ -82,7 +82,7 @@ class PpiSample(NamedTuple):
             cluster_codes=np.append(self.cluster_codes, [self.cluster_count, self.cluster_count + 1]),
             cluster_count=self.cluster_count + 2,
             labeled_indices=np.append(self.labeled_indices, [size, size + 1]),
-            human_values=np.append(self.human_values, ends),
+            human_values=np.append(self.human_values, bounds),
             label_weights=np.append(self.label_weights, [1 / n, 1 / n]) / (1 + 2 / n),
             unlabeled=self.unlabeled,
         )
@@ -291,7 +291,7 @@ def ppi_unpaired_difference(
     return _compute_difference(sides, bounds, bounds[1] - bounds[0], confidence)
 
 
-def _compute_difference(sides: list[PpiSample], ends: Bounds, reach: float, confidence: float) -> PpiDifference:
+def _compute_difference(sides: list[PpiSample], bounds: Bounds, reach: float, confidence: float) -> PpiDifference:
     """Subtract the corrected mean of the second side, if there is one, from the first's."""
     labelled, paired = sum(side.human_values.size for side in sides), len(sides) == 1
     reasons = [reason for side in sides if (reason := explain_few_labels(side)) is not None]
@@ -299,11 +299,11 @@ def _compute_difference(sides: list[PpiSample], ends: Bounds, reach: float, conf
         return PpiDifference(None, None, labelled, paired=paired, reason=reasons[0])
     fits = [_fit_mean(side) for side in sides]
     parts = [
-        _fit_mean(side.pad(ends)) if math.isfinite(reach) and _is_sparse_sample(side, ends) else fit
+        _fit_mean(side.pad(bounds)) if math.isfinite(reach) and _is_sparse_sample(side, bounds) else fit
         for side, fit in zip(sides, fits, strict=True)
     ]
     mean = fits[0].mean - sum(fit.mean for fit in fits[1:])
-    center, error, df = welch_difference([(part.mean, part.error, part.df) for part in parts])
+    center, error, df = welch_difference([(fit.mean, fit.error, fit.df) for fit in parts])
     half = math.inf
     if error <= 1e-12 * abs(mean):
         error = math.inf
@@ -317,7 +317,7 @@ def _compute_difference(sides: list[PpiSample], ends: Bounds, reach: float, conf
         p=2 * t_cdf(-abs(center) / error, df),
         labelled=labelled,
         width_ratio=_compute_width_ratio(
-            low, high, math.hypot(*(_label_only_width(side, ends, confidence) for side in sides))
+            low, high, math.hypot(*(_label_only_width(side, bounds, confidence) for side in sides))
         ),
         paired=paired,
     )
@@ -387,13 +387,13 @@ def _compute_interval(
     return max(low, bounds[0]), min(high, bounds[1])
 
 
-def _is_sparse_sample(sample: PpiSample, ends: Bounds) -> bool:
+def _is_sparse_sample(sample: PpiSample, bounds: Bounds) -> bool:
     """Return whether labels say little about their spread: 0/1, nearly all equal, or nearly all equal to the judge."""
     human, errors = (
         sample.human_values,
         np.round(sample.human_values - sample.judge_values[sample.labeled_indices], 9),
     )
-    return bool(np.isin(human, (*ends, 0.0)).all()) or is_sparse(human) or is_sparse(errors)
+    return bool(np.isin(human, (*bounds, 0.0)).all()) or is_sparse(human) or is_sparse(errors)
 
 
 def _student_interval(fit: _PpiFit, confidence: float) -> tuple[float, float]:

@@ -116,9 +116,11 @@ def quantile_interval(
         groups, size = n, float(n)
     else:
         groups = encode_clusters(clusters, n)[1]
-        given = np.asarray(values, dtype=np.float64)
+        ordered_values = np.asarray(values, dtype=np.float64)
         middle = sample[(n - 1) // 2]
-        size = min(_count_effective(given <= end, clusters, groups, confidence) for end in {value, float(middle)})
+        size = min(
+            _count_effective(ordered_values <= end, clusters, groups, confidence) for end in {value, float(middle)}
+        )
     if groups < 2:
         reason = "one cluster says nothing about the spread"
         return QuantileInterval(quantile, value, None, None, n, groups, reason)
@@ -173,8 +175,8 @@ def _count_effective(below: NDArray[np.bool_], clusters: Clusters, groups: int, 
         return float(groups)
     table = tabulate_clusters(as_matrix(below), clusters, None)
     error, df, _ = cluster_error(table, 0)
-    plain = standard_error(below.astype(np.float64))
-    effect = (error / plain) ** 2 if plain > 0 else float((table.counts**2).sum()) / n
+    sample_error = standard_error(below.astype(np.float64))
+    effect = (error / sample_error) ** 2 if sample_error > 0 else float((table.counts**2).sum()) / n
     p = 0.5 + confidence / 2
     return n / max(1.0, effect) * (normal_quantile(p) / t_quantile(p, df)) ** 2
 
@@ -232,7 +234,10 @@ def quantile_changes(
     (30.0, True, True)
     """
     old, new = _check_pairs(baseline, candidate)
-    sides = [[quantile_interval(side, at, clusters, confidence=confidence) for at in quantiles] for side in (old, new)]
+    sides = [
+        [quantile_interval(values, quantile, clusters, confidence=confidence) for quantile in quantiles]
+        for values in (old, new)
+    ]
     replicates = _resample_changes(old, new, quantiles, clusters, seed)
     both = np.sort(np.concatenate([old, new]))
     changes = []
@@ -271,15 +276,15 @@ def _resample_changes(
     index = np.arange(old.size) if clusters is None else encode_clusters(clusters, old.size)[0]
     groups = int(index.max()) + 1
     resamples = LARGE_RESAMPLES if groups > LARGE_CLUSTERS else RESAMPLES
-    sorted_rows = [np.argsort(side, kind="stable") for side in (old, new)]
+    sorted_rows = [np.argsort(values, kind="stable") for values in (old, new)]
     shares = np.asarray(quantiles, dtype=np.float64)
     changes = np.empty((resamples, shares.size))
     for rows, _, counts in draw_counts(groups, resamples, np.random.default_rng(seed)):
         resampled = []
-        for side, order in zip((old, new), sorted_rows, strict=True):
+        for values, order in zip((old, new), sorted_rows, strict=True):
             reached = np.cumsum(counts[:, index[order]], axis=1)
-            places = [np.searchsorted(row, shares * row[-1] - 1e-9) for row in reached]
-            resampled.append(side[order][np.stack(places)])
+            ranks = [np.searchsorted(row, shares * row[-1] - 1e-9) for row in reached]
+            resampled.append(values[order][np.stack(ranks)])
         changes[rows] = resampled[1] - resampled[0]
     return changes
 

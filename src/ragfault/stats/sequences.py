@@ -93,11 +93,11 @@ def detect_change_point(
     )
 
 
-def _sum_batches(sums: FloatArray, most: int = MAX_BATCHES) -> FloatArray:
+def _sum_batches(sums: FloatArray, size: int = MAX_BATCHES) -> FloatArray:
     """Sum neighboring rows, so that at most so many remain."""
-    if len(sums) <= most:
+    if len(sums) <= size:
         return sums
-    sums_by_batch: FloatArray = np.add.reduceat(sums, np.linspace(0, len(sums), most, endpoint=False, dtype=np.intp))
+    sums_by_batch: FloatArray = np.add.reduceat(sums, np.linspace(0, len(sums), size, endpoint=False, dtype=np.intp))
     return sums_by_batch
 
 
@@ -188,10 +188,10 @@ def _permute_together(values: Sequence[FloatArray], groups: NDArray[np.int64], s
     steps = values[0].shape[1]
     count = int(groups.max()) + 1 if len(groups) else 0
     sums = np.zeros((count, steps, len(values)))
-    for at, table in enumerate(values):
+    for index, table in enumerate(values):
         complete = np.isfinite(table).all(axis=1)
         rows = table[complete] - table[complete].mean(axis=1, keepdims=True)
-        np.add.at(sums[:, :, at], groups[complete], rows)
+        np.add.at(sums[:, :, index], groups[complete], rows)
     sums = _sum_batches(sums, MAX_SHIFT_BATCHES)
     scale = np.sqrt((sums**2).sum(axis=(0, 1)) / max(1, steps - 1))
     sums = sums / np.where(scale > RELATIVE_TOLERANCE * max(1.0, float(scale.max(initial=0.0))), scale, math.inf)
@@ -243,8 +243,8 @@ def _split_steps(table: FloatArray, groups: NDArray[np.int64], alpha: float, see
     cuts = _drop_unshown(table, groups, sorted(cuts), alpha, seed)
     edges = [0, *cuts, steps]
     shifts = []
-    for at, cut in enumerate(cuts, 1):
-        low, high = edges[at - 1], edges[at + 1]
+    for index, cut in enumerate(cuts, 1):
+        low, high = edges[index - 1], edges[index + 1]
         codes, rows = np.unique(groups, return_inverse=True)
         sums = np.zeros((len(codes), high - low))
         np.add.at(sums, rows, table[:, low:high] - table[:, low:high].mean(axis=1, keepdims=True))
@@ -322,9 +322,9 @@ def confidence_sequence(
         floor, roof = _compute_betting_band(unit, alpha)
     else:
         floor, roof = _compute_bernstein_band(unit, alpha / 2)
-        first = _compute_betting_band(unit[:MAX_BETTING_VALUES], alpha / 2)
-        floor[:MAX_BETTING_VALUES] = np.maximum(floor[:MAX_BETTING_VALUES], first[0])
-        roof[:MAX_BETTING_VALUES] = np.minimum(roof[:MAX_BETTING_VALUES], first[1])
+        betting_band = _compute_betting_band(unit[:MAX_BETTING_VALUES], alpha / 2)
+        floor[:MAX_BETTING_VALUES] = np.maximum(floor[:MAX_BETTING_VALUES], betting_band[0])
+        roof[:MAX_BETTING_VALUES] = np.minimum(roof[:MAX_BETTING_VALUES], betting_band[1])
     roof = np.minimum.accumulate(roof)
     floor = np.minimum(np.maximum.accumulate(floor), roof)
     mean = np.cumsum(sample) / np.arange(1, sample.size + 1)
@@ -380,8 +380,8 @@ def _compute_betting_band(unit: FloatArray, alpha: float) -> tuple[FloatArray, F
     threshold = math.log(2 / alpha)
     step = max(1, BATCH_CELLS // MEAN_CANDIDATES)
     for start in range(0, unit.size, step):
-        part = slice(start, start + step)
-        gain, bet = unit[part, None] - inner, bets[part, None]
+        block = slice(start, start + step)
+        gain, bet = unit[block, None] - inner, bets[block, None]
         ups = up + np.cumsum(np.log1p(np.minimum(bet, 0.5 / inner) * gain), axis=0)
         downs = down + np.cumsum(np.log1p(-np.minimum(bet, 0.5 / (1 - inner)) * gain), axis=0)
         up, down = ups[-1], downs[-1]
@@ -389,5 +389,5 @@ def _compute_betting_band(unit: FloatArray, alpha: float) -> tuple[FloatArray, F
         first, last = in_band.argmax(axis=1), in_band.shape[1] - 1 - in_band[:, ::-1].argmax(axis=1)
         is_empty = ~in_band.any(axis=1)
         first[is_empty], last[is_empty] = inner.size - 1, 0
-        floor[part], roof[part] = means[first], means[last + 2]
+        floor[block], roof[block] = means[first], means[last + 2]
     return floor, roof

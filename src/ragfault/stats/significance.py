@@ -171,9 +171,9 @@ def flip_signs(sums: FloatArray, resamples: int, rng: np.random.Generator) -> It
         rows = min(step, resamples - start)
         positives = np.zeros((rows, sums.shape[1]))
         for column in range(0, g, width):
-            part = sums[column : column + width]
-            bits = np.frombuffer(rng.bytes(rows * -(-len(part) // 8)), dtype=np.uint8).reshape(rows, -1)
-            positives += np.unpackbits(bits, axis=1, count=len(part)).astype(np.float64) @ part
+            block = sums[column : column + width]
+            bits = np.frombuffer(rng.bytes(rows * -(-len(block) // 8)), dtype=np.uint8).reshape(rows, -1)
+            positives += np.unpackbits(bits, axis=1, count=len(block)).astype(np.float64) @ block
         yield 2 * positives - sums.sum(axis=0)
 
 
@@ -257,16 +257,16 @@ def _test_labels(
     method: Literal["exact", "permutation", "normal"] = "permutation"
     if math.comb(sums.size, candidate_size) <= draws + 1:
         statistics = [
-            _compute_welch_t(part, moments, candidate_size)
-            for part in _enumerate_assignments(sums.size, candidate_size)
+            _compute_welch_t(draw, moments, candidate_size)
+            for draw in _enumerate_assignments(sums.size, candidate_size)
         ]
         p, method = float((np.concatenate(statistics) >= observed * (1 - RELATIVE_TOLERANCE)).mean()), "exact"
     elif resamples is None and sums.size > MAX_PERMUTATION_CLUSTERS:
         p, method = 2 * normal_cdf(-observed), "normal"
     else:
         count = 0
-        for part in _shuffle_assignments(sums.size, candidate_size, draws, np.random.default_rng(seed)):
-            count += int((_compute_welch_t(part, moments, candidate_size) >= observed * (1 - RELATIVE_TOLERANCE)).sum())
+        for draw in _shuffle_assignments(sums.size, candidate_size, draws, np.random.default_rng(seed)):
+            count += int((_compute_welch_t(draw, moments, candidate_size) >= observed * (1 - RELATIVE_TOLERANCE)).sum())
         p = (count + 1) / (draws + 1)
     return SignificanceTest(p, mean, n_one + n_two, sums.size, method)
 
@@ -274,13 +274,13 @@ def _test_labels(
 def _compute_welch_t(labels: FloatArray, moments: FloatArray, candidate_size: int) -> FloatArray:
     """Return |t| for each row of labels; the plain |difference| if a side is a single cluster."""
     total, g = moments.sum(axis=0), len(moments)
-    chosen: FloatArray = labels @ moments
+    candidate_moments: FloatArray = labels @ moments
     means, squares = [], []
-    for part, size in ((chosen, candidate_size), (total - chosen, g - candidate_size)):
-        mean = part[:, 0] / part[:, 1]
-        spread = np.maximum(part[:, 2] - 2 * mean * part[:, 3] + mean * mean * part[:, 4], 0.0)
+    for side_moments, size in ((candidate_moments, candidate_size), (total - candidate_moments, g - candidate_size)):
+        mean = side_moments[:, 0] / side_moments[:, 1]
+        spread = np.maximum(side_moments[:, 2] - 2 * mean * side_moments[:, 3] + mean * mean * side_moments[:, 4], 0.0)
         means.append(mean)
-        squares.append(spread * size / max(1, size - 1) / part[:, 1] ** 2)
+        squares.append(spread * size / max(1, size - 1) / side_moments[:, 1] ** 2)
     gap: FloatArray = np.abs(means[0] - means[1])
     if min(candidate_size, g - candidate_size) < 2:
         return gap
@@ -292,11 +292,11 @@ def _compute_welch_t(labels: FloatArray, moments: FloatArray, candidate_size: in
 def _enumerate_assignments(g: int, candidate_size: int) -> Iterator[FloatArray]:
     """Yield every choice of `candidate_size` of g clusters, as rows of labels."""
     rows = math.comb(g, candidate_size)
-    chosen = np.fromiter(
+    members = np.fromiter(
         chain.from_iterable(combinations(range(g), candidate_size)), dtype=np.intp, count=rows * candidate_size
     )
     labels = np.zeros((rows, g))
-    labels[np.arange(rows)[:, None], chosen.reshape(rows, candidate_size)] = 1.0
+    labels[np.arange(rows)[:, None], members.reshape(rows, candidate_size)] = 1.0
     yield labels
 
 
