@@ -271,14 +271,14 @@ def add_rubrics(
     if not rubrics:
         return options
     if not isinstance(judge, str) or judge.partition(":")[0] != "llm":
-        named = f'"{judge}"' if isinstance(judge, str) else "an object"
+        shown_judge = f'"{judge}"' if isinstance(judge, str) else "an object"
         raise UsageError(
-            f'rubrics are judged by a language model, and this judge is {named}. Name one: judge="llm:MODEL".'
+            f'rubrics are judged by a language model, and this judge is {shown_judge}. Name one: judge="llm:MODEL".'
         )
     if isinstance(options, LLMSettings):
         return replace(options, rubrics=check_rubrics((*options.rubrics, *rubrics)))
-    given = dict(options or {})
-    return {**given, "rubrics": (*given.get("rubrics", ()), *rubrics)}
+    judge_options = dict(options or {})
+    return {**judge_options, "rubrics": (*judge_options.get("rubrics", ()), *rubrics)}
 
 
 def add_rubric_metrics(metrics: tuple[Metric, ...], judge: Judge) -> tuple[Metric, ...]:

@@ -62,7 +62,7 @@ def make_rereadable(trace_source: TraceSource | Iterable[Trace] | TableLike, run
         names = cast(Sequence[str | Path], trace_source)
         if "-" in map(str, names):
             raise UsageError('"-" (standard input) is read alone, not with other files.')
-        return [_copy_input(name, run_folder, at) if _is_single_use(name) else name for at, name in enumerate(names)]
+        return [_copy_input(name, run_folder, i) if _is_single_use(name) else name for i, name in enumerate(names)]
     if is_memory_table(trace_source):
         return write_memory_table(trace_source, _make_input_folder(run_folder))
     target = _make_input_folder(run_folder) / "traces.jsonl"
@@ -174,14 +174,14 @@ WorkItem = InlineBatch | TraceShard
 def plan_shards(index: TraceIndex, plan: RunPlan, finished: frozenset[int]) -> Iterator[TraceShard]:
     """Yield the unfinished batches as shards."""
     size = max(1, min(MAX_SHARD_TRACES, plan.traces // MIN_SHARDS) // plan.batch)
-    first = batch_count = 0
+    first_number = batch_count = 0
     for number in range(-(-plan.traces // plan.batch) + 1):
         is_end = number * plan.batch >= plan.traces
         if batch_count and (is_end or number in finished or batch_count == size):
-            yield _make_shard(index, plan, first, batch_count)
+            yield _make_shard(index, plan, first_number, batch_count)
             batch_count = 0
         if number not in finished and not is_end:
-            first, batch_count = (number if not batch_count else first), batch_count + 1
+            first_number, batch_count = (number if not batch_count else first_number), batch_count + 1
 
 
 def _make_shard(index: TraceIndex, plan: RunPlan, first: int, batch_count: int) -> TraceShard:
@@ -219,9 +219,9 @@ def split_batches(traces: Iterator[Trace], batch_size: int) -> Iterator[list[Tra
 def read_unfinished(partial_run: PartialRun, traces: Iterator[Trace]) -> Iterator[Trace]:
     """Yield the traces of the parts that are not done yet."""
     ready = partial_run.list_finished_parts()
-    for number, part in enumerate(split_batches(traces, partial_run.plan.batch)):
+    for number, batch in enumerate(split_batches(traces, partial_run.plan.batch)):
         if number not in ready:
-            yield from part
+            yield from batch
 
 
 def make_changed_error() -> InputError:
@@ -270,7 +270,7 @@ def run_job(
     ready = job.partial_run.list_finished_parts()
     done = min(len(ready) * size, total)
     on_progress(done, total)
-    todo = ((number, part) for number, part in enumerate(split_batches(traces, size)) if number not in ready)
+    todo = ((number, batch) for number, batch in enumerate(split_batches(traces, size)) if number not in ready)
     for count in _process_batches(job, todo, index, ready, executor):
         done += count
         on_progress(done, total)
@@ -287,9 +287,9 @@ def _process_batches(
     if isinstance(job.judge, MeteredJudge):
         return _process_threaded(job, job.judge, batches)
     if executor is None:
-        return (_score_batch(job, number, part) for number, part in batches)
+        return (_score_batch(job, number, batch) for number, batch in batches)
     if index is None:
-        return _distribute_items(job, executor, (pack_batch(number, part) for number, part in batches), [])
+        return _distribute_items(job, executor, (pack_batch(number, batch) for number, batch in batches), [])
     return _process_shards(job, executor, index, finished)
 
 
@@ -301,8 +301,8 @@ def _process_threaded(
     pool = ThreadPoolExecutor(size, thread_name_prefix="ragfault part")
     in_flight: set[Future[int]] = set()
     try:
-        for number, part in batches:
-            in_flight.add(pool.submit(_score_batch, job, number, part))
+        for number, batch in batches:
+            in_flight.add(pool.submit(_score_batch, job, number, batch))
             while len(in_flight) >= size:
                 finished, in_flight = wait(in_flight, POLL_SECONDS, FIRST_COMPLETED)
                 yield sum(future.result() for future in finished)

@@ -29,14 +29,14 @@ def read_label_rows(path: str | Path) -> Iterator[tuple[int, Mapping[str, Any] |
     >>> [(number, type(row).__name__) for number, row in read_label_rows(file)]
     [(1, 'dict'), (2, 'str')]
     """
-    place = Path(path)
+    file = Path(path)
     try:
-        text = place.read_text(encoding="utf-8-sig")
+        text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InputError(f"cannot read {place}: {error.strerror}.") from None
+        raise InputError(f"cannot read {file}: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise InputError(f"{place} is not UTF-8.") from None
-    return _iterate_csv(text) if place.suffix.lower() == ".csv" else _iterate_json_lines(text)
+        raise InputError(f"{file} is not UTF-8.") from None
+    return _iterate_csv(text) if file.suffix.lower() == ".csv" else _iterate_json_lines(text)
 
 
 def _iterate_csv(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -39,8 +39,10 @@ class MetricChoice(Struct, frozen=True, kw_only=True):
 
     def list_values(self, trace: Trace) -> list[str]:
         """List what a trace has in the field."""
-        given = getattr(trace, self.field) if self.field in TRACE_FIELDS else trace.metadata.get(self.field)
-        return [str(value) for value in (given if isinstance(given, list | tuple) else [given]) if value is not None]
+        content = getattr(trace, self.field) if self.field in TRACE_FIELDS else trace.metadata.get(self.field)
+        return [
+            str(value) for value in (content if isinstance(content, list | tuple) else [content]) if value is not None
+        ]
 
 
 def parse_choices(texts: Sequence[str]) -> tuple[MetricChoice, ...]:
@@ -67,8 +69,8 @@ def parse_choices(texts: Sequence[str]) -> tuple[MetricChoice, ...]:
 
 def add_chosen_metrics(metrics: Sequence[Metric], choices: Sequence[str]) -> tuple[Metric, ...]:
     """Return the metrics with those that the tags choose."""
-    chosen = [parse_metric(name) for choice in parse_choices(choices) for name in choice.metrics]
-    return tuple(dict.fromkeys((*metrics, *chosen)))
+    chosen_metrics = [parse_metric(name) for choice in parse_choices(choices) for name in choice.metrics]
+    return tuple(dict.fromkeys((*metrics, *chosen_metrics)))
 
 
 def explain_unused(choices: Sequence[MetricChoice], traces: Iterable[Trace]) -> Iterator[str]:
@@ -84,11 +86,11 @@ def explain_unused(choices: Sequence[MetricChoice], traces: Iterable[Trace]) -> 
     for choice in choices:
         values = values_by_field[choice.field]
         if choice.value not in values:
-            shown = ", ".join(value[:40] for value, _ in values.most_common(5)) or "none"
+            listing = ", ".join(value[:40] for value, _ in values.most_common(5)) or "none"
             more = f" and {len(values) - 5:,} more" if len(values) > 5 else ""
             yield (
                 f"no trace has {choice.field}={choice.value}, so its metrics were chosen for none. "
-                f"Values of {choice.field}: {shown}{more}."
+                f"Values of {choice.field}: {listing}{more}."
             )
 
 
@@ -113,17 +115,17 @@ def score_chosen(
     if not choices:
         verdicts = observe_traces(judge, traces)
         return verdicts, compute_score_table(metrics, traces, verdicts, gold)
-    chosen = [_choose_metrics(metrics, trace, choices) for trace in traces]
-    judged = [
+    selections = [_choose_metrics(metrics, trace, choices) for trace in traces]
+    to_judge = [
         trace
-        for trace, (selected, _) in zip(traces, chosen, strict=True)
+        for trace, (selected, _) in zip(traces, selections, strict=True)
         if any(metric.definition.verdicts for metric in selected)
     ]
-    seen_by_id = {verdicts.trace: verdicts for verdicts in (observe_traces(judge, judged) if judged else ())}
+    seen_by_id = {verdicts.trace: verdicts for verdicts in (observe_traces(judge, to_judge) if to_judge else ())}
     verdicts = [seen_by_id.get(trace.id) or Verdicts(trace=trace.id, judge=judge.fingerprint) for trace in traces]
     scores: list[Score] = []
-    for trace, seen, (selected, tags) in zip(traces, verdicts, chosen, strict=True):
-        computed = {row.metric: row for row in compute_scores(selected, trace, seen, gold)}
+    for trace, trace_verdicts, (selected, tags) in zip(traces, verdicts, selections, strict=True):
+        computed = {row.metric: row for row in compute_scores(selected, trace, trace_verdicts, gold)}
         scores += [computed.get(str(metric)) or _leave_out(metric, trace, tags) for metric in metrics]
     return verdicts, records_to_table(scores, SCORE_SCHEMA)
 

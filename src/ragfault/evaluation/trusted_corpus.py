@@ -24,14 +24,14 @@ MAX_PASSAGES = 30
 """Passages of the trusted corpus that the claims of one answer are judged against at most."""
 
 
-def load_trusted_corpus(place: str | Path | ChunkIndex) -> ChunkIndex:
+def load_trusted_corpus(location: str | Path | ChunkIndex) -> ChunkIndex:
     """Load a trusted corpus: documents, cut into passages of about 128 tokens and searched by words, or an index.
 
     Raises InputError where there is no document, MissingExtra without the extra `retrieval`.
     """
-    if isinstance(place, ChunkIndex):
-        return place
-    return build_index(PipelineConfig(chunker=TRUSTED_CHUNKER), read_documents(str(place)))
+    if isinstance(location, ChunkIndex):
+        return location
+    return build_index(PipelineConfig(chunker=TRUSTED_CHUNKER), read_documents(str(location)))
 
 
 class TrustedJudge:
@@ -80,8 +80,8 @@ class TrustedJudge:
         """Return the verdicts on each trace, in order; where nothing is checked, the judge's own."""
         verdicts = list(self._judge.observe(traces))
         beside = [self._place_beside(trace, observed) for trace, observed in zip(traces, verdicts, strict=True)]
-        asked = [trace for trace in beside if trace is not None]
-        replies = iter(observe_traces(self._judge, asked) if asked else ())
+        augmented = [trace for trace in beside if trace is not None]
+        replies = iter(observe_traces(self._judge, augmented) if augmented else ())
         return [
             replace(item if trace is None else _merge_truth(item, next(replies)), judge=self.fingerprint)
             for item, trace in zip(verdicts, beside, strict=True)
@@ -106,17 +106,17 @@ class TrustedMeteredJudge(MeteredWrapper, TrustedJudge):
     """Judge that costs money, with a trusted corpus: each answer is judged twice."""
 
 
-def trust_corpus(judge: Judge, place: str | Path | ChunkIndex | None) -> Judge:
+def trust_corpus(judge: Judge, location: str | Path | ChunkIndex | None) -> Judge:
     """Return the judge with a trusted corpus; None changes nothing."""
-    if place is None:
+    if location is None:
         return judge
-    index = load_trusted_corpus(place)
+    index = load_trusted_corpus(location)
     return TrustedMeteredJudge(judge, index) if isinstance(judge, MeteredJudge) else TrustedJudge(judge, index)
 
 
 def _merge_truth(observed: Verdicts, beside: Verdicts) -> Verdicts:
     """Return the verdicts with the truth by the trusted passages."""
-    failures = {part: beside.failures[part] for part in ("*", "claim") if part in beside.failures}
+    failures = {kind: beside.failures[kind] for kind in ("*", "claim") if kind in beside.failures}
     if failures:
         return replace(observed, failures={**observed.failures, "truth": next(iter(failures.values()))})
     by_place = {(claim.start, claim.end): claim for claim in beside.claim or ()}

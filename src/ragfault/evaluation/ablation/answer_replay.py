@@ -49,29 +49,29 @@ def replay(
     >>> [(share.parts[0], round(share.difference.mean, 2)) for share in found.attributions[0].shares]
     [('retrieval', -0.7), ('generator', 0.0)]
     """
-    left, right, alone = _pair_traces(_load_traces(baseline, "baseline"), _load_traces(candidate, "candidate"))
+    old, new, unpaired = _pair_traces(_load_traces(baseline, "baseline"), _load_traces(candidate, "candidate"))
     baseline_generator, two = (None, generator) if callable(generator) else generator
     if "permutations" in options:
         raise UsageError("replay runs every configuration it can: permutations is an option of ablate.")
     answering = _answer_part(two)
-    first = (
-        _stored_answer(left)
+    first_pair = (
+        _stored_answer(old)
         if baseline_generator is None
         else answering
         if baseline_generator is two
         else _answer_part(baseline_generator)
     )
     design = permutation_design(2, [(1, 0)]) if baseline_generator is None else factorial_design(2)
-    warnings = [f"{alone:,} traces have no partner on the other side and are left out"] if alone else []
+    warnings = [f"{unpaired:,} traces have no partner on the other side and are left out"] if unpaired else []
     if baseline_generator is None:
         warnings.append("without the baseline's generator an interaction counts as retrieval's share")
     return run_experiment(
-        _stored_system(left, first),
-        _stored_system(right, answering),
-        prepare_queries(left.values()),
+        _stored_system(old, first_pair),
+        _stored_system(new, answering),
+        prepare_queries(old.values()),
         design,
         AblationOptions(**options),
-        sources=(*left.values(), *right.values()),
+        sources=(*old.values(), *new.values()),
         warnings=tuple(warnings),
     )
 
@@ -128,10 +128,10 @@ def _pair_traces(
 ) -> tuple[dict[str, Trace], dict[str, Trace], int]:
     """Pair the traces under the baseline's ids, and count those without a partner; repeated queries pair in order."""
     for key in ("id", "query"):
-        there: defaultdict[str, deque[Trace]] = defaultdict(deque)
+        candidates: defaultdict[str, deque[Trace]] = defaultdict(deque)
         for trace in candidate:
-            there[getattr(trace, key)].append(trace)
-        pairs = [(trace, there[name].popleft()) for trace in baseline if there[name := getattr(trace, key)]]
+            candidates[getattr(trace, key)].append(trace)
+        pairs = [(trace, candidates[name].popleft()) for trace in baseline if candidates[name := getattr(trace, key)]]
         if 2 * len(pairs) >= (min(len(baseline), len(candidate)) if key == "id" else 1):
             alone = len(baseline) + len(candidate) - 2 * len(pairs)
             baseline_traces, two = ({pair[0].id: pair[at] for pair in pairs} for at in (0, 1))

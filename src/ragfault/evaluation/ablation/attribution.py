@@ -64,15 +64,15 @@ def factorial_design(k: int) -> ExperimentDesign:
     array([ 1., -1., -1.,  1.])
     """
     masks = _sort_masks(range(1 << k))
-    place = {mask: at for at, mask in enumerate(masks)}
+    rows = {mask: index for index, mask in enumerate(masks)}
     shares = np.zeros((k, len(masks)))
     for part in range(k):
         for mask in masks:
             if not mask >> part & 1:
                 weight = _shapley_weight(mask.bit_count(), k)
-                shares[part, place[mask | 1 << part]] += weight
-                shares[part, place[mask]] -= weight
-    pairs = tuple((i, j, _interaction_weights(i, j, k, place)) for i, j in combinations(range(k), 2))
+                shares[part, rows[mask | 1 << part]] += weight
+                shares[part, rows[mask]] -= weight
+    pairs = tuple((i, j, _interaction_weights(i, j, k, rows)) for i, j in combinations(range(k), 2))
     return ExperimentDesign(
         masks=masks, total=_total_weights(masks), shares=shares, interactions=pairs, permutations=None
     )
@@ -87,13 +87,15 @@ def permutation_design(k: int, permutations: Sequence[Sequence[int]]) -> Experim
     >>> design.masks, design.shares.tolist()
     ((0, 2, 3), [[0.0, -1.0, 1.0], [-1.0, 1.0, 0.0]])
     """
-    steps = [(part, _part_mask(order[:at])) for order in permutations for at, part in enumerate(order)]
+    steps = [
+        (part, sum(1 << earlier for earlier in order[:i])) for order in permutations for i, part in enumerate(order)
+    ]
     masks = _sort_masks({0, (1 << k) - 1} | {mask for _, mask in steps})
-    place = {mask: at for at, mask in enumerate(masks)}
+    rows = {mask: i for i, mask in enumerate(masks)}
     shares = np.zeros((k, len(masks)))
     for part, mask in steps:
-        shares[part, place[mask | 1 << part]] += 1 / len(permutations)
-        shares[part, place[mask]] -= 1 / len(permutations)
+        shares[part, rows[mask | 1 << part]] += 1 / len(permutations)
+        shares[part, rows[mask]] -= 1 / len(permutations)
     return ExperimentDesign(
         masks=masks, total=_total_weights(masks), shares=shares, interactions=(), permutations=len(permutations)
     )
@@ -111,7 +113,7 @@ def draw_permutations(k: int, count: int, seed: int) -> list[tuple[int, ...]]:
     permutations: list[tuple[int, ...]] = []
     while len(permutations) < count:
         order = rng.permutation(k).tolist()
-        permutations += [tuple(order[at:] + order[:at]) for at in range(k)]
+        permutations += [tuple(order[i:] + order[:i]) for i in range(k)]
     return permutations[:count]
 
 
@@ -122,10 +124,6 @@ def _sort_masks(masks: Iterable[int]) -> tuple[int, ...]:
 def _shapley_weight(before: int, k: int) -> float:
     """Return the share of the orders of k parts in which given `before` parts come first and a given one next."""
     return factorial(before) * factorial(k - before - 1) / factorial(k)
-
-
-def _part_mask(parts: Iterable[int]) -> int:
-    return sum(1 << part for part in parts)
 
 
 def _total_weights(masks: Sequence[int]) -> FloatArray:
@@ -153,20 +151,20 @@ def add_verdict(attribution: MetricAttribution) -> MetricAttribution:
 
 def _verdict_sentences(attribution: MetricAttribution) -> list[str]:
     if attribution.total is None:
-        lost = f", though {attribution.lost:,} are in some" if attribution.lost else ""
-        return [f"No query is scored in every configuration{lost}"]
+        note = f", though {attribution.lost:,} are in some" if attribution.lost else ""
+        return [f"No query is scored in every configuration{note}"]
     movers = [share for share in attribution.shares if share.moved]
     open_ = [share for share in attribution.shares if share.state == "cannot tell"]
     same = [share.parts[0] for share in attribution.shares if share.identical]
-    rest = [share.parts[0] for share in attribution.shares if share.state == "steady" and not share.identical]
+    steady_parts = [share.parts[0] for share in attribution.shares if share.state == "steady" and not share.identical]
     sentences = [_moved_text(movers, attribution)] if movers else []
     if open_:
         sentences.append(_undecided_text(open_))
-    if rest:
-        sentences.append(f"{_join_names(rest)} did not move it by more than {attribution.margin:.2g}")
+    if steady_parts:
+        sentences.append(f"{_join_names(steady_parts)} did not move it by more than {attribution.margin:.2g}")
     if same:
         sentences.append(f"{_join_names(same)} changed nothing that it reads")
-    return sentences + [_interaction_text(pair) for pair in attribution.interactions if pair.moved]
+    return sentences + [_interaction_text(effect) for effect in attribution.interactions if effect.moved]
 
 
 def _moved_text(movers: Sequence[PartEffect], attribution: MetricAttribution) -> str:
@@ -182,14 +180,14 @@ def _moved_text(movers: Sequence[PartEffect], attribution: MetricAttribution) ->
 def _undecided_text(shares: Sequence[PartEffect]) -> str:
     names = _join_names([share.parts[0] for share in shares])
     needs = [share.needed for share in shares]
-    known = [need for need in needs if need is not None]
-    enough = f"; about {max(known):,} scored queries would" if len(known) == len(needs) else ""
+    known_needs = [need for need in needs if need is not None]
+    enough = f"; about {max(known_needs):,} scored queries would" if len(known_needs) == len(needs) else ""
     return f"Of {names} it cannot be told{enough}"
 
 
-def _interaction_text(pair: PartEffect) -> str:
-    size = f"{pair.difference.mean:+.3f}".replace("-", "−")
-    return f"{_join_names(pair.parts)} depend on each other: swapped together they do {size} more than one by one"
+def _interaction_text(effect: PartEffect) -> str:
+    size = f"{effect.difference.mean:+.3f}".replace("-", "−")
+    return f"{_join_names(effect.parts)} depend on each other: swapped together they do {size} more than one by one"
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -214,9 +212,9 @@ def list_fixed_parts(
     Those are callables that both systems share and, for a metric blind to the answer, parts whose swap changed no
     chunk.
     """
-    shared = {at for at, name in enumerate(baseline) if baseline[name] is candidate[name]}
-    blind = {at for at in range(len(baseline)) if _keeps_chunks(at, retrieval_hashes)}
-    return [sorted(shared | (blind if ignores_answer(metric.definition) else set())) for metric in metrics]
+    fixed = {i for i, name in enumerate(baseline) if baseline[name] is candidate[name]}
+    blind = {i for i in range(len(baseline)) if _keeps_chunks(i, retrieval_hashes)}
+    return [sorted(fixed | (blind if ignores_answer(metric.definition) else set())) for metric in metrics]
 
 
 def _keeps_chunks(part: int, retrieval_hashes: Mapping[int, tuple[int, ...]]) -> bool:
@@ -297,17 +295,17 @@ def attribute_change(
     adjusted = _adjust_p(tests)
     family = max(1, sum(test is not None and test.testable for row in tests for test in row[1:]))
     attributions = []
-    for at, measure in enumerate(measures):
-        means = values[:, complete[:, at], at].mean(axis=1).tolist() if complete[:, at].any() else []
+    for index, measure in enumerate(measures):
+        means = values[:, complete[:, index], index].mean(axis=1).tolist() if complete[:, index].any() else []
         margin = options.margin_for(measure, means[0] if means else 0.0)
-        null = _null_effects(groups, set(fixed_parts[at]) if fixed_parts else set(), len(parts))
+        null = _null_effects(groups, set(fixed_parts[index]) if fixed_parts else set(), len(parts))
         effects = [
             _build_effect(tuple(parts[i] for i in group), test, p, margin, still, options, family)
-            for group, test, p, still in zip(groups, tests[at], adjusted[at], null, strict=True)
+            for group, test, p, still in zip(groups, tests[index], adjusted[index], null, strict=True)
             if test is not None
         ]
         attributions.append(
-            _build_attribution(measure, means, int(complete[:, at].sum()), lost[at], margin, effects, len(parts))
+            _build_attribution(measure, means, int(complete[:, index].sum()), lost[index], margin, effects, len(parts))
         )
     return tuple(attributions)
 
@@ -350,7 +348,7 @@ def _test_effects(
     before = np.einsum("ec,cqm->qme", np.maximum(-weights, 0), values)
     rounding = np.abs(after - before) <= ROUNDING_SLACK * (np.abs(after) + np.abs(before))
     after = np.where(rounding, before, after)
-    left, right = (side.reshape(len(side), -1) for side in (before, after))
+    old, new = (table.reshape(len(table), -1) for table in (before, after))
     defined = np.repeat(complete, count, axis=1)
     bounds = [
         (-math.inf if m.low is None else m.low * size, math.inf if m.high is None else m.high * size)
@@ -358,8 +356,8 @@ def _test_effects(
         for size in np.maximum(weights, 0).sum(axis=1).tolist()
     ]
     differences = paired_differences(
-        left,
-        right,
+        old,
+        new,
         clusters,
         defined=defined,
         bounds=bounds,
@@ -367,34 +365,29 @@ def _test_effects(
         resamples=options.resamples,
         seed=options.seed,
     )
-    moved = int((left != right).any(axis=0).sum())
+    moved = int((old != new).any(axis=0).sum())
     flips = sign_flip_tests(
-        left,
-        right,
-        clusters,
-        defined=defined,
-        resamples=count_flips(moved, len(left), options.alpha),
-        seed=options.seed,
+        old, new, clusters, defined=defined, resamples=count_flips(moved, len(old), options.alpha), seed=options.seed
     )
     effects = [
         None if change is None or flip is None else EffectTest(change, flip, counts)
-        for change, flip, counts in zip(differences, flips, (left != right).any(axis=0).tolist(), strict=True)
+        for change, flip, counts in zip(differences, flips, (old != new).any(axis=0).tolist(), strict=True)
     ]
-    return [effects[at : at + count] for at in range(0, len(effects), count)]
+    return [effects[i : i + count] for i in range(0, len(effects), count)]
 
 
 def _adjust_p(tests: list[list[EffectTest | None]]) -> list[list[float]]:
     """Correct the p of every effect by Holm: one family for the whole changes, one for all else."""
     adjusted = [[1.0] * len(row) for row in tests]
     for inner in (False, True):
-        places = [
-            (at, effect, test.sign_flip.p)
-            for at, row in enumerate(tests)
+        raw_p = [
+            (i, effect, test.sign_flip.p)
+            for i, row in enumerate(tests)
             for effect, test in enumerate(row)
             if test is not None and test.testable and (effect > 0) == inner
         ]
-        for (at, effect, _), p in zip(places, holm_adjust([p for *_, p in places]), strict=True):
-            adjusted[at][effect] = p
+        for (metric_index, effect, _), p in zip(raw_p, holm_adjust([p for *_, p in raw_p]), strict=True):
+            adjusted[metric_index][effect] = p
     return adjusted
 
 

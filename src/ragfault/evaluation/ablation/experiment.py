@@ -166,14 +166,14 @@ def ablate(  # noqa: PLR0913 - the options of one verb
 
 def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:
     """Return the queries as traces without outputs; plain texts are numbered, records and frames are read."""
-    given = list(
+    items = list(
         iterate_traces(cast(Any, queries)) if isinstance(queries, Mapping) or is_memory_table(queries) else queries
     )
-    if given and not all(isinstance(query, (str, Trace)) for query in given):
-        given = list(iterate_traces(cast(Any, given)))
+    if items and not all(isinstance(query, (str, Trace)) for query in items):
+        items = list(iterate_traces(cast(Any, items)))
     starts = [
-        Trace(id=str(at), query=query) if isinstance(query, str) else strip_outputs(query)
-        for at, query in enumerate(given, 1)
+        Trace(id=str(i), query=query) if isinstance(query, str) else strip_outputs(query)
+        for i, query in enumerate(items, 1)
     ]
     try:
         starts = [normalize_trace(start, check=True) for start in starts]
@@ -181,11 +181,11 @@ def prepare_queries(queries: Iterable[Trace | str]) -> list[Trace]:
         raise InputError(f"a query cannot be read: {error}") from None
     if not starts:
         raise InputError("there is no query. Give at least one; to show an effect takes a few dozen.")
-    seen: set[str] = set()
+    ids: set[str] = set()
     for start in starts:
-        if start.id in seen:
+        if start.id in ids:
             raise InputError(f'two queries have the id "{start.id}". Give each its own.')
-        seen.add(start.id)
+        ids.add(start.id)
     return starts
 
 
@@ -200,8 +200,8 @@ def run_experiment(
 ) -> Ablation:
     """Run the configurations of a design and divide the change; `sources` are further inputs of the fingerprint."""
     plan = _build_plan(baseline, candidate, (*queries, *sources), options)
-    with tempfile.TemporaryDirectory() if options.out is None else nullcontext(options.out) as place:
-        folder = ExperimentFolder.open(Path(place), plan)
+    with tempfile.TemporaryDirectory() if options.out is None else nullcontext(options.out) as location:
+        folder = ExperimentFolder.open(Path(location), plan)
         with PartRunner(baseline, candidate, folder.calls_path) as maker:
             runs = _ConfigurationRuns(folder, maker, queries, design, options)
             configurations = [runs.ensure_run(mask) for mask in design.masks]
@@ -269,7 +269,7 @@ class _ConfigurationRuns:
 
     def ensure_run(self, mask: int) -> SystemConfiguration:
         """Return the configuration, evaluated now or reused."""
-        parts = tuple(name for at, name in enumerate(self.runner.names) if mask >> at & 1)
+        parts = tuple(name for i, name in enumerate(self.runner.names) if mask >> i & 1)
         all_swapped = len(parts) == len(self.runner.names)
         name = "candidate" if all_swapped else "+".join(parts) or "baseline"
         run = self.folder.finished_run(name, len(self.queries))
@@ -294,7 +294,7 @@ class _ConfigurationRuns:
 
     def _evaluate(self, name: str, mask: int) -> Run:
         traces = run_configuration(self.runner, mask, self.queries, threads=self.options.threads, advance=self._advance)
-        begun = self._done_steps
+        done_before = self._done_steps
         return evaluate(
             traces,
             self.folder.run_path(name),
@@ -302,7 +302,7 @@ class _ConfigurationRuns:
             metrics=[str(metric) for metric in self.options.metrics],
             workers=self.options.workers,
             force=True,
-            on_progress=lambda done, _: self._advance(begun + done - self._done_steps),
+            on_progress=lambda done, _: self._advance(done_before + done - self._done_steps),
         )
 
     def _advance(self, steps: int) -> None:

@@ -44,25 +44,25 @@ class CachedJudge:
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:
         """Return the verdicts on each trace, cached or new."""
         cached = [self._by_answer.get(_verdict_key(trace)) for trace in traces]
-        new = [trace for trace, seen in zip(traces, cached, strict=True) if seen is None]
-        asked = iter(observe_traces(self.judge, new)) if new else iter(())
+        new = [trace for trace, cached_verdicts in zip(traces, cached, strict=True) if cached_verdicts is None]
+        observed = iter(observe_traces(self.judge, new)) if new else iter(())
         return [
-            self._remember(trace, next(asked)) if seen is None else seen
-            for trace, seen in zip(traces, cached, strict=True)
+            self._remember(trace, next(observed)) if cached_verdicts is None else cached_verdicts
+            for trace, cached_verdicts in zip(traces, cached, strict=True)
         ]
 
     def add_run(self, run: Run) -> None:
         """Add the verdicts of a run to the cache."""
-        for trace, seen in zip(run.traces(), run.verdicts(), strict=True):
-            self._remember(trace, seen)
+        for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
+            self._remember(trace, verdicts)
 
     def _remember(self, trace: Trace, verdicts: Verdicts) -> Verdicts:
         """Cache verdicts; known verdicts on the same chunks replace theirs."""
-        known = self._by_chunks.get(_verdict_key(trace, with_answer=False))
-        if known is not None:
-            parts = {part: getattr(known, part) for part in ANSWER_FREE_VERDICTS}
-            lost = {name: why for name, why in verdicts.failures.items() if parts.get(name) is None}  # type: ignore[call-overload]
-            verdicts = replace(verdicts, **{n: v for n, v in parts.items() if v is not None}, failures=lost)
+        earlier = self._by_chunks.get(_verdict_key(trace, with_answer=False))
+        if earlier is not None:
+            parts = {kind: getattr(earlier, kind) for kind in ANSWER_FREE_VERDICTS}
+            failures = {name: why for name, why in verdicts.failures.items() if parts.get(name) is None}  # type: ignore[call-overload]
+            verdicts = replace(verdicts, **{n: v for n, v in parts.items() if v is not None}, failures=failures)
         if not verdicts.failures:
             self._by_chunks.setdefault(_verdict_key(trace, with_answer=False), verdicts)
             self._by_answer.setdefault(_verdict_key(trace), verdicts)
@@ -120,11 +120,11 @@ class ExperimentFolder:
         if not file.is_file():
             raise OutputError(f"{path} exists and holds no experiment. Choose another folder.")
         try:
-            begun = msgspec.json.decode(file.read_bytes(), type=ExperimentPlan)
+            stored_plan = msgspec.json.decode(file.read_bytes(), type=ExperimentPlan)
         except (msgspec.MsgspecError, OSError) as error:
             raise RunError(f"{file} cannot be read: {error}. Choose another folder.") from None
-        if begun != plan:
-            differing = [name for name in plan.__struct_fields__ if getattr(begun, name) != getattr(plan, name)]
+        if stored_plan != plan:
+            differing = [name for name in plan.__struct_fields__ if getattr(stored_plan, name) != getattr(plan, name)]
             raise RunError(
                 f"{path} holds another experiment: {', '.join(differing)} differ. "
                 "Choose another folder, or remove that one."

@@ -118,11 +118,11 @@ class Ablation(Struct, frozen=True, kw_only=True):
         return {part: tuple(self._worsened_metrics(part)) for part in self.parts}
 
     def _worsened_metrics(self, part: str) -> list[str]:
-        bad = {"higher": "dropped", "lower": "rose"}
+        worse_states = {"higher": "dropped", "lower": "rose"}
         return [
             names.metric
             for names in self.attributions
-            if (share := names.share_of(part)) is not None and share.state == bad[names.better]
+            if (share := names.share_of(part)) is not None and share.state == worse_states[names.better]
         ]
 
 
@@ -163,19 +163,19 @@ def generator(function: AnswerFunction) -> SystemPart:
     """
 
     def generate(trace: Trace) -> Trace:
-        given = function(trace.query, trace.chunks or ())
-        if isinstance(given, str):
-            return replace(trace, answer=given)
-        if not isinstance(given, Trace):
-            raise TypeError(f"it returned {type(given).__name__}, not an answer or a Trace")
+        result = function(trace.query, trace.chunks or ())
+        if isinstance(result, str):
+            return replace(trace, answer=result)
+        if not isinstance(result, Trace):
+            raise TypeError(f"it returned {type(result).__name__}, not an answer or a Trace")
         return replace(
             trace,
-            answer=given.answer,
-            citations=given.citations,
-            model=given.model or trace.model,
-            latency=given.latency or trace.latency,
-            tokens=given.tokens or trace.tokens,
-            error=given.error,
+            answer=result.answer,
+            citations=result.citations,
+            model=result.model or trace.model,
+            latency=result.latency or trace.latency,
+            tokens=result.tokens or trace.tokens,
+            error=result.error,
         )
 
     return cast(SystemPart, update_wrapper(generate, function))
@@ -190,22 +190,22 @@ def check_part_names(baseline: System, candidate: System) -> tuple[str, ...]:
     Traceback (most recent call last):
     ragfault.errors.UsageError: the systems have other parts: the baseline has retriever, the candidate reader. ...
     """
-    left, right = tuple(baseline), tuple(candidate)
-    if left != right:
+    baseline_names, candidate_names = tuple(baseline), tuple(candidate)
+    if baseline_names != candidate_names:
         raise UsageError(
-            f"the systems have other parts: the baseline has {', '.join(left) or 'none'}, "
-            f"the candidate {', '.join(right) or 'none'}. Give both the same names in the same order; "
+            f"the systems have other parts: the baseline has {', '.join(baseline_names) or 'none'}, "
+            f"the candidate {', '.join(candidate_names) or 'none'}. Give both the same names in the same order; "
             "a part that one system lacks is a function that returns the trace as it came."
         )
-    if not left:
+    if not baseline_names:
         raise UsageError("the systems have no part. Give at least one, by name.")
-    for name in left:
+    for name in baseline_names:
         if not fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", name) or name in RESERVED_NAMES:
             raise UsageError(
                 f'a part cannot be named "{name}": use letters, digits, "_", "-" and ".", '
                 f"and none of {', '.join(RESERVED_NAMES)}."
             )
-    return left
+    return baseline_names
 
 
 def part_label(step: object) -> str:
@@ -213,12 +213,12 @@ def part_label(step: object) -> str:
     return str(getattr(step, "__qualname__", type(step).__qualname__))
 
 
-def _as_chunk(given: Chunk | str) -> Chunk:
-    if isinstance(given, Chunk):
-        return given
-    if not isinstance(given, str):
-        raise TypeError(f"it returned {type(given).__name__}, not a Chunk or a text")
-    return Chunk(id=make_content_id(given), text=given)
+def _as_chunk(chunk: Chunk | str) -> Chunk:
+    if isinstance(chunk, Chunk):
+        return chunk
+    if not isinstance(chunk, str):
+        raise TypeError(f"it returned {type(chunk).__name__}, not a Chunk or a text")
+    return Chunk(id=make_content_id(chunk), text=chunk)
 
 
 def strip_outputs(trace: Trace) -> Trace:
@@ -276,8 +276,8 @@ class PartRunner:
     def run(self, mask: int, start: Trace) -> Trace:
         """Fold a query through the parts of a configuration; a part that fails leaves a trace with its error."""
         trace = start
-        for at, name in enumerate(self.names):
-            trace = self._run_part(name, mask >> at & 1, trace)
+        for index, name in enumerate(self.names):
+            trace = self._run_part(name, mask >> index & 1, trace)
             if trace.error:
                 break
         return _finish_trace(trace, start)

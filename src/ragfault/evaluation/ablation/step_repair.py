@@ -130,20 +130,20 @@ def repair_steps(  # noqa: PLR0913 - each is a choice of the user
     names: tuple[StepKind | None, ...] = (None, *kinds)
     values: dict[str, Values] = {}
     errors: dict[str, int] = {}
-    plain: list[Trace] = []
+    unrepaired: list[Trace] = []
     with tempfile.TemporaryDirectory() as folder:
         measures, values["source"], clusters = _score(sources, Path(folder) / "source", metrics, cached)
-        for place, kind in enumerate(names):
+        for index, kind in enumerate(names):
             traces = [
                 _run(agent, start, RecordedSteps(trace, kind)) for start, trace in zip(starts, sources, strict=True)
             ]
-            plain = plain or traces
+            unrepaired = unrepaired or traces
             _, values[kind or "none"], _ = _score(traces, Path(folder) / (kind or "none"), metrics, cached)
             errors[kind or "none"] = sum(trace.error is not None for trace in traces)
             if progress is not None:
-                progress(place + 1, len(names))
-    messages = [trace.error for trace in plain if trace.error is not None]
-    blank = sum(trace.error is None and not (trace.answer or "").strip() for trace in plain)
+                progress(index + 1, len(names))
+    messages = [trace.error for trace in unrepaired if trace.error is not None]
+    blank = sum(trace.error is None and not (trace.answer or "").strip() for trace in unrepaired)
     repairs = StepRepairs(
         sentence="", status="cannot tell", faulty_kind=None, questions=len(starts), kinds=tuple(kinds), losses={},
         repairs=(), errors={name: n for name, n in errors.items() if n}, blank=blank, judge=cached.fingerprint,
@@ -225,31 +225,31 @@ def _decide(
             p, sign = next(adjusted), _sign(measure)
             is_lost = loss is not None and _is_shown(loss, measure, confidence)
             share = -test[0].mean / loss[0].mean if loss is not None and is_lost else None
-            shown = share is not None and share >= LEAST_SHARE and p <= 1 - confidence and sign * test[0].mean > 0
+            recovers = share is not None and share >= LEAST_SHARE and p <= 1 - confidence and sign * test[0].mean > 0
             repairs.append(
                 StepRepair(
                     kind=kind, metric=measure.name, difference=test[0], p=test[1], adjusted=p, share=share,
-                    is_recovered=shown,
+                    is_recovered=recovers,
                 )
             )  # fmt: skip
     best = next((repair for repair in repairs if repair.is_recovered), None)
     doubtful = _list_doubtful(best, repairs, measures, losses) if best else []
     pairs = list(zip(measures, losses, strict=True))
-    lost = {m.name: loss[0] for m, loss in pairs if loss is not None and _is_shown(loss, m, confidence)}
+    shown_losses = {m.name: loss[0] for m, loss in pairs if loss is not None and _is_shown(loss, m, confidence)}
     faulty = best.kind if best and not doubtful else None
     result = replace(
         start, faulty_kind=faulty, repairs=tuple(repairs), status="fault" if faulty else "cannot tell",
         losses={m.name: loss[0] for m, loss in pairs if loss is not None},
     )  # fmt: skip
-    if lost and result.errors.get("none", 0) + result.blank < result.questions:
-        return replace(result, sentence=_describe(best, kinds, lost, doubtful))
+    if shown_losses and result.errors.get("none", 0) + result.blank < result.questions:
+        return replace(result, sentence=_describe(best, kinds, shown_losses, doubtful))
     means = np.array([np.mean(column[np.isfinite(column)] if np.isfinite(column).any() else 0.0)
                       for column in values["source"].T])  # fmt: skip
     margins = [default_margin(m, x, margin) for m, x in zip(measures, means, strict=True)]
 
-    def count_needed(at: int) -> int | None:
-        both = values["source"][:, [at]], values["none"][:, [at]]
-        return _count_needed(*both, measures[at], clusters, margins[at], (confidence, seed))
+    def count_needed(index: int) -> int | None:
+        both = values["source"][:, [index]], values["none"][:, [index]]
+        return _count_needed(*both, measures[index], clusters, margins[index], (confidence, seed))
 
     reason = _explain_doubt(result, pairs, margins, count_needed)
     if reason:
@@ -279,9 +279,9 @@ def _explain_doubt(
         return f"the agent gave no answer to {result.blank} of {result.questions} questions"
     if not result.losses:
         return "no metric has a value for the answers of both the source and the agent"
-    for at, ((measure, loss), margin) in enumerate(zip(pairs, margins, strict=True)):
+    for index, ((measure, loss), margin) in enumerate(zip(pairs, margins, strict=True)):
         if loss is not None and not _excludes_loss(loss[0], measure, margin):
-            needed = count_needed(at)
+            needed = count_needed(index)
             more = "" if needed is None else f"; about {needed:,} questions like these would exclude it"
             return f"{measure.name} may have lost more than {margin:.2g} on {loss[0].n} questions{more}"
     return ""
@@ -305,12 +305,12 @@ def _count_needed(
         [loss] = _compute_losses(old, new, [measure], several, confidence, seed)
         return loss is not None and _excludes_loss(loss, measure, margin)
 
-    most = 2
-    while not excludes(most):
-        most *= 2
-        if most > MAX_COPIES:
+    upper = 2
+    while not excludes(upper):
+        upper *= 2
+        if upper > MAX_COPIES:
             return None
-    return size * next(copies for copies in range(most // 2 + 1, most + 1) if copies == most or excludes(copies))
+    return size * next(copies for copies in range(upper // 2 + 1, upper + 1) if copies == upper or excludes(copies))
 
 
 def _compare(
@@ -319,7 +319,7 @@ def _compare(
     """Return for each metric the paired difference and its p-value; None without a pair."""
     differences = _compute_losses(before, after, measures, clusters, confidence, seed)
     defined = np.isfinite(before) & np.isfinite(after)
-    old, new = (np.where(defined, side, 0.0) for side in (before, after))
+    old, new = (np.where(defined, values, 0.0) for values in (before, after))
     tests = sign_flip_tests(old, new, clusters, defined=defined, seed=seed)
     return [
         None if difference is None or test is None else (difference, test.p)
@@ -331,7 +331,7 @@ def _compute_losses(
     before: Values, after: Values, measures: Sequence[MetricInfo], clusters: Any, confidence: float, seed: int
 ) -> tuple[Difference | None, ...]:
     defined = np.isfinite(before) & np.isfinite(after)
-    old, new = (np.where(defined, side, 0.0) for side in (before, after))
+    old, new = (np.where(defined, values, 0.0) for values in (before, after))
     bounds = [(-math.inf if m.low is None else m.low, math.inf if m.high is None else m.high) for m in measures]
     return paired_differences(old, new, clusters, defined=defined, bounds=bounds, confidence=confidence, seed=seed)
 
@@ -350,8 +350,8 @@ def _list_doubtful(
     for repair in repairs:
         if repair is best:
             return rivals
-        most = repair.difference.high if measure.better == "higher" else -repair.difference.low
-        if repair.metric == best.metric and LEAST_SHARE * abs(loss.mean) <= most < math.inf:
+        best_case = repair.difference.high if measure.better == "higher" else -repair.difference.low
+        if repair.metric == best.metric and LEAST_SHARE * abs(loss.mean) <= best_case < math.inf:
             rivals.append(repair.kind)
     return rivals
 

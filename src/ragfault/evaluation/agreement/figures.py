@@ -145,12 +145,12 @@ def _certainty_figures(units: ScoredUnits, names: NDArray[np.object_]) -> list[A
             AgreementFigure(name="unsure", value=None, reason="the judge does not say where it is unsure"),
             accuracy,
         ]
-    sure = ~units.unsure
+    certain = ~units.unsure
     return [
         _mean_figure("unsure", units.unsure, names, "there are no units"),
         accuracy,
-        _mean_figure("accuracy_sure", correct[sure], names[sure], "the judge is never sure"),
-        _mean_figure("accuracy_unsure", correct[~sure], names[~sure], "the judge is never unsure"),
+        _mean_figure("accuracy_sure", correct[certain], names[certain], "the judge is never sure"),
+        _mean_figure("accuracy_unsure", correct[~certain], names[~certain], "the judge is never unsure"),
     ]
 
 
@@ -172,12 +172,12 @@ def _bootstrap_figures(
         *_chance_statistics(units),
     ]
     within_groups = list(rank_within_groups(units.score, label, inner)) if inner is not None else []
-    names = [name for part in parts for name in part.names]
+    names = [name for statistics in parts for name in statistics.names]
     if within_groups:
         parts.append(_within_statistics(within_groups))
         names.append("auroc_within")
     estimates = bootstrap_estimates(
-        lambda weights: np.hstack([part.statistic(weights) for part in parts]),
+        lambda weights: np.hstack([statistics.statistic(weights) for statistics in parts]),
         groups,
         resamples=options.resamples,
         seed=options.seed,
@@ -220,9 +220,10 @@ def _ranking_statistics(units: ScoredUnits) -> _StatisticGroup:
     def statistic(weights: FloatArray) -> FloatArray:
         class_weights = ranked.class_weights(weights)
         best = ranked.evaluate_thresholds("balanced_accuracy", *class_weights).max(axis=1)
-        own = _balanced_accuracy(weights, units.called, units.label)
+        actual = _balanced_accuracy(weights, units.called, units.label)
         return np.stack(
-            [ranked.auroc(*class_weights), ranked.average_precision(*class_weights), own, best, best - own], axis=1
+            [ranked.auroc(*class_weights), ranked.average_precision(*class_weights), actual, best, best - actual],
+            axis=1,
         )
 
     return _StatisticGroup(
@@ -270,11 +271,11 @@ def _recall_statistics(units: ScoredUnits) -> _StatisticGroup:
 
 def _chance_statistics(units: ScoredUnits) -> Iterator[_StatisticGroup]:
     """Yield agreement beyond chance at the judge's own threshold, and on grades."""
-    own = TwoRaterRatings(units.label.tolist(), units.called.tolist(), (False, True))
+    own_ratings = TwoRaterRatings(units.label.tolist(), units.called.tolist(), (False, True))
 
     def compute_nominal(weights: FloatArray) -> FloatArray:
-        tables = own.confusion_matrices(weights)
-        return np.stack([own.kappa(tables), own.alpha(tables, "nominal")], axis=1)
+        tables = own_ratings.confusion_matrices(weights)
+        return np.stack([own_ratings.kappa(tables), own_ratings.alpha(tables, "nominal")], axis=1)
 
     yield _StatisticGroup(("kappa", "alpha"), compute_nominal)
     if units.grades is None:
@@ -331,9 +332,9 @@ def compute_span_agreement(
     table = np.array([(overlap.shared, overlap.called, overlap.marked) for overlap in overlaps], np.float64)
 
     def statistic(weights: FloatArray) -> FloatArray:
-        shared, called, marked = (weights @ table).T
+        common, judged, marked = (weights @ table).T
         return np.stack(
-            [_divide(shared, called), _divide(shared, marked), _divide(2 * shared, called + marked)], axis=1
+            [_divide(common, judged), _divide(common, marked), _divide(2 * common, judged + marked)], axis=1
         )
 
     estimates = bootstrap_estimates(

@@ -84,7 +84,9 @@ def _compare_order(
     return GeneratorOrder(
         column=column,
         value=value,
-        generators=tuple(GeneratorRate(name=name, n=counts[name], human=bad, judge=score) for bad, name, score in rows),
+        generators=tuple(
+            GeneratorRate(name=name, n=counts[name], human=human_rate, judge=score) for human_rate, name, score in rows
+        ),
         kendall_tau=AgreementFigure(
             name="kendall_tau", value=tau.value, low=tau.low, high=tau.high, n=len(generators), reason=reason
         ),
@@ -99,7 +101,7 @@ def kendall_tau(left: FloatArray, right: FloatArray) -> FloatArray:
     >>> kendall_tau(np.array([[1.0, 2.0, 3.0]]), np.array([[0.1, 0.3, 0.2]])).round(3)
     array([0.333])
     """
-    first, second = (np.sign(row[:, :, None] - row[:, None, :]) for row in (left, right))
-    agreement: FloatArray = (first * second).sum(axis=(1, 2))
-    pairs = (first**2).sum(axis=(1, 2)) * (second**2).sum(axis=(1, 2))
+    left_order, right_order = (np.sign(row[:, :, None] - row[:, None, :]) for row in (left, right))
+    agreement: FloatArray = (left_order * right_order).sum(axis=(1, 2))
+    pairs = (left_order**2).sum(axis=(1, 2)) * (right_order**2).sum(axis=(1, 2))
     return divide_or_nan(agreement, np.sqrt(pairs))

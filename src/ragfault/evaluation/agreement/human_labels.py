@@ -94,7 +94,7 @@ class HumanVerdicts(LabelRecord, frozen=True):
     @property
     def reviewed_parts(self) -> frozenset[str]:
         """Return the parts that were reviewed."""
-        return frozenset(part for part in self.__struct_fields__ if getattr(self, part) is not None)
+        return frozenset(name for name in self.__struct_fields__ if getattr(self, name) is not None)
 
 
 class HumanLabel(LabelRecord, frozen=True):

@@ -87,24 +87,24 @@ def overlay_labels(verdicts: Verdicts, reading: LabelReading) -> Any:
     """
     failed = set(VERDICT_KINDS) if "*" in verdicts.failures else set(verdicts.failures)
     overlay = _PartialRecord(trace=verdicts.trace, judge=verdicts.judge, failures={})
-    for part in VERDICT_KINDS:
-        judged = getattr(verdicts, part)
-        if part in failed:
+    for kind in VERDICT_KINDS:
+        judged = getattr(verdicts, kind)
+        if kind in failed:
             continue
-        if judged is None or (part in ITEM_OVERLAYS and not judged):
-            setattr(overlay, part, judged)
-        elif part in reading.reviewed_parts and (labeled := _overlay_part(part, judged, reading.values)) is not None:
-            setattr(overlay, part, labeled)
+        if judged is None or (kind in ITEM_OVERLAYS and not judged):
+            setattr(overlay, kind, judged)
+        elif kind in reading.reviewed_parts and (labeled := _overlay_part(kind, judged, reading.values)) is not None:
+            setattr(overlay, kind, labeled)
     return overlay
 
 
-def _overlay_part(part: str, judged: Any, labels: VerdictValues) -> Any:
+def _overlay_part(kind: str, judged: Any, labels: VerdictValues) -> Any:
     """Return a part from labels; None where not all of it was labeled."""
-    if part == "missing":
+    if kind == "missing":
         return labels.get(("missing",))
-    if part == "answer":
+    if kind == "answer":
         return _overlay_answer(judged, labels)
-    items = [ITEM_OVERLAYS[part](item, labels) for item in judged]
+    items = [ITEM_OVERLAYS[kind](item, labels) for item in judged]
     return None if None in items else tuple(items)
 
 
@@ -201,7 +201,7 @@ def read_marks(labeled: LabeledTrace, verdicts: Verdicts) -> list[LabelReading]:
         return [LabelReading({}, frozenset())]
     readings: list[dict[VerdictKey, VerdictValue]] = [{}, {}]
     for claim in verdicts.claim or ():
-        overlapping = [bad for start, end, bad in marks if start < claim.end and claim.start < end]
+        overlapping = [is_bad for start, end, is_bad in marks if start < claim.end and claim.start < end]
         if overlapping or complete:
             for values, support in zip(readings, CLAIM_MEANINGS[any(overlapping)], strict=True):
                 values["claim", claim.start, claim.end] = support

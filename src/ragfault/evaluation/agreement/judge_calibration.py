@@ -89,11 +89,11 @@ def calibrate_judge(
     [('claim', 2, False), ('answer', 2, False)]
     """
     chosen_task: LabelTask | None = task
-    looked: Any = source
+    labeled_source: Any = source
     if isinstance(source, str | Path) and run is None and (Path(source) / "manifest.json").is_file():
-        looked, chosen_task = _read_reference(Run.open(source)), "support"
+        labeled_source, chosen_task = _read_reference(Run.open(source)), "support"
         judging = {**judging, "map": {"claims": "claims"}}
-    judged = judge_labels(looked, run=run, task=chosen_task, seed=seed, **judging)
+    judged = judge_labels(labeled_source, run=run, task=chosen_task, seed=seed, **judging)
     if judged.labeled.task == "relevance":
         raise UsageError("these are labels of chunks; claims and answers are calibrated. Name the labels with --task.")
     if any(claim.p is None for verdicts in judged.judged.verdicts for claim in verdicts.claim or ()):
@@ -161,16 +161,16 @@ def _build_line(units: ScoredUnits, groups: Sequence[str], seed: int) -> Calibra
     )
 
 
-def _fit_unit(units: ScoredUnits, chosen: Any) -> FittedLine:
+def _fit_unit(units: ScoredUnits, fitted: Any) -> FittedLine:
     """Fit the line of the chosen units, and for claims the threshold; where all are alike nothing can be fitted."""
-    label = units.label[chosen]
+    label = units.label[fitted]
     if not label.size or label.all() or not label.any():
         return FittedLine()
-    slope, intercept = fit_log_odds_line([compute_log_odds(score) for score in units.score[chosen].tolist()], label)
+    slope, intercept = fit_log_odds_line([compute_log_odds(score) for score in units.score[fitted].tolist()], label)
     line = FittedLine(slope, intercept)
     if units.unit != "claim":
         return line
-    return line._replace(threshold=match_share(_apply(line, units.score[chosen]), label))
+    return line._replace(threshold=match_share(_apply(line, units.score[fitted]), label))
 
 
 def fit_log_odds_line(log_odds: Sequence[float], labels: Any) -> tuple[float, float]:
@@ -259,15 +259,15 @@ def _measure(units: ScoredUnits, groups: Sequence[str], scores: UnitScores) -> C
 
 
 def _measure_bias(units: ScoredUnits, groups: Sequence[str], scores: UnitScores) -> Interval:
-    bad = scores.called if units.unit == "claim" else scores.p_bad
-    return _average_by_trace(units, groups, units.label.astype(np.float64) - bad)
+    predicted = scores.called if units.unit == "claim" else scores.p_bad
+    return _average_by_trace(units, groups, units.label.astype(np.float64) - predicted)
 
 
 def _average_by_trace(units: ScoredUnits, groups: Sequence[str], values: FloatArray) -> Interval:
     """Average values in [−1, 1] within each trace, then over traces, with an interval over groups."""
-    _, first, index = np.unique(units.trace, return_index=True, return_inverse=True)
+    _, first_units, index = np.unique(units.trace, return_index=True, return_inverse=True)
     means = np.bincount(index, values) / np.bincount(index)
-    return mean_interval(means, [groups[at] for at in first.tolist()], bounds=(-1.0, 1.0))
+    return mean_interval(means, [groups[at] for at in first_units.tolist()], bounds=(-1.0, 1.0))
 
 
 def _decide(

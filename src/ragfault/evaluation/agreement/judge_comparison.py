@@ -109,12 +109,12 @@ def _pair_claims(
             if _overlap_share(left, right) >= MIN_CLAIM_OVERLAP
         )
     )
-    taken: tuple[set[int], set[int]] = (set(), set())
+    paired_indexes: tuple[set[int], set[int]] = (set(), set())
     matches = []
     for _, left_index, right_index in pairs:
-        if left_index not in taken[0] and right_index not in taken[1]:
-            taken[0].add(left_index)
-            taken[1].add(right_index)
+        if left_index not in paired_indexes[0] and right_index not in paired_indexes[1]:
+            paired_indexes[0].add(left_index)
+            paired_indexes[1].add(right_index)
             matches.append((left_index, right_index))
     yield from ((first[left_index], second[right_index]) for left_index, right_index in sorted(matches))
 
@@ -222,13 +222,13 @@ def compare_judges(  # noqa: PLR0913 - the options of one verb
         sampled = {trace.id for trace in ranked[:limit]}
         compared = [trace for trace in compared if trace.id in sampled]
     judges = [
-        load_judge(given, **judge_options) if isinstance(given, str) else given
-        for given, judge_options in zip((first, second), options, strict=True)
+        load_judge(judge_or_name, **judge_options) if isinstance(judge_or_name, str) else judge_or_name
+        for judge_or_name, judge_options in zip((first, second), options, strict=True)
     ]
     budget = f"compare {uuid.uuid4().hex}"
     results = [
-        run_judge(judge, compared, workers, progress, budget if isinstance(given, str) else None)
-        for judge, given in zip(judges, (first, second), strict=True)
+        run_judge(judge, compared, workers, progress, budget if isinstance(judge_or_name, str) else None)
+        for judge, judge_or_name in zip(judges, (first, second), strict=True)
     ]
     fingerprints = (judges[0].fingerprint, judges[1].fingerprint)
     intervals = IntervalOptions(resamples, seed)
@@ -243,26 +243,26 @@ def compare_run_judges(first: Run, second: Run, *, seed: int = 0) -> JudgeCompar
     Raises UsageError where they share no such trace.
     """
     second_traces = {trace.id: trace for trace in second.traces()}
-    shared = [
+    shared_traces = [
         trace
         for trace in first.traces()
         if trace.id in second_traces
         and trace.query == second_traces[trace.id].query
         and have_same_inputs(trace, second_traces[trace.id])
     ]
-    if not shared:
+    if not shared_traces:
         raise UsageError(
             f"{first.path} and {second.path} share no trace with the same chunks and answer: their judges looked at "
             "different things. Judge the traces of one again: ragfault evaluate TRACES --judge …"
         )
     verdicts_by_run = [
-        {verdict.trace: verdict for verdict in run.verdicts([shared_trace.id for shared_trace in shared])}
+        {verdict.trace: verdict for verdict in run.verdicts([shared_trace.id for shared_trace in shared_traces])}
         for run in (first, second)
     ]
-    verdicts = [[by_trace[trace.id] for trace in shared] for by_trace in verdicts_by_run]
+    verdicts = [[by_trace[trace.id] for trace in shared_traces] for by_trace in verdicts_by_run]
     fingerprints = (first.manifest.judge, second.manifest.judge)
     return _build_comparison(
-        shared, (verdicts[0], verdicts[1]), fingerprints, (None, None), IntervalOptions(1000, seed)
+        shared_traces, (verdicts[0], verdicts[1]), fingerprints, (None, None), IntervalOptions(1000, seed)
     )
 
 
@@ -298,14 +298,14 @@ def _build_comparison(
 
 def _list_disagreements(items: Sequence[VerdictPair], traces: Sequence[Trace]) -> list[VerdictPair]:
     """List the disagreements, the furthest apart of each kind first, the kinds in turn."""
-    disagreements = [pair for pair in items if pair.values[0] != pair.values[1]]
-    disagreements.sort(key=lambda pair: (-pair.gap, traces[pair.trace_index].id))
+    disagreements = [item for item in items if item.values[0] != item.values[1]]
+    disagreements.sort(key=lambda item: (-item.gap, traces[item.trace_index].id))
     turns: Counter[ComparedKind] = Counter()
     ranked = []
-    for pair in disagreements:
-        ranked.append((turns[pair.kind], pair))
-        turns[pair.kind] += 1
-    return [pair for _, pair in sorted(ranked, key=lambda ranked_pair: ranked_pair[0])]
+    for item in disagreements:
+        ranked.append((turns[item.kind], item))
+        turns[item.kind] += 1
+    return [item for _, item in sorted(ranked, key=lambda ranked_pair: ranked_pair[0])]
 
 
 def _build_disagreement(trace: Trace, pair: VerdictPair) -> JudgeDisagreement:
@@ -341,14 +341,14 @@ def _compare_kind(
 
     names = [groups[item.trace_index] for item in pairs]
     accuracy, kappa, alpha = bootstrap_estimates(statistic, names, resamples=options.resamples, seed=options.seed)
-    part = "answer" if kind == "refusal" else kind
-    counts = [sum(_count_verdicts(getattr(item, part)) for item in side) - len(pairs) for side in verdicts]
+    field = "answer" if kind == "refusal" else kind
+    counts = [sum(_count_verdicts(getattr(item, field)) for item in row) - len(pairs) for row in verdicts]
     unmatched = (counts[0], counts[1])
     return KindAgreement(kind=kind, n=len(pairs), unmatched=unmatched, accuracy=accuracy, kappa=kappa, alpha=alpha)
 
 
-def _count_verdicts(part: Any) -> int:
-    return len(part) if isinstance(part, tuple) else int(part is not None)
+def _count_verdicts(verdicts: Any) -> int:
+    return len(verdicts) if isinstance(verdicts, tuple) else int(verdicts is not None)
 
 
 def _compare_metrics(

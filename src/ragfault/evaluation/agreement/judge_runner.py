@@ -156,7 +156,8 @@ def _run_workers(judge: Judge, traces: Sequence[Trace], workers: int) -> Iterato
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(judge,))
     try:
-        for verdicts, timed, seconds, memory in pool.map(_judge_encoded, map(_encode_batch, _split_batches(traces))):
+        batches = map(msgspec.msgpack.encode, _split_batches(traces))
+        for verdicts, timed, seconds, memory in pool.map(_judge_encoded, batches):
             decoded = msgspec.msgpack.decode(verdicts, type=list[Verdicts])
             yield JudgedBatch(decoded, timed, seconds, memory)
     except BrokenProcessPool:
@@ -167,10 +168,6 @@ def _run_workers(judge: Judge, traces: Sequence[Trace], workers: int) -> Iterato
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _encode_batch(batch: list[Trace]) -> bytes:
-    return msgspec.msgpack.encode(batch)
-
-
 def _start_worker(judge: Judge) -> None:
     """Prepare a worker process."""
     prepare_worker()
@@ -179,9 +176,9 @@ def _start_worker(judge: Judge) -> None:
 
 def _judge_encoded(batch: bytes) -> tuple[bytes, int, float, int | None]:
     assert _WorkerState.judge is not None
-    judged = _judge_batch(_WorkerState.judge, msgspec.msgpack.decode(batch, type=list[Trace]), cold=_WorkerState.cold)
+    verdicts = _judge_batch(_WorkerState.judge, msgspec.msgpack.decode(batch, type=list[Trace]), cold=_WorkerState.cold)
     _WorkerState.cold = False
-    return msgspec.msgpack.encode(judged.verdicts), judged.timed, judged.seconds, judged.memory
+    return msgspec.msgpack.encode(verdicts.verdicts), verdicts.timed, verdicts.seconds, verdicts.memory
 
 
 def have_same_inputs(first: Trace, second: Trace) -> bool:

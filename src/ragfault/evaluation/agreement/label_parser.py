@@ -183,17 +183,17 @@ def parse_spans(value: Any, answer: str, column: str) -> tuple[tuple[int, int], 
 
 
 def _parse_span(value: Any, answer: str, path: str) -> tuple[int, int]:
-    ends = value
+    bounds = value
     if isinstance(value, dict):
-        ends = (value.get("start"), value.get("end")) if {"start", "end"} <= value.keys() else value.get("text")
-    if isinstance(ends, str) and ends and ends in answer:
-        start = answer.find(ends)
-        return start, start + len(ends)
-    if not isinstance(ends, (list, tuple)) or len(ends) != 2:
+        bounds = (value.get("start"), value.get("end")) if {"start", "end"} <= value.keys() else value.get("text")
+    if isinstance(bounds, str) and bounds and bounds in answer:
+        start = answer.find(bounds)
+        return start, start + len(bounds)
+    if not isinstance(bounds, (list, tuple)) or len(bounds) != 2:
         raise InvalidRecord(f"neither start and end nor a text of the answer - at `{path}`")
-    if not all(isinstance(end, int) and not isinstance(end, bool) for end in ends):
+    if not all(isinstance(end, int) and not isinstance(end, bool) for end in bounds):
         raise InvalidRecord(f"start and end are not whole numbers - at `{path}`")
-    start, end = ends
+    start, end = bounds
     if not 0 <= start < end <= len(answer):
         size = f"{len(answer):,} characters"
         raise InvalidRecord(f"the span {start}–{end} is not within the answer ({size}) - at `{path}`")
@@ -225,8 +225,8 @@ def list_votes(value: Any) -> list[Any]:
     """
     items = value if isinstance(value, (list, tuple)) else []
     votes = [item["label"] if _is_vote(item) else item for item in items]
-    known = [_parse_number(vote) in (0, 1) or normalize_label(vote) in BAD_LABELS | GOOD_LABELS for vote in votes]
-    return votes if known and all(known) else []
+    are_known = [_parse_number(vote) in (0, 1) or normalize_label(vote) in BAD_LABELS | GOOD_LABELS for vote in votes]
+    return votes if are_known and all(are_known) else []
 
 
 def _is_vote(item: Any) -> bool:
@@ -292,17 +292,15 @@ def parse_grades(value: Any, chunks: tuple[Chunk, ...], rule: LabelRule, column:
         if unknown and len(unknown) == len(grades):
             raise InvalidRecord(f'no chunk has the id "{str(unknown[0])[:40]}" - at `{column}`')
     else:
-        listed = list(data) if isinstance(data, (list, tuple)) else [data]
-        if len(listed) != len(chunks):
-            raise InvalidRecord(
-                f"{_format_count(listed, 'grade')} for {_format_count(chunks, 'chunk')} - at `{column}`"
-            )
-        grades = {chunk.id: grade for chunk, grade in zip(chunks, listed, strict=True)}
-    known = {chunk.id for chunk in chunks}
+        rows = list(data) if isinstance(data, (list, tuple)) else [data]
+        if len(rows) != len(chunks):
+            raise InvalidRecord(f"{_format_count(rows, 'grade')} for {_format_count(chunks, 'chunk')} - at `{column}`")
+        grades = {chunk.id: grade for chunk, grade in zip(chunks, rows, strict=True)}
+    chunk_ids = {chunk.id for chunk in chunks}
     return {
         name: _build_grade(_unwrap_grade(grade), rule)
         for name, grade in grades.items()
-        if name in known and not is_absent(_unwrap_grade(grade))
+        if name in chunk_ids and not is_absent(_unwrap_grade(grade))
     }
 
 

@@ -93,8 +93,8 @@ def _list_columns(traces: Sequence[Trace]) -> dict[str, None]:
 
 def to_texts(positive: str | float | Sequence[str | float]) -> tuple[str, ...]:
     """Return the labels of bad units as texts."""
-    listed = [positive] if isinstance(positive, (str, int, float)) else positive
-    return tuple(str(value) for value in listed)
+    values = [positive] if isinstance(positive, (str, int, float)) else positive
+    return tuple(str(value) for value in values)
 
 
 def split_columns(within: str | Sequence[str]) -> tuple[str, ...]:

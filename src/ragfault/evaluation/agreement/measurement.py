@@ -230,7 +230,7 @@ def build_entries(measurement: JudgeMeasurement, command: str) -> Iterator[CardE
 def _build_entry(measurement: JudgeMeasurement, view: UnitAgreement, command: str) -> CardEntry:
     chunk = view.unit == "chunk"
     share = view.positives / view.n
-    bad, good = ("specificity", "sensitivity") if chunk else ("sensitivity", "specificity")
+    bad_rate, good_rate = ("specificity", "sensitivity") if chunk else ("sensitivity", "specificity")
     return CardEntry(
         set=", ".join(measurement.source),
         shape="passage" if chunk else "mixed",
@@ -252,8 +252,8 @@ def _build_entry(measurement: JudgeMeasurement, view: UnitAgreement, command: st
         calibration_error=_get_estimate(view, "calibration_error"),
         kappa=_get_estimate(view, "kappa"),
         alpha=_get_estimate(view, "alpha"),
-        sensitivity=_get_interval(view, bad),
-        specificity=_get_interval(view, good),
+        sensitivity=_get_interval(view, bad_rate),
+        specificity=_get_interval(view, good_rate),
         corrects=CORRECTED_VERDICTS.get(view.unit),
         groundedness_bias=None if chunk else _get_bias(measurement),
         note="; ".join(measurement.notes),

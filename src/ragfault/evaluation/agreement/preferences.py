@@ -87,8 +87,8 @@ class PreferenceReport(Struct, frozen=True, kw_only=True):
 
 
 def _format_percent(estimate: BootstrapEstimate) -> str:
-    ends = "" if estimate.low is None else f" [{format_percent(estimate.low)}, {format_percent(estimate.high or 0)}]"
-    return f"{format_percent(estimate.value or 0)}{ends}"
+    bounds = "" if estimate.low is None else f" [{format_percent(estimate.low)}, {format_percent(estimate.high or 0)}]"
+    return f"{format_percent(estimate.value or 0)}{bounds}"
 
 
 def read_preferences(path: str | Path) -> list[Preference]:
@@ -99,20 +99,20 @@ def read_preferences(path: str | Path) -> list[Preference]:
     `read_label_rows` does. Raises InputError for other lines, and for a file without any; rows of a sheet whose
     `winner` is still empty are left out.
     """
-    place = Path(path)
+    file = Path(path)
     preferences: list[Preference] = []
     bad_lines: list[str] = []
-    for number, row in read_label_rows(place):
+    for number, row in read_label_rows(file):
         result = row if isinstance(row, str) else _convert_row(row)
         if isinstance(result, str):
             bad_lines.append(f"  row {number}: {result}")
         elif result is not None:
             preferences.append(result)
     if bad_lines:
-        shown = "\n".join(bad_lines[:MAX_BAD_LINES_SHOWN])
-        raise InputError(f"{place}: {len(bad_lines):,} preferences cannot be read:\n{shown}")
+        listing = "\n".join(bad_lines[:MAX_BAD_LINES_SHOWN])
+        raise InputError(f"{file}: {len(bad_lines):,} preferences cannot be read:\n{listing}")
     if not preferences:
-        raise InputError(f"{place} holds no preference. Write id, first, second and winner (1, 2 or tie) in each row.")
+        raise InputError(f"{file} holds no preference. Write id, first, second and winner (1, 2 or tie) in each row.")
     return preferences
 
 
@@ -127,8 +127,8 @@ def _convert_row(row: Mapping[str, Any]) -> Preference | str | None:
         return f'both versions are "{first}"'
     if not winner:
         return None
-    named = {first: 1.0, second: 0.0, "1": 1.0, "2": 0.0, "tie": 0.5}
-    outcome = named.get(winner, OUTCOMES.get(winner.lower()))
+    outcomes = {first: 1.0, second: 0.0, "1": 1.0, "2": 0.0, "tie": 0.5}
+    outcome = outcomes.get(winner, OUTCOMES.get(winner.lower()))
     if outcome is None:
         return f'the winner "{winner}" is not 1, 2, tie, {first} or {second}'
     return Preference(id=name, first=first, second=second, outcome=outcome, by=cells.get("by", ""))
@@ -154,14 +154,14 @@ def write_preference_sheet(first: AnyRun, second: AnyRun, path: str | Path, *, l
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     writer.writerow(SHEET_COLUMNS)
-    chosen = ids[: limit or None]
-    for name in chosen:
+    sampled_ids = ids[: limit or None]
+    for name in sampled_ids:
         order = (0, 1) if draw.random() < 0.5 else (1, 0)
-        shown = [answers[at][name].answer for at in order]
-        cells = (name, answers[0][name].query, *shown, "", *(names[at] for at in order))
+        answers_shown = [answers[index][name].answer for index in order]
+        cells = (name, answers[0][name].query, *answers_shown, "", *(names[index] for index in order))
         writer.writerow([escape_formula(cell) if cell else "" for cell in cells])
     write_atomically(Path(path), buffer.getvalue().encode())
-    return len(chosen)
+    return len(sampled_ids)
 
 
 def rate_versions(preferences: Sequence[Preference], *, resamples: int = 1000, seed: int = 0) -> PreferenceReport:
@@ -187,8 +187,8 @@ def rate_versions(preferences: Sequence[Preference], *, resamples: int = 1000, s
     first = np.array([names.index(item.first) for item in preferences], np.intp)
     second = np.array([names.index(item.second) for item in preferences], np.intp)
     outcome = np.array([item.outcome for item in preferences])
-    shown = {(item.first, item.second) for item in preferences}
-    has_order = any((after, before) in shown for before, after in shown)
+    shown_pairs = {(item.first, item.second) for item in preferences}
+    has_order = any((after, before) in shown_pairs for before, after in shown_pairs)
     size = len(names)
     fitted = fit_bradley_terry(first, second, outcome, np.ones(len(outcome)), size, has_order=has_order)
     order = np.argsort(-fitted[:size], kind="stable")
@@ -211,22 +211,22 @@ def rate_versions(preferences: Sequence[Preference], *, resamples: int = 1000, s
         estimate_covariance(first, second, fitted, has_order=has_order),
         len({item.id for item in preferences}),
     )
-    pair = [item for item in preferences if {item.first, item.second} == {names[at] for at in order[:2].tolist()}]
+    top = [item for item in preferences if {item.first, item.second} == {names[index] for index in order[:2].tolist()}]
     versions = tuple(
         VersionStrength(
-            version=names[at], compared=int(((first == at) | (second == at)).sum()),
-            wins=float(outcome[first == at].sum() + (1 - outcome[second == at]).sum()),
+            version=names[index], compared=int(((first == index) | (second == index)).sum()),
+            wins=float(outcome[first == index].sum() + (1 - outcome[second == index]).sum()),
             strength=estimates[rank], win_rate=estimates[size + rank],
         )
-        for rank, at in enumerate(order.tolist())
+        for rank, index in enumerate(order.tolist())
     )  # fmt: skip
     first_wins = estimates[-1]
     return PreferenceReport(
         comparisons=len(preferences), queries=len({item.id for item in preferences}), versions=versions,
         best_wins=estimates[-2], first_wins=first_wins,
         p=compute_preference_p(
-            np.array([item.first == versions[0].version for item in pair], bool),
-            np.array([item.outcome for item in pair]), [item.id for item in pair], seed=seed,
+            np.array([item.first == versions[0].version for item in top], bool),
+            np.array([item.outcome for item in top]), [item.id for item in top], seed=seed,
         ),
         notes=tuple(_list_notes(first_wins, versions)),
     )  # fmt: skip
@@ -247,13 +247,13 @@ def _widen(
     contrasts = [*unit[order], *unit[order], unit[order[0]] - unit[order[1]], unit[size]]
     reach = t_quantile(0.975, queries - 1)
     widened = []
-    for place, (estimate, contrast) in enumerate(zip(estimates, contrasts, strict=True)):
+    for index, (estimate, contrast) in enumerate(zip(estimates, contrasts, strict=True)):
         if estimate.value is None:
             widened.append(estimate)
             continue
         middle, spread = float(contrast @ fitted), reach * float(np.sqrt(max(0.0, contrast @ covariance @ contrast)))
-        ends = np.array([middle - spread, middle + spread])
-        low, high = (ends if place < size else 1 / (1 + np.exp(-ends))).tolist()
+        bounds = np.array([middle - spread, middle + spread])
+        low, high = (bounds if index < size else 1 / (1 + np.exp(-bounds))).tolist()
         low = low if estimate.low is None else min(low, estimate.low)
         widened.append(
             BootstrapEstimate(estimate.value, low, high if estimate.high is None else max(high, estimate.high))

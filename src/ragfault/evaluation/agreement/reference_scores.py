@@ -136,18 +136,13 @@ def _detect_form(source: LabelSource, run: Run) -> LabelForm:
         if (path / "manifest.json").is_file():
             return "run"
         return "traces"
-    first = next((row for _, row in _iterate_rows(source)), None)
-    if not isinstance(first, dict):
+    first_row = next((row for _, row in _iterate_rows(source)), None)
+    if not isinstance(first_row, dict):
         return "traces"
-    if isinstance(first.get("verdicts"), dict) and "trace" in first:
+    if isinstance(first_row.get("verdicts"), dict) and "trace" in first_row:
         return "labels"
-    names_trace = {"trace", "id"} & first.keys() and "query" not in first
-    return "values" if names_trace and _metric_columns(first, run) else "traces"
-
-
-def _metric_columns(row: Mapping[str, Any], run: Run) -> list[str]:
-    """List the metrics of the run that a row has a column for."""
-    return [measure.name for measure in run.manifest.metrics if measure.name in row]
+    names_trace = {"trace", "id"} & first_row.keys() and "query" not in first_row
+    return "values" if names_trace and any(measure.name in first_row for measure in run.manifest.metrics) else "traces"
 
 
 def _iterate_rows(source: LabelSource) -> Iterator[tuple[int, Any]]:
@@ -211,7 +206,7 @@ def _load_labels(source: LabelSource, run: Run, shared: bool) -> LoadedScores:
         answer, parts = labels_of_trace.answer, labels_of_trace.reviewed_parts
         if (shared and answer is None) or answer not in (None, fingerprint_answer(trace)):
             parts &= set(ANSWER_INDEPENDENT)
-        empty_parts = {part for part in reviewed & ITEM_OVERLAYS.keys() if not getattr(verdicts, part)}
+        empty_parts = {kind for kind in reviewed & ITEM_OVERLAYS.keys() if not getattr(verdicts, kind)}
         return [LabelReading(labels_of_trace.values, parts | empty_parts)]
 
     values = _compute_metrics_from_labels(run, list(consensus), readings)

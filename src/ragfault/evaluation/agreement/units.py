@@ -63,9 +63,9 @@ def build_units(kind: UnitKind, rows: Sequence[tuple[int, JudgedUnit, bool]]) ->
     )
 
 
-def get_failure(verdicts: Verdicts, part: str) -> str | None:
+def get_failure(verdicts: Verdicts, kind: str) -> str | None:
     """Return the reason of a failed part, if any."""
-    return verdicts.failures.get("*") or verdicts.failures.get(part)
+    return verdicts.failures.get("*") or verdicts.failures.get(kind)
 
 
 def _bad_probability(claim: ClaimVerdict) -> float:
@@ -187,7 +187,7 @@ def _overlapping_claims(claims: Sequence[ClaimVerdict], start: int, end: int) ->
 
 
 def _overlaps_span(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
-    return any(left < end and start < right for left, right in spans)
+    return any(span_start < end and start < span_end for span_start, span_end in spans)
 
 
 class SpanOverlap(NamedTuple):
@@ -204,9 +204,9 @@ def iterate_spans(labeled: Sequence[LabeledTrace], verdicts_by_trace: Sequence[V
     """Yield the span overlap of every answer with labeled spans."""
     for index, (item, verdicts) in enumerate(zip(labeled, verdicts_by_trace, strict=True)):
         if verdicts.claim is not None and _spans_complete(item):
-            bad = [(claim.start, claim.end) for claim in verdicts.claim if claim.support in BAD_SUPPORT]
-            called, marked = _character_set(bad), _character_set(item.spans or ())
-            touched = tuple(_overlaps_span(bad, *span) for span in item.spans or ())
+            bad_spans = [(claim.start, claim.end) for claim in verdicts.claim if claim.support in BAD_SUPPORT]
+            called, marked = _character_set(bad_spans), _character_set(item.spans or ())
+            touched = tuple(_overlaps_span(bad_spans, *span) for span in item.spans or ())
             yield SpanOverlap(index, touched, len(called & marked), len(called), len(marked))
 
 

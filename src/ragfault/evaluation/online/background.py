@@ -347,13 +347,13 @@ class BackgroundScorer:
 
     def _limit_time(self) -> None:
         """End the worker process where one trace takes too long: that trace has failed, the others are sent again."""
-        limit, first, since = self._time_limit or 0.0, None, time.monotonic()
+        limit, oldest, since = self._time_limit or 0.0, None, time.monotonic()
         while self._thread.is_alive():
             self._thread.join(limit / 10)
             with self._lock:
                 number = next(iter(self._pending), None)
-            if number is None or number != first:
-                first, since = number, time.monotonic()
+            if number is None or number != oldest:
+                oldest, since = number, time.monotonic()
             elif time.monotonic() - since > limit and isinstance(self._worker, ProcessWorker):
                 with self._lock:
                     trace = self._pending[number][0] if number in self._pending else None
@@ -362,7 +362,7 @@ class BackgroundScorer:
                     reason = f"it took longer than {limit:g} seconds to judge"
                     self._deliver(number, build_failed_score(trace, self._config, reason))
                     self._worker.kill()
-                first = None
+                oldest = None
 
     def _notify_exit(self) -> None:
         """Notify the thread that a worker has ended."""

@@ -32,20 +32,20 @@ def read_rubric_labels(path: str | Path) -> list[RubricLabel]:
     A file that ends in .csv is CSV, any other JSON Lines. Raises InputError for lines that are no label, naming the
     first, and for a file without any.
     """
-    place = Path(path)
+    file = Path(path)
     labels: list[RubricLabel] = []
     bad_lines: list[str] = []
-    for number, row in read_label_rows(place):
+    for number, row in read_label_rows(file):
         label = row if isinstance(row, str) else _convert_row(row)
         if isinstance(label, str):
             bad_lines.append(f"  line {number}: {label}")
         else:
             labels.append(label)
     if bad_lines:
-        shown = "\n".join(bad_lines[:MAX_BAD_LINES_SHOWN])
-        raise InputError(f"{place}: {len(bad_lines):,} labels cannot be read:\n{shown}")
+        listing = "\n".join(bad_lines[:MAX_BAD_LINES_SHOWN])
+        raise InputError(f"{file}: {len(bad_lines):,} labels cannot be read:\n{listing}")
     if not labels:
-        raise InputError(f"{place} holds no label. Write trace, rubric and value for each answer.")
+        raise InputError(f"{file} holds no label. Write trace, rubric and value for each answer.")
     return labels
 
 

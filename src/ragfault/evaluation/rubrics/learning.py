@@ -83,13 +83,13 @@ def learn_examples(rubric: Rubric, source: AnyRun, labels: Mapping[str, float], 
         raise InputError(
             f'the rubric "{rubric.name}" has {MAX_EXAMPLES} examples, as many as it may have. Remove some.'
         )
-    chosen = _choose_examples(learning, min(count, room))
+    chosen_cases = _choose_examples(learning, min(count, room))
     examples = tuple(
         RubricExample(answer=trace.answer or "", query=trace.query, value=rubric.get_level(value).value)
-        for trace, value, _ in chosen
+        for trace, value, _ in chosen_cases
     )
     learnt = replace(rubric, examples=(*rubric.examples, *examples))
-    return LearntRubric(rubric=learnt, traces=tuple(trace.id for trace, _, _ in chosen), unseen=tuple(unseen))
+    return LearntRubric(rubric=learnt, traces=tuple(trace.id for trace, _, _ in chosen_cases), unseen=tuple(unseen))
 
 
 def _proves(trace: Trace) -> bool:
@@ -163,17 +163,17 @@ def _format_value(value: str | float) -> str:
 def _choose_examples(rows: Sequence[tuple[Trace, float, bool]], count: int) -> list[tuple[Trace, float, bool]]:
     """Choose examples: the levels in turn, of each the disputed ones first; of equal answers one."""
     by_level: dict[float, list[tuple[Trace, float, bool]]] = defaultdict(list)
-    seen: set[str] = set()
+    seen_texts: set[str] = set()
     for row in sorted(rows, key=lambda row: not row[2]):
-        if row[0].answer not in seen:
-            seen.add(row[0].answer or "")
+        if row[0].answer not in seen_texts:
+            seen_texts.add(row[0].answer or "")
             by_level[row[1]].append(row)
-    chosen: list[tuple[Trace, float, bool]] = []
-    while len(chosen) < count and any(by_level.values()):
+    examples: list[tuple[Trace, float, bool]] = []
+    while len(examples) < count and any(by_level.values()):
         for level in sorted(by_level):
-            if by_level[level] and len(chosen) < count:
-                chosen.append(by_level[level].pop(0))
-    return chosen
+            if by_level[level] and len(examples) < count:
+                examples.append(by_level[level].pop(0))
+    return examples
 
 
 def prove_learning(
@@ -188,16 +188,16 @@ def prove_learning(
     groups: dict[str, str] = {}
     for source in (before, after):
         run = open_run(source)
-        judged: dict[str, float] = {}
+        judged_levels: dict[str, float] = {}
         for trace, verdicts in zip(run.traces(), run.verdicts(), strict=True):
             groups[trace.id] = trace.conversation or trace.id
             for item in verdicts.rubric or ():
                 if item.rubric == rubric:
-                    judged[trace.id] = item.value
-        values.append(judged)
-    names = [name for name in unseen if name in labels and all(name in judged for judged in values)]
+                    judged_levels[trace.id] = item.value
+        values.append(judged_levels)
+    names = [name for name in unseen if name in labels and all(name in judged_levels for judged_levels in values)]
     if len(names) < MIN_UNSEEN:
         raise InputError(f"{len(names)} held-out traces have a verdict in both runs: {MIN_UNSEEN} are needed.")
-    hits = [np.array([float(judged[name] == labels[name]) for name in names]) for judged in values]
+    hits = [np.array([float(judged_levels[name] == labels[name]) for name in names]) for judged_levels in values]
     difference = paired_difference(hits[0], hits[1], [groups[name] for name in names], bounds=(0, 1))
     return LearningProof(n=len(names), before=float(hits[0].mean()), after=float(hits[1].mean()), difference=difference)

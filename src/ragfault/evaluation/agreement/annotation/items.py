@@ -228,21 +228,21 @@ def _item_kind(key: VerdictKey) -> ItemKind | None:
 
 def _measure_kind(kind: ItemKind, votes: ItemVotes, resamples: int, seed: int) -> AnnotatorAgreement:
     annotators = tuple(sorted({name for item_votes in votes.values() for name in item_votes}))
-    shared = {item: item_votes for item, item_votes in votes.items() if len(item_votes) > 1}
-    if not shared:
+    shared_votes = {item: item_votes for item, item_votes in votes.items() if len(item_votes) > 1}
+    if not shared_votes:
         reason = "no item has labels of two annotators"
         return AnnotatorAgreement(kind=kind, annotators=annotators, items=len(votes), shared=0, reason=reason)
-    accuracy, alpha, *kappa = _estimate_agreement(kind, annotators, shared, resamples, seed)
+    accuracy, alpha, *kappa = _estimate_agreement(kind, annotators, shared_votes, resamples, seed)
     disputes = tuple(
         AnnotatorDispute(trace=trace, key=key, values=item_votes)
-        for (trace, key), item_votes in shared.items()
+        for (trace, key), item_votes in shared_votes.items()
         if len(set(item_votes.values())) > 1
     )
     return AnnotatorAgreement(
         kind=kind,
         annotators=annotators,
         items=len(votes),
-        shared=len(shared),
+        shared=len(shared_votes),
         accuracy=accuracy,
         alpha=alpha,
         kappa=kappa[0] if kappa else None,
@@ -251,14 +251,14 @@ def _measure_kind(kind: ItemKind, votes: ItemVotes, resamples: int, seed: int) -
 
 
 def _estimate_agreement(
-    kind: ItemKind, annotators: Sequence[str], shared: ItemVotes, resamples: int, seed: int
+    kind: ItemKind, annotators: Sequence[str], shared_votes: ItemVotes, resamples: int, seed: int
 ) -> list[BootstrapEstimate]:
     """Estimate accuracy, alpha and, for two annotators, kappa, with their intervals."""
-    values = {value for item_votes in shared.values() for value in item_votes.values()}
+    values = {value for item_votes in shared_votes.values() for value in item_votes.values()}
     order = dict.fromkeys([choice.value for choice in reversed(list_choices(kind))] + sorted(values, key=str))
     ordinal = kind == "chunk"
-    table = [[item_votes.get(name) for name in annotators] for item_votes in shared.values()]
-    agreed = np.array([float(len(set(item_votes.values())) == 1) for item_votes in shared.values()])
+    table = [[item_votes.get(name) for name in annotators] for item_votes in shared_votes.values()]
+    agreed = np.array([float(len(set(item_votes.values())) == 1) for item_votes in shared_votes.values()])
     ratings = MultiRaterRatings(table, list(order))
     pair_ratings = None
     if len(annotators) == 2:
@@ -275,4 +275,4 @@ def _estimate_agreement(
             )
         return np.stack(columns, axis=1)
 
-    return bootstrap_estimates(statistic, [trace for trace, _ in shared], resamples=resamples, seed=seed)
+    return bootstrap_estimates(statistic, [trace for trace, _ in shared_votes], resamples=resamples, seed=seed)

@@ -122,12 +122,12 @@ def suggest_traces(run: Run, n: int, metric: str = "groundedness", seed: int = 0
     uncertainty = np.array([known[name] for name in ids])
     chances = compute_chances(uncertainty, n)
     edges = np.cumsum(chances) + np.random.default_rng(seed).random()
-    taken = np.flatnonzero(np.floor(edges) > np.floor(edges - chances))
+    sampled_rows = np.flatnonzero(np.floor(edges) > np.floor(edges - chances))
     picks = {
         ids[index]: SuggestedTrace(
             trace=ids[index], chance=float(chances[index]), uncertainty=float(uncertainty[index])
         )
-        for index in taken.tolist()
+        for index in sampled_rows.tolist()
     }
     return [picks[name] for name in shuffle_ids(list(picks), seed + 1)]
 
