@@ -139,7 +139,7 @@ async def _attempt(
     passes: list[ActionPass],
 ) -> _Attempt:
     """Retrieve, generate and decide once, each stage checked before the next one."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     decision: GuardDecision | None = None
     results: list[RailResult] = []
     for stage in STAGES[:2]:
@@ -148,7 +148,7 @@ async def _attempt(
         checked = await guard.check_stage(trace, stage)
         trace = checked.trace
         if checked.outcome == "block":
-            decision = guard.block(trace, stage, checked, begun, results)
+            decision = guard.block(trace, stage, checked, start, results)
             break
         results += checked.results
     if decision is None:
@@ -159,7 +159,7 @@ async def _attempt(
     passes.append(
         ActionPass(
             action=action, answer=trace.answer, risk=decision.risk, outcome=decision.outcome,
-            retained=better or len(passes) == 0, latency=1000 * (time.perf_counter() - begun),
+            retained=better or len(passes) == 0, latency=1000 * (time.perf_counter() - start),
         )
     )  # fmt: skip
     return _Attempt(trace, decision)

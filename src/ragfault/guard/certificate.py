@@ -97,11 +97,11 @@ class Certificate(Struct, frozen=True, kw_only=True):
     @property
     def promises(self) -> bool:
         """Return whether anything is promised."""
-        return any(part.threshold is not None for part in self.routes)
+        return any(route.threshold is not None for route in self.routes)
 
     def get_route(self, route: str | None) -> RouteCertificate | None:
         """Return the part that holds for a route: its own, else the one of all traffic; None: nothing is promised."""
-        parts = {part.route: part for part in self.routes}
+        parts = {entry.route: entry for entry in self.routes}
         return parts.get(route, parts.get(None))
 
 
@@ -160,22 +160,22 @@ def certify_answers(
     (0.77, 78, 0)
     """
     if not (0 < alpha < 1 and 0 < delta < 1 and (start is None or 0 < start <= 1)):
-        shown = "" if start is None else f", start {start:g}"
-        raise UsageError(f"alpha, delta and start are between 0 and 1, got alpha {alpha:g}, delta {delta:g}{shown}.")
+        note = "" if start is None else f", start {start:g}"
+        raise UsageError(f"alpha, delta and start are between 0 and 1, got alpha {alpha:g}, delta {delta:g}{note}.")
     for answer in answers:
         check_risk(answer.risk)
     n = len(answers)
     labels = np.array([answer.bad for answer in answers], dtype=np.float64)
     groups = [answer.group for answer in answers]
     effect = measure_design_effect(labels, groups)
-    part = RouteCertificate(
+    certificate = RouteCertificate(
         route=route, delta=delta, n=n, groups=len(set(groups)), bad=int(labels.sum()), design_effect=effect,
         threshold=None,
     )  # fmt: skip
     needed = math.ceil(count_needed(alpha, delta) * effect)
     if n < needed:
         return msgspec.structs.replace(
-            part, reason=f"{n:,} labelled answers; {needed:,} good ones are needed at the least"
+            certificate, reason=f"{n:,} labelled answers; {needed:,} good ones are needed at the least"
         )
     risks = np.array([answer.risk for answer in answers])
     order = np.argsort(risks, kind="stable")
@@ -183,19 +183,21 @@ def certify_answers(
     allowed = count_allowed(counts, effect, alpha, delta)
     steps = np.flatnonzero(np.diff(allowed, prepend=-1) > 0)
     if start is None:
-        first = choose_start(risks[order], labels[order], counts[steps], allowed[steps], effect)
+        first_step = choose_start(risks[order], labels[order], counts[steps], allowed[steps], effect)
     else:
-        first = int(np.searchsorted(counts[steps], start * n))
-    tested = np.unique([*steps[first:], len(counts) - 1])
+        first_step = int(np.searchsorted(counts[steps], start * n))
+    tested = np.unique([*steps[first_step:], len(counts) - 1])
     last = _test_sequence(bads[tested], allowed[tested])
     if last is None:
-        shown = f"{bads[tested[0]]:.0f} of the {counts[tested[0]]:,} answers of least risk are bad"
-        return msgspec.structs.replace(part, reason=f"{shown}: more than {format_percent(alpha)} cannot be excluded")
+        note = f"{bads[tested[0]]:.0f} of the {counts[tested[0]]:,} answers of least risk are bad"
+        return msgspec.structs.replace(
+            certificate, reason=f"{note}: more than {format_percent(alpha)} cannot be excluded"
+        )
     released, released_bad = int(counts[tested[last]]), int(bads[tested[last]])
     threshold = float(risks[order][released - 1])
     let_through = [answer for answer in answers if answer.risk <= threshold]
     return msgspec.structs.replace(
-        part,
+        certificate,
         threshold=threshold,
         released=released,
         released_bad=released_bad,
@@ -211,11 +213,11 @@ def count_allowed(counts: Any, effect: float, alpha: float, delta: float) -> Any
     >>> count_allowed(np.array([21, 22, 37, 38, 450]), 1.0, 0.1, 0.1).tolist()
     [-1, 0, 0, 1, 36]
     """
-    allowed, most = [], -1
+    allowed, bad_count = [], -1
     for count in counts.tolist():
-        while most < count and binomial_tail((most + 1) / effect, count / effect, alpha) <= delta:
-            most += 1
-        allowed.append(most)
+        while bad_count < count and binomial_tail((bad_count + 1) / effect, count / effect, alpha) <= delta:
+            bad_count += 1
+        allowed.append(bad_count)
     return np.array(allowed)
 
 
@@ -245,8 +247,8 @@ def choose_start(risks: Any, labels: Any, counts: Any, allowed: Any, effect: flo
 
 def _accumulate(risks: Any, labels: Any) -> tuple[Any, Any]:
     """Return the answers and the bad ones up to each distinct risk."""
-    ends = np.append(np.flatnonzero(np.diff(risks)), risks.size - 1)
-    return ends + 1, np.cumsum(labels)[ends]
+    last_rows = np.append(np.flatnonzero(np.diff(risks)), risks.size - 1)
+    return last_rows + 1, np.cumsum(labels)[last_rows]
 
 
 def _test_sequence(bads: Any, allowed: Any) -> int | None:
@@ -264,10 +266,10 @@ def measure_design_effect(labels: Any, groups: Sequence[str]) -> float:
     """
     if len(set(groups)) == len(groups):
         return 1.0
-    plain = standard_error(labels)
-    if not 0 < plain < math.inf:
+    sample_error = standard_error(labels)
+    if not 0 < sample_error < math.inf:
         return float(len(groups) / len(set(groups)))
-    return float(max(1.0, (clustered_standard_error(labels, groups) / plain) ** 2))
+    return float(max(1.0, (clustered_standard_error(labels, groups) / sample_error) ** 2))
 
 
 def certify(
@@ -289,14 +291,14 @@ def certify(
     `measure_judge` raises;
     UsageError where no label of an answer is read, or a route has none.
     """
-    judged = judge_labels(source, **judging)
-    answers = rate_labeled_answers(judged, ranking)
+    judged_source = judge_labels(source, **judging)
+    answers = rate_labeled_answers(judged_source, ranking)
     if not answers:
         raise UsageError("these labels say of no answer whether it is bad. Label answers, or all claims of an answer.")
     known = {answer.route for answer in answers}
     if missing := [name for name in routes if name not in known]:
-        shown = ", ".join(sorted(filter(None, known))) or "none"
-        raise UsageError(f"no labelled answer has the route {missing[0]}. Routes: {shown}.")
+        listing = ", ".join(sorted(filter(None, known))) or "none"
+        raise UsageError(f"no labelled answer has the route {missing[0]}. Routes: {listing}.")
     share = delta / max(1, len(routes))
     parts = [
         certify_answers(
@@ -309,22 +311,22 @@ def certify(
         alpha=alpha,
         delta=delta,
         date=datetime.now(UTC).date().isoformat(),
-        judge=judged.judge,
+        judge=judged_source.judge,
         source=() if isinstance(source, Run) else tuple(describe_input(source)),
         routes=tuple(parts),
         ranking=ranking,
     )
 
 
-def rate_labeled_answers(judged: JudgedSource, ranking: Ranking = "risk") -> list[RatedAnswer]:
+def rate_labeled_answers(judged_source: JudgedSource, ranking: Ranking = "risk") -> list[RatedAnswer]:
     """Return the answers with a label and a verdict; one with a bad claim is bad, one is good if all its claims are."""
     answers = []
-    for item, verdicts in zip(judged.labeled.labeled, judged.judged.verdicts, strict=False):
-        bad, unit = _read_label(item, verdicts), rate_answer(verdicts)
-        if bad is not None and unit is not None:
+    for item, verdicts in zip(judged_source.labeled.labeled, judged_source.judged.verdicts, strict=False):
+        is_bad, unit = _read_label(item, verdicts), rate_answer(verdicts)
+        if is_bad is not None and unit is not None:
             risk = rank_answer(item.trace, unit.score, ranking)
             inputs = describe_inputs(item.trace, len(verdicts.claim or ()), risk)
-            answers.append(RatedAnswer(risk, bad, item.group, inputs, item.trace.route))
+            answers.append(RatedAnswer(risk, is_bad, item.group, inputs, item.trace.route))
     return answers
 
 

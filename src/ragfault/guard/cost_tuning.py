@@ -79,7 +79,7 @@ def tune_thresholds(
     with the chance that the judge gives. Raises UsageError where the policy has no such rail or another aggregation
     than "any", and below 20 answers in either half.
     """
-    if any(part.aggregate != "any" for part in (policy.default, *policy.routes.values())):
+    if any(route_policy.aggregate != "any" for route_policy in (policy.default, *policy.routes.values())):
         raise UsageError('thresholds by cost need a policy with aggregate = "any".')
     rails = [name for name, settings in policy.rails.items() if _get_kind(policy, name) and settings.outcome == "block"]
     if not rails:
@@ -88,21 +88,21 @@ def tune_thresholds(
     rows = [(trace, was, item, p) for trace, was, item in decided if (p := _get_chance(item, labels)) is not None]
     pairs = [(trace, item) for trace, _, item, _ in rows]
     groups = [trace.conversation or trace.id for trace, _ in pairs]
-    first = np.array([hashlib.sha256(group.encode()).digest()[0] % 2 == 0 for group in groups], bool)
-    if min(first.sum(), (~first).sum()) < MIN_HALF:
+    in_first_half = np.array([hashlib.sha256(group.encode()).digest()[0] % 2 == 0 for group in groups], bool)
+    if min(in_first_half.sum(), (~in_first_half).sum()) < MIN_HALF:
         raise UsageError(
-            f"thresholds by cost need {MIN_HALF} answers in either half; there are {int(first.sum())} and "
-            f"{int((~first).sum())} whose answer is known to be good or bad, or has a risk."
+            f"thresholds by cost need {MIN_HALF} answers in either half; there are {int(in_first_half.sum())} and "
+            f"{int((~in_first_half).sum())} whose answer is known to be good or bad, or has a risk."
         )
-    bad = np.array([p for *_, p in rows])
+    p_bad = np.array([p for *_, p in rows])
     scores = np.array([[_score_rail(policy, rail, trace, item) for rail in rails] for trace, item in pairs])
     blocked = np.array([item.outcome == "block" for _, item in pairs], bool)
     start = np.array([_get_threshold(policy, rail) for rail in rails])
-    chosen = _descend(scores[first], blocked[first], bad[first], costs, start)
-    released = _release(scores, blocked, chosen)
+    fitted = _descend(scores[in_first_half], blocked[in_first_half], p_bad[in_first_half], costs, start)
+    released = _release(scores, blocked, fitted)
     by_policy = np.array([was.outcome != "block" for _, was, *_ in rows], bool)
-    cost, before = (_measure(mask, bad, costs)[~first] for mask in (released, by_policy))
-    clusters = [group for group, is_first in zip(groups, first.tolist(), strict=True) if not is_first]
+    cost, before = (_measure(mask, p_bad, costs)[~in_first_half] for mask in (released, by_policy))
+    clusters = [group for group, is_first in zip(groups, in_first_half.tolist(), strict=True) if not is_first]
     return CostTuning(
         false_release=costs[0],
         false_block=costs[1],
@@ -111,13 +111,13 @@ def tune_thresholds(
                 rail=rail, threshold=None if limit >= NEVER else round(float(limit), 4),
                 policy=None if policy.certificate and _get_kind(policy, rail) == GROUNDEDNESS else float(present),
             )
-            for rail, limit, present in zip(rails, chosen, start, strict=True)
+            for rail, limit, present in zip(rails, fitted, start, strict=True)
         ),
-        chosen_on=int(first.sum()),
+        chosen_on=int(in_first_half.sum()),
         cost=mean_interval(cost, clusters, bounds=(0.0, max(costs))),
         policy_cost=mean_interval(before, clusters, bounds=(0.0, max(costs))),
         saved=mean_interval(before - cost, clusters, bounds=(-max(costs), max(costs))),
-        released=mean_interval(released[~first].astype(float), clusters, bounds=(0.0, 1.0)),
+        released=mean_interval(released[~in_first_half].astype(float), clusters, bounds=(0.0, 1.0)),
         by_labels=bool(labels),
     )  # fmt: skip
 
@@ -152,8 +152,8 @@ def _get_threshold(policy: GuardPolicy, rail: str) -> float:
     kind = _get_kind(policy, rail)
     if kind == GROUNDEDNESS or kind is None:
         return 0.5 if policy.threshold is None else policy.threshold
-    given = policy.rails[rail].options.get("threshold")
-    return load_classifier(kind).threshold if given is None else float(given)
+    threshold = policy.rails[rail].options.get("threshold")
+    return load_classifier(kind).threshold if threshold is None else float(threshold)
 
 
 def _score_rail(policy: GuardPolicy, rail: str, trace: Trace, decision: GuardDecision) -> float:
@@ -186,25 +186,25 @@ def _release(scores: FloatArray, blocked: Bools, limits: FloatArray) -> Bools:
     return released
 
 
-def _measure(released: Bools, bad: FloatArray, costs: tuple[float, float]) -> FloatArray:
-    cost: FloatArray = np.where(released, costs[0] * bad, costs[1] * (1 - bad))
+def _measure(released: Bools, p_bad: FloatArray, costs: tuple[float, float]) -> FloatArray:
+    cost: FloatArray = np.where(released, costs[0] * p_bad, costs[1] * (1 - p_bad))
     return cost
 
 
 def _descend(
-    scores: FloatArray, blocked: Bools, bad: FloatArray, costs: tuple[float, float], start: FloatArray
+    scores: FloatArray, blocked: Bools, p_bad: FloatArray, costs: tuple[float, float], start: FloatArray
 ) -> FloatArray:
     """Change the threshold of one rail after the other to that of least cost, in the middle between two scores."""
     limits = start.copy()
-    lowest = float(_measure(_release(scores, blocked, limits), bad, costs).mean())
+    lowest = float(_measure(_release(scores, blocked, limits), p_bad, costs).mean())
     for _ in range(MAX_ROUNDS):
         before = lowest
         for rail in range(scores.shape[1]):
-            seen = np.unique(np.clip(scores[:, rail], 0.0, 1.0))
-            for limit in (0.0, *((seen[1:] + seen[:-1]) / 2).tolist(), NEVER):
+            distinct_scores = np.unique(np.clip(scores[:, rail], 0.0, 1.0))
+            for limit in (0.0, *((distinct_scores[1:] + distinct_scores[:-1]) / 2).tolist(), NEVER):
                 tried = limits.copy()
                 tried[rail] = limit
-                cost = float(_measure(_release(scores, blocked, tried), bad, costs).mean())
+                cost = float(_measure(_release(scores, blocked, tried), p_bad, costs).mean())
                 if cost < lowest - 1e-12:
                     limits, lowest = tried, cost
         if lowest >= before - 1e-12:

@@ -76,13 +76,13 @@ def merge_results(results: Iterable[RailResult]) -> tuple[RailResult, ...]:
     """
     merged: dict[tuple[str, str], RailResult] = {}
     for result in results:
-        known = merged.get((result.rail, result.stage))
-        if known is None:
+        merged_result = merged.get((result.rail, result.stage))
+        if merged_result is None:
             merged[result.rail, result.stage] = result
             continue
-        worst = max(known, result, key=lambda item: (SEVERITIES.index(item.outcome), item.failed))
+        worst = max(merged_result, result, key=lambda item: (SEVERITIES.index(item.outcome), item.failed))
         merged[result.rail, result.stage] = replace(
-            worst, latency=known.latency + result.latency, failed=known.failed or result.failed
+            worst, latency=merged_result.latency + result.latency, failed=merged_result.failed or result.failed
         )
     return tuple(merged.values())
 
@@ -93,15 +93,15 @@ def describe_decision(decision: GuardDecision) -> dict[str, Any]:
         replace(result, reason=result.reason[:MAX_REASON], inputs=None, weight=1.0, latency=round(result.latency, 3))
         for result in merge_results(decision.results)
     ]
-    plain: dict[str, Any] = msgspec.to_builtins(
+    fields: dict[str, Any] = msgspec.to_builtins(
         replace(
             decision, text=None, reason=decision.reason[:MAX_REASON], results=(), latency=round(decision.latency, 3)
         )
     )
-    plain = _drop_defaults(plain)
+    fields = _drop_defaults(fields)
     if results:
-        plain["results"] = [_drop_defaults(msgspec.to_builtins(result)) for result in results[:MAX_RESULTS]]
-    return plain
+        fields["results"] = [_drop_defaults(msgspec.to_builtins(result)) for result in results[:MAX_RESULTS]]
+    return fields
 
 
 def _drop_defaults(fields: dict[str, Any]) -> dict[str, Any]:

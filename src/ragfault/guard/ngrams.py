@@ -106,7 +106,7 @@ def hash_ngrams(sentences: tuple[str, ...]) -> HashedNgrams:
     [3, 0]
     """
     encoded = [f"\x02{' '.join(sentence.split()).lower()}\x03".encode() for sentence in sentences]
-    lengths = np.array([len(part) for part in encoded], dtype=np.intp)
+    lengths = np.array([len(sentence_bytes) for sentence_bytes in encoded], dtype=np.intp)
     ends = np.cumsum(lengths)
     data = np.frombuffer(b"".join((*encoded, PADDING)), dtype=np.uint8).astype(np.uint32)
     size = data.size - len(PADDING)
@@ -168,9 +168,9 @@ def load_classifier(name: ClassifierName) -> NgramClassifier:
     return read_classifier(BytesIO(data))
 
 
-def read_classifier(place: str | Path | BytesIO) -> NgramClassifier:
+def read_classifier(source: str | Path | BytesIO) -> NgramClassifier:
     """Read a classifier that `write_classifier` wrote."""
-    with np.load(place) as arrays:
+    with np.load(source) as arrays:
         return NgramClassifier(
             arrays["weights"].astype(np.float64), float(arrays["intercept"]), float(arrays["threshold"])
         )

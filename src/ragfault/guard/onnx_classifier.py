@@ -34,12 +34,12 @@ class OnnxClassifier(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         """Load the model, so that a missing one is noticed before the first request."""
-        known = load_classifier_model(self.model).labels
+        labels = load_classifier_model(self.model).labels
         if not self.flagged:
-            raise UsageError(f"flagged names labels of {self.model}: {', '.join(known)}.")
+            raise UsageError(f"flagged names labels of {self.model}: {', '.join(labels)}.")
         for label in self.flagged:
-            if label not in known:
-                raise UnknownName(f"label of {self.model}", label, known)
+            if label not in labels:
+                raise UnknownName(f"label of {self.model}", label, labels)
 
     def scan(self, text: str) -> list[Finding]:
         """Return the windows with a flagged label."""

@@ -80,9 +80,9 @@ class GuardPolicy(Struct, frozen=True, kw_only=True):
 
 def load_policy(path: str | Path) -> GuardPolicy:
     """Load a policy from a TOML file. Raises what `parse_policy` raises; InputError where it cannot be read."""
-    place = Path(path)
+    file = Path(path)
     try:
-        text = place.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from None
     except UnicodeDecodeError as error:
@@ -90,7 +90,7 @@ def load_policy(path: str | Path) -> GuardPolicy:
     policy = parse_policy(text, str(path))
     if policy.certificate is None:
         return policy
-    return replace(policy, certificate=str(place.parent / policy.certificate))
+    return replace(policy, certificate=str(file.parent / policy.certificate))
 
 
 def parse_policy(text: str, source: str = "policy") -> GuardPolicy:
@@ -110,17 +110,19 @@ def parse_policy(text: str, source: str = "policy") -> GuardPolicy:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{source} is not TOML: {error}") from None
-    known = ("certificate", "threshold", "rails", "routes", *RoutePolicy.__struct_fields__)
-    _check_keys(source, "key", table, known)
-    shared = {key: value for key, value in table.items() if key in RoutePolicy.__struct_fields__ and key != "rails"}
+    keys = ("certificate", "threshold", "rails", "routes", *RoutePolicy.__struct_fields__)
+    _check_keys(source, "key", table, keys)
+    defaults = {key: value for key, value in table.items() if key in RoutePolicy.__struct_fields__ and key != "rails"}
     rails = {name: _read_rail(name, row, source) for name, row in _get_table(table, "rails", source).items()}
     if not rails:
         raise UsageError(f"{source} names no rail. Add one, such as [rails.injection].")
     routes = {
-        name: _convert({**shared, **_get_row(row, f"[routes.{name}]", source)}, RoutePolicy, f"[routes.{name}]", source)
+        name: _convert(
+            {**defaults, **_get_row(row, f"[routes.{name}]", source)}, RoutePolicy, f"[routes.{name}]", source
+        )
         for name, row in _get_table(table, "routes", source).items()
     }
-    default = _convert(shared, RoutePolicy, "the policy", source)
+    default = _convert(defaults, RoutePolicy, "the policy", source)
     for route in (default, *routes.values()):
         for rail in route.rails or ():
             if rail not in rails:
@@ -138,9 +140,9 @@ def parse_policy(text: str, source: str = "policy") -> GuardPolicy:
 def _read_rail(name: str, row: Any, source: str) -> RailSettings:
     settings: RailSettings = _convert(_get_row(row, f"[rails.{name}]", source), RailSettings, f"[rails.{name}]", source)
     kind = settings.kind or name
-    known = (*SCANNERS, *BACKENDS, GROUNDEDNESS)
-    if kind not in known:
-        raise UnknownName(f"kind of rail in {source}", kind, known)
+    kinds = (*SCANNERS, *BACKENDS, GROUNDEDNESS)
+    if kind not in kinds:
+        raise UnknownName(f"kind of rail in {source}", kind, kinds)
     if settings.timeout <= 0 or settings.weight < 0:
         raise UsageError(f"{source}: timeout of [rails.{name}] is above 0, and weight at least 0.")
     if kind in SCANNERS:
@@ -166,21 +168,21 @@ def _get_table(table: Mapping[str, Any], name: str, source: str) -> dict[str, An
     return _get_row(table.get(name, {}), f"[{name}]", source)
 
 
-def _get_row(row: Any, place: str, source: str) -> dict[str, Any]:
+def _get_row(row: Any, key_path: str, source: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise InputError(f"{source}: {place} is a table.")
+        raise InputError(f"{source}: {key_path} is a table.")
     return row
 
 
-def _check_keys(source: str, kind: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _check_keys(source: str, kind: str, table: Mapping[str, Any], known_keys: tuple[str, ...]) -> None:
     for key in table:
-        if key not in known:
-            raise UnknownName(f"{kind} in {source}", key, known)
+        if key not in known_keys:
+            raise UnknownName(f"{kind} in {source}", key, known_keys)
 
 
-def _convert(row: dict[str, Any], type_: Any, place: str, source: str) -> Any:
-    _check_keys(source, f"key of {place}", row, type_.__struct_fields__)
+def _convert(row: dict[str, Any], type_: Any, key_path: str, source: str) -> Any:
+    _check_keys(source, f"key of {key_path}", row, type_.__struct_fields__)
     try:
         return msgspec.convert(row, type_)
     except msgspec.ValidationError as error:
-        raise InputError(f"{source}: {place}: {error}") from None
+        raise InputError(f"{source}: {key_path}: {error}") from None

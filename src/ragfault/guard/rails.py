@@ -134,8 +134,8 @@ async def run_stage(
     if remaining or aggregate(verified, rule, share):
         reason = _explain(verified, "block") or f"not fixed: {_explain(remaining, 'fix')}"
         return StageDecision(outcome="block", trace=trace, results=(*results, *verified), reason=reason)
-    judged = {result.rail: result.inputs for result in verified}
-    results = [replace(result, inputs=judged[result.rail]) for result in results]
+    inputs_by_rail = {result.rail: result.inputs for result in verified}
+    results = [replace(result, inputs=inputs_by_rail[result.rail]) for result in results]
     return StageDecision(outcome="fix", trace=fixed, results=tuple(results), reason=_explain(results, "fix"))
 
 
@@ -153,18 +153,18 @@ async def _check_all(
 
 async def _check(rail: Rail, trace: Trace, stage: Stage, deadline: float | None) -> tuple[RailResult, Trace | None]:
     """Run one rail within its time; a failure becomes the result that its policy names."""
-    begun = time.perf_counter()
-    left = rail.timeout if deadline is None else min(rail.timeout, deadline - begun)
+    start = time.perf_counter()
+    time_left = rail.timeout if deadline is None else min(rail.timeout, deadline - start)
     result = RailResult(rail=rail.name, stage=stage, outcome="pass", weight=rail.weight)
     try:
-        if left <= 0:
+        if time_left <= 0:
             raise TimeoutError
         if rail.quick and _count_characters(trace) <= MAX_QUICK:
             check = rail.check(trace, stage)
-            if time.perf_counter() - begun > left:
+            if time.perf_counter() - start > time_left:
                 raise TimeoutError
         else:
-            check = await asyncio.wait_for(_call(rail, trace, stage), left)
+            check = await asyncio.wait_for(_call(rail, trace, stage), time_left)
         if not isinstance(check, RailCheck) or (check.outcome == "fix") != (check.fixed is not None):
             raise TypeError(f"the rail returned {type(check).__name__}, not a check with its fixed trace")
         if check.outcome not in ("pass", "flag", "fix", "block"):
@@ -175,7 +175,7 @@ async def _check(rail: Rail, trace: Trace, stage: Stage, deadline: float | None)
         reason = "no answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
         outcome: Outcome = "block" if rail.fail == "closed" else "pass"
         result, fixed = replace(result, outcome=outcome, reason=reason, failed=True), None
-    return replace(result, latency=1000 * (time.perf_counter() - begun)), fixed
+    return replace(result, latency=1000 * (time.perf_counter() - start)), fixed
 
 
 def _count_characters(trace: Trace) -> int:

@@ -94,25 +94,25 @@ def compute_guard_rates(requests: Iterable[GuardedRequest], labels: Mapping[str,
     >>> rates.requests, rates.routes[0].abstained.mean
     (1, 1.0)
     """
-    known, all_requests = labels or {}, [request for request in requests if request.decisions]
+    known_labels, all_requests = labels or {}, [request for request in requests if request.decisions]
     sizes = Counter(request.route or "" for request in all_requests)
     routes = [route for route, _ in sizes.most_common(MAX_ROUTES)]
     by_route = {route: [item for item in all_requests if (item.route or "") == route] for route in routes}
     rail_sizes = Counter(name for item in all_requests for name in _list_rails(item))
     names = [name for name, _ in rail_sizes.most_common(MAX_RAILS)]
-    rails = [rate_rail(name, all_requests, known) for name in names]
+    rails = [rate_rail(name, all_requests, known_labels) for name in names]
     rails.sort(key=lambda rate: (-rate.blocked.mean, rate.rail))
     split = by_route if len(by_route) > 1 else {}
     return GuardRates(
         requests=len(all_requests),
-        labels=sum(item.id in known and _was_blocked(item) for item in all_requests),
+        labels=sum(item.id in known_labels and _was_blocked(item) for item in all_requests),
         routes=(
-            *([_rate_route(None, all_requests, known)] if all_requests else ()),
-            *(_rate_route(route, items, known) for route, items in split.items()),
+            *([_rate_route(None, all_requests, known_labels)] if all_requests else ()),
+            *(_rate_route(route, items, known_labels) for route, items in split.items()),
         ),
         rails=tuple(rails),
         rails_by_route=tuple(
-            rate_rail(rate.rail, items, known, route)
+            rate_rail(rate.rail, items, known_labels, route)
             for rate in rails
             for route, items in split.items()
             if any(rate.rail in _list_rails(item) for item in items)
@@ -130,17 +130,17 @@ def rate_rail(
     outcomes = [{result.outcome for result in results} for _, results in checked]
     good = [
         not labels[item.id]
-        for (item, _), seen in zip(checked, outcomes, strict=True)
-        if "block" in seen and item.id in labels
+        for (item, _), effects in zip(checked, outcomes, strict=True)
+        if "block" in effects and item.id in labels
     ]
     latencies = [result.latency for _, results in checked for result in results]
     return RailRate(
         rail=name,
         route=route,
         checked=len(checked),
-        blocked=average(["block" in seen for seen in outcomes]),
-        fixed=average(["fix" in seen for seen in outcomes]),
-        flagged=sum("flag" in seen for seen in outcomes),
+        blocked=average(["block" in effects for effects in outcomes]),
+        fixed=average(["fix" in effects for effects in outcomes]),
+        flagged=sum("flag" in effects for effects in outcomes),
         failed=sum(result.failed for _, results in checked for result in results),
         latency_p50=_get_quantile(latencies, 0.5),
         latency_p95=_get_quantile(latencies, 0.95),

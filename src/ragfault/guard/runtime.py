@@ -72,8 +72,8 @@ class Guard:
     def get_threshold(self, route: str | None) -> float | None:
         """Return the largest risk that is released on a route; None: the certificate could promise nothing there."""
         if self.certificate is not None:
-            part = self.certificate.get_route(route)
-            return part.threshold if part else None
+            route_certificate = self.certificate.get_route(route)
+            return route_certificate.threshold if route_certificate else None
         return OWN_THRESHOLD if self.policy.threshold is None else self.policy.threshold
 
     def decide(self, trace: Trace) -> GuardDecision:
@@ -87,7 +87,7 @@ class Guard:
 
         `earlier` are results of stages that were checked before, which the decision records.
         """
-        begun = time.perf_counter()
+        start = time.perf_counter()
         policy = self.policy.get_route(trace.route)
         results = list(earlier)
         outcome: Outcome = "pass"
@@ -95,15 +95,15 @@ class Guard:
         for stage in stages:
             if stage == "output" and trace.answer is None:
                 continue
-            decision = await self.check_stage(current, stage, begun + policy.deadline)
+            decision = await self.check_stage(current, stage, start + policy.deadline)
             results += decision.results
             if decision.reason:
                 reasons.append(decision.reason)
             if decision.outcome == "block":
-                return self._finish(trace, "block", stage, policy.message, results, "; ".join(reasons), begun)
+                return self._finish(trace, "block", stage, policy.message, results, "; ".join(reasons), start)
             current = decision.trace
             outcome = max(outcome, decision.outcome, key=SEVERITIES.index)
-        return self._finish(trace, outcome, None, current.answer, results, "; ".join(reasons), begun)
+        return self._finish(trace, outcome, None, current.answer, results, "; ".join(reasons), start)
 
     async def check_stage(self, trace: Trace, stage: Stage, deadline: float | None = None) -> StageDecision:
         """Run the rails of one stage on a trace; `deadline` is a moment of `time.perf_counter`."""
@@ -120,16 +120,16 @@ class Guard:
         >>> run_sync(guard.decide_tool_calls(Trace(id="1", query=""), "key: AKIA1BCDEFGHIJKLMNO2")).outcome
         'block'
         """
-        begun = time.perf_counter()
+        start = time.perf_counter()
         names = [
             name for name in self._list_rails(trace.route) if (self.policy.rails[name].kind or name) != GROUNDEDNESS
         ]
         checked = await self._run_rails(replace(trace, answer=text), "output", None, names)
         before = replace(trace, answer=None)
         if checked.outcome in ("fix", "block"):
-            return self.block(before, "output", checked, begun, earlier)
+            return self.block(before, "output", checked, start, earlier)
         results = [*earlier, *checked.results]
-        return self._finish(before, checked.outcome, None, None, results, checked.reason, begun)
+        return self._finish(before, checked.outcome, None, None, results, checked.reason, start)
 
     def _list_rails(self, route: str | None) -> Sequence[str]:
         names = self.policy.get_route(route).rails
@@ -150,14 +150,14 @@ class Guard:
         Query and chunks of the trace are checked before the first sentence. Where something is held back the policy's
         message comes instead of the rest. The promise of a certificate is about whole answers and covers no stream.
         """
-        begun, message = time.perf_counter(), self.policy.get_route(trace.route).message
+        start, message = time.perf_counter(), self.policy.get_route(trace.route).message
         current = trace
         results: list[RailResult] = []
         for stage in STAGES[:2]:
             checked = await self.check_stage(replace(current, answer=None), stage)
             current, results = checked.trace, [*results, *checked.results]
             if checked.outcome == "block":
-                yield self._finish(trace, "block", stage, message, results, checked.reason, begun).text or ""
+                yield self._finish(trace, "block", stage, message, results, checked.reason, start).text or ""
                 return
         passed, reason = "", ""
         outcome: Outcome = "pass"
@@ -166,22 +166,22 @@ class Guard:
             text, results = checked.trace.answer or "", [*results, *checked.results]
             if checked.outcome == "block" or not text.startswith(passed):
                 reason = checked.reason or "a fix would change what was released"
-                yield self._finish(trace, "block", "output", message, results, reason, begun).text or ""
+                yield self._finish(trace, "block", "output", message, results, reason, start).text or ""
                 return
             outcome, released, passed = checked.outcome, text[len(passed) :], text
             yield released
         unwatched = [replace(result, inputs=None) for result in results]
-        self._finish(trace, outcome, None, passed, unwatched, reason, begun)
+        self._finish(trace, outcome, None, passed, unwatched, reason, start)
 
     def block(
-        self, trace: Trace, stage: Stage, checked: StageDecision, begun: float, earlier: Sequence[RailResult] = ()
+        self, trace: Trace, stage: Stage, checked: StageDecision, start: float, earlier: Sequence[RailResult] = ()
     ) -> GuardDecision:
         """Return the decision that a stage blocks a trace; `begun` is a moment of `time.perf_counter`.
 
         `earlier` are results of stages that were checked before.
         """
         message = self.policy.get_route(trace.route).message
-        return self._finish(trace, "block", stage, message, [*earlier, *checked.results], checked.reason, begun)
+        return self._finish(trace, "block", stage, message, [*earlier, *checked.results], checked.reason, start)
 
     def _finish(
         self,
@@ -191,13 +191,13 @@ class Guard:
         text: str | None,
         results: Sequence[RailResult],
         reason: str,
-        begun: float,
+        start: float,
     ) -> GuardDecision:
         """Complete a decision: its promise, and the watch over traffic."""
         policy = self.policy.get_route(trace.route)
         inputs = next((result.inputs for result in reversed(results) if result.inputs is not None), None)
         promised, withdrawn = False, ""
-        watcher = self._get_watcher(trace.route)
+        watcher = self._watchers.get(trace.route, self._watchers.get(None))
         if inputs is not None and outcome in ("pass", "flag") and watcher is not None:
             with self._lock:
                 shift = watcher.observe(inputs)
@@ -216,7 +216,7 @@ class Guard:
             risk=inputs["risk"] if inputs else None, threshold=self.get_threshold(trace.route) if inputs else None,
             promised=promised, withdrawn=withdrawn, results=tuple(results),
             answer=None if trace.answer is None else fingerprint_answer(trace),
-            latency=1000 * (time.perf_counter() - begun),
+            latency=1000 * (time.perf_counter() - start),
         )  # fmt: skip
         self.record(decision)
         return decision
@@ -240,9 +240,6 @@ class Guard:
                 RuntimeWarning,
                 stacklevel=2,
             )
-
-    def _get_watcher(self, route: str | None) -> TrafficWatcher | None:
-        return self._watchers.get(route, self._watchers.get(None))
 
     def _make_rail(self, name: str, settings: RailSettings) -> Rail:
         kind = settings.kind or name
@@ -308,8 +305,8 @@ def _make_scan(kind: str, outcome: Outcome, scan: Scanner) -> Callable[[Trace, S
         findings = scan_all(scan, [text for _, text in texts])
         if not any(findings):
             return RailCheck("pass")
-        named = [f"{spotted[0].kind}{place}" for (place, _), spotted in zip(texts, findings, strict=True) if spotted]
-        reason = ", ".join(named[:3])
+        locations = [f"{spotted[0].kind}{name}" for (name, _), spotted in zip(texts, findings, strict=True) if spotted]
+        reason = ", ".join(locations[:3])
         if outcome != "fix":
             return RailCheck(outcome, reason)
         fixed = _fix_trace(trace, stage, findings, mask=kind in MASKED_KINDS)

@@ -137,11 +137,11 @@ def _make_secrets() -> Scanner:
 def _make_personal_data(kinds: Sequence[str] | None = None) -> Scanner:
     from ragfault.errors import UnknownName
 
-    chosen = PERSONAL_KINDS if kinds is None else tuple(kinds)
-    for kind in chosen:
+    chosen_kinds = PERSONAL_KINDS if kinds is None else tuple(kinds)
+    for kind in chosen_kinds:
         if kind not in PERSONAL_KINDS:
             raise UnknownName("kind of personal data", kind, PERSONAL_KINDS)
-    return lambda text: detect_personal_data(text, chosen)
+    return lambda text: detect_personal_data(text, chosen_kinds)
 
 
 CODE = re.compile(
@@ -227,14 +227,14 @@ def _make_topic(forbidden: Sequence[str] = (), allowed: Sequence[str] = (), leas
     """Scan for words of forbidden topics, and for texts with fewer than `least` words of the allowed ones."""
     if not forbidden and not allowed:
         raise UsageError("the scanner topic needs `forbidden` or `allowed`, lists of words.")
-    bad, good = (
+    denied, allowed_topics = (
         re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE) if words else None
         for words in (forbidden, allowed)
     )
 
     def scan(text: str) -> list[Finding]:
-        findings = [Finding(*match.span(), "forbidden topic") for match in bad.finditer(text)] if bad else []
-        if good and sum(1 for _ in good.finditer(text)) < least:
+        findings = [Finding(*match.span(), "forbidden topic") for match in denied.finditer(text)] if denied else []
+        if allowed_topics and sum(1 for _ in allowed_topics.finditer(text)) < least:
             findings.append(Finding(0, len(text), "other topic"))
         return findings
 
@@ -263,10 +263,10 @@ def _make_language(languages: Sequence[str] = (), scripts: Sequence[str] = ()) -
     """Scan for texts of other scripts or languages; too short a text says nothing about its language."""
     from ragfault.errors import UnknownName
 
-    for name, known, kind in ((languages, STOP_WORDS, "language"), (scripts, SCRIPTS, "script")):
+    for name, vocabulary, kind in ((languages, STOP_WORDS, "language"), (scripts, SCRIPTS, "script")):
         for item in name:
-            if item not in known:
-                raise UnknownName(kind, item, known)
+            if item not in vocabulary:
+                raise UnknownName(kind, item, vocabulary)
     if not languages and not scripts:
         raise UsageError("the scanner language needs `languages` or `scripts`.")
     letters = "".join(SCRIPTS[name] for name in (*scripts, *(("latin",) if languages else ())))
@@ -280,7 +280,7 @@ def _make_language(languages: Sequence[str] = (), scripts: Sequence[str] = ()) -
         if not languages:
             return []
         tokens = re.findall(r"[^\W\d_]+", text.lower())
-        counts = {name: sum(token in known for token in tokens) for name, known in words.items()}
+        counts = {name: sum(token in vocabulary for token in tokens) for name, vocabulary in words.items()}
         best = max(counts, key=lambda name: (counts[name], name in languages))
         if counts[best] >= MIN_STOP_WORDS and best not in languages:
             return [Finding(0, len(text), f"language {best}")]

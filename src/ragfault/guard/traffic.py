@@ -74,8 +74,8 @@ def rank_answer(trace: Trace, risk: float, ranking: Ranking = "risk") -> float:
         raise UsageError(f'there is no ranking "{ranking}". Choose one of: {", ".join(get_args(Ranking))}.')
     if ranking == "risk":
         return risk
-    known = set(split_content_words(" ".join((trace.query, *(chunk.text for chunk in trace.chunks or ())))))
-    unsupported = sum(word not in known for word in split_content_words(trace.answer or ""))
+    known_words = set(split_content_words(" ".join((trace.query, *(chunk.text for chunk in trace.chunks or ())))))
+    unsupported = sum(word not in known_words for word in split_content_words(trace.answer or ""))
     inside = min(max(risk, RISK_ROUNDING), 1 - RISK_ROUNDING)
     odds = RISK_SLOPE * math.log(inside / (1 - inside)) + WORD_SLOPE * math.log1p(unsupported) + WORD_INTERCEPT
     return 1 / (1 + math.exp(-odds))
@@ -136,17 +136,17 @@ class TrafficWatcher:
     def _rank(self, ranked: list[float], value: float) -> float:
         """Return the share of all values that are below this one, equal ones in random order; add it to them."""
         below, equal = bisect_left(ranked, value), bisect_right(ranked, value)
-        place = below + float(self._rng.random()) * (equal - below + 1)
+        rank = below + float(self._rng.random()) * (equal - below + 1)
         size = len(ranked) + 1
         if len(ranked) < MAX_RANKED:
             insort(ranked, value)
-        return min(max(place / size, 1e-9), 1 - 1e-9)
+        return min(max(rank / size, 1e-9), 1 - 1e-9)
 
 
 def _bet(ranks: FloatArray) -> FloatArray:
     """Return the densities of all bets [ranks x bets]: powers at either end, alone or with a flat one, both, middle."""
     p = ranks[:, None]
     sides = np.concatenate([RAMPS * p ** (RAMPS - 1), RAMPS * (1 - p) ** (RAMPS - 1)], axis=1)
-    ends = 1 / (math.pi * np.sqrt(p * (1 - p)))
+    density = 1 / (math.pi * np.sqrt(p * (1 - p)))
     middle = 6 * p * (1 - p)
-    return np.concatenate([sides, (1 + sides) / 2, ends, middle, middle**2 * 5 / 6], axis=1)
+    return np.concatenate([sides, (1 + sides) / 2, density, middle, middle**2 * 5 / 6], axis=1)

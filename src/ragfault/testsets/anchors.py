@@ -95,12 +95,12 @@ class TokenizedDocument:
     def find_sequence(self, forms: Sequence[str]) -> list[int]:
         """Return the positions of the tokens at which a sequence begins."""
         sequence = f" {' '.join(forms)} "
-        places = []
-        at = self.joined.find(sequence)
-        while at >= 0:
-            places.append(bisect_left(self._offsets, at))
-            at = self.joined.find(sequence, at + 1)
-        return places
+        starts = []
+        start = self.joined.find(sequence)
+        while start >= 0:
+            starts.append(bisect_left(self._offsets, start))
+            start = self.joined.find(sequence, start + 1)
+        return starts
 
 
 def iterate_tokens(text: str) -> Iterator[DocumentToken]:
@@ -123,12 +123,12 @@ class AnchorIndex:
 
     @cached_property
     def _shingles(self) -> dict[tuple[str, ...], list[tuple[str, int]]]:
-        places: defaultdict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
+        postings: defaultdict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
         for document in self.documents.values():
             forms = [token.form for token in document.tokens]
-            for at in range(len(forms) - SHINGLE_WORDS + 1):
-                places[tuple(forms[at : at + SHINGLE_WORDS])].append((document.id, at))
-        return places
+            for index in range(len(forms) - SHINGLE_WORDS + 1):
+                postings[tuple(forms[index : index + SHINGLE_WORDS])].append((document.id, index))
+        return postings
 
     def locate(self, span: Span) -> tuple[SpanState, Span | None, str | None]:
         """Return the state of a span, its place in this corpus, and what changed."""
@@ -139,11 +139,11 @@ class AnchorIndex:
             return "kept", self._rebuild(span, home, span.start, span.end), None
         exact = self._locate_exact(span, forms)
         if exact is not None:
-            document, at = exact
-            start, end = document.tokens[at].start, document.tokens[at + len(forms) - 1].end
+            document, start_word = exact
+            start, end = document.tokens[start_word].start, document.tokens[start_word + len(forms) - 1].end
             start, end = _extend_to_quote(document.text, start, end, span.quote)
-            place = self._rebuild(span, document, start, end)
-            return ("kept" if document.id == span.document else "moved"), place, None
+            location = self._rebuild(span, document, start, end)
+            return ("kept" if document.id == span.document else "moved"), location, None
         return self._locate_edited(span, forms)
 
     def _fits(self, span: Span, document: TokenizedDocument, forms: Sequence[str]) -> bool:
@@ -158,22 +158,19 @@ class AnchorIndex:
         """Return the document and token at which all words of a quote stand in a row; None where none is sure."""
         home = self.documents.get(span.document)
         for documents in ([home] if home is not None else [], self.documents.values()):
-            places = [(document, at) for document in documents for at in document.find_sequence(forms)]
-            if not places:
+            matches = [(document, i) for document in documents for i in document.find_sequence(forms)]
+            if not matches:
                 continue
             scored = [
-                (
-                    _score_context(span, document, document.tokens[at].start, document.tokens[at + len(forms) - 1].end),
-                    at,
-                )
-                for document, at in places
+                (_score_context(span, document, document.tokens[i].start, document.tokens[i + len(forms) - 1].end), i)
+                for document, i in matches
             ]
-            best = max(range(len(places)), key=lambda number: (scored[number][0], -number))
-            sure = scored[best][0] >= MIN_CONTEXT
-            if sure or (len(places) == 1 and (len(forms) >= LONG_QUOTE or places[0][0] is home)):
-                return places[best]
-            if places[0][0] is home and len(forms) >= LONG_QUOTE:
-                return places[best]
+            best = max(range(len(matches)), key=lambda number: (scored[number][0], -number))
+            is_certain = scored[best][0] >= MIN_CONTEXT
+            if is_certain or (len(matches) == 1 and (len(forms) >= LONG_QUOTE or matches[0][0] is home)):
+                return matches[best]
+            if matches[0][0] is home and len(forms) >= LONG_QUOTE:
+                return matches[best]
         return None
 
     def _locate_edited(self, span: Span, forms: Sequence[str]) -> tuple[SpanState, Span | None, str | None]:
@@ -181,17 +178,17 @@ class AnchorIndex:
         best: tuple[float, float, TokenizedDocument, int, int] | None = None
         for document, low, high in self._list_candidates(span, forms):
             window = [token.form for token in document.tokens[low:high]]
-            own = OWN_DOCUMENT if document.id == span.document else 0.0
-            for first, last in _list_stretches(forms, window):
-                score = Indel.normalized_similarity(forms, window[first:last])
-                if best is None or score + own > best[0]:
-                    best = (score + own, score, document, low + first, low + last)
+            bonus = OWN_DOCUMENT if document.id == span.document else 0.0
+            for first_word, last_word in _list_stretches(forms, window):
+                score = Indel.normalized_similarity(forms, window[first_word:last_word])
+                if best is None or score + bonus > best[0]:
+                    best = (score + bonus, score, document, low + first_word, low + last_word)
         if best is None or best[1] < MIN_ALIGNMENT:
             return "gone", None, "its words stand nowhere in the corpus"
-        _, _, document, first, last = best
-        start, end = document.tokens[first].start, document.tokens[last - 1].end
+        _, _, document, first_word, last_word = best
+        start, end = document.tokens[first_word].start, document.tokens[last_word - 1].end
         names = find_names(span.quote or "") | find_names(document.text[start:end])
-        reason = describe_edit(forms, [token.form for token in document.tokens[first:last]], names)
+        reason = describe_edit(forms, [token.form for token in document.tokens[first_word:last_word]], names)
         if reason is None:
             return "gone", None, f"its words stand in {document.id}, in another context"
         return "changed meaning", self._rebuild(span, document, start, end), reason
@@ -202,12 +199,12 @@ class AnchorIndex:
         slack = max(2, len(forms) // 4)
         context = [token.form for token in iterate_tokens(span.prefix or "")]
         sequence = [*context, *forms, *(token.form for token in iterate_tokens(span.suffix or ""))]
-        for at in range(len(sequence) - SHINGLE_WORDS + 1):
-            places = self._shingles.get(tuple(sequence[at : at + SHINGLE_WORDS]), ())
-            if len(places) > MAX_SHINGLE_PLACES:
+        for index in range(len(sequence) - SHINGLE_WORDS + 1):
+            postings = self._shingles.get(tuple(sequence[index : index + SHINGLE_WORDS]), ())
+            if len(postings) > MAX_SHINGLE_PLACES:
                 continue
-            for name, place in places:
-                votes[name, (place - at + len(context)) // slack] += 1
+            for name, position in postings:
+                votes[name, (position - index + len(context)) // slack] += 1
         for (name, bucket), _ in votes.most_common(MAX_CANDIDATES):
             document = self.documents[name]
             low = max(0, (bucket - 1) * slack)
@@ -283,10 +280,10 @@ def describe_edit(old: Sequence[str], new: Sequence[str], names: frozenset[str] 
     if not removed and not added:
         return None
     kind = _name_change(removed, added, names)
-    shown = [
+    changes = [
         " ".join(words[:MAX_SHOWN_WORDS]) + (" …" if len(words) > MAX_SHOWN_WORDS else "") for words in (removed, added)
     ]
-    return f'{kind} changed: "{shown[0]}" → "{shown[1]}"'
+    return f'{kind} changed: "{changes[0]}" → "{changes[1]}"'
 
 
 def _name_change(removed: Sequence[str], added: Sequence[str], names: frozenset[str]) -> str:
@@ -328,10 +325,10 @@ def refresh_testset(
     broken: list[Trace] = []
     changes: list[SpanChange] = []
     for item in items:
-        own = list(_refresh_item(index, before, item))
-        changes += own
-        if all(change.state in ("kept", "moved") for change in own):
-            spans = tuple(change.span for change in own if change.span is not None)
+        refreshed_spans = list(_refresh_item(index, before, item))
+        changes += refreshed_spans
+        if all(change.state in ("kept", "moved") for change in refreshed_spans):
+            spans = tuple(change.span for change in refreshed_spans if change.span is not None)
             valid.append(replace(item, gold=replace(item.gold, spans=spans)) if item.gold and spans else item)
         else:
             broken.append(item)
@@ -353,5 +350,7 @@ def _refresh_item(index: AnchorIndex, before: dict[str, str], item: Trace) -> It
                 prefix=text[max(0, span.start - CONTEXT_CHARACTERS) : span.start],
                 suffix=text[span.end : span.end + CONTEXT_CHARACTERS],
             )
-        state, place, reason = index.locate(span)
-        yield SpanChange(item=item.id, document=span.document, state=state, quote=span.quote, reason=reason, span=place)
+        state, location, reason = index.locate(span)
+        yield SpanChange(
+            item=item.id, document=span.document, state=state, quote=span.quote, reason=reason, span=location
+        )

@@ -80,12 +80,12 @@ def list_query_words(query: str) -> list[QueryWord]:
     rarity = load_idf()
     matches = list(QUERY_WORD.finditer(query))[:MAX_QUERY_WORDS]
     words = []
-    for at, match in enumerate(matches):
+    for index, match in enumerate(matches):
         for stem in split_words(match.group())[:1]:
             if stem not in STOP_WORDS:
-                capital = at > 0 and match.group()[0].isupper()
+                capital = index > 0 and match.group()[0].isupper()
                 number = any(map(str.isdigit, stem))
-                words.append(QueryWord(stem, rarity(stem), capital, number, at / max(1, len(matches) - 1)))
+                words.append(QueryWord(stem, rarity(stem), capital, number, index / max(1, len(matches) - 1)))
     return words
 
 
@@ -94,8 +94,8 @@ class PassageWords:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        places = split_sentences(text)[:MAX_SENTENCES] or [(0, len(text))]
-        self.sentences = [text[start:end] for start, end in places]
+        spans = split_sentences(text)[:MAX_SENTENCES] or [(0, len(text))]
+        self.sentences = [text[start:end] for start, end in spans]
         self.words = [split_words(sentence) or ["the"] for sentence in self.sentences]
         self.content = [frozenset(words) - STOP_WORDS for words in self.words]
         self.stems = frozenset().union(*self.content)
@@ -107,12 +107,14 @@ class PassageWords:
         unit = table.get_vectors(query) / table.norms[query][:, None]
         unit[query >= table.stem_count] = 0
         nearness = np.zeros((len(self.words), len(stems)))
-        for at, words in enumerate(self.words):
+        for index, words in enumerate(self.words):
             rows = table.get_rows(words)
             known = rows[rows < table.stem_count]
             if len(known):
-                nearness[at] = (unit @ (table.get_vectors(known) / table.norms[known][:, None]).T).max(1)
-            nearness[at] = np.maximum(0, np.where([stem in self.content[at] for stem in stems], 1.0, nearness[at]))
+                nearness[index] = (unit @ (table.get_vectors(known) / table.norms[known][:, None]).T).max(1)
+            nearness[index] = np.maximum(
+                0, np.where([stem in self.content[index] for stem in stems], 1.0, nearness[index])
+            )
         return nearness
 
 
@@ -121,23 +123,23 @@ def compute_features(query: str, passage: str, prepared: PassageWords | None = N
     words = list_query_words(query)
     if not words or not passage.strip():
         return np.zeros(len(FEATURE_NAMES))
-    own = prepared or PassageWords(passage)
+    source = prepared or PassageWords(passage)
     stems = [word.stem for word in words]
     weights = np.array([word.rarity for word in words])
     weights = weights / weights.sum()
-    nearness = own.measure_nearness(stems)
+    nearness = source.measure_nearness(stems)
     exact: Array = np.greater_equal(nearness, 1.0)
     soft = np.where(nearness >= NEAR, nearness, 0.0)
     totals = 0.5 * (exact @ weights) + 0.5 * (soft @ weights)
     order = np.argsort(-totals, kind="stable")
     best, second = int(order[0]), int(order[1] if len(order) > 1 else order[0])
     anywhere: Array = np.asarray(exact.any(0))
-    missing = [at for at in range(len(words)) if not anywhere[at]]
+    missing = [i for i in range(len(words)) if not anywhere[i]]
     least = [int(at) for at in np.argsort(nearness[best] - 1e-3 * weights, kind="stable")]
     low = words[least[0]]
     rarest = max(missing, key=lambda at: weights[at], default=None)
     kind = classify_answer_kind(query)
-    vectors = embed_word_vectors([query, own.sentences[best], passage])
+    vectors = embed_word_vectors([query, source.sentences[best], passage])
     values = (
         float(anywhere @ weights), float(soft.max(0) @ weights),
         float(exact[best] @ weights), float(soft[best] @ weights), float(totals[second]),
@@ -150,12 +152,12 @@ def compute_features(query: str, passage: str, prepared: PassageWords | None = N
         sum(word.is_number and not hit for word, hit in zip(words, exact[best], strict=True)),
         float(nearness[best, least[0]]), float(nearness[best, least[min(1, len(least) - 1)]]), low.rarity,
         low.is_name, low.place, bool(anywhere[least[0]]),
-        _count_opposites(stems, own.content[best]), _differ_in_negation(query, own.words[best]),
+        _count_opposites(stems, source.content[best]), _differ_in_negation(query, source.words[best]),
         sum(stem in LIMITING and not hit for stem, hit in zip(stems, exact[best], strict=True)),
-        *_measure_order(stems, own.words[best]), kind == "number", kind == "date", kind == "name",
-        *_find_answers(kind, own.sentences[best], set(stems)), *_compare_noun(query, own, best),
+        *_measure_order(stems, source.words[best]), kind == "number", kind == "date", kind == "name",
+        *_find_answers(kind, source.sentences[best], set(stems)), *_compare_noun(query, source, best),
         float(vectors[0] @ vectors[1]), float(vectors[0] @ vectors[2]),
-        min(20, len(own.sentences)), min(20, len(words)), bool(re.match(r"\W*(?:why|how)\b", query, re.IGNORECASE)),
+        min(20, len(source.sentences)), min(20, len(words)), bool(re.match(r"\W*(?:why|how)\b", query, re.IGNORECASE)),
     )  # fmt: skip
     return np.concatenate([values, _weigh_claim(query, passage)])
 
@@ -172,9 +174,9 @@ def _weigh_claim(query: str, passage: str) -> Array:
     return np.concatenate([[weighed.odds[0], weighed.answer_odds], worst, [mean], weighed.features[0]])
 
 
-def _count_opposites(stems: Sequence[str], content: frozenset[str]) -> int:
+def _count_opposites(stems: Sequence[str], others: frozenset[str]) -> int:
     """Count the words of a question whose opposite stands in a sentence in their place."""
-    return sum(stem not in content and bool(ANTONYMS.get(stem, frozenset()) & content) for stem in stems)
+    return sum(stem not in others and bool(ANTONYMS.get(stem, frozenset()) & others) for stem in stems)
 
 
 def _differ_in_negation(query: str, words: Sequence[str]) -> bool:
@@ -183,24 +185,24 @@ def _differ_in_negation(query: str, words: Sequence[str]) -> bool:
 
 def _measure_order(stems: Sequence[str], words: Sequence[str]) -> tuple[float, float, float]:
     """Return the shares of a question that a sentence has as near pairs, in the same order, and in one run."""
-    content = [word for word in words if word not in STOP_WORDS]
-    places: dict[str, list[int]] = {}
-    for at, word in enumerate(content):
-        places.setdefault(word, []).append(at)
+    content_words = [word for word in words if word not in STOP_WORDS]
+    positions: dict[str, list[int]] = {}
+    for index, word in enumerate(content_words):
+        positions.setdefault(word, []).append(index)
     pairs = list(pairwise(stems))
-    near = sum(
-        any(abs(left - right) <= 3 for left in places.get(first, ()) for right in places.get(other, ()))
-        for first, other in pairs
+    near_count = sum(
+        any(abs(i - j) <= 3 for i in positions.get(first, ()) for j in positions.get(next_word, ()))
+        for first, next_word in pairs
     )
-    longest = [0] * (len(content) + 1)
-    run, best_run = [0] * (len(content) + 1), 0
+    longest = [0] * (len(content_words) + 1)
+    run, best_run = [0] * (len(content_words) + 1), 0
     for stem in stems:
         previous, before = longest[:], run[:]
-        for at, word in enumerate(content, 1):
-            longest[at] = previous[at - 1] + 1 if stem == word else max(previous[at], longest[at - 1])
-            run[at] = before[at - 1] + 1 if stem == word else 0
-            best_run = max(best_run, run[at])
-    return near / max(1, len(pairs)), longest[-1] / len(stems), best_run / len(stems)
+        for index, word in enumerate(content_words, 1):
+            longest[index] = previous[index - 1] + 1 if stem == word else max(previous[index], longest[index - 1])
+            run[index] = before[index - 1] + 1 if stem == word else 0
+            best_run = max(best_run, run[index])
+    return near_count / max(1, len(pairs)), longest[-1] / len(stems), best_run / len(stems)
 
 
 def _find_answers(kind: str | None, sentence: str, stems: set[str]) -> tuple[float, float, float, float]:
@@ -214,13 +216,13 @@ def _find_answers(kind: str | None, sentence: str, stems: set[str]) -> tuple[flo
     return float(present), min(6, of_kind), min(6, names), min(6, numbers)
 
 
-def _compare_noun(query: str, own: PassageWords, best: int) -> tuple[float, float]:
+def _compare_noun(query: str, passage: PassageWords, best: int) -> tuple[float, float]:
     """Return whether the noun after "what" or "which" stands in the best sentence, and how near a word comes to it."""
     match = re.search(r"\b(?:what|which|how many)\s+((?:[\w-]+\s+){0,3}?[\w-]+)", query, re.IGNORECASE)
     nouns = [stem for stem in split_words(match[1]) if stem not in STOP_WORDS][:2] if match else []
     if not nouns:
         return 0.5, 0.5
-    nearness = own.measure_nearness(nouns)[best]
+    nearness = passage.measure_nearness(nouns)[best]
     return float(nearness.max() >= 1), float(nearness.max())
 
 

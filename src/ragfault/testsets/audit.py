@@ -141,19 +141,19 @@ def _find_duplicates(index: CorpusIndex) -> Iterator[AuditFinding]:
     shingles = [make_shingles(passage.text, SHINGLE_WORDS) for passage in index.passages]
     same: dict[frozenset[str], int] = {}
     postings: defaultdict[str, list[int]] = defaultdict(list)
-    for at, passage in enumerate(index.passages):
-        first = same.setdefault(shingles[at], at)
-        if first != at:
-            yield _join_passages(index.passages[first], passage, "the same words")
+    for i, passage in enumerate(index.passages):
+        earlier = same.setdefault(shingles[i], i)
+        if earlier != i:
+            yield _join_passages(index.passages[earlier], passage, "the same words")
             continue
-        shared: Counter[int] = Counter()
-        for shingle in shingles[at]:
-            places = postings[shingle]
-            if len(places) <= MAX_POSTINGS:
-                shared.update(places)
-                places.append(at)
-        for other, count in shared.most_common(1):
-            similarity = count / (len(shingles[at]) + len(shingles[other]) - count)
+        common_counts: Counter[int] = Counter()
+        for shingle in shingles[i]:
+            posting = postings[shingle]
+            if len(posting) <= MAX_POSTINGS:
+                common_counts.update(posting)
+                posting.append(i)
+        for other, count in common_counts.most_common(1):
+            similarity = count / (len(shingles[i]) + len(shingles[other]) - count)
             if similarity >= DUPLICATE_SIMILARITY:
                 yield _join_passages(
                     index.passages[other], passage, f"{format_percent(similarity)} of their runs of five words are one"
@@ -186,23 +186,23 @@ def _find_contradictions(index: CorpusIndex) -> Iterator[AuditFinding]:
     for statement in statements:
         values[statement.template].add(tuple(word for word in statement.parts.tokens if word[0].isdigit()))
     postings: defaultdict[str, list[int]] = defaultdict(list)
-    seen: set[tuple[str, str]] = set()
-    for at, statement in enumerate(statements):
+    reported_pairs: set[tuple[str, str]] = set()
+    for i, statement in enumerate(statements):
         words = [word for word in statement.parts.content if not word[0].isdigit()]
         rarest = sorted(words, key=lambda word: (-index.compute_rarity(word), word))[:KEY_WORDS]
-        shared: Counter[int] = Counter()
+        common_counts: Counter[int] = Counter()
         for word in rarest:
             if len(postings[word]) <= MAX_WORD_POSTINGS:
-                shared.update(postings[word])
-            postings[word].append(at)
-        for other, count in sorted(shared.items()):
+                common_counts.update(postings[word])
+            postings[word].append(i)
+        for other, count in sorted(common_counts.items()):
             earlier = statements[other]
             key = (earlier.text, statement.text)
-            if count < 2 or key in seen or len(values[statement.template]) > MAX_VALUES:
+            if count < 2 or key in reported_pairs or len(values[statement.template]) > MAX_VALUES:
                 continue
             reason = _compare_statements(earlier, statement)
             if reason:
-                seen.add(key)
+                reported_pairs.add(key)
                 yield AuditFinding(
                     kind="contradiction", document=earlier.passage.document, text=earlier.text, start=earlier.start,
                     other_document=statement.passage.document, other_text=statement.text,
@@ -235,15 +235,15 @@ def _compare_statements(first: _Statement, second: _Statement) -> str | None:
         return None
     if not first.names and not _share_context(first.passage, second.passage):
         return None
-    left, right = ({word for word in item.parts.tokens if word[0].isdigit()} for item in (first, second))
-    if len(left - right) > 1 or len(right - left) > 1 or _differ_in_heading(first, second):
+    ours, theirs = ({word for word in item.parts.tokens if word[0].isdigit()} for item in (first, second))
+    if len(ours - theirs) > 1 or len(theirs - ours) > 1 or _differ_in_heading(first, second):
         return None
-    if left == right and first.template == second.template:
+    if ours == theirs and first.template == second.template:
         return None
-    if left != right:
-        if not (left - right and right - left) or set(first.template) != set(second.template):
+    if ours != theirs:
+        if not (ours - theirs and theirs - ours) or set(first.template) != set(second.template):
             return None
-        return f"{min(left - right)} against {min(right - left)}"
+        return f"{min(ours - theirs)} against {min(theirs - ours)}"
     words = set(first.template) ^ set(second.template)
     if len(words - STOP_WORDS) > 2 and not words & NEGATIONS:
         return None
@@ -255,9 +255,9 @@ def _compare_statements(first: _Statement, second: _Statement) -> str | None:
 
 def _is_asserted(first: _Statement, second: _Statement) -> bool:
     """Return whether what differs between two sentences follows a verb: it is said of the subject, no part of it."""
-    for own, other in ((first.parts.tokens, second.parts.tokens), (second.parts.tokens, first.parts.tokens)):
-        new = [at for at, word in enumerate(own) if word not in other]
-        if any(own[at] not in ASSERTING and (at == 0 or own[at - 1] not in ASSERTING | NEGATIONS) for at in new):
+    for tokens, other_tokens in ((first.parts.tokens, second.parts.tokens), (second.parts.tokens, first.parts.tokens)):
+        new = [i for i, word in enumerate(tokens) if word not in other_tokens]
+        if any(tokens[at] not in ASSERTING and (at == 0 or tokens[at - 1] not in ASSERTING | NEGATIONS) for at in new):
             return False
     return True
 
@@ -310,7 +310,7 @@ def _read_end(match: re.Match[str]) -> date | None:
             return date.fromisoformat(match["iso"])
         if match["alone"]:
             return date(int(match["alone"]), 12, 31)
-        month = next(at for at, name in enumerate(MONTHS, 1) if name.startswith(match["month"].lower()[:3]))
+        month = next(i for i, name in enumerate(MONTHS, 1) if name.startswith(match["month"].lower()[:3]))
         day = match["day"] or match["day2"]
         return date(int(match["year"]), month, int(day) if day else 28)
     except ValueError:
@@ -366,9 +366,9 @@ def _find_unreachable(index: CorpusIndex, queries: Sequence[str]) -> Iterator[Au
     vectors = embed_word_vectors(queries)
     for query, vector in zip(queries, vectors, strict=True):
         scores = index.score_passages(split_content_words(query))
-        best = sorted(scores, key=lambda at: (-scores[at], at))[:rank]
-        near = np.argsort(-(index.embeddings @ vector), kind="stable")[:rank].tolist()
-        reached |= {index.passages[at].document for at in (*best, *near)}
+        best = sorted(scores, key=lambda i: (-scores[i], i))[:rank]
+        nearest = np.argsort(-(index.embeddings @ vector), kind="stable")[:rank].tolist()
+        reached |= {index.passages[i].document for i in (*best, *nearest)}
     for name in sorted({passage.document for passage in index.passages} - reached):
         reason = f"none of {len(queries):,} queries has it among its {rank} best passages"
         yield AuditFinding(kind="unreachable", document=name, text="", reason=reason)

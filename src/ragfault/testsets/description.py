@@ -86,38 +86,38 @@ def describe_testset(items: Iterable[Trace], documents: Iterable[Document] | Non
     >>> description.items, description.groups, description.chunks_needed
     (3, 3, None)
     """
-    listed = list(items)
-    if not listed:
+    items_list = list(items)
+    if not items_list:
         raise InputError("the evaluation set has no item.")
     corpus = None if documents is None else list(documents)
-    by_document = Counter(name for item in listed for name in {span.document for span in _list_spans(item)})
-    sizes = [len(_merge_spans(spans)) for item in listed if (spans := _list_spans(item))]
-    groups = group_items(listed)
-    effective = len(listed) ** 2 / sum(size * size for size in groups)
-    with_gold = sum(1 for item in listed if _list_spans(item))
+    by_document = Counter(name for item in items_list for name in {span.document for span in _list_spans(item)})
+    sizes = [len(_merge_spans(spans)) for item in items_list if (spans := _list_spans(item))]
+    groups = group_items(items_list)
+    effective = len(items_list) ** 2 / sum(size * size for size in groups)
+    with_gold = sum(1 for item in items_list if _list_spans(item))
     described = tuple(
         DocumentCoverage(document=name, items=count, share=count / with_gold)
         for name, count in sorted(by_document.items(), key=lambda pair: (-pair[1], pair[0]))[:MAX_LISTED]
     )
     detectable = detectable_effect(TYPICAL_DEVIATION, effective)
     missing = [document for document in corpus or () if document.id not in by_document]
-    reviewed = sum(item.metadata.get("review") == "accepted" for item in listed)
+    reviewed = sum(item.metadata.get("review") == "accepted" for item in items_list)
     return TestsetDescription(
-        items=len(listed),
-        kinds=dict(Counter(str(item.metadata.get("kind", "unknown")) for item in listed)),
-        unanswerable=sum(item.answerable is False for item in listed),
+        items=len(items_list),
+        kinds=dict(Counter(str(item.metadata.get("kind", "unknown")) for item in items_list)),
+        unanswerable=sum(item.answerable is False for item in items_list),
         reviewed=reviewed,
         chunks_needed=fmean(sizes) if sizes else None,
         documents=described,
         covered=len(by_document),
         corpus=None if corpus is None else len(corpus),
-        topics=_measure_topics(corpus, listed) if corpus else {},
+        topics=_measure_topics(corpus, items_list) if corpus else {},
         uncovered=tuple(d.id for d in sorted(missing, key=lambda d: (-len(d.text), d.id))[:MAX_LISTED]),
         groups=len(groups),
         effective=effective,
         detectable=detectable if math.isfinite(detectable) else None,
         required=required_pairs(PLANNED_CHANGE, TYPICAL_DEVIATION) or 0,
-        warnings=tuple(_list_warnings(listed, described, len(by_document), effective, reviewed)),
+        warnings=tuple(_list_warnings(items_list, described, len(by_document), effective, reviewed)),
     )
 
 
@@ -144,30 +144,30 @@ def group_items(items: Sequence[Trace]) -> list[int]:
     """
     parents = list(range(len(items)))
 
-    def find_root(at: int) -> int:
-        while parents[at] != at:
-            parents[at] = parents[parents[at]]
-            at = parents[at]
-        return at
+    def find_root(index: int) -> int:
+        while parents[index] != index:
+            parents[index] = parents[parents[index]]
+            index = parents[index]
+        return index
 
-    places = sorted(
-        (span.document, span.start, span.end, at) for at, item in enumerate(items) for span in _list_spans(item)
+    spans = sorted(
+        (span.document, span.start, span.end, i) for i, item in enumerate(items) for span in _list_spans(item)
     )
     reach = ("", -1, 0)
-    for document, start, end, at in places:
+    for document, start, end, index in spans:
         if document == reach[0] and start < reach[1]:
-            parents[find_root(at)] = find_root(reach[2])
+            parents[find_root(index)] = find_root(reach[2])
             end = max(end, reach[1])  # noqa: PLW2901
-        reach = (document, end, at)
+        reach = (document, end, index)
     pairs = [make_shingles(item.query, 2) for item in items]
     holders: defaultdict[str, list[int]] = defaultdict(list)
-    for at, shingles in enumerate(pairs):
-        others = {other for shingle in shingles for other in holders[shingle]}
-        for other in sorted(others):
-            if len(shingles & pairs[other]) >= SIMILAR_QUERIES * len(shingles | pairs[other]):
-                parents[find_root(at)] = find_root(other)
+    for index, shingles in enumerate(pairs):
+        rivals = {rival for shingle in shingles for rival in holders[shingle]}
+        for rival in sorted(rivals):
+            if len(shingles & pairs[rival]) >= SIMILAR_QUERIES * len(shingles | pairs[rival]):
+                parents[find_root(index)] = find_root(rival)
         for shingle in shingles:
-            holders[shingle].append(at)
+            holders[shingle].append(index)
     return sorted(Counter(map(find_root, range(len(items)))).values(), reverse=True)
 
 

@@ -61,16 +61,16 @@ def measure_difficulty(
     Raises InputError without a run or where no item has a value in all of them, UnknownName for a metric that a run
     does not have.
     """
-    named = dict(runs) if isinstance(runs, Mapping) else _name_runs(runs)
-    if not named:
+    runs_by_name = dict(runs) if isinstance(runs, Mapping) else _name_runs(runs)
+    if not runs_by_name:
         raise InputError("no run was named: difficulty is measured by systems that ran on the set.")
-    listed = list(items)
-    tables = {name: _read_values(run, listed) for name, run in named.items()}
+    items_list = list(items)
+    tables = {name: _read_values(run, items_list) for name, run in runs_by_name.items()}
     chosen = _choose_metric(tables, metric)
     rows = []
-    for item in listed:
+    for item in items_list:
         values = {name: table[chosen][item.id] for name, table in tables.items() if item.id in table[chosen]}
-        if len(values) == len(named):
+        if len(values) == len(runs_by_name):
             kind = str(item.metadata.get("kind", "unknown"))
             rows.append(
                 ItemDifficulty(item=item.id, query=item.query, kind=kind, mean=fmean(values.values()), values=values)
@@ -83,22 +83,22 @@ def measure_difficulty(
     means = {kind: fmean(values) for kind, values in by_kind.items()}
     return TestsetDifficulty(
         metric=chosen,
-        runs={name: fmean(row.values[name] for row in rows) for name in named},
+        runs={name: fmean(row.values[name] for row in rows) for name in runs_by_name},
         items=tuple(sorted(rows, key=lambda row: (row.mean, row.item))),
         solved=sum(min(row.values.values()) >= SOLVED for row in rows),
         unsolved=sum(max(row.values.values()) < SOLVED for row in rows),
         kinds=dict(sorted(means.items(), key=lambda pair: (pair[1], pair[0]))),
-        missing=len(listed) - len(rows),
+        missing=len(items_list) - len(rows),
     )
 
 
 def _name_runs(runs: Sequence[Run]) -> dict[str, Run]:
     """Return runs by the names of their folders, with a number where two are equal."""
-    named: dict[str, Run] = {}
+    runs_by_name: dict[str, Run] = {}
     for run in runs:
         name = run.path.name
-        named[name if name not in named else f"{name}#{len(named) + 1}"] = run
-    return named
+        runs_by_name[name if name not in runs_by_name else f"{name}#{len(runs_by_name) + 1}"] = run
+    return runs_by_name
 
 
 def _read_values(run: Run, items: Sequence[Trace]) -> dict[str, dict[str, float]]:
@@ -118,13 +118,13 @@ def _read_values(run: Run, items: Sequence[Trace]) -> dict[str, dict[str, float]
 
 
 def _choose_metric(tables: Mapping[str, Mapping[str, object]], metric: str | None) -> str:
-    shared = sorted(set.intersection(*(set(table) for table in tables.values())))
+    common_metrics = sorted(set.intersection(*(set(table) for table in tables.values())))
     if metric is not None:
-        if metric not in shared:
-            raise UnknownName("metric that every run has values of", metric, shared)
+        if metric not in common_metrics:
+            raise UnknownName("metric that every run has values of", metric, common_metrics)
         return metric
     for name in PREFERRED_METRICS:
-        for label in shared:
+        for label in common_metrics:
             if label.partition("@")[0].partition("(")[0] == name:
                 return label
     raise InputError(f"the runs share none of {', '.join(PREFERRED_METRICS)}. Name one with --metric.")

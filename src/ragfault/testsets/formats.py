@@ -92,17 +92,17 @@ def write_testset(
 
     Raises UnknownName for another format, UsageError for "beir" without documents.
     """
-    listed = list(items)
+    items_list = list(items)
     if kind == "beir":
         if documents is None:
             raise UsageError("BEIR holds the documents, too: give the corpus (--corpus).")
-        return _write_beir(listed, Path(path), list(documents))
+        return _write_beir(items_list, Path(path), list(documents))
     if kind not in SET_FORMATS:
         raise UnknownName("format of an evaluation set", kind, [*SET_FORMATS, "beir"])
     build, as_array = SET_FORMATS[kind]
-    rows = [build(item) for item in listed]
-    content = msgspec.json.encode(rows) if as_array else b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-    write_atomically(Path(path), content)
+    rows = [build(item) for item in items_list]
+    data = msgspec.json.encode(rows) if as_array else b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    write_atomically(Path(path), data)
     return len(rows)
 
 
@@ -131,14 +131,14 @@ def read_beir(folder: str | Path) -> list[Trace]:
 
     Raises InputError where a file is missing or a line is not of that format.
     """
-    place = Path(folder)
+    path = Path(folder)
     try:
-        lines = (place / "queries.jsonl").read_bytes().splitlines()
+        lines = (path / "queries.jsonl").read_bytes().splitlines()
         queries = {str(row["_id"]): str(row["text"]) for row in map(msgspec.json.decode, filter(None, lines))}
-        text = (place / "qrels" / "test.tsv").read_text(encoding="utf-8")
+        text = (path / "qrels" / "test.tsv").read_text(encoding="utf-8")
         grades: dict[str, dict[str, float]] = {}
         for query, document, score in list(csv.reader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE))[1:]:
             grades.setdefault(query, {})[document] = float(score)
         return [Trace(id=name, query=queries[name], gold=Gold(chunks=chunks)) for name, chunks in grades.items()]
     except (OSError, KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InputError(f"{place} is no BEIR folder with queries.jsonl and qrels/test.tsv: {error}") from error
+        raise InputError(f"{path} is no BEIR folder with queries.jsonl and qrels/test.tsv: {error}") from error

@@ -13,7 +13,7 @@ from ragfault.errors import InputError
 from ragfault.judges.assembly import split_statements
 from ragfault.judges.llm.prompts.untrusted_text import scan_text
 from ragfault.protocols import Judge
-from ragfault.records import Chunk, Trace, Verdicts
+from ragfault.records import Chunk, Trace
 from ragfault.text import normalize_answer, split_content_words
 
 VITAL_SHARE = 0.5
@@ -69,14 +69,14 @@ def add_nuggets(
     >>> result.items[0].facts, result.vital
     (('Ann Lee built the quay.', 'It was in 1907.'), 2)
     """
-    listed = list(items)
-    if not listed:
+    items_list = list(items)
+    if not items_list:
         raise InputError("the evaluation set has no item.")
-    pooled, unmatched = match_answers(listed, answers)
+    pooled, unmatched = match_answers(items_list, answers)
     changed: list[Trace] = []
     counts: defaultdict[str, int] = defaultdict(int)
     without: defaultdict[str, int] = defaultdict(int)
-    for item in listed:
+    for item in items_list:
         if item.facts and not replace_facts:
             counts["unchanged"] += 1
             changed.append(item)
@@ -202,10 +202,10 @@ def _list_nuggets(item: Trace, answers: Sequence[Trace], judge: Judge) -> tuple[
         vital |= from_references
     contradicted = _list_contradicted(item.query, nuggets, from_references, judge)
     vital.difference_update(contradicted)
-    places = {nugget: at for at, nugget in enumerate(nuggets)}
-    ranked = sorted(nuggets, key=lambda nugget: (nugget not in vital, -stated[nugget], places[nugget]))[:MAX_NUGGETS]
+    positions = {nugget: i for i, nugget in enumerate(nuggets)}
+    ranked = sorted(nuggets, key=lambda nugget: (nugget not in vital, -stated[nugget], positions[nugget]))[:MAX_NUGGETS]
     return (
-        sorted(ranked, key=places.__getitem__),
+        sorted(ranked, key=positions.__getitem__),
         vital & set(ranked),
         [nugget for nugget in contradicted if nugget in ranked],
     )
@@ -214,17 +214,17 @@ def _list_nuggets(item: Trace, answers: Sequence[Trace], judge: Judge) -> tuple[
 def _list_contradicted(query: str, nuggets: Sequence[str], trusted: set[str], judge: Judge) -> list[str]:
     """Return the nuggets, but for trusted ones, that another one contradicts, by the judge or as two bare values."""
     pooled = [nugget for nugget in nuggets if nugget not in trusted]
-    pairs = [(nugget, other) for nugget in pooled for other in nuggets if other != nugget]
+    pairs = [(nugget, other_nugget) for nugget in pooled for other_nugget in nuggets if other_nugget != nugget]
     traces = [
-        Trace(id=f"{at}", query=query, answer=nugget, chunks=(Chunk(id="other", text=other),))
-        for at, (nugget, other) in enumerate(pairs)
+        Trace(id=f"{i}", query=query, answer=nugget, chunks=(Chunk(id="other", text=other_nugget),))
+        for i, (nugget, other_nugget) in enumerate(pairs)
     ]
     contradicted: set[str] = set()
-    for (nugget, other), verdicts in zip(pairs, judge.observe(traces) if traces else (), strict=True):
+    for (nugget, other_nugget), verdicts in zip(pairs, judge.observe(traces) if traces else (), strict=True):
         if any(claim.support == "contradicted" for claim in verdicts.claim or ()) or (
-            _is_bare_value(nugget) and _is_bare_value(other)
+            _is_bare_value(nugget) and _is_bare_value(other_nugget)
         ):
-            contradicted |= {nugget, other} - trusted
+            contradicted |= {nugget, other_nugget} - trusted
     return [nugget for nugget in pooled if nugget in contradicted]
 
 
@@ -268,7 +268,7 @@ def _has_nugget(query: str, claim: str, nuggets: Sequence[str], judge: Judge) ->
 def _count_texts(query: str, nuggets: Sequence[str], texts: Sequence[str], judge: Judge) -> Mapping[str, int]:
     """Return how many of some texts state each nugget."""
     rows = [_observe_facts(query, nuggets, text, judge) for text in texts]
-    return {nugget: sum(row[at] for row in rows) for at, nugget in enumerate(nuggets)}
+    return {nugget: sum(row[i] for row in rows) for i, nugget in enumerate(nuggets)}
 
 
 def _observe_facts(query: str, facts: Sequence[str], answer: str, judge: Judge) -> list[bool]:
@@ -276,12 +276,8 @@ def _observe_facts(query: str, facts: Sequence[str], answer: str, judge: Judge) 
     if not facts:
         return []
     (verdicts,) = judge.observe([Trace(id="nugget", query=query, answer=answer, facts=tuple(facts))])
-    present = _read_present(verdicts)
+    present = {verdict.fact: verdict.present for verdict in verdicts.fact or ()}
     return [present.get(fact, False) or fact == answer for fact in facts]
-
-
-def _read_present(verdicts: Verdicts) -> dict[str, bool]:
-    return {verdict.fact: verdict.present for verdict in verdicts.fact or ()}
 
 
 def _write_nuggets(
@@ -314,8 +310,8 @@ def apply_key(items: Iterable[Trace], traces: Iterable[Trace]) -> KeyResult:
         if isinstance(key, str):
             unmatched[key] += 1
             continue
-        shared = {name: key.metadata[name] for name in ("kind", "okay_facts") if name in key.metadata}
-        metadata = {name: value for name, value in trace.metadata.items() if name != "okay_facts"} | shared
+        copied = {name: key.metadata[name] for name in ("kind", "okay_facts") if name in key.metadata}
+        metadata = {name: value for name, value in trace.metadata.items() if name != "okay_facts"} | copied
         keyed.append(
             replace(
                 trace,

@@ -82,14 +82,14 @@ class CorpusIndex:
         """Stem → the passages that have it."""
         self._forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._related: dict[str, tuple[tuple[str, float], ...]] = {}
-        for at, passage in enumerate(self.passages):
+        for index, passage in enumerate(self.passages):
             for stem in passage.stems:
-                self.places[stem].append(at)
+                self.places[stem].append(index)
             for match in WORD.finditer(passage.text):
                 if match.group().islower():
                     self._forms[stem_word(match.group())][match.group()] += 1
             if not passage.is_table:
-                self.sentences += list_sentences(at, passage)
+                self.sentences += list_sentences(index, passage)
 
     @cached_property
     def digest(self) -> str:
@@ -114,9 +114,9 @@ class CorpusIndex:
                 order = np.argsort(-similarity, kind="stable")[: 2 * NEAR_WORDS].tolist()
                 opposites = ANTONYMS.get(stem, frozenset())
                 related = [
-                    (stems[at], float(similarity[at]))
-                    for at in order
-                    if stems[at] != stem and similarity[at] >= MIN_WORD_SIMILARITY and stems[at] not in opposites
+                    (stems[i], float(similarity[i]))
+                    for i in order
+                    if stems[i] != stem and similarity[i] >= MIN_WORD_SIMILARITY and stems[i] not in opposites
                 ]
             self._related[stem] = tuple(related[:NEAR_WORDS])
         return self._related[stem]
@@ -131,7 +131,7 @@ class CorpusIndex:
         )
         rows = table.get_vectors(table.get_rows(stems)) if stems else np.zeros((0, 1), np.float32)
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        return stems, rows / np.where(lengths > 0, lengths, 1), {stem: at for at, stem in enumerate(stems)}
+        return stems, rows / np.where(lengths > 0, lengths, 1), {stem: i for i, stem in enumerate(stems)}
 
     @cached_property
     def embeddings(self) -> Array:
@@ -151,9 +151,9 @@ class CorpusIndex:
             if rarity is None:
                 continue
             total += rarity
-            for at in self.places[stem]:
-                scores[at] += rarity  # type: ignore[assignment]
-        return {at: score / total for at, score in scores.items()} if total else {}
+            for passage in self.places[stem]:
+                scores[passage] += rarity  # type: ignore[assignment]
+        return {passage: score / total for passage, score in scores.items()} if total else {}
 
     def make_span(self, document: str, start: int, end: int) -> Span:
         """Return a span of a document with its quote and the text around it."""
@@ -179,8 +179,8 @@ def cut_passages(document: Document) -> list[CorpusPassage]:
         text = document.text[chunk.start : chunk.end]
         if len(WORD.findall(text)) < MIN_PASSAGE_WORDS and chunk.kind != "table":
             continue
-        first = next((m.start() + chunk.start for m in WORD.finditer(text)), chunk.start)
-        above = bisect_right(starts, first) - 1
+        first_word = next((m.start() + chunk.start for m in WORD.finditer(text)), chunk.start)
+        above = bisect_right(starts, first_word) - 1
         heading = _read_heading(document.text, starts[above]) if above >= 0 else document.title or ""
         stems = Counter(stem for stem in split_words(text) if stem not in STOP_WORDS)
         passages.append(CorpusPassage(document.id, chunk.start, chunk.end, text, heading, chunk.kind == "table", stems))
@@ -191,7 +191,7 @@ def _read_heading(text: str, start: int) -> str:
     return text[start : text.find("\n", start) if "\n" in text[start:] else len(text)].strip("#= \t").rstrip()
 
 
-def list_sentences(place: int, passage: CorpusPassage) -> list[Sentence]:
+def list_sentences(passage_index: int, passage: CorpusPassage) -> list[Sentence]:
     """List the sentences of a passage that questions can be made of: prose of some length, no code, no heading."""
     if FENCE.search(passage.text):
         return []
@@ -205,7 +205,7 @@ def list_sentences(place: int, passage: CorpusPassage) -> list[Sentence]:
             continue
         if CODE_SIGNS.search(text) or sum(word[0].isdigit() for word in words) * 3 > len(words):
             continue
-        sentences.append(Sentence(place, passage.start + start, passage.start + end, text))
+        sentences.append(Sentence(passage_index, passage.start + start, passage.start + end, text))
     return sentences
 
 

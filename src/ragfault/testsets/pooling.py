@@ -100,13 +100,13 @@ def pool_passages(
         sources: dict[int, list[str]] = {}
         for name, score in retrievers.items():
             scores = score(item.query)
-            best = [at for at in np.argsort(-scores, kind="stable")[:depth].tolist() if scores[at] > 0]
-            for at in best:
-                sources.setdefault(at, []).append(name)
-        places = sorted(sources)
-        rng.shuffle(places)
-        chunks = tuple(_make_chunk(index, at) for at in places)
-        returned_by = {chunk.id: sources[at] for chunk, at in zip(chunks, places, strict=True)}
+            best = [i for i in np.argsort(-scores, kind="stable")[:depth].tolist() if scores[i] > 0]
+            for i in best:
+                sources.setdefault(i, []).append(name)
+        passages = sorted(sources)
+        rng.shuffle(passages)
+        chunks = tuple(_make_chunk(index, i) for i in passages)
+        returned_by = {chunk.id: sources[i] for chunk, i in zip(chunks, passages, strict=True)}
         metadata = {**item.metadata, "pool": {"retrievers": list(retrievers), "depth": depth, "chunks": returned_by}}
         pooled.append(replace(item, chunks=chunks, answer=None, metadata=metadata))
     return pooled
@@ -127,9 +127,9 @@ def apply_pool_labels(
     """
     grades: dict[tuple[str, str], float] = {}
     for label in labels:
-        for part in label.verdicts.chunk or ():
-            value = part.relevance if part.relevance is not None else LEVELS[part.level or "none"]
-            grades[label.trace, part.chunk] = value
+        for verdict in label.verdicts.chunk or ():
+            value = verdict.relevance if verdict.relevance is not None else LEVELS[verdict.level or "none"]
+            grades[label.trace, verdict.chunk] = value
     index = CorpusIndex(documents)
     items, tables = [], []
     labelled = 0
@@ -172,8 +172,8 @@ def _add_gold(
     spans = list(item.gold.spans) if item.gold is not None else []
     for chunk in relevant:
         start, end = chunk.start or 0, chunk.end or 0
-        known = any(span.document == chunk.document and span.start < end and start < span.end for span in spans)
-        if not known and chunk.document is not None:
+        is_covered = any(span.document == chunk.document and span.start < end and start < span.end for span in spans)
+        if not is_covered and chunk.document is not None:
             spans.append(replace(index.make_span(chunk.document, start, end), grade=grades[item.id, chunk.id]))
     gold = replace(item.gold or Gold(), spans=tuple(spans)) if spans else item.gold
     return replace(item, chunks=None, metadata=metadata, gold=gold)

@@ -115,18 +115,18 @@ def _find_rival(
     """Return the sentence that has another number in the place of one that no chunk has; None without one."""
     if len(words) < MIN_WORDS or not any(word.is_number for word in missing):
         return None
-    asked = {word.stem for word in words}
+    query_stems = {word.stem for word in words}
     rarities = {word.stem: word.rarity for word in words if word not in missing}
     total = sum(rarities.values())
     best = max(
         (
-            (sum(rarities.get(stem, 0.0) for stem in content), sentence, tokens)
+            (sum(rarities.get(stem, 0.0) for stem in content_stems), sentence, tokens)
             for passage in passages
-            for sentence, content, tokens in zip(passage.sentences, passage.content, passage.words, strict=True)
+            for sentence, content_stems, tokens in zip(passage.sentences, passage.content, passage.words, strict=True)
         ),
         key=lambda item: item[0],
     )
-    has_number = any(token[0].isdigit() and token not in asked for token in best[2])
+    has_number = any(token[0].isdigit() and token not in query_stems for token in best[2])
     return best[1] if total and best[0] >= MIN_SHARE * total and has_number else None
 
 

@@ -57,14 +57,14 @@ class ReviewState(NamedTuple):
 
     def list_waiting(self, name: str) -> list[Trace]:
         """List the items that a person has not reviewed as they stand."""
-        own = normalize_name(name)
-        return [item for item in self.items.values() if (item.id, own) not in self.latest]
+        reviewer = normalize_name(name)
+        return [item for item in self.items.values() if (item.id, reviewer) not in self.latest]
 
     def find_disputes(self, name: str) -> dict[str, tuple[ItemReview, ...]]:
         """Return the items on which people other than the named one differ, each with their reviews."""
-        own = normalize_name(name)
-        others = [review for review in self.reviews if normalize_name(review.by) != own]
-        return {dispute.item: dispute.reviews for dispute in merge_reviews(self.items.values(), others).disputes}
+        reviewer = normalize_name(name)
+        other_reviews = [review for review in self.reviews if normalize_name(review.by) != reviewer]
+        return {dispute.item: dispute.reviews for dispute in merge_reviews(self.items.values(), other_reviews).disputes}
 
 
 class PassageExcerpt(Struct, frozen=True, kw_only=True):
@@ -124,8 +124,8 @@ class ReviewSession:
         if index is None:
             return ()
         scores = index.score_passages(split_content_words(text))
-        best = sorted(scores, key=lambda at: (-scores[at], at))[:SEARCHED_PASSAGES]
-        passages = [index.passages[at] for at in best]
+        best = sorted(scores, key=lambda i: (-scores[i], i))[:SEARCHED_PASSAGES]
+        passages = [index.passages[i] for i in best]
         return tuple(
             PassageExcerpt(document=passage.document, text=passage.text[:PASSAGE_CHARACTERS]) for passage in passages
         )
@@ -158,7 +158,7 @@ def _build_state(listed: tuple[Trace, ...], path: Path) -> ReviewState:
         for review in reviews
         if fingerprints.get(review.item) == review.shown
     }
-    there = {item.id for item in listed}
+    item_ids = {item.id for item in listed}
     authors = {review.item: normalize_name(review.by) for review in given if review.shown == NEW}
-    written = {name: author for name, author in authors.items() if name in by_id and name not in there}
-    return ReviewState(by_id, fingerprints, tuple(reviews), latest, written)
+    written_items = {name: author for name, author in authors.items() if name in by_id and name not in item_ids}
+    return ReviewState(by_id, fingerprints, tuple(reviews), latest, written_items)

@@ -81,8 +81,8 @@ class ReviewResult(Struct, frozen=True, kw_only=True):
 
 def fingerprint_item(item: Trace) -> str:
     """Return a fingerprint of what a person reviews in an item: query, answer key and okay facts."""
-    shown = (*_list_content(item).values(),)
-    return make_content_id(msgspec.json.encode(shown).decode(), "item-")
+    content = (*_list_content(item).values(),)
+    return make_content_id(msgspec.json.encode(content).decode(), "item-")
 
 
 def _list_content(item: Trace) -> dict[str, Any]:
@@ -185,12 +185,12 @@ def apply_values(values: Mapping[str, Sequence[str]], item: Trace, documents: Ma
 
 def _restore(lines: Sequence[str], originals: Iterable[str]) -> tuple[str, ...]:
     """Return lines, each as the original that it is but for white space."""
-    known = {_join_line(text): text for text in originals}
-    return tuple(known.get(_join_line(line), line) for line in lines)
+    originals_by_line = {_join_line(text): text for text in originals}
+    return tuple(originals_by_line.get(_join_line(line), line) for line in lines)
 
 
 def _locate_span(line: str, item: Trace, documents: Mapping[str, Document]) -> Span:
-    name, divider, quote = (part.strip() for part in line.partition("|"))
+    name, divider, quote = (field.strip() for field in line.partition("|"))
     if not divider or not quote:
         raise InputError(f'"{line[:60]}" is no span. Write DOCUMENT | words of the document.')
     for span in item.gold.spans if item.gold is not None else ():
@@ -200,26 +200,26 @@ def _locate_span(line: str, item: Trace, documents: Mapping[str, Document]) -> S
         raise InputError(f'the corpus has no document "{name}". New spans take the corpus (--corpus).')
     text = documents[name].text
     words = quote.split()
-    starts = [at for at in range(len(text)) if text.startswith(words[0], at)]
-    places = [(at, end) for at in starts if (end := _match_words(text, at, words)) is not None]
-    if len(places) != 1:
-        raise InputError(f"the words of the span stand {len(places)} times in {name}: name more or other words.")
-    start, end = places[0]
+    starts = [i for i in range(len(text)) if text.startswith(words[0], i)]
+    matches = [(at, end) for at in starts if (end := _match_words(text, at, words)) is not None]
+    if len(matches) != 1:
+        raise InputError(f"the words of the span stand {len(matches)} times in {name}: name more or other words.")
+    start, end = matches[0]
     return Span(
         document=name, start=start, end=end, quote=text[start:end],
         prefix=text[max(0, start - CONTEXT_CHARACTERS) : start], suffix=text[end : end + CONTEXT_CHARACTERS],
     )  # fmt: skip
 
 
-def _match_words(text: str, at: int, words: Sequence[str]) -> int | None:
+def _match_words(text: str, position: int, words: Sequence[str]) -> int | None:
     """Return where words end that stand at a place with any white space between them; None where they do not."""
     for word in words:
-        while at < len(text) and text[at].isspace():
-            at += 1
-        if not text.startswith(word, at):
+        while position < len(text) and text[position].isspace():
+            position += 1
+        if not text.startswith(word, position):
             return None
-        at += len(word)
-    return at
+        position += len(word)
+    return position
 
 
 def create_review(item: Trace, decision: Decision, by: str, edited: Trace | None = None) -> ItemReview:
@@ -324,18 +324,18 @@ def add_written(items: Iterable[Trace], reviews: Iterable[ItemReview]) -> tuple[
     >>> items[0].query, review.by, review.shown == fingerprint_item(items[0])
     ('When does it open?', 'ann', True)
     """
-    listed, given = list(items), list(reviews)
-    there = {item.id for item in listed}
-    written = {review.item: review for review in given if review.shown == NEW}
+    item_list, review_list = list(items), list(reviews)
+    item_ids = {item.id for item in item_list}
+    written_reviews = {review.item: review for review in review_list if review.shown == NEW}
     resolved: list[ItemReview] = []
-    for review in given:
+    for review in review_list:
         if review.shown != NEW:
             resolved.append(review)
-        elif written[review.item] is review and review.decision == "accepted" and review.item not in there:
+        elif written_reviews[review.item] is review and review.decision == "accepted" and review.item not in item_ids:
             item = review.edited or Trace(id=review.item, query="")
-            listed.append(item)
+            item_list.append(item)
             resolved.append(replace(review, shown=fingerprint_item(item), edited=None))
-    return listed, resolved
+    return item_list, resolved
 
 
 def merge_reviews(
@@ -360,37 +360,37 @@ def merge_reviews(
     by_item: dict[str, dict[str, ItemReview]] = {}
     for review in reviews:
         by_item.setdefault(f"{review.item} {review.shown}", {})[normalize_name(review.by)] = review
-    names = {name: review.by.strip() for given in by_item.values() for name, review in given.items()}
+    names = {name: review.by.strip() for item_reviews in by_item.values() for name, review in item_reviews.items()}
     decider = None if adjudicator is None else normalize_name(adjudicator)
     if adjudicator is not None and decider not in names:
         raise UnknownName("reviewer", adjudicator, sorted(names.values()), listed=True)
     merged: list[Trace] = []
     disputes: list[ItemDispute] = []
     counts: Counter[str] = Counter()
-    shared: list[tuple[Trace, dict[str, ItemReview]]] = []
+    reviewed_twice: list[tuple[Trace, dict[str, ItemReview]]] = []
     for item in items:
-        given = dict(by_item.get(f"{item.id} {fingerprint_item(item)}", {}))
-        final = None if decider is None else given.pop(decider, None)
-        if len(given) > 1:
-            shared.append((item, given))
-        reason = _find_difference(item, list(given.values()))
-        if final is None and len(given) >= needed and given and reason is None:
-            final = max(given.values(), key=lambda review: review.time)
+        item_reviews = dict(by_item.get(f"{item.id} {fingerprint_item(item)}", {}))
+        final = None if decider is None else item_reviews.pop(decider, None)
+        if len(item_reviews) > 1:
+            reviewed_twice.append((item, item_reviews))
+        reason = _find_difference(item, list(item_reviews.values()))
+        if final is None and len(item_reviews) >= needed and item_reviews and reason is None:
+            final = max(item_reviews.values(), key=lambda review: review.time)
         if final is None:
             if reason is not None:
                 disputes.append(
-                    ItemDispute(item=item.id, query=item.query, reason=reason, reviews=tuple(given.values()))
+                    ItemDispute(item=item.id, query=item.query, reason=reason, reviews=tuple(item_reviews.values()))
                 )
             counts["disputed" if reason is not None else "pending"] += 1
             merged.append(item)
             continue
         counts[final.decision] += 1
         if final.decision == "accepted":
-            merged.append(_accept(final.edited or item, [*given.values(), final], final.time))
-    estimates = _estimate_agreement([given for _, given in shared])
+            merged.append(_accept(final.edited or item, [*item_reviews.values(), final], final.time))
+    estimates = _estimate_agreement([item_reviews for _, item_reviews in reviewed_twice])
     return ReviewResult(
         items=tuple(merged), accepted=counts["accepted"], rejected=counts["rejected"], pending=counts["pending"],
-        shared=len(shared), agreement=estimates[0], alpha=estimates[1], fields=_compare_fields(shared),
+        shared=len(reviewed_twice), agreement=estimates[0], alpha=estimates[1], fields=_compare_fields(reviewed_twice),
         disputes=tuple(disputes),
     )  # fmt: skip
 
@@ -402,7 +402,7 @@ def _find_difference(item: Trace, reviews: Sequence[ItemReview]) -> str | None:
     if not reviews or reviews[0].decision == "rejected":
         return None
     contents = [_list_content(review.edited or item) for review in reviews]
-    fields = [name for name in contents[0] if any(content[name] != contents[0][name] for content in contents)]
+    fields = [name for name in contents[0] if any(item_content[name] != contents[0][name] for item_content in contents)]
     return ", ".join(fields) or None
 
 
@@ -413,29 +413,32 @@ def _accept(item: Trace, reviews: Sequence[ItemReview], time: datetime) -> Trace
 
 
 def _estimate_agreement(
-    shared: Sequence[Mapping[str, ItemReview]],
+    rated: Sequence[Mapping[str, ItemReview]],
 ) -> tuple[BootstrapEstimate | None, BootstrapEstimate | None]:
-    if not shared:
+    if not rated:
         return None, None
-    names = sorted({name for given in shared for name in given})
-    table = [[given[name].decision if name in given else None for name in names] for given in shared]
-    equal = np.array([float(len({review.decision for review in given.values()}) == 1) for given in shared])
+    names = sorted({name for votes in rated for name in votes})
+    table = [[votes[name].decision if name in votes else None for name in names] for votes in rated]
+    equal = np.array([float(len({review.decision for review in votes.values()}) == 1) for votes in rated])
     ratings = MultiRaterRatings(table, list(DECISIONS))
 
     def statistic(weights: FloatArray) -> FloatArray:
         alpha = ratings.alpha(ratings.coincidences(weights), "nominal")
         return np.stack([weights @ equal / weights.sum(axis=1), alpha], axis=1)
 
-    agreement, alpha = bootstrap_estimates(statistic, [str(at) for at in range(len(shared))])
+    agreement, alpha = bootstrap_estimates(statistic, [str(i) for i in range(len(rated))])
     return agreement, alpha
 
 
-def _compare_fields(shared: Sequence[tuple[Trace, Mapping[str, ItemReview]]]) -> dict[str, float]:
+def _compare_fields(reviewed_twice: Sequence[tuple[Trace, Mapping[str, ItemReview]]]) -> dict[str, float]:
     rows = [
-        [_list_content(review.edited or item) for review in given.values()]
-        for item, given in shared
-        if all(review.decision == "accepted" for review in given.values())
+        [_list_content(review.edited or item) for review in item_reviews.values()]
+        for item, item_reviews in reviewed_twice
+        if all(review.decision == "accepted" for review in item_reviews.values())
     ]
     if not rows:
         return {}
-    return {name: sum(all(row[name] == own[0][name] for row in own) for own in rows) / len(rows) for name in rows[0][0]}
+    return {
+        name: sum(all(row[name] == edits[0][name] for row in edits) for edits in rows) / len(rows)
+        for name in rows[0][0]
+    }

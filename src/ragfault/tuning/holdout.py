@@ -58,11 +58,11 @@ def gather_questions(traces: Iterable[Trace], documents: Sequence[Document]) -> 
     sizes = {document.id: len(document.text) for document in documents}
     usable: list[Trace] = []
     lost: Counter[str] = Counter()
-    seen: set[str] = set()
+    ids: set[str] = set()
     for trace in traces:
-        if trace.id in seen:
+        if trace.id in ids:
             raise InputError(f'two questions have the id "{trace.id}": give each its own.')
-        seen.add(trace.id)
+        ids.add(trace.id)
         why = _explain_unusable(trace, sizes)
         if why is None:
             usable.append(trace)
@@ -70,7 +70,7 @@ def gather_questions(traces: Iterable[Trace], documents: Sequence[Document]) -> 
             lost[why] += 1
     reasons = "; ".join(f"{why}: {count:,}" for why, count in lost.items())
     if len(usable) < MIN_QUESTIONS:
-        short = f"{len(usable):,} of {len(seen):,} questions can be used, and at least {MIN_QUESTIONS} are needed."
+        short = f"{len(usable):,} of {len(ids):,} questions can be used, and at least {MIN_QUESTIONS} are needed."
         raise InputError(f"{short} {reasons[:1].upper()}{reasons[1:]}." if reasons else short)
     groups, grouped_by = _group_questions(usable)
     questions = tuple(
@@ -121,12 +121,12 @@ def _group_questions(traces: Sequence[Trace]) -> tuple[dict[str, str], str]:
 def _mark_overlaps(spans: Sequence[tuple[Span, str]], traces: Sequence[Trace]) -> dict[str, list[str]]:
     """Map each question to the clusters of overlapping gold spans that it belongs to."""
     marks: dict[str, list[str]] = {trace.id: [f"question {trace.id}"] for trace in traces}
-    at, document, end = 0, "", -1
+    cluster, document, end = 0, "", -1
     for span, name in spans:
         if span.document != document or span.start >= end:
-            at, document, end = at + 1, span.document, span.end
+            cluster, document, end = cluster + 1, span.document, span.end
         end = max(end, span.end)
-        marks[name].append(f"stretch {at}")
+        marks[name].append(f"stretch {cluster}")
     return marks
 
 
@@ -162,8 +162,8 @@ def split_questions(questions: Sequence[TuningQuestion], share: float = 0.5, see
     selection: list[TuningQuestion] = []
     holdout: list[TuningQuestion] = []
     for name in names:
-        side = holdout if len(holdout) < share * len(questions) and len(names) > 1 else selection
-        side.extend(groups[name])
+        target = holdout if len(holdout) < share * len(questions) and len(names) > 1 else selection
+        target.extend(groups[name])
     if not selection or not holdout:
         raise InputError(
             f"all {len(questions):,} questions hang together: none are left to measure on. Add questions about others."
@@ -237,12 +237,12 @@ class HoldoutEvaluator:
     def _compare_pair(
         self,
         component: str,
-        chosen: PipelineConfig,
+        candidate: PipelineConfig,
         alternative: PipelineConfig,
         chosen_name: str,
         alternative_name: str,
     ) -> ConfigComparison:
-        new, old = self.measure_outcomes(chosen), self.measure_outcomes(alternative)
+        new, old = self.measure_outcomes(candidate), self.measure_outcomes(alternative)
         before, after = [outcome.value for outcome in old], [outcome.value for outcome in new]
         difference = paired_difference(before, after, self._groups, bounds=self._bounds, seed=self._seed)
         p = sign_flip_test(before, after, self._groups, seed=self._seed).p
@@ -270,42 +270,42 @@ def list_ablations(
     """
     pairs = []
     if config.chunker != plain_bm25.chunker:
-        other = replace(config, chunker=plain_bm25.chunker)
-        pairs.append(("chunker", config, other, config.chunker, plain_bm25.chunker))
+        simpler = replace(config, chunker=plain_bm25.chunker)
+        pairs.append(("chunker", config, simpler, config.chunker, plain_bm25.chunker))
     mine, theirs = config.get_stage("retrieve") or "", plain_bm25.get_stage("retrieve") or "sparse"
     if mine.partition("(")[0] != theirs.partition("(")[0]:
         needs = (config.get_stage("select") or "").startswith("diverse")
-        other = replace(config, embedder=config.embedder if needs else NO_EMBEDDER)
-        other = replace_stage(other, "retrieve", "sparse(k=50)")
+        simpler = replace(config, embedder=config.embedder if needs else NO_EMBEDDER)
+        simpler = replace_stage(simpler, "retrieve", "sparse(k=50)")
         ours = mine if config.embedder == NO_EMBEDDER else f"{mine} with {config.embedder}"
-        pairs.append(("retrieve", config, other, ours, "sparse(k=50)"))
+        pairs.append(("retrieve", config, simpler, ours, "sparse(k=50)"))
     if mine.startswith("hybrid") and mine != "hybrid(k=50)":
         pairs.append(("fusion", config, replace_stage(config, "retrieve", "hybrid(k=50)"), mine, "hybrid(k=50)"))
     for step in ABLATED_KINDS:
-        here, there = config.get_stage(step), plain_bm25.get_stage(step)
-        if here is not None and here != there:
+        stage, plain_stage = config.get_stage(step), plain_bm25.get_stage(step)
+        if stage is not None and stage != plain_stage:
             if step == "rerank" and (config.get_stage("select") or "").startswith("adaptive"):
                 continue
-            pairs.append((step, config, replace_stage(config, step, there), here, there or "none"))
+            pairs.append((step, config, replace_stage(config, step, plain_stage), stage, plain_stage or "none"))
     return pairs
 
 
 def list_rivals(
-    config: PipelineConfig, known: Sequence[PipelineConfig]
+    config: PipelineConfig, tried: Sequence[PipelineConfig]
 ) -> list[tuple[str, PipelineConfig, PipelineConfig, str, str]]:
     """Return the rejected alternatives: the configuration with one step replaced, where that was measured."""
     pairs: dict[str, tuple[str, PipelineConfig, PipelineConfig, str, str]] = {}
-    kinds = dict.fromkeys(measured.chunker for measured in known)
+    kinds = dict.fromkeys(measured.chunker for measured in tried)
     for chunker in kinds:
         if chunker != config.chunker:
-            other = replace(config, chunker=chunker)
-            pairs.setdefault(f"chunker {chunker}", ("chunker", config, other, config.chunker, chunker))
+            rival = replace(config, chunker=chunker)
+            pairs.setdefault(f"chunker {chunker}", ("chunker", config, rival, config.chunker, chunker))
     for step in RIVAL_KINDS:
-        for text in dict.fromkeys(measured.get_stage(step) for measured in known):
+        for text in dict.fromkeys(measured.get_stage(step) for measured in tried):
             stage = config.get_stage(step)
             if text is not None and text != stage:
-                other = replace_stage(config, step, text)
-                pairs.setdefault(f"{step} {text}", (step, config, other, stage or "none", text))
+                rival = replace_stage(config, step, text)
+                pairs.setdefault(f"{step} {text}", (step, config, rival, stage or "none", text))
     return list(pairs.values())
 
 
@@ -319,11 +319,11 @@ def select_undominated(figures: Sequence[tuple[float, ...]]) -> list[int]:
     if not len(figures_array):
         return []
     undominated = []
-    for place, figure in enumerate(figures_array):
+    for index, figure in enumerate(figures_array):
         better = (figures_array >= figure).all(axis=1) & (figures_array > figure).any(axis=1)
-        same = (figures_array[:place] == figure).all(axis=1).any()
+        same = (figures_array[:index] == figure).all(axis=1).any()
         if not better.any() and not same:
-            undominated.append(place)
+            undominated.append(index)
     return undominated
 
 
@@ -350,9 +350,9 @@ def measure_frontier(
         for _, measured_outcomes in complete
     ]
     undominated = select_undominated(figures)
-    on_frontier = {config.name: place in undominated for place, (config, _) in enumerate(complete)}
-    places = sorted(undominated, key=lambda place: -figures[place][0])[:MAX_FRONTIER_POINTS]
-    configs = {config.name: config for config in (*named, *(complete[place][0] for place in places))}
+    on_frontier = {config.name: i in undominated for i, (config, _) in enumerate(complete)}
+    frontier = sorted(undominated, key=lambda place: -figures[place][0])[:MAX_FRONTIER_POINTS]
+    configs = {config.name: config for config in (*named, *(complete[place][0] for place in frontier))}
     return tuple(
         FrontierPoint(measured=measure(name, config), recommended=config == named[0], undominated=on_frontier.get(name))
         for name, config in configs.items()

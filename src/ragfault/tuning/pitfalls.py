@@ -90,12 +90,12 @@ def lint(target: PipelineConfig | Run | str | Path, index: str | Path | None = N
     ['lost in the middle', 'static chunk size', 'dense only']
     """
     if isinstance(target, (str, Path)):
-        place = Path(target)
-        if place.is_dir():
-            target = Run.open(place)
+        path = Path(target)
+        if path.is_dir():
+            target = Run.open(path)
         else:
-            target = read_pipeline_config(place)
-            return _lint_config(target, index, place)
+            target = read_pipeline_config(path)
+            return _lint_config(target, index, path)
     if isinstance(target, Run):
         return _lint_run(target)
     check_pipeline_config(target)
@@ -142,10 +142,10 @@ def _count_chunks_left(config: PipelineConfig) -> int:
     return many
 
 
-def _read_number(text: str, place: int, key: str, default: int) -> int:
+def _read_number(text: str, position: int, key: str, default: int) -> int:
     """Return an integer among the values of a stage. Raises UsageError for any other value."""
     _, values, options, _ = parse_expression(text)
-    number = options.get(key, values[place] if len(values) > place else None)
+    number = options.get(key, values[position] if len(values) > position else None)
     if number is None:
         return min(default, COUNT_DEFAULTS.get(parse_expression(text).name, default))
     if isinstance(number, bool) or not isinstance(number, int):
@@ -179,11 +179,11 @@ def _check_index_embedder(config: PipelineConfig, index: str | Path | None) -> P
         manifest = msgspec.json.decode((Path(index) / "index.json").read_bytes(), type=IndexManifest)
     except (OSError, msgspec.MsgspecError) as error:
         raise RunError(f"no index at {index}: {error}.") from None
-    asked = embedder.fingerprint if embedder else ""
-    same = bool(manifest.embedder) and matches_embedder(asked, manifest.embedder or "")
-    named = asked.removesuffix(UNFITTED_SUFFIX) or "nothing"
-    evidence = f"the pipeline embeds with {named}, the index was made with {manifest.embedder or 'nothing'}"
-    return _make_pitfall("embedder changed", bool(asked) and not same, evidence)
+    fingerprint = embedder.fingerprint if embedder else ""
+    same = bool(manifest.embedder) and matches_embedder(fingerprint, manifest.embedder or "")
+    shown_embedder = fingerprint.removesuffix(UNFITTED_SUFFIX) or "nothing"
+    evidence = f"the pipeline embeds with {shown_embedder}, the index was made with {manifest.embedder or 'nothing'}"
+    return _make_pitfall("embedder changed", bool(fingerprint) and not same, evidence)
 
 
 def _lint_run(run: Run) -> tuple[Pitfall, ...]:
@@ -203,10 +203,10 @@ def _check_middle(traces: Sequence[Trace]) -> Pitfall:
     counts = [len(trace.chunks) for trace in traces if trace.chunks is not None]
     if not counts:
         return _make_pitfall("lost in the middle", False, "not seen: no trace has chunks")
-    bad = [trace for trace in traces if trace.chunks and len(trace.chunks) > MAX_CHUNKS and not _is_reordered(trace)]
-    share = f"{len(bad):,} of {len(counts):,} have more than {MAX_CHUNKS}"
+    risky = [trace for trace in traces if trace.chunks and len(trace.chunks) > MAX_CHUNKS and not _is_reordered(trace)]
+    share = f"{len(risky):,} of {len(counts):,} have more than {MAX_CHUNKS}"
     evidence = f"{median(counts):g} chunks a trace in the median; {share}"
-    return _make_pitfall("lost in the middle", len(bad) > 0.1 * len(counts), f"{evidence}, best first")
+    return _make_pitfall("lost in the middle", len(risky) > 0.1 * len(counts), f"{evidence}, best first")
 
 
 def _is_reordered(trace: Trace) -> bool:
@@ -224,11 +224,11 @@ def _check_sizes(traces: Sequence[Trace]) -> Pitfall:
         return _make_pitfall(
             "static chunk size", False, f"not seen: {len(sizes)} different chunks say nothing about sizes"
         )
-    best, at = (0, 0), 0
-    for place, size in enumerate(sizes):
-        while sizes[at] < size * (1 - SIZE_TOLERANCE):
-            at += 1
-        best = max(best, (place - at + 1, size))
+    best, start = (0, 0), 0
+    for index, size in enumerate(sizes):
+        while sizes[start] < size * (1 - SIZE_TOLERANCE):
+            start += 1
+        best = max(best, (index - start + 1, size))
     share = best[0] / len(sizes)
     return _make_pitfall(
         "static chunk size",
@@ -253,13 +253,13 @@ def _describe_stages(names: Sequence[str]) -> str:
 def _check_late_filters(stage_names: Sequence[Sequence[str]]) -> Pitfall:
     if not stage_names:
         return _make_pitfall("filter after retrieval", False, f"not seen: {_describe_stages([])}")
-    bad: Counter[str] = Counter()
+    late: Counter[str] = Counter()
     for names in stage_names:
-        searched = next((at for at, name in enumerate(names) if any(mark in name for mark in SEARCH_WORDS)), len(names))
-        bad.update(name for name in dict.fromkeys(names[searched + 1 :]) if any(mark in name for mark in FILTER_WORDS))
-    if not bad:
+        searched = next((i for i, name in enumerate(names) if any(mark in name for mark in SEARCH_WORDS)), len(names))
+        late.update(name for name in dict.fromkeys(names[searched + 1 :]) if any(mark in name for mark in FILTER_WORDS))
+    if not late:
         return _make_pitfall("filter after retrieval", False, "no filter behind the search in any trace")
-    name, count = bad.most_common(1)[0]
+    name, count = late.most_common(1)[0]
     return _make_pitfall(
         "filter after retrieval", True, f'the stage "{name}" comes behind the search in {count:,} traces'
     )
@@ -277,9 +277,9 @@ def _check_metrics(run: Run) -> Pitfall:
 
 def _check_embedders(traces: Sequence[Trace]) -> Pitfall:
     """Look for different embedders of queries and chunks in their metadata."""
-    asked = Counter(_read_embedder(trace.metadata) for trace in traces)
+    embedders = Counter(_read_embedder(trace.metadata) for trace in traces)
     embedder_counts = Counter(_read_embedder(chunk.metadata) for trace in traces for chunk in trace.chunks or ())
-    names = {name for name in (*asked, *embedder_counts) if name}
+    names = {name for name in (*embedders, *embedder_counts) if name}
     if not names:
         return _make_pitfall("embedder changed", False, "not seen: no metadata names the embedder")
     evidence = f"embedders named in the metadata: {', '.join(sorted(names))}"

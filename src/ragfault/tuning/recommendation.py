@@ -38,12 +38,12 @@ def order_candidates(
     ['plain BM25', 'the best-scoring pipeline']
     """
     present_name = PLAIN_BM25 if present.name == plain_bm25.name else PRESENT
-    named = [(present_name, present), (PLAIN_BM25, plain_bm25)]
-    named += [(NEEDED_STEPS, pruned)] if pruned is not None and pruned.name != best.name else []
-    named.append((BEST_SCORING, best))
+    candidates_by_name = [(present_name, present), (PLAIN_BM25, plain_bm25)]
+    candidates_by_name += [(NEEDED_STEPS, pruned)] if pruned is not None and pruned.name != best.name else []
+    candidates_by_name.append((BEST_SCORING, best))
     candidates: dict[str, PipelineConfig] = {}
-    for name, config in named:
-        if config.name not in {other.name for other in candidates.values()}:
+    for name, config in candidates_by_name:
+        if config.name not in {known_config.name for known_config in candidates.values()}:
             candidates[name] = config
     return dict(sorted(candidates.items(), key=lambda item: _count_parts(item[1])))
 

@@ -43,10 +43,10 @@ class RelevanceComparison(Struct, frozen=True, kw_only=True):
     def documents(self) -> tuple[tuple[str, tuple[float, ...]], ...]:
         """Each document with its best chunk's relevance by each judge, the best by the first judge first."""
         best: dict[str, list[float]] = {}
-        for place, chunk in enumerate(self.chunks):
+        for index, chunk in enumerate(self.chunks):
             best_values = best.setdefault(chunk.document or chunk.id, [0.0] * len(self.scored))
-            for at, judge_scores in enumerate(self.scored):
-                best_values[at] = max(best_values[at], judge_scores.values[place])
+            for i, judge_scores in enumerate(self.scored):
+                best_values[i] = max(best_values[i], judge_scores.values[index])
         return tuple((name, tuple(values)) for name, values in sorted(best.items(), key=lambda pair: -pair[1][0]))
 
 

@@ -216,13 +216,13 @@ def _describe_rejected(gain: Gain, metric: str) -> str:
     """Describe a rejected alternative: the gain is of the chosen component, so that its own is the opposite."""
     difference = gain.difference
     mean, low, high = (format_signed(0 - end, 3) for end in (difference.mean, difference.high, difference.low))
-    own = f"{mean} [{low}, {high}]"
+    interval = f"{mean} [{low}, {high}]"
     name = f"{COMPONENT_NAMES.get(gain.component, gain.component)} by {gain.alternative}"
     instead = "" if gain.chosen == "none" else f" in place of {gain.chosen}"
     if gain.verdict == "no gain shown":
-        return capitalize(f"{name}{instead} gains nothing that is shown: {own} {metric}.")
+        return capitalize(f"{name}{instead} gains nothing that is shown: {interval} {metric}.")
     verb = "would lose" if gain.verdict == "gains" else "would have gained"
-    return capitalize(f"{name}{instead} {verb} {own} {metric}.")
+    return capitalize(f"{name}{instead} {verb} {interval} {metric}.")
 
 
 def capitalize(text: str) -> str:

@@ -172,8 +172,8 @@ def compute_run_savings(
     old, new = sample_runs((old, new))
     means = _compute_means(old), _compute_means(new)
     names = [
-        _choose_metric(means, choices, what)
-        for choices, what in ((PRECISION_METRICS, "precision"), (RECALL_METRICS, "recall"))
+        _choose_metric(means, choices, aspect)
+        for choices, aspect in ((PRECISION_METRICS, "precision"), (RECALL_METRICS, "recall"))
     ]
     precision, recall = ((means[0][name], means[1][name]) for name in names)
     (before, token_source), (after, _) = _estimate_tokens(old), _estimate_tokens(new)
@@ -204,7 +204,7 @@ def compute_run_savings(
 
 def _pick_latency(means: tuple[Mapping[str, float], Mapping[str, float]]) -> tuple[float, float] | None:
     """Pick the mean latency of both runs; None where one has none."""
-    old, new = (side.get("latency") for side in means)
+    old, new = (run_means.get("latency") for run_means in means)
     return None if old is None or new is None else (old, new)
 
 

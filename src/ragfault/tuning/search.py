@@ -77,7 +77,7 @@ def plan_round_sizes(questions: int) -> list[int]:
     return [*sizes, questions] if not sizes or sizes[-1] != questions else sizes
 
 
-def may_match_leader(leader: Any, other: Any) -> bool:
+def may_match_leader(leader: Any, rival: Any) -> bool:
     """Return True where a candidate may still equal the leader, by the paired differences.
 
     >>> import numpy as np
@@ -85,7 +85,7 @@ def may_match_leader(leader: Any, other: Any) -> bool:
     >>> may_match_leader(lead, lead - 0.3 - 0.05 * np.sin(np.arange(40))), may_match_leader(lead, lead)
     (False, True)
     """
-    gaps = np.asarray(other) - np.asarray(leader)
+    gaps = np.asarray(rival) - np.asarray(leader)
     error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.inf
     reach = t_quantile(DROP_CONFIDENCE, max(1, len(gaps) - 1)) * error if error else 0.0
     return bool(gaps.mean() + reach >= 0) if math.isfinite(reach) else True
@@ -181,13 +181,13 @@ class PipelineSearch:
 
     def _search_embedders(self) -> list[PipelineConfig]:
         """Search embedders with the best chunker, then the other chunkers with the best embedder."""
-        first, *others = self.beam
-        candidates = [first, *(self._add_embedder(first, name) for name in self.space.embedders)]
+        leader, *followers = self.beam
+        candidates = [leader, *(self._add_embedder(leader, name) for name in self.space.embedders)]
         self.runner.cache.prebuild_indexes(candidates, self.workers)
         winner = self._race_candidates("embedder", candidates, 2)[0].config
         if winner.embedder == NO_EMBEDDER:
-            return [winner, *others]
-        more = [self._add_embedder(config, winner.embedder) for config in others]
+            return [winner, *followers]
+        more = [self._add_embedder(config, winner.embedder) for config in followers]
         return [result.config for result in self._race_candidates("embedder", [winner, *more], BEAM_WIDTH)]
 
     def _add_embedder(self, config: PipelineConfig, embedder: str) -> PipelineConfig:
@@ -215,10 +215,10 @@ class PipelineSearch:
         )
         more = [replace_stage(config, kind, text) for config in bare for text in expressions]
         raced = self._race_candidates(kind, [*more, *(config for config in self.beam if config not in bare)], 1)
-        plain = self._measure_all(bare)
-        worthwhile = [result.config for result in raced if self._is_worthwhile(result, plain)]
-        rest = sorted(zip(plain, bare, strict=True), key=lambda pair: -_mean_value(pair[0]))
-        return [*worthwhile, *(config for _, config in rest)][:BEAM_WIDTH]
+        bare_outcomes = self._measure_all(bare)
+        worthwhile = [result.config for result in raced if self._is_worthwhile(result, bare_outcomes)]
+        ranked_bare = sorted(zip(bare_outcomes, bare, strict=True), key=lambda pair: -_mean_value(pair[0]))
+        return [*worthwhile, *(config for _, config in ranked_bare)][:BEAM_WIDTH]
 
     def _search_selections(self) -> list[PipelineConfig]:
         """Search the selection stages: the number of chunks, and their choice."""
@@ -230,9 +230,9 @@ class PipelineSearch:
             return beam
         raced = self._race_candidates("select", [*beam, *candidates], len(beam) + len(candidates), halve=False)
         raced.sort(key=lambda result: (round(compute_violation(self.bounds, result.outcomes), 6), -result.value))
-        first = raced[0]
+        leader = raced[0]
         old = self._measure_all([beam[0]])[0]
-        if not compute_violation(self.bounds, old) and not gains_enough(old, first.outcomes):
+        if not compute_violation(self.bounds, old) and not gains_enough(old, leader.outcomes):
             return beam
         return [result.config for result in raced[:BEAM_WIDTH]]
 
@@ -264,9 +264,9 @@ class PipelineSearch:
     def _is_worthwhile(self, raced: RaceResult, baselines: Sequence[Sequence[QuestionOutcome]]) -> bool:
         """Return True where an added stage gains enough, or brings the configuration within the bounds."""
         within = min(compute_violation(self.bounds, outcomes) for outcomes in baselines)
-        there = compute_violation(self.bounds, raced.outcomes)
-        if there != within:
-            return there < within
+        violation = compute_violation(self.bounds, raced.outcomes)
+        if violation != within:
+            return violation < within
         return gains_enough(max(baselines, key=_mean_value), raced.outcomes)
 
     def _choose_config(self) -> PipelineConfig:
@@ -276,9 +276,9 @@ class PipelineSearch:
             for name, config in self.runner.configs.items()
             if all(question.id in self.runner.outcomes[name] for question in self.questions)
         ]
-        known = {config.name: outcomes for config, outcomes in complete}
+        outcomes_by_name = {config.name: outcomes for config, outcomes in complete}
         for config in self.beam:
-            if config.name in known and not compute_violation(self.bounds, known[config.name]):
+            if config.name in outcomes_by_name and not compute_violation(self.bounds, outcomes_by_name[config.name]):
                 return config
         if not complete:
             return self.beam[0]
@@ -289,8 +289,8 @@ class PipelineSearch:
     def _describe_violation(self) -> tuple[str, ...]:
         """Return the message for the case that no configuration meets the bounds."""
         outcomes = self.runner.outcomes.get(self._choose_config().name, {})
-        known = [outcomes[question.id] for question in self.questions if question.id in outcomes]
-        if not known or not compute_violation(self.bounds, known):
+        known_outcomes = [outcomes[question.id] for question in self.questions if question.id in outcomes]
+        if not known_outcomes or not compute_violation(self.bounds, known_outcomes):
             return ()
         bounds = ", ".join(map(str, self.bounds))
         return (f"nothing that was searched keeps to {bounds}; what is recommended is nearest to it",)
@@ -311,7 +311,7 @@ def gains_enough(baseline: Sequence[QuestionOutcome], extended: Sequence[Questio
     >>> gains_enough(plain, noisy), gains_enough(plain, [QuestionOutcome(0.52, 1, 1, 1, 1, 1)] * 50)
     (False, True)
     """
-    gaps = [outcome.value - other.value for outcome, other in zip(extended, baseline, strict=True)]
+    gaps = [outcome.value - base_outcome.value for outcome, base_outcome in zip(extended, baseline, strict=True)]
     error = stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.inf
     return fmean(gaps) >= max(MIN_STAGE_GAIN, error)
 

@@ -140,10 +140,10 @@ def default_space(embedders: Iterable[str] | None = None) -> SearchSpace:
     ('latent', 'minilm')
     """
     space = SearchSpace()
-    chosen = space.embedders if embedders is None else tuple(dict.fromkeys(embedders))
-    for name in chosen:
+    chosen_embedders = space.embedders if embedders is None else tuple(dict.fromkeys(embedders))
+    for name in chosen_embedders:
         check_pipeline_config(PipelineConfig(embedder=name), "--embedders")
-    return replace(space, embedders=tuple(name for name in chosen if name != NO_EMBEDDER))
+    return replace(space, embedders=tuple(name for name in chosen_embedders if name != NO_EMBEDDER))
 
 
 def check_space(space: SearchSpace) -> None:

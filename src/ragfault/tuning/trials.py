@@ -94,12 +94,12 @@ class TuningCache:
     def _open_index(self, key: str, config: PipelineConfig) -> BuiltIndex | None:
         if self.folder is None or not (self.folder / "index" / key).is_dir():
             return None
-        place = self.folder / "index" / key
+        path = self.folder / "index" / key
         try:
-            index = ChunkIndex.open(place, load_config_embedder(config))
-            seconds = float((place / "seconds.txt").read_text(encoding="ascii"))
+            index = ChunkIndex.open(path, load_config_embedder(config))
+            seconds = float((path / "seconds.txt").read_text(encoding="ascii"))
         except (RunError, OSError, ValueError):
-            shutil.rmtree(place)
+            shutil.rmtree(path)
             return None
         return BuiltIndex(index, seconds)
 
@@ -109,13 +109,13 @@ class TuningCache:
         index = ChunkIndex.build(chunks, load_config_embedder(config), chunker=config.chunker)
         seconds = cutting + time.perf_counter() - start
         if self.folder is not None:
-            place = self.folder / "index" / key
-            draft = place.with_name(f"{key}.draft")
+            path = self.folder / "index" / key
+            draft = path.with_name(f"{key}.draft")
             draft.parent.mkdir(parents=True, exist_ok=True)
             index.save(draft)
             (draft / "seconds.txt").write_text(f"{seconds:.6f}", encoding="ascii")
-            shutil.rmtree(place, ignore_errors=True)
-            draft.rename(place)
+            shutil.rmtree(path, ignore_errors=True)
+            draft.rename(path)
         return BuiltIndex(index, seconds)
 
     def chunk_documents(self, chunker: str) -> tuple[tuple[Chunk, ...], float]:
@@ -242,13 +242,13 @@ def locate_compressed(compressed: Chunk, original: Chunk) -> tuple[Chunk, ...]:
     """
     if compressed.text == original.text or original.start is None:
         return (original,)
-    spans, at = [], 0
+    spans, position = [], 0
     for text in compressed.text.split(ELLIPSIS):
-        place = original.text.find(text, at)
-        if place < 0:
+        start = original.text.find(text, position)
+        if start < 0:
             return (compressed,)
-        at = place + len(text)
-        spans.append(replace(original, text=text, start=original.start + place, end=original.start + at))
+        position = start + len(text)
+        spans.append(replace(original, text=text, start=original.start + start, end=original.start + position))
     return tuple(spans)
 
 
@@ -257,7 +257,7 @@ class HitGrader:
 
     def __init__(self, metric: Metric, chunks: Sequence[Chunk]) -> None:
         self._metric = metric
-        self.chunk_places = {chunk.id: place for place, chunk in enumerate(chunks)}
+        self.chunk_places = {chunk.id: i for i, chunk in enumerate(chunks)}
         self._chunks = {chunk.id: chunk for chunk in chunks}
         self._chunks_by_document: dict[str, list[Chunk]] = {}
         for chunk in chunks:
@@ -283,12 +283,12 @@ class HitGrader:
     def resolve_gold(self, question: TuningQuestion) -> Gold:
         """Return the gold of a question as grades of these chunks."""
         if question.id not in self._gold:
-            near = [
+            overlapping = [
                 chunk
                 for name in dict.fromkeys(span.document for span in question.gold.spans)
                 for chunk in self._chunks_by_document.get(name, ())
             ]
-            grades = grade_chunks(question.gold.spans, near)
+            grades = grade_chunks(question.gold.spans, overlapping)
             self._gold[question.id] = Gold(chunks=grades, spans=question.gold.spans)
         return self._gold[question.id]
 
@@ -379,26 +379,25 @@ class TrialRunner:
     def _run_question(self, config: PipelineConfig, key: str, question: TuningQuestion) -> QuestionOutcome:
         """Run one question through all stages, starting from the cached ones."""
         index = self.cache.get_index(config).index
-        state, ms, at = StageResult(Query(text=question.query)), 0.0, key
-        plain = True
+        state, ms, digest = StageResult(Query(text=question.query)), 0.0, key
+        keeps_query = True
         for text in config.stages.values():
             step = get_stage_kind(text)
             if step in UNMEASURED_KINDS:
                 continue
-            at = digest_texts(at, text)
-            plain = plain and step not in REWRITING_KINDS
-            cached = self.cache.get_steps(at).get(question.query) if plain else None
+            digest = digest_texts(digest, text)
+            keeps_query = keeps_query and step not in REWRITING_KINDS
+            cached = self.cache.get_steps(digest).get(question.query) if keeps_query else None
             if cached is not None:
                 hits = tuple(
-                    replace(index.chunks[place], score=score)
-                    for place, score in zip(cached.places, cached.scores, strict=True)
+                    replace(index.chunks[i], score=score) for i, score in zip(cached.places, cached.scores, strict=True)
                 )
                 state, took = StageResult(cached.query or state.query, hits), cached.ms
             else:
-                state, took = self._run_stage(at, text, index, state)
-                if plain:
-                    self._cache_step(at, question, state, took, key)
-            self.computed_seconds[f"{at} {question.id}"] = took / 1000
+                state, took = self._run_stage(digest, text, index, state)
+                if keeps_query:
+                    self._cache_step(digest, question, state, took, key)
+            self.computed_seconds[f"{digest} {question.id}"] = took / 1000
             ms += took
         return self._graders[key].grade_hits(question, state.hits, ms)
 
@@ -427,6 +426,6 @@ class TrialRunner:
     def _cache_step(self, step_key: str, question: TuningQuestion, state: StageResult, ms: float, key: str) -> None:
         where = self._graders[key].chunk_places
         changed = state.query != Query(text=question.query)
-        places = tuple(where[hit.id] for hit in state.hits)
+        rows = tuple(where[hit.id] for hit in state.hits)
         scores = tuple(hit.score for hit in state.hits)
-        self.cache.put_step(step_key, question.query, CachedStep(places, scores, ms, state.query if changed else None))
+        self.cache.put_step(step_key, question.query, CachedStep(rows, scores, ms, state.query if changed else None))

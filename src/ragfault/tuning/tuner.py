@@ -192,9 +192,9 @@ def _restrict_space(space: SearchSpace, run: Run | str | Path | None, notes: Not
             "every phase is searched"
         )
         return space
-    left = [phase for phase in TUNING_PHASES if phase not in phases]
-    rest = f"; left as they are: {', '.join(left)}" if left else ""
-    notes.add(f"searched, as the diagnosis of {opened.path} has it ({summary}): {', '.join(phases)}{rest}")
+    skipped = [phase for phase in TUNING_PHASES if phase not in phases]
+    note = f"; left as they are: {', '.join(skipped)}" if skipped else ""
+    notes.add(f"searched, as the diagnosis of {opened.path} has it ({summary}): {', '.join(phases)}{note}")
     return replace(space, phases=phases)
 
 
@@ -208,34 +208,36 @@ def _measure_holdout(
     phases: Sequence[TuningPhase] = TUNING_PHASES,
 ) -> TuningResult:
     """Measure the best-scoring configuration on the holdout questions, and recommend it or a simpler one."""
-    best, plain = search_result.config, make_plain_bm25(start)
-    if list_budget_selections(bounds) and compute_violation(bounds, runner.measure(plain, parts.selection)):
+    best, plain_bm25 = search_result.config, make_plain_bm25(start)
+    if list_budget_selections(bounds) and compute_violation(bounds, runner.measure(plain_bm25, parts.selection)):
         # The pipelines that it is compared with keep to the bound; so does it.
-        plain = replace_stage(plain, "select", list_budget_selections(bounds)[0])
+        plain_bm25 = replace_stage(plain_bm25, "select", list_budget_selections(bounds)[0])
     known = list(runner.configs.values())
     prover = HoldoutEvaluator(runner, parts.holdout, seed)
-    ablated = [test for test in list_ablations(best, plain) if runner.cache.has_index(test[2])]
+    ablated = [test for test in list_ablations(best, plain_bm25) if runner.cache.has_index(test[2])]
     ablations = prover.compare_configs(ablated)
-    pruned = drop_spare_steps(best, plain, ablations, runner.cache.has_index)
-    candidates = order_candidates(best, start, plain, pruned)
-    pairs = [(name, simpler) for at, name in enumerate(candidates) for simpler in list(candidates)[:at]]
+    pruned = drop_spare_steps(best, plain_bm25, ablations, runner.cache.has_index)
+    candidates = order_candidates(best, start, plain_bm25, pruned)
+    pairs = [(name, simpler) for i, name in enumerate(candidates) for simpler in list(candidates)[:i]]
     gains = prover.compare_configs([_pair_candidates(candidates, *pair) for pair in pairs])
     excluded = _exclude_candidates(candidates, best, start, bounds, runner, parts, phases)
     recommended, reason = recommend_pipeline(list(candidates), gains, excluded, str(runner.metric))
-    chosen = candidates[recommended]
-    shown = [test[2] for test in ablated]
-    refused = [test for test in list_rivals(best, known) if runner.cache.has_index(test[2]) and test[2] not in shown]
-    points = measure_frontier(runner, (chosen, best, start, plain), parts.selection, prover.measure_config)
+    winner = candidates[recommended]
+    shown_gains = [test[2] for test in ablated]
+    refused = [
+        test for test in list_rivals(best, known) if runner.cache.has_index(test[2]) and test[2] not in shown_gains
+    ]
+    points = measure_frontier(runner, (winner, best, start, plain_bm25), parts.selection, prover.measure_config)
     return TuningResult(
         metric=str(runner.metric),
         bounds=bounds,
-        config=chosen,
+        config=winner,
         recommended=recommended,
         reason=reason,
         best=best,
         baseline=start,
-        plain_bm25=plain,
-        measured=_measure_named(prover, chosen, {"best-scoring": best, "present": start, "plain BM25": plain}),
+        plain_bm25=plain_bm25,
+        measured=_measure_named(prover, winner, {"best-scoring": best, "present": start, "plain BM25": plain_bm25}),
         gains=gains,
         ablations=ablations,
         rejected=prover.compare_configs(refused),
@@ -264,11 +266,11 @@ def _pair_candidates(
     candidates: Mapping[str, PipelineConfig], name: str, simpler: str
 ) -> tuple[str, PipelineConfig, PipelineConfig, str, str]:
     """Pair a candidate with a simpler one: by the step that differs where it is one, else by its name."""
-    config, other, component = candidates[name], candidates[simpler], name
-    for step, _, without, ours, theirs in list_ablations(config, other):
-        if without.name == other.name:
+    config, rival, component = candidates[name], candidates[simpler], name
+    for step, _, without, ours, theirs in list_ablations(config, rival):
+        if without.name == rival.name:
             component = COMPONENT_NAMES[step] + ("" if theirs == "none" else f" by {ours}")
-    return component, config, other, name, simpler
+    return component, config, rival, name, simpler
 
 
 def _exclude_candidates(
@@ -292,10 +294,10 @@ def _exclude_candidates(
 
 
 def _measure_named(
-    prover: HoldoutEvaluator, chosen: PipelineConfig, named: Mapping[str, PipelineConfig]
+    prover: HoldoutEvaluator, winner: PipelineConfig, named: Mapping[str, PipelineConfig]
 ) -> tuple[MeasuredPipeline, ...]:
     """Measure pipelines under all of their names, the recommended one first."""
-    names: dict[str, list[str]] = {chosen.name: ["recommended"]}
+    names: dict[str, list[str]] = {winner.name: ["recommended"]}
     for name, config in named.items():
         names.setdefault(config.name, []).append(name)
     configs = {config.name: config for config in named.values()}

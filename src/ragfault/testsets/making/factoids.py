@@ -75,30 +75,30 @@ def cut_clauses(sentence: str, is_word: Callable[[str], bool] = lambda _: False)
     >>> list(cut_clauses("It has *8* rooms (all heated), and the hall is closed."))
     [['it', 'has', '8', 'rooms'], ['the', 'hall', 'is', 'closed']]
     """
-    plain = MARKUP.sub(lambda match: match[1] or "", sentence)
-    for place, part in enumerate(CLAUSE_BREAK.split(plain)):
-        words = part.split(",")
+    plain_text = MARKUP.sub(lambda match: match[1] or "", sentence)
+    for index, piece in enumerate(CLAUSE_BREAK.split(plain_text)):
+        words = piece.split(",")
         while len(words) > 1 and (words[0].split() or [""])[0].lower() in PREPOSITIONS | ADVERBIALS:
             words.pop(0)  # an adverbial before the clause
         tokens = TOKEN.findall(words[0].rstrip(" .!"))
         while tokens and tokens[0].lower() in JOINTS:
             tokens.pop(0)
         if len(tokens) < MIN_WORDS or (
-            place and tokens[0].lower() not in SUBJECT_STARTS and not tokens[0][0].isupper()
+            index and tokens[0].lower() not in SUBJECT_STARTS and not tokens[0][0].isupper()
         ):
             continue
         if tokens[0].lower() == "it" and "that" in tokens[:5]:
             tokens = tokens[tokens.index("that") + 1 :] or tokens
-        first = tokens[0].lower()
+        first_token = tokens[0].lower()
         if (
             len(tokens) < MIN_WORDS
-            or first in PREPOSITIONS | SUBORDINATORS | ADVERBIALS
-            or not first[-1].isalnum()
+            or first_token in PREPOSITIONS | SUBORDINATORS | ADVERBIALS
+            or not first_token[-1].isalnum()
             or "." in tokens
         ):
             continue
-        if first in STOP_WORDS or first in SUBJECT_STARTS or is_word(first):
-            tokens[0] = first
+        if first_token in STOP_WORDS or first_token in SUBJECT_STARTS or is_word(first_token):
+            tokens[0] = first_token
         yield [token for token in tokens if token[-1].isalnum() or token[-1] == "%"]
 
 
@@ -110,35 +110,35 @@ def list_answers(tokens: Sequence[str], speaks_of_people: bool) -> Iterator[Fact
     """
     if sum(token[0].isupper() for token in tokens) * 2 > len(tokens) + 1:
         return  # a title or a notice in capitals
-    at = 0
-    while at < len(tokens):
-        stop = _find_answer_end(tokens, at)
-        if stop > at:
-            answer = _ask(tokens, at, stop, speaks_of_people)
+    position = 0
+    while position < len(tokens):
+        stop = _find_answer_end(tokens, position)
+        if stop > position:
+            answer = _ask(tokens, position, stop, speaks_of_people)
             if answer is not None:
                 yield answer
-        at = max(stop, at + 1)
+        position = max(stop, position + 1)
 
 
-def _find_answer_end(tokens: Sequence[str], at: int) -> int:
+def _find_answer_end(tokens: Sequence[str], position: int) -> int:
     """Return the end of the name, number or date that begins at a word; `at` where none begins."""
-    first = tokens[at]
-    if _is_number(first):
-        stop = at + 1
+    first_token = tokens[position]
+    if _is_number(first_token):
+        stop = position + 1
         if stop < len(tokens) and tokens[stop].lower() in MONTHS and tokens[stop][0].isupper():
             stop += 1
             return stop + (stop < len(tokens) and _is_year(tokens[stop]))
         return stop + (stop < len(tokens) and tokens[stop].lower() in ("million", "billion", "thousand", "hundred"))
-    if not first[0].isupper():
-        return at
-    stop = at + 1
+    if not first_token[0].isupper():
+        return position
+    stop = position + 1
     while stop < len(tokens) and (
         tokens[stop][0].isupper()
         or (tokens[stop] in ("of", "de") and stop + 1 < len(tokens) and tokens[stop + 1][0].isupper())
-        or (first.lower() in MONTHS and _is_number(tokens[stop]))
+        or (first_token.lower() in MONTHS and _is_number(tokens[stop]))
     ):
         stop += 1
-    return stop if at or stop - at > 1 else at
+    return stop if position or stop - position > 1 else position
 
 
 def _is_number(token: str) -> bool:
@@ -174,8 +174,8 @@ def _ask(tokens: Sequence[str], start: int, stop: int, speaks_of_people: bool) -
     if asks_kind:
         return FactoidAnswer(start, stop, text, ("which",))
     if before in PREPOSITIONS or before in ("of", "to"):
-        asked = "whom" if speaks_of_people and before in ("by", "with") else "what"
-        return FactoidAnswer(start, stop, text, (asked,))
+        pronoun = "whom" if speaks_of_people and before in ("by", "with") else "what"
+        return FactoidAnswer(start, stop, text, (pronoun,))
     return FactoidAnswer(start, stop, text, ("who",) if speaks_of_people else ("who", "or", "what"))
 
 
@@ -215,19 +215,19 @@ def find_auxiliary(tokens: Sequence[str]) -> int | None:
     """
     if tokens[0].lower() in ("there", "here"):
         return None
-    for at, token in enumerate(tokens[: MAX_SUBJECT + 1]):
-        if not at:
+    for index, token in enumerate(tokens[: MAX_SUBJECT + 1]):
+        if not index:
             continue
         if token in SUBORDINATORS - {"and", "or", "to"}:
             return None
-        following = tokens[at + 1 : at + 3]
+        following = tokens[index + 1 : index + 3]
         is_perfect = (
             token in PERFECT
-            and tokens[at - 1] != "to"
+            and tokens[index - 1] != "to"
             and any(word in ("been", "not", "never") or word.endswith("ed") for word in following)
         )
         if (token in AUXILIARIES or is_perfect) and following:
-            return at
+            return index
     return None
 
 
@@ -242,14 +242,14 @@ def ask_about(tokens: Sequence[str], answer: FactoidAnswer, size: int) -> tuple[
     'within how many days of the report may repairs to a vessel be ordered'
     """
     auxiliary = find_auxiliary(tokens)
-    rest = (*tokens[1 : answer.start], *tokens[answer.stop :])
-    if auxiliary is None and not any(word.islower() and word.endswith(("s", "ed")) for word in rest):
+    remaining = (*tokens[1 : answer.start], *tokens[answer.stop :])
+    if auxiliary is None and not any(word.islower() and word.endswith(("s", "ed")) for word in remaining):
         return None  # perhaps no clause: nothing looks like its verb
-    first = answer.stop if auxiliary is None or answer.start < auxiliary else auxiliary + 1
-    parts = _cut_parts(tokens, first)
-    asked_at = next((at for at, (start, stop) in enumerate(parts) if start <= answer.start < stop), None)
-    named = answer.question[-1] in ("many", "which", "percentage") and answer.stop < len(tokens)
-    end = _choose_end(tokens, parts, max(first, answer.stop + named), size)
+    subject_start = answer.stop if auxiliary is None or answer.start < auxiliary else auxiliary + 1
+    parts = _cut_parts(tokens, subject_start)
+    asked_at = next((i for i, (start, stop) in enumerate(parts) if start <= answer.start < stop), None)
+    names_noun = answer.question[-1] in ("many", "which", "percentage") and answer.stop < len(tokens)
+    end = _choose_end(tokens, parts, max(subject_start, answer.stop + names_noun), size)
     if sum(map(is_content, tokens[:end])) > size + MAX_SURPLUS:
         return None
     if auxiliary is None or asked_at is None:
@@ -257,22 +257,22 @@ def ask_about(tokens: Sequence[str], answer: FactoidAnswer, size: int) -> tuple[
     start, stop = parts[asked_at]
     stop = min(stop, end)
     before = list(tokens[start : answer.start])
-    asked = [*answer.question, *tokens[answer.stop : stop]]
+    question_words = [*answer.question, *tokens[answer.stop : stop]]
     if before and before[0] in PREPOSITIONS:
-        asked, before = [*before, *asked], []
+        question_words, before = [*before, *question_words], []
     elif before and not is_content(before[-1]):
-        return (*tokens[:start], *before, *asked, *tokens[stop:end])
-    rest = (*tokens[first:start], *before, *tokens[stop:end])
-    return (*asked, _get_verb(tokens[auxiliary]), *tokens[:auxiliary], *rest)
+        return (*tokens[:start], *before, *question_words, *tokens[stop:end])
+    remaining = (*tokens[subject_start:start], *before, *tokens[stop:end])
+    return (*question_words, _get_verb(tokens[auxiliary]), *tokens[:auxiliary], *remaining)
 
 
 def _get_verb(auxiliary: str) -> str:
     return "can" if auxiliary == "cannot" else auxiliary
 
 
-def _cut_parts(tokens: Sequence[str], first: int) -> list[tuple[int, int]]:
+def _cut_parts(tokens: Sequence[str], first_index: int) -> list[tuple[int, int]]:
     """Cut the words from a place on before each word that opens a part which can be left out."""
-    starts = [at for at in range(first, len(tokens)) if at == first or tokens[at] in PART_STARTS]
+    starts = [i for i in range(first_index, len(tokens)) if i == first_index or tokens[i] in PART_STARTS]
     return list(itertools.pairwise([*starts, len(tokens)]))
 
 

@@ -104,7 +104,7 @@ class DraftFilter:
         words = [word for word in split_words(draft.query) if word not in QUESTION_WORDS]
         gold = f" {' '.join(split_words(draft.spans[0].quote or ''))} "
         runs = range(len(words) - MIN_COPIED_WORDS + 1)
-        if any(f" {' '.join(words[at : at + MIN_COPIED_WORDS])} " in gold for at in runs):
+        if any(f" {' '.join(words[i : i + MIN_COPIED_WORDS])} " in gold for i in runs):
             return f"simplistic: {MIN_COPIED_WORDS} words in a row are those of its gold"
         return None
 
@@ -114,13 +114,13 @@ class DraftFilter:
             return None
         stems = split_content_words(draft.query)
         scores = self.index.score_passages(stems)
-        best = max(scores.get(place, 0.0) for place in draft.passages)
+        best = max(scores.get(passage, 0.0) for passage in draft.passages)
         if best < MIN_GOLD_SHARE and draft.kind != "extractive":
             return "not answerable from its gold: the gold has hardly any of its words"
         if sum(score > best for score in scores.values()) < MAX_RANK:
             return None
         similarity = self.index.embeddings @ embed_word_vectors([draft.query])[0]
-        nearest = max(similarity[place] for place in draft.passages)
+        nearest = max(similarity[passage] for passage in draft.passages)
         if int((similarity > nearest).sum()) < MAX_RANK:
             return None
         return f"ambiguous: {MAX_RANK} passages or more fit it better than its gold, by words and by meaning"
@@ -141,19 +141,19 @@ class DraftFilter:
         if draft.kind not in ("extractive", "factoid", "table", "false premise") or not draft.reference:
             return None
         answer = split_content_words(draft.reference)
-        own = max(scores.get(place, 0.0) for place in draft.passages)
+        least = max(scores.get(place, 0.0) for place in draft.passages)
         for at, score in scores.items():
             passage = self.index.passages[at]
-            if at not in draft.passages and score > own and answer and all(stem in passage.stems for stem in answer):
+            if at not in draft.passages and score > least and answer and all(stem in passage.stems for stem in answer):
                 return f"answered by another passage, too, in {passage.document}"
         return None
 
     def _check_unanswerable(self, query: str, scores: Mapping[int, float]) -> str | None:
-        nearest = sorted(scores, key=lambda at: (-scores[at], at))[:SEARCHED_PASSAGES]
-        texts = [self.index.passages[at].text for at in nearest]
-        for at, score in zip(nearest, score_answerability(query, texts), strict=True):
+        nearest = sorted(scores, key=lambda i: (-scores[i], i))[:SEARCHED_PASSAGES]
+        texts = [self.index.passages[i].text for i in nearest]
+        for i, score in zip(nearest, score_answerability(query, texts), strict=True):
             if score > MAX_ANSWERABILITY:
-                return f"may be answerable: by {self.index.passages[at].document}, probability {score:.2f}"
+                return f"may be answerable: by {self.index.passages[i].document}, probability {score:.2f}"
         return None
 
     def _check_duplicate(self, draft: Draft) -> str | None:

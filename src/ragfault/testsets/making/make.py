@@ -191,12 +191,12 @@ class _TestsetMaker:
             return self._add_written(self.model_writer, kind, count)
         writer = QueryWriter(self.index, self.style, random.Random(f"{self.seed} {kind}"))
         added = 0
-        for most in (1, 2, 4, 8):
+        for attempts in (1, 2, 4, 8):
             misses = 0
             for draft in DRAFTERS[kind](self.index, writer):
                 if added == count or misses >= MAX_REJECTED_RUN:
                     break
-                if self.by_passage[draft.passages[0]] >= most:
+                if self.by_passage[draft.passages[0]] >= attempts:
                     continue
                 misses = 0 if self._take(draft) else misses + 1
                 added += misses == 0

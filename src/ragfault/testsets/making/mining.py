@@ -73,10 +73,10 @@ def mine_queries(traces: Iterable[Trace], n: int, *, seed: int = 0) -> MinedQuer
     """
     if n < 1:
         raise UsageError("a sample has at least 1 query.")
-    listed = [trace for trace in traces if split_content_words(trace.query)]
-    if not listed:
+    searchable = [trace for trace in traces if split_content_words(trace.query)]
+    if not searchable:
         raise InputError("no trace has a query of words to mine.")
-    queries = merge_near_duplicates(listed)
+    queries = merge_near_duplicates(searchable)
     names = _assign_topics(queries, seed)
     _assign_lengths(queries)
     strata: defaultdict[tuple[int, int, str | None], list[_Query]] = defaultdict(list)
@@ -89,7 +89,7 @@ def mine_queries(traces: Iterable[Trace], n: int, *, seed: int = 0) -> MinedQuer
     items = []
     for key, members in strata.items():
         for query in _draw(members, counts[key], rng):
-            items.append(_build_item(query, names[query.topic], seed, len(listed)))
+            items.append(_build_item(query, names[query.topic], seed, len(searchable)))
     rng.shuffle(items)
     total, size = sum(query.count for query in queries), max(1, len(items))
     described = [
@@ -100,7 +100,7 @@ def mine_queries(traces: Iterable[Trace], n: int, *, seed: int = 0) -> MinedQuer
         for key, members in strata.items()
     ]  # fmt: skip
     return MinedQueries(
-        items=tuple(items), traces=len(listed), distinct=len(queries),
+        items=tuple(items), traces=len(searchable), distinct=len(queries),
         strata=tuple(sorted(described, key=lambda item: (-item.traffic, item.topic, item.length, str(item.route)))),
     )  # fmt: skip
 
@@ -111,13 +111,15 @@ def merge_near_duplicates(traces: Sequence[Trace]) -> list[_Query]:
     holders: defaultdict[tuple[str | None, str], list[tuple[frozenset[str], _Query]]] = defaultdict(list)
     for trace in traces:
         words = tuple(split_content_words(trace.query))
-        known = by_words.get((trace.route, words))
-        if known is None and len(words) >= LONG_QUERY:
+        earlier = by_words.get((trace.route, words))
+        if earlier is None and len(words) >= LONG_QUERY:
             pairs = make_shingles(" ".join(words), 2)
-            near = (item for pair in sorted(pairs) for item in holders[trace.route, pair])
-            known = next((query for other, query in near if len(pairs & other) >= SIMILAR * len(pairs | other)), None)
-        if known is not None:
-            known.count += 1
+            rivals = (item for pair in sorted(pairs) for item in holders[trace.route, pair])
+            earlier = next(
+                (query for theirs, query in rivals if len(pairs & theirs) >= SIMILAR * len(pairs | theirs)), None
+            )
+        if earlier is not None:
+            earlier.count += 1
             continue
         query = by_words[trace.route, words] = _Query(trace)
         if len(words) >= LONG_QUERY:
@@ -138,8 +140,8 @@ def _assign_topics(queries: Sequence[_Query], seed: int) -> list[str]:
         words[query.topic].update(set(split_content_words(query.trace.query)))
     everywhere = sum(words, Counter[str]())
     return [
-        " ".join(sorted(own, key=lambda word: (-(own[word] ** 2) / everywhere[word], word))[:3]) or "other"
-        for own in words
+        " ".join(sorted(counts, key=lambda word: (-(counts[word] ** 2) / everywhere[word], word))[:3]) or "other"
+        for counts in words
     ]
 
 
@@ -159,16 +161,16 @@ def cluster_vectors(vectors: FloatArray, k: int, seed: int) -> FloatArray:
         if (new == labels).all():
             break
         labels = new
-        for at in range(len(centres)):
-            if (labels == at).any():
-                centre = vectors[labels == at].mean(axis=0)
-                centres[at] = centre / max(1e-9, float(np.linalg.norm(centre)))
+        for index in range(len(centres)):
+            if (labels == index).any():
+                centre = vectors[labels == index].mean(axis=0)
+                centres[index] = centre / max(1e-9, float(np.linalg.norm(centre)))
     return labels
 
 
 def _assign_lengths(queries: Sequence[_Query]) -> None:
     sizes = sorted(len(query.trace.query.split()) for query in queries)
-    bounds = [sizes[len(sizes) * part // 3] for part in (1, 2)]
+    bounds = [sizes[len(sizes) * third // 3] for third in (1, 2)]
     for query in queries:
         size = len(query.trace.query.split())
         query.length = sum(size >= bound for bound in bounds) if bounds[0] < bounds[1] else int(size >= bounds[0])
@@ -190,7 +192,7 @@ def _allocate(weights: dict[tuple[int, int, str | None], list[int]], n: int) -> 
 
 def _draw(members: Sequence[_Query], count: int, rng: random.Random) -> list[_Query]:
     """Draw queries without replacement, with chances by their weights (Efraimidis & Spirakis 2006)."""
-    keyed = [(rng.random() ** (1 / query.count), at) for at, query in enumerate(members)]
+    keyed = [(rng.random() ** (1 / query.count), i) for i, query in enumerate(members)]
     return [members[at] for _, at in sorted(keyed, reverse=True)[:count]]
 
 

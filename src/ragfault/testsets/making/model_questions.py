@@ -136,19 +136,17 @@ class ModelWriter:
             size = min(BATCH_CALLS, math.ceil(missing() / per_call), (self.max_calls - self.calls) // CALLS_PER_ITEM)
             if size < 1:
                 return
-            batch = list(islice((site for site in sites if not self._is_site_full(site)), size))
+            waiting = (site for site in sites if not self._is_full(self.index.passages[site.passages[0]].document))
+            batch = list(islice(waiting, size))
             if not batch:
                 return
             usable = []
             for site in batch:
-                if any(scan_text("corpus", self.index.passages[at].text) for at in site.passages):
+                if any(scan_text("corpus", self.index.passages[passage].text) for passage in site.passages):
                     yield _reject_site(kind, site, "its passage holds what looks like instructions to a model")
                 else:
                     usable.append(site)
             yield from self._write_batch(kind, usable, per_call, rng)
-
-    def _is_site_full(self, site: QuestionSite) -> bool:
-        return self._is_full(self.index.passages[site.passages[0]].document)
 
     def _list_sites(self, kind: QuestionKind, rng: random.Random) -> Iterator[QuestionSite]:
         """Yield the sites of a kind in random order, each a few times."""
@@ -157,9 +155,9 @@ class ModelWriter:
                 for name, first, second in list_bridges(self.index, rng):
                     yield QuestionSite((second.passage, first.passage), name)
                 continue
-            places = sorted({sentence.passage for sentence in self.index.sentences})
-            for at in rng.sample(places, len(places)):
-                yield QuestionSite((at,))
+            passages = sorted({sentence.passage for sentence in self.index.sentences})
+            for passage in rng.sample(passages, len(passages)):
+                yield QuestionSite((passage,))
 
     def _write_batch(
         self, kind: QuestionKind, sites: Sequence[QuestionSite], per_call: int, rng: random.Random
@@ -181,9 +179,9 @@ class ModelWriter:
                     passing.append(draft)
             if passing:
                 open_checks.append((passing, self._choose_passages(site, passing, rng)))
-        checks = self._ask([self._build_check(drafts, shown) for drafts, shown in open_checks])
-        for (drafts, shown), reply in zip(open_checks, checks, strict=True):
-            yield from self._apply_check(drafts, shown, reply)
+        checks = self._ask([self._build_check(drafts, candidates) for drafts, candidates in open_checks])
+        for (drafts, candidates), reply in zip(open_checks, checks, strict=True):
+            yield from self._apply_check(drafts, candidates, reply)
 
     def _ask(self, requests: Sequence[WritingRequest]) -> list[dict[str, Any] | str]:
         """Return the reply to each request, or why there is none; remember whether to go on."""
@@ -239,32 +237,36 @@ class ModelWriter:
                 continue
             query, answer = (" ".join(str(entry.get(name) or "").split()) for name in ("question", "answer"))
             quotes = [quote for quote in _read_texts(entry.get("quotes")) if quote.strip()]
-            places = self._anchor_quotes(site, quotes)
-            spans = tuple(self._make_span(at, *place) for at, ranges in places.items() for place in ranges)
+            anchors = self._anchor_quotes(site, quotes)
+            spans = tuple(self._make_span(passage, *bounds) for passage, ranges in anchors.items() for bounds in ranges)
             rejection = ""
             if not query or not answer or len(WORD.findall(query)) > MAX_QUESTION_WORDS:
                 rejection = "no question of at most 60 words with an answer"
             elif ABOUT_TEXT.search(query):
                 rejection = "the question points to its text"
-            elif not quotes or sum(map(len, places.values())) == 0 or len(places) < len(site.passages):
+            elif not quotes or sum(map(len, anchors.values())) == 0 or len(anchors) < len(site.passages):
                 rejection = "not answerable from its gold: its quotes are not in the passage"
             facts = tuple(clean_fact(span.quote or "") for span in spans)
             yield Draft(kind, query, spans, facts, answer or None, True, site.passages, note, rejection)
 
     def _anchor_quotes(self, site: QuestionSite, quotes: Iterable[str]) -> dict[int, list[tuple[int, int]]]:
         """Return the sentences of each passage that quotes of a reply are from; empty where a quote is in none."""
-        places: dict[int, list[tuple[int, int]]] = {}
+        ranges: dict[int, list[tuple[int, int]]] = {}
         for quote in quotes:
             words = [re.escape(word) for word in WORD.findall(quote)]
             pattern = re.compile(r"[\W_]+".join(words), re.IGNORECASE) if words else None
-            hits = ((at, pattern.search(self.index.passages[at].text)) for at in site.passages) if pattern else ()
-            at, match = next(((at, hit) for at, hit in hits if hit), (-1, None))
+            hits = (
+                ((number, pattern.search(self.index.passages[number].text)) for number in site.passages)
+                if pattern
+                else ()
+            )
+            number, match = next(((number, hit) for number, hit in hits if hit), (-1, None))
             if match is None:
                 return {}
-            for start, end in split_sentences(self.index.passages[at].text):
-                if start < match.end() and match.start() < end and (start, end) not in places.get(at, ()):
-                    places.setdefault(at, []).append((start, end))
-        return places
+            for start, end in split_sentences(self.index.passages[number].text):
+                if start < match.end() and match.start() < end and (start, end) not in ranges.get(number, ()):
+                    ranges.setdefault(number, []).append((start, end))
+        return ranges
 
     def _make_span(self, at: int, start: int, end: int) -> Span:
         passage = self.index.passages[at]
@@ -275,16 +277,16 @@ class ModelWriter:
         rivals: Counter[int] = Counter()
         for draft in drafts:
             scores = self.index.score_passages(split_content_words(f"{draft.query} {draft.reference or ''}"))
-            for at, score in scores.items():
-                if at not in site.passages:
-                    rivals[at] = max(rivals[at], score)  # type: ignore[assignment]
-        chosen = sorted(rivals, key=lambda at: (-rivals[at], at))[:MAX_RIVALS]
-        return tuple(rng.sample([*site.passages, *chosen], len(site.passages) + len(chosen)))
+            for passage, score in scores.items():
+                if passage not in site.passages:
+                    rivals[passage] = max(rivals[passage], score)  # type: ignore[assignment]
+        strongest = sorted(rivals, key=lambda passage: (-rivals[passage], passage))[:MAX_RIVALS]
+        return tuple(rng.sample([*site.passages, *strongest], len(site.passages) + len(strongest)))
 
     def _build_check(self, drafts: Sequence[Draft], shown: Sequence[int]) -> WritingRequest:
         from ragfault.judges.llm.judge import WritingRequest
 
-        parts = [FencedText(f"p{number}", self.index.passages[at].text) for number, at in enumerate(shown, 1)]
+        parts = [FencedText(f"p{number}", self.index.passages[passage].text) for number, passage in enumerate(shown, 1)]
         parts += [FencedText(f"q{number}", draft.query) for number, draft in enumerate(drafts, 1)]
         return WritingRequest(CHECKING_INSTRUCTIONS, (*parts, PromptLine("Fields: questions")), CHECKING_SCHEMA)
 
@@ -295,19 +297,19 @@ class ModelWriter:
         entries: dict[str, dict[str, Any]] = {}
         if isinstance(reply, dict) and isinstance(reply.get("questions"), list):
             entries = {str(entry.get("id")): entry for entry in reply["questions"] if isinstance(entry, dict)}
-        places = {f"p{number}": at for number, at in enumerate(shown, 1)}
+        labels = {f"p{number}": passage for number, passage in enumerate(shown, 1)}
         for number, draft in enumerate(drafts, 1):
             entry = entries.get(f"q{number}")
             if entry is None:
                 reason = f"not checked: {reply if isinstance(reply, str) else 'the reply has no entry for it'}"
             else:
-                reason = self._read_check(draft, entry, places)
+                reason = self._read_check(draft, entry, labels)
             yield draft._replace(rejection=reason)
 
-    def _read_check(self, draft: Draft, entry: dict[str, Any], places: dict[str, int]) -> str:
+    def _read_check(self, draft: Draft, entry: dict[str, Any], labels: dict[str, int]) -> str:
         """Return why the reply of a check leaves a draft out; empty where it does not."""
         needs, also = (
-            {places[name] for name in _read_texts(entry.get(field)) if name in places} for field in ("needs", "also")
+            {labels[name] for name in _read_texts(entry.get(field)) if name in labels} for field in ("needs", "also")
         )
         gold = set(draft.passages)
         if not needs or not needs & gold:
@@ -316,8 +318,8 @@ class ModelWriter:
             return "not answerable from its gold alone: it needs another passage, too"
         if gold - needs:
             return "simplistic: one of its passages is enough"
-        if others := also - gold:
-            return f"answered by another passage, too, in {self.index.passages[min(others)].document}"
+        if other_passages := also - gold:
+            return f"answered by another passage, too, in {self.index.passages[min(other_passages)].document}"
         if entry.get("known") is True:
             return "answerable without its gold: general knowledge is enough"
         return "ambiguous: several readings, or it does not say what it is about" if entry.get("clear") is False else ""

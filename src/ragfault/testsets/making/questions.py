@@ -95,10 +95,10 @@ def draft_factoids(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
         if not questions:
             continue
         words, answer_text = writer.rng.choice(questions)
-        named = {stem_word(word.lower()) for word in words}
+        question_stems = {stem_word(word.lower()) for word in words}
         heading = MARKUP.sub(lambda match: match[1] or "", passage.heading)
         topics = {stem_word(word.lower()) for word in WORD.findall(heading) if is_content(word)}
-        topic = f"{heading}: " if len(topics) <= MAX_TOPIC_WORDS and topics - named else ""
+        topic = f"{heading}: " if len(topics) <= MAX_TOPIC_WORDS and topics - question_stems else ""
         span = index.make_span(passage.document, sentence.start, sentence.end)
         query, fact = f"{topic}{' '.join(words)}", clean_fact(sentence.text)
         yield Draft("factoid", query, (span,), (fact,), answer_text, True, (sentence.passage,))
@@ -151,36 +151,36 @@ class ListBlock(NamedTuple):
 def find_list(passage: CorpusPassage) -> ListBlock | None:
     """Return the first list of a passage of three to fifteen items; None without one."""
     run: list[tuple[int, int, str]] = []
-    intro, last, at = "", "", passage.start
+    intro, last, position = "", "", passage.start
     for line in [*passage.text.split("\n"), "."]:
         match = LIST_LINE.fullmatch(line)
         if match:
             if not run:
                 intro = last
-            run.append((at, at + len(line), match["item"].strip()))
+            run.append((position, position + len(line), match["item"].strip()))
         elif line.strip() and not (run and line.startswith((" ", "\t"))):
             if MIN_LIST_ITEMS <= len(run) <= MAX_LIST_ITEMS:
                 return ListBlock(run[0][0], run[-1][1], intro or passage.heading, tuple(item for *_, item in run))
             run, last = [], line.strip()
-        at += len(line) + 1
+        position += len(line) + 1
     return None
 
 
 def draft_lists(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions for all items of a list, by the line above it and its heading."""
-    for at in _shuffle(range(len(index.passages)), writer.rng):
-        passage = index.passages[at]
+    for i in _shuffle(range(len(index.passages)), writer.rng):
+        passage = index.passages[i]
         block = None if passage.is_table else find_list(passage)
         if block is None:
             continue
         words = [word for word in WORD.findall(f"{passage.heading} {block.intro}") if is_content(word)]
-        named = list(dict.fromkeys(words))[:6]
-        if len(named) < 2:
+        query_words = list(dict.fromkeys(words))[:6]
+        if len(query_words) < 2:
             continue
         opening = writer.rng.choice(("list of", "which are the", "what are the", "all"))
         span = index.make_span(passage.document, block.start, block.end)
         facts = tuple(map(clean_fact, block.items))
-        yield Draft("list", f"{opening} {' '.join(named)}", (span,), facts, "; ".join(facts), True, (at,))
+        yield Draft("list", f"{opening} {' '.join(query_words)}", (span,), facts, "; ".join(facts), True, (i,))
 
 
 class TableRow(NamedTuple):
@@ -194,12 +194,12 @@ class TableRow(NamedTuple):
 def read_table(passage: CorpusPassage) -> tuple[tuple[str, ...], list[TableRow]] | None:
     """Return the head and the rows of a Markdown table; None where a passage is none of two columns or more."""
     rows: list[TableRow] = []
-    at = passage.start
+    position = passage.start
     for line in passage.text.split("\n"):
         if "|" in line and not TABLE_RULE_LINE.fullmatch(line):
             cells = tuple(cell.strip(" *`_") for cell in line.strip().strip("|").split("|"))
-            rows.append(TableRow(at, at + len(line), cells))
-        at += len(line) + 1
+            rows.append(TableRow(position, position + len(line), cells))
+        position += len(line) + 1
     if not passage.is_table or len(rows) < 3 or len(rows[0].cells) < 2:
         return None
     return rows[0].cells, [row for row in rows[1:] if len(row.cells) == len(rows[0].cells)]
@@ -207,8 +207,8 @@ def read_table(passage: CorpusPassage) -> tuple[tuple[str, ...], list[TableRow]]
 
 def draft_tables(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions for a cell of a table, by the head of its column and the first cell of its row."""
-    for at in _shuffle(range(len(index.passages)), writer.rng):
-        table = read_table(index.passages[at])
+    for i in _shuffle(range(len(index.passages)), writer.rng):
+        table = read_table(index.passages[i])
         if table is None:
             continue
         head, rows = table
@@ -218,9 +218,9 @@ def draft_tables(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
             if not (key and cell and head[column] and WORD.search(key) and len(key) < 80 and len(cell) < 200):
                 continue
             form = writer.rng.choice(("what is the {0} of {1}", "{1} {0}", "{0} for {1}"))
-            span = index.make_span(index.passages[at].document, row.start, row.end)
+            span = index.make_span(index.passages[i].document, row.start, row.end)
             fact = f"{key}: {head[column]}: {cell}"
-            yield Draft("table", form.format(head[column], key), (span,), (fact,), cell, True, (at,))
+            yield Draft("table", form.format(head[column], key), (span,), (fact,), cell, True, (i,))
 
 
 def draft_comparisons(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
@@ -232,9 +232,9 @@ def draft_comparisons(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft
             terms.append((term, sentence))
     for term, sentence in _shuffle(terms, writer.rng):
         passage = index.passages[sentence.passage]
-        own = set(split_content_words(sentence.text))
+        sentence_words = set(split_content_words(sentence.text))
         partners = [
-            (len(own & set(split_content_words(other.text))), name, other)
+            (len(sentence_words & set(split_content_words(other.text))), name, other)
             for name, other in terms
             if stem_word(name.lower()) != stem_word(term.lower())
             and other.start != sentence.start
@@ -242,8 +242,8 @@ def draft_comparisons(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft
         ]
         if not partners:
             continue
-        shared, name, other = max(partners, key=lambda item: (item[0], -item[2].start))
-        if shared < 2:
+        common_count, name, other = max(partners, key=lambda item: (item[0], -item[2].start))
+        if common_count < 2:
             continue
         form = writer.rng.choice(("difference between {} and {}", "{} vs {}", "how do {} and {} differ"))
         yield _join_sentences(index, "comparison", form.format(term, name), (sentence, other), None)
@@ -269,10 +269,10 @@ def list_bridges(index: CorpusIndex, rng: random.Random) -> Iterator[tuple[str, 
         if 2 <= len({sentence.passage for sentence in sentences}) <= MAX_BRIDGE_PASSAGES
     }
     for name in _shuffle(sorted(bridges), rng):
-        first, *rest = _shuffle(bridges[name], rng)
-        others = [sentence for sentence in rest if sentence.passage != first.passage]
-        if others:
-            yield name, first, others[0]
+        first, *remaining = _shuffle(bridges[name], rng)
+        elsewhere = [sentence for sentence in remaining if sentence.passage != first.passage]
+        if elsewhere:
+            yield name, first, elsewhere[0]
 
 
 def _draft_bridge(
@@ -283,18 +283,21 @@ def _draft_bridge(
     answer = choose_answer(second.text, writer.rng)
     if answer is None or hidden & {stem_word(word.lower()) for word in WORD.findall(answer.text)}:
         return None
-    known = [word for word in WORD.findall(first.text) if is_content(word) and stem_word(word.lower()) not in hidden]
-    asked = [
-        word
-        for at, word in enumerate(WORD.findall(second.text))
-        if at not in answer.words and is_content(word) and stem_word(word.lower()) not in hidden
+    first_words = [
+        word for word in WORD.findall(first.text) if is_content(word) and stem_word(word.lower()) not in hidden
     ]
-    if len(known) < 2 or len(asked) < 2:
+    second_words = [
+        word
+        for i, word in enumerate(WORD.findall(second.text))
+        if i not in answer.words and is_content(word) and stem_word(word.lower()) not in hidden
+    ]
+    if len(first_words) < 2 or len(second_words) < 2:
         return None
-    left = sorted(writer.rng.sample(range(len(asked)), 2))
-    right = sorted(writer.rng.sample(range(len(known)), min(3, len(known))))
+    second_sample = sorted(writer.rng.sample(range(len(second_words)), 2))
+    first_sample = sorted(writer.rng.sample(range(len(first_words)), min(3, len(first_words))))
     opening = {"number": "how many", "year": "when", "name": "who or what"}.get(answer.kind, "what")
-    query = f"{opening} {' '.join(asked[at] for at in left)} of the {' '.join(known[at] for at in right)}"
+    subject = " ".join(second_words[at] for at in second_sample)
+    query = f"{opening} {subject} of the {' '.join(first_words[at] for at in first_sample)}"
     return _join_sentences(index, "two-passage", query, (second, first), answer.text, f"joined by {name}")
 
 
@@ -306,13 +309,13 @@ def _join_sentences(
     reference: str | None,
     note: str = "",
 ) -> Draft:
-    places = tuple(sentence.passage for sentence in sentences)
+    passages = tuple(sentence.passage for sentence in sentences)
     spans = tuple(
         index.make_span(index.passages[sentence.passage].document, sentence.start, sentence.end)
         for sentence in sentences
     )
     facts = tuple(clean_fact(sentence.text) for sentence in sentences)
-    return Draft(kind, query, spans, facts, reference, True, places, note)
+    return Draft(kind, query, spans, facts, reference, True, passages, note)
 
 
 def _shuffle(items: Sequence[Item], rng: random.Random) -> list[Item]:
@@ -363,10 +366,10 @@ def draft_false_premises(index: CorpusIndex, writer: QueryWriter) -> Iterator[Dr
             continue
         number = writer.rng.choice(matches)
         value = int(number.group())
-        other = str(value + writer.rng.choice((1, 2, 3)) * (10 if value >= 100 else 1))
-        if other in WORD.findall(sentence.text):
+        wrong_number = str(value + writer.rng.choice((1, 2, 3)) * (10 if value >= 100 else 1))
+        if wrong_number in WORD.findall(sentence.text):
             continue
-        clause = _cut_clause(sentence.text, number.start(), number.end(), other)
+        clause = _cut_clause(sentence.text, number.start(), number.end(), wrong_number)
         passage = index.passages[sentence.passage]
         topics = [
             find_form(stem, WORD.findall(passage.text))
@@ -375,45 +378,45 @@ def draft_false_premises(index: CorpusIndex, writer: QueryWriter) -> Iterator[Dr
         query = " ".join(["why is it that", *([f"in {topics[0]}"] if topics else []), clause])
         span = index.make_span(passage.document, sentence.start, sentence.end)
         fact = clean_fact(sentence.text)
-        note = f"{number.group()} was replaced by {other}"
+        note = f"{number.group()} was replaced by {wrong_number}"
         yield Draft("false premise", query, (span,), (fact,), None, False, (sentence.passage,), note)
 
 
-def _cut_clause(sentence: str, start: int, end: int, other: str) -> str:
+def _cut_clause(sentence: str, start: int, end: int, replacement: str) -> str:
     """Return the clause around a stretch of a sentence with other words in its place; a short sentence as it is.
 
     >>> _cut_clause("It has 8 rooms, which are heated, and a hall.", 7, 8, "9")
     'It has 9 rooms'
     """
     breaks = [match.start() for match in re.finditer(r"[,;:()](?!\d)", sentence)]
-    left = max([at + 1 for at in breaks if at < start], default=0)
-    right = min([at for at in breaks if at >= end], default=len(sentence))
-    if len(WORD.findall(sentence[left:right])) < MIN_CLAUSE_WORDS:
-        left, right = 0, len(sentence)
-    return f"{sentence[left:start]}{other}{sentence[end:right]}".strip(" .,;:")
+    clause_start = max([i + 1 for i in breaks if i < start], default=0)
+    clause_end = min([i for i in breaks if i >= end], default=len(sentence))
+    if len(WORD.findall(sentence[clause_start:clause_end])) < MIN_CLAUSE_WORDS:
+        clause_start, clause_end = 0, len(sentence)
+    return f"{sentence[clause_start:start]}{replacement}{sentence[end:clause_end]}".strip(" .,;:")
 
 
 def draft_ambiguous(index: CorpusIndex, writer: QueryWriter) -> Iterator[Draft]:
     """Yield questions with two or more right places: headings that several documents have."""
     by_heading: dict[str, list[int]] = {}
-    for at, passage in enumerate(index.passages):
+    for i, passage in enumerate(index.passages):
         if passage.heading and not passage.is_table:
-            by_heading.setdefault(passage.heading.lower(), []).append(at)
-    shared = {
-        heading: places
-        for heading, places in by_heading.items()
-        if 2 <= len({index.passages[at].document for at in places}) <= MAX_SHARED_HEADING
+            by_heading.setdefault(passage.heading.lower(), []).append(i)
+    shared_headings = {
+        heading: passages
+        for heading, passages in by_heading.items()
+        if 2 <= len({index.passages[at].document for at in passages}) <= MAX_SHARED_HEADING
         and any(map(is_content, WORD.findall(heading)))
     }
-    for heading in _shuffle(sorted(shared), writer.rng):
-        first = {index.passages[at].document: at for at in reversed(shared[heading])}
-        places = tuple(sorted(first.values())[:5])
+    for heading in _shuffle(sorted(shared_headings), writer.rng):
+        first_passages = {index.passages[at].document: at for at in reversed(shared_headings[heading])}
+        passages = tuple(sorted(first_passages.values())[:5])
         spans = tuple(
             index.make_span(passage.document, passage.start, passage.end)
-            for passage in (index.passages[at] for at in places)
+            for passage in (index.passages[at] for at in passages)
         )
-        note = f"{len(first)} documents have this heading"
-        yield Draft("ambiguous", heading, spans, (), None, None, places, note)
+        note = f"{len(first_passages)} documents have this heading"
+        yield Draft("ambiguous", heading, spans, (), None, None, passages, note)
 
 
 DRAFTERS: dict[QuestionKind, Callable[[CorpusIndex, QueryWriter], Iterator[Draft]]] = {

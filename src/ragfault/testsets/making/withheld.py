@@ -60,19 +60,19 @@ def make_withheld(
     """
     if not 0 < share <= 0.5:
         raise UsageError(f"a share of {share:g} of the passages cannot be withheld: name one above 0, at most 0.5.")
-    listed = list(documents)
-    withheld, reduced = _split_corpus(listed, share, seed)
-    index, rest = CorpusIndex(withheld), CorpusIndex(reduced)
+    documents_list = list(documents)
+    withheld, reduced = _split_corpus(documents_list, share, seed)
+    index, reduced_index = CorpusIndex(withheld), CorpusIndex(reduced)
     writer = QueryWriter(index, style or QueryStyle(), random.Random(f"{seed} withheld"))
-    draft_filter = DraftFilter(rest)
+    draft_filter = DraftFilter(reduced_index)
     items: list[Trace] = []
     rejected: list[RejectedItem] = []
     by_passage: Counter[int] = Counter()
-    most = max(1, -(-2 * n // max(1, len(index.passages))))
+    per_passage = max(1, -(-2 * n // max(1, len(index.passages))))
     for draft in draft_extractive(index, writer):
         if len(items) >= n:
             break
-        if by_passage[draft.passages[0]] >= most:
+        if by_passage[draft.passages[0]] >= per_passage:
             continue
         span, document = draft.spans[0], draft.spans[0].document.rpartition("@")[0]
         reason = draft_filter.reject_withheld(draft.query, span.quote or "", draft.reference or "")
@@ -111,12 +111,12 @@ def _split_corpus(documents: Sequence[Document], share: float, seed: int) -> tup
     if len(passages) < 2:
         raise InputError("the corpus has fewer than two passages: none can be withheld.")
     count = max(1, min(len(passages) - 1, round(share * len(passages))))
-    chosen = random.Random(f"{seed} passages").sample(passages, count)
-    withheld = [Document(id=f"{passage.document}@{passage.start}", text=passage.text) for passage in chosen]
-    places: defaultdict[str, list[CorpusPassage]] = defaultdict(list)
-    for passage in chosen:
-        places[passage.document].append(passage)
-    reduced = [_cut_out(document, places[document.id]) for document in documents]
+    withheld_passages = random.Random(f"{seed} passages").sample(passages, count)
+    withheld = [Document(id=f"{passage.document}@{passage.start}", text=passage.text) for passage in withheld_passages]
+    passages_by_document: defaultdict[str, list[CorpusPassage]] = defaultdict(list)
+    for passage in withheld_passages:
+        passages_by_document[passage.document].append(passage)
+    reduced = [_cut_out(document, passages_by_document[document.id]) for document in documents]
     return withheld, [document for document in reduced if document.text.strip()]
 
 

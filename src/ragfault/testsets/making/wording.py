@@ -73,7 +73,7 @@ def fit_style(traces: Iterable[Trace]) -> QueryStyle | None:
     gaps = [gap for trace in queries.values() if (gap := _measure_gap(trace)) is not None]
     default = QueryStyle()
     return QueryStyle(
-        sizes=tuple(min(20, max(2, sizes[at * len(sizes) // 20])) for at in range(20)),
+        sizes=tuple(min(20, max(2, sizes[i * len(sizes) // 20])) for i in range(20)),
         gap=_spread_gap(fmean(gaps)) if len(gaps) >= MIN_STYLE_QUERIES else default.gap,
         questions=fmean(bool(QUESTION_WORDS & set(query.lower().split()[:2])) for query in queries),
         lower=fmean(query == query.lower() for query in queries),
@@ -120,28 +120,28 @@ def choose_answer(sentence: str, rng: random.Random) -> Answer | None:
     """
     matches = list(WORD.finditer(sentence))
     words = [match.group() for match in matches]
-    marked = [at for at, word in enumerate(words) if at and is_name(word) and is_content(word)]
-    places = marked or [at for at, word in enumerate(words) if is_content(word)]
-    if not places:
+    marked = [i for i, word in enumerate(words) if i and is_name(word) and is_content(word)]
+    candidates = marked or [i for i, word in enumerate(words) if is_content(word)]
+    if not candidates:
         return None
-    first = last = rng.choice(places)
-    if words[first][0].isupper():
-        while last + 1 < len(words) and words[last + 1][0].isupper() and last - first < 3:
-            last += 1
-        while first > 1 and words[first - 1][0].isupper() and last - first < 3:
-            first -= 1
-    while last + 1 < len(words) and _is_one_number(sentence, matches[last], matches[last + 1]):
-        last += 1
-    while first > 0 and _is_one_number(sentence, matches[first - 1], matches[first]):
-        first -= 1
-    text = sentence[matches[first].start() : matches[last].end()]
-    return Answer(text, name_answer_kind(text), frozenset(range(first, last + 1)))
+    first_word = last_word = rng.choice(candidates)
+    if words[first_word][0].isupper():
+        while last_word + 1 < len(words) and words[last_word + 1][0].isupper() and last_word - first_word < 3:
+            last_word += 1
+        while first_word > 1 and words[first_word - 1][0].isupper() and last_word - first_word < 3:
+            first_word -= 1
+    while last_word + 1 < len(words) and _is_one_number(sentence, matches[last_word], matches[last_word + 1]):
+        last_word += 1
+    while first_word > 0 and _is_one_number(sentence, matches[first_word - 1], matches[first_word]):
+        first_word -= 1
+    text = sentence[matches[first_word].start() : matches[last_word].end()]
+    return Answer(text, name_answer_kind(text), frozenset(range(first_word, last_word + 1)))
 
 
-def _is_one_number(sentence: str, left: re.Match[str], right: re.Match[str]) -> bool:
+def _is_one_number(sentence: str, match: re.Match[str], next_match: re.Match[str]) -> bool:
     """Return whether two words are parts of one time of day, or of one number with thousands."""
-    digits = left.group()[-1].isdigit() and right.group()[0].isdigit()
-    return digits and sentence[left.end() : right.start()] in {":", ","}
+    digits = match.group()[-1].isdigit() and next_match.group()[0].isdigit()
+    return digits and sentence[match.end() : next_match.start()] in {":", ","}
 
 
 def name_answer_kind(text: str) -> str:
@@ -180,20 +180,20 @@ class QueryWriter:
         from others. Some are replaced by words of near meaning that the passage does not have.
         """
         words = WORD.findall(sentence)
-        hidden = {stem_word(words[at].lower()) for at in answer.words} if answer else set()
+        hidden = {stem_word(words[i].lower()) for i in answer.words} if answer else set()
         size = self.rng.choice(self.style.sizes)
         gap = self.rng.uniform(*self.style.gap)
         topic_count = max(1, round(size * TOPIC_SHARE))
         stretch = self._choose_stretch(words, passage, hidden, size - topic_count)
-        chosen = [self._vary(word, passage, gap) if is_content(word) else word.lower() for word in stretch]
-        taken = {stem_word(word.lower()) for word in stretch} | hidden
-        topics = self._choose_topics(passage, taken, topic_count, gap)
-        if sum(map(is_content, chosen)) + len(topics) < 2:
+        query_words = [self._vary(word, passage, gap) if is_content(word) else word.lower() for word in stretch]
+        used_stems = {stem_word(word.lower()) for word in stretch} | hidden
+        topics = self._choose_topics(passage, used_stems, topic_count, gap)
+        if sum(map(is_content, query_words)) + len(topics) < 2:
             return None
-        asked = self.rng.random() < self.style.questions
-        start = (opening or self.rng.choice(OPENINGS[answer.kind if answer else "other"])) if asked else ""
-        joint = [self.rng.choice(("in", "of"))] if asked and chosen and topics else []
-        query = " ".join([*start.split(), *chosen, *joint, *topics])
+        is_question = self.rng.random() < self.style.questions
+        start = (opening or self.rng.choice(OPENINGS[answer.kind if answer else "other"])) if is_question else ""
+        joint = [self.rng.choice(("in", "of"))] if is_question and query_words and topics else []
+        query = " ".join([*start.split(), *query_words, *joint, *topics])
         return query.lower() if self.rng.random() < self.style.lower else query
 
     def _choose_stretch(self, words: Sequence[str], passage: CorpusPassage, hidden: set[str], size: int) -> list[str]:
@@ -207,13 +207,13 @@ class QueryWriter:
         ]
         width = max(2, 2 * size)
         starts = range(max(1, len(words) - width + 1))
-        totals = [sum(weights[at : at + width]) ** 2 + 1e-9 for at in starts]
-        first = self.rng.choices(starts, totals)[0]
+        totals = [sum(weights[i : i + width]) ** 2 + 1e-9 for i in starts]
+        start = self.rng.choices(starts, totals)[0]
         stretch: list[str] = []
         count = 0
-        for at in range(first, min(len(words), first + width)):
-            word = words[at]
-            if stems[at] in hidden:
+        for index in range(start, min(len(words), start + width)):
+            word = words[index]
+            if stems[index] in hidden:
                 continue
             if is_content(word):
                 if count >= size or self.rng.random() > (KEEP_NAME if is_name(word) else KEEP_WORD):
@@ -226,16 +226,16 @@ class QueryWriter:
             stretch.pop(0)
         return stretch
 
-    def _choose_topics(self, passage: CorpusPassage, taken: set[str], count: int, gap: float) -> list[str]:
-        own = WORD.findall(f"{passage.text} {passage.heading}")
+    def _choose_topics(self, passage: CorpusPassage, used_stems: set[str], count: int, gap: float) -> list[str]:
+        passage_words = WORD.findall(f"{passage.text} {passage.heading}")
         topics: list[str] = []
         for _ in range(count):
-            candidates = rank_topics(self.index, passage, taken)[:TOPIC_CANDIDATES]
+            candidates = rank_topics(self.index, passage, used_stems)[:TOPIC_CANDIDATES]
             if not candidates:
                 break
             stem = self.rng.choice(candidates)
-            taken.add(stem)
-            topics.append(self._vary(find_form(stem, own), passage, gap * TOPIC_GAP))
+            used_stems.add(stem)
+            topics.append(self._vary(find_form(stem, passage_words), passage, gap * TOPIC_GAP))
         return topics
 
     def _vary(self, word: str, passage: CorpusPassage, gap: float) -> str:
@@ -257,5 +257,5 @@ class QueryWriter:
         if not related:
             return None
         weights = [math.exp(similarity / SIMILARITY_SCALE) for _, similarity in related]
-        other = self.rng.choices([name for name, _ in related], weights)[0]
-        return self.index.list_forms(other).most_common(1)[0][0]
+        related_word = self.rng.choices([name for name, _ in related], weights)[0]
+        return self.index.list_forms(related_word).most_common(1)[0][0]

@@ -99,12 +99,12 @@ def list_unlogged(decisions: Sequence[LoggedDecision], shares: Mapping[str, floa
     return tuple(arm for arm, share in shares.items() if share > 0 and counts[arm] < MIN_DECISIONS)
 
 
-def _average_arms(decisions: Sequence[LoggedDecision], chosen: Bools, rewards: Floats) -> dict[str, float]:
+def _average_arms(decisions: Sequence[LoggedDecision], is_chosen: Bools, rewards: Floats) -> dict[str, float]:
     """Return the mean reward of each arm among the chosen decisions; of all of them where it has none."""
-    overall = float(rewards[chosen].mean())
+    overall = float(rewards[is_chosen].mean())
     means = {}
     names = np.array([decision.arm for decision in decisions])
     for arm in dict.fromkeys(names.tolist()):
-        mask = chosen & (names == arm)
+        mask = is_chosen & (names == arm)
         means[arm] = float(rewards[mask].mean()) if mask.any() else overall
     return means

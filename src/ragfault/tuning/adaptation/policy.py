@@ -108,10 +108,10 @@ def _count_left_out(
 ) -> tuple[str, ...]:
     """Return a note on decisions of routes without a floor, and one on those for arms that are not named."""
     routes = _list_largest(row.route for row in decisions if row.route not in floors)
-    others = _list_largest(row.arm for row in decisions if row.route in floors and row.arm not in arms)
+    left_out = _list_largest(row.arm for row in decisions if row.route in floors and row.arm not in arms)
     return tuple(
         f"left out: {total:,} decisions {kind} ({names})"
-        for kind, (total, names) in (("on routes without a floor", routes), ("for arms that are not named", others))
+        for kind, (total, names) in (("on routes without a floor", routes), ("for arms that are not named", left_out))
         if total
     )
 
@@ -126,8 +126,8 @@ def _list_largest(names: Iterable[str]) -> tuple[int, str]:
             beyond += 1
     ranked = counts.most_common()
     parts = [f"{name[:MAX_NAME]} {n:,}" for name, n in ranked[:MAX_NAMED]]
-    if others := [n for _, n in ranked[MAX_NAMED:]]:
-        parts.append(f"{len(others):,} {'other' if len(others) == 1 else 'others'} {sum(others):,}")
+    if remaining := [n for _, n in ranked[MAX_NAMED:]]:
+        parts.append(f"{len(remaining):,} {'other' if len(remaining) == 1 else 'others'} {sum(remaining):,}")
     if beyond:
         parts.append(f"after the first {MAX_COUNTED:,} names {beyond:,}")
     return counts.total() + beyond, ", ".join(parts)
@@ -139,13 +139,13 @@ def _plan_route(
     figures = {arm: _compute_figures(arm, decisions, level) for arm in arms}
     main, reason = _choose_main(figures, policy)
     lead = figures[main]
-    others = [row for row in figures.values() if row.arm != main and row.high > lead.low]
+    rivals = [row for row in figures.values() if row.arm != main and row.high > lead.low]
     shares = {main: 1.0}
     if lead.low <= policy.floor:
         word = "is below" if lead.high < policy.floor else "is not shown to reach"
         reason = f"{main} {word} the floor {policy.floor:g} ([{lead.low:.3f}, {lead.high:.3f}]): nothing is explored"
-    elif others:
-        tried = max(others, key=_rank_promise)
+    elif rivals:
+        tried = max(rivals, key=_rank_promise)
         price = lead.low - tried.low
         share = MAX_EXPLORATION if price <= 0 else min(MAX_EXPLORATION, (lead.low - policy.floor) / price)
         if share >= MIN_SHARE:
@@ -200,10 +200,10 @@ def _check_agreement(decisions: Sequence[LoggedDecision], figures: Mapping[str, 
     notes = []
     for row in figures.values():
         weighted = estimate_policy(decisions, {row.arm: 1.0})
-        plain = mean_interval([item.reward for item in decisions if item.arm == row.arm]) if weighted else None
-        if weighted and plain and max(weighted.low - plain.high, plain.low - weighted.high) > TOLERANCE:
+        unweighted = mean_interval([item.reward for item in decisions if item.arm == row.arm]) if weighted else None
+        if weighted and unweighted and max(weighted.low - unweighted.high, unweighted.low - weighted.high) > TOLERANCE:
             notes.append(
-                f"{row.arm}: its decisions average {plain.mean:.3f}, and {weighted.doubly_robust:.3f} weighted by "
+                f"{row.arm}: its decisions average {unweighted.mean:.3f}, and {weighted.doubly_robust:.3f} weighted by "
                 "propensity: its choice depended on the query, and the bounds do not hold"
             )
     return tuple(notes)
@@ -218,11 +218,11 @@ def choose_arm(policy: RouteShares, key: str) -> tuple[str, float]:
     >>> [choose_arm(policy, str(at))[0] for at in range(1000)].count("b") in range(70, 130)
     True
     """
-    place = int.from_bytes(hashlib.sha256(f"{policy.route}\0{key}".encode()).digest()[:8]) / 2**64
+    draw = int.from_bytes(hashlib.sha256(f"{policy.route}\0{key}".encode()).digest()[:8]) / 2**64
     for arm, share in policy.shares.items():
-        if place < share:
+        if draw < share:
             return arm, share
-        place -= share
+        draw -= share
     return policy.present, policy.shares.get(policy.present, 1.0)
 
 

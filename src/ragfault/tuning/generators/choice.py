@@ -106,31 +106,31 @@ def choose_generator(
         raise UsageError(f"holdout is between 0 and 1, got {terms.holdout}.")
     parts = plan_parts(len(names), groups, terms, race=len(names) > 2 or search is not None)
     race = search(parts) if search is not None else _race_selection(names, present, parts, measure, terms)
-    chosen = race.chosen if race is not None else next(name for name in names if name != present)
-    measured = {name: measure(name, parts.holdout) for name in dict.fromkeys((chosen, present))}
+    winner = race.chosen if race is not None else next(name for name in names if name != present)
+    measured = {name: measure(name, parts.holdout) for name in dict.fromkeys((winner, present))}
     if not any(answer.defined for rows in measured.values() for answers in rows for answer in answers):
         raise InputError(f"{terms.metric} has no value on any answer that was measured. Choose another metric.")
     unknown = [bound for bound in terms.bounds if not any(list_bounded(bound, rows) for rows in measured.values())]
-    keys = [groups[at] for at in parts.holdout]
+    keys = [groups[i] for i in parts.holdout]
     test = _run_control(control, present, parts.holdout, keys, terms)
     gain = None
-    if chosen != present:
+    if winner != present:
         labels = (
             None
             if people is None
-            else tuple([people.get(name, {}).get(at, np.nan) for at in parts.holdout] for name in (present, chosen))
+            else tuple([people.get(name, {}).get(i, np.nan) for i in parts.holdout] for name in (present, winner))
         )
         gain = measure_gain(
-            (chosen, present), measured, keys,
+            (winner, present), measured, keys,
             None if race is None or search is not None
-            else RaceEvidence(race, [groups[at] for at in parts.selection]),
-            terms.limits, terms.seed, labels, _selection_gain(race, chosen, present),
+            else RaceEvidence(race, [groups[i] for i in parts.selection]),
+            terms.limits, terms.seed, labels, _selection_gain(race, winner, present),
         )  # fmt: skip
-    recommended, reason, gain = _decide(chosen, present, gain, test, race, terms, measured)
+    recommended, reason, gain = _decide(winner, present, gain, test, race, terms, measured)
     raced = measured if race is None else race.outcomes
     reach = min(map(len, raced.values()))
     return GeneratorChoice(
-        metric=terms.metric, judge=terms.judge, bounds=terms.bounds, recommended=recommended, chosen=chosen,
+        metric=terms.metric, judge=terms.judge, bounds=terms.bounds, recommended=recommended, chosen=winner,
         present=present, reason=reason, selection_questions=len(parts.selection), holdout_questions=len(parts.holdout),
         calls=0 if race is None else race.calls,
         proof_calls=(len(measured) * terms.repetitions + (test is not None and terms.repetitions == 1))
@@ -139,7 +139,7 @@ def choose_generator(
         rounds=() if race is None else race.rounds, undecided=() if race is None else race.undecided,
         measured=tuple(compute_figures(name, rows, keys, terms.limits) for name, rows in measured.items()),
         raced=() if race is None else tuple(
-            compute_figures(name, rows, [groups[at] for at in parts.selection[: len(rows)]], terms.limits)
+            compute_figures(name, rows, [groups[i] for i in parts.selection[: len(rows)]], terms.limits)
             for name, rows in race.outcomes.items()
         ),
         frontier=list_undominated({name: rows[:reach] for name, rows in raced.items()}), gain=gain,
@@ -161,8 +161,8 @@ def plan_parts(generators: int, groups: Sequence[str], terms: ChoiceTerms, *, ra
     spare = terms.calls // (2 if race else 1) // per_question
     holdout = min(holdout, max(spare, MIN_PROOF) / len(groups))
     parts = split_positions(groups, holdout, terms.seed, race=race)
-    left = terms.calls - per_question * len(parts.holdout)
-    return parts._replace(calls=max(left, generators * terms.repetitions * MIN_ROUND))
+    calls_left = terms.calls - per_question * len(parts.holdout)
+    return parts._replace(calls=max(calls_left, generators * terms.repetitions * MIN_ROUND))
 
 
 def split_positions(groups: Sequence[str], holdout: float, seed: int, *, race: bool = True) -> QuestionParts:
@@ -175,8 +175,8 @@ def split_positions(groups: Sequence[str], holdout: float, seed: int, *, race: b
     if len(groups) < MIN_QUESTIONS:
         raise InputError(f"{len(groups):,} questions have answers, and at least {MIN_QUESTIONS} are needed.")
     members: dict[str, list[int]] = {}
-    for at, group in enumerate(groups):
-        members.setdefault(group, []).append(at)
+    for index, group in enumerate(groups):
+        members.setdefault(group, []).append(index)
     names = sorted(members)
     random.Random(seed).shuffle(names)
     selection: list[int] = []
@@ -204,7 +204,7 @@ def _race_selection(
     return race_generators(
         names,
         len(parts.selection),
-        lambda name, positions: measure(name, [parts.selection[at] for at in positions]),
+        lambda name, positions: measure(name, [parts.selection[i] for i in positions]),
         calls=parts.calls,
         repetitions=terms.repetitions,
         exclude=lambda outcomes: find_violation(terms.bounds, outcomes) is not None,
@@ -212,11 +212,11 @@ def _race_selection(
     )
 
 
-def _selection_gain(race: GeneratorRace | None, chosen: str, present: str) -> float | None:
+def _selection_gain(race: GeneratorRace | None, winner: str, present: str) -> float | None:
     """Return the gain on the questions of the race that both answered."""
     if race is None:
         return None
-    return float(paired_gap(race.outcomes[present], race.outcomes[chosen]).mean())
+    return float(paired_gap(race.outcomes[present], race.outcomes[winner]).mean())
 
 
 def _run_control(
@@ -230,7 +230,7 @@ def _run_control(
 
 
 def _decide(
-    chosen: str,
+    winner: str,
     present: str,
     gain: GeneratorGain | None,
     control: ControlTest | None,
@@ -250,11 +250,11 @@ def _decide(
             f"difference of this measurement can be trusted."
         )
         return present, reason, gain
-    violation = find_violation(terms.bounds, measured[chosen])
+    violation = find_violation(terms.bounds, measured[winner])
     if violation is not None:
-        return present, f"{chosen} does not keep to {violation} on the held-out questions.", gain
+        return present, f"{winner} does not keep to {violation} on the held-out questions.", gain
     word = "shows no gain:" if gain.verdict == "no gain shown" else gain.verdict
-    return chosen if word == "gains" else present, f"{chosen} {word} {_describe_gain(gain, terms.metric)}.", gain
+    return winner if word == "gains" else present, f"{winner} {word} {_describe_gain(gain, terms.metric)}.", gain
 
 
 def _describe_gain(gain: GeneratorGain, metric: str) -> str:
@@ -285,16 +285,16 @@ def replay_null(
     True
     """
     table = np.asarray(values, float)
-    names = [str(at) for at in range(len(table))]
+    names = [str(i) for i in range(len(table))]
     codes = np.unique(np.asarray(groups), return_inverse=True)[1]
-    shown = 0
-    for at in range(replays):
-        rng = np.random.default_rng((seed, at))
+    gains = 0
+    for index in range(replays):
+        rng = np.random.default_rng((seed, index))
         shuffles = np.argsort(rng.random((codes.max() + 1, len(table))), axis=1)[codes].T
         shuffled = np.take_along_axis(table, shuffles, axis=0)
-        choice = choose_from_table(names, shuffled, groups, terms._replace(seed=seed + at))
-        shown += choice.gain is not None and choice.gain.verdict == "gains"
-    return shown / replays
+        choice = choose_from_table(names, shuffled, groups, terms._replace(seed=seed + index))
+        gains += choice.gain is not None and choice.gain.verdict == "gains"
+    return gains / replays
 
 
 def choose_from_table(
@@ -304,7 +304,7 @@ def choose_from_table(
     rows = {name: np.asarray(row, float) for name, row in zip(names, values, strict=True)}
 
     def measure(name: str, positions: Sequence[int]) -> list[list[AnswerOutcome]]:
-        return [[AnswerOutcome(float(rows[name][at]))] for at in positions]
+        return [[AnswerOutcome(float(rows[name][i]))] for i in positions]
 
     return choose_generator(names, groups, measure, names[0], terms)
 

@@ -108,15 +108,15 @@ def measure_gain(
     values of the second and of the first, NaN where there is none; the verdict rests on the corrected gain where it is
     defined.
     """
-    chosen, alternative = names
-    before, after = average_repetitions(measured[alternative]), average_repetitions(measured[chosen])
+    winner, alternative = names
+    before, after = average_repetitions(measured[alternative]), average_repetitions(measured[winner])
     difference = paired_difference(before, after, groups, bounds=limits, seed=seed)
     two_sided = sign_flip_test(before, after, groups, seed=seed)
     n, p, level = difference.n, _halve(two_sided), GAIN_ALPHA
     if evidence is not None:
         outcomes = evidence.race.outcomes
         common = min(len(outcomes[name]) for name in names)
-        raced = [average_repetitions(outcomes[name][:common]) for name in (alternative, chosen)]
+        raced = [average_repetitions(outcomes[name][:common]) for name in (alternative, winner)]
         gaps = np.concatenate([raced[1] - raced[0], after - before])
         statistic = float(gaps.sum() / max(float((gaps**2).sum()), MIN_SQUARE) ** 0.5)
         statistics = replay_race(evidence, alternative, after - before, groups, seed)
@@ -134,7 +134,7 @@ def measure_gain(
     if gains:
         corrected = _correct_gain(difference, n, level)
     return GeneratorGain(
-        chosen=chosen,
+        chosen=winner,
         alternative=alternative,
         difference=difference,
         p=p,
@@ -189,18 +189,18 @@ def replay_race(evidence: RaceEvidence, present: str, gaps: Any, groups: Sequenc
     if race.early:
         common = min(map(len, values.values()))
         values = {name: np.resize(row[:common], questions) for name, row in values.items()}
-        groups_of_race = [f"{evidence.groups[at % common]} {at // common}" for at in range(questions)]
+        groups_of_race = [f"{evidence.groups[i % common]} {i // common}" for i in range(questions)]
         stages = [(tuple(values), questions, 0)]
     sums = squares = np.zeros((REPLAYS, len(values) - 1))
     answered = 0
     for names, until, dropped in stages:
-        others = [name for name in names if name != present]
-        table = np.array([values[name][answered:until] for name in (present, *others)])
+        rivals = [name for name in names if name != present]
+        table = np.array([values[name][answered:until] for name in (present, *rivals)])
         added = _shuffle_names(table, groups_of_race[answered:until], rng)
         sums, squares = sums + added[0], squares + added[1]
-        remaining = max(1, len(others) - dropped)
-        places = np.argpartition(-sums, remaining - 1, axis=1)[:, :remaining]
-        sums, squares = (np.take_along_axis(part, places, axis=1) for part in (sums, squares))
+        remaining = max(1, len(rivals) - dropped)
+        remaining_rows = np.argpartition(-sums, remaining - 1, axis=1)[:, :remaining]
+        sums, squares = (np.take_along_axis(part, remaining_rows, axis=1) for part in (sums, squares))
         answered = until
     winner = sums.argmax(axis=1)[:, None]
     lead, square = (np.take_along_axis(table, winner, axis=1)[:, 0] for table in (sums, squares))
@@ -240,10 +240,10 @@ def _shuffle_names(values: Any, groups: Sequence[str], rng: np.random.Generator)
 
 
 def _correct_by_people(
-    judged: tuple[Any, Any], people: tuple[Sequence[float], ...], groups: Sequence[str], limits: tuple[float, float]
+    judge: tuple[Any, Any], people: tuple[Sequence[float], ...], groups: Sequence[str], limits: tuple[float, float]
 ) -> HumanCorrection:
     before, after = people
-    result = ppi_paired_difference((judged[0], before), (judged[1], after), groups, bounds=limits)
+    result = ppi_paired_difference((judge[0], before), (judge[1], after), groups, bounds=limits)
     return HumanCorrection(difference=result.difference, p=result.p, labelled=result.labelled, reason=result.reason)
 
 
@@ -299,7 +299,7 @@ def list_undominated(outcomes: Mapping[str, Outcomes]) -> tuple[str, ...]:
     names = [name for name, rows in outcomes.items() if rows]
     columns = [[float(average_repetitions(outcomes[name]).mean()) for name in names]]
     for figure in ("cost", "latency"):
-        known = [list_figures(outcomes[name], figure) for name in names]
-        if all(known):
-            columns.append([-fmean(values) for values in known])
-    return tuple(names[at] for at in select_undominated(list(zip(*columns, strict=True))))
+        figures = [list_figures(outcomes[name], figure) for name in names]
+        if all(figures):
+            columns.append([-fmean(values) for values in figures])
+    return tuple(names[i] for i in select_undominated(list(zip(*columns, strict=True))))

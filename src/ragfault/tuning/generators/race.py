@@ -51,12 +51,12 @@ def plan_round(field: int, rivals: int, size: int, questions: int, spare: int | 
     """
     if spare is None:
         return min(max(FIRST_ROUND, 2 * size), questions)
-    part = spare
+    round_calls = spare
     if rivals > 2:
-        rest = field - rivals // 2
-        enough = field * (spare - (questions - size) * rest * repetitions) // (field - rest)
-        part = max(spare // 2, enough)
-    return min(size + max(part // (field * repetitions), 0 if size else MIN_ROUND), questions)
+        next_field = field - rivals // 2
+        enough = field * (spare - (questions - size) * next_field * repetitions) // (field - next_field)
+        round_calls = max(spare // 2, enough)
+    return min(size + max(round_calls // (field * repetitions), 0 if size else MIN_ROUND), questions)
 
 
 def race_generators(
@@ -119,10 +119,10 @@ def race_generators(
         rounds.append(
             RaceRound(questions=size, generators=tuple(ranked), leader=field[0], calls=spent, dropped=dropped)
         )
-    chosen = next((name for name in field if name != stay), field[0])
-    others = [name for name in field if name != chosen]
-    undecided = [name for name in others if name != stay or _compare_with(outcomes, chosen, name) > level]
-    return GeneratorRace(chosen, tuple(undecided), tuple(rounds), spent, outcomes, early)
+    winner = next((name for name in field if name != stay), field[0])
+    others = [name for name in field if name != winner]
+    undecided = [name for name in others if name != stay or _compare_with(outcomes, winner, name) > level]
+    return GeneratorRace(winner, tuple(undecided), tuple(rounds), spent, outcomes, early)
 
 
 def _compare_with(outcomes: Mapping[str, Sequence[Sequence[AnswerOutcome]]], leader: str, name: str) -> float:
@@ -158,13 +158,13 @@ def _drop_generators(
     leader = average_repetitions(outcomes[ranked[0]])
     within = not exclude(outcomes[ranked[0]])
     dropped: list[DroppedGenerator] = []
-    for place, name in enumerate(ranked[1:], 1):
+    for index, name in enumerate(ranked[1:], 1):
         if name == stay:
             continue
         gaps = leader - average_repetitions(outcomes[name])
         p = compute_lead_p_value(gaps)
         breaks = within and exclude(outcomes[name])
-        if breaks or p <= level or place >= keep:
+        if breaks or p <= level or index >= keep:
             reason: DropReason = "breaks a bound" if breaks else "worse" if p <= level else "behind"
             dropped.append(DroppedGenerator(name=name, reason=reason, n=len(gaps), behind=float(gaps.mean()), p=p))
     return tuple(dropped)

@@ -73,8 +73,8 @@ def join_answers(recorded: Mapping[str, Sequence[Trace]]) -> RecordedAnswers:
     tables = by_id if _share_questions(by_id) else {}
     if not tables:
         tables = {name: _collect_by(traces, make_question_key) for name, traces in recorded.items()}
-    first = next(iter(tables))
-    keys = [key for key in tables[first] if all(key in table for table in tables.values())]
+    first_name = next(iter(tables))
+    keys = [key for key in tables[first_name] if all(key in table for table in tables.values())]
     if not keys:
         raise InputError(
             "no question has an answer of every generator: give traces with the same ids, or with the same queries and "
@@ -83,9 +83,9 @@ def join_answers(recorded: Mapping[str, Sequence[Trace]]) -> RecordedAnswers:
     every = {key for table in tables.values() for key in table}
     notes = []
     if len(every) > len(keys):
-        lost = len(every) - len(keys)
-        noun, verb = ("question", "is") if lost == 1 else ("questions", "are")
-        notes.append(f"{lost:,} {noun} without an answer of every generator {verb} left out")
+        unshared_count = len(every) - len(keys)
+        noun, verb = ("question", "is") if unshared_count == 1 else ("questions", "are")
+        notes.append(f"{unshared_count:,} {noun} without an answer of every generator {verb} left out")
     differing = sum(
         len({make_question_key(trace) for table in tables.values() for trace in table[key]}) > 1 for key in keys
     )
@@ -96,7 +96,7 @@ def join_answers(recorded: Mapping[str, Sequence[Trace]]) -> RecordedAnswers:
         )
     return RecordedAnswers(
         names=tuple(tables),
-        questions=tuple(tables[first][key][0] for key in keys),
+        questions=tuple(tables[first_name][key][0] for key in keys),
         answers={name: [table[key] for key in keys] for name, table in tables.items()},
         notes=tuple(notes),
     )
@@ -112,10 +112,10 @@ def _collect_by(traces: Sequence[Trace], key: Callable[[Trace], str]) -> dict[st
 
 def _share_questions(tables: Mapping[str, Mapping[str, Sequence[Trace]]]) -> bool:
     """Return True where ids name questions: those of one id have one query in every generator, and half are shared."""
-    first, *others = tables.values()
-    shared = [key for key in first if all(key in table for table in others)]
-    same = all(len({trace.query for table in tables.values() for trace in table[key]}) == 1 for key in shared)
-    return same and 2 * len(shared) >= min(len(table) for table in tables.values()) > 0
+    first_table, *other_tables = tables.values()
+    common_keys = [key for key in first_table if all(key in table for table in other_tables)]
+    same = all(len({trace.query for table in tables.values() for trace in table[key]}) == 1 for key in common_keys)
+    return same and 2 * len(common_keys) >= min(len(table) for table in tables.values()) > 0
 
 
 def group_by_model(traces: Sequence[Trace]) -> dict[str, list[Trace]]:
@@ -178,11 +178,11 @@ class AnswerScorer:
         return self._verdicts.get(id(trace))
 
     def _observe(self, batch: Sequence[Trace]) -> list[Verdicts]:
-        known = [self._verdicts.get(id(trace)) for trace in batch]
-        asked = [trace for trace, verdicts in zip(batch, known, strict=True) if verdicts is None]
-        if asked and self.judge is not None and self.metric.definition.verdicts:
-            self.judged += len(asked)
-            for trace, verdicts in zip(asked, observe_traces(self.judge, asked), strict=True):
+        known_verdicts = [self._verdicts.get(id(trace)) for trace in batch]
+        unjudged = [trace for trace, verdicts in zip(batch, known_verdicts, strict=True) if verdicts is None]
+        if unjudged and self.judge is not None and self.metric.definition.verdicts:
+            self.judged += len(unjudged)
+            for trace, verdicts in zip(unjudged, observe_traces(self.judge, unjudged), strict=True):
                 self._verdicts[id(trace)] = verdicts
         return [self._verdicts.get(id(trace)) or Verdicts(trace=trace.id, judge="none") for trace in batch]
 
@@ -222,30 +222,30 @@ def read_human_table(path: str | Path, metric: str, names: Sequence[str]) -> dic
     Columns: `generator`, `trace` (or `id`), and one named as the metric. Raises InputError where it cannot be read, a
     column is missing, a generator is not among the `names`, or a value is no number in the range of the metric.
     """
-    place = Path(path)
+    file = Path(path)
     try:
-        text = place.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
         table = csv.DictReader(text.splitlines())
-        rows = [(table.line_num, row) for row in table] if place.suffix == ".csv" else [
+        rows = [(table.line_num, row) for row in table] if file.suffix == ".csv" else [
             (number, json.loads(line)) for number, line in enumerate(text.splitlines(), 1) if line.strip()
         ]  # fmt: skip
     except OSError as error:
-        raise InputError(f"cannot read {place}: {error.strerror}.") from None
+        raise InputError(f"cannot read {file}: {error.strerror}.") from None
     except ValueError as error:
-        raise InputError(f"{place} is neither JSON Lines nor CSV: {error}.") from None
+        raise InputError(f"{file} is neither JSON Lines nor CSV: {error}.") from None
     low, high = parse_generation_metric(metric).range
     values: dict[str, dict[str, float]] = {}
     for number, row in rows:
         trace = row.get("trace") or row.get("id")
         if row.get("generator") not in names or trace is None:
             raise InputError(
-                f"{place}, line {number}: `generator` is one of {', '.join(names)}, and `trace` the id of its answer."
+                f"{file}, line {number}: `generator` is one of {', '.join(names)}, and `trace` the id of its answer."
             )
         try:
             value = float(row[metric])
         except (KeyError, TypeError, ValueError):
-            raise InputError(f"{place}, line {number}: the column {metric} holds a number.") from None
+            raise InputError(f"{file}, line {number}: the column {metric} holds a number.") from None
         if not low <= value <= high:
-            raise InputError(f"{place}, line {number}: {metric} is {value:g}, and lies in [{low:g}, {high:g}].")
+            raise InputError(f"{file}, line {number}: {metric} is {value:g}, and lies in [{low:g}, {high:g}].")
         values.setdefault(row["generator"], {})[str(trace)] = value
     return values

@@ -62,9 +62,9 @@ def make_prompt_writer(generator: LLMGenerator) -> WritePrompt:
 
     def write(prompt: str, failures: Sequence[FailedAnswer]) -> str:
         parts: list[FencedText | PromptLine] = [FencedText("instructions", prompt)]
-        for at, failure in enumerate(failures, 1):
-            parts += [FencedText(f"query {at}", failure.query), FencedText(f"answer {at}", failure.answer)]
-            parts.append(FencedText(f"failed claims {at}", "\n".join(failure.claims) or "none: it does not answer"))
+        for index, failure in enumerate(failures, 1):
+            parts += [FencedText(f"query {index}", failure.query), FencedText(f"answer {index}", failure.answer)]
+            parts.append(FencedText(f"failed claims {index}", "\n".join(failure.claims) or "none: it does not answer"))
         request = WritingRequest(REFLECTION_INSTRUCTIONS, (*parts, PromptLine("Fields: prompt")), PROMPT_SCHEMA)
         text = generator.write_with_usage(request)[0].get("prompt")
         return text if isinstance(text, str) else ""
@@ -125,13 +125,13 @@ def _mutate_prompts(
     for _ in range(rounds):
         parent = _sample_parent(list(outcomes), [average_repetitions(rows) for rows in outcomes.values()], rng)
         batch = sorted(rng.sample(range(len(selection)), min(MINIBATCH, len(selection))))
-        places = [selection[at] for at in batch]
-        failures = list_failures(bench, parent, places)
+        batch_questions = [selection[i] for i in batch]
+        failures = list_failures(bench, parent, batch_questions)
         child = _write_child(bench, parent, write, failures, notes) if failures else None
         if child is None or child in outcomes:
             continue
-        gained = average_repetitions(bench.measure(child, places)).mean()
-        if gained <= average_repetitions([outcomes[parent][at] for at in batch]).mean():
+        gained = average_repetitions(bench.measure(child, batch_questions)).mean()
+        if gained <= average_repetitions([outcomes[parent][i] for i in batch]).mean():
             refused += 1
             continue
         outcomes[child] = list(bench.measure(child, selection))
@@ -158,10 +158,10 @@ def _sample_parent(names: Sequence[str], values: Sequence[Any], rng: random.Rand
 def list_failures(bench: GeneratorBench, name: str, positions: Sequence[int]) -> list[FailedAnswer]:
     """Return the answers of a generator that are below the best value of the metric, the worst first."""
     best = bench.scorer.limits[1]
-    rows = sorted((bench.measure(name, [at])[0][0].value, at) for at in positions)
+    rows = sorted((bench.measure(name, [position])[0][0].value, position) for position in positions)
     failures = []
-    for value, at in rows[:MAX_FAILURES]:
-        trace = bench.get_answer(name, at)
+    for value, position in rows[:MAX_FAILURES]:
+        trace = bench.get_answer(name, position)
         if value >= best:
             break
         verdicts = bench.scorer.get_verdicts(trace)

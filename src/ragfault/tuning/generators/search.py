@@ -88,7 +88,7 @@ def choose_recorded(
     groups = joined.groups
 
     def measure(name: str, positions: Sequence[int]) -> list[Sequence[AnswerOutcome]]:
-        rows = [joined.answers[name][at][:repetitions] for at in positions]
+        rows = [joined.answers[name][i][:repetitions] for i in positions]
         outcomes = iter(scorer.score([trace for row in rows for trace in row]))
         return [[next(outcomes) for _ in row] for row in rows]
 
@@ -98,12 +98,12 @@ def choose_recorded(
         rows = measure(name, positions)
         return [row[0].value for row in rows], [row[1].value for row in rows]
 
-    first = present or joined.names[0]
+    first_name = present or joined.names[0]
     inner = make_choice_terms(scorer, judge, terms, len(joined.names) * len(groups), repetitions)
     notes = list(joined.notes)
     if null_replays:
         table = [average_repetitions(measure(name, range(len(groups)))) for name in (
-            first, *(name for name in joined.names if name != first)
+            first_name, *(name for name in joined.names if name != first_name)
         )]  # fmt: skip
         share = replay_null(table, groups, null_replays, inner, seed=terms.seed)
         notes.append(
@@ -111,7 +111,7 @@ def choose_recorded(
             f"{100 * share:.1f} % of {null_replays:,} replays"
         )
     values = None if people is None else _place_people(people, joined)
-    choice = choose_generator(joined.names, groups, measure, first, inner, people=values, control=control)
+    choice = choose_generator(joined.names, groups, measure, first_name, inner, people=values, control=control)
     return replace(choice, notes=(*notes, *choice.notes))
 
 
@@ -134,7 +134,7 @@ def make_choice_terms(
 def _place_people(people: Mapping[str, Mapping[str, float]], joined: RecordedAnswers) -> HumanValues:
     """Return human values by the positions of the questions, from those by trace id."""
     return {
-        name: {at: people[name][row[0].id] for at, row in enumerate(joined.answers[name]) if row[0].id in people[name]}
+        name: {i: people[name][row[0].id] for i, row in enumerate(joined.answers[name]) if row[0].id in people[name]}
         for name in joined.names
         if name in people
     }
@@ -187,21 +187,21 @@ class GeneratorBench:
         self.calls += len(missing)
         config = self.configs[name]
         with ThreadPoolExecutor(THREADS) as pool:
-            work = [pool.submit(self._answer, config, self.questions[at], repetition) for at, repetition in missing]
+            work = [pool.submit(self._answer, config, self.questions[i], repetition) for i, repetition in missing]
             for key, future in zip(missing, work, strict=True):
                 self._answers[(name, *key)] = future.result()
         return [self._answers[(name, *key)] for key in keys]
 
     def measure(self, name: str, positions: Sequence[int]) -> list[list[AnswerOutcome]]:
         """Return the outcomes of a generator on questions, one for each repetition."""
-        keys = [(at, repetition) for at in positions for repetition in range(self.repetitions)]
+        keys = [(i, repetition) for i in positions for repetition in range(self.repetitions)]
         outcomes = iter(self.scorer.score(self.answer(name, keys)))
         return [[next(outcomes) for _ in range(self.repetitions)] for _ in positions]
 
     def measure_twice(self, name: str, positions: Sequence[int]) -> tuple[list[float], list[float]]:
         """Return the values of a first and of a second answer to each question."""
         first, second = (
-            self.scorer.score(self.answer(name, [(at, repetition) for at in positions])) for repetition in (0, 1)
+            self.scorer.score(self.answer(name, [(i, repetition) for i in positions])) for repetition in (0, 1)
         )
         return [outcome.value for outcome in first], [outcome.value for outcome in second]
 
@@ -280,7 +280,7 @@ def _search_settings(
         race = race_generators(
             names,
             len(parts.selection),
-            lambda name, positions: bench.measure(name, [parts.selection[at] for at in positions]),
+            lambda name, positions: bench.measure(name, [parts.selection[i] for i in positions]),
             calls=calls,
             repetitions=terms.repetitions,
             exclude=lambda rows: find_violation(terms.bounds, rows) is not None,
