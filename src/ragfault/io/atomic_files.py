@@ -21,21 +21,21 @@ def get_part_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{PART_SUFFIX}")
 
 
-def write_atomically(path: AnyPath, content: bytes) -> None:
+def write_atomically(path: AnyPath, data: bytes) -> None:
     """Replace a file; the new content is on the disk, with the permissions of the old file, when this returns.
 
     Raises OutputError where it cannot be written.
     """
     with convert_write_errors(path):
         if isinstance(path, RemotePath):
-            path.write_bytes(content)
+            path.write_bytes(data)
             return
-        with replace_on_success([path]) as [part], part.open("wb") as file:
-            file.write(content)
+        with replace_on_success([path]) as [partial_file], partial_file.open("wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
             if path.exists():
-                part.chmod(path.stat().st_mode & 0o777)
+                partial_file.chmod(path.stat().st_mode & 0o777)
 
 
 @contextlib.contextmanager
@@ -47,13 +47,13 @@ def replace_on_success(paths: Sequence[Path]) -> Iterator[list[Path]]:
     parts = [path if path.exists() and not path.is_file() else get_part_path(path) for path in paths]
     try:
         yield parts
-        for part, path in zip(parts, paths, strict=True):
-            if part != path:
-                os.replace(part, path)
+        for partial_file, path in zip(parts, paths, strict=True):
+            if partial_file != path:
+                os.replace(partial_file, path)
     finally:
-        for part, path in zip(parts, paths, strict=True):
-            if part != path:
-                part.unlink(missing_ok=True)
+        for partial_file, path in zip(parts, paths, strict=True):
+            if partial_file != path:
+                partial_file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

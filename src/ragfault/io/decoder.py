@@ -48,9 +48,9 @@ NonNegativeInt64 = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
 NonNegativeFloat = Annotated[float, Meta(ge=0)] | None
 
 
-def _define_key_struct(record: type[msgspec.Struct], **known: Any) -> Any:
+def _define_key_struct(record: type[msgspec.Struct], **options: Any) -> Any:
     """Define a struct that allows the keys of a record and no others, and leaves values undecoded."""
-    fields = [(name, known.get(name, Raw), None) for name in record.__struct_fields__]
+    fields = [(name, options.get(name, Raw), None) for name in record.__struct_fields__]
     return msgspec.defstruct(f"{record.__name__}Keys", fields, forbid_unknown_fields=True, gc=False)
 
 
@@ -236,29 +236,29 @@ class TraceDecoder:
             return None
         if line.count(b"{") + line.count(b"[") > MAX_METADATA_DEPTH and _measure_json_depth(line) > MAX_METADATA_DEPTH:
             return None
-        plain = (
+        is_plain = (
             bool(trace.query.strip())
             and trace.time is None
             and type(trace.reference) is not tuple
             and trace.error != ""
             and b'"image"' not in line
         )
-        if plain:
+        if is_plain:
             return trace
         return normalize_trace(trace, check=not trace.query.strip(), empty_query=self.options.labeled)
 
     def _detect_shape(self, records: list[dict[str, Any]]) -> None:
         """Find the shape and the columns from the first records."""
         keys = dict.fromkeys(key for record in records for key in record)
-        given, shape = self.options.column_map, self.options.shape or record_shapes.detect_shape(keys)
-        if shape is not None and shape.name == "natural_questions" and (given or not any(map(has_places, records))):
+        columns, shape = self.options.column_map, self.options.shape or record_shapes.detect_shape(keys)
+        if shape is not None and shape.name == "natural_questions" and (columns or not any(map(has_places, records))):
             shape = None  # a map is of the columns as they stand, not of what is made of their places
         if shape is not None and shape.name == "ragtruth":
             self.flatten = record_shapes.make_ragtruth_flattener(self.name, self.options.max_line)
         elif shape is not None and shape.name not in SPAN_SHAPES:
             self.flatten = shape.flatten
         self.shape = None if shape is None or shape.name in SPAN_SHAPES else shape
-        self.columns = {**(self.shape.columns if self.shape else {}), **given}
+        self.columns = {**(self.shape.columns if self.shape else {}), **columns}
         try:
             flat = [self.flatten(record) if self.flatten else record for record in records]
             notes = self._infer(flat)
@@ -288,21 +288,21 @@ class TraceDecoder:
         return matches
 
     def _announce_columns(self, records: list[dict[str, Any]], matches: Inference) -> None:
-        used = {
+        first_paths = {
             field: path
             for field, paths in matches.columns.items()
             for path in paths[:1] * (paths[0:1] == (JOINED_ID,)) or paths
             if any(has_path(record, path) for record in records)
         }
         title = self.shape.title if self.shape else "records"
-        shown = ", ".join(path if path == field else f"{field}: {path}" for field, path in used.items())
+        listing = ", ".join(path if path == field else f"{field}: {path}" for field, path in first_paths.items())
         mapped = " by a column map" if self.options.column_map else ""
         selected = "metadata" if self.options.keep_rest else "not read"
         spare = ", ".join(matches.metadata[:10]) + (", …" if len(matches.metadata) > 10 else "")
         more = f"; {selected}: {spare}" if spare else ""
         notes = [*matches.notes, *(["passages split at headings and rules"] if self.split_marks == "headings" else [])]
-        chosen = f"; {'; '.join(notes)}" if notes else ""
-        self.options.notify(f"read as {title}{mapped} ({shown}){chosen}{more}")
+        note = f"; {'; '.join(notes)}" if notes else ""
+        self.options.notify(f"read as {title}{mapped} ({listing}){note}{more}")
 
     def check_recognized(self, collector: ErrorCollector) -> None:
         """Stop at a file whose first records are all of no known shape; raises `InputError`."""

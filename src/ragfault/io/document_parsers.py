@@ -75,14 +75,14 @@ def parse_html(source: str) -> HtmlPage:
     HtmlPage(title='Fares', text='# Fares\n\nA car is €20,\na dog is free.')
     """
     reader = _HtmlReader()
-    place = 0
+    position = 0
     for match in MARKUP_PATTERN.finditer(source):
         kind = match[3]
         if kind is None and match[0] == "<":
             continue
-        if match.start() > place:
-            reader.add_text(source[place : match.start()])
-        place = match.end()
+        if match.start() > position:
+            reader.add_text(source[position : match.start()])
+        position = match.end()
         if kind is None:
             continue
         tag = kind.lower()
@@ -93,7 +93,7 @@ def parse_html(source: str) -> HtmlPage:
             reader.add_text((alt[1] or alt[2] or alt[3] or "") if alt else "")
         else:
             reader.open_tag(tag)
-    reader.add_text(source[place:])
+    reader.add_text(source[position:])
     return reader.build_page()
 
 
@@ -246,8 +246,8 @@ def format_markdown_table(rows: list[list[str]]) -> str:
 
 
 def _format_table_row(cells: list[str]) -> str:
-    plain = (cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
-    return "| " + " | ".join(SPACE_PATTERN.sub(" ", cell).strip() for cell in plain) + " |"
+    escaped = (cell.replace("\\", "\\\\").replace("|", "\\|") for cell in cells)
+    return "| " + " | ".join(SPACE_PATTERN.sub(" ", cell).strip() for cell in escaped) + " |"
 
 
 ID_COLUMNS = ("id", "_id", "doc_id", "docid", "document_id")
@@ -289,7 +289,7 @@ def build_document(record: Mapping[str, Any], default_id: str, column: str | Non
     Columns of no other use are metadata. Raises `InvalidRecord` where there is no text.
     """
     rest = dict(record)
-    named = next((str(rest.pop(key)) for key in ID_COLUMNS if _is_id(rest.get(key))), default_id)
+    name = next((str(rest.pop(key)) for key in ID_COLUMNS if _is_id(rest.get(key))), default_id)
     title = rest.pop("title", None)
     metadata = rest.pop("metadata", None) or {}
     if not isinstance(metadata, dict):
@@ -297,7 +297,7 @@ def build_document(record: Mapping[str, Any], default_id: str, column: str | Non
     text = _pop_text(rest, column)
     fields = {key: value for key, value in {**metadata, **rest}.items() if value is not None}
     return Document(
-        id=named, text=text, title=str(title) if title else None, metadata=make_json_safe(fields) if fields else {}
+        id=name, text=text, title=str(title) if title else None, metadata=make_json_safe(fields) if fields else {}
     )
 
 
@@ -305,17 +305,19 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
 
 
-def _pop_text(rest: dict[str, Any], requested: str | None) -> str:
+def _pop_text(metadata: dict[str, Any], requested: str | None) -> str:
     """Take the text out of the columns of a record."""
-    column = choose_text_column(rest, requested)
+    column = choose_text_column(metadata, requested)
     if column is None:
-        turns = next((key for key in CHAT_COLUMNS if format_chat(rest.get(key))), None) if requested is None else None
+        turns = (
+            next((key for key in CHAT_COLUMNS if format_chat(metadata.get(key))), None) if requested is None else None
+        )
         if turns is None:
             raise InvalidRecord(
                 f"there is no text: none of its columns is {' or '.join((requested,) if requested else TEXT_COLUMNS)}"
             )
-        return format_chat(rest.pop(turns)) or ""
-    text = rest.pop(column)
+        return format_chat(metadata.pop(turns)) or ""
+    text = metadata.pop(column)
     if text is None:
         return ""
     if not isinstance(text, str):
@@ -367,29 +369,29 @@ def parse_markdown_header(text: str) -> MarkdownHeader:
         return nothing
     match: dict[str, Any] = {}
     strange: list[str] = []
-    key, place, first = "", 0, True
-    while place < len(text):
-        stop = text.find("\n", place)
+    key, position, is_first = "", 0, True
+    while position < len(text):
+        stop = text.find("\n", position)
         stop = len(text) if stop < 0 else stop
-        line = text[place:stop].rstrip()
-        place = min(stop + 1, len(text))
+        line = text[position:stop].rstrip()
+        position = min(stop + 1, len(text))
         if HEADER_FENCE.fullmatch(line):
-            if not first:
-                return MarkdownHeader(match, place, tuple(strange)) if match else nothing
-        elif first:
+            if not is_first:
+                return MarkdownHeader(match, position, tuple(strange)) if match else nothing
+        elif is_first:
             return nothing
         else:
             key = _parse_header_line(line, key, match, strange)
-        first = False
+        is_first = False
     return nothing
 
 
 def _parse_header_line(line: str, key: str, metadata: dict[str, Any], unparsed_lines: list[str]) -> str:
     """Take one line in, and return the key that items of a list below it belong to."""
-    pair = HEADER_PAIR.fullmatch(line)
-    if pair:
-        metadata[pair[1]] = _parse_header_value(pair[2] or "")
-        return pair[1]
+    match = HEADER_PAIR.fullmatch(line)
+    if match:
+        metadata[match[1]] = _parse_header_value(match[2] or "")
+        return match[1]
     item = line.strip()
     if key and item.startswith("- ") and (metadata[key] is None or isinstance(metadata[key], list)):
         metadata[key] = [*(metadata[key] or []), _parse_header_value(item[2:])]

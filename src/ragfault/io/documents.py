@@ -64,15 +64,15 @@ def expand_corpus(where: InputPaths, notice: NoticeCallback | None) -> list[Corp
 
 def _list_corpus_folder(folder: Path, notice: NoticeCallback | None) -> list[CorpusFile]:
     documents: list[CorpusFile] = []
-    other = 0
+    skipped = 0
     for file in sorted(_walk_corpus(folder), key=lambda file: file.id):
         known = files.get_format_suffix(file.path) in DOCUMENT_KINDS and not files.BAD_LINES_FILE.search(file.path)
         if known or file.problem:
             documents.append(file)
         else:
-            other += 1
-    if other and notice is not None:
-        notice(f"passed over {other:,} files of other kinds in {folder}")
+            skipped += 1
+    if skipped and notice is not None:
+        notice(f"passed over {skipped:,} files of other kinds in {folder}")
     if not documents:
         raise InputError(f"the folder {folder} holds no document ({', '.join(DOCUMENT_KINDS)}; also .gz, .zst)")
     return documents
@@ -81,16 +81,16 @@ def _list_corpus_folder(folder: Path, notice: NoticeCallback | None) -> list[Cor
 def _walk_corpus(folder: Path) -> Iterator[CorpusFile]:
     """Yield every file that is not hidden; links to folders are not followed."""
     home = folder.resolve()
-    lost: list[OSError] = []
-    for place, folders, names in os.walk(folder, onerror=lost.append):
-        above = Path(place)
+    errors: list[OSError] = []
+    for directory, folders, names in os.walk(folder, onerror=errors.append):
+        above = Path(directory)
         for name in [*names, *(name for name in folders if (above / name).is_symlink())]:
             path = above / name
             problem = _check_link(path, home)
             if not name.startswith(".") and (problem or path.is_file()):
                 yield CorpusFile(str(path), path.relative_to(folder).as_posix(), problem)
         folders[:] = [name for name in folders if not name.startswith(".")]
-    for error in lost:
+    for error in errors:
         yield CorpusFile(str(error.filename), str(error.filename), f"cannot be read: {error.strerror}")
 
 
@@ -110,8 +110,8 @@ def _match_pattern(pattern: str) -> list[CorpusFile]:
     if not glob.has_magic(pattern):
         raise InputError(f"there is no file {pattern}")
     parts = Path(pattern).parts
-    first = next(place for place, part in enumerate(parts) if glob.has_magic(part))
-    root = Path(*parts[:first])
+    first_pattern = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+    root = Path(*parts[:first_pattern])
     names = sorted(glob.glob(pattern, recursive=True))
     paths = [Path(name) for name in names if files.get_format_suffix(name) in DOCUMENT_KINDS and Path(name).is_file()]
     if not paths:
@@ -303,11 +303,11 @@ def _read_json(file: CorpusFile, body: io.BufferedReader, options: DocumentOptio
     elements = json_stream.iterate_elements(
         body, options.limit, lambda names: document_parsers.choose_text_column(list(names)) is not None
     )
-    first = list(islice(elements, MAX_PROBED_ELEMENTS))
-    if not any(_has_text(item, options) for _, item, _ in first):
+    samples = list(islice(elements, MAX_PROBED_ELEMENTS))
+    if not any(_has_text(item, options) for _, item, _ in samples):
         yield 1, _read_json_document(file, options)
         return
-    for number, item, complete in chain(first, elements):
+    for number, item, complete in chain(samples, elements):
         if isinstance(item, InvalidRecord):
             yield number, item
         else:
@@ -336,10 +336,10 @@ def _read_json_document(file: CorpusFile, options: DocumentOptions) -> Document:
     with stream.body:
         text = _decode_text(file, "json", _read_bytes(stream, options), options)
     try:
-        content = msgspec.json.decode(text.encode()) if text.strip() else None
+        value = msgspec.json.decode(text.encode()) if text.strip() else None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidRecord(f"malformed JSON: {error}") from None
-    return Document(id=file.id, text=document_parsers.format_chat(content) or text)
+    return Document(id=file.id, text=document_parsers.format_chat(value) or text)
 
 
 def _read_table(
@@ -378,30 +378,30 @@ def _detect_encoding(file: CorpusFile, kind: str, head: bytes, options: Document
     """Detect the encoding by the first bytes. Raises `InvalidRecord` for an unknown encoding."""
     marked = next((name for mark, name in BYTE_ORDER_MARKS if head.startswith(mark)), None)
     named = marked or options.encoding or (document_parsers.detect_charset(head) if kind == "html" else None) or "utf-8"
-    known = _look_up_codec(named)
-    if known is None:
+    codec = _look_up_codec(named)
+    if codec is None:
         raise InvalidRecord(f"it names the encoding {named}, which does not exist; name the right one: encoding=")
-    if known != "utf-8":
-        options.notify(f"{file.path}: read as {known}")
-    return known
+    if codec != "utf-8":
+        options.notify(f"{file.path}: read as {codec}")
+    return codec
 
 
 def _decode_text(file: CorpusFile, kind: str, data: bytes, options: DocumentOptions) -> str:
     """Decode bytes and normalize line ends."""
-    known = _detect_encoding(file, kind, data[:4096], options)
+    codec = _detect_encoding(file, kind, data[:4096], options)
     try:
-        text = data.decode(known).removeprefix("\ufeff")
+        text = data.decode(codec).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise InvalidRecord(
-            f"byte {error.start + 1:,} is no {known.upper()}; name the encoding that it is: encoding="
+            f"byte {error.start + 1:,} is no {codec.upper()}; name the encoding that it is: encoding="
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def _recode_to_utf8(file: CorpusFile, stream: files.InputStream, options: DocumentOptions) -> io.BufferedReader:
     """Return the stream unchanged, or recoded where it is not UTF-8."""
-    known = _detect_encoding(file, "rows", stream.body.peek(4)[:4], options)
-    if known == "utf-8":
+    codec = _detect_encoding(file, "rows", stream.body.peek(4)[:4], options)
+    if codec == "utf-8":
         return stream.body
     text = _decode_text(file, "rows", _read_bytes(stream, options), options._replace(notice=None))
     return io.BufferedReader(io.BytesIO(text.encode()))
@@ -436,8 +436,8 @@ def join_chunk_texts(
             chunks.append(replace(chunk, text=text))
         yield replace(trace, chunks=tuple(chunks)) if chunks else trace
     if notice is not None and joined + missing:
-        rest = f"; no document for {missing:,}: {', '.join(list(absent)[:MAX_SHOWN_IDS])}" if missing else ""
-        notice(f"{joined:,} of {joined + missing:,} chunks without a text have that of a document{rest}")
+        note = f"; no document for {missing:,}: {', '.join(list(absent)[:MAX_SHOWN_IDS])}" if missing else ""
+        notice(f"{joined:,} of {joined + missing:,} chunks without a text have that of a document{note}")
 
 
 def _find_text(chunk: Chunk, texts: dict[str, str]) -> str:

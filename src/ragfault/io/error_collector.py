@@ -55,8 +55,8 @@ class IdSet:
         old = self.sorted_ranges[(key >> RANGE_SHIFT) + HASH_RANGES // 2]
         if not old:
             return False
-        place = bisect_left(old, key)
-        return place < len(old) and old[place] == key
+        position = bisect_left(old, key)
+        return position < len(old) and old[position] == key
 
     def _merge_recent(self) -> None:
         import numpy as np
@@ -64,10 +64,10 @@ class IdSet:
         new = np.fromiter(self.recent, np.int64, len(self.recent))
         new.sort()
         ends = np.searchsorted(new >> RANGE_SHIFT, np.arange(HASH_RANGES) - HASH_RANGES // 2, side="right")
-        for at, part in enumerate(np.split(new, ends[:-1])):
-            merged = np.concatenate([np.asarray(self.sorted_ranges[at], np.int64), part])
+        for index, new_hashes in enumerate(np.split(new, ends[:-1])):
+            merged = np.concatenate([np.asarray(self.sorted_ranges[index], np.int64), new_hashes])
             merged.sort(kind="stable")
-            self.sorted_ranges[at] = memoryview(merged.data).cast("B").cast("q")
+            self.sorted_ranges[index] = memoryview(merged.data).cast("B").cast("q")
         self.recent.clear()
         self.recent_capacity = max(RECENT_CAPACITY, len(self) // 64)
 
@@ -128,13 +128,13 @@ class ErrorCollector:
 
     def assign_id(self, trace: Trace) -> Trace:
         """Give the trace an id derived from its query, numbered from the second of the same query on."""
-        plain = make_content_id(trace.query, "q-")
-        name, turn = plain, self.next_numbers.get(plain, 1)
+        content_id = make_content_id(trace.query, "q-")
+        name, turn = content_id, self.next_numbers.get(content_id, 1)
         while name in self.seen_ids:
             turn += 1
-            name = f"{plain}#{turn}"
+            name = f"{content_id}#{turn}"
         if turn > 1:
-            self.next_numbers[plain] = turn
+            self.next_numbers[content_id] = turn
         return msgspec.structs.replace(trace, id=name)
 
     def report(self, file: str, line: int, problem: str, payload: Any) -> None:

@@ -104,17 +104,17 @@ def _normalize_chunks(value: Any) -> list[Any]:
         value = split_passages(value)
     matches = find_passages(value)
     parts: list[Any] = []
-    for part in [value] if matches is None else matches:
-        inner = expand_passage(part)
-        if isinstance(part, (list, tuple)) and read_listed_passage(part) is None:
-            inner = find_passages(part)
-        parts += inner or [part]
-    return _number_document_chunks([_normalize_chunk(chunk, place) for place, chunk in enumerate(parts)])
+    for item in [value] if matches is None else matches:
+        inner = expand_passage(item)
+        if isinstance(item, (list, tuple)) and read_listed_passage(item) is None:
+            inner = find_passages(item)
+        parts += inner or [item]
+    return _number_document_chunks([_normalize_chunk(chunk, i) for i, chunk in enumerate(parts)])
 
 
 def _find_keys(value: dict[str, Any], names: tuple[str, ...]) -> list[str]:
     """List the keys of an object that are one of these names in any spelling, in the order of the names."""
-    keys = {join_words(key): key for key, part in reversed(value.items()) if part is not None}
+    keys = {join_words(key): key for key, item in reversed(value.items()) if item is not None}
     return [
         name if value.get(name) is not None else keys[join_words(name)]
         for name in names
@@ -122,13 +122,13 @@ def _find_keys(value: dict[str, Any], names: tuple[str, ...]) -> list[str]:
     ]
 
 
-def _normalize_chunk(value: Any, place: int) -> dict[str, Any]:
+def _normalize_chunk(value: Any, number: int) -> dict[str, Any]:
     if isinstance(value, str):
         return {"id": make_content_id(value), "text": value}
     if isinstance(value, (list, tuple)):
         value = read_listed_passage(value)
     if not isinstance(value, dict):
-        raise InvalidRecord(f"Expected `object | str`, got `{get_json_type(value)}` - at `$.chunks[{place}]`")
+        raise InvalidRecord(f"Expected `object | str`, got `{get_json_type(value)}` - at `$.chunks[{number}]`")
     if value.get("id") is not None and value.keys() <= CHUNK_FIELDS:
         return _build_chunk(value, ["id"], "text" if value.get("text") is not None else None)
     value = unwrap_passage(value)
@@ -142,21 +142,21 @@ def _normalize_chunk(value: Any, place: int) -> dict[str, Any]:
         and not CITATION_MARK.fullmatch(str(value[name]))
     ]
     if not names and text_key is None:
-        return _build_record_chunk(value, place)
+        return _build_record_chunk(value, number)
     return _build_chunk(value, names, text_key)
 
 
 def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) -> dict[str, Any]:
     """Build a chunk from an object, with the keys that are ids and the one that is its text."""
-    chunk = {key: part for key, part in value.items() if key in CHUNK_FIELDS and part is not None}
+    chunk = {key: item for key, item in value.items() if key in CHUNK_FIELDS and item is not None}
     if text_key == "document" or chunk.get("kind", "text") not in CHUNK_KINDS:
         chunk.pop("document" if text_key == "document" else "kind")
     text = value[text_key] if text_key else ""
     chunk["text"] = join_text(text) if isinstance(text, (list, tuple)) else text
-    named = normalize_id(value[names[0]]) if names else None
+    chunk_id = normalize_id(value[names[0]]) if names else None
     if names and join_words(names[0]) in ("docid", "documentid"):
-        chunk["_document"] = named
-    chunk["id"] = named if named is not None else make_content_id(str(chunk["text"]))
+        chunk["_document"] = chunk_id
+    chunk["id"] = chunk_id if chunk_id is not None else make_content_id(str(chunk["text"]))
     used = {*names[:1], *([text_key] if text_key else [])}
     if "score" not in chunk and (scored := _find_keys(value, CHUNK_SCORE_KEYS)):
         number = value[scored[0]] if isinstance(value[scored[0]], (int, float)) else None
@@ -164,8 +164,8 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
         used |= set() if number is None else {scored[0]}
     if isinstance(chunk.get("score"), str) and (number := _parse_number(chunk["score"])) is not None:
         chunk["score"] = number
-    own = parse_list_text(value["metadata"]) if isinstance(value.get("metadata"), str) else value.get("metadata")
-    chunk["metadata"] = _collect_chunk_metadata({**value, "metadata": own}, used)
+    inner = parse_list_text(value["metadata"]) if isinstance(value.get("metadata"), str) else value.get("metadata")
+    chunk["metadata"] = _collect_chunk_metadata({**value, "metadata": inner}, used)
     if chunk.get("document") is None and (matches := _find_document_name(value, chunk["metadata"], used)) is not None:
         key, chunk["document"] = matches
         if key in DOCUMENT_ID_KEYS and key in value:
@@ -175,42 +175,46 @@ def _build_chunk(value: dict[str, Any], names: list[str], text_key: str | None) 
     return chunk
 
 
-def _find_document_name(value: dict[str, Any], metadata: dict[str, Any], used: set[str]) -> tuple[str, Any] | None:
+def _find_document_name(value: dict[str, Any], metadata: dict[str, Any], used_keys: set[str]) -> tuple[str, Any] | None:
     """Return the key and name of the document that a passage was cut from, where it is recorded."""
-    for content in (value, metadata):
-        for name in _find_keys(content, DOCUMENT_NAME_KEYS):
-            if name not in used and type(content[name]) in (str, int) and content[name] != "":
-                return name, content[name]
+    for table in (value, metadata):
+        for name in _find_keys(table, DOCUMENT_NAME_KEYS):
+            if name not in used_keys and type(table[name]) in (str, int) and table[name] != "":
+                return name, table[name]
     return None
 
 
-def _collect_chunk_metadata(value: dict[str, Any], used: set[str]) -> dict[str, Any]:
+def _collect_chunk_metadata(value: dict[str, Any], used_keys: set[str]) -> dict[str, Any]:
     """Merge the metadata of a chunk with every key that is no field."""
     spare = {
-        key: part for key, part in value.items() if key not in CHUNK_FIELDS and key not in used and part is not None
+        key: item
+        for key, item in value.items()
+        if key not in CHUNK_FIELDS and key not in used_keys and item is not None
     }
-    own = value.get("metadata")
-    spare |= own if isinstance(own, dict) else {} if own is None else {"metadata": own}
+    own_metadata = value.get("metadata")
+    spare |= (
+        own_metadata if isinstance(own_metadata, dict) else {} if own_metadata is None else {"metadata": own_metadata}
+    )
     metadata: dict[str, Any] = make_json_safe(spare)
     return metadata
 
 
-def _build_record_chunk(value: dict[str, Any], place: int) -> dict[str, Any]:
+def _build_record_chunk(value: dict[str, Any], number: int) -> dict[str, Any]:
     """Build a chunk of kind `record` whose text is the JSON of the object."""
-    if not any(part is not None for part in value.values()):
-        raise InvalidRecord(f"a chunk without id and text - at `$.chunks[{place}]`")
+    if not any(item is not None for item in value.values()):
+        raise InvalidRecord(f"a chunk without id and text - at `$.chunks[{number}]`")
     text = msgspec.json.encode(make_json_safe(value)).decode()
     return {"id": make_content_id(text), "text": text, "kind": "record"}
 
 
 def _number_document_chunks(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add numbers to ids of chunks that are named by the same document."""
-    seen: dict[Any, dict[Any, str]] = {}
+    texts_by_document: dict[Any, dict[Any, str]] = {}
     for chunk in chunks:
         document = chunk.pop("_document", None)
         if not isinstance(document, str) or not isinstance(chunk["text"], str):
             continue
-        texts = seen.setdefault(document, {})
+        texts = texts_by_document.setdefault(document, {})
         if chunk["text"] not in texts:
             texts[chunk["text"]] = document if not texts else f"{document}#{len(texts) + 1}"
         chunk["id"] = texts[chunk["text"]]
@@ -220,24 +224,24 @@ def _number_document_chunks(chunks: list[dict[str, Any]]) -> list[dict[str, Any]
 
 
 def _normalize_citations(value: Any) -> list[Any]:
-    return [_normalize_citation(cited) for part in as_list(value) for cited in _split_citation(part)]
+    return [_normalize_citation(cited) for item in as_list(value) for cited in _split_citation(item)]
 
 
 def _split_citation(value: Any) -> list[Any]:
     """Split a citation of several documents, as Cohere writes it, to one for each; its text is that of the answer."""
     if not isinstance(value, dict) or not any(isinstance(value.get(k), list) for k in ("document_ids", "sources")):
         return [value]
-    named = value.get("document_ids") or [
-        part.get("id") if isinstance(part, dict) else part for part in value.get("sources") or ()
+    names = value.get("document_ids") or [
+        item.get("id") if isinstance(item, dict) else item for item in value.get("sources") or ()
     ]
-    return [{"chunk": name, "claim": value.get("text")} for name in named]
+    return [{"chunk": name, "claim": value.get("text")} for name in names]
 
 
 def _normalize_citation(value: Any) -> Any:
     """Map the keys of a citation to its fields; other keys stay, for the metadata of the trace."""
     if not isinstance(value, dict):
         return {"chunk": normalize_id(value)}
-    citation = {key: part for key, part in value.items() if part is not None}
+    citation = {key: item for key, item in value.items() if item is not None}
     for field, names in (("chunk", CHUNK_ID_KEYS), ("quote", CHUNK_TEXT_KEYS)):
         alias = next((name for name in (field, *names) if name in citation), None)
         if alias:
@@ -262,14 +266,14 @@ def _normalize_reference(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and value and (turns := find_turns(value)) is not None:
         return turns[-1]["text"]
     if isinstance(value, dict):
-        content = next((value[k] for k in ("text", "answer", "value", "content", "aliases") if value.get(k)), value)
-        return value if content is value else _normalize_reference(content)
+        inner = next((value[k] for k in ("text", "answer", "value", "content", "aliases") if value.get(k)), value)
+        return value if inner is value else _normalize_reference(inner)
     if isinstance(value, (list, tuple)):
-        has_keys = any(isinstance(part, dict) and part.keys() & set(REFERENCE_KEYS) for part in value)
+        has_keys = any(isinstance(item, dict) and item.keys() & set(REFERENCE_KEYS) for item in value)
         parts = [
-            text if isinstance(part, dict) and (text := find_text(part, REFERENCE_KEYS)) else part
-            for part in value
-            if not isinstance(part, dict) or not has_keys or part.keys() & set(REFERENCE_KEYS)
+            text if isinstance(item, dict) and (text := find_text(item, REFERENCE_KEYS)) else item
+            for item in value
+            if not isinstance(item, dict) or not has_keys or item.keys() & set(REFERENCE_KEYS)
         ]
         return _normalize_texts(parts)
     return normalize_id(value)
@@ -311,11 +315,11 @@ def _normalize_turn(value: Any) -> Any:
     """Give a turn the names of its fields: `type` and `content` are common for `role` and `text`."""
     if not isinstance(value, dict):
         return value
-    turn = {key: part for key, part in value.items() if part is not None}
+    turn = {key: item for key, item in value.items() if item is not None}
     for field, names in (("role", ("type", "speaker")), ("text", ("content", "message"))):
-        other = next((name for name in names if name in turn), None)
-        if field not in turn and other:
-            turn[field] = turn.pop(other)
+        text_key = next((name for name in names if name in turn), None)
+        if field not in turn and text_key:
+            turn[field] = turn.pop(text_key)
     if isinstance(turn.get("text"), list):
         turn["text"] = join_text(turn["text"])
     if isinstance(turn.get("role"), str):
@@ -324,14 +328,14 @@ def _normalize_turn(value: Any) -> Any:
 
 
 def _normalize_steps(value: Any) -> list[Any]:
-    return [_normalize_step(step, place) for place, step in enumerate(as_list(value), 1)]
+    return [_normalize_step(step, i) for i, step in enumerate(as_list(value), 1)]
 
 
 def _normalize_step(value: Any, place: int) -> Any:
     """Name a step without an id by its place, from 1, and its chunks by their ids."""
     if not isinstance(value, dict):
         return value
-    step = {key: part for key, part in value.items() if part is not None}
+    step = {key: item for key, item in value.items() if item is not None}
     step["id"] = normalize_id(step.get("id", place))
     if "parent" in step:
         step["parent"] = normalize_id(step["parent"])
@@ -412,9 +416,9 @@ def make_json_safe(value: Any, depth: int = 0) -> Any:
     if depth > MAX_METADATA_DEPTH:
         raise InvalidRecord(f"nested more than {MAX_METADATA_DEPTH} levels deep - at `$.metadata`")
     if isinstance(value, dict):
-        return {str(key): make_json_safe(part, depth + 1) for key, part in value.items()}
+        return {str(key): make_json_safe(item, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [make_json_safe(part, depth + 1) for part in value]
+        return [make_json_safe(item, depth + 1) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (str, int)):

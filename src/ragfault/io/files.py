@@ -85,10 +85,10 @@ def iterate_inputs(where: Any) -> Iterator[Any]:
     >>> list(iterate_inputs({"query": "When?"}))
     [{'query': 'When?'}]
     """
-    given = [where] if isinstance(where, (Mapping, Trace, str, os.PathLike)) else where
-    if not isinstance(given, Iterable):
+    inputs = [where] if isinstance(where, (Mapping, Trace, str, os.PathLike)) else where
+    if not isinstance(inputs, Iterable):
         raise InputError(f"{INPUTS}, not from {describe_type(where)}")
-    for item in given:
+    for item in inputs:
         if not isinstance(item, (Mapping, Trace, str, os.PathLike)):
             raise InputError(f"{INPUTS}, not from {describe_type(item)}")
         yield item
@@ -178,19 +178,19 @@ def _list_folder(folder: Path) -> list[str]:
 
 
 def _walk_folder(folder: Path) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
-        above = Path(place)
+    for directory, folders, names in os.walk(folder):
+        above = Path(directory)
         folders[:] = [
             name for name in folders if not (name.startswith(".") or _is_finished_or_partial_run(above / name))
         ]
         for name in names:
-            known = (
+            is_known = (
                 get_format_suffix(name) in FORMATS_BY_SUFFIX
                 and not name.startswith(".")
                 and not BAD_LINES_FILE.search(name)
                 and not (name in DATASET_FILES and DATASET_FILES & set(names) > {name})
             )
-            if known and (above / name).is_file():
+            if is_known and (above / name).is_file():
                 yield above / name
 
 
@@ -235,19 +235,19 @@ def detect_format(name: str, body: io.BufferedReader) -> FileFormat:
         return promised
     if head.lstrip()[:1] in (b"{", b"["):
         return "json"
-    first = head.split(b"\n", 1)[0]
-    if TREC_LINE.fullmatch(first):
+    first_line = head.split(b"\n", 1)[0]
+    if TREC_LINE.fullmatch(first_line):
         return "trec"
-    names = {cell.strip().strip(b'"').lower() for cell in re.split(rb"[,\t]", first)}
+    names = {cell.strip().strip(b'"').lower() for cell in re.split(rb"[,\t]", first_line)}
     if names & {b"query", b"question", b"user_input", b"input"}:
-        return "tsv" if b"\t" in first else "csv"
-    raise InputError(f"{name}: {_describe_foreign(name, first)}")
+        return "tsv" if b"\t" in first_line else "csv"
+    raise InputError(f"{name}: {_describe_foreign(name, first_line)}")
 
 
-def _describe_foreign(name: str, first: bytes) -> str:
+def _describe_foreign(name: str, first_line: bytes) -> str:
     """Describe a file of no format that is read, and what to do with it."""
     suffix = get_format_suffix(name)
-    if QREL_LINE.fullmatch(first.strip()):
+    if QREL_LINE.fullmatch(first_line.strip()):
         return (
             "this is no set of traces but judgements of relevance (qrels): a TREC run is scored against them "
             "with `ragfault rank RUN QRELS`, and evaluated with `ragfault evaluate RUN --qrels QRELS`"
@@ -370,20 +370,20 @@ def _open_decompressed(name: str) -> InputStream:
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror or error}") from None
     guard = _ReadErrorGuard(raw)
-    plain = io.BufferedReader(guard, 2**18)
-    magic = plain.peek(4)[:4]
+    decompressed = io.BufferedReader(guard, 2**18)
+    magic = decompressed.peek(4)[:4]
     if magic.startswith(b"\x1f\x8b"):
-        guard = _ReadErrorGuard(gzip.GzipFile(fileobj=plain))
+        guard = _ReadErrorGuard(gzip.GzipFile(fileobj=decompressed))
     elif magic.startswith(b"BZh"):
-        guard = _ReadErrorGuard(bz2.BZ2File(plain))
+        guard = _ReadErrorGuard(bz2.BZ2File(decompressed))
     elif magic == b"\xfd7zX":
-        guard = _ReadErrorGuard(lzma.LZMAFile(plain))  # noqa: SIM115 - closed with the guard
+        guard = _ReadErrorGuard(lzma.LZMAFile(decompressed))  # noqa: SIM115 - closed with the guard
     elif magic == b"\x28\xb5\x2f\xfd":
         import pyarrow as pa
 
-        guard = _ReadErrorGuard(pa.CompressedInputStream(pa.PythonFile(plain, mode="r"), "zstd"))
+        guard = _ReadErrorGuard(pa.CompressedInputStream(pa.PythonFile(decompressed, mode="r"), "zstd"))
     else:
-        return InputStream(cast("io.BufferedReader", plain), guard)
+        return InputStream(cast("io.BufferedReader", decompressed), guard)
     return InputStream(cast("io.BufferedReader", io.BufferedReader(guard, 2**18)), guard, is_compressed=True)
 
 
@@ -405,6 +405,6 @@ def iterate_lines(body: io.BufferedReader, limit: int = MAX_LINE) -> Iterator[tu
         if len(line) <= limit or line.endswith(b"\n"):
             yield number, line, True
             continue
-        while (rest := body.readline(2**20)) and not rest.endswith(b"\n"):
+        while (remainder := body.readline(2**20)) and not remainder.endswith(b"\n"):
             pass
         yield number, line[:limit], False

@@ -77,7 +77,7 @@ def _normalize_span(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     document = next((value[k] for k in SPAN_DOCUMENT_KEYS if value.get(k) is not None), None)
-    span = {key: part for key, part in value.items() if key in SPAN_FIELDS and part is not None}
+    span = {key: item for key, item in value.items() if key in SPAN_FIELDS and item is not None}
     return span if document is None else {**span, "document": normalize_id(document)}
 
 

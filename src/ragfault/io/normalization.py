@@ -105,7 +105,7 @@ def _list_choices(message: str) -> str:
     if place is None or place[1] not in LISTED_RECORDS:
         return ""
     hint = get_type_hints(LISTED_RECORDS[place[1]])[place[2]]
-    choices = [value for part in (hint, *get_args(hint)) if get_origin(part) is Literal for value in get_args(part)]
+    choices = [value for item in (hint, *get_args(hint)) if get_origin(item) is Literal for value in get_args(item)]
     return f": one of {', '.join(choices)}"
 
 
@@ -145,7 +145,7 @@ def has_path(record: RawRecord, path: str) -> bool:
     """
     if get_path(record, path) is not ABSENT:
         return True
-    for end in (place for place, letter in enumerate(path) if letter in ".["):
+    for end in (i for i, letter in enumerate(path) if letter in ".["):
         if get_path(record, path[:end]) in (None, []):
             return True
     return False
@@ -184,8 +184,8 @@ def _drop_absent_chunks(values: dict[str, Any], columns: ColumnMap) -> None:
         return
     if not any(name.startswith("chunks.") for name in values):
         for _ in range(max(1, *map(count_spread, paths))):
-            chunks = [part for chunk in chunks for part in (chunk if isinstance(chunk, list) else [chunk])]
-        values["chunks"] = [part for part in chunks if part not in (None, "")]
+            chunks = [item for chunk in chunks for item in (chunk if isinstance(chunk, list) else [chunk])]
+        values["chunks"] = [item for item in chunks if item not in (None, "")]
 
 
 def _read_agent_steps(record: RawRecord, values: dict[str, Any], columns: ColumnMap) -> list[str]:
@@ -306,7 +306,7 @@ def _keep_extra_keys(fields: dict[str, Any]) -> None:
             for key in sorted(inner.keys() - set(record.__struct_fields__), key=str):
                 fields["metadata"][f"{field}.{key}"] = inner[key]
     for field, kind in (("citations", Citation), ("history", ConversationTurn), ("steps", Step)):
-        parts = [part if isinstance(part, dict) else {} for part in fields.get(field) or ()]
+        parts = [item if isinstance(item, dict) else {} for item in fields.get(field) or ()]
         for key in dict.fromkeys(key for part in parts for key in part):
             if key not in kind.__struct_fields__:
                 fields["metadata"][f"{field}.{key}"] = [part.get(key) for part in parts]
@@ -319,20 +319,20 @@ def _merge_chunk_columns(chunks: Any, parallel: dict[str, Any]) -> list[Any]:
         if isinstance(cell, str) and isinstance(values, str) and (aligned := align_joined(cell, values)) is not None:
             chunks, parallel = aligned[0], {**parallel, name: aligned[1]}
     rows = [dict(as_chunk_object(chunk)) for chunk in _list_passages(chunks)] if chunks is not None else []
-    for part, values in parallel.items():
+    for item, values in parallel.items():
         column = _list_passages(values)
         if isinstance(values, str):
             column = split_joined(values, len(rows) or None) or column
         if rows and len(column) != len(rows):
-            raise InvalidRecord(f"{len(column)} values for `chunks.{part}` and {len(rows)} chunks - at `$.chunks`")
+            raise InvalidRecord(f"{len(column)} values for `chunks.{item}` and {len(rows)} chunks - at `$.chunks`")
         rows = rows or [{} for _ in column]
         for row, value in zip(rows, column, strict=True):
-            row[part] = value
+            row[item] = value
     return [row for row in rows if any(value not in (None, "") for value in row.values())]
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(part, str) for part in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _list_passages(value: Any) -> list[Any]:
@@ -384,22 +384,22 @@ def check_values(trace: Trace, empty_query: bool = False) -> None:
 
 def _iterate_numbers(trace: Trace) -> Iterable[tuple[str, int | str, float | int | None]]:
     """Yield each number with its place, as a format and what it takes: few places are ever named."""
-    for at, chunk in enumerate(trace.chunks or ()):
-        yield "chunks[{}].score", at, chunk.score
-        yield "chunks[{}].start", at, chunk.start
-        yield "chunks[{}].end", at, chunk.end
+    for index, chunk in enumerate(trace.chunks or ()):
+        yield "chunks[{}].score", index, chunk.score
+        yield "chunks[{}].start", index, chunk.start
+        yield "chunks[{}].end", index, chunk.end
     if trace.gold:
         yield from (("gold.chunks[{}]", name, grade) for name, grade in trace.gold.chunks.items())
-        for at, span in enumerate(trace.gold.spans):
-            yield from ((f"gold.spans[{{}}].{part}", at, getattr(span, part)) for part in ("start", "end", "grade"))
+        for index, span in enumerate(trace.gold.spans):
+            yield from ((f"gold.spans[{{}}].{item}", index, getattr(span, item)) for item in ("start", "end", "grade"))
     if trace.latency is not None:
-        yield from ((f"latency.{part}", "", getattr(trace.latency, part)) for part in Latency.__struct_fields__)
+        yield from ((f"latency.{item}", "", getattr(trace.latency, item)) for item in Latency.__struct_fields__)
     if trace.tokens is not None:
-        yield from ((f"tokens.{part}", "", getattr(trace.tokens, part)) for part in TokenCounts.__struct_fields__)
-    for at, step in enumerate(trace.steps or ()):
-        yield "steps[{}].start", at, step.start
-        yield "steps[{}].duration", at, step.duration
+        yield from ((f"tokens.{item}", "", getattr(trace.tokens, item)) for item in TokenCounts.__struct_fields__)
+    for index, step in enumerate(trace.steps or ()):
+        yield "steps[{}].start", index, step.start
+        yield "steps[{}].duration", index, step.duration
         if step.tokens is not None:
-            yield "steps[{}].tokens.prompt", at, step.tokens.prompt
-            yield "steps[{}].tokens.completion", at, step.tokens.completion
+            yield "steps[{}].tokens.prompt", index, step.tokens.prompt
+            yield "steps[{}].tokens.completion", index, step.tokens.completion
     yield "turn", "", trace.turn

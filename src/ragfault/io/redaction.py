@@ -192,11 +192,11 @@ def map_texts(value: Any, change: TextFunction, depth: int = 0, *, numbers: bool
         return change(msgspec.json.encode(value).decode())
     if isinstance(value, dict):
         return {
-            change(str(key)): map_texts(part, change, depth + 1, numbers=numbers or key == "metadata")
-            for key, part in value.items()
+            change(str(key)): map_texts(item, change, depth + 1, numbers=numbers or key == "metadata")
+            for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [map_texts(part, change, depth + 1, numbers=numbers) for part in value]
+        return [map_texts(item, change, depth + 1, numbers=numbers) for item in value]
     if numbers and type(value) in (int, float) and CARD_NUMBER_MIN <= value < CARD_NUMBER_LIMIT and value == int(value):
         changed = change(str(int(value)))
         return value if changed == str(int(value)) else changed
@@ -224,12 +224,12 @@ class _MaskNumbering:
             return MASK_PATTERN.sub(self._get_placeholder, value) if "~" in value else value
         if isinstance(value, dict):
             return {
-                key if keep_ids else self.replace_masks(key): part
-                if keep_ids and (key in ID_FIELDS or (key == "chunks" and _is_id_list(part)))
-                else self.replace_masks(part, keep_ids and key != "metadata")
-                for key, part in value.items()
+                key if keep_ids else self.replace_masks(key): item
+                if keep_ids and (key in ID_FIELDS or (key == "chunks" and _is_id_list(item)))
+                else self.replace_masks(item, keep_ids and key != "metadata")
+                for key, item in value.items()
             }
-        return [self.replace_masks(part, keep_ids) for part in value] if isinstance(value, list) else value
+        return [self.replace_masks(item, keep_ids) for item in value] if isinstance(value, list) else value
 
     def _get_placeholder(self, match: re.Match[str]) -> str:
         kind = match[1]
@@ -241,4 +241,4 @@ class _MaskNumbering:
 
 def _is_id_list(value: Any) -> bool:
     """Tell the `chunks` of a step, which are ids, from those of a trace, which are objects."""
-    return isinstance(value, list) and all(isinstance(part, str) for part in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)

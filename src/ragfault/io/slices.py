@@ -68,7 +68,7 @@ class TraceSlice(Struct, frozen=True):
     def traces(self) -> Iterator[Trace]:
         """Yield the traces. Raises `InvalidRecord` for a line that is no trace any more."""
         skip = self.first - self.files[0].seek_points[0].traces_before
-        traces = chain.from_iterable(_read_file(file, skip if not at else 0) for at, file in enumerate(self.files))
+        traces = chain.from_iterable(_read_file(file, skip if not i else 0) for i, file in enumerate(self.files))
         return islice(traces, self.count)
 
 
@@ -175,11 +175,11 @@ def _index_row_groups(name: str, traces_before: int) -> tuple[bool, tuple[SeekPo
     with pq.ParquetFile(open_for_arrow(name)) as file:
         if not {"query"} <= set(file.schema_arrow.names) <= set(record_shapes.TRACE_FIELDS):
             return None
-        sizes = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
     anchors, count = [], 0
-    for at, size in enumerate(sizes):
+    for index, size in enumerate(sizes):
         if size:
-            anchors.append(SeekPoint(traces_before + count, at))
+            anchors.append(SeekPoint(traces_before + count, index))
         count += size
     return True, tuple(anchors), count
 

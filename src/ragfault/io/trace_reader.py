@@ -191,12 +191,12 @@ def _read_files(
 
 def _detect_spans(payloads: Iterator[tuple[int, Any]], options: ReadOptions) -> tuple[Iterator[tuple[int, Any]], bool]:
     """Return the same payloads, and whether the first of them that can be told apart are spans."""
-    seen: list[tuple[int, Any]] = []
+    samples: list[tuple[int, Any]] = []
     are_spans: bool | None = None
-    while are_spans is None and len(seen) < MAX_BAD_LINES_SHOWN and (item := next(payloads, None)):
-        seen.append(item)
+    while are_spans is None and len(samples) < MAX_BAD_LINES_SHOWN and (item := next(payloads, None)):
+        samples.append(item)
         are_spans = contains_spans(item[1], options)
-    return chain(seen, payloads), bool(are_spans)
+    return chain(samples, payloads), bool(are_spans)
 
 
 def _read_trec_file(name: str, qrels: Any, collector: ErrorCollector, options: ReadOptions) -> Iterator[Trace]:
@@ -273,7 +273,7 @@ def _decode_traces(
     name: str, payloads: Iterator[tuple[int, Any]], options: ReadOptions, collector: ErrorCollector
 ) -> Iterator[Trace]:
     decoder = TraceDecoder(name, options)
-    last = 0
+    line = 0
     payloads = _join_events(_expand_documents(_unwrap_values(payloads, options), options), options)
     samples = list(islice(payloads, SAMPLE_SIZE))
     if samples and samples[0][0] == 0:
@@ -288,18 +288,18 @@ def _decode_traces(
     for number, payload in payloads:
         if number == 0:
             continue
-        last = number if number > 0 else last + 1
+        line = number if number > 0 else line + 1
         try:
             matches = decoder.decode_records(payload)
         except InvalidRecord as wrong:
-            collector.report(name, last, str(wrong), payload)
+            collector.report(name, line, str(wrong), payload)
             decoder.check_recognized(collector)
             continue
         for trace in matches:
-            named = replace(trace, id=f"{Path(name).name}:{last}") if options.id_from == "line" else trace
-            named = named if named.id else collector.assign_id(named)
-            if collector.accept(named, name, last, payload):
-                yield named
+            identified = replace(trace, id=f"{Path(name).name}:{line}") if options.id_from == "line" else trace
+            identified = identified if identified.id else collector.assign_id(identified)
+            if collector.accept(identified, name, line, payload):
+                yield identified
 
 
 def _peek_records(payloads: Iterator[tuple[int, Any]]) -> tuple[list[dict[str, Any]], Iterator[tuple[int, Any]]]:
@@ -406,25 +406,27 @@ def summarize_input(
     """
     digest = TraceDigest()
     notices: list[str] = []
-    bad = ErrorCollector("skip")
-    named = False
+    collector = ErrorCollector("skip")
+    has_generated_ids = False
     fields: Counter[str] = Counter()
     for trace in read_traces(
         where,
         map=map,
         shape=shape,
         qrels=qrels,
-        on_bad=bad.add_bad_line,
+        on_bad=collector.add_bad_line,
         notice=notices.append,
         max_line=max_line,
         **reading,
     ):
         digest.add(trace)
-        named = named or trace.id.startswith("q-")
+        has_generated_ids = has_generated_ids or trace.id.startswith("q-")
         fields.update(name for name in SURVEYED_FIELDS if getattr(trace, name) is not None)
     shape = "; ".join(dict.fromkeys(notices))
-    kinds, lines = bad.kinds, tuple(bad.bad_lines)
-    return InputSummary(digest.count, digest.fingerprint, shape, bad.bad_count, lines, kinds, named, dict(fields))
+    kinds, lines = collector.kinds, tuple(collector.bad_lines)
+    return InputSummary(
+        digest.count, digest.fingerprint, shape, collector.bad_count, lines, kinds, has_generated_ids, dict(fields)
+    )
 
 
 SURVEYED_FIELDS = ("history", "chunks", "answer", "citations", "reference", "facts", "gold")
@@ -492,5 +494,5 @@ def _list_values(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.astuple(value)
     if isinstance(value, tuple):
-        return [part if type(part) in PLAIN_TYPES else _list_values(part) for part in value]
+        return [item if type(item) in PLAIN_TYPES else _list_values(item) for item in value]
     return value

@@ -34,7 +34,7 @@ def list_retrieval_paths(path: str, value: Any, depth: int = 0) -> list[str]:
     for call in calls if is_list and not has_roles(calls) else ():
         kind = next(_iterate_kinds(call), None)
         if kind is not None and "[0]" not in path:
-            matches |= dict.fromkeys(f"{path}[{kind}].{part}" for part in _iterate_outputs(call))
+            matches |= dict.fromkeys(f"{path}[{kind}].{output}" for output in _iterate_outputs(call))
         for key in INNER_CALLS:
             matches |= dict.fromkeys(list_retrieval_paths(f"{path}[].{key}", call.get(key), depth + 1))
     return list(matches)
@@ -43,19 +43,19 @@ def list_retrieval_paths(path: str, value: Any, depth: int = 0) -> list[str]:
 def _iterate_kinds(call: RawRecord) -> Iterator[str]:
     """Yield the keys and values that say that a call retrieves."""
     for key, name in list_paths(call, 2):
-        named = isinstance(name, str) and len(name) < 200 and not set("[]=") & set(name)
-        if named and set(split_words(key)[-1:]) & KIND_NAMES and set(split_words(name)) & RETRIEVAL_WORDS:
+        is_name = isinstance(name, str) and len(name) < 200 and not set("[]=") & set(name)
+        if is_name and set(split_words(key)[-1:]) & KIND_NAMES and set(split_words(name)) & RETRIEVAL_WORDS:
             yield f"{key}={name}"
 
 
 def _iterate_outputs(call: RawRecord) -> Iterator[str]:
     """Yield the outermost paths of passages that a call returned."""
     outer: list[str] = []
-    for key, part in list_paths(call, 3):
+    for key, item in list_paths(call, 3):
         parts = set(key.lower().split("."))
         if parts & (INPUT_WORDS | set(INNER_CALLS)) or any(key.startswith((f"{f}.", f"{f}[")) for f in outer):
             continue
-        if isinstance(part, (list, dict)) and "[" not in key and classify(part) in ("passages", "texts"):
+        if isinstance(item, (list, dict)) and "[" not in key and classify(item) in ("passages", "texts"):
             outer.append(key)
             yield key
 
@@ -82,8 +82,8 @@ def find_call_keys(samples: Sequence[RawRecord]) -> CallKeys | None:
     if trace is None or call is None or parent is None:
         return None
     keys = CallKeys(trace, call, parent)
-    known = {str(row.get(call)) for row in samples}
-    return keys if any(_get_parent(row, keys) in known for row in samples) else None
+    call_ids = {str(row.get(call)) for row in samples}
+    return keys if any(_get_parent(row, keys) in call_ids for row in samples) else None
 
 
 def _get_parent(row: RawRecord, keys: CallKeys) -> str | None:
@@ -129,15 +129,15 @@ def _join_trace(calls: list[tuple[int, RawRecord]], keys: CallKeys) -> Iterator[
         if not asking:
             yield number, row
         elif tops[name] == name and by_id[name] is row:
-            below = [other for key, other in by_id.items() if tops[key] == name and key != name]
+            below = [call_id for key, call_id in by_id.items() if tops[key] == name and key != name]
             yield number, {**row, **({"spans": below} if below else {})}
 
 
 def _find_top(name: str, by_id: dict[str, RawRecord], asking: set[str], keys: CallKeys) -> str | None:
     """Find the outermost call at or above one that asks; None where none does."""
-    top, seen, here = None, set(), name
-    while here in by_id and here not in seen:
-        seen.add(here)
+    top, visited, here = None, set(), name
+    while here in by_id and here not in visited:
+        visited.add(here)
         top = here if here in asking else top
         here = _get_parent(by_id[here], keys) or ""
     return top

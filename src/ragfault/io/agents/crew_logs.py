@@ -37,23 +37,23 @@ def join_crew_tasks(rows: Iterable[tuple[int, Any]], parse: Callable[[Any], Row]
     [('When was Oslo founded?', 'In 1040.')]
     """
     number, tasks = 0, list[Row]()
-    for place, payload in rows:
+    for line, payload in rows:
         try:
-            row = payload if place == 0 else parse(payload)
+            row = payload if line == 0 else parse(payload)
         except InvalidRecord:
-            yield place, payload
+            yield line, payload
             continue
         if not isinstance(row, dict) or not (_is_output(row) or _is_event(row)):
-            yield place, payload
+            yield line, payload
         elif _is_output(row):
-            yield place, _build_record(row["tasks_output"], row)
+            yield line, _build_record(row["tasks_output"], row)
         elif tasks and row["status"] == "started" and row["task"] == tasks[0]["description"]:
             yield number, _build_record(tasks, {})
-            number, tasks = place, [_read_event(row)]
+            number, tasks = line, [_read_event(row)]
         elif tasks and row["task"] == tasks[-1]["description"]:
             tasks[-1] |= {key: value for key, value in _read_event(row).items() if value is not None}
         else:
-            number, tasks = number if tasks else place, [*tasks, _read_event(row)]
+            number, tasks = number if tasks else line, [*tasks, _read_event(row)]
     if tasks:
         yield number, _build_record(tasks, {})
 
@@ -72,10 +72,10 @@ def _build_record(tasks: Sequence[Row], crew: Row) -> Row:
     texts = [text for key, text in (inputs or {}).items() if key in ("question", "query", "topic", "input", "task")]
     steps = [
         {
-            "id": str(place), "name": task.get("name"), "agent": task.get("agent"), "input": task.get("description"),
-            "output": task.get("raw"), "error": task.get("error"), "kind": "generate" if place == len(tasks) else None,
+            "id": str(i), "name": task.get("name"), "agent": task.get("agent"), "input": task.get("description"),
+            "output": task.get("raw"), "error": task.get("error"), "kind": "generate" if i == len(tasks) else None,
         }
-        for place, task in enumerate(tasks, 1)
+        for i, task in enumerate(tasks, 1)
     ]  # fmt: skip
     usage = crew.get("token_usage") if isinstance(crew.get("token_usage"), dict) else {}
     return {

@@ -112,8 +112,8 @@ def _read_message(item: dict[str, Any]) -> AgentMessage:
     name = str(item["step"])
     inner = item.get("kwargs", item.get("data"))
     if isinstance(inner, dict) and ("content" in inner or "tool_calls" in inner):  # LangGraph, as it serializes
-        named = item["id"][-1] if isinstance(item.get("id"), list) and item["id"] else item.get("type")
-        item = {**inner, "type": named}
+        message_type = item["id"][-1] if isinstance(item.get("id"), list) and item["id"] else item.get("type")
+        item = {**inner, "type": message_type}
     form = str(item.get("type", ""))
     if form.endswith(("_call", "_output")) or form in ("mcp_call", "reasoning"):
         return _read_response_item(item, name, form)
@@ -172,15 +172,15 @@ def _read_response_item(item: dict[str, Any], name: str, form: str) -> AgentMess
 
 
 def _list_parts(value: Any) -> list[dict[str, Any]]:
-    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _list_calls(item: dict[str, Any]) -> Iterator[ToolCall]:
     """List the calls of tools that a message makes, in the layouts of the known clients."""
     extra = item.get("additional_kwargs")
-    listed = item.get("tool_calls") or (extra.get("tool_calls") if isinstance(extra, dict) else None)
+    tool_calls = item.get("tool_calls") or (extra.get("tool_calls") if isinstance(extra, dict) else None)
     blocks = [part for part in _list_parts(item.get("content")) if part.get("type") in CALL_TYPES]
-    for call in (*_list_parts(listed), *blocks):
+    for call in (*_list_parts(tool_calls), *blocks):
         function = call["function"] if isinstance(call.get("function"), dict) else call
         arguments = function.get("arguments", function.get("args", function.get("input", "")))
         yield ToolCall(call.get("id"), function.get("name"), _format_arguments(arguments))
@@ -198,7 +198,7 @@ def _format_arguments(value: Any) -> str:
             return str(value)
     if isinstance(value, dict) and len(value) == 1:
         value = next(iter(value.values()))
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return "\n".join(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
@@ -218,10 +218,10 @@ def _build_log(messages: list[AgentMessage], columns: tuple[str, ...]) -> AgentL
             chunks.clear()
             query = message.text
         elif message.role == "tool":
-            own = [(parent, call) for call in message.calls]
-            known = calls.get(message.call_id or "") or next(iter(own), None) or next(iter(waiting), None)
-            waiting = waiting[1:] if known in waiting[:1] else waiting
-            steps.append(_build_result(message, known[0] if known else parent, known and known[1], chunks))
+            own_calls = [(parent, call) for call in message.calls]
+            match = calls.get(message.call_id or "") or next(iter(own_calls), None) or next(iter(waiting), None)
+            waiting = waiting[1:] if match in waiting[:1] else waiting
+            steps.append(_build_result(message, match[0] if match else parent, match and match[1], chunks))
         elif message.role == "assistant" and (message.text.strip() or message.calls):
             steps.append(_build_action(message))
             parent = message.id
@@ -233,7 +233,7 @@ def _build_log(messages: list[AgentMessage], columns: tuple[str, ...]) -> AgentL
     steps = [{key: value for key, value in step.items() if value is not None} for step in steps]
     speaker = [step["output"] for step in answers if not CLOSING.match(step["output"])]
     answer = CLOSING_WORD.sub("", speaker[-1]) if speaker else None
-    last = max((place for place, message in enumerate(messages) if message.text == query), default=0)
+    last = max((i for i, message in enumerate(messages) if message.text == query), default=0)
     turns = ((message.role, message.text) for message in messages[:last] if message.role in ("user", "assistant"))
     history = [{"role": role, "text": text} for role, text in turns if text.strip()]
     return AgentLog(steps, list(chunks.values()), answer, query, history, columns)
@@ -275,7 +275,7 @@ def _list_chunks(message: AgentMessage) -> list[dict[str, Any]]:
     documents: list[Any] = list(message.documents or ())
     if not documents and message.text.lstrip()[:1] == "[":
         try:
-            documents = [part for part in json.loads(message.text) if isinstance(part, (dict, str))]
+            documents = [item for item in json.loads(message.text) if isinstance(item, (dict, str))]
         except ValueError:
             documents = []
     if not documents:

@@ -29,8 +29,8 @@ def divide_messages(items: list[Item]) -> list[Item]:
     ['assistant', 'tool', 'assistant']
     """
     divided: list[Item] = []
-    for place, item in enumerate(items):
-        name = str(item["index"]) if isinstance(item.get("index"), int) else str(place)
+    for index, item in enumerate(items):
+        name = str(item["index"]) if isinstance(item.get("index"), int) else str(index)
         for number, part in enumerate(_divide(item, is_first=not divided)):
             divided.append({**part, "id": part.get("id"), "step": name if number == 0 else f"{name}.{number + 1}"})
     return divided
@@ -76,7 +76,7 @@ def _divide_group_chat(item: Item, kind: str) -> Iterator[Item]:
 
 
 def _has_results(content: list[Any]) -> bool:
-    return any(isinstance(part, dict) and part.get("type") in RESULT_TYPES for part in content)
+    return any(isinstance(item, dict) and item.get("type") in RESULT_TYPES for item in content)
 
 
 def _divide_blocks(item: Item, content: list[Any]) -> Iterator[Item]:

@@ -26,11 +26,11 @@ class RecordedSteps:
         self.kind = kind
         chunks = {chunk.id: chunk for chunk in (trace.chunks if trace else None) or ()}
         steps = [step for step in (trace.steps if trace else None) or () if step.kind == kind and step.error is None]
-        given: list[StepOutput | None] = [
+        outputs: list[StepOutput | None] = [
             step.output if step.chunks is None else tuple(chunks[name] for name in step.chunks if name in chunks)
             for step in steps
         ]
-        self.outputs = [output for output in given if output is not None] if kind else []
+        self.outputs = [output for output in outputs if output is not None] if kind else []
         self._left = list(self.outputs)
 
     def take(self, kind: StepKind, act: Callable[[], Any]) -> Any:

@@ -93,10 +93,10 @@ def write_files(bodies: Mapping[Path, bytes], *, force: bool = False) -> None:
 
 def _refuse_to_overwrite(paths: list[Path]) -> None:
     """Raise where one of the files exists already."""
-    there = [path for path in paths if path.exists()]
-    if there:
-        more = f" and {len(there) - 1} more of its files exist" if len(there) > 1 else " exists"
-        raise OutputError(f"{there[0]}{more} already. Name another folder, or overwrite them with --force.")
+    existing = [path for path in paths if path.exists()]
+    if existing:
+        more = f" and {len(existing) - 1} more of its files exist" if len(existing) > 1 else " exists"
+        raise OutputError(f"{existing[0]}{more} already. Name another folder, or overwrite them with --force.")
 
 
 def _list_files() -> list[Traversable]:

@@ -56,8 +56,8 @@ class SimulatedAgent:
                 sections.setdefault(
                     chunk_id, Chunk(id=chunk_id, text=match[0], document=name, start=match.start(), end=match.end())
                 )
-        plain = (replace(chunk, metadata={}, score=None) for chunk in sections.values())
-        return {_Hashed.of(chunk): frozenset(split_content_words(chunk.text)) for chunk in plain}
+        plain_chunks = (replace(chunk, metadata={}, score=None) for chunk in sections.values())
+        return {_Hashed.of(chunk): frozenset(split_content_words(chunk.text)) for chunk in plain_chunks}
 
     @cached_property
     def rarity(self) -> dict[str, float]:
@@ -129,14 +129,14 @@ class SimulatedAgent:
         ids = tuple(chunk.id for chunk in results)
         self.add_step("retrieve", "search", input=arguments, chunks=ids, parent=plan.id)
 
-    def record(self, kind: StepKind, name: str, asked: str | None, act: Any, parent: str | None = None) -> str | None:
+    def record(self, kind: StepKind, name: str, query: str | None, act: Any, parent: str | None = None) -> str | None:
         """Take a step and record it, its failure included."""
         try:
             output: str | None = self.recorded.take(kind, act)
         except ToolFailure as failure:
-            self.add_step(kind, name, input=asked, error=str(failure), parent=parent)
+            self.add_step(kind, name, input=query, error=str(failure), parent=parent)
             return None
-        self.add_step(kind, name, input=asked, output=output, parent=parent)
+        self.add_step(kind, name, input=query, output=output, parent=parent)
         return output
 
     def add_step(self, kind: StepKind, name: str | None, **fields: Any) -> Step:
@@ -151,8 +151,8 @@ class SimulatedAgent:
 
     def recall(self, question: Trace) -> str:
         """Recall what the conversation is about."""
-        asked = [turn.text for turn in question.history or () if turn.role == "user"]
-        return f"Asked before: {asked[-1]}" if asked else "Nothing asked before."
+        earlier_queries = [turn.text for turn in question.history or () if turn.role == "user"]
+        return f"Asked before: {earlier_queries[-1]}" if earlier_queries else "Nothing asked before."
 
     def rewrite(self, question: Trace, remembered: str) -> str:
         """Rewrite a follow-up question so that it can be searched by itself."""
@@ -171,10 +171,10 @@ class SimulatedAgent:
         words = frozenset(split_content_words(query))
         return sorted(self.passages, key=lambda chunk: -self.rate(words, self.passages[chunk]))[:TOP_K]
 
-    def rate(self, words: frozenset[str], others: frozenset[str]) -> float:
+    def rate(self, words: frozenset[str], chunk_words: frozenset[str]) -> float:
         """Return how much rare words two texts share, with a little chance."""
-        shared = words & others
-        return sum(self.rarity.get(word, 0.0) for word in sorted(shared)) * self.random.uniform(0.95, 1.05)
+        common = words & chunk_words
+        return sum(self.rarity.get(word, 0.0) for word in sorted(common)) * self.random.uniform(0.95, 1.05)
 
     def use_tool(self, tool: str, arguments: str, question: Trace) -> str:  # noqa: ARG002 - faults read it
         """Return the sentence with a price that shares most with the query."""
@@ -237,8 +237,8 @@ def list_conversations(handbook: Handbook) -> list[list[Trace]]:
             else:
                 waiting.append([question])
         conversations += [
-            [replace(question, conversation=f"{route}-{number}") for question in part]
-            for number, part in enumerate(waiting, 1)
+            [replace(question, conversation=f"{route}-{number}") for question in item]
+            for number, item in enumerate(waiting, 1)
         ]
     return conversations
 

@@ -47,10 +47,10 @@ def flatten_natural_questions(record: RawRecord) -> RawRecord:
     passages = [
         _read_place(row) for row in _list_rows(record.get("long_answer_candidates")) if row.get("top_level", True)
     ]
-    marked = [place for note in notes if (place := _read_place(note.get("long_answer"))) is not None]
-    places = sorted({place for place in passages if place is not None} | ({*marked} if not any(passages) else set()))
+    marked = [span for note in notes if (span := _read_place(note.get("long_answer"))) is not None]
+    ranges = sorted({span for span in passages if span is not None} | ({*marked} if not any(passages) else set()))
     answers = [text for note in notes if (text := _read_short_answer(note, words))]
-    answers = answers or [_join_words(words, place) for place in marked if words]
+    answers = answers or [_join_words(words, span) for span in marked if words]
     if not words and (marked or any(_read_places(note) for note in notes)) and not answers:
         raise InvalidRecord(
             "`annotations` are places in a document that the record does not hold (`document_text`, `document_tokens` "
@@ -63,9 +63,9 @@ def flatten_natural_questions(record: RawRecord) -> RawRecord:
     title = record.get("document_title") or (document or {}).get("title")
     flat["question_text"] = question.get("text") if isinstance(question, dict) else question
     if words:
-        chunks = [_make_chunk(words, place, title) for place in places]
+        chunks = [_make_chunk(words, span, title) for span in ranges]
         flat["chunks"] = [chunk for chunk in chunks if chunk["text"]]
-        flat["gold"] = list(dict.fromkeys(_name_place(_find_passage(place, places)) for place in marked))
+        flat["gold"] = list(dict.fromkeys(_name_place(_find_passage(span, ranges)) for span in marked))
     if answers:
         flat["reference"] = list(dict.fromkeys(answers))
     if notes:
@@ -90,9 +90,9 @@ def _read_words(record: RawRecord) -> list[str]:
 def _list_rows(value: Any) -> list[RawRecord]:
     """List objects, also those that are written as an object of equally long lists."""
     if isinstance(value, dict):
-        lists = {key: part for key, part in value.items() if isinstance(part, list)}
+        lists = {key: item for key, item in value.items() if isinstance(item, list)}
         size = min(map(len, lists.values()), default=0)
-        return [{key: part[place] for key, part in lists.items()} for place in range(size)] if lists else [value]
+        return [{key: item[i] for key, item in lists.items()} for i in range(size)] if lists else [value]
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [row if isinstance(row, dict) else {"token": row} for row in value]
     return []
@@ -102,35 +102,35 @@ def _read_place(row: Any) -> tuple[int, int] | None:
     """Read the first word and the one after the last; None where nothing is marked, which is written as -1."""
     if not isinstance(row, dict):
         return None
-    first, end = row.get("start_token"), row.get("end_token")
-    return (first, end) if isinstance(first, int) and isinstance(end, int) and 0 <= first < end else None
+    start, end = row.get("start_token"), row.get("end_token")
+    return (start, end) if isinstance(start, int) and isinstance(end, int) and 0 <= start < end else None
 
 
 def _read_places(note: RawRecord) -> list[tuple[int, int]]:
-    return [place for row in _list_rows(note.get("short_answers")) if (place := _read_place(row)) is not None]
+    return [span for row in _list_rows(note.get("short_answers")) if (span := _read_place(row)) is not None]
 
 
 def _read_short_answer(note: RawRecord, words: list[str]) -> str:
     """Read the short answer of an annotator: marked words, joined by commas, or yes or no; empty without one."""
     rows = _list_rows(note.get("short_answers"))
-    texts = [_join_words(words, place) for place in _read_places(note)] if words else []
+    texts = [_join_words(words, span) for span in _read_places(note)] if words else []
     texts = texts or [str(row["text"]) for row in rows if isinstance(row.get("text"), str)]
     return ", ".join(filter(None, texts)) or YES_NO.get(str(note.get("yes_no_answer")).upper(), "")
 
 
-def _join_words(words: list[str], place: tuple[int, int]) -> str:
-    return " ".join(word for word in words[place[0] : place[1]] if word)
+def _join_words(words: list[str], span: tuple[int, int]) -> str:
+    return " ".join(word for word in words[span[0] : span[1]] if word)
 
 
-def _find_passage(place: tuple[int, int], passages: list[tuple[int, int]]) -> tuple[int, int]:
+def _find_passage(span: tuple[int, int], passages: list[tuple[int, int]]) -> tuple[int, int]:
     """Find the passage that a marked one is or lies within, as a row lies within its table."""
-    return next((p for p in passages if p[0] <= place[0] and place[1] <= p[1]), place)
+    return next((p for p in passages if p[0] <= span[0] and span[1] <= p[1]), span)
 
 
-def _name_place(place: tuple[int, int]) -> str:
-    return f"{place[0]}-{place[1]}"
+def _name_place(span: tuple[int, int]) -> str:
+    return f"{span[0]}-{span[1]}"
 
 
-def _make_chunk(words: list[str], place: tuple[int, int], title: Any) -> RawRecord:
-    chunk = {"id": _name_place(place), "text": _join_words(words, place)}
+def _make_chunk(words: list[str], span: tuple[int, int], title: Any) -> RawRecord:
+    chunk = {"id": _name_place(span), "text": _join_words(words, span)}
     return {**chunk, "document": title} if title else chunk

@@ -52,14 +52,14 @@ def _choose_arrow_type(kind: Any) -> pa.DataType:
         return PLAIN_TYPES[kind]
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return _choose_arrow_type(next(part for part in inner if part is not type(None)))
+        return _choose_arrow_type(next(item for item in inner if item is not type(None)))
     if origin is Literal:
         return pa.string()
     if origin is tuple:
         return pa.list_(_choose_arrow_type(inner[0]))
     if origin is dict:
         return pa.map_(pa.string(), pa.string())
-    return pa.struct([(name, _choose_arrow_type(part)) for name, part in _get_field_types(kind)])
+    return pa.struct([(name, _choose_arrow_type(item)) for name, item in _get_field_types(kind)])
 
 
 ColumnTypes = dict[str, pa.DataType]
@@ -136,8 +136,8 @@ def traces_to_table(traces: Iterable[Trace]) -> pa.Table:
     """
     traces = iter(traces)
     batches: list[pa.RecordBatch] = []
-    while part := list(islice(traces, TRACES_PER_BATCH)):
-        batches += _build_batches(part)
+    while batch := list(islice(traces, TRACES_PER_BATCH)):
+        batches += _build_batches(batch)
     return pa.Table.from_batches(batches, TRACE_SCHEMA)
 
 
@@ -244,7 +244,7 @@ def _build_structs(records: list[Any], columns: ColumnTypes) -> pa.Array:
 
 def _build_gold(golds: list[Gold | None]) -> pa.Array:
     grades = [tuple(gold.chunks.items()) if gold else None for gold in golds]
-    flat = [pair for part in grades if part for pair in part]
+    flat = [pair for graded in grades if graded for pair in graded]
     pairs = [
         _build_array([pair[0] for pair in flat], pa.string()),
         _build_array([pair[1] for pair in flat], pa.float64()),
@@ -273,7 +273,7 @@ def _read_batch(batch: pa.RecordBatch) -> Iterator[Trace]:
         yield Trace(**dict(zip(columns, values, strict=True)))
 
 
-def list_values(array: pa.Array, known: dict[str, str] | None = None) -> list[Any]:
+def list_values(array: pa.Array, interned: dict[str, str] | None = None) -> list[Any]:
     """List the values of an array, as `to_pylist` does and several times faster.
 
     Equal texts are one object, that of `known` if it has one; new ones are added there.
@@ -283,9 +283,9 @@ def list_values(array: pa.Array, known: dict[str, str] | None = None) -> list[An
     if pa.types.is_string(array.type):
         encoded = array.dictionary_encode()
         texts = encoded.dictionary.to_numpy(zero_copy_only=False).tolist()
-        texts = [*(texts if known is None else map(known.setdefault, texts, texts)), None]
-        places = encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
-        return list(map(texts.__getitem__, places.tolist()))
+        texts = [*(texts if interned is None else map(interned.setdefault, texts, texts)), None]
+        indices = encoded.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
+        return list(map(texts.__getitem__, indices.tolist()))
     values: list[Any] = array.to_pylist() if array.null_count else array.to_numpy(zero_copy_only=False).tolist()
     return values
 
@@ -330,8 +330,8 @@ def _read_structs(column: pa.StructArray, make: Callable[..., Any]) -> list[Any]
 def _read_gold(column: pa.StructArray) -> list[Gold | None]:
     grades, spans = column.flatten()
     pairs = _split_values(grades, zip(*map(list_values, grades.flatten().flatten()), strict=True))
-    places = spans.flatten()
-    gold_spans = _split_values(spans, _read_structs(places, Span))
+    flat_spans = spans.flatten()
+    gold_spans = _split_values(spans, _read_structs(flat_spans, Span))
     rows = zip(list_values(column.is_valid()), pairs, gold_spans, strict=True)
     return [Gold(chunks=dict(chunks or ()), spans=spans or ()) if valid else None for valid, chunks, spans in rows]
 
@@ -351,8 +351,8 @@ def _read_times(column: pa.Array) -> list[datetime | None]:
 
 
 def _convert_to_datetime(micros: int) -> datetime:
-    seconds, rest = divmod(micros, 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+    seconds, remainder = divmod(micros, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=remainder)
 
 
 _METADATA_DECODER = msgspec.json.Decoder(dict[str, Any])
@@ -411,10 +411,10 @@ def _build_column(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _build_list_column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    offsets, place = [0], 0
+    offsets, offset = [0], 0
     for value in values:
-        place += len(value) if value else 0
-        offsets.append(place)
+        offset += len(value) if value else 0
+        offsets.append(offset)
     flat = _build_column([item for value in values if value for item in value], kind.value_type)
     mask = pa.array([value is None for value in values], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat, type=kind, mask=mask)
@@ -431,24 +431,24 @@ def table_to_records(table: pa.Table, record: type[RecordType]) -> Iterator[Reco
         yield from msgspec.convert(list_rows(batch.to_struct_array()), list[record])  # type: ignore[valid-type]
 
 
-def list_rows(array: pa.Array, known: dict[str, str] | None = None) -> list[Any]:
+def list_rows(array: pa.Array, interned: dict[str, str] | None = None) -> list[Any]:
     """List nested values, as `to_pylist` does, with absent maps empty and equal texts one object.
 
     Claims, facts and ids of chunks stand in several columns.
     """
-    known = {} if known is None else known
+    interned = {} if interned is None else interned
     kind = array.type
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
-        parts = [list_rows(part, known) for part in array.flatten()]
+        parts = [list_rows(item, interned) for item in array.flatten()]
         rows: list[Any] = [dict(zip(names, values, strict=True)) for values in zip(*parts, strict=True)]
     elif pa.types.is_map(kind):
         return [dict(pairs or ()) for pairs in array.to_pylist()]
     elif pa.types.is_list(kind):
-        return _split_values(array, list_rows(array.flatten(), known))
+        return _split_values(array, list_rows(array.flatten(), interned))
     else:
         is_plain = pa.types.is_string(kind) or pa.types.is_primitive(kind)
-        return list_values(array, known) if is_plain else array.to_pylist()
+        return list_values(array, interned) if is_plain else array.to_pylist()
     if not array.null_count:
         return rows
-    return [row if there else None for row, there in zip(rows, array.is_valid().to_pylist(), strict=True)]
+    return [row if is_valid else None for row, is_valid in zip(rows, array.is_valid().to_pylist(), strict=True)]

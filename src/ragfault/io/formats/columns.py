@@ -54,8 +54,8 @@ def list_columns(samples: Sequence[RawRecord], enter: bool = False) -> list[Colu
         for path, value in list_paths(sample, is_leaf=_is_chunks_object):
             if not _is_below_container(path, sample, enter):
                 values.setdefault(path, []).append(value)
-                for part in (*_list_item_paths(path, value), *list_retrieval_paths(path, value)):
-                    values.setdefault(part, []).append(get_path(sample, part))
+                for item in (*_list_item_paths(path, value), *list_retrieval_paths(path, value)):
+                    values.setdefault(item, []).append(get_path(sample, item))
     for path in [path for path in values if _is_below_passages(path, values)]:
         del values[path]
     for pattern, names in _find_numbered(values).items():
@@ -65,8 +65,8 @@ def list_columns(samples: Sequence[RawRecord], enter: bool = False) -> list[Colu
         matches = [[text for text in texts if text] for texts in lists]
         values[pattern] = [texts for texts in matches if texts]
     return [
-        Column(path, _choose_kind(content), tuple(value for value in content if classify(value) != "empty"), place)
-        for place, (path, content) in enumerate(values.items())
+        Column(path, _choose_kind(content), tuple(value for value in content if classify(value) != "empty"), i)
+        for i, (path, content) in enumerate(values.items())
     ]
 
 

@@ -65,14 +65,14 @@ def find_turns(value: Any) -> list[dict[str, Any]] | None:
         return None
     if len(value) == 1 and isinstance(value[0], list):
         return find_turns(value[0])
-    if all(isinstance(part, str) for part in value):
-        turns = [_split_transcript(part, 1) for part in value]
-        return [turn for part in turns for turn in part or ()] if all(turns) else None
-    if all(isinstance(part, (list, tuple)) and len(part) == 2 for part in value):
+    if all(isinstance(item, str) for item in value):
+        turns = [_split_transcript(item, 1) for item in value]
+        return [turn for item in turns for turn in item or ()] if all(turns) else None
+    if all(isinstance(item, (list, tuple)) and len(item) == 2 for item in value):
         return _read_pairs(value)
-    if not all(isinstance(part, dict) for part in value):
+    if not all(isinstance(item, dict) for item in value):
         return None
-    return _read_turn_objects([dict(_unwrap_turn(part)) for part in value])
+    return _read_turn_objects([dict(_unwrap_turn(item)) for item in value])
 
 
 def list_messages_by_id(value: Any) -> list[dict[str, Any]] | None:
@@ -100,13 +100,13 @@ def _unwrap_turn(turn: dict[str, Any]) -> dict[str, Any]:
     """Unwrap a message that is written as the call that makes it, or as a type with its data."""
     if any(str(key)[:1].isupper() for key in turn):
         turn = _lower_keys(turn)
-    if isinstance(named := turn.get("role"), dict):
-        turn = {**turn, "role": named.get("label", named.get("name"))}
-    if isinstance(named := turn.get("author"), dict) and isinstance(named.get("role"), str):
-        turn = {**turn, "role": named["role"]}
+    if isinstance(role := turn.get("role"), dict):
+        turn = {**turn, "role": role.get("label", role.get("name"))}
+    if isinstance(role := turn.get("author"), dict) and isinstance(role.get("role"), str):
+        turn = {**turn, "role": role["role"]}
     if isinstance(inner := turn.get("content"), dict) and "role" in inner:
         turn = {**turn, **inner}
-    if returned := [part for key in ("parts", "content") for part in _list_function_results(turn.get(key))]:
+    if returned := [item for key in ("parts", "content") for item in _list_function_results(turn.get(key))]:
         return {"role": "tool", "content": "results", "chunks": returned}
     for wrapper in ("kwargs", "data", "message"):
         inner = turn.get(wrapper)
@@ -119,8 +119,8 @@ def _unwrap_turn(turn: dict[str, Any]) -> dict[str, Any]:
 def _lower_keys(value: Any) -> Any:
     """Lower the first letter of keys, as .NET serializes them in capitals."""
     if isinstance(value, dict):
-        return {f"{str(key)[:1].lower()}{str(key)[1:]}": _lower_keys(part) for key, part in value.items()}
-    return [_lower_keys(part) for part in value] if isinstance(value, list) else value
+        return {f"{str(key)[:1].lower()}{str(key)[1:]}": _lower_keys(item) for key, item in value.items()}
+    return [_lower_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def _list_function_results(parts: Any) -> list[Any]:
@@ -132,12 +132,12 @@ def _list_function_results(parts: Any) -> list[Any]:
 
 
 def _list_objects(value: Any) -> list[dict[str, Any]]:
-    return [part for part in value if isinstance(part, dict)] if isinstance(value, (list, tuple)) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, (list, tuple)) else []
 
 
 def _read_pairs(pairs: Sequence[Any]) -> list[dict[str, Any]] | None:
     """Read pairs of role and text, or of question and answer."""
-    if not all(isinstance(part, str) for pair in pairs for part in pair):
+    if not all(isinstance(item, str) for pair in pairs for item in pair):
         return None
     roles = [ROLES.get(join_words(pair[0])) for pair in pairs]
     if all(roles):
@@ -154,7 +154,7 @@ def read_question_answer_pairs(value: Any) -> list[dict[str, Any]] | None:
     value = parse_list_text(value) if isinstance(value, str) else value
     if not isinstance(value, (list, tuple)) or not value:
         return None
-    pairs = [list(part.values()) if isinstance(part, dict) else part for part in value]
+    pairs = [list(item.values()) if isinstance(item, dict) else item for item in value]
     if not all(isinstance(p, (list, tuple)) and len(p) == 2 and all(isinstance(t, str) for t in p) for p in pairs):
         return None
     return [
@@ -172,15 +172,15 @@ def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | No
         name = turn.get(role_key)
         role = find_role(name) if name is not None else None
         key = next((k for k in TURN_TEXT_KEYS if k in turn and k != role_key), None)
-        texts = [k for k, part in turn.items() if isinstance(part, str) and k != role_key]
+        texts = [k for k, item in turn.items() if isinstance(item, str) and k != role_key]
         key = key or max(texts, key=lambda k: len(turn[k]), default=None)
         text = join_text(turn[key]) if key else None
         if role is None:
             return None
         if text is None or not text.strip():
             continue  # a call of a tool, which says nothing
-        named = (k for k in turn if k not in (key, role_key) and ("chunks" in dict(rank_fields(str(k)))))
-        chunks = next((turn[k] for k in (*TURN_CHUNK_KEYS, *named) if turn.get(k)), None) or _list_documents(
+        chunk_keys = (k for k in turn if k not in (key, role_key) and ("chunks" in dict(rank_fields(str(k)))))
+        chunks = next((turn[k] for k in (*TURN_CHUNK_KEYS, *chunk_keys) if turn.get(k)), None) or _list_documents(
             turn.get(key or "")
         )
         chunks = chunks or _list_tool_outputs(turn, None if role == "assistant" else key)
@@ -189,9 +189,9 @@ def _read_turn_objects(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | No
     return matches or None
 
 
-def _list_documents(content: Any) -> list[Any] | None:
+def _list_documents(value: Any) -> list[Any] | None:
     """List the documents and search results among the blocks of a message."""
-    blocks = content if isinstance(content, list) else []
+    blocks = value if isinstance(value, list) else []
     return [b for b in blocks if isinstance(b, dict) and b.get("type") in ("document", "search_result")] or None
 
 
@@ -220,8 +220,8 @@ def has_roles(turns: Sequence[dict[str, Any]]) -> bool:
 
 def _find_role_key(turns: list[dict[str, Any]], keys: list[str]) -> str | None:
     """Find the key whose values are names of roles, in every turn."""
-    known = [key for key in TURN_ROLE_KEYS if key in keys] + [key for key in keys if key not in TURN_ROLE_KEYS]
-    for key in known:
+    keys_in_order = [key for key in TURN_ROLE_KEYS if key in keys] + [key for key in keys if key not in TURN_ROLE_KEYS]
+    for key in keys_in_order:
         values = [turn.get(key) for turn in turns]
         roles = [find_role(name) if isinstance(name, str) else None for name in values]
         if all(roles) and set(roles) != {"tool"}:
@@ -246,8 +246,8 @@ def _read_role_keyed_turns(turns: list[dict[str, Any]]) -> list[dict[str, Any]] 
     for turn in turns:
         spoken = [
             {"role": names[join_words(key)], "text": text}
-            for key, part in turn.items()
-            if join_words(key) in names and (text := join_text(part)) is not None
+            for key, item in turn.items()
+            if join_words(key) in names and (text := join_text(item)) is not None
         ]
         if not spoken or len(spoken) < sum(not is_metadata_name(key) for key in turn):
             return None
@@ -278,10 +278,10 @@ def split_conversation(turns: list[dict[str, Any]]) -> dict[str, Any] | None:
     >>> split_conversation([*turns, {"role": "assistant", "text": "In 1040."}])
     {'query': 'When?', 'answer': 'In 1040.', 'chunks': 'Oslo, 1040'}
     """
-    places = [place for place, turn in enumerate(turns) if turn["role"] == "user"]
-    if not places:
+    user_turns = [i for i, turn in enumerate(turns) if turn["role"] == "user"]
+    if not user_turns:
         return None
-    last = places[-1]
+    last = user_turns[-1]
     fields: dict[str, Any] = {"query": turns[last]["text"]}
     if last:
         fields["history"] = [{"role": turn["role"], "text": turn["text"]} for turn in turns[:last]]
@@ -290,9 +290,9 @@ def split_conversation(turns: list[dict[str, Any]]) -> dict[str, Any] | None:
     if answers:
         fields["answer"] = answers[-1]
     chunks = [turn["text"] for turn in after if turn["role"] == "tool"]
-    given = [turn["chunks"] for turn in turns[last:] if "chunks" in turn]
-    if given or chunks:
-        fields["chunks"] = given[-1] if given else chunks[0] if len(chunks) == 1 else chunks
+    chunk_lists = [turn["chunks"] for turn in turns[last:] if "chunks" in turn]
+    if chunk_lists or chunks:
+        fields["chunks"] = chunk_lists[-1] if chunk_lists else chunks[0] if len(chunks) == 1 else chunks
     return fields
 
 
@@ -319,10 +319,10 @@ def find_text(value: Any, keys: tuple[str, ...], depth: int = 0) -> str | None:
             return str(turns[-1]["text"])
         if value and isinstance(value[0], dict) and "type" in value[0] and (text := _join_blocks(value)):
             return text
-        return next((text for part in value if (text := find_text(part, keys, depth + 1))), None)
+        return next((text for item in value if (text := find_text(item, keys, depth + 1))), None)
     if not isinstance(value, dict):
         return None
-    only = [part for part in value.values() if len(value) == 1 and isinstance(part, (str, dict, list))]
+    only = [item for item in value.values() if len(value) == 1 and isinstance(item, (str, dict, list))]
     parts = [value[key] for key in keys if value.get(key)] or only
     return next((text for part in parts if (text := find_text(part, keys, depth + 1))), None)
 
@@ -336,15 +336,15 @@ def split_turns(trace: Trace) -> Iterator[Trace]:
     [('c#1', 1, 'Hello', 'Hi!'), ('c#2', 2, 'When?', None)]
     """
     history = trace.history or ()
-    places = [place for place, turn in enumerate(history) if turn.role == "user"]
+    user_turns = [i for i, turn in enumerate(history) if turn.role == "user"]
     name = trace.id or make_digest(trace.query + "".join(turn.text for turn in history))
     conversation = trace.conversation or name
-    for number, (place, end) in enumerate(zip(places, [*places[1:], len(history)], strict=True), 1):
-        answers = [turn.text for turn in history[place + 1 : end] if turn.role == "assistant"]
+    for number, (start, end) in enumerate(zip(user_turns, [*user_turns[1:], len(history)], strict=True), 1):
+        answers = [turn.text for turn in history[start + 1 : end] if turn.role == "assistant"]
         yield Trace(
             id=f"{name}#{number}",
-            query=history[place].text,
-            history=history[:place] or None,
+            query=history[start].text,
+            history=history[:start] or None,
             answer=answers[-1] if answers else None,
             conversation=conversation,
             turn=number,
@@ -352,7 +352,7 @@ def split_turns(trace: Trace) -> Iterator[Trace]:
             route=trace.route,
             metadata=trace.metadata,
         )
-    last = len(places) + 1
+    last = len(user_turns) + 1
     yield replace(trace, id=f"{name}#{last}", conversation=conversation, turn=last)
 
 

@@ -269,15 +269,15 @@ def _match_reference(words: tuple[str, ...]) -> str | None:
 def _match_content(words: tuple[str, ...]) -> str | None:
     """Match by the word that is the head of the name, then by any."""
     have, head = set(words), words[-2:-1] if words[-1] in PLAIN_WORDS else words[-1:]
-    for field, known in (
+    for field, vocabulary in (
         ("history", HISTORY_WORDS),
         ("chunks", CHUNK_WORDS),
         ("answer", ANSWER_WORDS),
         ("query", QUERY_WORDS),
     ):
-        if set(head) & known:
+        if set(head) & vocabulary:
             return field
-    for field, known in (("chunks", CHUNK_WORDS), ("answer", ANSWER_WORDS), ("query", QUERY_WORDS)):
-        if have & known:
+    for field, vocabulary in (("chunks", CHUNK_WORDS), ("answer", ANSWER_WORDS), ("query", QUERY_WORDS)):
+        if have & vocabulary:
             return field
     return None

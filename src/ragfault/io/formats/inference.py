@@ -113,11 +113,11 @@ def infer_columns(
         for field, paths in known.items()
         if any(get_path(sample, path) not in (ABSENT, None, "") for path in paths for sample in samples)
     } | set(given)
-    taken = [path for field in filled for path in known.get(field, ()) if not path.startswith("+")]
-    if key is not None and not overlaps(key.path, taken):
+    used_paths = [path for field in filled for path in known.get(field, ()) if not path.startswith("+")]
+    if key is not None and not overlaps(key.path, used_paths):
         inferred["reference"] = (*inferred.get("reference", ()), key.path)
         filled.add("reference")
-        taken.append(key.path)
+        used_paths.append(key.path)
     for field in FIELD_KINDS:
         if field in filled:
             continue
@@ -125,27 +125,27 @@ def infer_columns(
         if field.startswith("chunks."):
             joined = [column._replace(kind="codes") for column in columns if _is_joined(column, inferred, samples)]
             fitting = joined or (columns if _can_take_parts(inferred, samples) else [])
-        candidates = _rank_candidates(field, fitting, taken, inferred)
+        candidates = _rank_candidates(field, fitting, used_paths, inferred)
         if not candidates:
             continue
         best, passed = _choose_column(field, candidates, name)
         path = best.path.replace("[0]", "[]") if field.startswith("chunks") else best.path
         inferred[field] = (*inferred.get(field, ()), path)
         filled.add(field)
-        taken.append(best.path)
+        used_paths.append(best.path)
         notes += [f"{field} from {best.path} rather than {other.path}" for other in passed]
     if "query" not in filled and "history" in filled and _is_conversation(inferred["history"], samples):
         filled.add("query")
     notes += [
         f"`{column.path}` joins names ({', '.join(names[:2])} …), but no contexts are joined like them"
         for column in columns
-        if not overlaps(column.path, taken) and (names := _split_names(column))
+        if not overlaps(column.path, used_paths) and (names := _split_names(column))
     ]
     if labeled:
-        inferred |= _find_claims(columns, taken, filled)
+        inferred |= _find_claims(columns, used_paths, filled)
     else:
-        check_leftovers(columns, taken, filled | set(filled_before), name, samples, inferred)
-    return Inference(inferred, tuple(notes), tuple(_list_metadata(samples, taken)), frozenset(filled))
+        check_leftovers(columns, used_paths, filled | set(filled_before), name, samples, inferred)
+    return Inference(inferred, tuple(notes), tuple(_list_metadata(samples, used_paths)), frozenset(filled))
 
 
 CLAIM_NAMES = {
@@ -155,12 +155,12 @@ CLAIM_NAMES = {
 """Names in sets of claims with their evidence, which have no query."""
 
 
-def _find_claims(columns: list[Column], taken: Sequence[str], filled: set[str]) -> ColumnMap:
+def _find_claims(columns: list[Column], used_paths: Sequence[str], filled: set[str]) -> ColumnMap:
     """Find the claim and the evidence of a labelled set; without a query it is that of no column, which is empty."""
     matches: ColumnMap = {}
     for field, words in CLAIM_NAMES.items():
         column = next((c for word in words for c in columns if c.path == word and c.kind in CLAIM_KINDS), None)
-        if field not in filled and column is not None and not overlaps(column.path, taken):
+        if field not in filled and column is not None and not overlaps(column.path, used_paths):
             matches[field] = (column.path,)
     return matches
 
@@ -203,8 +203,8 @@ def _are_steps(value: Any) -> bool:
 def _are_citations(value: Any) -> bool:
     """Tell whether citations name chunks: by ids or numbers, or as objects with an id."""
     parts = value if isinstance(value, list) else [value]
-    named = [part for part in parts if isinstance(part, dict) and not part.keys() & {"chunk", *CHUNK_ID_KEYS}]
-    lists = [part.get("document_ids", part.get("sources")) for part in named]
+    unnamed_chunks = [part for part in parts if isinstance(part, dict) and not part.keys() & {"chunk", *CHUNK_ID_KEYS}]
+    lists = [item.get("document_ids", item.get("sources")) for item in unnamed_chunks]
     return all(isinstance(ids, list) and all(_names_chunk(name) for name in ids) for ids in lists)
 
 
@@ -237,14 +237,14 @@ def _find_answer_key(columns: list[Column]) -> Column | None:
     """Find a column that is called answer and is the reference: a list, or one beside the prediction of the system."""
     if any(column.values and "reference" in dict(rank_fields(column.path)[:1]) for column in columns):
         return None
-    named = [column for column in columns if _is_named_answer(column.path)]
-    written = [column for column in named if set(split_words(column.path)) & PREDICTED_WORDS]
+    answer_columns = [column for column in columns if _is_named_answer(column.path)]
+    written = [column for column in answer_columns if set(split_words(column.path)) & PREDICTED_WORDS]
     predicted = any(
         column.kind == "text"
         or (column.kind == "word" and len(set(map(str, column.values))) > max(2, len(column.values) // 2))
         for column in written
     )
-    for column in named:
+    for column in answer_columns:
         is_plain = join_words(column.path.rpartition(".")[2]) in ("answer", "answers") and column not in written
         if (is_plain and predicted and column.kind in ("text", "word", "texts", "words")) or _is_answer_list(column):
             return column
@@ -256,11 +256,11 @@ def _is_conversation(paths: Sequence[str], samples: Sequence[RawRecord]) -> bool
 
 
 def _rank_candidates(
-    field: str, columns: list[Column], taken: list[str], inferred: ColumnMap
+    field: str, columns: list[Column], used_paths: list[str], inferred: ColumnMap
 ) -> list[tuple[int, Column]]:
     """Rank the columns whose name and content fit a field."""
     matches = []
-    taken = [path for path in taken if not is_record_metadata(path)]
+    used_paths = [path for path in used_paths if not is_record_metadata(path)]
     for column in columns:
         ranks = dict(rank_fields(strip_places(column.path)))
         is_cited = column.path.rpartition(".")[2] == "references"
@@ -272,7 +272,7 @@ def _rank_candidates(
             and (is_cited or not ranks.keys() & {"gold", "reference"})
         ):
             ranks = {"chunks": min(ranks.get("chunks", WORD_RANK), WORD_RANK)}
-        if field not in ranks or column.kind not in FIELD_KINDS[field] or overlaps(column.path, taken):
+        if field not in ranks or column.kind not in FIELD_KINDS[field] or overlaps(column.path, used_paths):
             continue
         if not _fits_field(field, column, ranks, inferred):
             continue
@@ -324,11 +324,11 @@ def _fits_label(field: str, column: Column) -> bool:
     """Tell whether the content of a column can be a field that people label, or steps."""
     kind = column.kind
     if field == "reference" and kind in ("code", "codes", "number", "numbers"):
-        values = [part for value in column.values for part in (value if isinstance(value, list) else [value])]
+        values = [item for value in column.values for item in (value if isinstance(value, list) else [value])]
         is_plain = column.depth == 0 or dict(rank_fields(column.path))["reference"] < WORD_RANK
         return is_plain and not all(PASSAGE_ID.fullmatch(str(value)) for value in values)
     if field == "reference" and kind == "objects":
-        parts = [part for value in column.values if isinstance(value, list) for part in value]
+        parts = [item for value in column.values if isinstance(value, list) for item in value]
         return any(isinstance(part, dict) and part.keys() & REFERENCE_KEYS for part in parts)
     if field == "reference" and kind == "object":
         return any(isinstance(value, dict) and value.keys() & REFERENCE_KEYS for value in column.values)
@@ -337,7 +337,7 @@ def _fits_label(field: str, column: Column) -> bool:
     if field == "answerable":
         return any(str(v[0] if isinstance(v, list) else v).lower() in FLAG_WORDS for v in column.values)
     if field == "gold" and kind in ("text", "word", "object"):
-        return any(part in column.path.lower() for part in ("context", "chunk", "gold", "facts"))
+        return any(item in column.path.lower() for item in ("context", "chunk", "gold", "facts"))
     return True
 
 
@@ -349,7 +349,7 @@ REFERENCE_KEYS = frozenset(("text", "answer", "value", "content", "aliases"))
 
 def _nests(value: Any) -> bool:
     """Tell whether an object holds objects or lists, so that it is no passage of plain fields."""
-    return isinstance(value, dict) and any(isinstance(part, (dict, list)) for part in value.values())
+    return isinstance(value, dict) and any(isinstance(item, (dict, list)) for item in value.values())
 
 
 def _has_named_part(column: Column) -> bool:
@@ -357,8 +357,8 @@ def _has_named_part(column: Column) -> bool:
     return any(
         isinstance(value, dict)
         and any(
-            rank_fields(f"{column.path}.{key}")[:1] and part not in (None, "", [], {})
-            for key, part in value.items()
+            rank_fields(f"{column.path}.{key}")[:1] and item not in (None, "", [], {})
+            for key, item in value.items()
             if key not in ("content", "text", "parts")
         )
         and not any(key in value for key in ("choices", "role", "candidates", "message"))
@@ -404,31 +404,31 @@ def _can_take_parts(inferred: ColumnMap, samples: Sequence[RawRecord]) -> bool:
 def _choose_column(field: str, candidates: list[tuple[int, Column]], name: str) -> tuple[Column, list[Column]]:
     """Choose the column of a field. Raises `InputError` where two claim it with equal right and differ."""
     rank, best = candidates[0]
-    others = [column for _, column in candidates[1:] if column.values != best.values and field in MAIN_FIELDS]
+    rejected = [column for _, column in candidates[1:] if column.values != best.values and field in MAIN_FIELDS]
     rivals = [
         column
         for other, column in candidates[1:]
         if other == rank and column.depth == best.depth and column.values != best.values
     ]
     if rivals and field in ("query", "answer", "reference", "chunks"):
-        named = ", ".join(f"`{column.path}`" for column in (best, *rivals[:5]))
+        listing = ", ".join(f"`{column.path}`" for column in (best, *rivals[:5]))
         raise InputError(
-            f"{name}: {named} may each be the {field}; say which, for example: {format_map({field: best.path})}"
+            f"{name}: {listing} may each be the {field}; say which, for example: {format_map({field: best.path})}"
         )
-    return best, [column for column in others if not overlaps(column.path, [best.path])][:3]
+    return best, [column for column in rejected if not overlaps(column.path, [best.path])][:3]
 
 
-def _list_metadata(samples: Sequence[RawRecord], taken: list[str]) -> list[str]:
+def _list_metadata(samples: Sequence[RawRecord], used_paths: list[str]) -> list[str]:
     """List the columns that no field takes, as paths where a part of an object is taken."""
     names: dict[str, None] = {}
     for sample in samples:
         for path, value in list_paths(sample):
             above = any(path.startswith(f"{name}.") for name in names)
-            inside = "[" in path or any(other.startswith((f"{path}.", f"{path}[")) for other in taken)
+            inside = "[" in path or any(other.startswith((f"{path}.", f"{path}[")) for other in used_paths)
             root = path.split(".", 1)[0]
             starred = any(
-                "*" in other and (list_numbered([path], other) or list_numbered([root], other)) for other in taken
+                "*" in other and (list_numbered([path], other) or list_numbered([root], other)) for other in used_paths
             )
-            if not (above or inside or starred or overlaps(path, taken)) and value not in (None, ""):
+            if not (above or inside or starred or overlaps(path, used_paths)) and value not in (None, ""):
                 names[path] = None
     return list(names)

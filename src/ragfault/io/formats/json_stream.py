@@ -49,8 +49,8 @@ def is_json_document(head: bytes, is_record: RecordTest = has_known_shape) -> bo
         return head[:1] in (b"[", b"{")
     scanner = JsonScanner(len(line), is_record, frozenset())
     next(scanner.feed(line), None)
-    listed = any(scanner.object_keys[name] for name in LIST_KEYS & scanner.object_keys.keys())
-    return (listed or (scanner.is_list_opening and scanner.key in LIST_KEYS)) and not scanner.is_current_record()
+    has_list = any(scanner.object_keys[name] for name in LIST_KEYS & scanner.object_keys.keys())
+    return (has_list or (scanner.is_list_opening and scanner.key in LIST_KEYS)) and not scanner.is_current_record()
 
 
 class JsonScanner:
@@ -148,7 +148,7 @@ class JsonScanner:
         self.is_complete = True
 
     def _handle_mark(self, mark: bytes, position: int) -> tuple[JsonElement, ...]:
-        listed, self.is_list_opening = self.is_list_opening, False
+        opens_list, self.is_list_opening = self.is_list_opening, False
         if mark == b'"':
             if self.element_start < 0 and self.depth == self.element_depth:
                 self._begin_element(position)
@@ -158,17 +158,17 @@ class JsonScanner:
             self.last_mark = mark
             return self._end_element(position) if self.depth == self.element_depth and self.element_start >= 0 else ()
         if mark in b"[{":
-            return self._open_container(mark, position, listed and mark == b"{")
+            return self._open_container(mark, position, opens_list and mark == b"{")
         return self._close_container(mark, position)
 
-    def _open_container(self, mark: bytes, position: int, listed: bool) -> tuple[JsonElement, ...]:
+    def _open_container(self, mark: bytes, position: int, opens_list: bool) -> tuple[JsonElement, ...]:
         elements: tuple[JsonElement, ...] = ()
         self.last_mark = mark
         if self.element_depth == self.depth == 0:
             elements = self._end_element(position) if self.element_start >= 0 else ()
             self.object_keys, self.key = {}, b""
             self.element_depth = int(mark == b"[")
-        elif self.element_depth == 0 and listed:
+        elif self.element_depth == 0 and opens_list:
             self.object_keys[self.key] = True
             if self.key in self.list_keys and not self.is_current_record():
                 self.element_depth, self.element_start = 2, -1

@@ -26,7 +26,7 @@ MAX_LISTED = 30
 
 def check_leftovers(
     columns: list[Column],
-    taken: list[str],
+    used_paths: list[str],
     filled: set[str],
     name: str,
     samples: Sequence[RawRecord],
@@ -41,7 +41,9 @@ def check_leftovers(
     spare = [
         column
         for column in columns
-        if not overlaps(column.path, taken) and _is_content(column) and not _is_explained(column, filled, taken)
+        if not overlaps(column.path, used_paths)
+        and _is_content(column)
+        and not _is_explained(column, filled, used_paths)
     ]
     spare = [column for column in spare if not any(other.path.startswith(f"{column.path}[].") for other in spare)]
     known_texts = _collect_texts(inferred, samples)
@@ -58,30 +60,33 @@ def check_leftovers(
         if field == "query" and best.kind == "conversation":
             filled = {*filled, "query"}
     thread = None if "chunks" in filled else _find_thread(columns)
-    if "query" not in filled | offered.keys() and (asked := _find_asked(columns, taken)) is not None:
-        offered, reasons = {"query": asked, **offered}, [f"`{asked}` looks like {FIELD_LOOKS['query']}", *reasons]
+    if "query" not in filled | offered.keys() and (query_column := _find_asked(columns, used_paths)) is not None:
+        offered, reasons = (
+            {"query": query_column, **offered},
+            [f"`{query_column}` looks like {FIELD_LOOKS['query']}", *reasons],
+        )
     if "query" not in filled | offered.keys() and thread is not None:
         path, key = thread
         offered = {field: other for field, other in offered.items() if other != path}
         offered |= {"query": f"{path}[0].{key}", "answer": f"{path}[-1].{key}"}
         reasons = [reason for reason in reasons if not reason.startswith(f"`{path}`")]
         reasons.append(f"`{path}` looks like a conversation without roles")
-    shown = _format_columns(samples)
+    listing = _format_columns(samples)
     if "query" not in filled and "query" not in offered:
         empty = next((path for path in inferred.get("query", ()) if any(path in sample for sample in samples)), None)
         if empty is not None:
             raise InputError(
-                f"{name}: the column `{empty}` is empty; there are: {shown}. Name the one that holds the question: "
+                f"{name}: the column `{empty}` is empty; there are: {listing}. Name the one that holds the question: "
                 "--map query=COLUMN"
             )
         raise InputError(
-            f"{name}: no column for `query`; there are: {shown}. "
+            f"{name}: no column for `query`; there are: {listing}. "
             "Name the one that holds the question: --map query=COLUMN"
         )
     if offered:
         lacking = "" if "query" in filled else "no column for `query`; "
         raise InputError(
-            f"{name}: {lacking}{', '.join(reasons)}; there are: {shown}. Paste what is right: {format_map(offered)} "
+            f"{name}: {lacking}{', '.join(reasons)}; there are: {listing}. Paste what is right: {format_map(offered)} "
             f"(what is none of these: --map metadata.NAME=COLUMN)"
         )
 
@@ -104,19 +109,19 @@ def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> st
     >>> describe_other_set([Column("qid", "code", ("1",), 0), Column("docid", "code", ("d7",), 1)])[:39]
     'this is no set of traces but judgements'
     """
-    named = {join_words(column.path): column for column in columns if column.depth == 0}
+    by_name = {join_words(column.path): column for column in columns if column.depth == 0}
     texts = [column for column in columns if column.kind in ("text", "texts", "passages", "conversation")]
-    if not has_query and named.keys() & QUERY_IDS and named.keys() & DOCUMENT_IDS and not texts:
+    if not has_query and by_name.keys() & QUERY_IDS and by_name.keys() & DOCUMENT_IDS and not texts:
         return (
             "this is no set of traces but judgements of relevance (qrels): a TREC run is scored against them with "
             "`ragfault rank RUN QRELS`, and evaluated with `ragfault evaluate RUN --qrels QRELS`"
         )
-    text = next((named[key] for key in named if key in TEXT_NAMES and named[key].kind in ("text", "word")), None)
+    text = next((by_name[key] for key in by_name if key in TEXT_NAMES and by_name[key].kind in ("text", "word")), None)
     spoken = {field for column in columns if column is not text for field, _ in rank_fields(column.path)[:1]}
     if text is None or spoken & {"chunks", "answer", "history", *(() if has_query else ("query",))}:
         return None
     values = [value for value in text.values if isinstance(value, str)]
-    if any(set(split_words(column.path)) & LABEL_WORDS for column in named.values() if column is not text):
+    if any(set(split_words(column.path)) & LABEL_WORDS for column in by_name.values() if column is not text):
         if has_query:
             return (
                 f"`{text.path}` is labelled, and may be what was retrieved or what was answered: say which, "
@@ -126,18 +131,18 @@ def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> st
             f"this is no set of traces but texts with labels (`{text.path}`, without a question and an answer), which "
             "no verb takes: `ragfault judge measure` takes labels of answers with their question and contexts"
         )
-    asked = sum(value.rstrip().endswith(("?", "？", "؟")) for value in values)
-    if not has_query and 2 * asked < len(values) and sum(map(count_words, values)) >= DOCUMENT_WORDS * len(values):
+    asking = sum(value.rstrip().endswith(("?", "？", "؟")) for value in values)
+    if not has_query and 2 * asking < len(values) and sum(map(count_words, values)) >= DOCUMENT_WORDS * len(values):
         return f"this is no set of traces but a corpus (`{text.path}`), as `ragfault tune CORPUS QUESTIONS` takes it"
     return None
 
 
-def _find_asked(columns: Sequence[Column], taken: Sequence[str]) -> str | None:
+def _find_asked(columns: Sequence[Column], used_paths: Sequence[str]) -> str | None:
     """Find the column that asks, whatever its name: most of its texts end in a question mark."""
     for column in columns:
         texts = [value for value in column.values if isinstance(value, str)]
-        asked = sum(text.rstrip().endswith(("?", "？", "؟")) for text in texts)
-        if column.kind == "text" and 2 * asked > len(texts) and not overlaps(column.path, taken):
+        question_count = sum(text.rstrip().endswith(("?", "？", "؟")) for text in texts)
+        if column.kind == "text" and 2 * question_count > len(texts) and not overlaps(column.path, used_paths):
             return column.path
     return None
 
@@ -145,25 +150,27 @@ def _find_asked(columns: Sequence[Column], taken: Sequence[str]) -> str | None:
 def _find_thread(columns: list[Column]) -> tuple[str, str] | None:
     """Find a list of objects with texts, perhaps turns of speakers with own names, and the key of the texts."""
     for column in columns:
-        first = column.values[0] if column.kind == "passages" else None
-        if isinstance(first, list) and len(first) > 1 and all(isinstance(turn, dict) for turn in first):
-            key = find_text_key(first[0])
-            if key is not None and all(isinstance(turn.get(key), str) for turn in first):
+        passages = column.values[0] if column.kind == "passages" else None
+        if isinstance(passages, list) and len(passages) > 1 and all(isinstance(turn, dict) for turn in passages):
+            key = find_text_key(passages[0])
+            if key is not None and all(isinstance(turn.get(key), str) for turn in passages):
                 return column.path, key
     return None
 
 
-def _is_explained(column: Column, filled: set[str], taken: Sequence[str]) -> bool:
+def _is_explained(column: Column, filled: set[str], used_paths: Sequence[str]) -> bool:
     """Tell whether the name of a column, or of what it lies in, says a field that another column fills.
 
     Passages are explained by their own name alone: a reply may hold what was retrieved beside what was said. What holds
     the question and more, such as a `message` that is an object, explains nothing.
     """
     parts = column.path.split(".")
-    shared = [
-        place for place in range(1, len(parts)) if any(path.startswith(".".join(parts[:place]) + ".") for path in taken)
+    shared_depths = [
+        i for i in range(1, len(parts)) if any(path.startswith(".".join(parts[:i]) + ".") for path in used_paths)
     ]
-    parts = parts[-1:] if column.kind == "passages" and "chunks" not in filled else parts[max(shared, default=0) :]
+    parts = (
+        parts[-1:] if column.kind == "passages" and "chunks" not in filled else parts[max(shared_depths, default=0) :]
+    )
     return any(field in filled for part in parts for field, _ in rank_fields(part)[:1])
 
 
@@ -181,7 +188,7 @@ def _is_content(column: Column) -> bool:
         return True
     parts = (column.path if is_filtered(column.path) else column.path.replace("[]", "")).replace("*", "").split(".")
     names = [part.partition("[")[0] for part in parts]
-    if any(is_metadata_container(part) or set(split_words(part)) & REJECTED_WORDS for part in names):
+    if any(is_metadata_container(item) or set(split_words(item)) & REJECTED_WORDS for item in names):
         return False
     is_summary = column.kind == "text" and "summary" in names[-2:]
     if not is_summary and any(is_metadata_name(name) for name, part in zip(names, parts, strict=True) if name != part):
@@ -209,7 +216,7 @@ def _looks_like(field: str, column: Column, known_texts: list[str]) -> bool:
         return False  # a few values over and over: a category
     if field == "answer" and len(texts) > 2 and len(set(texts)) >= 0.8 * len(texts):
         return True
-    matches = [any(text.lower() in known for known in known_texts) for text in texts]
+    matches = [any(text.lower() in source_text for source_text in known_texts) for text in texts]
     return bool(matches) and sum(matches) * 2 > len(matches)
 
 
@@ -228,14 +235,16 @@ def _score_guess(field: str, column: Column) -> tuple[float, ...]:
     """Score how well a column fits a field by its content, for the proposal of a map."""
     texts = [value for value in column.values if isinstance(value, str)]
     if field == "query":
-        asked = sum(text.rstrip().endswith(("?", "？", "؟")) for text in texts) / max(1, len(texts))
+        question_share = sum(text.rstrip().endswith(("?", "？", "؟")) for text in texts) / max(1, len(texts))
         length = sum(map(len, texts)) / max(1, len(texts))
-        return (asked or float(column.kind == "conversation"), -length, -column.place)
+        return (question_share or float(column.kind == "conversation"), -length, -column.place)
     order = ("word", "text", "texts", "passages", "conversation")
     if field == "chunks":
         items = [item for value in column.values if isinstance(value, list) for item in value[:3]]
-        named = [isinstance(part, dict) and join_words(find_text_key(part) or "") in TEXT_KEY_RANKS for part in items]
-        return (float(all(named)) if items else 0.0, -column.depth, -column.place)
+        are_passages = [
+            isinstance(part, dict) and join_words(find_text_key(part) or "") in TEXT_KEY_RANKS for part in items
+        ]
+        return (float(all(are_passages)) if items else 0.0, -column.depth, -column.place)
     return (order.index(column.kind) if column.kind in order else -1, -column.depth, -column.place)
 
 

@@ -58,14 +58,14 @@ def find_text_key(passage: dict[str, Any]) -> str | None:
     """
     ranked = [
         (TEXT_KEY_RANKS[join_words(key)], key)
-        for key, part in passage.items()
+        for key, item in passage.items()
         if join_words(key) in TEXT_KEY_RANKS
-        and (isinstance(part, str) or is_text_list(part))
-        and (key not in WEAK_TEXT_KEYS or not isinstance(part, str) or count_words(part) > 2)
+        and (isinstance(item, str) or is_text_list(item))
+        and (key not in WEAK_TEXT_KEYS or not isinstance(item, str) or count_words(item) > 2)
     ]
     if ranked:
         return min(ranked)[1]
-    texts = {key: part for key, part in passage.items() if isinstance(part, str) and count_words(part) >= 3}
+    texts = {key: item for key, item in passage.items() if isinstance(item, str) and count_words(item) >= 3}
     if not texts:
         return None
     longest = max(texts, key=lambda key: len(texts[key]))
@@ -78,7 +78,7 @@ def is_text_list(value: Any) -> bool:
         isinstance(value, (list, tuple))
         and bool(value)
         and all(
-            isinstance(part, str) or (isinstance(part, dict) and isinstance(part.get("text"), str)) for part in value
+            isinstance(item, str) or (isinstance(item, dict) and isinstance(item.get("text"), str)) for item in value
         )
     )
 
@@ -100,7 +100,7 @@ def unwrap_passage(passage: dict[str, Any]) -> dict[str, Any]:
         if inner_key is None or (inner_key == "metadata" and find_text_key(passage)):
             return passage
         inner = passage[inner_key]
-        outer = {key: part for key, part in passage.items() if key != inner_key and key not in inner}
+        outer = {key: item for key, item in passage.items() if key != inner_key and key not in inner}
         passage = {**inner, **outer}
     return passage
 
@@ -129,10 +129,10 @@ def find_passages(value: Any) -> list[Any] | None:
     only = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(only, (dict, list)) and only and (matches := find_passages(only)) is not None:
         return matches
-    if value and all(isinstance(part, dict) and find_text_key(unwrap_passage(part)) for part in value.values()):
-        return [{"id": key, **part} for key, part in value.items()]
+    if value and all(isinstance(item, dict) and find_text_key(unwrap_passage(item)) for item in value.values()):
+        return [{"id": key, **item} for key, item in value.items()]
     if find_text_key(unwrap_passage(value)) is None or _is_text_by_id(value):
-        texts = [{"id": key, "text": part} for key, part in value.items() if isinstance(part, str)]
+        texts = [{"id": key, "text": item} for key, item in value.items() if isinstance(item, str)]
         return texts if texts and len(texts) == len(value) else None
     return None
 
@@ -141,7 +141,7 @@ def _is_text_by_id(value: dict[str, Any]) -> bool:
     return (
         len(value) > 1
         and not any(join_words(str(key)) in TEXT_KEY_RANKS for key in value)
-        and all(isinstance(part, str) and count_words(part) >= 3 for part in value.values())
+        and all(isinstance(item, str) and count_words(item) >= 3 for item in value.values())
     )
 
 
@@ -161,8 +161,8 @@ def is_spread_passages(value: Any) -> bool:
     if not all(any(letter.isdigit() for letter in str(key)) for key in value):
         return False
     return all(
-        find_text_key(unwrap_passage(part)) if isinstance(part, dict) else is_passage_text(part)
-        for part in value.values()
+        find_text_key(unwrap_passage(item)) if isinstance(item, dict) else is_passage_text(item)
+        for item in value.values()
     )
 
 
@@ -186,7 +186,7 @@ def _join_parallel_lists(value: dict[str, Any]) -> list[dict[str, Any]] | None:
     text = min(keys, key=lambda key: TEXT_KEY_RANKS.get(join_words(key), 99 - len(str(lists[key]))))
     names = {text: "text", **{key: "score" for key in lists if join_words(key) in ("scores", "similarities")}}
     size = lengths.pop()
-    return [{names.get(key, key): part[place] for key, part in lists.items()} for place in range(size)]
+    return [{names.get(key, key): part[i] for key, part in lists.items()} for i in range(size)]
 
 
 def expand_passage(value: Any) -> list[Any] | None:
@@ -207,14 +207,14 @@ def is_passage_text(value: Any) -> bool:
     """Tell whether a value is a text of language, or a list of sentences."""
     if isinstance(value, str):
         return count_words(value) >= 2 and not is_code(value)
-    return isinstance(value, list) and bool(value) and all(isinstance(part, str) for part in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
 
 def _is_listed_passage(value: Any) -> bool:
     """Tell whether a list is one passage: a text with its score, id or title, or a title with its sentences."""
     if not isinstance(value, (list, tuple)) or not 2 <= len(value) <= 4:
         return False
-    kinds = {type(part) for part in value}
+    kinds = {type(item) for item in value}
     if kinds & {int, float} and kinds & {str, dict}:
         return True
     return isinstance(value[0], str) and isinstance(value[1], list) and is_text_list(value[1])
@@ -227,9 +227,9 @@ def read_listed_passage(value: Sequence[Any]) -> dict[str, Any] | None:
     ({'text': 'Oslo, founded 1040.', 'score': 0.5}, {'text': 'It is old.', 'id': 'Oslo'})
     """
     matches: dict[str, Any] = {}
-    objects = [part for part in value if isinstance(part, dict)]
-    sentences = [part for part in value if isinstance(part, list) and is_text_list(part)]
-    texts = sorted((part for part in value if isinstance(part, str)), key=len)
+    objects = [item for item in value if isinstance(item, dict)]
+    sentences = [item for item in value if isinstance(item, list) and is_text_list(item)]
+    texts = sorted((item for item in value if isinstance(item, str)), key=len)
     if objects:
         matches |= objects[0]
     elif sentences:
@@ -240,7 +240,7 @@ def read_listed_passage(value: Sequence[Any]) -> dict[str, Any] | None:
         return None
     if texts and "text" in matches:
         matches["id"] = texts[-1]
-    numbers = [part for part in value if isinstance(part, (int, float)) and not isinstance(part, bool)]
+    numbers = [item for item in value if isinstance(item, (int, float)) and not isinstance(item, bool)]
     if numbers:
         matches.setdefault("score", numbers[-1])
     return matches
@@ -281,7 +281,7 @@ def _split_tags(text: str) -> list[str]:
     if not matches or TAG.sub("", TAGGED_PASSAGE.sub("", text)).strip():
         return []
     texts = [inner[2] if (inner := TAGGED_TEXT.search(match[2])) else match[2] for match in matches]
-    return [bare for part in texts if (bare := part.strip())]
+    return [bare for item in texts if (bare := item.strip())]
 
 
 JOINING_MARKS = ("|||", "|", ";", ",")
@@ -311,9 +311,9 @@ def align_joined(text: str, names: str) -> tuple[list[str], list[str]] | None:
         parts = split_joined(names, len(texts))
         return None if parts is None else (texts, parts)
     for mark in ("|", ";"):
-        both = [[part.strip() for part in cell.split(mark)] for cell in (text, names)]
-        if len(both[0]) == len(both[1]) > 1 and all(map(all, both)):
-            return both[0], both[1]
+        columns = [[part.strip() for part in cell.split(mark)] for cell in (text, names)]
+        if len(columns[0]) == len(columns[1]) > 1 and all(map(all, columns)):
+            return columns[0], columns[1]
     return None
 
 
@@ -341,12 +341,12 @@ def split_prompt(text: str) -> tuple[str, list[str]] | None:
     if tagged and tagged_question and tagged_question[2].strip():
         contexts = tagged[2].strip()
         return tagged_question[2].strip(), split_passages(contexts) if contexts else []
-    begin, asked = CONTEXT_MARK.search(text), list(QUESTION_MARK.finditer(text))
-    if begin is None or not asked or asked[-1].start() <= begin.end():
+    begin, question_marks = CONTEXT_MARK.search(text), list(QUESTION_MARK.finditer(text))
+    if begin is None or not question_marks or question_marks[-1].start() <= begin.end():
         return None
-    end = ANSWER_MARK.search(text, asked[-1].end())
-    question = text[asked[-1].end() : end.start() if end else len(text)].strip()
-    contexts = text[begin.end() : asked[-1].start()].strip()
+    end = ANSWER_MARK.search(text, question_marks[-1].end())
+    question = text[question_marks[-1].end() : end.start() if end else len(text)].strip()
+    contexts = text[begin.end() : question_marks[-1].start()].strip()
     return (question, split_passages(contexts) if contexts else []) if question else None
 
 
@@ -392,15 +392,15 @@ def _holds_passages(value: dict[str, Any]) -> bool:
     if is_spread_passages(value):
         return True
     inner = [value[key] for key in LIST_KEYS if isinstance(value.get(key), (list, dict)) and key != "data"]
-    inner += [part for part in value.values() if len(value) == 1 and isinstance(part, (list, dict))]
+    inner += [item for item in value.values() if len(value) == 1 and isinstance(item, (list, dict))]
     return any(
-        _classify_list(part) in ("passages", "texts") if isinstance(part, list) else _holds_passages(part)
-        for part in inner
+        _classify_list(item) in ("passages", "texts") if isinstance(item, list) else _holds_passages(item)
+        for item in inner
     )
 
 
 def _classify_list(value: Sequence[Any]) -> str:
-    parts = [part for part in value if part is not None and part != ""]
+    parts = [item for item in value if item is not None and item != ""]
     if not parts:
         return "empty"
     if all(isinstance(part, str) for part in parts):
@@ -408,8 +408,8 @@ def _classify_list(value: Sequence[Any]) -> str:
             return "codes"
         return "texts" if max(map(count_words, parts)) > 2 else "words"
     if all(isinstance(part, dict) for part in parts):
-        content = [find_text_key(unwrap_passage(part)) for part in parts]
-        return "passages" if any(content) else "objects"
+        text_keys = [find_text_key(unwrap_passage(part)) for part in parts]
+        return "passages" if any(text_keys) else "objects"
     if all(isinstance(part, (list, tuple)) for part in parts):
         if all(_is_listed_passage(part) for part in parts):
             return "passages"

@@ -92,7 +92,7 @@ def get_path(record: Any, path: str) -> Any:
 
 def _get_below_object(record: dict[str, Any], path: str) -> Any:
     """Try every prefix of the path as the name of a key, the longest first."""
-    ends = [len(path), *(place for place in range(len(path) - 1, 0, -1) if path[place] == ".")]
+    ends = [len(path), *(i for i in range(len(path) - 1, 0, -1) if path[i] == ".")]
     for end in ends:
         step, rest = path[:end], path[end + 1 :]
         if rest and step in record:
@@ -108,22 +108,22 @@ def _get_below_object(record: dict[str, Any], path: str) -> Any:
     return ABSENT
 
 
-def _get_items(value: Any, places: list[str], rest: str) -> Any:
+def _get_items(value: Any, brackets: list[str], rest: str) -> Any:
     """Return an item, or what the rest of the path finds in every item."""
     value = parse_embedded(value)
-    if not places:
+    if not brackets:
         return get_path(value, rest) if rest else value
     if not isinstance(value, (list, tuple)):
         return ABSENT
-    if "=" in places[0]:
-        key, _, expected = places[0].partition("=")
+    if "=" in brackets[0]:
+        key, _, expected = brackets[0].partition("=")
         value = [item for item in value if get_path(item, key) == expected]
         if not value:
             return ABSENT
-    elif places[0]:
-        place = int(places[0])
-        return _get_items(value[place], places[1:], rest) if -len(value) <= place < len(value) else ABSENT
-    matches = [_get_items(item, places[1:], rest) for item in value]
+    elif brackets[0]:
+        place = int(brackets[0])
+        return _get_items(value[place], brackets[1:], rest) if -len(value) <= place < len(value) else ABSENT
+    matches = [_get_items(item, brackets[1:], rest) for item in value]
     if matches and all(item is ABSENT for item in matches):
         return ABSENT
     return [None if item is ABSENT else item for item in matches]
@@ -162,7 +162,7 @@ def get_root(record: dict[str, Any], path: str) -> list[str]:
     >>> get_root({"a.b": 1, "c": {}}, "a.b"), get_root({"docs": []}, "docs[].text"), get_root({"d1": 1}, "d*")
     (['a.b'], ['docs'], ['d1'])
     """
-    ends = [len(path), *(place for place in range(len(path) - 1, 0, -1) if path[place] == ".")]
+    ends = [len(path), *(i for i in range(len(path) - 1, 0, -1) if path[i] == ".")]
     for end in ends:
         step = path[:end]
         if step in record:

@@ -70,7 +70,7 @@ def is_record_line(head: bytes, query_paths: Sequence[str] = ()) -> bool:
     value = parse_embedded(line.decode("utf-8", "replace")) if end and rest.strip() else None
     if not isinstance(value, dict) or not is_record(value, query_paths):
         return False
-    return not any(isinstance(part, list) and expand_document(part, query_paths) for part in value.values())
+    return not any(isinstance(item, list) and expand_document(item, query_paths) for item in value.values())
 
 
 def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0) -> list[RawRecord] | None:
@@ -91,12 +91,12 @@ def expand_document(value: Any, query_paths: Sequence[str] = (), depth: int = 0)
     for expand in (_read_cells, _read_column_lists, _read_objects_by_id):
         if rows := expand(value):
             return _expand_list(rows, query_paths, depth)
-    by_ids = any(isinstance(part, dict) and _read_objects_by_id(part) for part in value.values())
+    by_ids = any(isinstance(item, dict) and _read_objects_by_id(item) for item in value.values())
     if not by_ids and is_record(value, query_paths):
         return None
     matches: list[RawRecord] = []
-    for key, part in value.items():
-        inner = expand_document(part, query_paths, depth + 1) if isinstance(part, (dict, list)) else None
+    for key, item in value.items():
+        inner = expand_document(item, query_paths, depth + 1) if isinstance(item, (dict, list)) else None
         if inner:
             above = {name: content for name, content in value.items() if name != key and _is_inherited(name, content)}
             matches += [{**above, **row} for row in inner]
@@ -142,18 +142,18 @@ def _read_column_lists(value: RawRecord) -> list[RawRecord] | None:
         if not any(field == "query" for field, _ in rank_fields(plain)):
             continue
         if isinstance(content, list) and classify(content) in ("texts", "words"):
-            columns = {key: part for key, part in value.items() if isinstance(part, list) and len(part) == len(content)}
+            columns = {key: item for key, item in value.items() if isinstance(item, list) and len(item) == len(content)}
             if len(columns) > 1:
-                rest = {key: part for key, part in value.items() if _is_inherited(key, part)}
-                rows = [{key: part[place] for key, part in columns.items()} for place in range(len(content))]
+                rest = {key: item for key, item in value.items() if _is_inherited(key, item)}
+                rows = [{key: item[i] for key, item in columns.items()} for i in range(len(content))]
                 return [{**rest, **{(plain if k == name else k): v for k, v in row.items()}} for row in rows]
-        if isinstance(content, dict) and content and all(isinstance(part, str) for part in content.values()):
+        if isinstance(content, dict) and content and all(isinstance(item, str) for item in content.values()):
             tables = {
-                key: part for key, part in value.items() if isinstance(part, dict) and part.keys() & content.keys()
+                key: item for key, item in value.items() if isinstance(item, dict) and item.keys() & content.keys()
             }
             if len(tables) > 1 and not any(_is_field_name(row) for row in content):
                 return [
-                    {"id": row, **{(plain if key == name else key): part.get(row) for key, part in tables.items()}}
+                    {"id": row, **{(plain if key == name else key): item.get(row) for key, item in tables.items()}}
                     for row in content
                 ]
     return None
@@ -167,7 +167,7 @@ def _read_objects_by_id(value: RawRecord) -> list[RawRecord] | None:
     if any(_is_field_name(key) for key in value):
         return None
     shared = set.intersection(*(set(part) for part in parts))
-    return [{"id": key, **part} for key, part in value.items()] if 2 * len(shared) >= len(parts[0]) else None
+    return [{"id": key, **item} for key, item in value.items()] if 2 * len(shared) >= len(parts[0]) else None
 
 
 def _is_field_name(key: str) -> bool:
@@ -194,14 +194,14 @@ def has_typed_values(record: RawRecord) -> bool:
 
 def _has_query_text(record: RawRecord) -> bool:
     return any(
-        isinstance(part, str) and any(field == "query" for field, _ in rank_fields(key)) for key, part in record.items()
+        isinstance(item, str) and any(field == "query" for field, _ in rank_fields(key)) for key, item in record.items()
     )
 
 
 def _has_typed_values(value: RawRecord, has_items: bool, depth: int) -> bool:
     if has_items and _is_item(value):
         return True
-    parts = [part for part in value.values() if isinstance(part, dict)]
+    parts = [item for item in value.values() if isinstance(item, dict)]
     return any(_is_extended(part) or (depth > 0 and _has_typed_values(part, has_items, depth - 1)) for part in parts)
 
 
@@ -218,15 +218,15 @@ def unwrap_typed_values(value: Any) -> Any:
 
 def _unwrap(value: Any, has_items: bool) -> Any:
     if isinstance(value, list):
-        return [_unwrap(part, has_items) for part in value]
+        return [_unwrap(item, has_items) for item in value]
     if not isinstance(value, dict):
         return value
     if has_items and _is_item(value):
-        return {key: _unwrap_attribute(part) for key, part in value.items()}
+        return {key: _unwrap_attribute(item) for key, item in value.items()}
     if _is_extended(value):
         [(kind, inner)] = value.items()
         return _parse_number(inner) if kind.startswith("$number") else _unwrap(inner, has_items)
-    return {key: _unwrap(part, has_items) for key, part in value.items()}
+    return {key: _unwrap(item, has_items) for key, item in value.items()}
 
 
 def unwrap_rows(rows: Iterable[tuple[int, Any]], parse: Callable[[Any], RawRecord]) -> Iterator[tuple[int, Any]]:
@@ -256,9 +256,9 @@ def _unwrap_attribute(value: Any) -> Any:
         return value
     [(kind, inner)] = value.items()
     if kind == "M" and isinstance(inner, dict):
-        return {key: _unwrap_attribute(part) for key, part in inner.items()}
+        return {key: _unwrap_attribute(item) for key, item in inner.items()}
     if kind == "L" and isinstance(inner, list):
-        return [_unwrap_attribute(part) for part in inner]
+        return [_unwrap_attribute(item) for item in inner]
     return None if kind == "NULL" else _parse_number(inner) if kind == "N" else inner
 
 
@@ -314,7 +314,7 @@ def find_row_groups(samples: Sequence[RawRecord], columns: dict[str, tuple[str, 
         return None
     if name is None and not varying & rows_named and differs:
         return None
-    key = tuple(dict.fromkeys(part for part in (name, query) if part and part not in varying))
+    key = tuple(dict.fromkeys(item for item in (name, query) if item and item not in varying))
     return RowGroups(query, chunks, key, frozenset(varying | rows_named - set(key)), once)
 
 
@@ -394,7 +394,7 @@ def find_event_key(samples: Sequence[RawRecord]) -> str | None:
     ('req', None)
     """
     parts = [{key: field for key in row if (field := _find_content(key, row[key]))} for row in samples]
-    asking = [place for place, fields in enumerate(parts) if "query" in fields.values()]
+    asking = [i for i, fields in enumerate(parts) if "query" in fields.values()]
     if not asking or len(asking) == len(samples) or not any(parts[p] for p in range(len(samples)) if p not in asking):
         return None
     for key in samples[0]:
@@ -402,8 +402,8 @@ def find_event_key(samples: Sequence[RawRecord]) -> str | None:
         if not is_id or not all(isinstance(row.get(key), (str, int)) for row in samples):
             continue
         groups: dict[Any, list[int]] = {}
-        for place, row in enumerate(samples):
-            groups.setdefault(row[key], []).append(place)
+        for index, row in enumerate(samples):
+            groups.setdefault(row[key], []).append(index)
         fields = [[field for place in places for field in parts[place].values()] for places in groups.values()]
         asked = sum("query" in group for group in fields)
         several = sum(len(places) > 1 for places in groups.values())
@@ -457,7 +457,7 @@ def _join_group(rows: list[RawRecord], groups: RowGroups) -> RawRecord:
             continue
         spare = {key: value for key, value in row.items() if key in groups.varying and value is not None}
         passages.append({**{_name_part(key): value for key, value in spare.items()}, "text": row[groups.chunks]})
-    if passages and all(isinstance(_to_number(part.get("rank")), float) for part in passages):
+    if passages and all(isinstance(_to_number(item.get("rank")), float) for item in passages):
         passages.sort(key=lambda part: _to_number(part["rank"]) or 0.0)
     return {**record, groups.chunks: passages}
 

@@ -32,10 +32,10 @@ def build_trace_schema() -> dict[str, Any]:
     """
     schema = msgspec.json.schema(records.Trace)
     notes = _collect_class_docs(records)
-    for name, part in schema["$defs"].items():
-        part["description"] = notes[name].pop("", name)
+    for name, item in schema["$defs"].items():
+        item["description"] = notes[name].pop("", name)
         for field, note in notes[name].items():
-            part["properties"][field]["description"] = note
+            item["properties"][field]["description"] = note
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return schema
 
@@ -373,7 +373,7 @@ def detect_shape(names: Iterable[str]) -> RecordShape | None:
 NESTED_RECORDS = {"chunks": Chunk, "latency": Latency, "tokens": TokenCounts, "gold": Gold}
 MAP_KEYS = (
     *TRACE_FIELDS,
-    *(f"{name}.{part}" for name, kind in NESTED_RECORDS.items() for part in kind.__struct_fields__),
+    *(f"{name}.{item}" for name, kind in NESTED_RECORDS.items() for item in kind.__struct_fields__),
 )
 
 

@@ -202,7 +202,7 @@ def read_arrow_rows(name: str) -> Iterator[tuple[int, Any]]:
         with parse_path(name).open("rb") as source:
             try:
                 reader: Any = pa.ipc.open_file(source)
-                batches: Iterable[Any] = (reader.get_batch(place) for place in range(reader.num_record_batches))
+                batches: Iterable[Any] = (reader.get_batch(i) for i in range(reader.num_record_batches))
             except pa.ArrowInvalid:
                 source.seek(0)
                 batches = reader = pa.ipc.open_stream(source)

@@ -90,7 +90,7 @@ def _separate_items(bare: str) -> str:
 def _read_literal(node: ast.expr) -> Any:
     """Evaluate a literal, and a call by keywords as an object of these."""
     if isinstance(node, (ast.List, ast.Tuple)):
-        return [_read_literal(part) for part in node.elts]
+        return [_read_literal(item) for item in node.elts]
     if isinstance(node, ast.Set):
         raise ValueError("a set has no order")
     if isinstance(node, ast.Constant) and node.value is Ellipsis:
@@ -104,8 +104,8 @@ def _read_literal(node: ast.expr) -> Any:
         return _read_literal(node.args[0])
     if isinstance(node, ast.Dict):
         return {
-            ast.literal_eval(key): _read_literal(part)
-            for key, part in zip(node.keys, node.values, strict=True)
+            ast.literal_eval(key): _read_literal(item)
+            for key, item in zip(node.keys, node.values, strict=True)
             if key is not None
         }
     if isinstance(node, ast.Call) and not node.args and node.keywords:
@@ -130,9 +130,9 @@ def join_text(value: Any) -> str | None:
         return None if inner is None or inner is value else join_text(inner)
     if isinstance(value, (list, tuple)) and value:
         selected = [p for p in value if not isinstance(p, dict) or "text" in str(p.get("type", "text"))] or value
-        parts = [text for part in selected if (text := join_text(part)) is not None]
+        parts = [text for item in selected if (text := join_text(item)) is not None]
         if not parts:
             return None
         spaced = any(part[-1:].isspace() or part[:1].isspace() for part in parts)
-        return ("" if spaced else " " if all(isinstance(part, str) for part in value) else "\n").join(parts)
+        return ("" if spaced else " " if all(isinstance(item, str) for item in value) else "\n").join(parts)
     return None

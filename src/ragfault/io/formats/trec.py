@@ -124,9 +124,9 @@ def _read_columns(name: str, layout: TrecLayout) -> pa.Table | None:
 
 def _encode_runs(column: pa.ChunkedArray) -> pa.DictionaryArray:
     """Encode a column, equal values of which mostly follow each other, as a dictionary."""
-    runs = [pc.run_end_encode(part) for part in column.chunks]
-    names = pa.chunked_array([part.values for part in runs], pa.string()).combine_chunks().dictionary_encode()
-    lengths = [np.diff(part.run_ends.to_numpy(), prepend=0) for part in runs]
+    runs = [pc.run_end_encode(item) for item in column.chunks]
+    names = pa.chunked_array([item.values for item in runs], pa.string()).combine_chunks().dictionary_encode()
+    lengths = [np.diff(item.run_ends.to_numpy(), prepend=0) for item in runs]
     return pa.DictionaryArray.from_arrays(np.repeat(names.indices, np.concatenate(lengths)), names.dictionary)
 
 
@@ -137,7 +137,7 @@ def _is_well_formed(table: pa.Table, other_separator: bytes) -> bool:
     numbers = [column for column in table.columns if pa.types.is_floating(column.type)]
     if not all(pc.min(pc.binary_length(column)).as_py() for column in texts) or pc.any(pc.is_nan(*numbers)).as_py():
         return False
-    return not any(other_separator in bytes(part.buffers()[2] or b"") for column in texts for part in column.chunks)
+    return not any(other_separator in bytes(item.buffers()[2] or b"") for column in texts for item in column.chunks)
 
 
 def _read_lines(name: str, layout: TrecLayout, bad_lines: list[BadLine] | None) -> pa.Table:
@@ -162,7 +162,7 @@ def _read_lines(name: str, layout: TrecLayout, bad_lines: list[BadLine] | None) 
         raise BadTraces(collected, len(rows), count)
     if bad_lines is not None:
         bad_lines += collected
-    query, chunk, value = ([row[at] for row in rows] for at in range(3))
+    query, chunk, value = ([row[i] for row in rows] for i in range(3))
     return pa.table(
         {
             "query": pa.array(query, pa.string()).dictionary_encode(),

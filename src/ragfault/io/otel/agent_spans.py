@@ -58,7 +58,7 @@ def asks_for_tools(step: SpanStep) -> bool:
     """Tell whether a call of a model ended with the request to call tools."""
     for span in step.records:
         reason = get_first_attribute(span.attributes, FINISH_ATTRIBUTES)
-        if any(str(part).lower() in FINISH_REASONS for part in (reason if isinstance(reason, list) else (reason,))):
+        if any(str(item).lower() in FINISH_REASONS for item in (reason if isinstance(reason, list) else (reason,))):
             return True
     return bool(list_tool_calls(step))
 
@@ -97,8 +97,8 @@ def _format_value(value: Any) -> str:
     """Format a value: the only text of an object, the contents of records one a line, else JSON."""
     if isinstance(value, dict) and len(value) == 1:
         value = next(iter(value.values()))
-    if isinstance(value, list) and value and all(isinstance(part, dict) and "content" in part for part in value):
-        return "\n".join(_format_value(part["content"]) for part in value)
+    if isinstance(value, list) and value and all(isinstance(item, dict) and "content" in item for item in value):
+        return "\n".join(_format_value(item["content"]) for item in value)
     return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
 
 
@@ -116,8 +116,8 @@ def _iterate_calls(value: Any, depth: int) -> Iterator[str]:
     if depth > MAX_DEPTH or isinstance(value, str):
         return
     if isinstance(value, list):
-        for part in value:
-            yield from _iterate_calls(part, depth + 1)
+        for item in value:
+            yield from _iterate_calls(item, depth + 1)
     if not isinstance(value, dict):
         return
     if value.get("type") in CALL_TYPES and ("name" in value or isinstance(value.get("function"), dict)):
@@ -127,9 +127,9 @@ def _iterate_calls(value: Any, depth: int) -> Iterator[str]:
     if isinstance(listed, list) and listed:
         yield from (_format_call(call) for call in listed if isinstance(call, dict))
         return
-    for key, part in value.items():
-        if key != "tool_calls" and isinstance(part, (dict, list, str)):
-            yield from _iterate_calls(part, depth + 1)
+    for key, item in value.items():
+        if key != "tool_calls" and isinstance(item, (dict, list, str)):
+            yield from _iterate_calls(item, depth + 1)
 
 
 def _format_call(call: dict[str, Any]) -> str:

@@ -180,11 +180,11 @@ def _flatten_value(value: Any, name: str, attributes: dict[str, Any], depth: int
     if isinstance(value, list) and value and set(map(type, value)) <= {dict} and "key" in value[0] and not name:
         value = {str(pair.get("key")): _unwrap_value(pair.get("value")) for pair in value}
     if isinstance(value, dict) and name not in OBJECT_ATTRIBUTES:
-        for key, part in value.items():
-            _flatten_value(part, f"{name}.{key}" if name else str(key), attributes, depth + 1)
-    elif isinstance(value, list) and any(isinstance(part, dict) for part in value) and name not in OBJECT_ATTRIBUTES:
-        for place, part in enumerate(value):
-            _flatten_value(part, f"{name}.{place}", attributes, depth + 1)
+        for key, item in value.items():
+            _flatten_value(item, f"{name}.{key}" if name else str(key), attributes, depth + 1)
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value) and name not in OBJECT_ATTRIBUTES:
+        for index, item in enumerate(value):
+            _flatten_value(item, f"{name}.{index}", attributes, depth + 1)
     elif name:
         attributes[name] = value
 

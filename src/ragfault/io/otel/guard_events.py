@@ -46,11 +46,11 @@ def parse_guard_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(names, list | tuple):
         record["results"] = [
             {
-                name: column[at]
+                name: column[i]
                 for name, column in columns.items()
-                if isinstance(column, list | tuple) and at < len(column) and column[at] != RAIL_FIELDS[name]
+                if isinstance(column, list | tuple) and i < len(column) and column[i] != RAIL_FIELDS[name]
             }
-            for at in range(len(names))
+            for i in range(len(names))
         ]
     return record
 

@@ -173,9 +173,9 @@ def read_spans_json(body: bytes, limits: DecodeLimits) -> DecodedRequest:
     """Decode the spans of an export request in JSON. Raises `InputError`."""
     checker = LimitChecker(limits)
     spans = []
-    for part, resource in _iterate_items(body, checker, "resource_spans", "scope_spans", "spans"):
+    for item, resource in _iterate_items(body, checker, "resource_spans", "scope_spans", "spans"):
         try:
-            span = _build_span(SPAN_DECODER.decode(part), resource, checker)
+            span = _build_span(SPAN_DECODER.decode(item), resource, checker)
         except (ValueError, RecursionError) as error:
             checker.reject(_describe_error(error))
             continue
@@ -188,9 +188,9 @@ def read_logs_json(body: bytes, limits: DecodeLimits) -> DecodedRequest:
     """Decode the log records of an export request in JSON. Raises `InputError`."""
     checker = LimitChecker(limits)
     events = []
-    for part, _ in _iterate_items(body, checker, "resource_logs", "scope_logs", "log_records"):
+    for item, _ in _iterate_items(body, checker, "resource_logs", "scope_logs", "log_records"):
         try:
-            events.append(_build_log_event(LOG_RECORD_DECODER.decode(part), checker))
+            events.append(_build_log_event(LOG_RECORD_DECODER.decode(item), checker))
         except (ValueError, RecursionError) as error:
             checker.reject(_describe_error(error))
     return checker.build_result([], events)

@@ -238,7 +238,7 @@ def _convert_value(value: Any, checker: LimitChecker, depth: int) -> Any:
             return None
         if which == "array_value":
             content = checker.cut_values(value.array_value.values, checker.limits.items)
-            return [_convert_value(part, checker, depth + 1) for part in content]
+            return [_convert_value(item, checker, depth + 1) for item in content]
         pairs = checker.cut_values(value.kvlist_value.values, checker.limits.items)
         return {pair.key: _convert_value(pair.value, checker, depth + 1) for pair in pairs}
     content = getattr(value, which)

@@ -121,7 +121,7 @@ def extract_messages(value: Any, depth: int = 0) -> list[RecordedMessage]:
         return [] if inner is None else extract_messages(inner, depth + 1)
     if isinstance(value, list):
         return [
-            message for part in value if isinstance(part, (dict, list)) for message in extract_messages(part, depth + 1)
+            message for item in value if isinstance(item, (dict, list)) for message in extract_messages(item, depth + 1)
         ]
     return []
 
@@ -144,7 +144,7 @@ def _extract_text(body: Any, depth: int = 0) -> str:
     if isinstance(body, str):
         return body
     if isinstance(body, list) and depth < MAX_SEARCH_DEPTH:
-        return "\n".join(text for part in body if (text := _extract_text(part, depth + 1)))
+        return "\n".join(text for item in body if (text := _extract_text(item, depth + 1)))
     if isinstance(body, dict) and body.get("type", "text") in ("text", "input_text", "output_text"):
         inner = next((body[key] for key in ("text", "content") if isinstance(body.get(key), str)), "")
         return str(inner)
@@ -185,7 +185,7 @@ def _search_text(value: Any, keys: tuple[str, ...], roles: tuple[str, ...], dept
     if isinstance(value, list):
         if last_text := get_last_text(extract_messages(value), roles):
             return last_text
-        parts = [part for part in value if not (isinstance(part, dict) and _extract_message(part))]
+        parts = [item for item in value if not (isinstance(item, dict) and _extract_message(item))]
         return next((text for part in parts if (text := _search_text(part, keys, roles, depth + 1))), None)
     if not isinstance(value, dict):
         return None
@@ -212,8 +212,8 @@ UNKNOWN_MODEL = "unknown"
 @read_once
 def get_query(step: SpanStep) -> str | None:
     """Return the question that a step was asked, if recorded."""
-    for part in step.records:
-        if query := _get_span_query(part, step.role):
+    for item in step.records:
+        if query := _get_span_query(item, step.role):
             return query
     return None
 
@@ -236,8 +236,8 @@ def _get_span_query(span: OtelSpan, role: str) -> str | None:
 @read_once
 def get_output(step: SpanStep) -> str | None:
     """Return the text that a step produced, if recorded."""
-    for part in step.records:
-        if output := _get_span_output(part, step.role):
+    for item in step.records:
+        if output := _get_span_output(item, step.role):
             return output
     return None
 
@@ -254,10 +254,10 @@ def _get_span_output(span: OtelSpan, role: str) -> str | None:
 @read_once
 def get_prompt(step: SpanStep) -> str:
     """Return the full prompt of a model call; empty where it was not recorded."""
-    for part in step.records:
-        if messages := _get_prompt_messages(part):
+    for item in step.records:
+        if messages := _get_prompt_messages(item):
             return "\n".join(message.text for message in messages)
-        if isinstance(raw := get_recorded_value(part.attributes, INPUT_ATTRIBUTES), str):
+        if isinstance(raw := get_recorded_value(item.attributes, INPUT_ATTRIBUTES), str):
             return _join_json_texts(raw)
     return ""
 
@@ -315,7 +315,7 @@ def _collect_messages(
     names_joined = "\n".join(attributes)
     for prefix in prefixes:
         numbered = collect_numbered(attributes, prefix) if prefix in names_joined else ()
-        if messages := [message for part in numbered if (message := _parse_numbered_message(part, role))]:
+        if messages := [message for item in numbered if (message := _parse_numbered_message(item, role))]:
             return messages
     return []
 
@@ -347,8 +347,8 @@ def _get_event_text(event: SpanEvent) -> str | None:
 
 def get_model(step: SpanStep) -> str | None:
     """Return the model that a step called, if recorded."""
-    for part in step.records:
-        model = get_first_attribute(part.attributes, MODEL_ATTRIBUTES)
+    for item in step.records:
+        model = get_first_attribute(item.attributes, MODEL_ATTRIBUTES)
         if model is not None and model != UNKNOWN_MODEL:
             return str(model)
     return None

@@ -50,7 +50,7 @@ def extract_chunks(span: OtelSpan, role: str) -> tuple[Chunk, ...] | None:
         passages = _read_documents(span)
     if passages is None:
         return None
-    return _drop_duplicates([chunk for part in passages if (chunk := _build_chunk(part)) is not None])
+    return _drop_duplicates([chunk for item in passages if (chunk := _build_chunk(item)) is not None])
 
 
 def extract_reply_chunks(span: OtelSpan) -> tuple[Chunk, ...] | None:
@@ -70,7 +70,7 @@ def extract_reply_chunks(span: OtelSpan) -> tuple[Chunk, ...] | None:
             passages = next((value for value in lists if classify(value) in ("passages", "texts")), None)
     if passages is None:
         return None
-    return _drop_duplicates([chunk for part in passages if (chunk := _build_chunk(part)) is not None])
+    return _drop_duplicates([chunk for item in passages if (chunk := _build_chunk(item)) is not None])
 
 
 def _names_passages(path: str) -> bool:
@@ -91,7 +91,7 @@ def _read_numbered_documents(attributes: dict[str, Any], role: str) -> list[Any]
         documents = collect_numbered(attributes, prefix) if prefix and prefix in names_joined else []
         if not documents:
             continue
-        parts = [_parse_document(part) for part in documents]
+        parts = [_parse_document(item) for item in documents]
         if any(part.get("id") is None for part in parts):
             _copy_ids(parts, _search_passages(parse_embedded_json(get_first_attribute(attributes, OUTPUT_ATTRIBUTES))))
         return parts
@@ -155,7 +155,7 @@ def _search_passages(value: Any, depth: int = 0) -> list[Any] | None:
     if isinstance(value, list):
         if len(value) == 1 and isinstance(value[0], list):
             value = value[0]
-        passages = [part for part in value if _is_passage(part)]
+        passages = [item for item in value if _is_passage(item)]
         return passages if passages or not value else None
     if isinstance(value, dict) and depth < 4:
         for name in LIST_KEYS:
@@ -243,7 +243,7 @@ def _parse_metadata(value: Any) -> dict[str, Any]:
         return {}
     try:
         metadata: dict[str, Any] = make_json_safe(
-            {name: part for name, part in value.items() if name not in EMBEDDING_KEYS}
+            {name: item for name, item in value.items() if name not in EMBEDDING_KEYS}
         )
     except InvalidRecord:
         return {}

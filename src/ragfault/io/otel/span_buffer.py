@@ -236,11 +236,11 @@ def _estimate_value_size(value: object) -> int:
         return 64 + len(value)
     if isinstance(value, dict):
         size = 64 + 64 * len(value) + sum(map(len, value))
-        for part in value.values():
-            if type(part) is str:
-                size += len(part)
-            elif isinstance(part, (dict, list)):
-                size += _estimate_value_size(part) - 64
+        for item in value.values():
+            if type(item) is str:
+                size += len(item)
+            elif isinstance(item, (dict, list)):
+                size += _estimate_value_size(item) - 64
         return size
     return 64 + sum(map(_estimate_value_size, value)) if isinstance(value, list) else 64
 

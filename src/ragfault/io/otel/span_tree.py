@@ -44,7 +44,7 @@ class SpanStep(Struct, frozen=True, eq=False, dict=True):
         """Return all spans of this work, the outermost first."""
         if not self.duplicates:
             return (self.span,)
-        return (self.span, *(part for step in self.duplicates for part in step.records))
+        return (self.span, *(item for step in self.duplicates for item in step.records))
 
 
 Content = TypeVar("Content")
@@ -220,7 +220,7 @@ def locate_origin(spans: Iterable[OtelSpan]) -> TraceOrigin:
     if not writers:
         return TraceOrigin(span=outline.root.id)
     last = max(writers, key=lambda step: (step.span.end, step.span.start, step.span.id))
-    named = (part.attributes.get(RESPONSE_ID_ATTRIBUTE) for part in last.records)
+    named = (item.attributes.get(RESPONSE_ID_ATTRIBUTE) for item in last.records)
     return TraceOrigin(
         span=last.span.id, response=next((name for name in named if isinstance(name, str) and name), None)
     )

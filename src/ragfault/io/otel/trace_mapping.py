@@ -130,9 +130,9 @@ def _has_failed(span: OtelSpan) -> bool:
 
 def _describe_failure(span: OtelSpan, failed: Sequence[OtelSpan]) -> str:
     """Return the error message of a span, else that of another that failed."""
-    for part in (span, *reversed(failed)):
+    for item in (span, *reversed(failed)):
         message = (
-            part.message or part.attributes.get("langfuse.observation.status_message") or _describe_exception(part)
+            item.message or item.attributes.get("langfuse.observation.status_message") or _describe_exception(item)
         )
         if message:
             return str(message)
@@ -142,8 +142,8 @@ def _describe_failure(span: OtelSpan, failed: Sequence[OtelSpan]) -> str:
 def _describe_exception(span: OtelSpan) -> str | None:
     for event in reversed(span.events):
         if event.name == "exception":
-            kind, text = (event.attributes.get(f"exception.{part}") for part in ("type", "message"))
-            return ": ".join(str(part) for part in (kind, text) if part) or None
+            kind, text = (event.attributes.get(f"exception.{item}") for item in ("type", "message"))
+            return ": ".join(str(item) for item in (kind, text) if item) or None
     return None
 
 
@@ -261,8 +261,8 @@ def _get_trace_answer(tree: SpanTree, writers: Sequence[SpanStep]) -> str | None
 
 
 def _get_step_chunks(step: SpanStep) -> tuple[Chunk, ...] | None:
-    for part in step.records:
-        chunks = extract_chunks(part, step.role)
+    for item in step.records:
+        chunks = extract_chunks(item, step.role)
         if chunks is not None:
             return chunks
     return None
@@ -424,8 +424,8 @@ def _get_recorded_text(step: SpanStep, names: Sequence[str], with_chunks: Mappin
     """Return what was recorded as text, JSON where it is none; None for steps whose chunks say it."""
     if step.span.id in with_chunks:
         return None
-    for part in step.records:
-        value = get_recorded_value(part.attributes, names)
+    for item in step.records:
+        value = get_recorded_value(item.attributes, names)
         if value is not None:
             return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
     return None

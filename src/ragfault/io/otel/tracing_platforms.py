@@ -239,8 +239,8 @@ def _build_run_attributes(record: dict[str, Any], root: bool) -> dict[str, Any]:
     attributes[STEP_KIND_ATTRIBUTE] = metadata.get(STEP_KIND_ATTRIBUTE)
     if root:
         attributes["metadata"] = {
-            key: part
-            for key, part in metadata.items()
+            key: item
+            for key, item in metadata.items()
             if not key.startswith(LANGCHAIN_PREFIXES) and key not in THREAD_KEYS
         }
         attributes["tag.tags"] = record.get("tags")

@@ -208,12 +208,12 @@ def _select_rows(run: Run, name: str, rows: Mask, width: int) -> Iterator[pa.Tab
 
 def _list_repeated_texts(metadata: pq.FileMetaData) -> list[str]:
     """List the columns of texts that are stored as codes throughout: no row group has filled its dictionary."""
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     return [
-        groups[0].column(at).path_in_schema
-        for at in range(metadata.num_columns if groups else 0)
-        if groups[0].column(at).physical_type == "BYTE_ARRAY"
-        and all(group.column(at).total_uncompressed_size < DICTIONARY_BYTES for group in groups)
+        groups[0].column(i).path_in_schema
+        for i in range(metadata.num_columns if groups else 0)
+        if groups[0].column(i).physical_type == "BYTE_ARRAY"
+        and all(group.column(i).total_uncompressed_size < DICTIONARY_BYTES for group in groups)
     ]
 
 

@@ -226,9 +226,9 @@ def _read_parts(parts: Iterator[AnyPath]) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
     while some := list(islice(parts, PARTS_PER_FETCH)):
-        far = [part for part in some if isinstance(part, RemotePath)]
-        for part in [pa.BufferReader(blob) for blob in read_files(far)] or some:
-            with pq.ParquetFile(part) as file:
+        far = [item for item in some if isinstance(item, RemotePath)]
+        for item in [pa.BufferReader(blob) for blob in read_files(far)] or some:
+            with pq.ParquetFile(item) as file:
                 yield file.read(use_threads=False)
 
 
