@@ -69,9 +69,9 @@ def _pair_with_others(rows: Sequence[dict[str, Any]], texts: dict[str, str]) -> 
     answered = [row for row in rows if row["answerable"]]
     for row in random.Random(0).sample(answered, MAX_PAIRS // 2):
         group = row["gold_pid"].split("|")[1]
-        asked = set(split_content_words(row["query"]))
-        others = [name for name in texts if name.split("|")[1] == group and name != row["gold_pid"]]
-        nearest = max(others, key=lambda name: (len(words[name] & asked), name))
+        query_words = set(split_content_words(row["query"]))
+        other_passages = [name for name in texts if name.split("|")[1] == group and name != row["gold_pid"]]
+        nearest = max(other_passages, key=lambda name: (len(words[name] & query_words), name))
         yield LabelledPair("squad2-other", group, row["query"], texts[row["gold_pid"]], True)
         yield LabelledPair("squad2-other", group, row["query"], texts[nearest], False)
 
@@ -81,37 +81,37 @@ def _balance(source: str, rows: Sequence[dict[str, Any]], threshold: int) -> Ite
     by_query: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_query[row["query"]].append(row)
-    taken = 0
-    for query, own in rng.sample(sorted(by_query.items(), key=lambda item: item[0]), len(by_query)):
-        if taken >= MAX_PAIRS:
+    count_so_far = 0
+    for query, query_rows in rng.sample(sorted(by_query.items(), key=lambda item: item[0]), len(by_query)):
+        if count_so_far >= MAX_PAIRS:
             return
-        right = [row for row in own if row["label"] >= threshold]
-        wrong = [row for row in own if row["label"] < threshold]
-        count = min(len(right), len(wrong), 12)
-        taken += 2 * count
-        for row in (*rng.sample(right, count), *rng.sample(wrong, count)):
+        answering = [row for row in query_rows if row["label"] >= threshold]
+        not_answering = [row for row in query_rows if row["label"] < threshold]
+        count = min(len(answering), len(not_answering), 12)
+        count_so_far += 2 * count
+        for row in (*rng.sample(answering, count), *rng.sample(not_answering, count)):
             yield LabelledPair(source, query, query, row["passage"], row["label"] >= threshold)
 
 
 def find_near_pairs(pairs: Sequence[LabelledPair]) -> list[tuple[int, int]]:
     """Return the places of questions on one passage that differ in one word: one has an answer, the other none."""
     by_passage: defaultdict[str, list[int]] = defaultdict(list)
-    for at, pair in enumerate(pairs):
+    for index, pair in enumerate(pairs):
         if pair.source == "squad2":
-            by_passage[pair.passage].append(at)
-    near = []
-    for places in by_passage.values():
-        for right in (at for at in places if pairs[at].answers):
-            for wrong in (at for at in places if not pairs[at].answers):
-                first, other = (pairs[at].query.lower().rstrip("?").split() for at in (right, wrong))
-                if abs(len(first) - len(other)) <= 1 and _count_edits(first, other) == 1:
-                    near.append((right, wrong))
-    return near
+            by_passage[pair.passage].append(index)
+    near_pairs = []
+    for indexes in by_passage.values():
+        for answering in (i for i in indexes if pairs[i].answers):
+            for not_answering in (i for i in indexes if not pairs[i].answers):
+                words, other_words = (pairs[i].query.lower().rstrip("?").split() for i in (answering, not_answering))
+                if abs(len(words) - len(other_words)) <= 1 and _count_edits(words, other_words) == 1:
+                    near_pairs.append((answering, not_answering))
+    return near_pairs
 
 
-def _count_edits(first: Sequence[str], other: Sequence[str]) -> int:
+def _count_edits(words: Sequence[str], other_words: Sequence[str]) -> int:
     """Count the words that were replaced, added or left out."""
-    steps = difflib.SequenceMatcher(None, first, other, autojunk=False).get_opcodes()
+    steps = difflib.SequenceMatcher(None, words, other_words, autojunk=False).get_opcodes()
     return sum(max(step[2] - step[1], step[4] - step[3]) for step in steps if step[0] != "equal")
 
 
@@ -126,7 +126,7 @@ def fit_arrays(features: Array, answers: Array, sources: Array) -> dict[str, Arr
     boosted = boost(features, answers.astype(int), shares, ROUNDS, **TREES)
     return {
         "mean": mean, "deviation": deviation, "weights": linear.coef_[0], "bias": linear.intercept_[0],
-        **{f"trees.{name}": part for name, part in pack(boosted).items()},
+        **{f"trees.{name}": array for name, array in pack(boosted).items()},
     }  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def predict_unseen(pairs: Sequence[LabelledPair], features: Array, answers: Arra
     """Return the probability of each pair by a model that has seen no pair of its article or question."""
     groups = sorted(set(map(_name_group, pairs)))
     random.Random(1).shuffle(groups)
-    fold_of = {group: at % FOLDS for at, group in enumerate(groups)}
+    fold_of = {group: i % FOLDS for i, group in enumerate(groups)}
     folds = np.array([fold_of[_name_group(pair)] for pair in pairs])
     scores = np.zeros(len(pairs))
     for fold in range(FOLDS):
@@ -156,13 +156,13 @@ def report(pairs: Sequence[LabelledPair], scores: Array, name: str) -> None:
         own = np.array([pair.source == source for pair in pairs])
         if 0 < answers[own].sum() < own.sum() and np.ptp(scores[own]) > 0:
             print(f"{name:12} {source:8} n {own.sum():5}  AUROC {roc_auc_score(answers[own], scores[own]):.3f}")
-    near = find_near_pairs(pairs)
-    if not near:
+    near_pairs = find_near_pairs(pairs)
+    if not near_pairs:
         return
-    both = sorted({at for pair in near for at in pair})
-    wins = np.mean([(scores[a] > scores[b]) + 0.5 * (scores[a] == scores[b]) for a, b in near])
-    print(f"{name:12} one word differs: {len(near)} pairs, right one higher {wins:.3f}, "
-          f"AUROC {roc_auc_score(answers[both], scores[both]):.3f}")  # fmt: skip
+    rows = sorted({i for pair in near_pairs for i in pair})
+    wins = np.mean([(scores[a] > scores[b]) + 0.5 * (scores[a] == scores[b]) for a, b in near_pairs])
+    print(f"{name:12} one word differs: {len(near_pairs)} pairs, right one higher {wins:.3f}, "
+          f"AUROC {roc_auc_score(answers[rows], scores[rows]):.3f}")  # fmt: skip
 
 
 def measure_overlap(pair: LabelledPair) -> float:
@@ -198,10 +198,12 @@ def main() -> None:
         low, high = np.quantile(scores[answers], share), np.quantile(scores[~answers], 1 - share)
         print(f"{share:.0%} of the answered pairs are below {low:.2f}, {share:.0%} of the others above {high:.2f}")
     for source in ("squad2", "clapnq"):
-        own = np.array([name.startswith(source) for name in sources])
-        model = AnswerabilityModel.unpack(fit_arrays(features[~own], answers[~own], sources[~own]))
+        in_source = np.array([name.startswith(source) for name in sources])
+        model = AnswerabilityModel.unpack(fit_arrays(features[~in_source], answers[~in_source], sources[~in_source]))
         report(
-            [pair for pair, is_own in zip(pairs, own, strict=True) if is_own], model.predict(features[own]), "transfer"
+            [pair for pair, is_own in zip(pairs, in_source, strict=True) if is_own],
+            model.predict(features[in_source]),
+            "transfer",
         )
     if options.write:
         np.savez_compressed(WEIGHTS, allow_pickle=False, **fit_arrays(features, answers, sources))  # type: ignore[arg-type]

@@ -51,33 +51,33 @@ class Graph:
         self.initializers.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
-    def node(self, kind: str, taken: list[str], *given: str, **settings: Any) -> str:
+    def node(self, kind: str, inputs: list[str], *outputs: str, **settings: Any) -> str:
         """Return an operator; the name of its first output."""
-        self.nodes.append(helper.make_node(kind, taken, list(given), **settings))
-        return given[0]
+        self.nodes.append(helper.make_node(kind, inputs, list(outputs), **settings))
+        return outputs[0]
 
-    def linear(self, taken: str, name: str, rows: int, columns: int) -> str:
+    def linear(self, value: str, name: str, rows: int, columns: int) -> str:
         """Return a matrix and a bias."""
-        self.node("MatMul", [taken, self.weight(f"{name}.w", rows, columns)], f"{name}.product")
+        self.node("MatMul", [value, self.weight(f"{name}.w", rows, columns)], f"{name}.product")
         return self.node("Add", [f"{name}.product", self.weight(f"{name}.b", columns)], f"{name}.out")
 
-    def matrix(self, taken: str, name: str, rows: int, columns: int) -> str:
+    def matrix(self, value: str, name: str, rows: int, columns: int) -> str:
         """Return a matrix and a bias of a layer, quantised in a quantised graph."""
         if not self.is_quantised:
-            return self.linear(taken, name, rows, columns)
-        at = f"{name}."
-        self.node("DynamicQuantizeLinear", [taken], at + "steps", at + "step", at + "zero")
-        weight = self.weight(at + "w", rows, columns, kind=TensorProto.INT8)
-        self.node("MatMulInteger", [at + "steps", weight, at + "zero"], at + "whole")
-        self.node("Cast", [at + "whole"], at + "float", to=TensorProto.FLOAT)
-        self.node("Mul", [at + "step", self.weight(at + "s", columns)], at + "scale")
-        self.node("Mul", [at + "float", at + "scale"], at + "product")
-        return self.node("Add", [at + "product", self.weight(at + "b", columns)], at + "out")
+            return self.linear(value, name, rows, columns)
+        prefix = f"{name}."
+        self.node("DynamicQuantizeLinear", [value], prefix + "steps", prefix + "step", prefix + "zero")
+        weight = self.weight(prefix + "w", rows, columns, kind=TensorProto.INT8)
+        self.node("MatMulInteger", [prefix + "steps", weight, prefix + "zero"], prefix + "whole")
+        self.node("Cast", [prefix + "whole"], prefix + "float", to=TensorProto.FLOAT)
+        self.node("Mul", [prefix + "step", self.weight(prefix + "s", columns)], prefix + "scale")
+        self.node("Mul", [prefix + "float", prefix + "scale"], prefix + "product")
+        return self.node("Add", [prefix + "product", self.weight(prefix + "b", columns)], prefix + "out")
 
-    def norm(self, taken: str, name: str) -> str:
+    def norm(self, value: str, name: str) -> str:
         """Return a layer norm."""
         weights = [self.weight(f"{name}.w", WIDTH), self.weight(f"{name}.b", WIDTH)]
-        return self.node("LayerNormalization", [taken, *weights], f"{name}.out", axis=-1, epsilon=EPSILON)
+        return self.node("LayerNormalization", [value, *weights], f"{name}.out", axis=-1, epsilon=EPSILON)
 
 
 def embeddings(graph: Graph) -> str:
@@ -100,40 +100,40 @@ def embeddings(graph: Graph) -> str:
 
 def layer(graph: Graph, taken: str, number: int) -> str:
     """Return one layer: attention, then two matrices, each with a way round it."""
-    at = f"{number}."
-    graph.node("Reshape", [graph.matrix(taken, at + "qkv", WIDTH, 3 * WIDTH), "heads"], at + "apart")
-    graph.node("Transpose", [at + "apart"], at + "turned", perm=[2, 0, 3, 1, 4])
-    graph.node("Split", [at + "turned"], at + "q", at + "k", at + "v", axis=0, num_outputs=3)
-    query, key, value = (graph.node("Squeeze", [at + item, "axis0"], at + item * 2) for item in "qkv")
-    graph.node("Transpose", [key], at + "kt", perm=[0, 1, 3, 2])
-    graph.node("MatMul", [query, at + "kt"], at + "close")
-    graph.node("Mul", [at + "close", "scale"], at + "scaled")
-    graph.node("Add", [at + "scaled", "bias"], at + "masked")
-    graph.node("Softmax", [at + "masked"], at + "shares", axis=-1)
-    graph.node("MatMul", [at + "shares", value], at + "mixed")
-    graph.node("Transpose", [at + "mixed"], at + "back", perm=[0, 2, 1, 3])
-    graph.node("Reshape", [at + "back", "flat"], at + "context")
-    graph.node("Add", [graph.matrix(at + "context", at + "out", WIDTH, WIDTH), taken], at + "first")
-    inner = graph.norm(at + "first", at + "n1")
-    graph.node("Gelu", [graph.matrix(inner, at + "up", WIDTH, INNER)], at + "gelu")
-    graph.node("Add", [graph.matrix(at + "gelu", at + "down", INNER, WIDTH), inner], at + "second")
-    return graph.norm(at + "second", at + "n2")
+    prefix = f"{number}."
+    graph.node("Reshape", [graph.matrix(taken, prefix + "qkv", WIDTH, 3 * WIDTH), "heads"], prefix + "apart")
+    graph.node("Transpose", [prefix + "apart"], prefix + "turned", perm=[2, 0, 3, 1, 4])
+    graph.node("Split", [prefix + "turned"], prefix + "q", prefix + "k", prefix + "v", axis=0, num_outputs=3)
+    query, key, value = (graph.node("Squeeze", [prefix + item, "axis0"], prefix + item * 2) for item in "qkv")
+    graph.node("Transpose", [key], prefix + "kt", perm=[0, 1, 3, 2])
+    graph.node("MatMul", [query, prefix + "kt"], prefix + "close")
+    graph.node("Mul", [prefix + "close", "scale"], prefix + "scaled")
+    graph.node("Add", [prefix + "scaled", "bias"], prefix + "masked")
+    graph.node("Softmax", [prefix + "masked"], prefix + "shares", axis=-1)
+    graph.node("MatMul", [prefix + "shares", value], prefix + "mixed")
+    graph.node("Transpose", [prefix + "mixed"], prefix + "back", perm=[0, 2, 1, 3])
+    graph.node("Reshape", [prefix + "back", "flat"], prefix + "context")
+    graph.node("Add", [graph.matrix(prefix + "context", prefix + "out", WIDTH, WIDTH), taken], prefix + "first")
+    inner = graph.norm(prefix + "first", prefix + "n1")
+    graph.node("Gelu", [graph.matrix(inner, prefix + "up", WIDTH, INNER)], prefix + "gelu")
+    graph.node("Add", [graph.matrix(prefix + "gelu", prefix + "down", INNER, WIDTH), inner], prefix + "second")
+    return graph.norm(prefix + "second", prefix + "n2")
 
 
-def heads(graph: Graph, taken: str) -> None:
+def heads(graph: Graph, value: str) -> None:
     """Add the mean of the first text, the two logits, and a logit for each token."""
     graph.node("Cast", ["kinds"], "second", to=TensorProto.FLOAT)
     graph.node("Sub", ["one", "second"], "first")
     graph.node("Mul", ["first", "seen"], "own")
     graph.node("Unsqueeze", ["own", "axis2"], "wide")
-    graph.node("Mul", [taken, "wide"], "kept")
+    graph.node("Mul", [value, "wide"], "kept")
     graph.node("ReduceSum", ["kept", "axis1"], "sum", keepdims=0)
     graph.node("ReduceSum", ["own", "axis1"], "count", keepdims=1)
     graph.node("Div", ["sum", "count"], "mean")
-    graph.node("Gather", [taken, graph.constant("start", np.int64(0))], "opening", axis=1)
+    graph.node("Gather", [value, graph.constant("start", np.int64(0))], "opening", axis=1)
     graph.node("Concat", ["mean", "opening"], "both", axis=1)
     graph.node("Identity", [graph.linear("both", "head", 2 * WIDTH, 2)], "logits")
-    graph.node("Squeeze", [graph.linear(taken, "token", WIDTH, 1), "axis2"], "tokens")
+    graph.node("Squeeze", [graph.linear(value, "token", WIDTH, 1), "axis2"], "tokens")
 
 
 def model(is_quantised: bool) -> ModelProto:
@@ -142,17 +142,17 @@ def model(is_quantised: bool) -> ModelProto:
     graph.constant("heads", np.array([0, 0, 3, HEADS, WIDTH // HEADS], np.int64))
     graph.constant("flat", np.array([0, 0, WIDTH], np.int64))
     graph.constant("scale", np.float32((WIDTH // HEADS) ** -0.5))
-    at = embeddings(graph)
+    value = embeddings(graph)
     for number in range(LAYERS):
-        at = layer(graph, at, number)
-    heads(graph, at)
+        value = layer(graph, value, number)
+    heads(graph, value)
     full = ("batch", "length")
-    taken = [helper.make_tensor_value_info(item, TensorProto.INT64, full) for item in ("ids", "mask", "kinds")]
-    given = [
+    inputs = [helper.make_tensor_value_info(item, TensorProto.INT64, full) for item in ("ids", "mask", "kinds")]
+    outputs = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in (("logits", ("batch", 2)), ("tokens", full), ("mean", ("batch", WIDTH)))
     ]
-    built = helper.make_graph(graph.nodes, "encoder", taken, given, graph.initializers)
+    built = helper.make_graph(graph.nodes, "encoder", inputs, outputs, graph.initializers)
     return helper.make_model(built, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 

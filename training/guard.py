@@ -62,13 +62,13 @@ def list_units(rows: Sequence[Row], as_one: bool) -> tuple[list[str], list[int]]
     for row in rows:
         spans = [(0, len(row["text"]))] if as_one else split_spans(row["text"])
         for start, end in spans:
-            marked = [
+            mark_ranges = [
                 min(end, span["end"]) - max(start, span["start"])
                 >= 0.5 * max(1, min(end - start, span["end"] - span["start"]))
                 for span in row.get("spans", ())
             ]
             texts.append(row["text"][start:end])
-            labels.append(int(row["label"] if as_one else any(marked)))
+            labels.append(int(row["label"] if as_one else any(mark_ranges)))
     return texts, labels
 
 
@@ -118,17 +118,19 @@ def train(name: str, rows: Sequence[Row], *, as_one: bool, strength: float, key:
     TARGET.mkdir(exist_ok=True)
     write_classifier(classifier, TARGET / f"{name}.npz")
     parts = {}
-    for part in sorted({str(row.get(by)) for row in tested}):
-        chosen = np.array([str(row.get(by)) == part for row in tested])
-        bad, good = values[chosen & labels], values[chosen & ~labels]
-        parts[part] = {
-            "bad": len(bad),
-            "benign": len(good),
-            "recall": round(float((bad > threshold).mean()), 3) if len(bad) else None,
-            "benign_flagged": round(float((good > threshold).mean()), 3) if len(good) else None,
-            "auroc": round(auroc(values[chosen], labels[chosen]) or 0.0, 3) if len(bad) and len(good) else None,
+    for group in sorted({str(row.get(by)) for row in tested}):
+        in_group = np.array([str(row.get(by)) == group for row in tested])
+        bad_scores, good_scores = values[in_group & labels], values[in_group & ~labels]
+        parts[group] = {
+            "bad": len(bad_scores),
+            "benign": len(good_scores),
+            "recall": round(float((bad_scores > threshold).mean()), 3) if len(bad_scores) else None,
+            "benign_flagged": round(float((good_scores > threshold).mean()), 3) if len(good_scores) else None,
+            "auroc": round(auroc(values[in_group], labels[in_group]) or 0.0, 3)
+            if len(bad_scores) and len(good_scores)
+            else None,
         }
-    known, seen = measure(rows, as_one, strength, "") if key else (scores, tested)
+    split_scores, split_rows = measure(rows, as_one, strength, "") if key else (scores, tested)
     card = {
         "classifier": name,
         "data": data,
@@ -137,7 +139,9 @@ def train(name: str, rows: Sequence[Row], *, as_one: bool, strength: float, key:
         "n": len(labels),
         "bad": int(labels.sum()),
         "auroc": round(auroc(values, labels) or 0.0, 3),
-        "auroc_known_kinds": round(auroc(np.array(known), np.array([row["label"] for row in seen], bool)) or 0.0, 3),
+        "auroc_known_kinds": round(
+            auroc(np.array(split_scores), np.array([row["label"] for row in split_rows], bool)) or 0.0, 3
+        ),
         "threshold": round(threshold, 4),
         "recall": round(float((values[labels] > threshold).mean()), 3),
         "benign_flagged": BENIGN_FLAGGED,

@@ -58,13 +58,13 @@ def locate(documents: dict[str, str], source: str) -> Span:
 
 def ask(documents: dict[str, str], questions: list[Question]) -> list[Trace]:
     """Return the questions as traces that nobody has answered yet."""
-    asked = []
+    traces = []
     turns: Counter[str] = Counter()
     for question in questions:
         conversation = question.get("conversation")
         turns[conversation] += 1
         spans = tuple(locate(documents, source) for source in question.get("gold", ()))
-        asked.append(
+        traces.append(
             Trace(
                 id=question["id"],
                 query=question["query"],
@@ -77,7 +77,7 @@ def ask(documents: dict[str, str], questions: list[Question]) -> list[Trace]:
                 answerable=None if spans else False,
             )
         )
-    return asked
+    return traces
 
 
 def finish(
@@ -91,13 +91,13 @@ def finish(
     prompt = 210 + sum(len(chunk.text) for chunk in chunks) // 4 + len(trace.query) // 4
     retrieval = round(30 + 4 * version.keep + 25 * chance(version.name, trace.id, "retrieval"), 1)
     generation = round(350 + 2.4 * len(text) + 240 * chance(version.name, trace.id, "generation"), 1)
-    lost = bool(error) and str(error).startswith("retrieval")
+    retrieval_failed = bool(error) and str(error).startswith("retrieval")
     if error:
-        retrieval, generation = (2000.0, 0.0) if lost else (retrieval, 30000.0)
+        retrieval, generation = (2000.0, 0.0) if retrieval_failed else (retrieval, 30000.0)
     citations = tuple(Citation(chunk=c, quote=q, claim=item.text) for item in message for c, q in item.sources)
     return msgspec.structs.replace(
         trace,
-        chunks=None if lost else chunks,
+        chunks=None if retrieval_failed else chunks,
         answer=None if error else text,
         citations=None if error else citations,
         time=time,
@@ -109,11 +109,11 @@ def finish(
     )
 
 
-def schedule(traces: list[Trace], first: datetime) -> dict[str, datetime]:
+def schedule(traces: list[Trace], start: datetime) -> dict[str, datetime]:
     """Return when each question came in: over three weeks, the turns of a conversation close together."""
     keys = sorted({trace.conversation or trace.id for trace in traces}, key=lambda key: chance(key, "time"))
     step = timedelta(days=21) / len(keys)
-    begins = {key: first + i * step + chance(key, "minute") * step / 2 for i, key in enumerate(keys)}
+    begins = {key: start + i * step + chance(key, "minute") * step / 2 for i, key in enumerate(keys)}
     return {
         trace.id: (begins[trace.conversation or trace.id] + timedelta(seconds=75 * (trace.turn or 0))).replace(
             microsecond=0
@@ -127,11 +127,11 @@ def play(
 ) -> list[Trace]:
     """Return all questions put to one version, in the order of time; name those with a faulty answer in a set."""
     index = Index([chunk for name, text in documents.items() for chunk in version.cut(name, text)])
-    asked = ask(documents, authored["question"])
-    times = schedule(asked, version.first)
+    traces = ask(documents, authored["question"])
+    times = schedule(traces, version.first)
     before: dict[str, str] = {}
     played = []
-    for question, trace in zip(authored["question"], asked, strict=True):
+    for question, trace in zip(authored["question"], traces, strict=True):
         heard = " ".join(filter(None, (before.get(trace.conversation or ""), trace.query)))
         if trace.conversation:
             before[trace.conversation] = trace.query

@@ -74,12 +74,12 @@ def by_section(document: str, text: str) -> Iterator[Chunk]:
 
 def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the spans of sentences and table lines of a text, without its heading and rules."""
-    at = start = text.index("\n", start) + 1 if text.startswith("## ", start) else start
+    position = start = text.index("\n", start) + 1 if text.startswith("## ", start) else start
     for gap in [*SENTENCE.finditer(text, start, end), None]:
         stop = gap.start() if gap else end
-        if text[at:stop].strip() and not text.startswith("|---", at):
-            yield at, stop
-        at = gap.end() if gap else end
+        if text[position:stop].strip() and not text.startswith("|---", position):
+            yield position, stop
+        position = gap.end() if gap else end
 
 
 def by_sentence(document: str, text: str) -> Iterator[Chunk]:
@@ -101,9 +101,9 @@ def by_sentence(document: str, text: str) -> Iterator[Chunk]:
                 )
 
 
-def halves(text: str, start: int, end: int, most: int = 100) -> list[tuple[int, int]]:
+def halves(text: str, start: int, end: int, max_words: int = 100) -> list[tuple[int, int]]:
     """Return a stretch of text, cut at the blank before its middle where it is too long."""
-    if end - start <= most:
+    if end - start <= max_words:
         return [(start, end)]
     middle = text.rindex(" ", start, (start + end) // 2 + 1)
     return [(start, middle), (middle + 1, end)]
@@ -120,8 +120,8 @@ class Index:
         self.counts = [Counter(words(chunk.text)) for chunk in chunks]
         self.lengths = [sum(count.values()) for count in self.counts]
         self.average = sum(self.lengths) / len(chunks)
-        seen = Counter(word for count in self.counts for word in count)
-        self.idf = {word: math.log(1 + (len(chunks) - n + 0.5) / (n + 0.5)) for word, n in seen.items()}
+        document_counts = Counter(word for count in self.counts for word in count)
+        self.idf = {word: math.log(1 + (len(chunks) - n + 0.5) / (n + 0.5)) for word, n in document_counts.items()}
 
     def score(self, query: list[str], i: int) -> float:
         norm = 1.2 * (0.25 + 0.75 * self.lengths[i] / self.average)
@@ -130,8 +130,8 @@ class Index:
 
     def search(self, query: str, keep: int, floor: float) -> tuple[Chunk, ...]:
         """Return the best chunks, those below the floor (a share of the best score) left out."""
-        asked = sorted(set(words(query)))
-        scores = [round(self.score(asked, i), 3) for i in range(len(self.chunks))]
+        query_words = sorted(set(words(query)))
+        scores = [round(self.score(query_words, i), 3) for i in range(len(self.chunks))]
         ranked = sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:keep]
         threshold = floor * scores[ranked[0]]
         return tuple(

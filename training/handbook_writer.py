@@ -75,17 +75,17 @@ FRAGMENTS = [
 
 def get_content(chunks: tuple[Chunk, ...], span: Span) -> tuple[Chunk, str] | None:
     """Return the chunk that holds most of a span, and the words of the span that stand in it."""
-    shared = [
+    overlaps = [
         (min(c.end or 0, span.end) - max(c.start or 0, span.start), -i)
         for i, c in enumerate(chunks)
         if c.document == span.document
     ]
-    most, place = max(shared, default=(0, 0))
-    if most <= 0:
+    best_overlap, sentence = max(overlaps, default=(0, 0))
+    if best_overlap <= 0:
         return None
-    chunk = chunks[-place]
-    at = chunk.start or 0
-    return chunk, chunk.text[max(0, span.start - at) : span.end - at].strip()
+    chunk = chunks[-sentence]
+    offset = chunk.start or 0
+    return chunk, chunk.text[max(0, span.start - offset) : span.end - offset].strip()
 
 
 def is_complete(chunks: tuple[Chunk, ...], span: Span) -> bool:
@@ -100,10 +100,10 @@ def is_complete(chunks: tuple[Chunk, ...], span: Span) -> bool:
 def by_hand(script: str, chunks: tuple[Chunk, ...], spans: tuple[Span, ...]) -> list[AnswerSentence]:
     """Return an answer that a person wrote, its marks turned into sources."""
     message = []
-    for part in re.findall(r".+?(?:[.!?](?: \[\d+\])*(?= |$))", script):
-        text = re.sub(r" \[\d+\]", "", part).strip()
+    for sentence in re.findall(r".+?(?:[.!?](?: \[\d+\])*(?= |$))", script):
+        text = re.sub(r" \[\d+\]", "", sentence).strip()
         sources = []
-        for mark in re.findall(r"\[(\d+)\]", part):
+        for mark in re.findall(r"\[(\d+)\]", sentence):
             chunk, quote = get_content(chunks, spans[int(mark) - 1]) or (chunks[0], lead(chunks[0]))
             sources.append((chunk.id, quote))
         message.append(AnswerSentence(text, tuple(sources)))
@@ -123,11 +123,11 @@ def by_machine(
     result = [hit for span in spans if (hit := get_content(chunks, span))]
     if not result and chance(version.name, question["id"], "decline") < version.refuses:
         return [AnswerSentence(pick(REFUSALS, version.name, question["id"], "refusal"))]
-    taken = [(chunk, surrounding(chunk, quote)) for chunk, quote in result] or closest(question, chunks)
-    taken = [item for i, item in enumerate(taken) if item not in taken[:i]]
+    quotes = [(chunk, surrounding(chunk, quote)) for chunk, quote in result] or closest(question, chunks)
+    quotes = [item for i, item in enumerate(quotes) if item not in quotes[:i]]
     message = [
         AnswerSentence(phrase(version, question, i, chunk, text), ((chunk.id, text),))
-        for i, (chunk, text) in enumerate(taken)
+        for i, (chunk, text) in enumerate(quotes)
     ]
     if version.name == "v1" and 0 < len(result) < len(spans):
         message.append(AnswerSentence("The sections I was given do not cover the rest of the question."))
@@ -136,15 +136,15 @@ def by_machine(
 
 def surrounding(chunk: Chunk, quote: str) -> str:
     """Return the whole sentence or table line of a chunk in which a quote begins."""
-    at = chunk.text.index(quote)
-    return next(chunk.text[a:b] for a, b in sentences(chunk.text, 0, len(chunk.text)) if a <= at < b)
+    start = chunk.text.index(quote)
+    return next(chunk.text[a:b] for a, b in sentences(chunk.text, 0, len(chunk.text)) if a <= start < b)
 
 
 def closest(question: Question, chunks: tuple[Chunk, ...]) -> list[tuple[Chunk, str]]:
     """Return the sentence that shares most words with the query."""
-    asked = set(words(question["query"]))
+    query_words = set(words(question["query"]))
     options = [
-        (len(asked & set(words(chunk.text[a:b]))), -i, chunk, chunk.text[a:b])
+        (len(query_words & set(words(chunk.text[a:b]))), -i, chunk, chunk.text[a:b])
         for i, chunk in enumerate(chunks)
         for a, b in sentences(chunk.text, 0, len(chunk.text))
         if not HEAD.match(chunk.text, a, b)
@@ -191,14 +191,14 @@ def slip(
     if chance(version.name, name, "embroider") < version.embroiders:
         message = [*message, AnswerSentence(pick(elaborations, version.name, name, "elaboration"), faulty=True)]
     slipped = []
-    for i, first in enumerate(message):
+    for i, sentence in enumerate(message):
         sources = tuple(
             (chunk, misquote(quote, name, i, j))
             if chance(version.name, name, i, j, "misquote") < version.misquotes
             else (chunk, quote)
-            for j, (chunk, quote) in enumerate(first.sources)
+            for j, (chunk, quote) in enumerate(sentence.sources)
         )
-        slipped.append(first._replace(sources=sources))
+        slipped.append(sentence._replace(sources=sources))
     return slipped
 
 
@@ -229,7 +229,7 @@ def answer(
     script = question.get("v1") if complete else None
     eager = question.get("v2") if version.name == "v2" else None
     if eager and chunks and not (complete and chance(trace.id, "luck") < 0.5):
-        written = [item._replace(faulty=True) for item in by_hand(eager, chunks, spans)]
-        return slip(version._replace(embroiders=0.0, alters=0.0), question, written, extra)
+        sentences = [item._replace(faulty=True) for item in by_hand(eager, chunks, spans)]
+        return slip(version._replace(embroiders=0.0, alters=0.0), question, sentences, extra)
     message = by_hand(script, chunks, spans) if script else by_machine(version, question, chunks, spans)
     return message if message[0].text in REFUSALS else slip(version, question, message, extra)

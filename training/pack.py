@@ -59,16 +59,16 @@ class State(pickle.Unpickler):
         super().__init__(archive.open(self.root + "data.pkl"))
 
     def find_class(self, module: str, name: str) -> Any:
-        known = {
+        classes = {
             ("collections", "OrderedDict"): collections.OrderedDict,
             ("torch._utils", "_rebuild_tensor_v2"): self.tensor,
             ("torch", "FloatStorage"): np.float32,
             ("torch", "BFloat16Storage"): None,
             ("torch", "LongStorage"): np.int64,
         }
-        if (module, name) not in known:
+        if (module, name) not in classes:
             raise pickle.UnpicklingError(f"{module}.{name} is no part of a state of tensors")
-        return known[module, name]
+        return classes[module, name]
 
     def persistent_load(self, pid: Any) -> Array:
         _, kind, key, _, _ = pid
@@ -82,11 +82,11 @@ class State(pickle.Unpickler):
 def state_of(path: Path) -> dict[str, Array]:
     """Return a checkpoint under the names of the graph."""
     with zipfile.ZipFile(path) as archive:
-        content = State(archive).load()
-    result = map_tensor_names({name[2:]: tensor for name, tensor in content.items() if name.startswith("m.")})
+        state = State(archive).load()
+    result = map_tensor_names({name[2:]: tensor for name, tensor in state.items() if name.startswith("m.")})
     for short, long in (("head", "h"), ("token", "t")):
-        result[f"{short}.w"] = np.ascontiguousarray(content[f"{long}.weight"].T)
-        result[f"{short}.b"] = content[f"{long}.bias"]
+        result[f"{short}.w"] = np.ascontiguousarray(state[f"{long}.weight"].T)
+        result[f"{short}.b"] = state[f"{long}.bias"]
     return result
 
 
@@ -115,11 +115,11 @@ def rounded(added: dict[str, Array], published: dict[str, Array], step: float) -
 def packed(tensors: dict[str, Array], notes: dict[str, str]) -> bytes:
     """Return the safetensors layout, compressed."""
     head: dict[str, Any] = {"__metadata__": notes}
-    at = 0
+    offset = 0
     for name, tensor in tensors.items():
         kind = NAMES[str(tensor.dtype)]
-        head[name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": [at, at + tensor.nbytes]}
-        at += tensor.nbytes
+        head[name] = {"dtype": kind, "shape": tensor.shape, "data_offsets": [offset, offset + tensor.nbytes]}
+        offset += tensor.nbytes
     text = json.dumps(head).encode()
     body = b"".join(np.ascontiguousarray(tensor).tobytes() for tensor in tensors.values())
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "lc": 0, "lp": 0, "pb": 0}]
@@ -134,8 +134,8 @@ def rows(path: Path | None, count: int, folder: Path) -> list[TokenPair]:
     with path.open(encoding="utf-8") as lines:
         read = [json.loads(line) for line in lines]
     result = []
-    for first in read[:: max(1, len(read) // count)]:
-        result.append(encode_pair(split, first["claim"], first["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
+    for row in read[:: max(1, len(read) // count)]:
+        result.append(encode_pair(split, row["claim"], row["ev"], MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
     return result
 
 
@@ -147,41 +147,41 @@ def demo(count: int, folder: Path) -> list[TokenPair]:
         for trace in traces:
             index = SentenceIndex([Passage(chunk.id, chunk.text) for chunk in trace.chunks or ()])
             for claim in extract_claims(trace.answer or ""):
-                chosen = select_evidence(parse_statement(strip_marks(claim.text), table), index)
-                texts = [get_sentence_text(index, item) for item in chosen]
+                evidence = select_evidence(parse_statement(strip_marks(claim.text), table), index)
+                texts = [get_sentence_text(index, item) for item in evidence]
                 result.append(encode_pair(split, strip_marks(claim.text), texts, MAX_CLAIM_TOKENS, MAX_EVIDENCE_TOKENS))
     return result[:: max(1, len(result) // count)]
 
 
 def main() -> None:
     """Try steps from the coarsest on; keep the first that is fine enough."""
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("checkpoint", type=Path)
-    asked.add_argument("--pairs", type=Path)
-    asked.add_argument("--tolerance", type=float, default=0.05)
-    asked.add_argument("--count", type=int, default=300)
-    asked.add_argument("--out", type=Path, default=TARGET)
-    chosen = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--pairs", type=Path)
+    parser.add_argument("--tolerance", type=float, default=0.05)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--out", type=Path, default=TARGET)
+    options = parser.parse_args()
     folder = locate_weights()
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     published = load_base_weights(folder)
-    reached = state_of(chosen.checkpoint)
+    reached = state_of(options.checkpoint)
     added = differences(reached, published)
-    pairs = rows(chosen.pairs, chosen.count, folder)
+    pairs = rows(options.pairs, options.count, folder)
     true = np.array([item.bad for item in MiniLMEncoder(reached).run(pairs)])
     matrices = [tensor.ravel() for name, tensor in added.items() if name in published and tensor.ndim == 2]
     size = float(np.sqrt(np.mean(np.concatenate(matrices) ** 2)))
     for step in STEPS:
         tensors = rounded(added, published, step * size)
-        content = apply_delta(published, WeightDelta(tensors, step * size, digest, ""))
-        error = np.abs(np.array([item.bad for item in MiniLMEncoder(content).run(pairs)]) - true)
+        state = apply_delta(published, WeightDelta(tensors, step * size, digest, ""))
+        error = np.abs(np.array([item.bad for item in MiniLMEncoder(state).run(pairs)]) - true)
         print(f"step {step:.3f} rms: worst {error.max():.4f}, mean {error.mean():.4f}", flush=True)
-        if error.max() <= chosen.tolerance:
+        if error.max() <= options.tolerance:
             break
     # repr gives the very float back
     file = packed(tensors, {"step": repr(step * size), "base": digest})
-    chosen.out.write_bytes(file)
-    print(f"{chosen.out}: {len(file):,} bytes, {len(pairs)} pairs, worst {error.max():.4f}")
+    options.out.write_bytes(file)
+    print(f"{options.out}: {len(file):,} bytes, {len(pairs)} pairs, worst {error.max():.4f}")
 
 
 if __name__ == "__main__":

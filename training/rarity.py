@@ -29,13 +29,13 @@ STEP = 8
 
 def texts(folder: Path) -> Iterator[str]:
     """Yield every text of the folder that a retriever could have returned, once."""
-    seen: set[int] = set()
+    digests: set[int] = set()
     for path in sorted(folder.rglob("*")):
         for text in read(path):
-            for at in range(0, len(text), PIECE):
-                piece = text[at : at + PIECE]
-                if hash(piece) not in seen:
-                    seen.add(hash(piece))
+            for index in range(0, len(text), PIECE):
+                piece = text[index : index + PIECE]
+                if hash(piece) not in digests:
+                    digests.add(hash(piece))
                     yield piece
 
 

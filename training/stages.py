@@ -84,20 +84,20 @@ def trials(corpus: Corpus, folder: Path, size: int, seeds: int, strengths: Seque
     for seed in range(seeds):
         for name in names:
             for strength in strengths:
-                places = [folder / f"{corpus.name}-{seed}-{side}" for side in ("base", f"{name}-{strength}")]
-                if not all(place.exists() for place in places):
+                folders = [folder / f"{corpus.name}-{seed}-{side}" for side in ("base", f"{name}-{strength}")]
+                if not all(folder_path.exists() for folder_path in folders):
                     sides = pair(corpus, name, strength, n=min(size, len(corpus.questions)), seed=seed)
-                    for side, place in zip(sides, places, strict=True):
-                        if not place.exists():
-                            evaluate(side, place, metrics=METRICS, judge="lexical")
-                paired = pair_runs(*(Run.open(place) for place in places))
+                    for side, folder_path in zip(sides, folders, strict=True):
+                        if not folder_path.exists():
+                            evaluate(side, folder_path, metrics=METRICS, judge="lexical")
+                paired = pair_runs(*(Run.open(folder_path) for folder_path in folders))
                 branch = next(key for key in STAGES_BY_BRANCH if key[0] == str(FAULTS[name].branch))
                 cases += sample_trials(corpus.name, name, branch, FAULTS[name].stages, paired, seed)
     return cases
 
 
 def sample_trials(
-    corpus: str, kind: str, branch: str, right: Iterable[str], paired: PairedRuns, seed: int
+    corpus: str, kind: str, branch: str, right_stages: Iterable[str], paired: PairedRuns, seed: int
 ) -> Iterator[Trial]:
     """Yield a trial of all pairs, and of samples of half of them."""
     layer = next((item.layer for item in BRANCHES if item.name == branch), "retrieval")
@@ -105,8 +105,8 @@ def sample_trials(
     for share in (1.0, *[0.5] * SAMPLES):
         mask = rng.random(len(paired.pairing)) < share
         evidence = collect_evidence(read_pairs(paired, mask))
-        usual, others = STAGES_BY_BRANCH.get(branch, ()), STAGES_BY_LAYER.get(layer, ())
-        yield Trial(corpus, kind, usual, others, frozenset(right), evidence)
+        usual, layer_stages = STAGES_BY_BRANCH.get(branch, ()), STAGES_BY_LAYER.get(layer, ())
+        yield Trial(corpus, kind, usual, layer_stages, frozenset(right_stages), evidence)
 
 
 def shop_trials(folder: Path, seeds: int) -> Iterator[Trial]:
@@ -115,50 +115,50 @@ def shop_trials(folder: Path, seeds: int) -> Iterator[Trial]:
     names = sorted(name for name in DEVELOPED if KINDS[name].stages)
     for seed in range(seeds):
         for name, paired in build_pairs(parts, questions, names, seed, 200, True, folder):
-            first = next(iter(bisect(paired).faults), None)
-            if first is not None and first.layer in KINDS[name].layers:
-                yield from sample_trials(parts.name, name, first.branch, KINDS[name].stages, paired, seed)
+            fault = next(iter(bisect(paired).faults), None)
+            if fault is not None and fault.layer in KINDS[name].layers:
+                yield from sample_trials(parts.name, name, fault.branch, KINDS[name].stages, paired, seed)
 
 
 def fit(cases: Sequence[Trial], steps: int = 400, rate: float = 0.05) -> StageWeights:
     """Fit weights and priors by gradient ascent of the penalised likelihood that a right stage is named."""
     stages = sorted({stage for case in cases for stage in case.stages})
     keys = sorted({f"{item.name}: {item.stage}" for case in cases for item in case.evidence if item.stage in stages})
-    place = {key: at for at, key in enumerate([*keys, *stages, "unusual"])}
-    most = max(len(case.stages) for case in cases)
-    features = np.zeros((len(cases), most, len(place)))
-    right = np.zeros((len(cases), most))
-    there = np.zeros((len(cases), most))
-    for at, case in enumerate(cases):
+    positions = {key: i for i, key in enumerate([*keys, *stages, "unusual"])}
+    max_stages = max(len(case.stages) for case in cases)
+    features = np.zeros((len(cases), max_stages, len(positions)))
+    is_right = np.zeros((len(cases), max_stages))
+    is_candidate = np.zeros((len(cases), max_stages))
+    for index, case in enumerate(cases):
         for row, stage in enumerate(case.stages):
-            there[at, row], right[at, row] = 1.0, stage in case.right
-            features[at, row, place[stage]] = 1.0
-            features[at, row, place["unusual"]] = stage not in case.usual
+            is_candidate[index, row], is_right[index, row] = 1.0, stage in case.right
+            features[index, row, positions[stage]] = 1.0
+            features[index, row, positions["unusual"]] = stage not in case.usual
             for item in case.evidence:
                 if item.stage == stage:
-                    features[at, row, place[f"{item.name}: {stage}"]] += item.strength
-    shown = right.any(axis=1)  # a right stage that nothing speaks for is not ranked, and teaches nothing
-    features, right, there = features[shown], right[shown], there[shown]
+                    features[index, row, positions[f"{item.name}: {stage}"]] += item.strength
+    has_right = is_right.any(axis=1)  # a right stage that nothing speaks for is not ranked, and teaches nothing
+    features, is_right, is_candidate = features[has_right], is_right[has_right], is_candidate[has_right]
     centre = np.array([COMMON * (1 + (key.split(":")[0] in DIRECT)) for key in keys] + [0.0] * len(stages) + [UNUSUAL])
     weights = centre.copy()
     per = len(cases) / len({(case.corpus, case.kind) for case in cases})  # trials of one kind are not independent
     for _ in range(steps):
         logits = features @ weights
-        odds = np.exp(logits - logits.max(axis=1, keepdims=True)) * there
-        inside = odds * right
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True)) * is_candidate
+        inside = odds * is_right
         pull = inside / inside.sum(axis=1, keepdims=True) - odds / odds.sum(axis=1, keepdims=True)
         gradient = np.einsum("csf,cs->f", features, pull) / per - (weights - centre) / SPREAD**2
         weights += rate * gradient
         weights[: len(keys)] = np.maximum(weights[: len(keys)], 0.0)
-    table = {key: round(float(weights[place[key]]), 3) for key in keys}
+    table = {key: round(float(weights[positions[key]]), 3) for key in keys}
     return StageWeights(
         temperature=1.0,
         common_weight=COMMON,
-        branch_logits=round(float(weights[place["unusual"]]), 3),
+        branch_logits=round(float(weights[positions["unusual"]]), 3),
         trials=0,
         first_accuracy=0.0,
         top_accuracy=0.0,
-        prior_logits={stage: round(float(weights[place[stage]]), 3) for stage in stages},
+        prior_logits={stage: round(float(weights[positions[stage]]), 3) for stage in stages},
         weights=dict.fromkeys(DIRECT, 2 * COMMON) | table,
     )
 
@@ -188,21 +188,21 @@ def likelihood(scored: Sequence[tuple[Trial, np.ndarray]], temperature: float) -
 
 def report(scored: Sequence[tuple[Trial, np.ndarray]]) -> tuple[float, float]:
     """Print per kind of fault how often the right stage is first and among three; return both shares."""
-    first, three = [], []
+    top_hits, top_three_hits = [], []
     by_kind: dict[str, list[tuple[bool, bool, str]]] = {}
     for case, logits in scored:
-        order = [case.stages[at] for at in np.argsort(-logits, kind="stable")]
-        hit = order[0] in case.right, bool(case.right & set(order[:3]))
-        first.append(hit[0])
-        three.append(hit[1])
-        by_kind.setdefault(case.kind, []).append((*hit, order[0]))
+        order = [case.stages[i] for i in np.argsort(-logits, kind="stable")]
+        case_hits = order[0] in case.right, bool(case.right & set(order[:3]))
+        top_hits.append(case_hits[0])
+        top_three_hits.append(case_hits[1])
+        by_kind.setdefault(case.kind, []).append((*case_hits, order[0]))
     for kind, hits in by_kind.items():
-        wrong = sorted({named for right, _, named in hits if not right})
+        wrong_guesses = sorted({guess for is_right, _, guess in hits if not is_right})
         print(
             f"{kind:22s} first {np.mean([h[0] for h in hits]):4.0%}  among three {np.mean([h[1] for h in hits]):4.0%}",
-            wrong,
+            wrong_guesses,
         )
-    return float(np.mean(first)), float(np.mean(three))
+    return float(np.mean(top_hits)), float(np.mean(top_three_hits))
 
 
 def write(table: StageWeights) -> None:
@@ -222,26 +222,28 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--strengths", nargs="+", choices=STRENGTHS, default=["medium"])
-    asked = parser.parse_args()
-    corpora = [handbook_corpus()] + ([squad_corpus(asked.data)] if asked.data else [])
+    options = parser.parse_args()
+    corpora = [handbook_corpus()] + ([squad_corpus(options.data)] if options.data else [])
     with tempfile.TemporaryDirectory() as temporary:
-        folder = asked.cache or Path(temporary)
+        folder = options.cache or Path(temporary)
         cases = [
-            case for corpus in corpora for case in trials(corpus, folder, asked.size, asked.seeds, asked.strengths)
+            case
+            for corpus in corpora
+            for case in trials(corpus, folder, options.size, options.seeds, options.strengths)
         ]
-        cases += shop_trials(folder, asked.seeds)
+        cases += shop_trials(folder, options.seeds)
     scored = hold_out(cases)
-    first, three = report(scored)
+    top, top_three = report(scored)
     temperature = max(np.arange(1.0, 5.0, 0.1), key=lambda value: likelihood(scored, value))
     table = fit(cases)
-    print(f"held out: first {first:.1%}, among three {three:.1%} of {len(scored)}; temperature {temperature:.1f}")
+    print(f"held out: first {top:.1%}, among three {top_three:.1%} of {len(scored)}; temperature {temperature:.1f}")
     write(
         replace(
             table,
             temperature=round(float(temperature), 2),
             trials=len(scored),
-            first_accuracy=round(first, 3),
-            top_accuracy=round(three, 3),
+            first_accuracy=round(top, 3),
+            top_accuracy=round(top_three, 3),
         )
     )
 

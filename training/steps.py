@@ -77,12 +77,12 @@ def _build_run(row: dict[str, Any], trace: Trace, kind: RunKind) -> LabelledRun:
     moves = group_moves(trace)
     steps = tuple(move.step.id for move in moves.moves)
     labels = {str(step["index"]): step.get("label") for step in row["steps"]}
-    first = None
+    fault = None
     if row["first_error"] is not None:
-        first = steps.index(str(row["first_error"])) if str(row["first_error"]) in steps else -1
+        fault = steps.index(str(row["first_error"])) if str(row["first_error"]) in steps else -1
     labelled = sum(label is not None for label in labels.values()) or len(row["steps"])
     return LabelledRun(
-        row["source_id"], steps, compute_features(moves), first, tuple(labels.get(step) for step in steps),
+        row["source_id"], steps, compute_features(moves), fault, tuple(labels.get(step) for step in steps),
         "failed" if kind == "team" else detect_outcome(trace), labelled,
     )  # fmt: skip
 
@@ -107,9 +107,9 @@ def fit_arrays(runs: Sequence[LabelledRun], kind: RunKind) -> dict[str, Array]:
         "columns": columns, "mean": mean, "deviation": deviation, "weights": linear.coef_[0],
         "bias": linear.intercept_[0], **_fit_labels(runs, columns),
         "thresholds": np.zeros(len(OUTCOMES)), "right_shares": _count_right(runs),
-        **{f"trees.{name}": part for name, part in pack_forest(forest, 1).items()},
+        **{f"trees.{name}": array for name, array in pack_forest(forest, 1).items()},
     }  # fmt: skip
-    return {f"{kind}.{name}": np.asarray(part) for name, part in arrays.items()}
+    return {f"{kind}.{name}": np.asarray(array) for name, array in arrays.items()}
 
 
 def _count_rows(run: LabelledRun) -> int:
@@ -128,22 +128,22 @@ def _fit_labels(runs: Sequence[LabelledRun], columns: Array) -> dict[str, Array]
         TREES, min_samples_leaf=LABEL_LEAF, max_leaf_nodes=32, max_features=0.3, random_state=0
     ).fit(np.array([row for row, _ in pairs])[:, columns], [label for _, label in pairs])
     return {
-        f"{label}.{name}": part
+        f"{label}.{name}": array
         for number, label in enumerate(LABELS)
-        for name, part in pack_forest(forest, number).items()
+        for name, array in pack_forest(forest, number).items()
     }
 
 
 def _count_right(runs: Sequence[LabelledRun]) -> Array:
     """Return the smoothed share of answers that state the reference among runs with a fault and without one."""
     shares = []
-    for has_fault, plain in zip((True, False), PLAIN_SHARES, strict=True):
-        known = [
+    for has_fault, share in zip((True, False), PLAIN_SHARES, strict=True):
+        selected = [
             run.outcome == "right"
             for run in runs
             if (run.first is not None) == has_fault and run.outcome in ("right", "differs")
         ]
-        shares.append((sum(known) + 2 * plain) / (len(known) + 2))
+        shares.append((sum(selected) + 2 * share) / (len(selected) + 2))
     return np.array(shares)
 
 
@@ -153,14 +153,14 @@ def pack_forest(forest: ExtraTreesClassifier, label: int) -> dict[str, Array]:
     nodes: list[list[float]] = []
 
     def add(tree: Any, number: int) -> int:
-        place = len(nodes)
+        index = len(nodes)
         if tree.children_left[number] < 0:
             counts = tree.value[number][0]
-            nodes.append([0, 0, place, place, counts[label] / counts.sum() / len(forest.estimators_)])
-            return place
+            nodes.append([0, 0, index, index, counts[label] / counts.sum() / len(forest.estimators_)])
+            return index
         nodes.append([tree.feature[number], tree.threshold[number], 0, 0, 0])
-        nodes[place][2:4] = [add(tree, tree.children_left[number]), add(tree, tree.children_right[number])]
-        return place
+        nodes[index][2:4] = [add(tree, tree.children_left[number]), add(tree, tree.children_right[number])]
+        return index
 
     for estimator in forest.estimators_:
         roots.append(add(estimator.tree_, 0))
@@ -224,10 +224,10 @@ def train(runs: Sequence[LabelledRun], kind: RunKind, seeds: int = 2) -> dict[st
     thresholds = np.zeros((seeds, len(OUTCOMES)))
     for seed in range(seeds):
         posteriors, _, shares = predict_unseen(runs, kind, seed)
-        known = apply_outcomes(runs, posteriors, shares)
+        with_outcomes = apply_outcomes(runs, posteriors, shares)
         faulty = [n for n, run in enumerate(runs) if run.first is not None]
         failed = [weigh_outcome(posteriors[n], "failed", shares[n]) for n in faulty]
-        with_reference = calibrate(runs, known)
+        with_reference = calibrate(runs, with_outcomes)
         thresholds[seed] = (
             calibrate(runs, posteriors), with_reference, with_reference, calibrate([runs[n] for n in faulty], failed),
         )  # fmt: skip
@@ -251,8 +251,8 @@ def cross_sets(runs: Sequence[LabelledRun], posteriors: Sequence[Array], seed: i
     """Return the 90 % set of each run with a threshold from the other questions."""
     members: list[Array] = [np.empty(0)] * len(runs)
     for fold in split_folds(runs, seed):
-        rest = [n for n in range(len(runs)) if n not in set(fold)]
-        threshold = calibrate([runs[n] for n in rest], [posteriors[n] for n in rest])
+        training = [n for n in range(len(runs)) if n not in set(fold)]
+        threshold = calibrate([runs[n] for n in training], [posteriors[n] for n in training])
         for n in fold:
             members[n] = select_members(posteriors[n], threshold)
     return members
@@ -264,29 +264,31 @@ def main() -> None:
     parser.add_argument("shared", type=Path)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    packed: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for kind in FILES:
         runs = load_runs(options.shared, kind)
         for seed in range(2):
             posteriors, labels, shares = predict_unseen(runs, kind, seed)
-            known = apply_outcomes(runs, posteriors, shares)
+            with_outcomes = apply_outcomes(runs, posteriors, shares)
             if kind == "search":
                 print(describe(f"{kind}, reference not used", runs, posteriors))
                 pairs = [
                     (a, b)
-                    for run, own in zip(runs, labels, strict=True)
-                    for a, b in zip(run.labels, own, strict=True)
+                    for run, run_labels in zip(runs, labels, strict=True)
+                    for a, b in zip(run.labels, run_labels, strict=True)
                     if a is not None
                 ]
                 print(f"  steps labelled right: {np.mean([a == b for a, b in pairs]):.3f}")
             print(
-                describe(f"{kind}, {'reference used' if kind == 'search' else 'known to have failed'}", runs, known),
+                describe(
+                    f"{kind}, {'reference used' if kind == 'search' else 'known to have failed'}", runs, with_outcomes
+                ),
                 flush=True,
             )
         if options.write:
-            packed |= train(runs, kind)
+            arrays |= train(runs, kind)
     if options.write:
-        np.savez_compressed(WEIGHTS, **packed)  # type: ignore[arg-type]
+        np.savez_compressed(WEIGHTS, **arrays)  # type: ignore[arg-type]
         print(f"{WEIGHTS.name}: {WEIGHTS.stat().st_size:,} bytes")
 
 

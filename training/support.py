@@ -44,7 +44,7 @@ Array = np.ndarray[Any, Any]
 
 def examples(folder: Path, every: int = EVERY) -> tuple[Array, Array, list[dict[str, Any]], Array]:
     """Return features and labels of claims, and of each the answer and which of its claims it is."""
-    places: list[int] = []
+    positions: list[int] = []
     rows: list[tuple[float, ...]] = []
     labels: list[int] = []
     owners: list[dict[str, Any]] = []
@@ -53,28 +53,28 @@ def examples(folder: Path, every: int = EVERY) -> tuple[Array, Array, list[dict[
             mark = zlib.crc32(record["source_id"].encode())
             if mark % 5 == 0 or mark // 5 % every:
                 continue
-            index = SentenceIndex([Passage(str(place), text) for place, text in enumerate(record["contexts"])])
-            for place, claim in enumerate(extract_claims(record["answer"])):
-                seen = check_claim(strip_marks(claim.text), index, load_idf())
-                if seen is not None:
-                    rows.append(measure_claim(seen, index))
+            index = SentenceIndex([Passage(str(j), text) for j, text in enumerate(record["contexts"])])
+            for i, claim in enumerate(extract_claims(record["answer"])):
+                check = check_claim(strip_marks(claim.text), index, load_idf())
+                if check is not None:
+                    rows.append(measure_claim(check, index))
                     spans = record["spans"]
                     labels.append(any(claim.start < span["end"] and span["start"] < claim.end for span in spans))
                     owners.append(record)
-                    places.append(place)
-    return np.array(rows), np.array(labels, float), owners, np.array(places)
+                    positions.append(i)
+    return np.array(rows), np.array(labels, float), owners, np.array(positions)
 
 
 def transfer(folder: Path, retained: Path | None) -> None:
     """Print how each task is ranked by weights fitted on the others, by those packaged, and by the embedded judge."""
-    rows, labels, owners, places = examples(folder, TRANSFER_EVERY)
+    rows, labels, owners, positions = examples(folder, TRANSFER_EVERY)
     tasks = np.array([record["task"] for record in owners])
     x = np.c_[rows, np.ones(len(rows))]
     for task in np.unique(tasks):
         inside = np.flatnonzero(tasks == task)
-        ids = np.array([owners[at]["id"] for at in inside])
+        ids = np.array([owners[i]["id"] for i in inside])
         starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
-        bad = np.array([owners[inside[at]]["label"] for at in starts])
+        is_bad = np.array([owners[inside[i]]["label"] for i in starts])
         fitted = x[inside] @ fit(rows[tasks != task], labels[tasks != task])
         packaged = x[inside] @ np.array([*WEIGHTS, BIAS])
         scores = {
@@ -82,11 +82,13 @@ def transfer(folder: Path, retained: Path | None) -> None:
         }
         if retained:
             ends = np.append(starts[1:], len(inside))
-            spans = [(str(ids[a]), places[inside[a:b]], fitted[a:b]) for a, b in zip(starts, ends, strict=True)]
+            spans = [(str(ids[a]), positions[inside[a:b]], fitted[a:b]) for a, b in zip(starts, ends, strict=True)]
             scores["embedded, never seen"] = score_embedded(retained, spans)
-        known = ~np.isnan(scores.get("embedded, never seen", packaged[starts]))
-        listed = "  ".join(f"{name} {auroc(score[known], bad[known]):.3f}" for name, score in scores.items())
-        print(f"{task:10} n {known.sum():5,}  AUROC {listed}")
+        has_score = ~np.isnan(scores.get("embedded, never seen", packaged[starts]))
+        listing = "  ".join(
+            f"{name} {auroc(score[has_score], is_bad[has_score]):.3f}" for name, score in scores.items()
+        )
+        print(f"{task:10} n {has_score.sum():5,}  AUROC {listing}")
 
 
 def score_embedded(retained: Path, spans: list[tuple[str, Array, Array]]) -> Array:
@@ -94,18 +96,18 @@ def score_embedded(retained: Path, spans: list[tuple[str, Array, Array]]) -> Arr
 
     A span has the id of an answer, which of its claims are known, and their log-odds; nan for an unknown answer.
     """
-    with np.load(retained) as packed:
-        at = {name: place for place, name in enumerate(packed["ids"].tolist()) if name.startswith("ragtruth ")}
-        start, parts, keyed = packed["start"], packed["parts"], packed["keyed"]
+    with np.load(retained) as arrays:
+        positions = {name: i for i, name in enumerate(arrays["ids"].tolist()) if name.startswith("ragtruth ")}
+        start, parts, keyed = arrays["start"], arrays["parts"], arrays["keyed"]
     result = np.full(len(spans), np.nan)
-    for number, (name, places, odds) in enumerate(spans):
-        place = at.get(f"ragtruth {name}")
-        if place is not None:
-            inside = slice(start[place], start[place + 1])
-            own = parts[inside].copy()
-            own[:, 3] = MISSING_ODDS
-            own[places, 3] = odds
-            result[number] = combine_claims(combine_parts(own, keyed[inside]))
+    for number, (name, claim_positions, odds) in enumerate(spans):
+        index = positions.get(f"ragtruth {name}")
+        if index is not None:
+            inside = slice(start[index], start[index + 1])
+            odds_copy = parts[inside].copy()
+            odds_copy[:, 3] = MISSING_ODDS
+            odds_copy[claim_positions, 3] = odds
+            result[number] = combine_claims(combine_parts(odds_copy, keyed[inside]))
     return result
 
 

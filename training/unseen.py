@@ -34,11 +34,11 @@ class Unseen:
 
     def __init__(self, name: str, retained: Path, key: str) -> None:
         self._judge: Any = load_judge(name)
-        with np.load(retained) as packed:
-            start, odds, full = packed["start"], packed["odds"], packed["answers"]
+        with np.load(retained) as arrays:
+            start, odds, full = arrays["start"], arrays["odds"], arrays["answers"]
             self._known = {
-                item.partition(" ")[2]: (odds[start[at] : start[at + 1]], float(full[at]))
-                for at, item in enumerate(packed["ids"].tolist())
+                item.partition(" ")[2]: (odds[start[i] : start[i + 1]], float(full[i]))
+                for i, item in enumerate(arrays["ids"].tolist())
                 if item.startswith(f"{key} ")
             }
         self._trace = ""
@@ -56,9 +56,9 @@ class Unseen:
     def open_session(self, query: str = "") -> Any:
         """Open a session for the current trace."""
         session = self._judge.open_session(query)
-        known = self._known.get(self._trace)
-        if known is not None:
-            swap(session if isinstance(session, EmbeddedSession) else session.embedded, *known)
+        odds = self._known.get(self._trace)
+        if odds is not None:
+            swap(session if isinstance(session, EmbeddedSession) else session.embedded, *odds)
         return session
 
     def observe(self, traces: Sequence[Trace]) -> list[Verdicts]:

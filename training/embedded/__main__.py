@@ -49,9 +49,9 @@ def crossed(data: Data, inner: Array, every: int, folds: Sequence[int]) -> tuple
     """Return the log-odds of each claim by parts that have not seen its fold (claims × parts), and by small trees."""
     parts, small = np.zeros((len(data.owner), 4)), np.zeros(len(data.owner))
     for fold in folds:
-        at = np.flatnonzero(data.fold == fold)
-        parts[at] = apply_each(fit(data, data.fold != fold, inner, every), data, at)
-        small[at] = fit_small(data, (data.fold != fold) & (data.claims.marks >= 0), at)
+        rows = np.flatnonzero(data.fold == fold)
+        parts[rows] = apply_each(fit(data, data.fold != fold, inner, every), data, rows)
+        small[rows] = fit_small(data, (data.fold != fold) & (data.claims.marks >= 0), rows)
         print(f"fold {fold} of {FOLDS}", flush=True)
     return parts, small
 
@@ -60,12 +60,12 @@ def keep(path: Path, data: Data, parts: Array, small: Array) -> None:
     """Keep what the parts say of claims, and of each answer the odds, the label, its kind and its shape."""
     keyed = data.features[:, FEATURE_COLUMNS["keyed"]]
     odds = combine_parts(parts, keyed)
-    content = data.answers
+    answers = data.answers
     np.savez_compressed(
-        path, ids=np.array([f"{answer.set} {answer.id}" for answer in content]), start=data.start, parts=parts,
+        path, ids=np.array([f"{answer.set} {answer.id}" for answer in answers]), start=data.start, parts=parts,
         small=small, keyed=keyed, odds=odds, answers=score_answers(data, odds),
-        kinds=np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in content]),
-        folds=np.array([answer.fold for answer in content]), bad=np.array([answer.bad for answer in content]),
+        kinds=np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in answers]),
+        folds=np.array([answer.fold for answer in answers]), bad=np.array([answer.bad for answer in answers]),
     )  # fmt: skip
 
 
@@ -77,24 +77,24 @@ def transfer(data: Data, inner: Array, every: int, retained: Path | None) -> Non
     kinds = np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in data.answers])
     tasks = np.array([answer.task for answer in data.answers])
     for kind in np.unique(kinds[kinds != "invented"]):
-        other = (kinds != kind) & ~((kinds == "invented") & (tasks == kind))
-        content = kinds == kind
-        at = np.flatnonzero(content[data.owner])
+        training_claims = (kinds != kind) & ~((kinds == "invented") & (tasks == kind))
+        tested = kinds == kind
+        claims = np.flatnonzero(tested[data.owner])
         odds = np.zeros(len(data.owner))
-        parts[at] = apply_each(fit(data, other[data.owner], inner, every), data, at)
-        small[at] = fit_small(data, other[data.owner] & (data.claims.marks >= 0), at)
-        odds[at] = combine_parts(parts[at], keyed[at])
-        some = [answer for answer, inside in zip(data.answers, content, strict=True) if inside]
-        report(some, score_answers(data, odds)[content], f"{kind}, never seen")
-        report(some, worst[content], f"{kind}, lexical")
+        parts[claims] = apply_each(fit(data, training_claims[data.owner], inner, every), data, claims)
+        small[claims] = fit_small(data, training_claims[data.owner] & (data.claims.marks >= 0), claims)
+        odds[claims] = combine_parts(parts[claims], keyed[claims])
+        some = [answer for answer, inside in zip(data.answers, tested, strict=True) if inside]
+        report(some, score_answers(data, odds)[tested], f"{kind}, never seen")
+        report(some, worst[tested], f"{kind}, lexical")
     if retained:
         keep(retained, data, parts, small)
 
 
-def lines(data: Data, odds: Array, reported: Array) -> dict[str, Array]:
+def lines(data: Data, odds: Array, probabilities: Array) -> dict[str, Array]:
     """Return for each shape slope and intercept of the calibration of claims and of answers."""
     kinds = np.array([TEXT_TYPES.index(answer.shape) for answer in data.answers])
-    bad = np.array([answer.bad for answer in data.answers])
+    is_bad = np.array([answer.bad for answer in data.answers])
     real = np.array([answer.set != "invented" for answer in data.answers])
     marks = data.claims.marks
     claims, thresholds, of_answers = [], [], []
@@ -102,8 +102,8 @@ def lines(data: Data, odds: Array, reported: Array) -> dict[str, Array]:
         inside = (kinds[data.owner] == kind) & (marks >= 0) & real[data.owner]
         claims.append(calibrate(odds[inside], marks[inside], BASE_RATES[name]))
         thresholds.append(match_rate(odds[inside], marks[inside], BASE_RATES[name], claims[-1]))
-        content = (kinds == kind) & real
-        of_answers.append(calibrate(reported[content], bad[content], halfway(bad[content])))
+        selected = (kinds == kind) & real
+        of_answers.append(calibrate(probabilities[selected], is_bad[selected], halfway(is_bad[selected])))
     return {
         "claim_line": np.array(claims),
         "claim_threshold": np.array(thresholds),
@@ -111,20 +111,20 @@ def lines(data: Data, odds: Array, reported: Array) -> dict[str, Array]:
     }
 
 
-def write(data: Data, inner: Array, odds: Array, reported: Array) -> None:
+def write(data: Data, inner: Array, odds: Array, probabilities: Array) -> None:
     """Fit on everything and write the weights."""
     every = np.ones(len(data.owner), bool)
     parts = fit(data, every, inner)
-    seen = np.unique(np.concatenate(data.claims.rows))
-    packed = {
-        **{f"network.{name}": part for name, part in network.arrays(parts.network, seen).items()},
+    used_rows = np.unique(np.concatenate(data.claims.rows))
+    arrays = {
+        **{f"network.{name}": array for name, array in network.arrays(parts.network, used_rows).items()},
         "network.mean": data.scale[0], "network.deviation": data.scale[1],
-        **{f"claims.{name}": part for name, part in boosting.pack(parts.trees).items()},
-        **{f"monotone.{name}": part for name, part in boosting.pack(parts.monotone, MONOTONE_COLUMNS).items()},
-        **{f"bag.{name}": part for name, part in parts.bag.items()},
-        **lines(data, odds, reported),
+        **{f"claims.{name}": array for name, array in boosting.pack(parts.trees).items()},
+        **{f"monotone.{name}": array for name, array in boosting.pack(parts.monotone, MONOTONE_COLUMNS).items()},
+        **{f"bag.{name}": array for name, array in parts.bag.items()},
+        **lines(data, odds, probabilities),
     }  # fmt: skip
-    np.savez_compressed(TARGET, **packed)
+    np.savez_compressed(TARGET, **arrays)
     print(f"{TARGET.name}: {TARGET.stat().st_size:,} bytes, vectors of {len(load_vectors().rows):,} words")
 
 
@@ -144,8 +144,8 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument("--keep", type=Path, help="keep here what the parts say of what they have not seen")
     options = parser.parse_args()
-    known = [answer for answer in answers(options.data) if answer.seen is not None]
-    data = arrange(known, invariant=options.invariant)
+    usable = [answer for answer in answers(options.data) if answer.seen is not None]
+    data = arrange(usable, invariant=options.invariant)
     print(f"{len(data.answers):,} answers, {len(data.owner):,} claims", flush=True)
     inner = bag_out(data)
     if options.transfer:
@@ -157,12 +157,12 @@ def main() -> None:
         parts, small = parts[inside], small[inside]
         data = arrange([answer for answer in data.answers if answer.fold == options.fold])
     odds = combine_parts(parts, data.features[:, FEATURE_COLUMNS["keyed"]])
-    reported = score_answers(data, odds)
-    report(data.answers, reported, "held out")
+    probabilities = score_answers(data, odds)
+    report(data.answers, probabilities, "held out")
     if options.keep:
         keep(options.keep, data, parts, small)
     if not options.measure and not options.invariant and options.fold is None:
-        write(data, inner, odds, reported)
+        write(data, inner, odds, probabilities)
 
 
 if __name__ == "__main__":

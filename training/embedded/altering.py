@@ -45,21 +45,21 @@ Alteration = Callable[[str, Sequence[str], random.Random], str | None]
 
 def _replace_name(claim: str, texts: Sequence[str], chance: random.Random) -> str | None:
     """Put another name of the sources in the place of a name."""
-    own = list(NAME.finditer(claim))
-    rivals = sorted({name for text in texts for name in NAME.findall(text)} - {match[0] for match in own})
-    rivals = [name for name in rivals if not any(part in claim for part in name.split())]
-    if not own or not rivals:
+    claim_names = list(NAME.finditer(claim))
+    rivals = sorted({name for text in texts for name in NAME.findall(text)} - {match[0] for match in claim_names})
+    rivals = [name for name in rivals if not any(word in claim for word in name.split())]
+    if not claim_names or not rivals:
         return None
-    match = chance.choice(own)
+    match = chance.choice(claim_names)
     return claim[: match.start()] + chance.choice(rivals) + claim[match.end() :]
 
 
 def _replace_number(claim: str, texts: Sequence[str], chance: random.Random) -> str | None:
     """Put another number of the sources, of the same length, in the place of a number."""
-    own = list(NUMBER.finditer(claim))
-    if not own:
+    numbers = list(NUMBER.finditer(claim))
+    if not numbers:
         return None
-    match = chance.choice(own)
+    match = chance.choice(numbers)
     rivals = sorted({number for text in texts for number in NUMBER.findall(text) if len(number) == len(match[0])})
     rivals = [number for number in rivals if number not in claim]
     return claim[: match.start()] + chance.choice(rivals) + claim[match.end() :] if rivals else None
@@ -67,11 +67,11 @@ def _replace_number(claim: str, texts: Sequence[str], chance: random.Random) -> 
 
 def _change_modality(claim: str, _texts: Sequence[str], chance: random.Random) -> str | None:
     """State as done, certain or general what is not."""
-    fitting = [(pattern, other) for pattern, other in MODALITIES if re.search(pattern, claim)]
+    fitting = [(pattern, replacement) for pattern, replacement in MODALITIES if re.search(pattern, claim)]
     if not fitting:
         return None
-    pattern, other = chance.choice(fitting)
-    return re.sub(pattern, other, claim, count=1)
+    pattern, replacement = chance.choice(fitting)
+    return re.sub(pattern, replacement, claim, count=1)
 
 
 def _change_polarity(claim: str, _texts: Sequence[str], _chance: random.Random) -> str | None:
@@ -105,8 +105,8 @@ def alter_answer(row: dict[str, Any], texts: Sequence[str], chance: random.Rando
         }
         for span in row["spans"]
     ]
-    left, right = _changed(claim.text, text)
-    spans.append({"start": claim.start + left, "end": claim.start + right})
+    start, end = _changed(claim.text, text)
+    spans.append({"start": claim.start + start, "end": claim.start + end})
     return {**row, "answer": answer[: claim.start] + text + answer[claim.end :], "spans": spans, "label": 1}
 
 
@@ -117,7 +117,7 @@ def _is_marked(claim: Claim, spans: Sequence[dict[str, Any]]) -> bool:
 def _changed(before: str, after: str) -> tuple[int, int]:
     """Return the stretch of the second text that differs from the first, at least one character."""
     limit = min(len(before), len(after))
-    left = next((at for at in range(limit) if before[at] != after[at]), limit)
-    right = next((at for at in range(limit - left) if before[-1 - at] != after[-1 - at]), limit - left)
+    left = next((i for i in range(limit) if before[i] != after[i]), limit)
+    tail = next((i for i in range(limit - left) if before[-1 - i] != after[-1 - i]), limit - left)
     start = min(left, len(after) - 1)
-    return start, max(start + 1, len(after) - right)
+    return start, max(start + 1, len(after) - tail)

@@ -38,15 +38,15 @@ def pack(model: lightgbm.Booster, columns: Array | None = None) -> dict[str, Arr
     nodes: list[list[float]] = []
 
     def add(node: dict[str, Any]) -> tuple[int, int]:
-        at = len(nodes)
+        index = len(nodes)
         if "leaf_value" in node:
-            nodes.append([0, 0, at, at, node["leaf_value"]])
-            return at, 0
+            nodes.append([0, 0, index, index, node["leaf_value"]])
+            return index, 0
         nodes.append([node["split_feature"], node["threshold"], 0, 0, 0])
         left, deep = add(node["left_child"])
         right, deeper = add(node["right_child"])
-        nodes[at][2:4] = [left, right]
-        return at, 1 + max(deep, deeper)
+        nodes[index][2:4] = [left, right]
+        return index, 1 + max(deep, deeper)
 
     depth = 0
     for tree in model.dump_model()["tree_info"]:
@@ -69,30 +69,33 @@ def pack(model: lightgbm.Booster, columns: Array | None = None) -> dict[str, Arr
 
 def bag(owner: Array, codes: Array, labels: Array, count: int) -> dict[str, Array]:
     """Fit what each word in each state says of a claim that has it: a sparse logistic regression."""
-    known, seen = np.unique(codes, return_counts=True)
-    known = known[seen >= LEAST]
-    matrix = _matrix(owner, codes, known, count)
+    frequent, frequency = np.unique(codes, return_counts=True)
+    frequent = frequent[frequency >= LEAST]
+    matrix = _matrix(owner, codes, frequent, count)
     model = LogisticRegression(C=RIDGE, solver="liblinear", max_iter=100, random_state=0).fit(matrix, labels)
     weights = model.coef_[0]
     scale = np.abs(weights).max() / 127
     return {
-        "codes": known.astype(np.int32),
+        "codes": frequent.astype(np.int32),
         "weights": (weights / scale).round().astype(np.int8),
         "scale": np.array(scale, np.float32),
         "bias": np.array(model.intercept_[0], np.float32),
     }
 
 
-def _matrix(owner: Array, codes: Array, known: Array, count: int) -> csr_matrix:
-    at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-    hit = known[at] == codes
-    return csr_matrix((np.ones(hit.sum(), np.float32), (owner[hit], at[hit])), shape=(count, len(known)))
+def _matrix(owner: Array, codes: Array, frequent: Array, count: int) -> csr_matrix:
+    column = np.minimum(np.searchsorted(frequent, codes), len(frequent) - 1)
+    is_frequent = frequent[column] == codes
+    return csr_matrix(
+        (np.ones(is_frequent.sum(), np.float32), (owner[is_frequent], column[is_frequent])),
+        shape=(count, len(frequent)),
+    )
 
 
 def bagged(table: dict[str, Array], owner: Array, codes: Array, count: int) -> Array:
     """Return what the words of each claim say together."""
-    at = np.minimum(np.searchsorted(table["codes"], codes), len(table["codes"]) - 1)
-    hit = table["codes"][at] == codes
-    summed = np.bincount(owner[hit], table["weights"][at[hit]].astype(float), count)
-    reported: Array = summed * float(table["scale"]) + float(table["bias"])
-    return reported
+    row = np.minimum(np.searchsorted(table["codes"], codes), len(table["codes"]) - 1)
+    is_known = table["codes"][row] == codes
+    summed = np.bincount(owner[is_known], table["weights"][row[is_known]].astype(float), count)
+    odds: Array = summed * float(table["scale"]) + float(table["bias"])
+    return odds

@@ -30,10 +30,10 @@ SUMS = {
 """The weights of the parts beside texts; records have those of the judge."""
 
 
-def rank(packed: Mapping[str, Array], odds: Array) -> Array:
+def rank(arrays: Mapping[str, Array], odds: Array) -> Array:
     """Return the AUROC of each kind of answers."""
-    scores = np.array([combine_claims(odds[first:last]) for first, last in pairwise(packed["start"])])
-    return np.array([auroc(scores[packed["kinds"] == kind], packed["bad"][packed["kinds"] == kind]) for kind in KINDS])
+    scores = np.array([combine_claims(odds[start:end]) for start, end in pairwise(arrays["start"])])
+    return np.array([auroc(scores[arrays["kinds"] == kind], arrays["bad"][arrays["kinds"] == kind]) for kind in KINDS])
 
 
 def show(name: str, figures: Array) -> None:
@@ -41,14 +41,14 @@ def show(name: str, figures: Array) -> None:
     print(f"{name:62}", *(f"{figure:.3f}" for figure in figures), f" mean {figures.mean():.4f}", flush=True)
 
 
-def compare_sums(packed: Mapping[str, Array]) -> None:
+def compare_sums(arrays: Mapping[str, Array]) -> None:
     """Print each part and each sum."""
-    every = np.c_[packed["parts"], packed["small"]]
+    every = np.c_[arrays["parts"], arrays["small"]]
     for number, part in enumerate(PARTS):
-        show(part, rank(packed, every[:, number]))
+        show(part, rank(arrays, every[:, number]))
     for name, weights in SUMS.items():
-        odds = np.where(packed["keyed"] > RECORD_SHARE, packed["parts"] @ RECORD_WEIGHTS, every @ weights)
-        show(name, rank(packed, odds))
+        odds = np.where(arrays["keyed"] > RECORD_SHARE, arrays["parts"] @ RECORD_WEIGHTS, every @ weights)
+        show(name, rank(arrays, odds))
 
 
 if __name__ == "__main__":

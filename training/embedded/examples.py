@@ -61,13 +61,13 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
     """Yield every labelled answer of some sets."""
     last: tuple[object, ...] = ()
-    others: list[deque[dict[str, Any]]] = [deque(maxlen=BACK + 1) for _ in range(FOLDS)]
+    earlier_rows: list[deque[dict[str, Any]]] = [deque(maxlen=BACK + 1) for _ in range(FOLDS)]
     for name in sets:
         for row in rows(folder, name):
             texts = row["contexts"] if "contexts" in row else [row["passage"]]
             if (*texts,) != last:
                 last = (*texts,)
-                index = SentenceIndex([Passage(str(place), text) for place, text in enumerate(texts)])
+                index = SentenceIndex([Passage(str(i), text) for i, text in enumerate(texts)])
                 ground = PassageArrays(index, load_vectors(), load_idf())
             yield _answer(name.split("_")[0], row, ground)
             if row.get("spans") is not None:
@@ -75,9 +75,9 @@ def answers(folder: Path, sets: Sequence[str] = SETS) -> Iterator[Answer]:
                     changed = alter_answer(row, texts, random.Random(row["id"]))
                     if changed is not None:
                         yield _answer("invented", changed, ground)
-                others[fold := zlib.crc32(row["source_id"].encode()) % FOLDS].append(row)
+                earlier_rows[fold := zlib.crc32(row["source_id"].encode()) % FOLDS].append(row)
                 if zlib.crc32(row["id"].encode()) // FOLDS % EVERY == 0:
-                    strange = others[fold][0]
+                    strange = earlier_rows[fold][0]
                     if strange["source_id"] != row["source_id"]:
                         yield _answer("invented", invented(row, strange), ground)
 
@@ -86,18 +86,18 @@ def invented(row: dict[str, Any], strange: dict[str, Any]) -> dict[str, Any]:
     """Return an answer with a statement of another source before or after it, which nothing here supports."""
     message = extract_claims(strange["answer"])
     text = message[zlib.crc32(row["id"].encode()) % len(message)].text if message else "The harbour was closed by then."
-    first = zlib.crc32(text.encode()) % 2
-    answer = f"{text} {row['answer']}" if first else f"{row['answer'].rstrip()} {text}"
-    shift = len(text) + 1 if first else 0
+    comes_first = zlib.crc32(text.encode()) % 2
+    answer = f"{text} {row['answer']}" if comes_first else f"{row['answer'].rstrip()} {text}"
+    shift = len(text) + 1 if comes_first else 0
     spans = [{"start": item["start"] + shift, "end": item["end"] + shift} for item in row["spans"]]
-    own = {"start": 0, "end": len(text)} if first else {"start": len(answer) - len(text), "end": len(answer)}
-    return {**row, "answer": answer, "spans": [*spans, own], "label": 1}
+    span = {"start": 0, "end": len(text)} if comes_first else {"start": len(answer) - len(text), "end": len(answer)}
+    return {**row, "answer": answer, "spans": [*spans, span], "label": 1}
 
 
 def _answer(name: str, row: dict[str, Any], ground: PassageArrays) -> Answer:
     result = extract_claims(row["answer"])
     texts = [strip_marks(claim.text) for claim in result]
-    seen = extract_features([(texts, ground)], row.get("query") or "") if texts and len(ground.tokens) else None
+    features = extract_features([(texts, ground)], row.get("query") or "") if texts and len(ground.tokens) else None
     spans = row.get("spans")
     if spans is None:
         marks = [row["label"] if len(result) == 1 or not row["label"] else -1] * len(result)
@@ -111,7 +111,7 @@ def _answer(name: str, row: dict[str, Any], ground: PassageArrays) -> Answer:
         row.get("model") or "",
         classify_text(row.get("query") or "", texts, float(ground.is_field.mean()) if len(ground.is_field) else 0.0),
         int(row["label"]),
-        seen,
+        features,
         np.array(marks),
         [_words(claim, _within(claim, spans)) if spans else None for claim in result],
     )
@@ -122,20 +122,25 @@ def _within(claim: Claim, spans: Sequence[dict[str, Any]]) -> list[tuple[int, in
     return [(span["start"], span["end"]) for span in spans if claim.start < span["end"] and span["start"] < claim.end]
 
 
-def _words(claim: Claim, marked: Sequence[tuple[int, int]]) -> Array | None:
+def _words(claim: Claim, marks: Sequence[tuple[int, int]]) -> Array | None:
     """Return which words of a claim lie in marked stretches: the run of words that is spelled so, else each that is."""
-    if not marked:
+    if not marks:
         return None
-    reported = split_words(normalize_spelling(strip_marks(claim.text))) or (".",)
-    hit = np.zeros(len(reported), np.float32)
-    for start, end in marked:
-        part = split_words(normalize_spelling(strip_marks(claim.text[max(0, start - claim.start) : end - claim.start])))
-        if len(part) >= len(reported) - 1:
-            hit[:] = 1
+    words = split_words(normalize_spelling(strip_marks(claim.text))) or (".",)
+    is_marked = np.zeros(len(words), np.float32)
+    for start, end in marks:
+        marked_words = split_words(
+            normalize_spelling(strip_marks(claim.text[max(0, start - claim.start) : end - claim.start]))
+        )
+        if len(marked_words) >= len(words) - 1:
+            is_marked[:] = 1
             continue
-        place = next((at for at in range(len(reported) - len(part) + 1) if reported[at : at + len(part)] == part), None)
-        if place is None:
-            hit[[at for at, word in enumerate(reported) if word in part]] = 1
+        start_word = next(
+            (i for i in range(len(words) - len(marked_words) + 1) if words[i : i + len(marked_words)] == marked_words),
+            None,
+        )
+        if start_word is None:
+            is_marked[[i for i, word in enumerate(words) if word in marked_words]] = 1
         else:
-            hit[place : place + len(part)] = 1
-    return hit
+            is_marked[start_word : start_word + len(marked_words)] = 1
+    return is_marked

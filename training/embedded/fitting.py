@@ -91,8 +91,8 @@ def arrange(retained: list[Answer], *, invariant: bool = False) -> Data:
     lists: tuple[list[Array], list[Array], list[Array]] = ([], [], [])
     for first, size in zip(seen, sizes, strict=True):
         cuts = np.searchsorted(first.word_states.claim_numbers, np.arange(1, size))
-        for pieces, part in zip(lists, first.word_states[:3], strict=True):
-            pieces.extend(np.split(part.astype(np.float16) if part.ndim > 1 else part, cuts))
+        for pieces, states in zip(lists, first.word_states[:3], strict=True):
+            pieces.extend(np.split(states.astype(np.float16) if states.ndim > 1 else states, cuts))
     scaled = np.clip((features - scale[0]) / scale[1], -4, 4)
     lexical_odds = np.concatenate([item.lexical_odds for item in seen])
     if invariant:
@@ -102,7 +102,7 @@ def arrange(retained: list[Answer], *, invariant: bool = False) -> Data:
         np.concatenate([item.marks for item in retained]), [tokens for item in retained for tokens in item.tokens],
     )  # fmt: skip
     codes = np.concatenate([item.stem_matches[1] * 4 + item.stem_matches[2] for item in seen])
-    owners = np.concatenate([item.stem_matches[0] + at for item, at in zip(seen, start, strict=False)])
+    owners = np.concatenate([item.stem_matches[0] + offset for item, offset in zip(seen, start, strict=False)])
     owner = np.repeat(np.arange(len(retained)), sizes)
     return Data(
         retained,
@@ -127,29 +127,29 @@ class Parts(NamedTuple):
     network: network.Network
 
 
-def fit(data: Data, chosen: Array, inner: Array, every: int = 1) -> Parts:
+def fit(data: Data, training: Array, inner: Array, every: int = 1) -> Parts:
     """Fit the parts on the chosen claims; `inner` is what a bag says of them that has not seen them.
 
     The network is trained on one in `every` of the larger sets.
     """
-    known = chosen & (data.claims.marks >= 0)
-    labels, counts = data.claims.marks[known], weights(data)[data.owner][known]
-    trees = boosting.boost(np.c_[data.features, inner][known], labels, counts, CLAIM_ROUNDS, **boosting.CLAIMS)
-    monotone = fit_monotone(data, known)
-    at = np.flatnonzero(known)
-    at = at[(counts > 1) | (np.arange(len(at)) % every == 0)]
-    return Parts(bag_of(data, known), trees, monotone, network.train(data.claims.pick(at), own=not data.invariant))
+    labelled = training & (data.claims.marks >= 0)
+    labels, counts = data.claims.marks[labelled], weights(data)[data.owner][labelled]
+    trees = boosting.boost(np.c_[data.features, inner][labelled], labels, counts, CLAIM_ROUNDS, **boosting.CLAIMS)
+    monotone = fit_monotone(data, labelled)
+    rows = np.flatnonzero(labelled)
+    rows = rows[(counts > 1) | (np.arange(len(rows)) % every == 0)]
+    return Parts(bag_of(data, labelled), trees, monotone, network.train(data.claims.pick(rows), own=not data.invariant))
 
 
-def fit_monotone(data: Data, known: Array) -> lightgbm.Booster:
+def fit_monotone(data: Data, labelled: Array) -> lightgbm.Booster:
     """Fit the monotone trees on some claims; the lexical log-odds rise."""
     return boosting.boost(
-        _monotone_inputs(data)[known], data.claims.marks[known], weights(data)[data.owner][known], MONOTONE_ROUNDS,
-        monotone_constraints=[*DIRECTIONS.values(), 1], **boosting.MONOTONE,
+        _monotone_inputs(data)[labelled], data.claims.marks[labelled], weights(data)[data.owner][labelled],
+        MONOTONE_ROUNDS, monotone_constraints=[*DIRECTIONS.values(), 1], **boosting.MONOTONE,
     )  # fmt: skip
 
 
-def fit_small(data: Data, known: Array, at: Array) -> Array:
+def fit_small(data: Data, labelled: Array, rows: Array) -> Array:
     """Return the log-odds of claims by monotone trees of three leaves, fitted on others; not part of the judge.
 
     Only features with a direction, and each set or task counts by the root of its size.
@@ -157,13 +157,13 @@ def fit_small(data: Data, known: Array, at: Array) -> Array:
     directions = {name: direction for name, direction in DIRECTIONS.items() if direction}
     inputs = np.c_[data.features[:, [FEATURE_COLUMNS[name] for name in directions]], data.lexical_odds]
     kinds = np.array([answer.task if answer.set == "ragtruth" else answer.set for answer in data.answers])[data.owner]
-    _, places, sizes = np.unique(kinds[known], return_inverse=True, return_counts=True)
-    counts = 1 / np.sqrt(sizes)[places]
+    _, kind_index, sizes = np.unique(kinds[labelled], return_inverse=True, return_counts=True)
+    counts = 1 / np.sqrt(sizes)[kind_index]
     trees = boosting.boost(
-        inputs[known], data.claims.marks[known], counts * len(counts) / counts.sum() / 2, SMALL_ROUNDS,
+        inputs[labelled], data.claims.marks[labelled], counts * len(counts) / counts.sum() / 2, SMALL_ROUNDS,
         monotone_constraints=[*directions.values(), 1], **{**boosting.MONOTONE, "num_leaves": 3},
     )  # fmt: skip
-    odds: Array = trees.predict(inputs[at], raw_score=True)
+    odds: Array = trees.predict(inputs[rows], raw_score=True)
     return odds
 
 
@@ -172,29 +172,31 @@ def _monotone_inputs(data: Data) -> Array:
     return inputs
 
 
-def bag_of(data: Data, known: Array) -> dict[str, Array]:
+def bag_of(data: Data, labelled: Array) -> dict[str, Array]:
     """Return a bag fitted on some claims."""
-    content = known[data.bag[0]]
-    place = np.cumsum(known) - 1
-    return boosting.bag(place[data.bag[0][content]], data.bag[1][content], data.claims.marks[known], int(known.sum()))
+    in_labelled = labelled[data.bag[0]]
+    new_rows = np.cumsum(labelled) - 1
+    return boosting.bag(
+        new_rows[data.bag[0][in_labelled]], data.bag[1][in_labelled], data.claims.marks[labelled], int(labelled.sum())
+    )
 
 
 def bag_out(data: Data) -> Array:
     """Return what bags say of claims of folds that they have not seen."""
-    reported = np.zeros(len(data.owner))
+    odds = np.zeros(len(data.owner))
     for fold in range(FOLDS):
         table = bag_of(data, (data.fold != fold) & (data.claims.marks >= 0))
-        reported[data.fold == fold] = boosting.bagged(table, *data.bag, len(reported))[data.fold == fold]
-    return reported
+        odds[data.fold == fold] = boosting.bagged(table, *data.bag, len(odds))[data.fold == fold]
+    return odds
 
 
-def apply_each(parts: Parts, data: Data, at: Array) -> Array:
+def apply_each(parts: Parts, data: Data, rows: Array) -> Array:
     """Return the log-odds that claims are bad by each part (claims × parts): trees, monotone trees, network, words."""
-    reported = boosting.bagged(parts.bag, *data.bag, len(data.owner))
+    bag_odds = boosting.bagged(parts.bag, *data.bag, len(data.owner))
     odds = (
-        parts.trees.predict(np.c_[data.features, reported][at], raw_score=True),
-        parts.monotone.predict(_monotone_inputs(data)[at], raw_score=True),
-        network.predict(parts.network, data.claims.pick(at)), data.lexical_odds[at],
+        parts.trees.predict(np.c_[data.features, bag_odds][rows], raw_score=True),
+        parts.monotone.predict(_monotone_inputs(data)[rows], raw_score=True),
+        network.predict(parts.network, data.claims.pick(rows)), data.lexical_odds[rows],
     )  # fmt: skip
     return np.array(odds).T
 
@@ -215,8 +217,8 @@ def halfway(labels: Array) -> float:
     At one half the judge's own threshold is the best one for balanced accuracy in each shape; at the share that was
     found the shapes keep their difference. Halfway costs little of either.
     """
-    bad = labels.mean()
-    return float(np.sqrt(bad) / (np.sqrt(bad) + np.sqrt(1 - bad)))
+    bad_share = labels.mean()
+    return float(np.sqrt(bad_share) / (np.sqrt(bad_share) + np.sqrt(1 - bad_share)))
 
 
 def match_rate(odds: Array, labels: Array, prior: float, line: tuple[float, float]) -> float:
@@ -224,17 +226,17 @@ def match_rate(odds: Array, labels: Array, prior: float, line: tuple[float, floa
 
     The mean of the verdicts is then that of people, where the base rate is right.
     """
-    bad = labels.mean()
-    weight = np.where(labels == 1, prior / bad, (1 - prior) / (1 - bad))
+    bad_share = labels.mean()
+    weight = np.where(labels == 1, prior / bad_share, (1 - prior) / (1 - bad_share))
     order = np.argsort(-odds, kind="stable")
     share = np.cumsum(weight[order]) / weight.sum()
-    at = odds[order][min(int(np.searchsorted(share, prior)), len(odds) - 1)]
-    return float(1 / (1 + np.exp(line[0] * at + line[1])))
+    cut = odds[order][min(int(np.searchsorted(share, prior)), len(odds) - 1)]
+    return float(1 / (1 + np.exp(line[0] * cut + line[1])))
 
 
 def calibrate(odds: Array, labels: Array, prior: float) -> tuple[float, float]:
     """Return slope and intercept that turn log-odds into those of a probability, as if `prior` of all were bad."""
-    bad = labels.mean()
-    weight = np.where(labels == 1, prior / bad, (1 - prior) / (1 - bad))
+    bad_share = labels.mean()
+    weight = np.where(labels == 1, prior / bad_share, (1 - prior) / (1 - bad_share))
     model = LogisticRegression(C=100.0).fit(odds[:, None], labels, sample_weight=weight)
     return float(model.coef_[0, 0]), float(model.intercept_[0])

@@ -31,10 +31,10 @@ class Claims(NamedTuple):
     marks: Array
     tokens: list[Array | None]
 
-    def pick(self, at: Sequence[int]) -> Claims:
+    def pick(self, rows: Sequence[int]) -> Claims:
         """Return some of them."""
-        lists = ([part[i] for i in at] for part in (self.rows, self.rivals, self.values))
-        return Claims(*lists, self.features[at], self.marks[at], [self.tokens[i] for i in at])
+        lists = ([values[i] for i in rows] for values in (self.rows, self.rivals, self.values))
+        return Claims(*lists, self.features[rows], self.marks[rows], [self.tokens[i] for i in rows])
 
 
 class Network(nn.Module):
@@ -56,19 +56,19 @@ class Network(nn.Module):
     def forward(
         self, rows: Tensor, rivals: Tensor, values: Tensor, mask: Tensor, features: Tensor
     ) -> tuple[Tensor, Tensor]:
-        single, two, own = self.shared(self.table[rows]), self.shared(self.table[rivals]), self.own(rows)
+        single, two, weight = self.shared(self.table[rows]), self.shared(self.table[rivals]), self.own(rows)
         if self.training:
-            own = own * (torch.rand(own.shape[:2]) > 0.15)[..., None]
-        put = functional.dropout(torch.cat([own, single * two, single - two, values], 2), 0.1, self.training)
-        content = torch.relu(self.first((put * mask[..., None]).transpose(1, 2)))
-        content = functional.dropout(content, 0.1, self.training)
-        content = torch.relu(self.second(content * mask[:, None])).transpose(1, 2) * mask[..., None]
-        words = self.word(content).squeeze(2)
-        most = words.masked_fill(mask == 0, -9).max(1, keepdim=True)[0]
-        mean = content.sum(1) / mask.sum(1, keepdim=True)
+            weight = weight * (torch.rand(weight.shape[:2]) > 0.15)[..., None]
+        put = functional.dropout(torch.cat([weight, single * two, single - two, values], 2), 0.1, self.training)
+        hidden = torch.relu(self.first((put * mask[..., None]).transpose(1, 2)))
+        hidden = functional.dropout(hidden, 0.1, self.training)
+        hidden = torch.relu(self.second(hidden * mask[:, None])).transpose(1, 2) * mask[..., None]
+        words = self.word(hidden).squeeze(2)
+        top_word = words.masked_fill(mask == 0, -9).max(1, keepdim=True)[0]
+        mean = hidden.sum(1) / mask.sum(1, keepdim=True)
         features = functional.dropout(features, 0.1, self.training)
-        reported = torch.relu(self.middle(torch.cat([content.max(1)[0], mean, most, features], 1)))
-        return self.last(functional.dropout(reported, 0.2, self.training)).squeeze(1), words
+        joined = torch.relu(self.middle(torch.cat([hidden.max(1)[0], mean, top_word, features], 1)))
+        return self.last(functional.dropout(joined, 0.2, self.training)).squeeze(1), words
 
 
 def _batch(claims: Claims, at: Sequence[int]) -> tuple[Tensor, ...]:
@@ -77,16 +77,16 @@ def _batch(claims: Claims, at: Sequence[int]) -> tuple[Tensor, ...]:
     rows = np.full((len(at), longest), blank)
     rivals = np.full((len(at), longest), blank)
     values = np.zeros((len(at), longest, STATE_SIZE), np.float32)
-    mask, marked = np.zeros((len(at), longest), np.float32), np.zeros((len(at), longest), np.float32)
+    mask, marks = np.zeros((len(at), longest), np.float32), np.zeros((len(at), longest), np.float32)
     for row, i in enumerate(at):
         size = min(longest, len(claims.rows[i]))
         rows[row, :size], rivals[row, :size] = claims.rows[i][:size], claims.rivals[i][:size]
         values[row, :size], mask[row, :size] = claims.values[i][:size], 1
-        known = claims.tokens[i]
-        if known is not None:
-            marked[row, :size] = known[:size]
-    reported = (rows, rivals, values, mask, claims.features[at], marked, claims.marks[at].astype(np.float32))
-    return tuple(torch.tensor(part) for part in reported)
+        tokens = claims.tokens[i]
+        if tokens is not None:
+            marks[row, :size] = tokens[:size]
+    arrays = (rows, rivals, values, mask, claims.features[at], marks, claims.marks[at].astype(np.float32))
+    return tuple(torch.tensor(array) for array in arrays)
 
 
 def _batches(claims: Claims, random: np.random.Generator) -> Iterator[tuple[Tensor, ...]]:
@@ -98,7 +98,7 @@ def _batches(claims: Claims, random: np.random.Generator) -> Iterator[tuple[Tens
     for start in range(0, len(order), many):
         part = order[start : start + many]
         part = part[np.argsort(sizes[part], kind="stable")]
-        pieces += [part[at : at + BATCH] for at in range(0, len(part) - BATCH + 1, BATCH)]
+        pieces += [part[i : i + BATCH] for i in range(0, len(part) - BATCH + 1, BATCH)]
     for piece in random.permutation(len(pieces)):
         yield _batch(claims, pieces[piece])
 
@@ -112,22 +112,22 @@ def train(claims: Claims, seed: int = 0, epochs: int = EPOCHS, *, own: bool = Tr
     if not own:
         nn.init.zeros_(network.own.weight)
         network.own.weight.requires_grad_(False)
-    rest = [part for name, part in network.named_parameters() if name != "own.weight"]
+    others = [parameter for name, parameter in network.named_parameters() if name != "own.weight"]
     rates = (3e-3, 2e-3)
     optimiser = torch.optim.AdamW(
-        [{"params": [network.own.weight], "weight_decay": 1e-3}, {"params": rest, "weight_decay": 1e-2}]
+        [{"params": [network.own.weight], "weight_decay": 1e-3}, {"params": others, "weight_decay": 1e-2}]
     )
     total, step = epochs * (len(claims.rows) // BATCH), 0
     loss_of = functional.binary_cross_entropy_with_logits
     network.train()
     for _ in range(epochs):
-        for *put, marked, label in _batches(claims, random):
+        for *put, marks, label in _batches(claims, random):
             share = min(1, step / total / 0.05) * max(0.02, 1 - step / total)
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
                 group["lr"] = rate * share
-            reported, words = network(*put)
+            logits, words = network(*put)
             inside = put[3] > 0
-            loss = loss_of(reported, label) + 0.7 * loss_of(words[inside], marked[inside])
+            loss = loss_of(logits, label) + 0.7 * loss_of(words[inside], marks[inside])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -138,16 +138,16 @@ def train(claims: Claims, seed: int = 0, epochs: int = EPOCHS, *, own: bool = Tr
 def predict(network: Network, claims: Claims) -> Array:
     """Return the log-odds that each claim is bad."""
     result = np.zeros(len(claims.rows))
-    for at, odds, _ in _run(network, claims):
-        result[at] = odds
+    for rows, odds, _ in _run(network, claims):
+        result[rows] = odds
     return result
 
 
 def predict_words(network: Network, claims: Claims) -> list[Array]:
     """Return the log-odds that each word of each claim is bad; a long claim is cut."""
     result: list[Array] = [np.zeros(0)] * len(claims.rows)
-    for at, _, words in _run(network, claims):
-        for number, row in zip(at.tolist(), words, strict=True):
+    for rows, _, words in _run(network, claims):
+        for number, row in zip(rows.tolist(), words, strict=True):
             result[number] = row[: len(claims.rows[number])]
     return result
 
@@ -162,16 +162,16 @@ def _run(network: Network, claims: Claims) -> Iterator[tuple[Array, Array, Array
             yield at, odds.numpy(), words.numpy()
 
 
-def arrays(network: Network, known: Array) -> dict[str, Array]:
+def arrays(network: Network, used_rows: Array) -> dict[str, Array]:
     """Return the weights of a network; of the words' own vectors those of the rows that it has seen, in eight bits."""
-    state: dict[str, Any] = {name: part.numpy() for name, part in network.state_dict().items()}
-    own = state.pop("own.weight")[known]
+    state: dict[str, Any] = {name: array.numpy() for name, array in network.state_dict().items()}
+    weight = state.pop("own.weight")[used_rows]
     del state["table"]
-    scale = np.abs(own).max() / 127
-    packed = {name: part.astype(np.float32) for name, part in state.items()}
+    scale = np.abs(weight).max() / 127
+    arrays_by_name = {name: array.astype(np.float32) for name, array in state.items()}
     return {
-        **packed,
-        "own.rows": known.astype(np.int32),
-        "own.weight": (own / scale).round().astype(np.int8),
+        **arrays_by_name,
+        "own.rows": used_rows.astype(np.int32),
+        "own.weight": (weight / scale).round().astype(np.int8),
         "own.scale": np.array(scale, np.float32),
     }

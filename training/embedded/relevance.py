@@ -60,21 +60,21 @@ def graded(folder: Path) -> Iterator[Pair]:
     queries = {row["qid"]: row["query"] for row in rows(folder, "cranfield_queries")}
     for row in rows(folder, "cranfield_qrels"):
         if chance.random() < 0.5 and row["docid"] in texts:
-            query, other = queries[row["qid"]], texts[chance.choice(list(texts))]
+            query, other_text = queries[row["qid"]], texts[chance.choice(list(texts))]
             yield Pair("cranfield", fold(row["qid"]), query, texts[row["docid"]], int(row["label"] >= 1))
-            yield Pair("cranfield", fold(row["qid"]), query, other, 0)
+            yield Pair("cranfield", fold(row["qid"]), query, other_text, 0)
 
 
 def mined(folder: Path) -> Iterator[Pair]:
     """Yield pairs of questions and the passages that they were asked of, with others that share words."""
     paragraphs = rows(folder, "squad2_paragraphs")
-    place = {paragraph["pid"]: at for at, paragraph in enumerate(paragraphs)}
+    position = {paragraph["pid"]: i for i, paragraph in enumerate(paragraphs)}
     asked_ = [row for row in rows(folder, "squad2_questions") if row["answerable"]]
-    chosen = random.Random(2).sample(asked_, 1500)
-    yield from beside("squad", [(item["query"], {place[item["gold_pid"]]}, item["gold_pid"]) for item in chosen],
+    sampled = random.Random(2).sample(asked_, 1500)
+    yield from beside("squad", [(item["query"], {position[item["gold_pid"]]}, item["gold_pid"]) for item in sampled],
                       [paragraph["text"] for paragraph in paragraphs], 2)  # fmt: skip
     natural = rows(folder, "clapnq_dev")
-    yield from beside("clapnq", [(item["query"], {at}, item["id"]) for at, item in enumerate(natural)],
+    yield from beside("clapnq", [(item["query"], {i}, item["id"]) for i, item in enumerate(natural)],
                       [item["contexts"][0] for item in natural], 2)  # fmt: skip
     texts: list[str] = []
     queries = []
@@ -89,13 +89,13 @@ def beside(
 ) -> Iterator[Pair]:
     """Yield each query with its own passages, and with some of those that are likest to it."""
     chance = random.Random(3)
-    reported = TfidfVectorizer(sublinear_tf=True, stop_words="english", ngram_range=(1, 2)).fit(texts)
-    known = reported.transform(texts)
-    for query, own, source in queries:
-        likest = np.argsort(-(known @ reported.transform([query]).T).toarray()[:, 0], kind="stable")
-        others = [int(at) for at in likest[:30] if at not in own][:12]
-        for at in [*sorted(own), *chance.sample(others, count)]:
-            yield Pair(name, fold(source), query, texts[at], int(at in own))
+    vectorizer = TfidfVectorizer(sublinear_tf=True, stop_words="english", ngram_range=(1, 2)).fit(texts)
+    vectors = vectorizer.transform(texts)
+    for query, gold, source in queries:
+        likest = np.argsort(-(vectors @ vectorizer.transform([query]).T).toarray()[:, 0], kind="stable")
+        rivals = [int(i) for i in likest[:30] if i not in gold][:12]
+        for i in [*sorted(gold), *chance.sample(rivals, count)]:
+            yield Pair(name, fold(source), query, texts[i], int(i in gold))
 
 
 def numbers(pairs: Sequence[Pair]) -> Array:
@@ -106,18 +106,18 @@ def numbers(pairs: Sequence[Pair]) -> Array:
         passage = (Passage("passage", pair.passage),)
         ground = PassageArrays(reading.get_index(passage), table, load_idf())
         question = reading.get_query(pair.query)
-        content = question.total_weight and len(ground.tokens)
-        result.append(compute_relevance_features(question, ground)[0][0] if content else np.zeros(len(FEATURE_NAMES)))
+        has_words = question.total_weight and len(ground.tokens)
+        result.append(compute_relevance_features(question, ground)[0][0] if has_words else np.zeros(len(FEATURE_NAMES)))
     return np.array(result)
 
 
 def fit(values: Array, labels: Array, sets: Array) -> LogisticRegression:
     """Fit; each set counts the same, and in each set relevant and other pairs."""
     weight = np.zeros(len(labels))
-    for first in np.unique(sets):
+    for name in np.unique(sets):
         for label in (0, 1):
-            content = (sets == first) & (labels == label)
-            weight[content] = 1 / max(1, content.sum())
+            selected = (sets == name) & (labels == label)
+            weight[selected] = 1 / max(1, selected.sum())
     return LogisticRegression(C=RIDGE, max_iter=1000).fit(values, labels, sample_weight=weight / weight.mean())
 
 
@@ -134,10 +134,10 @@ def main(folder: Path) -> None:
             scaled[folds != first], labels[folds != first], sets[folds != first]
         ).decision_function(scaled[folds == first])
     for first in dict.fromkeys(sets):
-        content = sets == first
-        never = fit(scaled[~content], labels[~content], sets[~content]).decision_function(scaled[content])
-        print(f"{first:10} n {content.sum():6,}  AUROC {auroc(crossed[content], labels[content]):.3f}  "
-              f"never seen {auroc(never, labels[content]):.3f}")  # fmt: skip
+        selected = sets == first
+        never = fit(scaled[~selected], labels[~selected], sets[~selected]).decision_function(scaled[selected])
+        print(f"{first:10} n {selected.sum():6,}  AUROC {auroc(crossed[selected], labels[selected]):.3f}  "
+              f"never seen {auroc(never, labels[selected]):.3f}")  # fmt: skip
     model = fit(scaled, labels, sets)
     np.savez_compressed(TARGET, mean=mean, deviation=deviation, weights=model.coef_[0], bias=model.intercept_[0])
     print("  ".join(f"{name} {weight:.2f}" for name, weight in zip(FEATURE_NAMES, model.coef_[0], strict=True)))

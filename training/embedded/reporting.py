@@ -17,23 +17,23 @@ from ragfault.stats.classification import RankedScores
 __all__ = ["report"]
 
 
-def report(answers: Sequence[Answer], reported: Array, name: str) -> None:
+def report(answers: Sequence[Answer], probabilities: Array, name: str) -> None:
     """Print the figures of some answers: RAGTruth as a whole and by task, then the other sets."""
-    bad = np.array([answer.bad for answer in answers])
+    is_bad = np.array([answer.bad for answer in answers])
     sets = np.array([answer.set for answer in answers])
     print(f"{name}:")
     for fromkey in dict.fromkeys(sets):
-        content = sets == fromkey
-        _line(fromkey, answers, bad, reported, content)
+        selected = sets == fromkey
+        _line(fromkey, answers, is_bad, probabilities, selected)
         tasks = np.array([answer.task for answer in answers])
         if fromkey == "ragtruth":
-            for task in dict.fromkeys(tasks[content]):
-                _line(f"  {task}", answers, bad, reported, content & (tasks == task))
+            for task in dict.fromkeys(tasks[selected]):
+                _line(f"  {task}", answers, is_bad, probabilities, selected & (tasks == task))
 
 
-def _line(name: str, answers: Sequence[Answer], bad: Array, reported: Array, content: Array) -> None:
-    groups = [f"{answer.task} {answer.model}" for answer, inside in zip(answers, content, strict=True) if inside]
-    score, label = reported[content], bad[content]
+def _line(name: str, answers: Sequence[Answer], is_bad: Array, probabilities: Array, selected: Array) -> None:
+    groups = [f"{answer.task} {answer.model}" for answer, inside in zip(answers, selected, strict=True) if inside]
+    score, label = probabilities[selected], is_bad[selected]
     inner = auroc_within_groups(score, label, groups)
     f1, balanced = (choose_threshold(score, label, goal) for goal in ("f1", "balanced_accuracy"))
     ranked = RankedScores(score, label)
@@ -43,8 +43,8 @@ def _line(name: str, answers: Sequence[Answer], bad: Array, reported: Array, con
         "best balanced accuracy": balanced and balanced.value, "recall at precision 0.80": recall,
         "order of generators": order(score, label, groups),
     }  # fmt: skip
-    listed = "  ".join(f"{key} {value:.3f}" for key, value in figures.items() if value is not None)
-    print(f"  {name:18} n {content.sum():6,}  bad {label.mean():.2f}  {listed}", flush=True)
+    listing = "  ".join(f"{key} {value:.3f}" for key, value in figures.items() if value is not None)
+    print(f"  {name:18} n {selected.sum():6,}  bad {label.mean():.2f}  {listing}", flush=True)
 
 
 def order(score: Array, label: Array, groups: Sequence[str]) -> float | None:

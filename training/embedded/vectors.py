@@ -62,9 +62,9 @@ def spellings(folder: Path) -> dict[str, str]:
         if len(word) > 2 and word.isascii() and word.isalpha():
             forms[stem_word(word)][word] += LEAST
     return {
-        item: min(seen, key=lambda word: (-seen[word], word))
-        for item, seen in sorted(forms.items())
-        if sum(seen.values()) >= LEAST and item.isalpha() and len(item) <= 24 and item not in STOP_WORDS
+        item: min(spelling_counts, key=lambda word: (-spelling_counts[word], word))
+        for item, spelling_counts in sorted(forms.items())
+        if sum(spelling_counts.values()) >= LEAST and item.isalpha() and len(item) <= 24 and item not in STOP_WORDS
     }
 
 
@@ -81,10 +81,10 @@ def encode(words: list[str]) -> np.ndarray[Any, Any]:
     result = np.zeros((len(words), 384), np.float32)
     with torch.inference_mode():
         for start in range(0, len(words), 256):
-            content = [pieces.encode(word).ids for word in words[start : start + 256]]
-            ids = torch.zeros(len(content), max(map(len, content)), dtype=torch.long)
+            token_ids = [pieces.encode(word).ids for word in words[start : start + 256]]
+            ids = torch.zeros(len(token_ids), max(map(len, token_ids)), dtype=torch.long)
             mask = torch.zeros_like(ids)
-            for row, first in enumerate(content):
+            for row, first in enumerate(token_ids):
                 ids[row, : len(first)] = torch.tensor(first)
                 mask[row, : len(first)] = 1
             last = network(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -106,11 +106,11 @@ def shrink(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def main(folder: Path) -> None:
     """Make and write the table."""
-    chosen = spellings(folder)
-    table = shrink(encode(list(chosen.values())))
-    stems = np.frombuffer("\n".join(chosen).encode(), np.uint8)
+    spellings_by_form = spellings(folder)
+    table = shrink(encode(list(spellings_by_form.values())))
+    stems = np.frombuffer("\n".join(spellings_by_form).encode(), np.uint8)
     np.savez_compressed(TARGET, stems=stems, table=table)
-    print(f"{len(chosen):,} stems, {TARGET.stat().st_size:,} bytes")
+    print(f"{len(spellings_by_form):,} stems, {TARGET.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -43,32 +43,32 @@ def main() -> None:
     worst = tested[np.argsort(-odds[tested], kind="stable")[: int(marks.sum())]]
     doubted = [row > MIN_WORD_ODDS for row in network.predict_words(trained, data.claims.pick(worst))]
     specific, missing = zip(
-        *(list_missing(data, at, len(row)) for at, row in zip(worst, doubted, strict=True)), strict=True
+        *(list_missing(data, claim, len(row)) for claim, row in zip(worst, doubted, strict=True)), strict=True
     )
     people = np.concatenate([
-        np.zeros(len(row), bool) if data.claims.tokens[at] is None else data.claims.tokens[at][: len(row)] > 0.5  # type: ignore[index]
-        for at, row in zip(worst, doubted, strict=True)
+        np.zeros(len(row), bool) if data.claims.tokens[claim] is None else data.claims.tokens[claim][: len(row)] > 0.5  # type: ignore[index]
+        for claim, row in zip(worst, doubted, strict=True)
     ])  # fmt: skip
     print(f"{len(worst):,} claims, {len(people):,} words, of which people marked {people.mean():.2f}")
-    for name, chosen in (
+    for name, selected in (
         ("words in doubt", np.concatenate(doubted) | np.concatenate(specific)),
         ("words that no chunk has", np.concatenate(missing)),
     ):
-        print(f"{name}: {chosen.mean():.2f}; marked of these {people[chosen].mean():.2f}, "
-              f"of those marked {chosen[people].mean():.2f}")  # fmt: skip
+        print(f"{name}: {selected.mean():.2f}; marked of these {people[selected].mean():.2f}, "
+              f"of those marked {selected[people].mean():.2f}")  # fmt: skip
 
 
 def load_odds(retained: Path, data: Data) -> Array:
     """Return what parts that have not seen a claim say of it; nan for invented ones."""
-    with np.load(retained) as packed:
-        place = {name: at for at, name in enumerate(packed["ids"].tolist()) if name.startswith("ragtruth ")}
-        start, odds = packed["start"], packed["odds"]
+    with np.load(retained) as arrays:
+        position = {name: i for i, name in enumerate(arrays["ids"].tolist()) if name.startswith("ragtruth ")}
+        start, odds = arrays["start"], arrays["odds"]
     result = np.full(len(data.owner), np.nan)
     for number, answer in enumerate(data.answers):
-        at = place.get(f"{answer.set} {answer.id}")
-        first, end = data.start[number : number + 2]
-        if at is not None and start[at + 1] - start[at] == end - first:
-            result[first:end] = odds[start[at] : start[at + 1]]
+        index = position.get(f"{answer.set} {answer.id}")
+        first, stop = data.start[number : number + 2]
+        if index is not None and start[index + 1] - start[index] == stop - first:
+            result[first:stop] = odds[start[index] : start[index + 1]]
     return result
 
 
