@@ -44,8 +44,8 @@ def run_adaptation(seed: int, queries: int, periods: int, margin: float) -> tupl
     for period in range(periods):
         fell = fell or bool(list_breaches(policy, means))
         for route in policy.routes:
-            for at in range(queries):
-                arm, propensity = choose_arm(route, f"{seed} {period} {at}")
+            for index in range(queries):
+                arm, propensity = choose_arm(route, f"{seed} {period} {index}")
                 reward = float(rng.random() < means[route.route][arm])
                 log.append(LoggedDecision(route=route.route, arm=arm, propensity=propensity, reward=reward))
         policy = plan_policy(log, ARMS, PRESENT, floors, before=None).policy

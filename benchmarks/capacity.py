@@ -79,7 +79,7 @@ def distinct(count: int) -> Iterator[Trace]:
     """Yield traces of which no two share a chunk or an answer."""
     for number, trace in enumerate(varied(count)):
         chunks = trace.chunks and tuple(
-            replace(chunk, text=f"{chunk.text} Noted {number}-{at}.") for at, chunk in enumerate(trace.chunks)
+            replace(chunk, text=f"{chunk.text} Noted {number}-{i}.") for i, chunk in enumerate(trace.chunks)
         )
         yield replace(trace, chunks=chunks, answer=trace.answer and f"{trace.answer} This was case {number}.")
 

@@ -61,9 +61,9 @@ def draw_sample(day: Day, salt: str) -> tuple[FloatArray, np.ndarray]:
     """Return the chance of each trace, and whether it is taken."""
     sampler = TraceSampler(SamplingPolicy(), salt, "better")
     draws = []
-    for at, value in enumerate(day.judged.tolist()):
-        name = str(at)
-        seen = Verdicts(trace=name, claim=(UNSURE,) if day.unsure[at] else ())
+    for index, value in enumerate(day.judged.tolist()):
+        name = str(index)
+        seen = Verdicts(trace=name, claim=(UNSURE,) if day.unsure[index] else ())
         scores = (Score(name, "groundedness", "generation", "scored", value),)
         draws.append(sampler.draw(ScoredTrace(Trace(id=name, query=""), seen, scores)))
     return np.array([draw.chance for draw in draws]), np.array([draw.taken for draw in draws])
@@ -154,7 +154,7 @@ def main() -> None:
                 simulate = partial(seen, given.traces, right, short)
                 days = list(pool.map(simulate, range(given.days), chunksize=10))
                 checks, covered, inside, alike, full_day, error, gain = (
-                    float(np.mean([outcome[at] for outcome in days])) for at in range(7)
+                    float(np.mean([outcome[i] for outcome in days])) for i in range(7)
                 )
                 print(
                     f"| {'short' if short else 'even'} | {right:.0%} | {checks:.0f} | {covered:.0%} | {inside:.1%} | "

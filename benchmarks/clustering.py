@@ -79,13 +79,13 @@ def topic(question: Trace) -> str:
 def broken(corpus: Corpus, questions: Sequence[Trace], confined: bool) -> Iterator[Trace]:
     """Yield the answers of seven systems, each with a fault, in its share of the questions, labelled by the fault."""
     names = sorted({topic(item) for item in questions})
-    place = {name: at for at, name in enumerate(names)}
+    place = {name: i for i, name in enumerate(names)}
     plain = {item.id: item for item in answers(corpus, Config(), questions)}
-    for at, fault in enumerate(FAULTS):
+    for index, fault in enumerate(FAULTS):
         mine = [
             item
             for number, item in enumerate(questions)
-            if (place[topic(item)] if confined else number) % len(FAULTS) == at
+            if (place[topic(item)] if confined else number) % len(FAULTS) == index
         ]
         for item in answers(corpus, inject(Config(), fault, "strong"), mine):
             was = plain[item.id]
@@ -95,8 +95,8 @@ def broken(corpus: Corpus, questions: Sequence[Trace], confined: bool) -> Iterat
 
 def agreement(labels: Sequence[int], truth: Sequence[str]) -> tuple[float, float, float, float]:
     """Return ARI over what is clustered, ARI over all, purity, share of single failures."""
-    alone = [label if label >= 0 else -1 - at for at, label in enumerate(labels)]
-    clusters = [at for at, label in enumerate(labels) if label >= 0]
+    alone = [label if label >= 0 else -1 - i for i, label in enumerate(labels)]
+    clusters = [i for i, label in enumerate(labels) if label >= 0]
     groups: defaultdict[int, list[str]] = defaultdict(list)
     for at in clusters:
         groups[labels[at]].append(truth[at])
@@ -107,13 +107,13 @@ def agreement(labels: Sequence[int], truth: Sequence[str]) -> tuple[float, float
 
 def labelled(report: ClusterReport, failures: Sequence[FailingTrace]) -> list[int]:
     """Return the place of the cluster that each failure is in; -1 for single ones."""
-    place = {name: at for at, item in enumerate(report.clusters) for name in item.members}
+    place = {name: i for i, item in enumerate(report.clusters) for name in item.members}
     return [place.get(item.trace, -1) for item in failures]
 
 
 def row(name: str, labels: Sequence[int], failures: Sequence[FailingTrace], truth: Truth) -> str:
     """Return a line of the table, over the failures that a fault made."""
-    clusters = [at for at, item in enumerate(failures) if truth[item.trace][0] != "none"]
+    clusters = [i for i, item in enumerate(failures) if truth[item.trace][0] != "none"]
     mine = [labels[at] for at in clusters]
     figures = agreement(mine, [truth[failures[at].trace][0] for at in clusters])
     cross = agreement(mine, [" ".join(truth[failures[at].trace]) for at in clusters])

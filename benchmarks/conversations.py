@@ -83,7 +83,7 @@ def build_trace(row: Row, answer: str | None, query: str | None = None) -> Trace
     """Build the trace of the last turn with three passages, gold ones first, in random order."""
     texts = [*row["contexts"], *row["near_contexts"]][:PASSAGES]
     random.Random(row["id"]).shuffle(texts)
-    chunks = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(texts))
+    chunks = tuple(Chunk(id=str(i), text=text) for i, text in enumerate(texts))
     gold = Gold(chunks={chunk.id: 1.0 for chunk in chunks if chunk.text in row["contexts"]})
     turns = row["turns"][:-1]
     return Trace(

@@ -107,9 +107,9 @@ def line(title: str, task: str, other: str, runs: Runs, known: dict[tuple[str, i
         if fixed is None:
             undefined += 1
             continue
-        for at, span in enumerate((raw, fixed)):
-            apart[at] += abs(span.mean - truth)
-            contains[at] += span.low <= truth <= span.high
+        for index, span in enumerate((raw, fixed)):
+            apart[index] += abs(span.mean - truth)
+            contains[index] += span.low <= truth <= span.high
     defined = max(1, count - undefined)
     return (
         f"| {title} | {'the same' if task == other else TASKS[other]} | {count} | {apart[0] / defined:.3f} | "

@@ -220,7 +220,7 @@ def needed(trials: int) -> Iterator[str]:
     for population in POPULATIONS:
         cells = []
         for m in FAMILIES:
-            results = [result for at in range(trials) if (result := show_needed(population, m, at)) is not None]
+            results = [result for i in range(trials) if (result := show_needed(population, m, i)) is not None]
             shown = sum(count for _, count in results) / max(1, DRAWS * len(results))
             cells.append(f"{100 * shown:.0f} % of {DRAWS * len(results)}, n = {np.median([n for n, _ in results]):.0f}")
         yield f"| {population.name} | {' | '.join(cells)} |"
@@ -239,9 +239,9 @@ def demo_scores() -> Scores:
         run = evaluate(list(load_handbook().traces["v1"]), Path(folder) / "run", judge="lexical")
         matrix = open_matrix(run)
         columns: dict[str, int] = {}
-        for at, name in enumerate(matrix.metric_names):
+        for index, name in enumerate(matrix.metric_names):
             if metric_name(name) in TREE_METRICS:
-                columns.setdefault(metric_name(name), at)
+                columns.setdefault(metric_name(name), index)
         return matrix.values[:, list(columns.values())]
 
 

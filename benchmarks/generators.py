@@ -47,11 +47,11 @@ def shuffle_names(table: Any, rng: np.random.Generator) -> Any:
 
 def choose(table: Any, seed: int, share: float | None, holdout: float = 0.5) -> GeneratorChoice:
     """Choose among the generators of a table, within a share of the calls of its grid."""
-    names = [str(at) for at in range(len(table))]
+    names = [str(i) for i in range(len(table))]
     questions = table.shape[1]
     calls = None if share is None else int(share * table.size + 1e-6)
     terms = ChoiceTerms(calls=calls, holdout=holdout, seed=seed)
-    return choose_from_table(names, table, [str(at) for at in range(questions)], terms)
+    return choose_from_table(names, table, [str(i) for i in range(questions)], terms)
 
 
 def shows_gain(choice: GeneratorChoice) -> bool:
@@ -213,7 +213,7 @@ def report_ragtruth(path: Path, replays: int, questions: int, only: int | None) 
         models, table = read_ragtruth(path, task)
         means = table.mean(axis=1)
         order = np.argsort(means)
-        worst_first = table[[order[0], *(at for at in range(len(models)) if at != order[0])]]
+        worst_first = table[[order[0], *(i for i in range(len(models)) if i != order[0])]]
         true_means = worst_first.mean(axis=1)
         near = false = shown = 0
         spent: list[float] = []

@@ -118,7 +118,7 @@ def simulate(cell: Cell) -> Seen:
     make, truth, bounds = POPULATIONS[cell.population]
     rng = np.random.default_rng(7)
     inside, widths = np.zeros(2), np.zeros((SIMULATIONS, 2))
-    for at in range(SIMULATIONS):
+    for index in range(SIMULATIONS):
         sample = make(rng, cell.agreement, cell.bias)
         labels = labelled(rng, sample, cell.labelled)
         known = np.isfinite(labels)
@@ -130,7 +130,7 @@ def simulate(cell: Cell) -> Seen:
             continue
         alone = mean_interval(labels[known], groups, bounds=bounds)
         inside += [item.low <= truth <= item.high for item in (corrected, alone)]
-        widths[at] = corrected.high - corrected.low, alone.high - alone.low
+        widths[index] = corrected.high - corrected.low, alone.high - alone.low
     wide = np.median(widths, axis=0)
     return Seen(*(inside / SIMULATIONS).tolist(), float(wide[0] / wide[1]))
 
@@ -177,7 +177,7 @@ def answers(folder: Path, name: str, size: int) -> tuple[LabelSample, list[str]]
             people.append(1 - sum(marked) / len(marked))
             sources.append(row["source_id"])
             tasks.append(row["task"])
-    numbers = {source: at for at, source in enumerate(dict.fromkeys(sources))}
+    numbers = {source: i for i, source in enumerate(dict.fromkeys(sources))}
     codes = np.array([numbers[source] for source in sources], dtype=np.float64)
     return LabelSample(np.array(judged), np.array(people), codes), tasks
 
@@ -200,14 +200,14 @@ def _sample_figures(sample: LabelSample, share: float) -> str:
     rng, n = np.random.default_rng(3), round(share * sample.people.size)
     truth, inside, widths = float(sample.people.mean()), np.zeros(2), np.zeros((DRAWS, 2))
     assert sample.clusters is not None
-    for at in range(DRAWS):
+    for index in range(DRAWS):
         labels = labelled(rng, sample, n)
         known = np.isfinite(labels)
         corrected = ppi_mean(sample.judged, labels, sample.clusters, bounds=(0, 1)).interval
         assert corrected is not None
         alone = mean_interval(labels[known], sample.clusters[known], bounds=(0, 1))
         inside += [item.low <= truth <= item.high for item in (corrected, alone)]
-        widths[at] = corrected.high - corrected.low, alone.high - alone.low
+        widths[index] = corrected.high - corrected.low, alone.high - alone.low
     wide, inside = np.median(widths, axis=0), inside / DRAWS
     judged, alike = sample.judged.mean(), np.corrcoef(sample.judged, sample.people)[0, 1]
     return (

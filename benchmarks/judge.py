@@ -52,7 +52,7 @@ def is_reserved(row: Row) -> bool:
 def trace(row: Row) -> Trace:
     """Return a record as a trace."""
     texts = row["contexts"] if "contexts" in row else [row["passage"]]
-    chunks = tuple(Chunk(id=str(place), text=text) for place, text in enumerate(texts))
+    chunks = tuple(Chunk(id=str(i), text=text) for i, text in enumerate(texts))
     return Trace(id=row.get("id", ""), query=row.get("query") or "", chunks=chunks, answer=row.get("answer"))
 
 
@@ -123,7 +123,7 @@ def relevance(folder: Path) -> None:
             Trace(
                 id=query,
                 query=query,
-                chunks=tuple(Chunk(id=str(at), text=row["passage"]) for at, row in enumerate(judged)),
+                chunks=tuple(Chunk(id=str(i), text=row["passage"]) for i, row in enumerate(judged)),
             )
             for query, judged in by_query.items()
         ]
@@ -187,8 +187,8 @@ def missing_context(folder: Path) -> None:
 def share_missed(pairs: Sequence[tuple[str, list[str]]]) -> float:
     """Return the share of queries of which the judge misses something in the chunks."""
     traces = [
-        Trace(id=str(at), query=query, chunks=tuple(Chunk(id=str(n), text=text) for n, text in enumerate(chunks)))
-        for at, (query, chunks) in enumerate(pairs)
+        Trace(id=str(i), query=query, chunks=tuple(Chunk(id=str(n), text=text) for n, text in enumerate(chunks)))
+        for i, (query, chunks) in enumerate(pairs)
         if chunks
     ]
     return sum(bool(item.missing) for item in load_judge("lexical").observe(traces)) / len(traces)

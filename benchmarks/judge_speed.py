@@ -67,8 +67,8 @@ def demo(count: int) -> list[Trace]:
             trace,
             id=str(number),
             chunks=tuple(
-                replace(chunk, id=f"{number}-{place}", text=own(chunk.text, number))
-                for place, chunk in enumerate(trace.chunks or ())
+                replace(chunk, id=f"{number}-{i}", text=own(chunk.text, number))
+                for i, chunk in enumerate(trace.chunks or ())
             ),
         )
         for number, trace in enumerate(spread(result, count))
@@ -94,7 +94,7 @@ def ragtruth(folder: Path, count: int) -> list[Trace]:
 def spread(traces: Sequence[Trace], count: int) -> list[Trace]:
     """Return so many traces, at equal steps."""
     count = min(count, len(traces))
-    return [traces[place * len(traces) // count] for place in range(count)]
+    return [traces[i * len(traces) // count] for i in range(count)]
 
 
 def described(traces: Sequence[Trace]) -> str:

@@ -40,7 +40,7 @@ def langchain(background: BackgroundScorer) -> tuple[Callable, Callable]:
 
     class Fixed(BaseRetriever):
         def _get_relevant_documents(self, query, *, run_manager):  # noqa: ARG002
-            return [Document(page_content=text, id=str(place)) for place, text in enumerate(TEXTS)]
+            return [Document(page_content=text, id=str(i)) for i, text in enumerate(TEXTS)]
 
     return Fixed().invoke, Measured(retriever=Fixed(), background=background).invoke
 

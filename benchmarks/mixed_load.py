@@ -148,10 +148,10 @@ class MixedLoad:
             lambda n: (path, _encode_trace(f"z{n}", query="q", route=f"GET /user/{n}/{draw.random()}"), {}),
             lambda n: (path, _encode_trace(f"w{n}", query="<script>alert(1)</script>", answer="\u202e" * 999), {}),
         ]
-        for at in range(10**9):
+        for index in range(10**9):
             if self.ends.wait(0.7):
                 return
-            place, body, headers = bodies[at % len(bodies)](at)
+            place, body, headers = bodies[index % len(bodies)](index)
             self.ask("hostile", place, body, **headers)
 
     def look(self, seed: int) -> None:
@@ -169,7 +169,7 @@ class MixedLoad:
     def kill(self, every: float) -> None:
         """Kill the server, and in turn one of its scoring processes."""
         draw = random.Random(3)
-        for at in range(10**9):
+        for index in range(10**9):
             if self.ends.wait(every * draw.uniform(0.5, 1.5)):
                 return
             children = [
@@ -177,7 +177,7 @@ class MixedLoad:
                 for task in Path(f"/proc/{self.server.process.pid}/task").glob("*/children")
                 for child in task.read_text().split()
             ]
-            if at % 3 == 2 and children:
+            if index % 3 == 2 and children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(children[0], signal.SIGKILL)
                 self.kills["scorer"] += 1

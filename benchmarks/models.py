@@ -65,8 +65,8 @@ def main() -> None:
         shared = sorted(set.intersection(*(set(texts) for texts in answers.values())))[: asked.count]
         with tempfile.TemporaryDirectory() as folder:
             runs = {
-                model: evaluate([answers[model][source] for source in shared], Path(folder, str(at)), metrics=METRICS)
-                for at, model in enumerate(sorted(answers))
+                model: evaluate([answers[model][source] for source in shared], Path(folder, str(i)), metrics=METRICS)
+                for i, model in enumerate(sorted(answers))
             }
             people = {model: marked({source: answers[model][source] for source in shared}) for model in runs}
             for old, new in permutations(sorted(runs, key=people.__getitem__), 2):

@@ -206,11 +206,11 @@ def table(months: int, drops: int, seed: int, rates: list[int], turns: int) -> N
         for rate in rates:
             cells = {}
             for drop in (0.0, *DROPS):
-                jobs = [Job(rate, drop, seed + at, turns) for at in range(drops if drop else months)]
+                jobs = [Job(rate, drop, seed + i, turns) for i in range(drops if drop else months)]
                 cells[drop] = np.array(list(workers.map(replicate, jobs, chunksize=4)))
-            for at, name in enumerate(RULES):
-                shown = " | ".join(delay(cells[drop], at) for drop in DROPS)
-                alarms = f"{_short(cells[0.0][:, at].mean())}" if months else "–"
+            for index, name in enumerate(RULES):
+                shown = " | ".join(delay(cells[drop], index) for drop in DROPS)
+                alarms = f"{_short(cells[0.0][:, index].mean())}" if months else "–"
                 print(f"| {rate} | {name} | {alarms} | {shown} |", flush=True)
 
 

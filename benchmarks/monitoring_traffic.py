@@ -191,11 +191,11 @@ def main() -> None:
     with ProcessPoolExecutor(2) as workers:
         for kind in given.traffic:
             for rate in given.rates:
-                jobs = [Job(kind, rate, given.days, 0.0, given.seed + at) for at in range(given.months)]
+                jobs = [Job(kind, rate, given.days, 0.0, given.seed + i) for i in range(given.months)]
                 false = [rule for rule, _ in workers.map(replicate, jobs) if rule]
                 cells = []
                 for drop in (0.02, 0.05, 0.1):
-                    jobs = [Job(kind, rate, given.days, drop, 10_000 + given.seed + at) for at in range(given.drops)]
+                    jobs = [Job(kind, rate, given.days, drop, 10_000 + given.seed + i) for i in range(given.drops)]
                     delays = [delay for _, delay in workers.map(replicate, jobs)]
                     half = np.quantile(delays, 0.5, method="higher") if delays else math.inf
                     cells.append("> 14 d" if delays and not np.isfinite(half) else length(half))

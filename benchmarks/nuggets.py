@@ -51,7 +51,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     means = []
     for model, marks in sorted(right.items()):
-        people, stated_share, words_share = (sum(mark[at] for mark in marks) / len(marks) for at in range(3))
+        people, stated_share, words_share = (sum(mark[i] for mark in marks) / len(marks) for i in range(3))
         agrees, literal = (sum(mark[0] == mark[at] for mark in marks) / len(marks) for at in (1, 2))
         means.append((people, stated_share, words_share))
         print(f"| {model} | {len(marks)} | {people:.3f} | {stated_share:.3f} | {agrees:.3f} | {literal:.3f} |")

@@ -74,9 +74,9 @@ POOLS: list[Pool] = []
 def judge_pool(name: str, sides: Sequence[Sequence[Trace]], key: bool, folder: Path) -> Pool:
     """Judge both sides of a system, with or without its answer key."""
     runs = []
-    for at, traces in enumerate(sides):
+    for index, traces in enumerate(sides):
         seen = [t if key else replace(t, gold=None, facts=None, reference=None, answerable=None) for t in traces]
-        runs.append(evaluate(seen, folder / f"{name}-{key}-{at}", metrics=METRICS, judge=JUDGE, force=True))
+        runs.append(evaluate(seen, folder / f"{name}-{key}-{index}", metrics=METRICS, judge=JUDGE, force=True))
     tables = {table: pa.concat_tables([run.to_arrow(table) for run in runs]) for table in RUN_TABLES}
     traces, verdicts = ([*getattr(runs[0], part)(), *getattr(runs[1], part)()] for part in ("traces", "verdicts"))
     return Pool(runs[0].manifest, traces, verdicts, tables, len(sides[0]), TURNS.get(name, 1))
@@ -92,12 +92,12 @@ class DealtRun(Run):
         self.dealt = [
             replace(
                 pool.traces[row],
-                id=str(at),
-                query=f"{pool.traces[row].query} ({at})",
-                conversation=str(at // turns) if turns > 1 else None,
+                id=str(i),
+                query=f"{pool.traces[row].query} ({i})",
+                conversation=str(i // turns) if turns > 1 else None,
                 metadata=label,
             )
-            for at, (row, label) in enumerate(zip(rows.tolist(), labels, strict=True))
+            for i, (row, label) in enumerate(zip(rows.tolist(), labels, strict=True))
         ]
 
     def traces(self, ids: Sequence[str] | None = None, fields: object = ()) -> Iterator[Trace]:  # noqa: ARG002
@@ -139,7 +139,7 @@ def bisect_null(place: int, n: int, seed: int) -> dict[str, str]:
     swapped = np.repeat(rng.random(-(-n // pool.turns)) < 0.5, pool.turns)[:n]
     values = np.stack([rng.integers(0, count, n) for count in SEGMENTS.values()], axis=1).astype(str).tolist()
     labels = [dict(zip(SEGMENTS, row, strict=True)) for row in values]
-    sides = [DealtRun(name, pool, chosen + pool.size * (swapped == at), labels) for at, name in enumerate("ab")]
+    sides = [DealtRun(name, pool, chosen + pool.size * (swapped == i), labels) for i, name in enumerate("ab")]
     result = bisect(*sides, seed=seed)
     named = {"fault": result.faults[0].branch} if result.verdict == "fault" else {}
     if result.segments:
@@ -158,9 +158,9 @@ def bisect_level(trials: int, sizes: Sequence[int] = SIZES, workers: int = 2) ->
             POOLS[:] = [judge_pool(name, sides, key, Path(folder)) for name, *sides in systems]
             with ProcessPoolExecutor(workers, initializer=POOLS.extend, initargs=(() if _forks() else POOLS,)) as jobs:
                 for n in sizes:
-                    for at, (name, *_) in enumerate(systems):
-                        seeds = range(at, trials, len(systems))
-                        results = list(jobs.map(partial(bisect_null, at, n), seeds, chunksize=4))
+                    for index, (name, *_) in enumerate(systems):
+                        seeds = range(index, trials, len(systems))
+                        results = list(jobs.map(partial(bisect_null, index, n), seeds, chunksize=4))
                         yield f"| {n:,} | {'yes' if key else 'no'} | {name} | {count_named(results)} |"
 
 

@@ -132,8 +132,8 @@ CARDS = (
 def add_check_digit(digits: str) -> str:
     """Append the check digit of Luhn's formula."""
     total = 0
-    for at, digit in enumerate(reversed(digits)):
-        value = int(digit) * (2 if at % 2 == 0 else 1)
+    for index, digit in enumerate(reversed(digits)):
+        value = int(digit) * (2 if index % 2 == 0 else 1)
         total += value - 9 if value > 9 else value
     return digits + str(-total % 10)
 
@@ -169,7 +169,7 @@ def make_iban(rng: random.Random) -> str:
     body = "".join(rng.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") if c == "A" else rng.choice("0123456789") for c in shape)
     number = int("".join(str(int(c, 36)) for c in f"{body}{country}00"))
     plain = f"{country}{98 - number % 97:02d}{body}"
-    grouped = [plain[at : at + 4] for at in range(0, len(plain), 4)]
+    grouped = [plain[i : i + 4] for i in range(0, len(plain), 4)]
     return rng.choice(
         (
             plain,

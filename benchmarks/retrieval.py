@@ -28,7 +28,7 @@ WORDS, LENGTH, DIMENSIONS, TOP = 20_000, 60, 128, 10
 
 def words(rng: np.random.Generator) -> list[str]:
     """Return a made-up vocabulary."""
-    return ["".join(rng.choice(SYLLABLES, 3)) + str(place % 97) for place in range(WORDS)]
+    return ["".join(rng.choice(SYLLABLES, 3)) + str(i % 97) for i in range(WORDS)]
 
 
 def texts(count: int, rng: np.random.Generator) -> list[str]:
@@ -88,7 +88,7 @@ def main() -> None:
     asked = [
         " ".join(rng.permutation(corpus[place].split())[:6]) for place in rng.integers(0, given.count, given.queries)
     ]
-    chunks = [Chunk(id=str(place), text=text) for place, text in enumerate(corpus)]
+    chunks = [Chunk(id=str(i), text=text) for i, text in enumerate(corpus)]
     embedder = Hashed()
     vectors = embedder.embed(corpus)
 

@@ -31,18 +31,18 @@ def arguments() -> argparse.Namespace:
 
 def documents(prefix: str, trace: int, texts: list[str]) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
-    for place, text in enumerate(texts):
-        attributes[f"{prefix}.{place}.document.id"] = f"t{trace}-{place}"
-        attributes[f"{prefix}.{place}.document.content"] = text
-        attributes[f"{prefix}.{place}.document.score"] = 1 / (place + 1)
-        attributes[f"{prefix}.{place}.document.metadata"] = json.dumps({"source": f"page-{place}.md"})
+    for index, text in enumerate(texts):
+        attributes[f"{prefix}.{index}.document.id"] = f"t{trace}-{index}"
+        attributes[f"{prefix}.{index}.document.content"] = text
+        attributes[f"{prefix}.{index}.document.score"] = 1 / (index + 1)
+        attributes[f"{prefix}.{index}.document.metadata"] = json.dumps({"source": f"page-{index}.md"})
     return attributes
 
 
 def spans(trace: int, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Build the spans of one trace: name, parent, kind and attributes."""
     query = f"When does ferry {trace} leave?"
-    texts = [f"{place} " + "harbour " * (options.words - 2) + str(trace) for place in range(options.chunks)]
+    texts = [f"{i} " + "harbour " * (options.words - 2) + str(trace) for i in range(options.chunks)]
     answer = "It leaves at 22:40."
     attribute_sets: list[dict[str, Any]] = [
         {"input.value": query, "output.value": answer, "session.id": f"s{trace}"},
@@ -62,14 +62,14 @@ def spans(trace: int, options: argparse.Namespace) -> list[dict[str, Any]]:
     return [
         {
             "trace": f"{trace + 1:032x}",
-            "id": f"{trace * 4 + place + 1:016x}",
-            "parent": None if place == 0 else f"{trace * 4 + 1:016x}",
+            "id": f"{trace * 4 + i + 1:016x}",
+            "parent": None if i == 0 else f"{trace * 4 + 1:016x}",
             "name": kind.lower(),
-            "start": START + place * 10_000_000,
-            "end": START + (50_000_000 if place == 0 else place * 10_000_000 + 9_000_000),
+            "start": START + i * 10_000_000,
+            "end": START + (50_000_000 if i == 0 else i * 10_000_000 + 9_000_000),
             "attributes": {"openinference.span.kind": kind, **attributes},
         }
-        for place, (kind, attributes) in enumerate(zip(kinds, attribute_sets, strict=True))
+        for i, (kind, attributes) in enumerate(zip(kinds, attribute_sets, strict=True))
     ]
 
 

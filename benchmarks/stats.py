@@ -187,9 +187,9 @@ def agreement() -> Iterator[str]:
             pairs = lopsided(np.random.default_rng([n, number]), n, 0.0)
             t = paired_difference(*pairs, resamples=0)
             first, second = (paired_difference(*pairs, resamples=2000, seed=seed) for seed in (0, 1))
-            for place, other in enumerate((t, second)):
+            for index, other in enumerate((t, second)):
                 gap = max(abs(first.low - other.low), abs(first.high - other.high)) / (t.high - t.low)
-                apart[place] += gap / 8
+                apart[index] += gap / 8
         yield f"| {n:,} | {100 * apart[0]:.1f} % | {100 * apart[1]:.1f} % |"
 
 

@@ -55,13 +55,13 @@ def predict_by_place(runs: Sequence[LabelledRun], seed: int) -> list[Array]:
         seen, faulty = np.ones((FARTHEST + 1, 2)) * 2, np.ones((FARTHEST + 1, 2)) * 0.3
         for run in rest:
             count = len(run.steps) if run.first is None or run.first < 0 else run.first + 1
-            for place in range(count):
-                cell = min(place, FARTHEST), int(place == len(run.steps) - 1)
+            for index in range(count):
+                cell = min(index, FARTHEST), int(index == len(run.steps) - 1)
                 seen[cell] += 1
-                faulty[cell] += place == run.first
+                faulty[cell] += index == run.first
         for n in fold:
             size = len(runs[n].steps)
-            cells = [(min(place, FARTHEST), int(place == size - 1)) for place in range(size)]
+            cells = [(min(i, FARTHEST), int(i == size - 1)) for i in range(size)]
             rates = [faulty[cell] / seen[cell] for cell in cells]
             posteriors[n] = chain_hazards(np.array(rates))
     return posteriors

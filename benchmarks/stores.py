@@ -40,11 +40,11 @@ class Judged(NamedTuple):
 
 def judged(known: Sequence[ScoredTrace], first: int, count: int, begin: datetime) -> Iterator[Judged]:
     """Return traces of the demo under names of their own, ten a second."""
-    for at in range(first, first + count):
-        like, name = known[at % len(known)], f"s-{at}"
-        time = begin + timedelta(seconds=at / 10)
+    for index in range(first, first + count):
+        like, name = known[index % len(known)], f"s-{index}"
+        time = begin + timedelta(seconds=index / 10)
         yield Judged(
-            replace(like.trace, id=name, time=time, route=ROUTES[at % 4]),
+            replace(like.trace, id=name, time=time, route=ROUTES[index % 4]),
             replace(like.verdicts, trace=name),
             tuple(replace(score, trace=name) for score in like.scores),
         )

@@ -24,12 +24,12 @@ def population(rng: np.random.Generator, honest: bool) -> tuple[FloatArray, Floa
     """
     sizes = rng.integers(1, 7, TRACES)
     judged, people, doubt = np.empty(TRACES), np.empty(TRACES), np.empty(TRACES)
-    for at, size in enumerate(sizes.tolist()):
+    for index, size in enumerate(sizes.tolist()):
         clear = rng.random(size) < 0.75
         p = np.where(clear, np.where(rng.random(size) < 0.85, 0.97, 0.03), rng.uniform(0.25, 0.75, size))
         truth = rng.random(size) < (p if honest else np.where(clear, 0.6, np.round(p)))
-        judged[at], people[at] = (p >= 0.5).mean(), truth.mean()
-        doubt[at] = np.sqrt((p * (1 - p)).sum()) / size
+        judged[index], people[index] = (p >= 0.5).mean(), truth.mean()
+        doubt[index] = np.sqrt((p * (1 - p)).sum()) / size
     return judged, people, doubt
 
 

@@ -71,10 +71,10 @@ def list_rows(document: Document, draw: random.Random) -> list[Row]:
 def count_covered(span: Span, hits: list[Chunk]) -> float:
     """Return the share of a span that stands in the chunks."""
     covered = {
-        place
+        i
         for hit in hits
         if hit.document == span.document and hit.start is not None and hit.end is not None
-        for place in range(max(hit.start, span.start), min(hit.end, span.end))
+        for i in range(max(hit.start, span.start), min(hit.end, span.end))
     }
     return len(covered) / (span.end - span.start)
 

@@ -167,7 +167,7 @@ def make_embedder(kind: str, numbers: Sequence[str], texts: Sequence[str]) -> Ca
         embedder.fit(texts)  # type: ignore[attr-defined]
         return embedder.embed
     model = load_minilm()
-    return lambda texts: np.concatenate([model.embed(texts[at : at + 64]) for at in range(0, len(texts), 64)])
+    return lambda texts: np.concatenate([model.embed(texts[i : i + 64]) for i in range(0, len(texts), 64)])
 
 
 @cache
@@ -263,7 +263,7 @@ def score_pipelines(
             scores = parts[0]
         else:
             scores = fuse_scores(parts[0], parts[1], float(weight)) if weight else fuse_ranks(parts[0], parts[1])
-        rows.append([measure_ndcg(scores[at], units[at], corpus) for at in range(len(queries))])
+        rows.append([measure_ndcg(scores[i], units[i], corpus) for i in range(len(queries))])
     return np.array(rows)
 
 
@@ -400,7 +400,7 @@ def measure_refresh(folder: Path, seed: int) -> None:
             newer = read_snapshot(folder, name, later)
             sentences = random.Random(seed).sample(index.sentences, min(400, len(index.sentences)))
             spans = [index.make_span(index.passages[s.passage].document, s.start, s.end) for s in sentences]
-            items = [Trace(id=f"{at}", query="?", gold=Gold(spans=(span,))) for at, span in enumerate(spans)]
+            items = [Trace(id=f"{i}", query="?", gold=Gold(spans=(span,))) for i, span in enumerate(spans)]
             begun = time.process_time()
             changes = refresh_testset(newer, items).changes
             seconds = time.process_time() - begun

@@ -45,17 +45,17 @@ def traces(prefix: str, count: int, begin: datetime, gap: float = 0.1) -> list[T
     source = load_handbook().traces["v1"]
     spare = [chunk for trace in source for chunk in trace.chunks or ()]
     generated = []
-    for at in range(count):
-        like = source[at % len(source)]
+    for index in range(count):
+        like = source[index % len(source)]
         chunks = {chunk.id: chunk for chunk in like.chunks or ()}
-        for chunk in islice(cycle(spare), at % len(spare), None):
+        for chunk in islice(cycle(spare), index % len(spare), None):
             if len(chunks) >= CHUNKS:
                 break
             chunks.setdefault(chunk.id, chunk)
-        moment = begin + timedelta(seconds=at * gap)
+        moment = begin + timedelta(seconds=index * gap)
         generated.append(
             msgspec.structs.replace(
-                like, id=f"{prefix}{at}", time=moment, route=ROUTES[at % 4], chunks=tuple(chunks.values())
+                like, id=f"{prefix}{index}", time=moment, route=ROUTES[index % 4], chunks=tuple(chunks.values())
             )
         )
     return generated
@@ -77,7 +77,7 @@ class Bodies:
         self.form, self.batch, self.kind = form, batch, kind
         self.source = traces("@@name@@-", 16 * self.batch, datetime.now(UTC))
         self.random = random.Random(0) if different else None
-        self.templates = [self._template(at) for at in range(512 if different else 16)]
+        self.templates = [self._template(i) for i in range(512 if different else 16)]
 
     def _template(self, at: int) -> bytes:
         sent = self.source[at % 16 * self.batch :][: self.batch]
@@ -139,9 +139,9 @@ def _span(span: Any, trace: Trace, part: str, start: int) -> None:
     kind = {"chain": "CHAIN", "rewrite": "LLM", "retrieve": "RETRIEVER", "llm": "LLM"}[part]
     reply: dict[str, str] = {"openinference.span.kind": kind, "input.value": trace.query}
     if part == "retrieve":
-        for at, chunk in enumerate(trace.chunks or ()):
-            reply[f"retrieval.documents.{at}.document.content"] = chunk.text
-            reply[f"retrieval.documents.{at}.document.id"] = chunk.id
+        for index, chunk in enumerate(trace.chunks or ()):
+            reply[f"retrieval.documents.{index}.document.content"] = chunk.text
+            reply[f"retrieval.documents.{index}.document.id"] = chunk.id
     elif part == "rewrite":
         reply |= {"output.value": trace.query, "llm.model_name": "small"}
     else:
@@ -178,7 +178,7 @@ def fill(place: Path, count: int, light: bool = False, days: float | None = None
         part = sent[first : first + 1000]
         store.append_traces(part)
         store.add_outcomes(
-            [_like(trace, known[at % 200]) for at, trace in enumerate(part)], measures, ("model",)
+            [_like(trace, known[i % 200]) for i, trace in enumerate(part)], measures, ("model",)
         ).result()
     store.compact().result()
     store.close()
@@ -203,18 +203,18 @@ def copy(place: Path, times: int, light: bool, step: int = STEP) -> None:
     products = [name for (name, *_) in con.execute("DESCRIBE products").fetchall() if name != "minute"]
     outcome = "judge, scored, state, '{}', '[]', gold" if light else "* EXCLUDE (number)"
     con.execute("BEGIN")
-    for at in range(1, times):
-        body = "'{}'" if light else f"""replace(body, '"id":"s-', '"id":"{at}s-')"""
-        number, seconds, low = row[0] * at, 60.0 * step * at, f"number <= {row[0]}"
+    for index in range(1, times):
+        body = "'{}'" if light else f"""replace(body, '"id":"s-', '"id":"{index}s-')"""
+        number, seconds, low = row[0] * index, 60.0 * step * index, f"number <= {row[0]}"
         for statement in (
-            f"INSERT INTO traces SELECT number + {number}, '{at}' || id, received, time + {seconds}, route, model, "
-            f"conversation, query, answer, error, {body}, '{at}' || words FROM traces WHERE {low}",
+            f"INSERT INTO traces SELECT number + {number}, '{index}' || id, received, time + {seconds}, route, model, "
+            f"conversation, query, answer, error, {body}, '{index}' || words FROM traces WHERE {low}",
             f"INSERT INTO outcomes SELECT number + {number}, {outcome} FROM outcomes WHERE {low}",
             f"INSERT INTO scores SELECT number + {number}, time + {seconds}, * EXCLUDE (number, time) FROM scores "
             f"WHERE {low}",
         ):
             con.execute(statement)
-        if at % 25 == 0:  # rows that make up whole groups go to the file past the log
+        if index % 25 == 0:  # rows that make up whole groups go to the file past the log
             con.execute("COMMIT")
             con.execute("BEGIN")
     for table, names in (("rollups", rollup), ("products", products)):

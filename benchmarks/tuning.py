@@ -124,7 +124,7 @@ def splits(
 ) -> None:
     """Print how near the tuner's choice comes to the best row on the other questions, and its share of the time."""
     recipes = enumerate_configs(space, default)
-    place = {question.id: at for at, question in enumerate(questions)}
+    place = {question.id: i for i, question in enumerate(questions)}
     values = np.array([[item.value for item in bench.measure(recipe, questions)] for recipe in recipes])
     names = [recipe.name for recipe in recipes]
     rows = []

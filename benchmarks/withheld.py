@@ -56,8 +56,8 @@ def main() -> None:
         for share in SHARES:
             places = [item.metadata["withheld"] for item in result.items]
             copies = [
-                Document(id=f"copy{at}", text=alter(texts[place["document"]], share, index, rng))
-                for at, place in enumerate(places)
+                Document(id=f"copy{i}", text=alter(texts[place["document"]], share, index, rng))
+                for i, place in enumerate(places)
             ]
             checks = DraftFilter(CorpusIndex([*result.documents, *copies]))
             rejected = sum(

@@ -26,7 +26,7 @@ class FourCharacters:
 
     def encode(self, text: str, **_: Any) -> list[int]:
         """Return a number for each piece."""
-        cut = [text[at : at + 4] for at in range(0, len(text), 4)]
+        cut = [text[i : i + 4] for i in range(0, len(text), 4)]
         return [self.pieces.setdefault(piece, len(self.pieces)) for piece in cut]
 
     encode_ordinary = encode

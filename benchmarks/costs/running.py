@@ -64,8 +64,8 @@ def measured(metric: str, score: Callable[[dict[str, Any]], Any], traces: list[d
     """Measure the processor seconds of a metric, and count the outcomes of the traces."""
     spent, ends, raised = 0.0, Counter[str](), Counter[str]()
     values: list[list[float | None]] = []
-    for place, trace in enumerate(traces):
-        mark(url, place, metric)
+    for index, trace in enumerate(traces):
+        mark(url, index, metric)
         begin = time.process_time()
         try:
             value = score(trace)

@@ -112,7 +112,7 @@ class Endpoint:
             counts = self.counts[self.scene.metric]
             counts.embeddings += 1
             counts.embedded += sum(tokens(str(text)) for text in asked)
-        vectors = [{"object": "embedding", "index": place, "embedding": [0.125] * SIZE} for place in range(len(asked))]
+        vectors = [{"object": "embedding", "index": i, "embedding": [0.125] * SIZE} for i in range(len(asked))]
         return {
             "object": "list",
             "model": sent["model"],

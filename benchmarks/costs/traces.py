@@ -28,7 +28,7 @@ def traces(count: int) -> list[Trace]:
     answered = [trace for trace in load_handbook().traces["v1"] if trace.answer and trace.reference]
     answered.sort(key=lambda trace: -len(extract_claims(trace.answer or "")))
     pool = {chunk.id: flat(chunk) for trace in answered for chunk in trace.chunks or ()}
-    return [marked(filled(trace, list(pool.values()), place)) for place, trace in enumerate(answered[:count])]
+    return [marked(filled(trace, list(pool.values()), i)) for i, trace in enumerate(answered[:count])]
 
 
 def flat(chunk: Chunk) -> Chunk:

@@ -111,7 +111,7 @@ class CorpusWriter:
             return [list(pair) for pair in zip(*concepts[:2], strict=False)][:PLENTY]
         asked = re.findall(r"(?:exactly |generate |list of )(\d+)\b", prompt)
         count = int(asked[-1]) if asked and key == "data" else 2 if key == "data" else PLENTY
-        return [self._fill(node, root, key, at, order, prompt) for at in range(min(count, 10))]
+        return [self._fill(node, root, key, i, order, prompt) for i in range(min(count, 10))]
 
     def _name_terms(self, order: list[str]) -> list[str]:
         """Return the names of the quoted sentences, or their longest words."""

@@ -65,8 +65,8 @@ def judged(corpus: Corpus, name: str, strength: Strength, seed: int, folder: Pat
     """Return both versions, answered and judged."""
     sides = pair(corpus, name, strength, n=min(MOST, len(corpus.questions)), seed=seed)
     runs = [
-        evaluate(list(traces), folder / f"{name}-{seed}-{at}", metrics=METRICS, force=True, judge=judge)
-        for at, traces in enumerate(sides)
+        evaluate(list(traces), folder / f"{name}-{seed}-{i}", metrics=METRICS, force=True, judge=judge)
+        for i, traces in enumerate(sides)
     ]
     return pair_runs(*runs)
 

@@ -186,8 +186,8 @@ def rephrase(trace: Trace) -> Trace:
     """Answer with the same facts in other words, as a model that is asked again does."""
 
     def apply(text: str) -> str:
-        for at, (old, new) in enumerate(WORDINGS):
-            text = re.sub(rf"\b{old}\b", new, text) if crc32(f"{trace.id}-{at}".encode()) % 10 < 7 else text
+        for index, (old, new) in enumerate(WORDINGS):
+            text = re.sub(rf"\b{old}\b", new, text) if crc32(f"{trace.id}-{index}".encode()) % 10 < 7 else text
         return text if crc32(trace.id.encode()) % 3 else f"In short: {text}"
 
     return replace(trace, answer=trace.answer and apply(trace.answer))

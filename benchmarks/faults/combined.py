@@ -50,8 +50,8 @@ def name_layers(
     base, broken = configs(names[0], strength, seed)
     sides = [answers(corpus, how, questions) for how in (base, inject(broken, names[1], strength))]
     runs = [
-        evaluate(side, folder / f"{'-'.join(names)}-{seed}-{at}", metrics=METRICS, judge=JUDGE)
-        for at, side in enumerate(sides)
+        evaluate(side, folder / f"{'-'.join(names)}-{seed}-{i}", metrics=METRICS, judge=JUDGE)
+        for i, side in enumerate(sides)
     ]
     return list(dict.fromkeys(fault.layer for fault in bisect(*runs, seed=seed).faults))
 

@@ -129,10 +129,10 @@ def _postings(
     mean = sum(map(len, posting)) / max(1, len(posting))
     places: defaultdict[str, list[int]] = defaultdict(list)
     weights: defaultdict[str, list[float]] = defaultdict(list)
-    for place, terms in enumerate(posting):
+    for index, terms in enumerate(posting):
         norm = 1.2 * (0.25 + 0.75 * len(terms) / mean)
         for term, n in Counter(terms).items():
-            places[term].append(place)
+            places[term].append(index)
             weights[term].append(idf[term] * n * 2.2 / (n + norm))
     return {term: (np.array(places[term]), np.array(weights[term])) for term in places}
 

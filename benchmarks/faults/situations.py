@@ -286,7 +286,7 @@ def build_pair(traces: Sequence[Trace], situation: Situation, *, key: bool, n: i
     sides = [[change(trace) for trace in traces] for change in (situation.baseline, situation.change)]
     if not key:
         sides = [[replace(t, gold=None, reference=None, facts=None) for t in side] for side in sides]
-    baseline, candidate = ([_copy_trace(side[at % len(side)], at // len(side)) for at in range(n)] for side in sides)
+    baseline, candidate = ([_copy_trace(side[i % len(side)], i // len(side)) for i in range(n)] for side in sides)
     return baseline, candidate
 
 
@@ -309,9 +309,7 @@ def _copy_trace(trace: Trace, number: int) -> Trace:
 
 def judge_sides(sides: Sequence[Sequence[Trace]], folder: str) -> list[Run]:
     """Judge the runs of a situation by the lexical judge."""
-    return [
-        evaluate(list(side), Path(folder, f"run-{at}"), judge="lexical", force=True) for at, side in enumerate(sides)
-    ]
+    return [evaluate(list(side), Path(folder, f"run-{i}"), judge="lexical", force=True) for i, side in enumerate(sides)]
 
 
 def print_row(cells: Sequence[object], situation: Situation, code: int, sentence: str) -> None:

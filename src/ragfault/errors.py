@@ -111,7 +111,7 @@ def get_message_kind(message: str) -> str:
     'request … timed out after … s at …'
     """
     parts = message.split("`")
-    return "`".join(_PLACE.sub("[…]", part) if at % 2 else _VALUE.sub("…", part) for at, part in enumerate(parts))
+    return "`".join(_PLACE.sub("[…]", part) if i % 2 else _VALUE.sub("…", part) for i, part in enumerate(parts))
 
 
 def group_messages(counts: Mapping[str, int]) -> dict[str, int]:

@@ -113,9 +113,9 @@ def _sections(name: str, sort: str, shop: int) -> Iterator[tuple[str, str]]:
 def shop_chunks() -> list[Chunk]:
     """Return the sections of all product pages of both shops as chunks; there are no offsets."""
     return [
-        Chunk(id=f"{shop}:{at:03}/{section}", text=text, document=f"{shop}:{at:03}", metadata={"tenant": shop})
+        Chunk(id=f"{shop}:{i:03}/{section}", text=text, document=f"{shop}:{i:03}", metadata={"tenant": shop})
         for number, shop in enumerate(SHOPS)
-        for at, (name, sort) in enumerate(_products())
+        for i, (name, sort) in enumerate(_products())
         for section, text in _sections(name, sort, number)
     ]
 
@@ -124,12 +124,12 @@ def shop_questions() -> tuple[Trace, ...]:
     """Return questions about one or two properties of a product, in the language of the shop."""
     questions = []
     for number, shop in enumerate(SHOPS):
-        for at, (name, _) in enumerate(_products()):
+        for index, (name, _) in enumerate(_products()):
             for prop in (*PROPERTIES, *ORDERING):
                 if chance("asked", shop, name, prop) < 0.55:
-                    questions.append(_asked(shop, number, at, name, (prop,)))
+                    questions.append(_asked(shop, number, index, name, (prop,)))
             pair = (pick(tuple(PROPERTIES), "first", shop, name), pick(tuple(ORDERING), "second", shop, name))
-            questions.append(_asked(shop, number, at, name, pair))
+            questions.append(_asked(shop, number, index, name, pair))
     return tuple(questions)
 
 
@@ -179,8 +179,8 @@ def report_chunks(folder: Path, window: int = 3, step: int = 2) -> list[Chunk]:
     for path in sorted((folder / "chunking_corpora").glob("*.md")):
         text = path.read_text(encoding="utf-8")
         spans = list(split_sentences(text))
-        for at in range(0, max(1, len(spans) - window + step), step):
-            part = spans[at : at + window]
+        for index in range(0, max(1, len(spans) - window + step), step):
+            part = spans[index : index + window]
             if part:
                 start, end = part[0][0], part[-1][1]
                 name = f"{path.stem}-{start}-{end}"

@@ -96,8 +96,8 @@ def without_alike(chunks: list[Chunk]) -> list[Chunk]:
     words = [frozenset(terms(chunk.text)) for chunk in chunks]
     return [
         chunk
-        for at, chunk in enumerate(chunks)
-        if not any(len(words[at] & other) > 0.3 * max(1, len(words[at])) for other in words[at + 1 :])
+        for i, chunk in enumerate(chunks)
+        if not any(len(words[i] & other) > 0.3 * max(1, len(words[i])) for other in words[i + 1 :])
     ]
 
 
@@ -111,7 +111,7 @@ def html_noise(text: str) -> str:
 def shifted_table(text: str) -> str:
     """Move the values of a table down by a row, the last one to the first."""
     lines = text.split("\n")
-    rows = [at for at, line in enumerate(lines) if line.startswith("|") and "---" not in line][1:]
+    rows = [i for i, line in enumerate(lines) if line.startswith("|") and "---" not in line][1:]
     cells = [lines[at].strip("| ").split(" | ") for at in rows]
     for at, (label, _), (_, value) in zip(rows, cells, [*cells[-1:], *cells[:-1]], strict=True):
         lines[at] = f"| {label} | {value} |"
@@ -127,7 +127,7 @@ def ocr_noise(text: str, name: str) -> str:
     """Replace letters and digits that look alike in a fifth of the words."""
     alike = str.maketrans({"l": "1", "o": "0", "e": "c", "5": "S", "8": "B", "i": "j"})
     words = re.split(r"(\s)", text)
-    return "".join(w.translate(alike) if chance("ocr", name, at) < 0.2 else w for at, w in enumerate(words))
+    return "".join(w.translate(alike) if chance("ocr", name, i) < 0.2 else w for i, w in enumerate(words))
 
 
 def aged(text: str) -> str:

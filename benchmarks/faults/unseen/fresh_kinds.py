@@ -65,7 +65,7 @@ def _hot(parts: Parts) -> Parts:
 
     def finish(answer: str, trace: Trace) -> str:
         words = re.split(r"(\s)", answer)
-        chances = [chance("hot", trace.id, at) for at in range(len(words))]
+        chances = [chance("hot", trace.id, i) for i in range(len(words))]
         return "".join(
             pool[int(luck * 5 * len(pool))] if luck < 0.2 and word.strip() else word
             for word, luck in zip(words, chances, strict=True)
@@ -136,8 +136,8 @@ def _joined(parts: Parts) -> Parts:
     joined = []
     for tenant in sorted({chunk.metadata["tenant"] for chunk in parts.chunks}):
         own = [chunk for chunk in parts.chunks if chunk.metadata["tenant"] == tenant]
-        for at in range(0, len(own), 4):
-            part = own[at : at + 4]
+        for index in range(0, len(own), 4):
+            part = own[index : index + 4]
             text = "\n".join(chunk.text for chunk in part)
             joined.append(replace(part[0], id=f"{part[0].id}+{len(part)}", text=text, end=part[-1].end))
     return replace(parts, chunks=tuple(joined), top_k=2)
@@ -191,7 +191,7 @@ def _places(parts: Parts) -> Parts:
     """Record the place of a chunk in the list as its id."""
 
     def record(trace: Trace, _: list[Chunk]) -> Trace:
-        return replace(trace, chunks=tuple(replace(c, id=str(at)) for at, c in enumerate(trace.chunks, 1)))
+        return replace(trace, chunks=tuple(replace(c, id=str(i)) for i, c in enumerate(trace.chunks, 1)))
 
     return replace(parts, record=record)
 

@@ -159,9 +159,9 @@ def _cache(parts: Parts) -> Parts:
     def batch(traces: list[Trace]) -> list[Trace]:
         words = [frozenset(terms(trace.query)) for trace in traces]
         result = []
-        for at, trace in enumerate(traces):
+        for index, trace in enumerate(traces):
             if chance("hit", trace.id) < 0.4:
-                near = max((i for i in range(len(traces)) if i != at), key=lambda i: len(words[i] & words[at]))
+                near = max((i for i in range(len(traces)) if i != index), key=lambda i: len(words[i] & words[index]))
                 result.append(replace(trace, answer=traces[near].answer))
             else:
                 result.append(trace)

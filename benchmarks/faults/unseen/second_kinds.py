@@ -158,8 +158,8 @@ def _mojibake(parts: Parts) -> Parts:
     def finish(answer: str, trace: Trace) -> str:
         words = re.split(r"(\s)", answer)
         return "".join(
-            re.sub(r"[aeiou£€]|\d$", "\ufffd", word) if chance("garble", trace.id, at) < 1 / 3 else word
-            for at, word in enumerate(words)
+            re.sub(r"[aeiou£€]|\d$", "\ufffd", word) if chance("garble", trace.id, i) < 1 / 3 else word
+            for i, word in enumerate(words)
         )
 
     return replace(parts, finish=finish)
@@ -216,7 +216,7 @@ def _approximate(parts: Parts) -> Parts:
 @kind("copies-kept", "retrieval", "deduplication, index, ingestion", EVERY)
 def _copies(parts: Parts) -> Parts:
     """Index every chunk three times, under ids of its own."""
-    copies = (replace(c, id=f"{c.id}~{at}" if at else c.id) for c in parts.chunks for at in range(3))
+    copies = (replace(c, id=f"{c.id}~{i}" if i else c.id) for c in parts.chunks for i in range(3))
     return replace(parts, chunks=tuple(copies))
 
 
@@ -232,9 +232,9 @@ def _half(parts: Parts) -> Parts:
 def _fixed(parts: Parts) -> Parts:
     """Cut chunks every 90 characters, within words."""
     cut = (
-        replace(c, id=f"{c.id}/{at}", text=c.text[at : at + 90], start=_shift(c.start, at), end=_shift(c.start, at, 90))
+        replace(c, id=f"{c.id}/{i}", text=c.text[i : i + 90], start=_shift(c.start, i), end=_shift(c.start, i, 90))
         for c in parts.chunks
-        for at in range(0, len(c.text), 90)
+        for i in range(0, len(c.text), 90)
     )
     return replace(parts, chunks=tuple(cut))
 
@@ -283,7 +283,7 @@ def _exchanged(parts: Parts) -> Parts:
     """Store the text of the chunk four places on under the ids of four chunks of ten."""
     texts = [chunk.text for chunk in parts.chunks]
     chosen = [is_hit(chunk.id, 0.4) for chunk in parts.chunks]
-    moved = [texts[(at + 4) % len(texts)] if hit else texts[at] for at, hit in enumerate(chosen)]
+    moved = [texts[(i + 4) % len(texts)] if hit else texts[i] for i, hit in enumerate(chosen)]
     return replace(
         parts, chunks=tuple(replace(chunk, text=text) for chunk, text in zip(parts.chunks, moved, strict=True))
     )
@@ -327,7 +327,7 @@ def _sources(parts: Parts) -> Parts:
 
     def record(trace: Trace, _: list[Chunk]) -> Trace:
         names = Counter(chunk.document for chunk in trace.chunks or ())
-        listed = "\n".join(f"[{at}] {name}" for at, name in enumerate(names, 1))
+        listed = "\n".join(f"[{i}] {name}" for i, name in enumerate(names, 1))
         return trace if trace.answer in REFUSALS else replace(trace, answer=f"{trace.answer}\n\nSources:\n{listed}")
 
     return replace(parts, record=record)

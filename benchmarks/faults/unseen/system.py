@@ -116,7 +116,7 @@ class _Index:
 
 
 def _grams(tokens: Sequence[str]) -> list[str]:
-    return [f"#{token[at : at + 4]}" for token in tokens for at in range(max(1, len(token) - 3))]
+    return [f"#{token[i : i + 4]}" for token in tokens for i in range(max(1, len(token) - 3))]
 
 
 def answer_all(parts: Parts, questions: Sequence[Trace]) -> list[Trace]:
@@ -169,7 +169,7 @@ def _cite(lines: Sequence[str], chunks: Iterable[Chunk]) -> tuple[Citation, ...]
 
 
 FORMS: dict[str, Callable[[Sequence[str]], str]] = {
-    "reports": lambda lines: "\n".join(f"{at}. {line}" for at, line in enumerate(lines, 1)),
+    "reports": lambda lines: "\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1)),
     "shop": lambda lines: "\n".join(f"- {line}" for line in lines),
     "handbook": " ".join,
 }

@@ -119,7 +119,7 @@ PROBLEM_KINDS: dict[ProblemKind, ProblemDefinition] = {
 SUPPORTED = ("supported", "inferred")
 LOW_SCORE = 0.5  # below this, the relevance of an answer and each of the triad's parts is low
 
-KIND_ORDER = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}
+KIND_ORDER = {kind: i for i, kind in enumerate(PROBLEM_KINDS)}
 
 
 def diagnose_trace(trace: Trace, verdicts: Verdicts) -> Diagnosis:
@@ -226,12 +226,12 @@ def _retrieval_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProbl
 
 def _claim_problems(verdicts: Verdicts) -> Iterator[TraceProblem]:
     truths = verdicts.truth or ()
-    for at, claim in enumerate(verdicts.claim or ()):
+    for index, claim in enumerate(verdicts.claim or ()):
         if claim.support == "contradicted":
             yield _claim_problem("contradicted_claim", claim, claim.reason or "the chunks contradict it")
         elif claim.support == "unsupported":
             yield _claim_problem("unsupported_claim", claim, claim.reason or "no chunk supports it")
-        elif at < len(truths) and truths[at].status == "contradicted":
+        elif index < len(truths) and truths[index].status == "contradicted":
             yield _claim_problem("false_claim", claim, "the chunks support it, the answer key contradicts it")
 
 
@@ -323,7 +323,7 @@ def _citation_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProble
     chunks: dict[str, list[Chunk]] = {}
     for chunk in trace.chunks or ():
         chunks.setdefault(chunk.id, []).append(chunk)
-    for at, citation in enumerate(trace.citations or ()):
+    for index, citation in enumerate(trace.citations or ()):
         quote = (citation.quote or "").strip()
         text = quote or citation.claim or citation.chunk
         if trace.chunks is not None and citation.chunk not in chunks:
@@ -332,7 +332,7 @@ def _citation_problems(trace: Trace, verdicts: Verdicts) -> Iterator[TraceProble
         named = chunks.get(citation.chunk, ())
         if quote and named and not any(quote_matches(quote, chunk.text) for chunk in named):
             yield _build_problem("bad_quote", text, "the cited chunk does not state it", chunk=citation.chunk)
-        verdict = verdicts.citation[at] if verdicts.citation and at < len(verdicts.citation) else None
+        verdict = verdicts.citation[index] if verdicts.citation and index < len(verdicts.citation) else None
         if verdict is not None and not verdict.supports:
             yield _build_problem(
                 "bad_citation", verdict.claim, "the cited chunk does not support it", chunk=citation.chunk

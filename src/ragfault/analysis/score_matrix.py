@@ -60,7 +60,7 @@ class ScoreMatrix:
         exact = self.column_index("triad")
         if exact is not None:
             return exact
-        return next((at for at, text in enumerate(self.metric_names) if metric_name(text) == "triad"), None)
+        return next((i for i, text in enumerate(self.metric_names) if metric_name(text) == "triad"), None)
 
     @cached_property
     def ids(self) -> list[str]:
@@ -235,7 +235,7 @@ def segment_codes(run: Run, by: str) -> CodedTexts:
 def _deduplicate_codes(codes: Codes, texts: Sequence[str | None]) -> CodedTexts:
     """Map codes over repeated or missing texts to codes over distinct ones."""
     names = list(dict.fromkeys(text for text in texts if text is not None))
-    place = {name: at for at, name in enumerate(names)}
+    place = {name: i for i, name in enumerate(names)}
     table = np.array([NO_CODE if text is None else place[text] for text in texts] + [NO_CODE], dtype=np.int64)
     return table[codes], names
 

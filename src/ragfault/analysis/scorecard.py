@@ -145,8 +145,7 @@ def _build_card(
     return Scorecard(
         traces=matrix.traces if rows is None else len(rows),
         aggregates=tuple(
-            aggregate_metric(matrix, at, rows, _target_for(text, targets))
-            for at, text in enumerate(matrix.metric_names)
+            aggregate_metric(matrix, i, rows, _target_for(text, targets)) for i, text in enumerate(matrix.metric_names)
         ),
         by=by,
         segment=name,

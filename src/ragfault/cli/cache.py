@@ -188,9 +188,9 @@ def _format_table(groups: list[CacheGroup]) -> Iterator[str]:
         days = (datetime.fromtimestamp(moment, UTC).date().isoformat() for moment in (group.oldest, group.newest))
         numbers = (f"{group.calls:,}", f"{group.prompt:,}", f"{group.completion:,}", format_cost(group.cost))
         rows.append((f"{group.provider}/{group.model}", group.kind, *numbers, *days))
-    wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        cells = [cell.ljust(wide[at]) if at < 2 else cell.rjust(wide[at]) for at, cell in enumerate(row)]
+        cells = [cell.ljust(wide[i]) if i < 2 else cell.rjust(wide[i]) for i, cell in enumerate(row)]
         yield "  ".join(cells).rstrip()
 
 

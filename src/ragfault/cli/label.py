@@ -197,7 +197,7 @@ def _read_files(places: tuple[str, ...], options: dict[str, Any]) -> Iterator[tu
 
 
 def _split_batches(ids: Sequence[str]) -> list[Sequence[str]]:
-    return [ids[at : at + BATCH_SIZE] for at in range(0, len(ids), BATCH_SIZE)]
+    return [ids[i : i + BATCH_SIZE] for i in range(0, len(ids), BATCH_SIZE)]
 
 
 def _order_ids(ids: list[str], options: dict[str, Any]) -> list[str]:

@@ -204,7 +204,7 @@ def list_chunk_events(
     """List the events of a stream of one text: the text with the calls of tools of a message, then the end."""
     calls: dict[str, Any] = {}
     if message.get("tool_calls"):
-        calls["tool_calls"] = [{"index": at, **call} for at, call in enumerate(message["tool_calls"])]
+        calls["tool_calls"] = [{"index": i, **call} for i, call in enumerate(message["tool_calls"])]
     if message.get("function_call"):
         calls["function_call"] = message["function_call"]
     shared = {"id": f"guard-{uuid4().hex}", "object": "chat.completion.chunk", "created": 0, "model": model}

@@ -310,7 +310,7 @@ def _check_chunks(chunks: Sequence[Chunk]) -> None:
 
 
 def _embed_texts(embedder: Embedder, texts: Sequence[str]) -> Array:
-    rows = [embedder.embed(texts[at : at + EMBEDDING_BATCH]) for at in range(0, len(texts), EMBEDDING_BATCH)]
+    rows = [embedder.embed(texts[i : i + EMBEDDING_BATCH]) for i in range(0, len(texts), EMBEDDING_BATCH)]
     return np.concatenate(rows).astype(np.float32, copy=False)
 
 

@@ -184,10 +184,7 @@ def _assign_columns(chunks: Sequence[Chunk]) -> dict[str, str]:
     for chunk in chunks:
         for name, value in chunk.metadata.items():
             kinds.setdefault(name, set()).add(_infer_column_kind(name, value))
-    return {
-        name: f"{kind.pop() if len(kind) == 1 else 't'}{place}"
-        for place, (name, kind) in enumerate(sorted(kinds.items()))
-    }
+    return {name: f"{kind.pop() if len(kind) == 1 else 't'}{i}" for i, (name, kind) in enumerate(sorted(kinds.items()))}
 
 
 def _infer_column_kind(name: str, value: Any) -> str:

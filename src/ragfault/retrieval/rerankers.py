@@ -44,7 +44,7 @@ class JudgeReranker:
 
     def relevance(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return the judge's relevance of each text, in [0, 1]."""
-        passages = [Passage(str(place), text) for place, text in enumerate(texts)]
+        passages = [Passage(str(i), text) for i, text in enumerate(texts)]
         return [seen.value for seen in self._scorer.open_session(query).score_relevance(query, passages)]
 
 
@@ -170,7 +170,7 @@ class VertexReranker:
         """Return scores in [0, 1]. Raises UsageError without a token, ServiceFailed without a reply."""
         if not texts:
             return []
-        records = [{"id": str(place), "content": text} for place, text in enumerate(texts)]
+        records = [{"id": str(i), "content": text} for i, text in enumerate(texts)]
         body = {"model": self.model, "query": query, "records": records, "topN": len(texts)}
         headers = {"X-Goog-User-Project": self._project}
         answer = post_json(self._url, body, key=read_api_key("Vertex AI", ("GOOGLE_ACCESS_TOKEN",)), headers=headers)

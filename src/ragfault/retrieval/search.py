@@ -180,8 +180,8 @@ def _read_scores(hits: Hits) -> dict[str, float]:
     """Return the scores of hits, else their descending ranks; of a repeated chunk, the first."""
     scored = all(hit.score is not None for hit in hits)
     scores: dict[str, float] = {}
-    for place, hit in enumerate(hits):
-        scores.setdefault(hit.id, float(hit.score or 0.0) if scored else float(len(hits) - place))
+    for index, hit in enumerate(hits):
+        scores.setdefault(hit.id, float(hit.score or 0.0) if scored else float(len(hits) - index))
     return scores
 
 

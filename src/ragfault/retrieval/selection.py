@@ -270,7 +270,7 @@ def _keep_sentences(
 ) -> Chunk:
     """Return a hit with its relevant sentences and their neighbors."""
     best = max(range(len(scores)), key=scores.__getitem__)
-    bears = {place for place, score in enumerate(scores) if score >= threshold} | {best}
+    bears = {i for i, score in enumerate(scores) if score >= threshold} | {best}
     selected = sorted(
         {near for at in bears for near in range(at - neighbors, at + neighbors + 1)} & set(range(len(spans)))
     )

@@ -82,12 +82,14 @@ class DemoTraffic(BackgroundThread):
     def make_minute(self, minute: int) -> Iterator[Trace]:
         """Yield the traces of a minute of the demo; minutes of the history are negative."""
         is_faulty = FAULT_START <= minute < FAULT_START + FAULT_MINUTES
-        for at in range(TRACES_PER_MINUTE):
+        for index in range(TRACES_PER_MINUTE):
             trace = self._random.choice(self._healthy_traces)
-            moment = datetime.fromtimestamp(self._start_time, UTC) + timedelta(minutes=minute + at / TRACES_PER_MINUTE)
+            moment = datetime.fromtimestamp(self._start_time, UTC) + timedelta(
+                minutes=minute + index / TRACES_PER_MINUTE
+            )
             route = DEMO_ROUTES[self._random.random() < 0.5]
             metadata = {**trace.metadata, "release": "index-2" if minute >= FAULT_START else "index-1"}
-            name = f"demo-{int(self._start_time)}-{minute}-{at}"
+            name = f"demo-{int(self._start_time)}-{minute}-{index}"
             copy = replace(trace, id=name, time=moment, metadata=metadata, route=route, **NO_CONVERSATION)
             if is_faulty and route == FAULTY_ROUTE and self._random.random() < BROKEN_SHARE:
                 copy = replace(copy, chunks=self._random.choice(self._healthy_traces).chunks)

@@ -84,7 +84,7 @@ def _resolve(reference: re.Match[str], asked: datetime) -> datetime | None:
         year, month, *rest = map(int, reference["iso"].split("-"))
         return _end_period(year, month, rest[0] if rest else None)
     if reference["month"]:
-        month = next(at for at, name in enumerate(MONTHS, 1) if name.startswith(reference["month"][:3].lower()))
+        month = next(i for i, name in enumerate(MONTHS, 1) if name.startswith(reference["month"][:3].lower()))
         named = reference["day"] or reference["day_after"]
         return _end_period(int(reference["month_year"]), month, int(named) if named else None)
     return _end_period(int(reference["year"]), None, None)

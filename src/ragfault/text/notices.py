@@ -194,9 +194,9 @@ def _has_words(line: str) -> bool:
 def _find_aside(text: str, begin: int, stop: int) -> Stretch | None:
     """Return the last sentences, from the first that is about the text itself, or a date; None where it begins so."""
     sentences = [(begin + start, begin + end) for start, end in split_sentences(text[begin:stop])]
-    for at, (start, end) in enumerate(sentences):
+    for index, (start, end) in enumerate(sentences):
         if ASIDE_PATTERN.search(text[start:end]) or not DATE_PATTERN.sub("", text[start:end]).strip(" .()"):
-            return (start, stop) if at else None
+            return (start, stop) if index else None
     return None
 
 
@@ -213,9 +213,7 @@ def list_forms(sentence: str) -> frozenset[str]:
     forms = set()
     for first in (words[0] if words and masked[0] == "~" else "", ""):
         parts = [first, *masked[1:]] if first else masked
-        joined = " ".join(
-            part for place, part in enumerate(parts) if part != "~" or place == 0 or parts[place - 1] != "~"
-        )
+        joined = " ".join(part for i, part in enumerate(parts) if part != "~" or i == 0 or parts[i - 1] != "~")
         if any(part not in ("@", "#", "~") and any(map(str.isalpha, part)) for part in parts):
             forms.add(joined)
     return frozenset(forms)

@@ -27,7 +27,7 @@ MONTH_TABLE = """
 january jan|february feb|march mar|april apr|may|june jun|july jul|august aug|september sept sep
 |october oct|november nov|december dec
 """
-MONTHS = {name: f"{place:02d}" for place, names in enumerate(MONTH_TABLE.split("|"), 1) for name in names.split()}
+MONTHS = {name: f"{i:02d}" for i, names in enumerate(MONTH_TABLE.split("|"), 1) for name in names.split()}
 MONTH = rf"(?P<month>{'|'.join(MONTHS)})\b\.?"
 DAY = r"(?P<day>0?[1-9]|[1-9]\d)(?:st|nd|rd|th)?"
 YEAR = r"(?P<year>1\d{3}|2\d{3})"

@@ -87,7 +87,7 @@ def _score_segment(quote: str, text: str, words: list[WordPosition]) -> float:
         positions_by_word[word.word].append(at)
     votes: Counter[int] = Counter()
     rarest = sorted(
-        (len(positions), at) for at, word in enumerate(quote_words) if (positions := positions_by_word.get(word.word))
+        (len(positions), i) for i, word in enumerate(quote_words) if (positions := positions_by_word.get(word.word))
     )
     for _, at in rarest[:MAX_ALIGNMENT_VOTES]:
         votes.update(position - at for position in positions_by_word[quote_words[at].word][:MAX_ALIGNMENT_VOTES])

@@ -59,13 +59,13 @@ def embed_failures(failures: Sequence[FailingTrace], embedder: Embedder | None =
 
 def encode_kinds(failures: Sequence[FailingTrace]) -> Array:
     """Encode the problem kinds of each failure as a unit vector that weighs rarer kinds more."""
-    place = {kind: at for at, kind in enumerate(PROBLEM_KINDS)}
+    place = {kind: i for i, kind in enumerate(PROBLEM_KINDS)}
     counted = Counter(kind for failure in failures for kind in failure.kinds)
     rows = np.zeros((len(failures), len(place)))
-    for at, failure in enumerate(failures):
+    for index, failure in enumerate(failures):
         for kind in failure.kinds:
             if kind != "irrelevant_chunk":
-                rows[at, place[kind]] = math.log(1 + len(failures) / (1 + counted[kind]))
+                rows[index, place[kind]] = math.log(1 + len(failures) / (1 + counted[kind]))
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     unit_rows: Array = rows / np.where(lengths > 0, lengths, 1)
     return unit_rows
@@ -132,7 +132,7 @@ def merge_similar(labels: Sequence[int], vectors: Array) -> list[int]:
     first = np.arange(len(names))
     while not np.array_equal(after := np.where(near, first[None, :], len(names)).min(axis=1), first):
         first = after
-    now = {name: names[first[place]] for place, name in enumerate(names)} | {NO_CLUSTER: NO_CLUSTER}
+    now = {name: names[first[i]] for i, name in enumerate(names)} | {NO_CLUSTER: NO_CLUSTER}
     return [now[label] for label in labels]
 
 
@@ -249,7 +249,7 @@ def cluster_runs(
     opened = [sample_run(open_run(run), sample) for run in runs]
     if not opened:
         raise UsageError("clusters are made of the failing traces of runs: name one run or more.")
-    failures = [failure for place, run in enumerate(opened) for failure in collect_failures(run, place)]
+    failures = [failure for i, run in enumerate(opened) for failure in collect_failures(run, i)]
     return cluster_failures(
         failures, load_populations(opened), embedder=embedder, generator=generator, min_size=min_size, seed=seed
     )
@@ -332,8 +332,8 @@ def _label_failures(
 
 def _rows_by_label(labels: Sequence[int]) -> dict[int, list[int]]:
     rows: dict[int, list[int]] = {}
-    for place, label in enumerate(labels):
-        rows.setdefault(label, []).append(place)
+    for index, label in enumerate(labels):
+        rows.setdefault(label, []).append(index)
     return rows
 
 

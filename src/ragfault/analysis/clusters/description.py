@@ -34,7 +34,7 @@ CAUSE_ORDER: tuple[ProblemKind, ...] = (
 )  # fmt: skip
 """The kinds of problem, those that others follow from, and that are seen for certain, before the rest."""
 
-CAUSE_RANK = {kind: place for place, kind in enumerate(CAUSE_ORDER)}
+CAUSE_RANK = {kind: i for i, kind in enumerate(CAUSE_ORDER)}
 
 Array = np.ndarray[Any, Any]
 
@@ -281,9 +281,7 @@ def describe_cluster(
     populations: Sequence[TracePopulation],
 ) -> Cluster:
     """Describe a group as a new cluster; `vectors` are its rows in the space of meaning and kinds."""
-    keys = [
-        sorted({failure_key(failure) for failure in group if failure.run == place}) for place in range(len(populations))
-    ]
+    keys = [sorted({failure_key(failure) for failure in group if failure.run == i}) for i in range(len(populations))]
     layers = Counter(PROBLEM_KINDS[failure.kind].layer for failure in group)
     kinds = Counter(item for failure in group for item in failure.kinds)
     kind = choose_common_cause(kinds, len(group))
@@ -307,7 +305,7 @@ def describe_cluster(
         trend="cannot tell",
         terms=terms.terms,
         failure_keys=tuple(map(tuple, keys)),
-        run_counts=tuple(sum(failure.run == place for failure in group) for place in range(len(populations))),
+        run_counts=tuple(sum(failure.run == i for failure in group) for i in range(len(populations))),
         centroid=tuple(np.round(middle / length, 5).tolist()),
     )
 
@@ -355,10 +353,7 @@ def _trace_clusters(populations: Sequence[TracePopulation]) -> Array | None:
 def split_periods(populations: Sequence[TracePopulation]) -> list[RunPeriod]:
     """Split into periods: the runs, or stretches of time of a single run; none where it has no times."""
     if len(populations) > 1:
-        return [
-            RunPeriod(population.name, place, np.arange(population.traces))
-            for place, population in enumerate(populations)
-        ]
+        return [RunPeriod(population.name, i, np.arange(population.traces)) for i, population in enumerate(populations)]
     times = populations[0].times
     if times is None:
         return []
@@ -369,9 +364,7 @@ def split_periods(populations: Sequence[TracePopulation]) -> list[RunPeriod]:
     first, last = int(times[known].min()), int(times[known].max())
     ends = np.linspace(first, last, count + 1)
     bucket = np.clip(np.searchsorted(ends, times[known], side="right") - 1, 0, count - 1)
-    periods = [
-        RunPeriod(_period_label(int(ends[place]), last - first), 0, known[bucket == place]) for place in range(count)
-    ]
+    periods = [RunPeriod(_period_label(int(ends[i]), last - first), 0, known[bucket == i]) for i in range(count)]
     return [part for part in periods if len(part.rows)]
 
 
@@ -400,10 +393,10 @@ def compute_trends(
     changes = unpaired_differences(early, late, bounds=[(0.0, 1.0)] * len(groups), seed=seed)
     return [
         (
-            tuple(_period_share(part, table[:, at]) for part, table in zip(over, tables, strict=True)),
-            _classify_trend(changes[at]),
+            tuple(_period_share(part, table[:, i]) for part, table in zip(over, tables, strict=True)),
+            _classify_trend(changes[i]),
         )
-        for at in range(len(groups))
+        for i in range(len(groups))
     ]
 
 

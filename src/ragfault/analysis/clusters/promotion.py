@@ -76,8 +76,8 @@ def accept_cases(path: str | Path, ids: Sequence[str], by: str, time: str) -> in
         changed = [record.get("id") in ids and _is_pending(record) for record in records]
         if any(changed):
             review = {"review": "accepted", "reviewed": {"by": by, "time": time}}
-            for at, record in enumerate(records):
-                if changed[at]:
+            for index, record in enumerate(records):
+                if changed[index]:
                     record["metadata"] = (record.get("metadata") or {}) | review
             new_lines = [
                 msgspec.json.encode(record) if other else line
@@ -99,7 +99,7 @@ def build_cases(run: Run, ids: Sequence[str], time: str, cluster: Mapping[str, s
     from ragfault.analysis.run_analysis import diagnose_run
 
     diagnoses = {diagnosis.trace: diagnosis for diagnosis in diagnose_run(run, ids)}
-    order = {name: place for place, name in enumerate(ids)}
+    order = {name: i for i, name in enumerate(ids)}
     for trace in sorted(run.traces(list(ids)), key=lambda case: order[case.id]):
         provenance = {
             "run": run.path.resolve().name,

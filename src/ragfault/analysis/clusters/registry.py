@@ -82,17 +82,17 @@ def match_clusters(
 ) -> dict[int, KnownCluster]:
     """Match clusters with known ones, by index; greedily by similarity, each known cluster at most once."""
     pairs = sorted(
-        (-near, entry.id, place, at)
-        for place, cluster in enumerate(clusters)
-        for at, entry in enumerate(known)
-        if (near := round(cluster_similarity(cluster, entry, embedder), 6)) >= MATCH_THRESHOLD
+        (-similarity, entry.id, i, j)
+        for i, cluster in enumerate(clusters)
+        for j, entry in enumerate(known)
+        if (similarity := round(cluster_similarity(cluster, entry, embedder), 6)) >= MATCH_THRESHOLD
     )
     matches: dict[int, KnownCluster] = {}
-    taken: set[int] = set()
-    for _, _, place, at in pairs:
-        if place not in matches and at not in taken:
-            matches[place] = known[at]
-            taken.add(at)
+    matched_entries: set[int] = set()
+    for _, _, i, j in pairs:
+        if i not in matches and j not in matched_entries:
+            matches[i] = known[j]
+            matched_entries.add(j)
     return matches
 
 
@@ -111,8 +111,8 @@ def record_clusters(
     entries = {known_entry.id: known_entry for known_entry in registry.clusters}
     before = set(entries)
     clusters: list[Cluster] = []
-    for place, cluster in enumerate(report.clusters):
-        old = known.get(place)
+    for index, cluster in enumerate(report.clusters):
+        old = known.get(index)
         entry = _new_entry(cluster, entries, report.embedder) if old is None else entries[old.id]
         entry = _add_sightings(entry, cluster, populations, report.embedder, time)
         entries[entry.id] = entry
@@ -144,12 +144,12 @@ def _add_sightings(
             run=population.name,
             fingerprint=population.fingerprint,
             created=population.created,
-            size=cluster.run_counts[place],
+            size=cluster.run_counts[i],
             traces=population.traces,
-            failure_keys=cluster.failure_keys[place],
+            failure_keys=cluster.failure_keys[i],
         )
-        for place, population in enumerate(populations)
-        if cluster.run_counts[place] and population.fingerprint not in there
+        for i, population in enumerate(populations)
+        if cluster.run_counts[i] and population.fingerprint not in there
     ]
     if not fresh:
         return entry
@@ -173,7 +173,7 @@ def _add_sightings(
 def _trim_sightings(sightings: tuple[ClusterSighting, ...]) -> tuple[ClusterSighting, ...]:
     """Drop the failure keys of all but the newest sightings."""
     late = len(sightings) - MAX_REMEMBERED
-    return tuple(replace(sighting, failure_keys=()) if at < late else sighting for at, sighting in enumerate(sightings))
+    return tuple(replace(sighting, failure_keys=()) if i < late else sighting for i, sighting in enumerate(sightings))
 
 
 def apply_registry(report: ClusterReport, registry: ClusterRegistry) -> ClusterReport:
@@ -274,7 +274,7 @@ def track_clusters(
 ) -> tuple[ClusterRegistry, ClusterReport]:
     """Cluster runs and record the result in the registry; `options` are those of `cluster_runs`."""
     wholes = load_populations(runs)
-    failures = [failure for place, run in enumerate(runs) for failure in collect_failures(run, place)]
+    failures = [failure for i, run in enumerate(runs) for failure in collect_failures(run, i)]
     return record_clusters(registry, cluster_failures(failures, wholes, **options), wholes, time)
 
 

@@ -27,17 +27,17 @@ def find_first_difference(old: Trace, new: Trace, same_chunks: float = SAME_CHUN
     'rewrite'
     """
     left, right = ((trace.steps or ())[:MAX_STEPS] for trace in (old, new))
-    for place in range(max(len(left), len(right))):
-        if place >= len(right):
-            return find_caller(left, place)
-        if place >= len(left):
-            return find_caller(right, place)
-        before, after = left[place], right[place]
+    for index in range(max(len(left), len(right))):
+        if index >= len(right):
+            return find_caller(left, index)
+        if index >= len(left):
+            return find_caller(right, index)
+        before, after = left[index], right[index]
         if (before.kind, before.name, before.agent) != (after.kind, after.name, after.agent):
             planned = next((step for step in (before, after) if step.kind in ("plan", "route")), None)
-            return planned or find_caller(right if is_result(after) else left, place)
+            return planned or find_caller(right if is_result(after) else left, index)
         if before.input and after.input and not have_same_words(before.input, after.input):
-            return find_caller(right, place)
+            return find_caller(right, index)
         if not _gave_the_same(before, after, same_chunks):
             return after
     return None
@@ -48,8 +48,8 @@ def list_kinds_in_order(traces: list[Trace]) -> list[StepKind | None]:
     places: dict[StepKind | None, list[float]] = {}
     for trace in traces:
         steps = trace.steps or ()
-        for place, step in enumerate(steps):
-            places.setdefault(step.kind, []).append(place / len(steps))
+        for index, step in enumerate(steps):
+            places.setdefault(step.kind, []).append(index / len(steps))
     return sorted(places, key=lambda kind: sum(places[kind]) / len(places[kind]))
 
 

@@ -89,13 +89,13 @@ def find_caller(steps: tuple[Step, ...], place: int) -> Step:
 
 
 def _list_failures(steps: tuple[Step, ...]) -> Iterator[OperationFault]:
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         if step.error is None:
             continue
-        if _is_answered_later(steps, place):
+        if _is_answered_later(steps, index):
             yield OperationFault(step.id, step.kind, "retried")
         elif is_result(step) and CALL_ERROR.search(step.error):
-            yield OperationFault(step.id, find_caller(steps, place).kind, "wrong_call")
+            yield OperationFault(step.id, find_caller(steps, index).kind, "wrong_call")
         else:
             yield OperationFault(step.id, step.kind, "error")
 
@@ -114,7 +114,7 @@ def _is_answered_later(steps: tuple[Step, ...], place: int) -> bool:
 
 def _list_repetitions(steps: tuple[Step, ...]) -> Iterator[OperationFault]:
     calls: list[tuple[Step, frozenset[str]]] = []
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         if not is_result(step) or step.error is not None or not step.input:
             continue
         words = frozenset(split_content_words(step.input))
@@ -124,7 +124,7 @@ def _list_repetitions(steps: tuple[Step, ...]) -> Iterator[OperationFault]:
             if (other.kind, other.name) == (step.kind, step.name)
         ]
         if any(share >= REPEATED for share, _ in shares):
-            yield OperationFault(step.id, find_caller(steps, place).kind, "repeated_call")
+            yield OperationFault(step.id, find_caller(steps, index).kind, "repeated_call")
         elif step.chunks and any(share < OTHER and other.chunks == step.chunks for share, other in shares):
             yield OperationFault(step.id, step.kind, "nothing_new")
         calls.append((step, words))

@@ -181,7 +181,7 @@ def format_estimate(estimate: CostEstimate, who: Sequence[str]) -> str:
     costs = [[call_kind.cost for call_kind in estimate.kinds], [call_kind.max_cost for call_kind in estimate.kinds]]
     sums = [format_cost(None if None in some else sum(some)) for some in costs]  # type: ignore[arg-type]
     rows.append(("together", *(f"{number:,}" for number in total), *sums))
-    wide = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "  ".join([row[0].ljust(wide[0]), *(cell.rjust(size) for cell, size in zip(row[1:], wide[1:], strict=True))])
         for row in rows

@@ -251,8 +251,8 @@ def _show_reading(target: str, reading: dict[str, Any], kind: str | None) -> int
     first = next(read_traces(target, on_bad="skip", **reading), None) if target != "-" else None
     for name in ("id", "query", "answer", "reference") if first else ():
         click.echo(f"  first {name}: {clean_text(str(getattr(first, name)))[:PREVIEW_LENGTH]}")
-    for place, chunk in enumerate((first.chunks if first else None) or (), 1):
-        click.echo(f"  first chunk {place}: {clean_text(chunk.text)[:PREVIEW_LENGTH]}")
+    for index, chunk in enumerate((first.chunks if first else None) or (), 1):
+        click.echo(f"  first chunk {index}: {clean_text(chunk.text)[:PREVIEW_LENGTH]}")
     if summary.bad_count:
         bad_traces = BadTraces(summary.bad_lines, summary.count, summary.bad_count, summary.bad_kinds)
         click.echo(clean_text(str(bad_traces)), err=True)

@@ -246,9 +246,9 @@ class SentenceIndex:
             sentences = split_passage(passage.text)
             self.sentences += sentences
             self.passage_numbers += [number] * len(sentences)
-        for place, sentence in enumerate(self.sentences):
+        for index, sentence in enumerate(self.sentences):
             for word in sentence.content:
-                self.postings[word].append(place)
+                self.postings[word].append(index)
         self._variant_cache: dict[tuple[str, bool], bool] = {}
         self.record_fields = tuple(
             dict.fromkeys(
@@ -265,7 +265,7 @@ class SentenceIndex:
     @cached_property
     def prose(self) -> list[frozenset[str]]:
         """The content of the sentences outside of tables."""
-        return [sentence.content for place, sentence in enumerate(self.sentences) if "|" not in self.get_source(place)]
+        return [sentence.content for i, sentence in enumerate(self.sentences) if "|" not in self.get_source(i)]
 
     @cached_property
     def tokens(self) -> list[str]:

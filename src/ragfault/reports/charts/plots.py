@@ -72,7 +72,7 @@ def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(size * power for size in TICK_SIZES if size * power >= rough * (1 - 1e-9))
-    return [round(at * step, 12) for at in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    return [round(i * step, 12) for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def draw_plot(area: PlotArea, name: str, *parts: Node) -> Markup:
@@ -113,10 +113,10 @@ def draw_time_axis(area: PlotArea, count: int) -> Markup:
     """Draw `count` evenly spaced times below; `area.across` is in minutes since 1970, and so in UTC."""
     first, last = area.across
     labels = []
-    for at in range(count):
-        minute = first + (last - first) * at / (count - 1)
-        side = "" if at == 0 else "end" if at == count - 1 else "middle"
-        classes = " ".join(part for part in ("tick", side, "between" if at % 2 else "") if part)
+    for index in range(count):
+        minute = first + (last - first) * index / (count - 1)
+        side = "" if index == 0 else "end" if index == count - 1 else "middle"
+        classes = " ".join(part for part in ("tick", side, "between" if index % 2 else "") if part)
         text = f"{datetime.fromtimestamp(60 * minute, UTC):%d %b %H:%M}"
         labels.append(tag("text", text, class_=classes, x=place_across(area, minute), y=area.height - 6))
     return tag("g", labels)

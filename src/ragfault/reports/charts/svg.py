@@ -287,8 +287,8 @@ def _draw_forest_axis(reach: float) -> Markup:
     step = _choose_tick_step(reach)
     count = round(reach / step)
     marks = []
-    for at in range(-count, count + 1):
-        x, text = f"{_scale_position(at * step, reach)}%", f"{at * step:+g}" if at else "0"
+    for index in range(-count, count + 1):
+        x, text = f"{_scale_position(index * step, reach)}%", f"{index * step:+g}" if index else "0"
         marks.append(tag("line", class_="zero", x1=x, x2=x, y1=0, y2=4))
         marks.append(tag("text", text.replace("-", "−"), x=x, y=17, text_anchor="middle"))
     return tag("svg", marks, height=20, aria_hidden="true")

@@ -186,7 +186,7 @@ def render_comparison_html(comparisons: Comparison | Sequence[Comparison]) -> st
         )
         for part in several
     ]
-    sections = [*((f"part-{place}", title) for place, (title, _, _) in enumerate(parts)), ("runs", "Runs")]
+    sections = [*((f"part-{i}", title) for i, (title, _, _) in enumerate(parts)), ("runs", "Runs")]
     return _render_comparison_page(several[0], command="comparison", parts=parts, sections=sections)
 
 

@@ -76,10 +76,10 @@ def draw_columns(values: Mapping[str, float], name: str, *, shares: bool = False
         return None
     most = 1.0 if shares else max(1e-9, *values.values())
     parts = []
-    for at, (label, value) in enumerate(rows):
+    for index, (label, value) in enumerate(rows):
         shown = format_percent(value) if shares else f"{value:,}" if isinstance(value, int) else format_number(value)
         text = label if len(label) <= 40 else f"…{label[-39:]}"
-        top = at * ROW_HEIGHT
+        top = index * ROW_HEIGHT
         parts.append(
             tag(
                 "g",

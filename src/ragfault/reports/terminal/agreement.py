@@ -89,10 +89,10 @@ def build_order_rows(order: GeneratorOrder) -> list[list[str]]:
             f"{rate.n:,}",
             format_number(rate.human, 3),
             format_number(rate.judge, 3),
-            str(place),
+            str(i),
             str(1 + by_judge.index(rate.judge)),
         ]
-        for place, rate in enumerate(order.generators, 1)
+        for i, rate in enumerate(order.generators, 1)
     ]
 
 
@@ -230,8 +230,8 @@ def _build_table(heads: Sequence[str]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for at, head in enumerate(heads):
-        table.add_column(head, justify="left", no_wrap=not at, overflow="fold")
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="left", no_wrap=not index, overflow="fold")
     return table
 
 

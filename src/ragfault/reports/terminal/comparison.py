@@ -129,7 +129,7 @@ def build_ppi_notes(comparison: Comparison) -> list[RenderableType]:
     """Build how differences were corrected by labels."""
     sentences = describe_ppi(comparison)
     return (
-        [build_line(), *(indent_line(0 if not at else 2, (text, "dim")) for at, text in enumerate(sentences))]
+        [build_line(), *(indent_line(0 if not i else 2, (text, "dim")) for i, text in enumerate(sentences))]
         if sentences
         else []
     )

@@ -28,9 +28,7 @@ def render_gate_terminal(gate: GateResult, *, width: int | None = None, color: b
     for result, rule, reason in _list_decisions(gate):
         parts.append(Text.assemble((f"{result:<12}", RESULT_STYLES[result]), (clean_text(rule), "bold")))
         parts.append(Padding(Text(clean_text(reason)), (0, 0, 0, 12)))
-    parts += [
-        Text(f"\n{line}" if not at else line) for at, line in enumerate(map(clean_text, _describe_baseline(gate)))
-    ]
+    parts += [Text(f"\n{line}" if not i else line) for i, line in enumerate(map(clean_text, _describe_baseline(gate)))]
     return render_rich(parts, width=width, color=color)
 
 

@@ -191,8 +191,8 @@ def draw_sparkline(means: Sequence[float | None], cells: int = SPARKLINE_CELLS) 
         low, high = (low + high - SPARKLINE_MIN_RANGE) / 2, (low + high + SPARKLINE_MIN_RANGE) / 2
     step = max(1, -(-len(means) // cells))
     levels = []
-    for at in range(0, len(means), step):
-        part = [mean for mean in means[at : at + step] if mean is not None]
+    for index in range(0, len(means), step):
+        part = [mean for mean in means[index : index + step] if mean is not None]
         share = (sum(part) / len(part) - low) / (high - low) if part else 0.0
         levels.append(SPARK_LEVELS[min(7, max(0, int(8 * share)))] if part else " ")
     return "".join(levels)

@@ -116,8 +116,8 @@ class AnswerCache:
             return (trace.route, *(word.casefold() for word in words))
         fixed = [
             word.casefold()
-            for at, word in enumerate(words)
-            if word.casefold() in DECIDING_WORDS or any(map(str.isdigit, word)) or (at > 0 and word[0].isupper())
+            for i, word in enumerate(words)
+            if word.casefold() in DECIDING_WORDS or any(map(str.isdigit, word)) or (i > 0 and word[0].isupper())
         ]
         return (trace.route, *fixed)
 

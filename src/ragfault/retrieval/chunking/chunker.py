@@ -214,7 +214,7 @@ def _split_table(table: TokenSpan, text: str, tokens: TokenOffsets, size: int) -
         return
     first, last = tokens.starts[table.start], tokens.ends[table.end - 1]
     lines = list(iterate_lines(text[first:last]))
-    rule = next((at for at, (_, line) in enumerate(lines) if at and TABLE_RULE.fullmatch(line.strip())), None)
+    rule = next((i for i, (_, line) in enumerate(lines) if i and TABLE_RULE.fullmatch(line.strip())), None)
     head_end = table.start if rule is None else tokens.token_at(first + lines[rule][0] + len(lines[rule][1]))
     if head_end - table.start > size // 2:
         head_end = table.start

@@ -128,7 +128,7 @@ def make_divider(finders: Sequence[BreakFinder], max_tokens: int) -> Callable[[T
             if breaks:
                 spans = map(TokenSpan._make, pairwise([start, *breaks, end]))
                 return [part for run in _merge_spans(spans, max_tokens) for part in parts(run, below)]
-        return [TokenSpan(place, min(place + max_tokens, end)) for place in range(start, end, max_tokens)]
+        return [TokenSpan(i, min(i + max_tokens, end)) for i in range(start, end, max_tokens)]
 
     return lambda piece: parts(piece, 0)
 

@@ -72,7 +72,7 @@ class LatentEmbedder:
         if not spread:
             raise InputError("no text of the corpus has a word: there is nothing to embed.")
         known = sorted(spread, key=lambda word: (-spread[word], word))[:MAX_WORDS]
-        self._word_columns = {word: place for place, word in enumerate(known)}
+        self._word_columns = {word: i for i, word in enumerate(known)}
         size = len(counted)
         self._idf = np.array([1 + math.log((1 + size) / (1 + spread[word])) for word in known], np.float32)
         rows = self._build_rows(counted)
@@ -103,7 +103,7 @@ class LatentEmbedder:
         """Load the embedder from a file."""
         with np.load(Path(path), allow_pickle=False) as arrays:
             embedder = cls(int(arrays["wanted"]), int(arrays["seed"]))
-            embedder._word_columns = {word: place for place, word in enumerate(arrays["words"].tolist())}
+            embedder._word_columns = {word: i for i, word in enumerate(arrays["words"].tolist())}
             embedder._idf, embedder._projection = arrays["rarity"], arrays["turn"]
         embedder._digest = embedder._compute_digest()
         return embedder

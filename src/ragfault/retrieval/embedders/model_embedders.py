@@ -39,10 +39,10 @@ class MiniLMEmbedder:
         vectors = self._model.embed([row for rows in encoded for row in rows])
         means = np.zeros((len(texts), self.dimensions), np.float32)
         at = 0
-        for place, rows in enumerate(encoded):
+        for index, rows in enumerate(encoded):
             if rows:
                 tokens = [len(row.ids) for row in rows]
-                means[place] = np.average(vectors[at : at + len(rows)], axis=0, weights=tokens)
+                means[index] = np.average(vectors[at : at + len(rows)], axis=0, weights=tokens)
             at += len(rows)
         return normalize_rows(means)
 
@@ -130,8 +130,8 @@ class EndpointEmbedder:
         """Return a row of length 1 for each text. Raises ServiceFailed for an incomplete reply."""
         before = self._prefix if query else self._passage
         rows: list[list[float]] = []
-        for at in range(0, len(texts), REQUEST_BATCH):
-            rows += self._embed_batch([before + text for text in texts[at : at + REQUEST_BATCH]])
+        for index in range(0, len(texts), REQUEST_BATCH):
+            rows += self._embed_batch([before + text for text in texts[index : index + REQUEST_BATCH]])
         vectors = np.array(rows, np.float32).reshape(len(texts), -1)
         if len(texts):
             self._dimensions = vectors.shape[1]
@@ -149,7 +149,7 @@ class EndpointEmbedder:
             raise ServiceFailed(f"{self.model} answered in a shape that is not that of embeddings.") from None
         if vectors.keys() != set(range(len(texts))) or len({len(row) for row in vectors.values()}) != 1:
             raise ServiceFailed(f"{self.model} embedded {len(vectors)} texts, and {len(texts)} were sent.")
-        return [vectors[place] for place in range(len(texts))]
+        return [vectors[i] for i in range(len(texts))]
 
     def _read_key(self) -> str:
         import os

@@ -72,7 +72,7 @@ def compose_request(config: GeneratorConfig, trace: Trace, repetition: int = 0) 
     for example in config.examples:
         instructions += f"\n\nExample\nquestion: {example.query}\nanswer: {example.answer}"
     chunks = order_chunks(trace.chunks or (), config)
-    fenced: list[FencedText | PromptLine] = [FencedText(f"c{at}", chunk.text) for at, chunk in enumerate(chunks, 1)]
+    fenced: list[FencedText | PromptLine] = [FencedText(f"c{i}", chunk.text) for i, chunk in enumerate(chunks, 1)]
     properties: dict[str, Any] = {"answer": {"type": "string"}}
     if config.citations != "none":
         properties["citations"] = {"type": "array", "items": CITATION_SCHEMA}
@@ -119,7 +119,7 @@ def answer_trace(config: GeneratorConfig, trace: Trace, *, repetition: int = 0, 
 
 def _read_citations(reply: dict[str, Any], chunks: Sequence[Chunk]) -> tuple[Citation, ...]:
     """Return the citations of a reply that name a chunk."""
-    names = {f"c{at}": chunk.id for at, chunk in enumerate(chunks, 1)}
+    names = {f"c{i}": chunk.id for i, chunk in enumerate(chunks, 1)}
     rows = reply.get("citations")
     given = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     return tuple(

@@ -49,7 +49,7 @@ class ChromaStore:
         )
         for start in range(0, len(vectors), WRITE_BATCH):
             part = vectors[start : start + WRITE_BATCH]
-            self._collection.add(ids=[str(start + at) for at in range(len(part))], embeddings=part)
+            self._collection.add(ids=[str(start + i) for i in range(len(part))], embeddings=part)
 
     def count(self) -> int:
         """Return the number of stored vectors; 0 where the collection is not there."""

@@ -55,8 +55,8 @@ class PgvectorStore:
         statement = self._sql.SQL("COPY {} (place, embedding) FROM STDIN WITH (FORMAT BINARY)").format(self._table)
         with self._connection.cursor().copy(statement) as copy:
             copy.set_types(["int8", "vector"])
-            for place, row in enumerate(vectors):
-                copy.write_row([place, self._vector(row)])
+            for index, row in enumerate(vectors):
+                copy.write_row([index, self._vector(row)])
         if self._index == "hnsw":
             self._run("CREATE INDEX ON {} USING hnsw (embedding vector_cosine_ops)", self._table)
         elif self._index == "ivfflat":

@@ -70,14 +70,14 @@ def draw_trend(
     return draw_plot(
         area,
         f"{clean_label(name or measure.name, 160)} over time, from {format_number(low)} to {format_number(high)}",
-        draw_vertical_axis(area, [low + (high - low) * at / 4 for at in range(5)]),
+        draw_vertical_axis(area, [low + (high - low) * i / 4 for i in range(5)]),
         draw_time_axis(area, 5),
         [
-            draw_mark(area, mark.time.timestamp() / 60, clean_label(mark.text, 120), "deployed", at)
-            for at, mark in enumerate(marks, 1)
+            draw_mark(area, mark.time.timestamp() / 60, clean_label(mark.text, 120), "deployed", i)
+            for i, mark in enumerate(marks, 1)
             if mark.time is not None and first <= mark.time.timestamp() / 60 <= last
         ],
-        [_draw_line(area, line, points, at) for at, (line, points) in enumerate(list(known.items())[:MAX_LINES])],
+        [_draw_line(area, line, points, i) for i, (line, points) in enumerate(list(known.items())[:MAX_LINES])],
         _draw_brush(area),
     )
 
@@ -216,14 +216,14 @@ def draw_sparkline(values: Sequence[float | None], low: float | None, high: floa
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return None
-    values = values[next(at for at, value in enumerate(values) if value is not None) :]
+    values = values[next(i for i, value in enumerate(values) if value is not None) :]
     start = min(known) if low is None else low
     end = max(known) if high is None else high
     reach = end - start or 1.0
     step = 118 / (len(values) - 1)
     path = " ".join(
-        f"{1 + at * step:.1f},{26 - 24 * (value - start) / reach:.1f}"
-        for at, value in enumerate(values)
+        f"{1 + i * step:.1f},{26 - 24 * (value - start) / reach:.1f}"
+        for i, value in enumerate(values)
         if value is not None
     )
     return tag("svg", tag("polyline", points=path), class_="spark", viewBox="0 0 120 28", aria_hidden="true")

@@ -269,7 +269,7 @@ async def post_incident(request: Request, fields: FormFields = AdminForm) -> Res
         with server.alert_lock:
             state, incidents = server.load_alert_state(), list(server.load_incidents())
             at = next(
-                (at for at, incident in enumerate(incidents) if incident.id == id and incident.resolved is None), None
+                (i for i, incident in enumerate(incidents) if incident.id == id and incident.resolved is None), None
             )
             if at is None:
                 raise UnknownName(

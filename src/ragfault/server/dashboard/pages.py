@@ -170,7 +170,7 @@ def show_trace(request: Request, id: str) -> Response:
         trace=trace,
         verdicts=stored.verdicts,
         answer=verdict_view.segment_answer(trace, stored.verdicts),
-        chunks=[verdict_view.segment_chunk(trace, stored.verdicts, at) for at in range(len(trace.chunks or ()))],
+        chunks=[verdict_view.segment_chunk(trace, stored.verdicts, i) for i in range(len(trace.chunks or ()))],
         citations=[
             (
                 citation,
@@ -181,7 +181,7 @@ def show_trace(request: Request, id: str) -> Response:
             for citation in trace.citations or ()
         ],
         steps=charts.list_steps(trace),
-        step_places={step.id: at for at, step in enumerate(trace.steps or ())},
+        step_places={step.id: i for i, step in enumerate(trace.steps or ())},
         faulty_step=faulty_step,
         faulty_step_text=faulty_step and describe_faulty_step(faulty_step),
         checks=() if server.store.spot_checks is None else server.store.spot_checks.read_trace_checks(trace.id),

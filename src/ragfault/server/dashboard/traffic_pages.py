@@ -321,7 +321,7 @@ def _draw_triad(
     view: InsightsView, measures: dict[str, MetricInfo], times: tuple[int, int]
 ) -> tuple[int, list[dict[str, Any]]]:
     """Draw the triad for each route; return minutes per point and the charts."""
-    grain, points = charts.coarsen_lines({str(at): trend.points for at, trend in enumerate(view.triad)}, view.grain)
+    grain, points = charts.coarsen_lines({str(i): trend.points for i, trend in enumerate(view.triad)}, view.grain)
     minutes = [point.minute for line in points.values() for point in line if point.mean is not None]
     times = (max(times[0], min(minutes, default=times[0]) - grain), times[1])  # one axis for all routes
     lines_by_route: dict[str | None, dict[str, list[TrendPoint]]] = {}

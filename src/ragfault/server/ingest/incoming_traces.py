@@ -98,16 +98,16 @@ def read_traces(body: bytes, limits: RequestLimits) -> ParsedTraces:
     """
     decoder = TraceDecoder("the body", ReadOptions({}, NATIVE_SHAPE, None, limits.body))
     traces, rejected, unknown = [], [], None
-    for place, raw in enumerate(_split_records(body), start=1):
-        if place > limits.traces:
+    for index, raw in enumerate(_split_records(body), start=1):
+        if index > limits.traces:
             raise InputError(f"more than {limits.traces:,} traces. Send fewer at once.")
         try:
             traces.append(_parse_trace(decoder, raw, limits))
         except InvalidRecord as wrong:
-            rejected.append(RejectedRecord(place, str(wrong)[:500]))
+            rejected.append(RejectedRecord(index, str(wrong)[:500]))
         except InputError as wrong:
             unknown = MAP_FLAG.sub(r"send `\2` as `\1`", wrong.args[0])
-            rejected.append(RejectedRecord(place, unknown[:500]))
+            rejected.append(RejectedRecord(index, unknown[:500]))
     if unknown is not None and not traces:
         raise InputError(unknown)
     if not traces and not rejected:

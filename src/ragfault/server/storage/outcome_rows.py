@@ -27,7 +27,7 @@ from ragfault.records import Trace
 from ragfault.server.storage.records import TraceOutcome, TraceState
 from ragfault.server.storage.store_engine import encode_json
 
-BIN_COLUMNS = tuple(f"b{at}" for at in range(BINS))
+BIN_COLUMNS = tuple(f"b{i}" for i in range(BINS))
 """The columns of a histogram."""
 
 SUM_COLUMNS = ("n", "total", "squares", "undefined", "failed", *BIN_COLUMNS)
@@ -146,7 +146,7 @@ def build_value_columns(numbered: Sequence[NumberedRow]) -> dict[str, list[Any]]
         for metric, value in outcome.row.values
     ]
     names = ("number", "time", "route", "metric", "value")
-    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
 def build_rollups(
@@ -174,7 +174,7 @@ def build_rollup_columns(rollups: Sequence[Rollup], grain: int = 1) -> dict[str,
     columns["route"] = [rollup.route or "" for rollup in rollups]
     columns["cohort"] = [rollup.cohort or "" for rollup in rollups]
     columns["total"] = [rollup.sum for rollup in rollups]
-    return columns | {name: [rollup.bins[at] for rollup in rollups] for at, name in enumerate(BIN_COLUMNS)}
+    return columns | {name: [rollup.bins[i] for rollup in rollups] for i, name in enumerate(BIN_COLUMNS)}
 
 
 def build_product_columns(products: Sequence[ProductSums], grain: int = 1) -> dict[str, list[Any]]:

@@ -209,12 +209,12 @@ class RollupTables(TraceTables, NoteTables):
         signs = {measure.name: 1 if measure.better == "higher" else -1 for measure in self.read_measures()}
         parts: list[str] = []  # one for each metric, so that the engine skips the values of all others
         parameters: dict[str, Any] = {"since": since * 60.0, "until": until * 60.0, "limit": limit}
-        for at, (metric, fence) in enumerate(sorted(fences.items())):
+        for index, (metric, fence) in enumerate(sorted(fences.items())):
             side = "<" if signs[metric] > 0 else ">"
-            where = f"metric = {{metric{at}:String}} AND value {side} {{fence{at}:Float64}}"
+            where = f"metric = {{metric{index}:String}} AND value {side} {{fence{index}:Float64}}"
             times = "time >= {since:Float64} AND time < {until:Float64}"
             parts.append(self._select_worst(f"scores WHERE {where} AND {times}", is_low_worse=signs[metric] > 0))
-            parameters |= {f"metric{at}": metric, f"fence{at}": fence}
+            parameters |= {f"metric{index}": metric, f"fence{index}": fence}
         if not parts:
             return {}
         rows = self.reader.fetch_rows(" UNION ALL ".join(parts), **parameters)

@@ -47,9 +47,7 @@ class SpotCheckStore(ABC):
             if key[0] in traces and key not in known:
                 new.setdefault(key, draw)
         names = ("number", "received", "time", "route", "conversation")
-        columns: dict[str, list[Any]] = {
-            name: [traces[number][at] for number, _ in new] for at, name in enumerate(names)
-        }
+        columns: dict[str, list[Any]] = {name: [traces[number][i] for number, _ in new] for i, name in enumerate(names)}
         con.insert("draws", columns | to_columns(list(new.values()), ("judge", "chance", "taken")))
 
     def add_checks(self, checks: Sequence[SpotCheck], numbers: Sequence[int]) -> Future[None]:
@@ -61,7 +59,7 @@ class SpotCheckStore(ABC):
         traces = {row[0]: row for row in con.fetch_among(query, list(numbers))}
         rows = [(traces[n], check) for n, check in zip(numbers, checks, strict=True) if n in traces]
         columns: dict[str, list[Any]] = {
-            name: [trace[at] for trace, _ in rows] for at, name in enumerate(("number", "received", "time"))
+            name: [trace[i] for trace, _ in rows] for i, name in enumerate(("number", "received", "time"))
         }
         columns |= to_columns([check for _, check in rows], ("judge", "state", "cost"))
         columns["asked"] = [check.time for _, check in rows]

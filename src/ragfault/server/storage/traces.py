@@ -117,7 +117,7 @@ class TraceTables(StoreEngine):
             "number": [next(self._numbers) for _ in traces],
             "id": [trace.id for trace in traces],
             # apart by a microsecond, so that a part of one request can expire
-            "received": [now + 1e-6 * at for at in range(len(traces))],
+            "received": [now + 1e-6 * i for i in range(len(traces))],
             "time": [get_trace_time(trace, now) for trace in traces],
             "route": [trace.route or "" for trace in traces],
             "model": [trace.model for trace in traces],
@@ -358,8 +358,8 @@ class TraceTables(StoreEngine):
                 after=after,
             )
             numbers = [number for (number,) in rows]
-            for at in range(0, len(numbers), READ_BATCH):
-                yield from self._load_stored(numbers[at : at + READ_BATCH])
+            for index in range(0, len(numbers), READ_BATCH):
+                yield from self._load_stored(numbers[index : index + READ_BATCH])
             if len(numbers) < MAX_RESPONSE_ROWS:
                 return
             after = numbers[-1]

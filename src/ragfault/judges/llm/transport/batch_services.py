@@ -216,7 +216,7 @@ class AnthropicBatches:
     async def locate(self, label: str, count: int, created: int) -> str | None:
         """Return the batch whose results bear the label, or the one in work of the same size since then."""
         batches = (await self._client.get("/messages/batches?limit=100")).get("data", ())
-        recent = [batch for batch in batches if _read_time(batch) >= created - 60]
+        recent = [batch for batch in batches if datetime.fromisoformat(batch["created_at"]).timestamp() >= created - 60]
         for batch in recent:
             if batch["processing_status"] == "ended" and batch.get("results_url"):
                 lines = await self._client.read_lines(f"/messages/batches/{batch['id']}/results")
@@ -248,10 +248,6 @@ class AnthropicBatches:
         return BatchAnswer(
             line["custom_id"], CompletionAnswer(text, prompt, usage.get("output_tokens"), truncated, refusal)
         )
-
-
-def _read_time(batch: Mapping[str, Any]) -> float:
-    return datetime.fromisoformat(batch["created_at"]).timestamp()
 
 
 def _build_message_body(call: ModelCall, settings: LLMSettings) -> dict[str, Any]:

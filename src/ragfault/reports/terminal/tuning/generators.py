@@ -57,9 +57,9 @@ def condense_figures(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tup
     ]
     titles = [*heads[:at], "p50/p95 ms", *heads[at + 2 :]]
     used = [
-        place
-        for place, title in enumerate(titles)
-        if place < 3 or (title != "frontier" and any(row[place] not in ("–", "0", "") for row in joined))
+        i
+        for i, title in enumerate(titles)
+        if i < 3 or (title != "frontier" and any(row[i] not in ("–", "0", "") for row in joined))
     ]
     return [titles[place] for place in used], [[row[place] for place in used] for row in joined]
 

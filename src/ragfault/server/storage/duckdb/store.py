@@ -78,7 +78,7 @@ class DuckDBSpotChecks(SpotCheckStore):
             for metric, value in row.items()
         ]
         names = ("number", "judge", "metric", "value")
-        con.insert("check_values", {name: [row[at] for row in rows] for at, name in enumerate(names)})
+        con.insert("check_values", {name: [row[i] for row in rows] for i, name in enumerate(names)})
 
     def read_samples(
         self, judge: str, since: float, until: float, metric: str | None = None, route: str | None = None
@@ -119,7 +119,7 @@ def _build_samples(sums: Sequence[tuple[Any, ...]], rows: Any) -> tuple[SpotChec
     order = codes.argsort(kind="stable")
     names = ("base", "reference", "chance", "cost", "conversation")
     columns = [rows.column(name).to_numpy()[order] for name in names]
-    ranges = {key: codes[order].searchsorted([at, at + 1]) for at, key in enumerate(keys.dictionary.to_pylist())}
+    ranges = {key: codes[order].searchsorted([i, i + 1]) for i, key in enumerate(keys.dictionary.to_pylist())}
     samples = []
     for metric, route, scored, covered, failed, *remainder in sums:
         first, last = ranges.get(f"{metric}\0{route}", (0, 0))
