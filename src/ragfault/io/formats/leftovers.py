@@ -26,7 +26,7 @@ MAX_LISTED = 30
 
 def check_leftovers(
     columns: list[Column],
-    used_paths: list[str],
+    used: list[str],
     filled: set[str],
     name: str,
     samples: Sequence[RawRecord],
@@ -41,9 +41,7 @@ def check_leftovers(
     spare = [
         column
         for column in columns
-        if not overlaps(column.path, used_paths)
-        and _is_content(column)
-        and not _is_explained(column, filled, used_paths)
+        if not overlaps(column.path, used) and _is_content(column) and not _is_explained(column, filled, used)
     ]
     spare = [column for column in spare if not any(other.path.startswith(f"{column.path}[].") for other in spare)]
     known_texts = _collect_texts(inferred, samples)
@@ -60,11 +58,9 @@ def check_leftovers(
         if field == "query" and best.kind == "conversation":
             filled = {*filled, "query"}
     thread = None if "chunks" in filled else _find_thread(columns)
-    if "query" not in filled | offered.keys() and (query_column := _find_asked(columns, used_paths)) is not None:
-        offered, reasons = (
-            {"query": query_column, **offered},
-            [f"`{query_column}` looks like {FIELD_LOOKS['query']}", *reasons],
-        )
+    if "query" not in filled | offered.keys() and (asked := _find_asked(columns, used)) is not None:
+        offered = {"query": asked, **offered}
+        reasons = [f"`{asked}` looks like {FIELD_LOOKS['query']}", *reasons]
     if "query" not in filled | offered.keys() and thread is not None:
         path, key = thread
         offered = {field: other for field, other in offered.items() if other != path}
@@ -137,12 +133,12 @@ def describe_other_set(columns: Sequence[Column], has_query: bool = False) -> st
     return None
 
 
-def _find_asked(columns: Sequence[Column], used_paths: Sequence[str]) -> str | None:
+def _find_asked(columns: Sequence[Column], used: Sequence[str]) -> str | None:
     """Find the column that asks, whatever its name: most of its texts end in a question mark."""
     for column in columns:
         texts = [value for value in column.values if isinstance(value, str)]
         question_count = sum(text.rstrip().endswith(("?", "？", "؟")) for text in texts)
-        if column.kind == "text" and 2 * question_count > len(texts) and not overlaps(column.path, used_paths):
+        if column.kind == "text" and 2 * question_count > len(texts) and not overlaps(column.path, used):
             return column.path
     return None
 
@@ -158,7 +154,7 @@ def _find_thread(columns: list[Column]) -> tuple[str, str] | None:
     return None
 
 
-def _is_explained(column: Column, filled: set[str], used_paths: Sequence[str]) -> bool:
+def _is_explained(column: Column, filled: set[str], used: Sequence[str]) -> bool:
     """Tell whether the name of a column, or of what it lies in, says a field that another column fills.
 
     Passages are explained by their own name alone: a reply may hold what was retrieved beside what was said. What holds
@@ -166,7 +162,7 @@ def _is_explained(column: Column, filled: set[str], used_paths: Sequence[str]) -
     """
     parts = column.path.split(".")
     shared_depths = [
-        i for i in range(1, len(parts)) if any(path.startswith(".".join(parts[:i]) + ".") for path in used_paths)
+        i for i in range(1, len(parts)) if any(path.startswith(".".join(parts[:i]) + ".") for path in used)
     ]
     parts = (
         parts[-1:] if column.kind == "passages" and "chunks" not in filled else parts[max(shared_depths, default=0) :]
