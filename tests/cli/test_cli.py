@@ -185,14 +185,16 @@ def test_standard_input_is_read(place: Path, tmp_path: Path):
 
 
 def test_bad_lines_are_shown_with_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """All faults at once, the way out named; --skip-bad goes on and keeps the lines."""
+    """All faults at once, the way out named; --skip-bad goes on, keeps the lines and names the first and the last."""
     path = tmp_path / "t.jsonl"
     path.write_text('{"id": "1", "query": "q", "chunks": [], "answer": "a"}\n{"id": 2\n{"query": 7, "id": "3"}\n')
     out = run_and_read(capsys, "evaluate", path, "-o", tmp_path / "run", "-m", "error", code=2)
     assert "2 of 3 traces cannot be read" in out
     assert f"{path}:2:" in out
     assert "--skip-bad" in out
-    run_and_read(capsys, "evaluate", path, "-o", tmp_path / "run", "-m", "error", "--skip-bad")
+    out = run_and_read(capsys, "evaluate", path, "-o", tmp_path / "run", "-m", "error", "--skip-bad")
+    assert f"{path}:2: malformed JSON" in out
+    assert f"; {path}:3: " in out
     assert len((tmp_path / "run.bad.jsonl").read_text().splitlines()) == 2
 
 

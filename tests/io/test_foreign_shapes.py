@@ -467,6 +467,32 @@ def test_every_list_of_a_document_is_read(tmp_path):
     assert [(trace.query, trace.answer) for trace in read_traces(tmp_path / "t.json")] == [(QUERY, ANSWER)] * 2
 
 
+@pytest.mark.parametrize(
+    ("header", "place"),
+    [
+        ("record_id,input,output,app_id,latency", "total"),
+        ("input,actual_output,retrieval_context,completion_time", "generation"),
+    ],
+)
+def test_seconds_in_cells_are_milliseconds(tmp_path, header, place):
+    """A duration in seconds has the same value from a table of text as from JSON: TruLens, DeepEval."""
+    cells = dict.fromkeys(header.split(","), "It opens.") | {header.rsplit(",", 1)[1]: "1.5"}
+    (tmp_path / "t.csv").write_text(f"{header}\n{','.join(cells.values())}\n")
+    (tmp_path / "t.json").write_text(json.dumps([{**cells, header.rsplit(",", 1)[1]: 1.5}]))
+    for name in ("t.csv", "t.json"):
+        [trace] = read_traces(tmp_path / name)
+        assert getattr(trace.latency, place) == 1500.0
+
+
+def test_the_model_of_a_run_of_langsmith_is_that_of_its_output(tmp_path):
+    """A model call that names its model only in `llm_output` has it."""
+    call = {"id": "r", "name": "ChatOpenAI", "run_type": "llm", "trace_id": "r", "start_time": "2026-01-02T03:04:05"}
+    outputs = {"generations": [[{"text": ANSWER}]], "llm_output": {"model_name": "gpt-4o-mini"}}
+    run = {**call, "inputs": {"prompts": [QUERY]}, "outputs": outputs, "parent_run_id": None}
+    (tmp_path / "t.jsonl").write_text(json.dumps(run))
+    assert [trace.model for trace in read_traces(tmp_path / "t.jsonl")] == ["gpt-4o-mini"]
+
+
 def test_event_tables_of_trulens_are_spans(tmp_path):
     """The events of one record of TruLens are joined to its trace."""
     root = {"ai.observability.record_root.input": QUERY, "ai.observability.record_root.output": ANSWER}

@@ -13,6 +13,7 @@ import click
 from ragfault.cli.options.output import json_option, print_json, print_notice
 from ragfault.cli.options.settings import add_trace_options, pick_trace_options
 from ragfault.errors import InputError, UsageError
+from ragfault.text.number_format import format_count
 
 if TYPE_CHECKING:
     from ragfault.evaluation import BadLineWriter
@@ -76,7 +77,7 @@ def convert(
 
         print_json(WrittenTraces(path=out, traces=count, redacted=dict(sorted(counts.items()))))
         return
-    click.echo(f"{count:,} traces in {out}")
+    click.echo(f"{format_count(count, 'trace')} in {out}")
     if redact is not None:
         print_notice("redacted: " + (", ".join(f"{n:,} {name}" for name, n in sorted(counts.items())) or "nothing"))
 

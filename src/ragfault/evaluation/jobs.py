@@ -36,6 +36,7 @@ from ragfault.io.trace_writer import write_records
 from ragfault.metrics import Metric, parse_metric
 from ragfault.protocols import Executor, Judge, MeteredJudge
 from ragfault.records import Trace
+from ragfault.text.number_format import format_count
 
 TraceSource = str | Path | Sequence[str | Path]
 
@@ -104,6 +105,7 @@ class BadLineWriter:
         self.path, self.on_notice, self.count = path, on_notice, 0
         self._draft: Path | None = None
         self._file: Any = None
+        self._problems: list[BadLine] = []  # the first, and the last
 
     def write(self, bad_line: BadLine) -> None:
         """Write a bad line."""
@@ -115,6 +117,7 @@ class BadLineWriter:
                 self._file = os.fdopen(handle, "w", encoding="utf-8", errors="replace")
             self._file.write(bad_line.text.rstrip("\r\n") + "\n")
         self.count += 1
+        self._problems[1:] = [bad_line]
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +131,8 @@ class BadLineWriter:
             return
         path = choose_free_path(self.path)
         _move_draft(self._draft, path)
-        self.on_notice(f"left out {self.count:,} bad lines, kept in {path}")
+        shown = "; ".join(str(bad_line) for bad_line in self._problems)
+        self.on_notice(f"left out {format_count(self.count, 'bad line')}, kept in {path}: {shown}")
 
 
 def _move_draft(draft: Path, target: AnyPath) -> None:

@@ -102,10 +102,9 @@ def _flatten_trulens(record: RawRecord) -> RawRecord:
     log = _parse_object(flat.pop("record_json", None))
     merged = {**log, **flat}
     calls = merged.pop("calls", None)
-    if not any(name in merged for name in ("contexts", "retrieved_contexts")) and isinstance(calls, list):
-        contexts = _extract_contexts(calls)
-        if contexts is not None:
-            merged["contexts"] = contexts
+    recorded = any(name in merged for name in ("contexts", "retrieved_contexts"))
+    if not recorded and isinstance(calls, list) and (contexts := _extract_contexts(calls)) is not None:
+        merged["contexts"] = contexts
     for bulk in ("app_json", "feedback_and_future_results", "feedback_results"):
         merged.pop(bulk, None)
     cost = _parse_object(merged.pop("cost_json", None)) or _parse_object(merged.pop("cost", None))
@@ -118,10 +117,17 @@ def _flatten_trulens(record: RawRecord) -> RawRecord:
     expected = merged.pop("expected_chunks", None)
     if isinstance(expected, list):
         merged["gold"] = _build_expected_gold(expected)
-    seconds = merged.pop("latency", None)
-    if isinstance(seconds, (int, float)):
+    if (seconds := _parse_number(merged.get("latency"))) is not None:
         merged["latency"] = {"total": seconds * 1000}
     return merged
+
+
+def _parse_number(value: object) -> float | None:
+    """Return a number, also of a cell of text; None for anything else."""
+    try:
+        return float(value) if isinstance(value, (int, float, str)) else None
+    except ValueError:
+        return None
 
 
 def _build_expected_gold(chunks: list[Any]) -> dict[str, Any]:
@@ -160,7 +166,7 @@ def _flatten_deepeval(record: RawRecord) -> RawRecord:
         if isinstance(text := flat.get(name), str) and not text.lstrip().startswith("["):
             flat[name] = text.split("|")
     for name in ("completion_time", "completionTime"):
-        if isinstance(seconds := flat.get(name), (int, float)):
+        if (seconds := _parse_number(flat.get(name))) is not None:
             flat[name] = {"generation": seconds * 1000}
     return flat
 

@@ -272,7 +272,10 @@ def _build_model_attributes(
         "gen_ai.input.messages": given.get("messages"),
         "gen_ai.prompt": "\n".join(map(str, given.get("prompts") or ())),
         "gen_ai.output.messages": result.get("generations") or result.get("choices") or result.get("messages"),
-        "gen_ai.response.model": response.get("model_name") or response.get("model") or metadata.get("ls_model_name"),
+        "gen_ai.response.model": response.get("model_name")
+        or response.get("model")
+        or _get_object(result, "llm_output").get("model_name")
+        or metadata.get("ls_model_name"),
         "gen_ai.request.model": asked.get("model") or asked.get("model_name"),
         "gen_ai.usage.input_tokens": usage.get("input_tokens") or usage.get("prompt_tokens"),
         "gen_ai.usage.output_tokens": usage.get("output_tokens") or usage.get("completion_tokens"),
